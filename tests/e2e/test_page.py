@@ -83,6 +83,24 @@ async def test_the_first_page_shows_nodes_who_holds_their_gpus_and_what_is_free(
         await expect(page.get_by_role("dialog")).to_contain_text("runs-of-lab")
 
 
+async def test_idle_gpus_stand_in_a_legend_by_cause_with_counts(live: Live, browser: Browser) -> None:
+    async with signed_in(browser, live) as page:
+        legend = page.get_by_role("list", name="Where the GPUs are")
+        await expect(legend).to_contain_text("8 held by jobs")
+        await expect(legend).to_contain_text("24 free: all that waits lacks its queue's quota")
+        await expect(page.get_by_role("row").filter(has_text="in one node")).to_have_count(4)
+        empty = page.get_by_role("button", name="8 of 8 GPUs wholly free").first
+        drained = await empty.get_attribute("data-node") or ""
+        await live.command("drain", drained, "--why", "a fan")
+        await expect(legend).to_contain_text("8 on nodes that are not ready, or drained", timeout=SECONDS * 1000)
+        tile = page.locator(f'[data-node="{drained}"]')
+        await tile.press("Enter")
+        await expect(page.get_by_role("dialog")).to_contain_text("drained a fan")
+        await page.keyboard.press("Escape")
+        await live.command("undrain", drained)
+        await expect(legend).to_contain_text("24 free: all that waits", timeout=SECONDS * 1000)
+
+
 async def test_the_queue_page_says_who_is_next_and_why_it_waits(live: Live, browser: Browser) -> None:
     async with signed_in(browser, live) as page:
         await page.get_by_role("link", name="Queue").click()

@@ -18,6 +18,14 @@ class Stranded(StrEnum):
     NONE = "none"  # it can be had
 
 
+class Unclaimed(StrEnum):
+    """Reasons why the GPUs of a pool that can be had are not taken, by the jobs that wait there."""
+
+    NOTHING_WAITS = "nothing_waits"
+    QUOTA = "quota"  # every job that was looked at waits for its queue's quota
+    JOBS_WAIT = "jobs_wait"  # some job waits for another reason: for more at once, for its turn
+
+
 @dataclass(frozen=True, slots=True)
 class Size:
     """Number of free slots of one size in a pool, and the most of them in one domain of each topology level."""
@@ -40,7 +48,8 @@ class Slots:
     """
     One pool. `stranded` has every cause, and its sum is `idle_gpu_milli`.
 
-    `unused` is what else is idle: GPUs that runs hold which were warned that they use none of theirs.
+    `unused` is what else is idle: GPUs that runs hold which were warned that they use none of theirs. `unclaimed` says
+    why nobody takes what can be had.
     """
 
     pool: str
@@ -49,3 +58,13 @@ class Slots:
     stranded: tuple[tuple[Stranded, int], ...]
     sizes: tuple[Size, ...]
     unused: Unused = Unused()
+    unclaimed: Unclaimed = Unclaimed.NOTHING_WAITS
+
+
+@dataclass(frozen=True, slots=True)
+class NodeCauses:
+    """A node's idle thousandths of GPUs by cause, in the order of `Stranded`; none is 0."""
+
+    node: str
+    pool: str
+    stranded: tuple[tuple[Stranded, int], ...]

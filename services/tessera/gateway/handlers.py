@@ -2,7 +2,6 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any, cast
 
 import structlog
@@ -11,9 +10,9 @@ from pydantic import ValidationError
 
 from tessera.domain.entities import EndedJob, Job, RefusedWork
 from tessera.domain.state import State
-from tessera.engine.placement.free_slots import slots as free_slots
 from tessera.gateway import models
 from tessera.gateway.bodies import read_body, read_query, written
+from tessera.gateway.capacity import CapacityReader
 from tessera.gateway.commanding import Arrivals, Commands
 from tessera.gateway.explaining import explained, list_positions
 from tessera.gateway.guard import CALLER
@@ -42,7 +41,6 @@ from tessera_schemas.views import JobView
 
 KEY_HEADER = "Idempotency-Key"
 WAIT_POLL_SECONDS = 0.2
-SLOTS_SECONDS = 1.0
 LOOKED_AT_MAX = 20_000
 """Jobs that one page looks at; then it ends, maybe empty, and says where to go on."""
 
@@ -66,7 +64,7 @@ class Handlers:
         self._settings, self._state, self._views = settings, state, views
         self._commands, self._arrivals, self._streams, self._logs = commands, arrivals, streams, logs
         self._clock = clock
-        self._slots, self._slots_until = models.SlotList(as_of=0, items=()), 0.0
+        self._capacity = CapacityReader(state, clock)
 
     # -- jobs
 
@@ -222,19 +220,20 @@ class Handlers:
     async def slots(self, request: web.Request) -> web.Response:
         """Free slots of the pools that the caller sees; counted anew once a second at most."""
         read_query(request, models.NoQuery)
-        caller, now = request[CALLER], self._clock.monotonic()
-        if now >= self._slots_until:
-            found = [free_slots(self._state, pool) for pool in sorted(self._state.tree.queues_of)]
-            items = tuple(models.PoolSlots.model_validate(asdict(each)) for each in found)
-            self._slots, self._slots_until = models.SlotList(as_of=self._state.n, items=items), now + SLOTS_SECONDS
-        seen = tuple(each for each in self._slots.items if self._sees_pool(caller, each.pool))
-        return json_response(models.SlotList(as_of=self._slots.as_of, items=seen))
+        found = self._capacity.read()
+        return json_response(models.SlotList(as_of=found.as_of, items=found.slots(self._pools_of(request[CALLER]))))
+
+    async def idle(self, request: web.Request) -> web.Response:
+        """Causes of idle GPUs and reservations by node, of the pools that the caller sees; a second old at most."""
+        read_query(request, models.NoQuery)
+        found, caller = self._capacity.read(), request[CALLER]
+        return json_response(models.IdleList(as_of=found.as_of, items=found.idle(self._pools_of(caller), caller)))
 
     async def line(self, request: web.Request) -> web.Response:
         """Answers with the order of the pools that the caller sees, and why its own jobs in it wait."""
         read_query(request, models.NoQuery)
         caller, ts = request[CALLER], self._clock.now_ms()
-        pools = sorted(pool for pool in self._state.tree.queues_of if self._sees_pool(caller, pool))
+        pools = sorted(self._pools_of(caller))
         items = tuple(place for pool in pools for place in list_positions(self._state, pool, caller.tenant))
         return json_response(models.QueueLine(as_of=self._state.n, ts=ts, items=items))
 
@@ -259,6 +258,9 @@ class Handlers:
 
     def _sees_pool(self, caller: Caller, pool: str) -> bool:
         return caller.tenant is None or any(queue.pool == pool for queue in self._queues_of(caller))
+
+    def _pools_of(self, caller: Caller) -> set[str]:
+        return {pool for pool in self._state.tree.queues_of if self._sees_pool(caller, pool)}
 
     def _known(self, job: str) -> Job | EndedJob | None:
         return self._state.jobs.get(job) or self._state.ended.get(job)

@@ -232,11 +232,44 @@ class PoolSlots(Lenient):
     stranded: tuple[tuple[str, int], ...] = ()
     sizes: tuple[SlotSize, ...] = ()
     unused: UnusedGpus = UnusedGpus()
+    unclaimed: Annotated[
+        str, Field(description="Why what can be had is free: nothing_waits, quota (all that wait lack it), jobs_wait")
+    ] = "nothing_waits"
 
 
 class SlotList(Lenient):
     as_of: AsOf
     items: tuple[PoolSlots, ...]
+
+
+class KeptDevices(Lenient):
+    """
+    Devices of a node kept for a job until `until_ts`: `gpu_milli` of each. Runs that are being stopped may still hold
+    them. Of another tenant's job id and name are "".
+    """
+
+    devices: tuple[int, ...]
+    gpu_milli: int
+    cause: str
+    until_ts: int
+    job_id: str = ""
+    name: str = ""
+
+
+class NodeIdle(Lenient):
+    """A node's idle thousandths of GPUs by cause, as in `PoolSlots.stranded`, and the jobs some are kept for."""
+
+    node: str
+    pool: str
+    stranded: tuple[tuple[str, int], ...] = ()
+    reserved: tuple[KeptDevices, ...] = ()
+
+
+class IdleList(Lenient):
+    """Nodes with idle or reserved GPUs; nodes whose GPUs are all held are left out."""
+
+    as_of: AsOf
+    items: tuple[NodeIdle, ...]
 
 
 class TemplateView(Lenient):

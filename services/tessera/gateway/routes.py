@@ -133,6 +133,7 @@ ROUTES = (
     Route(
         "GET", "/v1/slots", "slots", "List how many pods of each size could start now", {200: models.SlotList}, (422,)
     ),
+    Route("GET", "/v1/idle", "idle", "List what keeps each node's idle GPUs from use", {200: models.IdleList}, (422,)),
     Route("GET", "/v1/line", "line", "List the jobs in line, the next one first", {200: models.QueueLine}, (422,)),
     Route(
         "GET",

@@ -28,7 +28,7 @@ def test_sizes_come_first_and_then_where_the_idle_gpus_are() -> None:
         "default     8      1  1 in one node",
         "pool default: 9 of 12 GPUs are idle",
         "         1 on nodes that are not ready, or drained",
-        "         8 can be had now",
+        "         8 can be had now: nothing waits",
     ]
 
 

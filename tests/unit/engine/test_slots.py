@@ -7,18 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.domain.free_slots import Slots, Stranded
+from tessera.domain.free_slots import Slots, Stranded, Unclaimed
 from tessera.domain.resources import WHOLE_GPU, Need
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.fits import fits, placed_on
-from tessera.engine.placement.free_slots import asked, slots
+from tessera.engine.placement.free_slots import asked, slots, slots_by_node
 from tessera.engine.preemption.plans import Plan, proposal
 from tessera_schemas.facts import DrainRequested, Others
 from tessera_schemas.job import Topology
 from tests.builders import GIB, admitted, config_body, config_proposed, job_spec, node_seen, role
 from tests.property.move_worlds import planned, world
-from tests.rounds import Rounds
+from tests.rounds import Rounds, share
 
 RACK = "rack"
 
@@ -151,6 +151,20 @@ def test_what_is_kept_for_a_job_is_reserved_and_not_what_stopping_runs_still_hol
     assert causes(rounds) == {"reserved": 8000, "none": 1000}
 
 
+def test_free_gpus_are_unclaimed_since_nothing_waits_for_quota_or_for_jobs_that_need_more() -> None:
+    rounds = Rounds(share("research", 6, parent=None), nodes={"node-a": 8})
+    assert left(rounds).unclaimed is Unclaimed.NOTHING_WAITS
+    for key in ("runs", "waits"):
+        rounds.submit(key, gpus=4)
+    rounds.settle()
+    assert (causes(rounds), left(rounds).unclaimed) == ({"none": 4000}, Unclaimed.QUOTA)
+    crowded = Rounds(nodes={"node-a": 8})
+    for key in ("runs", "waits"):
+        crowded.submit(key, gpus=6)
+    crowded.settle()
+    assert (causes(crowded), left(crowded).unclaimed) == ({"none": 2000}, Unclaimed.JOBS_WAIT)
+
+
 # -- by brute force
 
 
@@ -183,6 +197,10 @@ def test_causes_sum_to_what_is_idle_and_slots_are_what_can_be_placed(seed: int, 
             rounds.commit(proposal(rounds.state, made, rounds.ts), ms=0)
     found = left(rounds)
     assert found.idle_gpu_milli == sum(milli for _, milli in found.stranded) == idle_milli(rounds)
+    by_node: Counter[Stranded] = Counter()
+    for each in slots_by_node(rounds.state, "default")[1]:
+        by_node.update(dict(each.stranded))
+    assert by_node == Counter({cause: milli for cause, milli in found.stranded if milli})
     wanted = asked(rounds.state, "default")
     for size in found.sizes:
         placed = placed_one_by_one(rounds, wanted.slot(size.gpus))

@@ -5,6 +5,7 @@ import re
 import aiohttp
 import pytest
 
+from tessera.domain.free_slots import Stranded, Unclaimed
 from tessera.gateway.page import PageFiles
 from tests.unit.gateway.gateway_world import World
 
@@ -31,3 +32,8 @@ def test_no_file_loads_anything_from_elsewhere_or_makes_markup_of_text(name: str
     text = PageFiles().body(name).decode()
     assert not re.search(r"https?://|//[a-z]+\.[a-z]|innerHTML|insertAdjacentHTML|document\.write|\beval\(", text)
     assert not re.search(r"\son[a-z]+=|style=\"|<script>", text)
+
+
+@pytest.mark.parametrize("cause", [*Stranded, *Unclaimed])
+def test_the_page_has_a_sentence_for_every_cause_of_idleness(cause: str) -> None:
+    assert re.search(rf"^  {cause}: ", PageFiles().body("idle.js").decode(), re.MULTILINE)

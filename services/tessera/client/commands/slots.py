@@ -10,7 +10,7 @@ from tessera.client.api import Api
 from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, plain, show_value, table
-from tessera.domain.free_slots import Slots, Stranded
+from tessera.domain.free_slots import Slots, Stranded, Unclaimed
 from tessera.engine.placement.free_slots import slots as left_of
 from tessera_schemas.units import format_milli
 
@@ -25,6 +25,12 @@ SAID = {
     Stranded.MEMORY: "no memory is left beside them",
     Stranded.NONE: "can be had now",
 }
+WHY_FREE = {
+    Unclaimed.NOTHING_WAITS: "nothing waits",
+    Unclaimed.QUOTA: "what waits lacks its queue's quota",
+    Unclaimed.JOBS_WAIT: "jobs wait for more at once, or for their turn",
+}
+"""Why GPUs that can be had are free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +91,15 @@ def lines(found: list[Slots], wide: bool = False) -> list[str]:
         describe_largest.append(
             f"pool {each.pool}: {format_milli(each.idle_gpu_milli)} of {each.gpus} GPUs are idle"[:80]
         )
-        describe_largest += [f"  {format_milli(milli):>8} {SAID[cause]}" for cause, milli in each.stranded if milli]
+        describe_largest += [
+            f"  {format_milli(milli):>8} {_describe(each, cause)}" for cause, milli in each.stranded if milli
+        ]
         describe_largest += _unused_lines(each)
     return describe_largest
+
+
+def _describe(left: Slots, cause: Stranded) -> str:
+    return f"{SAID[cause]}: {WHY_FREE[left.unclaimed]}" if cause is Stranded.NONE else SAID[cause]
 
 
 def _unused_lines(left: Slots) -> list[str]:

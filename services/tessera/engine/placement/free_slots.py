@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tessera.domain.entities import Earmark
-from tessera.domain.free_slots import Size, Slots, Stranded, Unused
+from tessera.domain.free_slots import NodeCauses, Size, Slots, Stranded, Unclaimed, Unused
 from tessera.domain.idle import idle_policy
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.domain.state import State
@@ -22,6 +22,7 @@ from tessera.engine.placement.fits import count_fitting, fits, never_fits, never
 from tessera.engine.placement.mig import free_positions, held_by_others
 from tessera_schemas.devices import serves
 from tessera_schemas.mig import GEOMETRIES
+from tessera_schemas.reasons import Code
 
 LEVELS_MAX = 4
 NODE_LEVEL, POOL_LEVEL = "node", "pool"
@@ -47,10 +48,38 @@ class RequestedShapes:
 
 def slots(state: State, pool: str) -> Slots:
     """Free slots of the pool now."""
+    return slots_by_node(state, pool)[0]
+
+
+def slots_by_node(state: State, pool: str) -> tuple[Slots, list[NodeCauses]]:
+    """Free slots of the pool now, and the same causes apart for each node that has idle GPUs."""
     tally = Tally(pool, asked(state, pool), state.earmarks.values())
+    nodes = list[NodeCauses]()
     for node in nodes_for(state, pool, ""):
-        tally.add(node)
-    return replace(tally.sum(), unused=unused(state, pool))
+        found = tally.add(node)
+        if causes := tuple((cause, found[cause]) for cause in Stranded if found[cause]):
+            nodes.append(NodeCauses(node.name, pool, causes))
+    return replace(tally.sum(), unused=unused(state, pool), unclaimed=unclaimed(state, pool)), nodes
+
+
+def unclaimed(state: State, pool: str) -> Unclaimed:
+    """
+    Why GPUs of the pool that can be had are free. Jobs that were not looked at yet, or wait for their turn alone, say
+    nothing as long as others do.
+    """
+    waiting = quota = False
+    for queue in sorted(state.tree.queues_of.get(pool, ())):
+        for place in state.index.waiting.get(queue, ()):
+            waiting = True
+            job = state.jobs.get(place[-1])
+            code = None if job is None or job.reason is None else job.reason.code
+            if code is Code.WAITING_FOR_QUOTA:
+                quota = True
+            elif code not in (None, Code.WAITING_FOR_TURN):
+                return Unclaimed.JOBS_WAIT
+    if quota:
+        return Unclaimed.QUOTA
+    return Unclaimed.JOBS_WAIT if waiting else Unclaimed.NOTHING_WAITS
 
 
 def unused(state: State, pool: str) -> Unused:
@@ -92,15 +121,21 @@ class Tally:
         self._gpus = self._most = 0
         self._free: dict[int, Counter[tuple[str, str]]] = {}
 
-    def add(self, node: Node) -> None:
-        """Counts one node: GPUs, free slots and what strands idle GPUs; a node that is gone counts nothing."""
+    def add(self, node: Node) -> Counter[Stranded]:
+        """
+        Counts one node: GPUs, free slots and what strands idle GPUs; a node that is gone counts nothing.
+
+        Returns its idle thousandths of GPUs by cause.
+        """
         if node.gone or not node.gpus:
-            return
+            return Counter()
         self._gpus, self._most = self._gpus + node.gpus, max(self._most, node.gpus)
         suited = _suited(self._whole, node), _suited(self._parts, node)
-        self._stranded.update(dict(self._causes(node, *suited)))
+        causes = self._causes(node, *suited)
+        self._stranded.update(dict(causes))
         if node.ready and _serves_whole(node) and (suited[0] or not (self._asked.whole or self._asked.parts)):
             self._count(node)
+        return causes
 
     def _causes(self, node: Node, whole: list[Need], parts: list[Need]) -> Counter[Stranded]:
         idle = [min(WHOLE_GPU, left + self._kept[node.name, at]) for at, left in enumerate(node.gpu_free)]

@@ -10,6 +10,7 @@ import * as queue from "./queue.js";
 
 const PAGES = { now, queue, jobs, history, events };
 const REST_MS = 1000; // between two readings, and at least four times as long as the last one took
+const LOOK_MS = 10000; // without any event: nodes change without one, and so do jobs that the caller may not see
 const main = document.getElementById("main");
 const status = document.getElementById("status");
 const nav = document.querySelector("nav");
@@ -99,6 +100,7 @@ function begin() {
   read();
 }
 
+setInterval(() => { if (!document.hidden && token.get()) read(); }, LOOK_MS);
 leave.onclick = () => signIn();
 addEventListener("hashchange", () => {
   jobs.leave();

@@ -2,18 +2,24 @@
 
 import { allJobs, ask } from "./api.js";
 import { el, gpus, jobLink, row, table } from "./dom.js";
+import { causesInOrder, colourOf, legend, paint, sentenceOf, whereabouts } from "./idle.js";
 
 const WHOLE = 1000;
 const COLOURS = 8;
 
+const HOLDING = ["allocated", "binding", "running", "evicting"];
+const NOTHING_IDLE = { stranded: [], reserved: [], unclaimed: "nothing_waits" };
+
 const colour = (id) => `var(--c${[...id].reduce((sum, letter) => (sum * 31 + letter.charCodeAt(0)) % 9973, 7) % COLOURS})`;
 
 export async function load() {
-  const [nodes, queues, jobs] = await Promise.all([
-    ask("v1/nodes"), ask("v1/queues"), allJobs("phase=starting&phase=running&phase=evicting"),
+  const [nodes, queues, slots, idle, jobs] = await Promise.all([
+    ask("v1/nodes"), ask("v1/queues"), ask("v1/slots"), ask("v1/idle"), allJobs(HOLDING.map((phase) => `phase=${phase}`).join("&")),
   ]);
   const there = nodes.items.filter((node) => !node.gone);
-  return { nodes: there, queues: queues.items, holders: holders(jobs) };
+  const unclaimed = new Map(slots.items.map((pool) => [pool.pool, pool.unclaimed]));
+  const byNode = new Map(idle.items.map((each) => [each.node, { ...each, unclaimed: unclaimed.get(each.pool) }]));
+  return { nodes: there, queues: queues.items, pools: slots.items, idle: byNode, holders: holders(jobs) };
 }
 
 // By node: who holds how much of each device slot. Jobs that the caller may not see are missing here.
@@ -22,7 +28,7 @@ function holders(jobs) {
   for (const job of jobs)
     for (const place of job.placements) {
       const slots = found.get(place.node) ?? found.set(place.node, []).get(place.node);
-      for (const device of place.devices) slots.push({ device, job, milli: place.gpu_milli });
+      for (const device of place.devices) slots.push({ device, job, milli: place.gpu_milli, mig: Boolean(place.mig) });
     }
   return found;
 }
@@ -39,10 +45,11 @@ export function show(data) {
       tile(`${gpus(taken)} / ${all}`, "GPUs taken"), tile(whole, "whole GPUs free"),
       tile(gpus(total(free) - whole * WHOLE), "free in parts of GPUs"), tile(data.nodes.length, "nodes"),
       tile(closed, "nodes that take nothing new")),
-    el("h2", {}, "Free slots"), slots(data.nodes.filter(open)),
+    el("h2", {}, "Where they are"), legend(whereabouts(data.pools)),
+    el("h2", {}, "Free slots"), slots(data.pools),
     el("h2", {}, "Queues"), queues(data.queues),
     el("h2", {}, "Nodes"),
-    el("p", { class: "soft" }, "Each bar is a node's GPUs in their order: one colour a job, grey taken by others, light free."),
+    el("p", { class: "soft" }, "Each bar is a node's GPUs in their order: one colour a job, those that nobody holds by cause as in the list above, and grey what you may not see by name."),
     mosaic(data),
   ];
 }
@@ -51,12 +58,11 @@ const total = (values) => values.reduce((sum, value) => sum + value, 0);
 const open = (node) => node.ready && !node.drained && !node.trouble;
 const tile = (value, what) => el("li", {}, el("strong", {}, String(value)), el("span", {}, what));
 
-function slots(nodes) {
-  const whole = nodes.map((node) => node.gpu_free.filter((milli) => milli === WHOLE).length);
-  const heads = [["Pods of"], ["would fit now", "n"]];
-  const sizes = [1, 2, 4, 8].filter((size) => nodes.some((node) => node.gpus >= size));
-  return table("How many pods of whole GPUs would find room, by GPUs alone", heads, sizes.map((size) =>
-    row(heads, [`${size} GPU${size > 1 ? "s" : ""}`, String(total(whole.map((count) => Math.floor(count / size))))])));
+function slots(pools) {
+  const heads = [["Pool"], ["Pods of"], ["could start now", "n"], ["Largest gang of them"]];
+  return table("How many pods of whole GPUs could start now, with as little CPU and memory as any job asks for", heads,
+    pools.flatMap((pool) => pool.sizes.map(({ gpus: size, slots: count, largest }) =>
+      row(heads, [pool.pool, `${size} GPU${size > 1 ? "s" : ""}`, String(count), largest.map(([level, most]) => `${most} in one ${level}`).join(", ")]))));
 }
 
 function queues(found) {
@@ -79,9 +85,10 @@ function mosaic(data) {
   const next = new Map();
   data.nodes.forEach((node, at) => {
     const held = data.holders.get(node.name) ?? [];
-    const now = JSON.stringify([node, held.map((one) => [one.device, one.milli, one.job.job_id, one.job.name])]);
+    const idle = data.idle.get(node.name) ?? NOTHING_IDLE;
+    const now = JSON.stringify([node, idle, held.map((one) => [one.device, one.milli, one.job.job_id, one.job.name, one.job.idle_ts])]);
     const before = tiles.get(node.name);
-    const tile = before?.now === now ? before : { now, item: el("li", {}, tileOf(node, held)) };
+    const tile = before?.now === now ? before : { now, item: el("li", {}, tileOf(node, held, idle)) };
     if (before && before !== tile) before.item.replaceWith(tile.item);
     next.set(node.name, tile);
     if (list.children[at] !== tile.item) list.insertBefore(tile.item, list.children[at] ?? null);
@@ -91,41 +98,88 @@ function mosaic(data) {
   return list;
 }
 
-function tileOf(node, held) {
+function tileOf(node, held, idle) {
   const free = node.gpu_free.filter((milli) => milli === WHOLE).length;
   const names = [...new Set(held.map((one) => one.job.name))];
   const why = node.trouble ? node.trouble.code : node.drained ? `drained ${node.drain_why}` : node.ready ? "" : "not ready";
-  const said = [`${free} of ${node.gpus} GPUs wholly free`, names.length ? `held by ${names.join(", ")}` : "", why];
+  const kinds = [node.mig_instances.length ? "MIG" : "", held.some((one) => one.milli < WHOLE && !one.mig) ? "shares" : ""].filter(Boolean).join(", ");
+  const kept = [...new Set(idle.reserved.map(nameOf))];
+  const said = [
+    `${free} of ${node.gpus} GPUs wholly free`, names.length ? `held by ${names.join(", ")}` : "",
+    ...idle.stranded.map(([cause, milli]) => `${gpus(milli)} ${sentenceOf(cause, idle.unclaimed)}`),
+    kept.length ? `kept for ${kept.join(", ")}` : "", kinds, why,
+  ];
   return el("button", {
     type: "button", class: open(node) ? "node" : "node closed", "data-node": node.name,
-    "aria-label": `Node ${node.name}: ${said.filter(Boolean).join("; ")}`, onclick: () => details(node, held, why),
-  }, el("b", {}, node.name), el("i", { style: { background: strip(node, held) } }));
+    "aria-label": `Node ${node.name}: ${said.filter(Boolean).join("; ")}`, onclick: () => details(node, held, idle, why),
+  }, el("b", {}, node.name, kinds ? el("small", {}, ` ${kinds}`) : null), el("i", { style: { background: strip(node, held, idle) } }));
 }
 
+const nameOf = (reservation) => reservation.name || "another tenant's job";
+
 // One hard-edged gradient a node: an element for each of thousands of GPUs would make the page slow.
-function strip(node, held) {
+function strip(node, held, idle) {
   const width = 100 / Math.max(1, node.gpus);
   const pieces = [];
   let from = 0;
-  const add = (paint, size) => { if (size > 0) pieces.push(`${paint} ${from.toFixed(2)}% ${(from += size).toFixed(2)}%`); };
-  node.gpu_free.forEach((free, device) => {
-    const here = held.filter((one) => one.device === device);
-    const known = total(here.map((one) => one.milli));
-    here.forEach((one) => add(colour(one.job.job_id), (width * one.milli) / WHOLE * 0.94));
-    add("var(--other)", (width * Math.max(0, WHOLE - free - known)) / WHOLE * 0.94);
-    add("var(--free)", (width * free) / WHOLE * 0.94);
-    add("var(--ground)", width * 0.06);
-  });
+  const add = (colour, milli) => {
+    const size = (width * milli) / WHOLE * 0.94;
+    if (size > 0) pieces.push(`${colour} ${from.toFixed(2)}% ${(from += size).toFixed(2)}%`);
+  };
+  for (const device of devices(node, held, idle)) {
+    device.held.forEach((one) => add(one.job.idle_ts ? paint("unused") : colour(one.job.job_id), one.milli));
+    add(paint("other"), device.hidden);
+    add(paint("reserved"), device.kept);
+    device.free.forEach(([cause, milli]) => add(colourOf(cause, idle.unclaimed), milli));
+    pieces.push(`var(--ground) ${from.toFixed(2)}% ${(from += width * 0.06).toFixed(2)}%`);
+  }
   return pieces.length ? `linear-gradient(to right, ${pieces.join(", ")})` : "none";
 }
 
-function details(node, held, why) {
-  const heads = [["GPU", "n"], ["Free"], ["Held by"]];
+// Each device slot: who holds it, what is kept, and its free part by cause. Causes are counted for the whole node:
+// parts of a GPU are the first to be of a shape that nobody asks for, and whole ones the first that can be had.
+function devices(node, held, idle) {
+  const left = new Map(idle.stranded);
+  let unkept = left.get("reserved") ?? left.get("fault") ?? 0;
+  return node.gpu_free.map((free, device) => {
+    const here = held.filter((one) => one.device === device);
+    const taken = Math.max(0, WHOLE - free - total(here.map((one) => one.milli)));
+    const meant = total(idle.reserved.filter((one) => one.devices.includes(device)).map((one) => one.gpu_milli));
+    const kept = Math.min(taken, meant, unkept);
+    unkept -= kept;
+    return { free: byCause(free, left), held: here, kept, hidden: taken - kept };
+  });
+}
+
+function byCause(free, left) {
+  const found = [];
+  const order = causesInOrder.filter((cause) => cause !== "others" && cause !== "reserved");
+  if (free < WHOLE) order.sort((a, b) => (b === "shape") - (a === "shape"));
+  for (const cause of order) {
+    const part = Math.min(free, left.get(cause) ?? 0);
+    if (part <= 0) continue;
+    found.push([cause, part]);
+    left.set(cause, left.get(cause) - part);
+    free -= part;
+  }
+  if (free > 0) found.push(["none", free]); // counted a moment ago, or of a pool that no queue uses
+  return found;
+}
+
+function details(node, held, idle, why) {
+  const heads = [["GPU", "n"], ["Free"], ["Held by"], ["Kept for"]];
+  const share = (one) => (one.milli === WHOLE ? "" : ` ${one.milli / 10} %${one.mig ? " (MIG)" : ""}`);
+  const items = [
+    ...idle.stranded.map(([cause, milli]) => `${gpus(milli)} ${sentenceOf(cause, idle.unclaimed)}`),
+    ...node.mig_instances.map(([profile, count]) => `${count} MIG instances ${profile}`),
+  ];
   const box = el("dialog", { "aria-label": `Node ${node.name}` },
     el("h2", {}, node.name),
     el("p", {}, `${node.gpus} ${node.gpu_model || "GPU"} in pool ${node.pool}. ${why ? `It takes nothing new: ${why}.` : ""}`),
-    table("GPUs", heads, node.gpu_free.map((free, device) => row(heads, [String(device), `${free / 10} %`,
-      held.filter((one) => one.device === device).flatMap((one) => [jobLink(one.job.job_id, one.job.name), " "])]))),
+    items.length ? el("ul", {}, items.map((item) => el("li", {}, item))) : null,
+    table("GPUs", heads, devices(node, held, idle).map((device, at) => row(heads, [String(at), `${node.gpu_free[at] / 10} %`,
+      device.held.flatMap((one) => [jobLink(one.job.job_id, one.job.name), `${share(one)}${one.job.idle_ts ? ", which uses none of it" : ""} `]),
+      idle.reserved.filter((one) => one.devices.includes(at)).flatMap((one) => [one.job_id ? jobLink(one.job_id, one.name) : nameOf(one), ` (${one.cause}) `])]))),
     el("form", { method: "dialog" }, el("button", {}, "Close")));
   box.addEventListener("close", () => box.remove());
   box.addEventListener("click", (event) => { if (event.target.tagName === "A") box.close(); });
