@@ -1,5 +1,6 @@
 """The page at /ui in a real browser, on real servers: what a person sees, and what they never do."""
 
+import re
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +11,9 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright, expect
 
 from tessera.domain.state import State
-from tests.e2e.live import Live, configuration, job
+from tessera_schemas.config import Policy, Queue, Quota
+from tessera_schemas.job import JobSpec
+from tests.e2e.live import GPUS, TENANTS, Live, configuration, job
 
 CHROMIUM = shutil.which("chromium")
 pytestmark = [
@@ -27,12 +30,18 @@ def is_told_why(state: State, job_id: str) -> bool:
     return known is not None and known.reason is not None
 
 
+def all_gpus(queue: str) -> Queue:
+    return Queue(name=queue, quotas=(Quota(resource="gpu_milli", nominal=GPUS * 1000),))
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
     """One job that holds GPUs of each tenant, and one that waits for more than there are."""
-    async with Live.at(tmp_path_factory.mktemp("platform"), configuration()) as live:
+    body = configuration(queues=(all_gpus("default"), all_gpus("batch")), policy=Policy(backfill="reserve"))
+    async with Live.at(tmp_path_factory.mktemp("platform"), body) as live:
         await live.until_nodes_are_known()
-        runs = [await live.submit(job(f"runs-of-{tenant}", gpus=4, seconds=600), tenant) for tenant in ("lab", "ops")]
+        specs = {tenant: job(f"runs-of-{tenant}", gpus=4, seconds=600, time_limit_seconds=3000) for tenant in TENANTS}
+        runs = [await live.submit(spec, tenant) for tenant, spec in specs.items()]
         for run in runs:
             await live.until_phase(run.job_id, "running")
         waits = await live.submit(job("waits-of-lab", gpus=8, replicas=4, seconds=600), "lab")
@@ -110,6 +119,60 @@ async def test_the_queue_page_says_who_is_next_and_why_it_waits(live: Live, brow
         await expect(page.get_by_role("heading", name="waits-of-lab")).to_be_visible()
         await expect(page.locator("main")).to_contain_text("Place 1 of 1 in line.")
         await expect(page.locator(".story")).to_contain_text("job.admitted")
+
+
+@asynccontextmanager
+async def waiting(live: Live, *specs: JobSpec) -> AsyncIterator[list[str]]:
+    """Jobs of tenant lab that wait, with their reasons told; cancelled afterwards."""
+    sent = [(await live.submit(spec, "lab")).job_id for spec in specs]
+    try:
+        for one in sent:
+            await live.until(lambda state, one=one: is_told_why(state, one), "a job is told why it waits")
+        yield sent
+    finally:
+        for one in sent:
+            await live.clients["lab"].cancel(one)
+        await live.until_ended(*sent)
+
+
+async def test_an_expected_start_is_shown_where_room_is_kept_and_nowhere_else(live: Live, browser: Browser) -> None:
+    gangs = [job(f"gang-{number}", gpus=6, replicas=4, seconds=600) for number in (1, 2)]
+    async with waiting(live, *gangs), signed_in(browser, live, "lab") as page:
+        await page.get_by_role("link", name="Queue").click()
+        first, second = (page.get_by_role("row").filter(has_text=spec.name) for spec in gangs)
+        await expect(first).to_contain_text("by the time limits of runs")
+        await expect(first).to_contain_text(re.compile(r"in \d+m\d+s"))
+        await expect(second).to_contain_text("not known")
+        await expect(page.get_by_role("row").filter(has_text="waits-of-lab")).to_contain_text("not known")
+
+
+async def test_the_queue_is_searched_filtered_and_shows_mine_first_and_remembers_that(
+    live: Live, browser: Browser
+) -> None:
+    specs = [job(f"of-{user}", gpus=8, replicas=4, user=user) for user in ("ada", "bob")]
+    async with (
+        waiting(live, *specs, job("in-batch", queue="batch", gpus=8, replicas=4)),
+        signed_in(browser, live, "lab") as page,
+    ):
+        await page.get_by_role("link", name="Queue").click()
+        rows = page.get_by_role("row")
+        await expect(page.get_by_label("Mine first")).to_be_checked()  # a tenant's own jobs, as `squeue --me` has it
+        await expect(rows.nth(1)).to_contain_text("in-batch")  # its queue holds nothing yet
+        await page.get_by_label("I am").select_option("bob")
+        await expect(rows.nth(1)).to_contain_text("of-bob")
+        await page.reload()
+        await expect(rows.nth(1)).to_contain_text("of-bob")
+        await page.get_by_label("Mine first").focus()
+        await page.keyboard.press("Space")
+        await expect(rows.nth(1)).to_contain_text("in-batch")
+        await page.reload()
+        await expect(page.get_by_label("Mine first")).not_to_be_checked()
+        await page.get_by_label("Job, queue, tenant or user").fill("ADA")
+        await expect(rows).to_have_count(2)
+        await page.get_by_label("Job, queue, tenant or user").fill("")
+        await page.get_by_label("Queue", exact=True).select_option("batch")
+        await expect(rows).to_have_count(2)
+        await expect(rows.nth(1)).to_contain_text("in-batch")
 
 
 async def test_what_happens_is_shown_without_a_reload(live: Live, browser: Browser) -> None:

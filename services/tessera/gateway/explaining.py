@@ -1,13 +1,16 @@
 """An explanation for whoever asks: tenants see no name that is not theirs."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
+from tessera.domain.entities import Job
 from tessera.domain.state import State
 from tessera.engine.explain.blockers import Holder
 from tessera.engine.explain.explanation import explain
+from tessera.engine.queueing.expected_starts import expected_starts
 from tessera.engine.queueing.readiness import startable
-from tessera.gateway.models import Explained, LinePlace, ShownChange, ShownHolder
+from tessera.gateway.models import Explained, LinePlace, LineStart, ShownChange, ShownHolder
 from tessera.gateway.problems import refused
 from tessera_schemas.reasons import Code, PublicReason, Reason
 
@@ -64,11 +67,29 @@ def _holder(holder: Holder) -> ShownHolder:
     )
 
 
-def list_positions(state: State, pool: str, tenant: str | None) -> Iterator[LinePlace]:
-    """Jobs of a pool's newest order that still wait; of those hidden from `tenant` only place, queue, size and wait."""
+def line_of(state: State, pool: str) -> list[Job]:
+    """Jobs of a pool's newest order that still wait, the next one first."""
     newest = state.lines.get(pool)
-    jobs = (job for job in state.jobs.found(newest.jobs if newest else ()) if startable(state, job))
-    for position, job in enumerate(jobs, start=1):
+    return [job for job in state.jobs.found(newest.jobs if newest else ()) if startable(state, job)]
+
+
+def known_starts(state: State, pool: str, now_ms: int) -> dict[str, LineStart]:
+    """Expected starts by job id, without those that rest on runs of whose length nothing is known."""
+    then = state.overlay()
+    then.ts = max(state.ts, now_ms)
+    found = expected_starts(then, pool, line_of(then, pool))
+    return {
+        job_id: LineStart.model_validate({"at_ts": start.at_ts, "rests_on": start.rests_on})
+        for job_id, start in found.items()
+        if not start.is_guess
+    }
+
+
+def list_positions(
+    state: State, pool: str, tenant: str | None, starts: Mapping[str, LineStart] = MappingProxyType({})
+) -> Iterator[LinePlace]:
+    """Jobs of a pool's newest order that still wait; of those hidden from `tenant` only place, queue, size and wait."""
+    for position, job in enumerate(line_of(state, pool), start=1):
         own = tenant is None or job.tenant == tenant
         why = "" if job.reason is None or not own else hide_other_tenants(tenant, job.reason.sentence(), state)
         yield LinePlace(
@@ -80,7 +101,9 @@ def list_positions(state: State, pool: str, tenant: str | None) -> Iterator[Line
             job_id=job.job_id if own else "",
             name=job.name if own else "",
             tenant=job.tenant if own else "",
+            user=job.user if own else "",
             why=why,
+            expected_start=starts.get(job.job_id) if own else None,
         )
 
 

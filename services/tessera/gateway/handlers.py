@@ -14,7 +14,7 @@ from tessera.gateway import models
 from tessera.gateway.bodies import read_body, read_query, written
 from tessera.gateway.capacity import CapacityReader
 from tessera.gateway.commanding import Arrivals, Commands
-from tessera.gateway.explaining import explained, list_positions
+from tessera.gateway.explaining import explained, known_starts, list_positions
 from tessera.gateway.guard import CALLER
 from tessera.gateway.logs import Logs
 from tessera.gateway.problems import Refusal, all_of, json_response, refused
@@ -41,6 +41,8 @@ from tessera_schemas.views import JobView
 
 KEY_HEADER = "Idempotency-Key"
 WAIT_POLL_SECONDS = 0.2
+STARTS_SECONDS = 1.0
+"""So old expected starts may be: they come from a search over the nodes."""
 LOOKED_AT_MAX = 20_000
 """Jobs that one page looks at; then it ends, maybe empty, and says where to go on."""
 
@@ -65,6 +67,7 @@ class Handlers:
         self._commands, self._arrivals, self._streams, self._logs = commands, arrivals, streams, logs
         self._clock = clock
         self._capacity = CapacityReader(state, clock)
+        self._starts: dict[str, tuple[float, dict[str, models.LineStart]]] = {}
 
     # -- jobs
 
@@ -234,8 +237,25 @@ class Handlers:
         read_query(request, models.NoQuery)
         caller, ts = request[CALLER], self._clock.now_ms()
         pools = sorted(self._pools_of(caller))
-        items = tuple(place for pool in pools for place in list_positions(self._state, pool, caller.tenant))
+        items = tuple(
+            place
+            for pool in pools
+            for place in list_positions(self._state, pool, caller.tenant, self._starts_of(pool, ts))
+        )
         return json_response(models.QueueLine(as_of=self._state.n, ts=ts, items=items))
+
+    def _starts_of(self, pool: str, now_ms: int) -> dict[str, models.LineStart]:
+        """Expected starts, computed once in a while for everybody who asks."""
+        now, (until, found) = self._clock.monotonic(), self._starts.get(pool, (0.0, {}))
+        if now >= until:
+            found = known_starts(self._state, pool, now_ms)
+            self._starts[pool] = now + STARTS_SECONDS, found
+        return found
+
+    async def me(self, request: web.Request) -> web.Response:
+        """Answers with the tenant of the token."""
+        read_query(request, models.NoQuery)
+        return json_response(models.Me(tenant=request[CALLER].tenant or ""))
 
     async def templates(self, request: web.Request) -> web.Response:
         """Whether a tenant may use the queue of one is judged when it does."""

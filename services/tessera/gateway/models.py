@@ -176,6 +176,12 @@ class JobPage(Lenient):
     next: str | None = None
 
 
+class Me(Lenient):
+    """Whom a token speaks for."""
+
+    tenant: Annotated[str, Field(description="Empty for an operator, who sees all and submits nothing")] = ""
+
+
 class NodeList(Lenient):
     as_of: AsOf
     items: tuple[NodeView, ...]
@@ -184,6 +190,16 @@ class NodeList(Lenient):
 class QueueList(Lenient):
     as_of: AsOf
     items: tuple[QueueView, ...]
+
+
+class LineStart(Lenient):
+    """When a job for which room is kept is expected to start, and by what the runs before it are expected to end."""
+
+    at_ts: Annotated[int, Field(description="Milliseconds since the Unix epoch")]
+    rests_on: Annotated[
+        tuple[Literal["time_limits", "learnt_runtimes", "stopping_runs"], ...],
+        Field(description="Their time limits; how long such jobs ran before; that they are being stopped already"),
+    ]
 
 
 class LinePlace(Lenient):
@@ -197,7 +213,9 @@ class LinePlace(Lenient):
     job_id: str = ""
     name: str = ""
     tenant: str = ""
+    user: Annotated[str, Field(description="Whose of the tenant it is, where its job says so")] = ""
     why: Annotated[str, Field(description="Why it waits, as it was last told; empty before it was looked at")] = ""
+    expected_start: Annotated[LineStart | None, Field(description="Left out where nobody knows")] = None
 
 
 class QueueLine(Lenient):

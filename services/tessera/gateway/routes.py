@@ -135,6 +135,7 @@ ROUTES = (
     ),
     Route("GET", "/v1/idle", "idle", "List what keeps each node's idle GPUs from use", {200: models.IdleList}, (422,)),
     Route("GET", "/v1/line", "line", "List the jobs in line, the next one first", {200: models.QueueLine}, (422,)),
+    Route("GET", "/v1/me", "me", "Say whom the token speaks for", {200: models.Me}, (422,)),
     Route(
         "GET",
         "/v1/templates",

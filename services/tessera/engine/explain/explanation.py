@@ -20,8 +20,8 @@ from tessera.engine.explain.suggestions import TriedChange, suggest_changes
 from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import unreachable
+from tessera.engine.queueing.expected_starts import expected_starts
 from tessera.engine.queueing.readiness import not_in_line, quota_reason
-from tessera.engine.queueing.reservations import Forecast, find_opening
 from tessera.engine.queueing.tenant_limits import over_limit
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.units import format_age
@@ -156,18 +156,12 @@ def _against(what_if: WhatIf, job: Job, pool: str) -> list[Reason]:
 
 def _kept(what_if: WhatIf, job: Job, pool: str) -> Iterator[str]:
     """The soonest room that there will be for a job for which the committer keeps it."""
-    openings = []
     if job.reason is None or job.reason.code is not Code.RESERVED:
         return
-    for at, flavor in enumerate(what_if.state.tree.flavors_for(job.queue, job.amount)):
-        nodes, places = what_if.pool(pool, flavor)
-        opening = find_opening(job.roles, nodes, Forecast(what_if.state).ends_on(nodes), places)
-        if opening is not None:
-            openings.append((opening.at, at, opening))
-    if openings:
-        at, _, opening = min(openings)
-        there = sorted({placement.node for placement in opening.placements})
-        yield f"If runs end as expected it starts within {_left(at, what_if.state.ts)}; room is kept on {_some(there)}."
+    start = expected_starts(what_if.state, pool, what_if.state.jobs.found(what_if.order)).get(job.job_id)
+    if start is not None:
+        left = _left(start.at_ts, what_if.state.ts)
+        yield f"If runs end as expected it starts within {left}; room is kept on {_some(start.nodes)}."
 
 
 def _resources(what_if: WhatIf, job: Job, pool: str) -> Iterator[Reason]:

@@ -18,6 +18,7 @@ __all__ = [
     "Sketch",
     "bucket",
     "expected",
+    "is_learnt",
     "kind_of",
     "learn",
     "quantile",
@@ -55,6 +56,11 @@ def quantile(rows: Table[Sketch], kind: JobKind, permille: int, elapsed_ms: int 
             if passed * 1000 >= wanted:
                 return upper(at)
     return max(UNKNOWN, 2 * elapsed_ms)
+
+
+def is_learnt(rows: Table[Sketch], kind: JobKind, elapsed_ms: int) -> bool:
+    """Whether `quantile` answers by runs that were seen, and not by an assumption."""
+    return any(upper(at) > elapsed_ms for row in _known(rows, kind) for at, _ in row.counts)
 
 
 def _known(rows: Table[Sketch], kind: JobKind) -> Iterator[Sketch]:

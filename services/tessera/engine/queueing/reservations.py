@@ -18,7 +18,7 @@ from tessera.domain.state import State
 from tessera.engine.placement.capacity import stopped_ts
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
-from tessera.engine.queueing.durations import quantile
+from tessera.engine.queueing.durations import is_learnt, quantile
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
@@ -71,6 +71,20 @@ class Forecast:
         if job.time_limit_seconds:
             return state.ts + 1
         return start + quantile(state.runtimes, kind_of(job), PERMILLE, state.ts - start)
+
+    def is_limited(self, run: Run) -> bool:
+        """Whether the run ends by its time limit."""
+        job = self._state.jobs.get(run.job_id)
+        return job is not None and job.time_limit_seconds > 0
+
+    def is_learnt(self, run: Run) -> bool:
+        """Whether runs of its kind, or of a coarser one, were seen that ran at least as long as it is expected to."""
+        state, job = self._state, self._state.jobs.get(run.job_id)
+        if job is None:
+            return False
+        start = run.started_ts or run.allocated_ts
+        elapsed = 0 if start + self.runtime(job) > state.ts else state.ts - start
+        return is_learnt(state.runtimes, kind_of(job), elapsed)
 
 
 @dataclass(frozen=True, slots=True)
