@@ -7,6 +7,7 @@ from pathlib import Path
 
 import nats
 import pytest
+import pytest_asyncio
 from nats.aio.client import Client
 from nats.js.api import DiscardPolicy, StoreCompression
 from redis.asyncio import Redis
@@ -32,13 +33,28 @@ from tests.permission_matrix import (
     published,
 )
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 BOUNDS = Bounds(ledger_bytes_max=LEDGER_BYTES_MAX, events_bytes_max=EVENTS_BYTES_MAX)
 NO_COMPRESSION = StoreCompression.NONE
 
 
-@pytest.fixture
+def servers(folder: Path) -> Platform:
+    return Platform(folder, services=[], cluster=False, tenants=["acme", "other"])
+
+
+@pytest_asyncio.fixture(loop_scope="module")
 async def platform(tmp_path: Path) -> AsyncIterator[Platform]:
-    async with Platform(tmp_path / "up", services=[], cluster=False, tenants=["acme", "other"]) as running:
+    """Servers of the test's own, for one that changes what `init` made or counts what is stored."""
+    async with servers(tmp_path / "up") as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Platform]:
+    """Servers of all tests that look at permissions and settings alone; `acme` has a durable subscriber `ci`."""
+    async with servers(tmp_path_factory.mktemp("shared") / "up") as running:
+        await running.add_tenant("acme", {"ci": []})
         yield running
 
 
@@ -71,8 +87,8 @@ async def messages(platform: Platform, stream: str) -> int:
 # -- streams
 
 
-async def test_a_second_init_makes_nothing(platform: Platform) -> None:
-    async with connected(platform, "operator") as admin:
+async def test_a_second_init_makes_nothing(shared: Platform) -> None:
+    async with connected(shared, "operator") as admin:
         assert await ensure_streams(admin, "main", BOUNDS) == []
 
 
@@ -159,8 +175,8 @@ async def test_a_ledger_loses_nothing_by_itself_and_one_that_denies_purges_goes_
         assert (await admin.jsm().stream_info("LEDGER_main")).config.deny_purge
 
 
-async def test_a_live_stream_is_heard_on_live_and_its_subject(platform: Platform) -> None:
-    async with connected(platform, "scheduler") as scheduler, connected(platform, "binder") as binder:
+async def test_a_live_stream_is_heard_on_live_and_its_subject(shared: Platform) -> None:
+    async with connected(shared, "scheduler") as scheduler, connected(shared, "binder") as binder:
         live = await binder.subscribe("live.ledger.main")
         await binder.flush()
         await scheduler.jetstream().publish("ledger.main", b"{}")
@@ -193,16 +209,16 @@ async def test_subscribers_follow_the_configuration_and_leave_other_tenants_alon
 
 
 @pytest.mark.parametrize("kind", ["*", ">", "a..b", "job.*", "x.>.y", "a b", ""])
-async def test_an_event_type_that_is_none_is_refused(platform: Platform, kind: str) -> None:
-    async with connected(platform, "operator") as admin:
+async def test_an_event_type_that_is_none_is_refused(shared: Platform, kind: str) -> None:
+    async with connected(shared, "operator") as admin:
         with pytest.raises(StartupError, match="no event type"):
             await ensure_subscribers(admin, "main", {"acme": {"ci": [kind]}})
 
 
 @pytest.mark.parametrize("name", ["scheduler", "operator", "tenant", "a.b", "a*", ">", "", "A", "x" * 64])
-async def test_a_tenant_cannot_have_a_name_that_is_taken_or_a_pattern(platform: Platform, name: str) -> None:
+async def test_a_tenant_cannot_have_a_name_that_is_taken_or_a_pattern(shared: Platform, name: str) -> None:
     with pytest.raises(StartupError):
-        await platform.add_tenant(name)
+        await shared.add_tenant(name)
 
 
 async def test_a_new_tenant_is_let_in_while_others_stay_connected(platform: Platform) -> None:
@@ -218,20 +234,19 @@ async def test_a_new_tenant_is_let_in_while_others_stay_connected(platform: Plat
 
 
 @pytest.mark.parametrize("identity", IDENTITIES)
-async def test_an_identity_publishes_what_the_matrix_grants_and_nothing_else(platform: Platform, identity: str) -> None:
-    await platform.add_tenant("acme", {"ci": []})
+async def test_an_identity_publishes_what_the_matrix_grants_and_nothing_else(shared: Platform, identity: str) -> None:
     texts: list[str] = []
-    async with connected(platform, identity, texts) as client:
+    async with connected(shared, identity, texts) as client:
         assert await published(client, identity, texts) == may_publish(identity)
 
 
 @pytest.mark.parametrize("queue", ["", "group"], ids=["plainly", "in a queue group"])
 @pytest.mark.parametrize("identity", IDENTITIES)
 async def test_an_identity_hears_what_the_matrix_grants_and_nothing_else(
-    platform: Platform, identity: str, queue: str
+    shared: Platform, identity: str, queue: str
 ) -> None:
     texts: list[str] = []
-    async with connected(platform, identity, texts) as client:
+    async with connected(shared, identity, texts) as client:
         assert await heard(client, queue, texts) == may_hear(identity)
 
 
@@ -249,9 +264,9 @@ async def test_a_tenant_cannot_have_a_servers_answer_stored_elsewhere(platform: 
     assert await messages(platform, stream) == (2 if stream == "SUBMIT_main" else 0)
 
 
-async def test_nobody_connects_without_a_password(platform: Platform) -> None:
+async def test_nobody_connects_without_a_password(shared: Platform) -> None:
     with pytest.raises(Exception, match=r"(?i)authorization|closed|no servers"):
-        await nats.connect(platform.nats.url, allow_reconnect=False)
+        await nats.connect(shared.nats.url, allow_reconnect=False)
 
 
 # -- Redis
@@ -263,11 +278,11 @@ async def test_nobody_connects_without_a_password(platform: Platform) -> None:
     ids=str,
 )
 async def test_a_user_of_redis_reads_or_writes_its_own_shard_only(
-    platform: Platform, identity: str, may_write: bool
+    shared: Platform, identity: str, may_write: bool
 ) -> None:
-    login = platform.credentials.read(identity).redis
+    login = shared.credentials.read(identity).redis
     assert login is not None
-    client = Redis.from_url(platform.redis.url, username=login.user, password=login.password)
+    client = Redis.from_url(shared.redis.url, username=login.user, password=login.password)
     try:
         assert [await permitted(client, *command) for command in READS] == [True] * len(READS)
         assert [await permitted(client, *command) for command in WRITES] == [may_write] * len(WRITES)
@@ -276,12 +291,12 @@ async def test_a_user_of_redis_reads_or_writes_its_own_shard_only(
         await client.aclose()
 
 
-async def test_redis_knows_no_user_without_a_password_and_no_tenant(platform: Platform) -> None:
-    client = Redis.from_url(platform.redis.url)
+async def test_redis_knows_no_user_without_a_password_and_no_tenant(shared: Platform) -> None:
+    client = Redis.from_url(shared.redis.url)
     with pytest.raises((ResponseError, AuthenticationError)):
         await client.ping()
     await client.aclose()
-    have = {name for name in IDENTITIES if platform.credentials.read(name).redis is not None}
+    have = {name for name in IDENTITIES if shared.credentials.read(name).redis is not None}
     assert have == {*SERVICES, "operator"}
 
 
@@ -302,14 +317,14 @@ def settings(platform: Platform, **overrides: object) -> ServiceSettings:
     )
 
 
-async def test_a_service_starts_on_what_init_made(platform: Platform) -> None:
-    await (await open_bus(settings(platform), ["LEDGER", "EVENTS", "SNAP", "LEASES"])).close()
-    await check_redis(settings(platform))
+async def test_a_service_starts_on_what_init_made(shared: Platform) -> None:
+    await (await open_bus(settings(shared), ["LEDGER", "EVENTS", "SNAP", "LEASES"])).close()
+    await check_redis(settings(shared))
 
 
-async def test_a_server_that_acknowledges_before_it_syncs_is_refused(platform: Platform) -> None:
+async def test_a_server_that_acknowledges_before_it_syncs_is_refused(shared: Platform) -> None:
     with pytest.raises(StartupError, match="sync_interval: always"):
-        await open_bus(settings(platform, allow_unsynced=False), [])
+        await open_bus(settings(shared, allow_unsynced=False), [])
 
 
 async def test_a_server_that_syncs_is_accepted(tmp_path: Path) -> None:
@@ -317,13 +332,13 @@ async def test_a_server_that_syncs_is_accepted(tmp_path: Path) -> None:
         await (await open_bus(settings(platform, allow_unsynced=False), ["LEDGER"])).close()
 
 
-async def test_each_missing_part_is_one_line_with_the_fix(platform: Platform) -> None:
+async def test_each_missing_part_is_one_line_with_the_fix(shared: Platform) -> None:
     cases = {
-        "Run `tessera init`": open_bus(settings(platform, shard="nowhere"), ["LEDGER"]),
-        "TESSERA_NATS_URL": open_bus(settings(platform, nats_url="nats://127.0.0.1:9"), []),
-        "TESSERA_CREDENTIALS_FILE": open_bus(settings(platform, nats_password="wrong"), []),
-        "TESSERA_REDIS_URL": check_redis(settings(platform, redis_url="redis://127.0.0.1:9/0")),
-        "ACL file": check_redis(settings(platform, redis_password="wrong")),
+        "Run `tessera init`": open_bus(settings(shared, shard="nowhere"), ["LEDGER"]),
+        "TESSERA_NATS_URL": open_bus(settings(shared, nats_url="nats://127.0.0.1:9"), []),
+        "TESSERA_CREDENTIALS_FILE": open_bus(settings(shared, nats_password="wrong"), []),
+        "TESSERA_REDIS_URL": check_redis(settings(shared, redis_url="redis://127.0.0.1:9/0")),
+        "ACL file": check_redis(settings(shared, redis_password="wrong")),
     }
     for fix, check in cases.items():
         with pytest.raises(StartupError, match=fix) as caught:

@@ -90,7 +90,7 @@ class ForkServer:
     async def launch(
         self, name: str, command: Sequence[str], environment: Mapping[str, str], log: Path
     ) -> ForkedProcess:
-        """WhatIf one process. Raises StartupError when the server ends instead, as it does when an import fails."""
+        """Fork one process. Raises StartupError when the server ends instead, as it does when an import fails."""
         await self.warm_up()
         assert self._server is not None
         assert self._server.stdin is not None

@@ -118,7 +118,7 @@ class Platform:
         self._take_lock()
         try:
             self._prepare()
-            if self._command is service_command:
+            if self._command is service_command and (self.services or self._with_cluster):
                 await self._forks.warm_up()
             await self._timed("servers", self._start_servers())
             await self._timed("init", self._init())
