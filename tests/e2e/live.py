@@ -40,6 +40,7 @@ from tessera_schemas.events import CloudEvent, short_type
 from tessera_schemas.job import JobSpec, Resources, Retry, Role, Template
 from tessera_schemas.labels import SHARD_LABEL
 from tessera_schemas.services import SERVICES
+from tests.forked_command import run_command
 
 SECONDS = 60.0
 TENANTS = ("lab", "ops")
@@ -174,11 +175,9 @@ class Live:
         return done
 
     async def command(self, *words: str, environment: Mapping[str, str] | None = None) -> Said:
-        """Run `tessera WORDS` as a process of its own, at this platform."""
-        return await tessera(
-            *words,
-            environment={"TESSERA_HOME": str(self.home), "TESSERA_SHARD": self.shard_name, **(environment or {})},
-        )
+        """Run `tessera WORDS` as a process of its own, forked from one that has imported it, at this platform."""
+        here = {"TESSERA_HOME": str(self.home), "TESSERA_SHARD": self.shard_name, **(environment or {})}
+        return Said(*await run_command(words, _environment(here), SECONDS))
 
     @asynccontextmanager
     async def listening(self, tenant: str = "lab") -> AsyncIterator["Heard"]:
@@ -464,7 +463,7 @@ def _interruptible() -> None:
 
 
 async def tessera(*words: str, environment: Mapping[str, str]) -> Said:
-    """Run `tessera WORDS` to its end."""
+    """Run `tessera WORDS` to its end, in a new interpreter as people do."""
     process = await started(*words, environment=environment)
     try:
         out, err = await asyncio.wait_for(process.communicate(), SECONDS)

@@ -17,7 +17,7 @@ from tessera.kernel.clock import SystemClock
 from tessera_schemas.friendly_quantities import seconds
 from tessera_schemas.views import JobView
 
-POLL_SECONDS = 1.0
+FIRST_POLL_SECONDS, POLL_SECONDS = 0.1, 1.0  # each pause is twice the one before: most jobs start soon, or late
 
 
 @command
@@ -66,7 +66,7 @@ async def copy_log(
 
 async def until_started(where: Where, named: str, follow: bool) -> JobView:
     """The job, once it has run or ended if it is to be followed. Raises Failure for one that has not started else."""
-    shown = ""
+    shown, pause = "", FIRST_POLL_SECONDS
     async with where.views() as views:
         while True:
             job = await views.job(named)
@@ -78,4 +78,5 @@ async def until_started(where: Where, named: str, follow: bool) -> JobView:
             if now != shown:
                 notify(now)
             shown = now
-            await SystemClock().sleep(POLL_SECONDS)
+            await SystemClock().sleep(pause)
+            pause = min(2 * pause, POLL_SECONDS)
