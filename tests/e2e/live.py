@@ -177,7 +177,7 @@ class Live:
     async def command(self, *words: str, environment: Mapping[str, str] | None = None) -> Said:
         """Run `tessera WORDS` as a process of its own, forked from one that has imported it, at this platform."""
         here = {"TESSERA_HOME": str(self.home), "TESSERA_SHARD": self.shard_name, **(environment or {})}
-        return Said(*await run_command(words, _environment(here), SECONDS))
+        return await forked(*words, environment=here)
 
     @asynccontextmanager
     async def listening(self, tenant: str = "lab") -> AsyncIterator["Heard"]:
@@ -473,6 +473,11 @@ async def tessera(*words: str, environment: Mapping[str, str]) -> Said:
             await process.wait()
     assert process.returncode is not None
     return Said(process.returncode, out.decode(), err.decode())
+
+
+async def forked(*words: str, environment: Mapping[str, str]) -> Said:
+    """The same in a process forked from one that has imported the command, which is faster than a person."""
+    return Said(*await run_command(words, _environment(environment), SECONDS))
 
 
 async def eventually(condition: Callable[[], bool | Awaitable[bool]], what: str, seconds: float = SECONDS) -> None:

@@ -18,8 +18,7 @@ from tessera.lab.bench.two_shards import two_shards
 
 ROWS = [
     pytest.param(lambda: latency(2, 1, 1, sync=False), 2, id="latency"),
-    pytest.param(lambda: throughput(12, 1, 1, sync=False), 1, id="throughput, with more jobs than GPUs"),
-    pytest.param(lambda: throughput(2, 1, 1, sync=True), 1, id="throughput, synced"),
+    pytest.param(lambda: throughput(12, 1, 1, sync=True), 1, id="throughput, synced, with more jobs than GPUs"),
     pytest.param(lambda: two_shards(12, 1, 1), 1, id="two shards"),
     pytest.param(lambda: restart(12, 1, 1), 1, id="restart"),
     pytest.param(lambda: fold(10, 2), 1, id="fold"),
