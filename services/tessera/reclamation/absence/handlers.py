@@ -138,6 +138,8 @@ class Absences:
             self._gone.forget(run_id)
 
     def _stops(self, run_id: str) -> None:
+        """A run that was spared may have been said to be absent before, which released nothing: it is said again."""
+        self._reported.pop(run_id, None)
         self._stopping[run_id] = self._look_at[run_id] = None
 
     async def follow_pods(self) -> None:

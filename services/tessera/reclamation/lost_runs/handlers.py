@@ -23,7 +23,7 @@ from tessera.kernel.service.context import Ports
 from tessera.reclamation.lost_runs.decide import find_drained, lost_with_nodes, overdue, shrunk, shrunk_under
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import NodeSeen, RunLost
-from tessera_schemas.ledger import NodeChanged, Released
+from tessera_schemas.ledger import NodeChanged, Released, Spared
 
 log = structlog.get_logger()
 
@@ -50,14 +50,17 @@ class LostRuns:
         self._outage = False
 
     async def on_ledger(self, entries: list[Entry]) -> None:
-        """Notes the nodes that changed, and forgets the reports on runs that are released as a whole."""
+        """
+        Notes the nodes that changed, and forgets the reports on runs that are released as a whole, or spared: of one
+        that was to stop anyway nothing was taken in.
+        """
         for entry in entries:
             for record in entry.message.records:
                 if type(record) is NodeChanged:
                     fact = entry.message.facts[record.fact].fact
                     if isinstance(fact, NodeSeen):
                         self._resized[fact.name] = None
-                elif type(record) is Released and not record.ranks:
+                elif type(record) is Spared or (type(record) is Released and not record.ranks):
                     self._reported.pop(record.run_id, None)
 
     async def report(self) -> None:
