@@ -22,6 +22,13 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium: `make chromium` installs it"),
 ]
 SECONDS = 30.0
+POLICY = Policy(backfill="reserve", preset="priority", min_runtime_seconds=0)
+ASKED = """async ([method, path, body]) => {
+    const Authorization = `Bearer ${sessionStorage.getItem("tessera-token")}`;
+    const headers = { Authorization, "Content-Type": "application/json" };
+    const answer = await fetch(path, { method, headers, body: body ?? undefined });
+    return [answer.status, (await answer.json()).code];
+}"""
 PAGES = ("Now", "Queue", "Jobs", "History", "Events")
 
 
@@ -37,7 +44,7 @@ def all_gpus(queue: str) -> Queue:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
     """One job that holds GPUs of each tenant, and one that waits for more than there are."""
-    body = configuration(queues=(all_gpus("default"), all_gpus("batch")), policy=Policy(backfill="reserve"))
+    body = configuration(queues=(all_gpus("default"), all_gpus("batch")), policy=POLICY)
     async with Live.at(tmp_path_factory.mktemp("platform"), body) as live:
         await live.until_nodes_are_known()
         specs = {tenant: job(f"runs-of-{tenant}", gpus=4, seconds=600, time_limit_seconds=3000) for tenant in TENANTS}
@@ -221,6 +228,115 @@ async def test_a_job_is_held_released_and_cancelled_by_keyboard_and_the_log_says
         await live.until_phase(sent.job_id, "cancelled")
         await expect(page.get_by_role("row", name="Phase")).to_contain_text("cancelled")
         await expect(page.get_by_role("button", name="Cancel…")).to_have_count(0)
+
+
+async def test_a_jobs_attempts_are_a_picture_and_words_with_who_stopped_it_and_what_was_saved(
+    live: Live, browser: Browser
+) -> None:
+    half = {"gpus": 8, "replicas": 2, "seconds": 600, "queue": "batch"}
+    victim = (await live.submit(job("victim", priority_class="low", **half), "lab")).job_id
+    await live.until_phase(victim, "running")
+    await live.clients["lab"].checkpoint(victim, "/data/step-4")
+    urgent = (await live.submit(job("urgent", priority_class="high", **half), "lab")).job_id
+    await live.until_phase(urgent, "running")
+    await live.until_phase(victim, "queued")
+    try:
+        async with signed_in(browser, live, "lab") as page:
+            await show_job(page, "victim")
+            first = page.get_by_role("listitem").filter(has_text="Attempt 1")
+            await expect(first).to_contain_text(re.compile(r"waited \d+s, started in \d+s on gpu-\d.*, ran \d+s"))
+            await expect(first).to_contain_text("saved once, last at /data/step-4; stopped: preempted")
+            await expect(first).to_contain_text("went back to its queue")
+            await expect(page.get_by_role("listitem").filter(has_text="Attempt 2")).to_contain_text("so far")
+            picture = await page.get_by_role("img", name="Attempts over").get_attribute("aria-label") or ""
+            assert "by job urgent" in picture
+            assert await page.locator(".chart rect.stops").count() == 1
+            assert await page.locator(".chart path.saved").count() == 1
+            found = await Axe().run(page)
+            assert found.violations_count == 0, found.generate_report()
+            await first.get_by_role("link", name="urgent").click()
+            await expect(page.get_by_role("heading", name="urgent")).to_be_visible()
+            pods = page.get_by_role("region", name="Pods of attempt 1")
+            await expect(pods.get_by_role("row")).to_have_count(3)
+            await expect(pods).to_contain_text(f"{urgent}-1-1")
+    finally:
+        for one in (victim, urgent):
+            await live.clients["lab"].cancel(one)
+        await live.until_ended(victim, urgent)
+
+
+async def test_a_change_that_explain_tried_is_submitted_as_a_new_job_by_keyboard(live: Live, browser: Browser) -> None:
+    async with signed_in(browser, live, "lab") as page:
+        old = (await live.submit(job("too-wide", gpus=6, replicas=4, seconds=600), "lab")).job_id
+        await live.until(lambda state: is_told_why(state, old), "the job is told why it waits")
+        await show_job(page, "too-wide")
+        change = page.get_by_role("button", name="Submit with this change: 4 instead of 6 GPUs per pod")
+        dialog = page.get_by_role("dialog")
+        await change.press("Enter")
+        await expect(dialog.get_by_role("row", name="roles.worker.resources.gpus")).to_contain_text("64")
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        await page.keyboard.press("Escape")  # nothing is sent
+        await expect(dialog).to_have_count(0)
+        await expect(change).to_be_focused()
+        await page.keyboard.press("Enter")
+        await expect(dialog).to_be_visible()
+        while not await page.evaluate("document.activeElement.id === 'replace'"):
+            await page.keyboard.press("Tab")
+        await page.keyboard.press("Space")
+        await page.keyboard.press("Tab")
+        await page.keyboard.press("Enter")
+        await expect(page.get_by_role("row", name="Asks for")).to_contain_text("16 GPUs in 4 pods")
+        new = page.url.rpartition("/")[2]
+        assert new != old
+        await live.until_phase(new, "running")
+        await live.until_phase(old, "cancelled")
+        await live.clients["lab"].cancel(new)
+        await live.until_ended(new)
+
+
+async def test_a_refused_submission_shows_its_reason_and_leaves_the_old_job_alone(live: Live, browser: Browser) -> None:
+    async with waiting(live, job("gang", gpus=6, replicas=4)) as (old,), signed_in(browser, live) as page:
+        await page.goto(f"{live.platform.gateway_url}/ui#/jobs/{old}")
+        await page.get_by_role("button", name="Submit with this change: 4 instead").click()
+        await page.get_by_label("Cancel the old one").check()
+        await page.get_by_role("button", name="Submit as a new job").press("Enter")
+        said = page.get_by_role("dialog").get_by_role("alert")
+        await expect(said).to_contain_text("a job is submitted with a token of its tenant")
+        await page.keyboard.press("Escape")
+        assert live.phase(old) == "queued"
+
+
+async def test_a_waiting_jobs_priority_class_is_changed_by_keyboard(live: Live, browser: Browser) -> None:
+    async with waiting(live, job("gang", gpus=8, replicas=4)) as (one,), signed_in(browser, live, "lab") as page:
+        await page.goto(f"{live.platform.gateway_url}/ui#/jobs/{one}")
+        await page.get_by_role("button", name="Priority…").press("Enter")
+        await expect(page.get_by_role("dialog")).to_contain_text("It has class normal.")
+        await page.get_by_label("Priority class", exact=True).select_option("low")
+        await page.get_by_role("button", name="Set").press("Enter")
+        await expect(page.get_by_role("row", name="Class")).to_contain_text("low")
+        await expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+async def test_a_tenant_can_neither_see_nor_act_on_anothers_job(live: Live, browser: Browser) -> None:
+    async with waiting(live, job("gang-of-lab", gpus=6, replicas=4)) as (theirs,):
+        async with signed_in(browser, live, "ops") as page:
+            await page.goto(f"{live.platform.gateway_url}/ui#/jobs/{theirs}")
+            await expect(page.get_by_role("status")).to_contain_text("NoSuchJob")
+            await expect(page.get_by_role("button", name="Cancel…")).to_have_count(0)
+            for method, path, body in (
+                ("GET", "", None),
+                ("GET", "/spec", None),
+                ("GET", "/priority", None),
+                ("GET", "/explain", None),
+                ("POST", "/priority", '{"priority_class": "low"}'),
+                ("POST", "/hold", "{}"),
+                ("POST", "/cancel", "{}"),
+            ):
+                answered = await page.evaluate(ASKED, [method, f"v1/jobs/{theirs}{path}", body])
+                assert answered == [404, "NoSuchJob"], path
+        assert live.phase(theirs) == "queued"
+        assert live.state.jobs.get(theirs).priority_class == "normal"
 
 
 async def test_history_draws_the_gpus_in_use_and_counts_them_by_tenant(live: Live, browser: Browser) -> None:

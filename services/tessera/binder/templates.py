@@ -4,7 +4,8 @@ from collections import OrderedDict
 
 from tessera.domain.entities import Job
 from tessera.kernel.errors import InvariantViolation
-from tessera.kernel.ledger.shard import Entry, decode_entry
+from tessera.kernel.ledger.shard import Entry
+from tessera.kernel.ledger.specs import read_spec
 from tessera.kernel.ports import Ledger
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import JobSpec
@@ -40,13 +41,11 @@ class Templates:
         known = self._specs.get(submitted)
         if known is not None:
             return JobSpec.model_validate_json(known)
-        message = await self._ledger.read(job.taken_n)
-        if message is not None:
-            fact = decode_entry(message).message.facts[job.fact_index].fact
-            if isinstance(fact, JobAdmitted) and fact.job_id == submitted:
-                self._remember(submitted, fact.spec)
-                return fact.spec
-        raise InvariantViolation(f"ledger message {job.taken_n} does not hold job {job.job_id}")
+        spec = await read_spec(self._ledger, job)
+        if spec is None:
+            raise InvariantViolation(f"ledger message {job.taken_n} does not hold job {job.job_id}")
+        self._remember(submitted, spec)
+        return spec
 
     def _remember(self, job_id: str, spec: JobSpec) -> None:
         stored = spec.to_bytes()

@@ -127,6 +127,11 @@ class QueueTree:
         """Whether a run of the job may be evicted for other jobs, without which nothing may be borrowed for it."""
         return job.preemptible and job.evictions < self.policy.evictions_max
 
+    def granted_classes(self, tenant: str) -> tuple[str, ...]:
+        """Priority classes that jobs of the tenant may have; all where nothing is said of it."""
+        known = self.tenants.get(tenant)
+        return (known.priority_classes if known else ()) or tuple(self.priorities)
+
     def stopped(self, queue: str) -> str | None:
         """The queue, or the one above it, that an operator stopped; None when jobs of it may start."""
         return next((name for name in self.path(queue) if self.queues[name].stop_policy != "none"), None)

@@ -4,9 +4,10 @@ import re
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
-from tessera.domain.entities import Job
+from tessera.domain.entities import EndedJob, Job, RefusedWork
 from tessera.domain.state import State
 from tessera.engine.explain.blockers import Holder
+from tessera.engine.explain.changed_spec import KINDS
 from tessera.engine.explain.explanation import explain
 from tessera.engine.queueing.expected_starts import expected_starts
 from tessera.engine.queueing.readiness import startable
@@ -46,11 +47,24 @@ def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Exp
         holders=tuple(_holder(holder) for holder in answer.holders.named),
         other_holders=tuple(others.describe() for others in answer.holders.others),
         changes=tuple(
-            ShownChange(kind=change.kind, text=shown(change.describe()), nodes=change.nodes, after=change.after)
+            ShownChange(
+                kind=change.kind,
+                text=shown(change.describe()),
+                nodes=change.nodes,
+                after=change.after,
+                role=change.role,
+                value=change.value,
+                submittable=change.kind in KINDS and _is_submitted(answer.job),
+            )
             for change in answer.changes
         ),
         tried=answer.tried,
     )
+
+
+def _is_submitted(job: Job | EndedJob | RefusedWork) -> bool:
+    """Whether somebody sent the job's spec: one of Kubernetes has none, and a task that of its array."""
+    return isinstance(job, Job) and job.adopted is None and not job.task_of
 
 
 def _holder(holder: Holder) -> ShownHolder:

@@ -1,7 +1,8 @@
 """One short function per operation: who asks, for what, and the answer; a "no" is raised."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import asdict
 from typing import Any, cast
 
 import structlog
@@ -10,6 +11,7 @@ from pydantic import ValidationError
 
 from tessera.domain.entities import EndedJob, Job, RefusedWork
 from tessera.domain.state import State
+from tessera.engine.explain.changed_spec import changed_spec, differences
 from tessera.gateway import models
 from tessera.gateway.bodies import read_body, read_query, written
 from tessera.gateway.capacity import CapacityReader
@@ -35,6 +37,7 @@ from tessera_schemas.commands import (
     SubmitTemplate,
 )
 from tessera_schemas.config import Queue
+from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code
 from tessera_schemas.short_form import ShortFormError
 from tessera_schemas.views import JobView
@@ -61,11 +64,12 @@ class Handlers:
         arrivals: Arrivals,
         streams: Streams,
         logs: Logs,
+        spec: Callable[[Job], Awaitable[JobSpec | None]],
         clock: Clock,
     ) -> None:
         self._settings, self._state, self._views = settings, state, views
         self._commands, self._arrivals, self._streams, self._logs = commands, arrivals, streams, logs
-        self._clock = clock
+        self._spec, self._clock = spec, clock
         self._capacity = CapacityReader(state, clock)
         self._starts: dict[str, tuple[float, dict[str, models.LineStart]]] = {}
 
@@ -165,6 +169,42 @@ class Handlers:
             detail = f"{known.adopted.owner} has the priority of its PriorityClass in Kubernetes; change it there"
             raise refused(Code.PRIORITY_NOT_ALLOWED, "priority_class", detail)
         return await self._order(request, SetPriority, "set_priority", priority_class=body.priority_class)
+
+    async def job_classes(self, request: web.Request) -> web.Response:
+        """Answers with the classes granted to the job's tenant; raises Refusal for a job that has ended."""
+        read_query(request, models.NoQuery)
+        known, tree = self._live(request), self._state.tree
+        names = () if known.adopted is not None else tree.granted_classes(known.tenant)
+        found = [models.ClassValue(name=name, value=tree.priority(name)) for name in names]
+        body = models.JobClasses(
+            as_of=self._state.n,
+            job_id=known.job_id,
+            priority_class=known.priority_class,
+            classes=tuple(sorted(found, key=lambda one: (-one.value, one.name))),
+        )
+        return json_response(body)
+
+    async def job_spec(self, request: web.Request) -> web.Response:
+        """Answers with the spec that was submitted, and with that of the change that is asked for, if one is."""
+        query, known = read_query(request, models.SpecQuery), self._live(request)
+        if known.adopted is not None or known.task_of:
+            said = (
+                f"{known.adopted.owner} is written in Kubernetes" if known.adopted else f"it is array {known.task_of}'s"
+            )
+            raise refused(Code.INVALID_FIELD, "job_id", f"it has no spec of its own: {said}")
+        spec = await self._spec(known)
+        if spec is None:
+            raise refused(Code.UNAVAILABLE, "spec", "the ledger message of the job is not there yet")
+        changed = spec
+        if query.kind is not None:
+            try:
+                changed = changed_spec(spec, query.kind, query.role, query.value)
+            except ValueError as error:
+                wrong = "no job may be so" if isinstance(error, ValidationError) else str(error)[:200]
+                raise refused(Code.INVALID_FIELD, "kind", wrong) from error
+        found = tuple(models.SpecDifference(**asdict(each)) for each in differences(spec, changed))
+        body = models.ShownSpec(as_of=self._state.n, job_id=known.job_id, spec=changed, differences=found)
+        return json_response(body)
 
     async def _order(self, request: web.Request, model: type[Strict], kind: str, **more: Any) -> web.Response:
         """Sent as the tenant of the job, also for an operator: the subject's tenant is what counts."""
@@ -302,6 +342,13 @@ class Handlers:
             )
         return known
 
+    def _live(self, request: web.Request) -> Job:
+        """The job that is named, if it has not ended."""
+        known = self._own(request)
+        if isinstance(known, EndedJob):
+            raise refused(Code.ALREADY_ENDED, "job_id", known.phase.value)
+        return known
+
     def _target(self, request: web.Request) -> tuple[str, str]:
         """
         A job that can be ordered about, and its tenant.
@@ -313,10 +360,7 @@ class Handlers:
         own = None if caller.tenant is None or key is None else job_id(self._settings.shard, caller.tenant, key)
         if job == own and caller.tenant is not None and self._known(job) is None:
             return job, caller.tenant
-        known = self._own(request)
-        if isinstance(known, EndedJob):
-            raise refused(Code.ALREADY_ENDED, "job_id", known.phase.value)
-        return job, known.tenant
+        return job, self._live(request).tenant
 
 
 def _command(body: models.SubmitEnvelope, key: str, tenant: str) -> dict[str, Any]:

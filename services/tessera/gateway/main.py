@@ -23,6 +23,7 @@ from tessera.gateway.tokens import TokenFile
 from tessera.gateway.views import SharedViews
 from tessera.kernel.ledger.loop import fold_ledger
 from tessera.kernel.ledger.shard import Entry, restore
+from tessera.kernel.ledger.specs import read_spec
 from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.process.leases import Leadership
 from tessera.kernel.service.context import Ports
@@ -55,6 +56,7 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
         arrivals,
         streams,
         Logs(ports.cluster, streams, StoredLogs(store, settings.shard)),
+        partial(read_spec, ports.ledger),
         clock,
     )
     app = application(settings, Guard(settings, tokens, clock, measures, ports.spans), handlers)

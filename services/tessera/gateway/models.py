@@ -127,6 +127,14 @@ class WaitQuery(Strict):
     )
 
 
+class SpecQuery(Strict):
+    """A change that `explain` offers as `submittable`, by its three fields; without a kind, the spec as it is."""
+
+    kind: Name | None = None
+    role: Annotated[str, StringConstraints(max_length=63), Field(description="Empty: all")] = ""
+    value: Annotated[str, StringConstraints(max_length=63), Field(description="That the job gets")] = ""
+
+
 class NoQuery(Strict):
     """No query."""
 
@@ -329,6 +337,44 @@ class ShownChange(Lenient):
     text: str
     nodes: tuple[str, ...]
     after: tuple[str, ...] = ()
+    role: str = ""
+    value: str = ""
+    submittable: Annotated[
+        bool, Field(description="It is one of the job's spec, which `spec` shows with it; else somebody acts")
+    ] = False
+
+
+class SpecDifference(Lenient):
+    """A field by its path, with its value in the job's spec and in the changed one."""
+
+    field: str
+    before: JsonValue
+    after: JsonValue
+
+
+class ShownSpec(Lenient):
+    """The full spec of a live job, with the change that was asked for; it may be submitted as it is."""
+
+    as_of: AsOf
+    job_id: str
+    spec: JobSpec
+    differences: tuple[SpecDifference, ...] = ()
+
+
+class ClassValue(Lenient):
+    """A priority class; higher goes first."""
+
+    name: str
+    value: int
+
+
+class JobClasses(Lenient):
+    """The class of a job, and those that it may get, the highest first; none where Kubernetes sets its priority."""
+
+    as_of: AsOf
+    job_id: str
+    priority_class: str
+    classes: tuple[ClassValue, ...]
 
 
 class Explained(Lenient):

@@ -103,6 +103,23 @@ ROUTES = (
         keyed=True,
     ),
     Route(
+        "GET",
+        f"{JOB}/priority",
+        "job_classes",
+        "List the priority classes that a job may get",
+        {200: models.JobClasses},
+        (404, 409, 422),
+    ),
+    Route(
+        "GET",
+        f"{JOB}/spec",
+        "job_spec",
+        "Show the spec of a live job, or what it would be with a change that explain tried",
+        {200: models.ShownSpec},
+        (404, 409, *READS),
+        models.SpecQuery,
+    ),
+    Route(
         "POST",
         f"{JOB}/checkpoint",
         "report_checkpoint",

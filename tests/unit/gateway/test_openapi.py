@@ -81,6 +81,8 @@ async def test_answers_are_as_described(world: World) -> None:
             ("GET", "/v1/jobs", None),
             ("GET", one, None),
             ("GET", f"{one}/explain", None),
+            ("GET", f"{one}/spec", None),
+            ("GET", f"{one}/priority", None),
             ("POST", f"{one}/cancel", {"why": "done"}),
             ("POST", f"{one}/hold", None),
             ("POST", f"{one}/release", None),

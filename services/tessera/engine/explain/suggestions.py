@@ -35,13 +35,16 @@ class TriedChange:
     One change after which the job starts at once on `nodes`; `after` says who has to be gone first, if anybody.
 
     `kind` is one word for programs: release, gpus, share, pods, model, topology, spread, together, selector, affinity,
-    queue, class, undrain, evict, end.
+    queue, class, undrain, evict, end. `value` is what a change of the spec sets, in `role` or, with "", in all
+    (`changed_spec`).
     """
 
     kind: str
     text: str
     nodes: tuple[str, ...]
     after: tuple[str, ...] = ()
+    role: str = ""
+    value: str = ""
 
     def describe(self) -> str:
         """Words for the change and for where the job goes then; beyond two nodes the rest is a number."""
@@ -77,7 +80,7 @@ def _fewer_gpus(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChan
             if best is not None:
                 value, choice = best
                 text = f"{value} instead of {role.need.gpus} GPUs per pod{_describe_role(job, role)}"
-                yield _change("gpus", text, choice)
+                yield _change("gpus", text, choice, role=role.name, value=str(value))
         elif role.need.gpu_milli > 1:
             best = _largest(what_if, job, role.need.gpu_milli, _setting(job, at, "gpu_milli"))
             if best is not None:
@@ -85,7 +88,7 @@ def _fewer_gpus(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChan
                 text = (
                     f"{value} instead of {role.need.gpu_milli} thousandths of a GPU per pod{_describe_role(job, role)}"
                 )
-                yield _change("share", text, choice)
+                yield _change("share", text, choice, role=role.name, value=str(value))
 
 
 def _fewer_pods(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
@@ -97,7 +100,8 @@ def _fewer_pods(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChan
         best = _largest(what_if, job, role.replicas, _with_replicas(job, at))
         if best is not None:
             value, choice = best
-            yield _change("pods", f"{value} instead of {role.replicas} pods{_describe_role(job, role)}", choice)
+            text = f"{value} instead of {role.replicas} pods{_describe_role(job, role)}"
+            yield _change("pods", text, choice, role=role.name, value=str(value))
 
 
 def _any_model(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
@@ -136,13 +140,13 @@ def _other_queue(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedCha
         tried += 1
         if tried > VALUES_MAX:
             return
-        yield from _as(what_if, replace(job, queue=name), "queue", f"queue {name} instead of {job.queue}")
+        yield from _as(what_if, replace(job, queue=name), "queue", f"queue {name} instead of {job.queue}", name)
 
 
 def _higher_class(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
     """The lowest class granted to the tenant that lets it start at once."""
     for name in _classes_above(what_if.state, job):
-        found = list(_as(what_if, replace(job, priority_class=name), "class", f"priority class {name}"))
+        found = list(_as(what_if, replace(job, priority_class=name), "class", f"priority class {name}", name))
         if found:
             yield found[0]
             return
@@ -178,7 +182,7 @@ def _plan(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
             text = f"priority class {name}, which evicts {whom}" if name else f"evicting {whom}"
             after = tuple(victim.run_id for victim in made.victims if viewer.may_see(victim.tenant))
             nodes = tuple(sorted({placement.node for placement in made.placements}))
-            yield TriedChange("class" if name else "evict", text, nodes, after)
+            yield TriedChange("class" if name else "evict", text, nodes, after, value=name)
             return
 
 
@@ -270,10 +274,10 @@ def _keep_choice(verdict: Choice | Reason) -> Choice | None:
     return None if isinstance(verdict, Reason) else verdict
 
 
-def _as(what_if: WhatIf, job: Job, kind: str, text: str) -> Iterator[TriedChange]:
+def _as(what_if: WhatIf, job: Job, kind: str, text: str, value: str = "") -> Iterator[TriedChange]:
     choice = _tried(what_if, job)
     if choice is not None:
-        yield _change(kind, text, choice)
+        yield _change(kind, text, choice, value=value)
 
 
 def _largest(what_if: WhatIf, job: Job, below: int, other: Callable[[int], Job]) -> tuple[int, Choice] | None:
@@ -317,8 +321,10 @@ def _needs(job: Job, other: Callable[[Need], Need]) -> Job:
     return replace(job, roles=tuple(replace(role, need=other(role.need)) for role in job.roles))
 
 
-def _change(kind: str, text: str, choice: Choice, after: tuple[str, ...] = ()) -> TriedChange:
-    return TriedChange(kind, text, tuple(sorted({placement.node for placement in choice[1]})), after)
+def _change(
+    kind: str, text: str, choice: Choice, after: tuple[str, ...] = (), *, role: str = "", value: str = ""
+) -> TriedChange:
+    return TriedChange(kind, text, tuple(sorted({placement.node for placement in choice[1]})), after, role, value)
 
 
 def _describe_role(job: Job, role: RoleNeed) -> str:
@@ -329,10 +335,9 @@ def _classes_above(state: State, job: Job) -> Iterator[str]:
     """Granted to the tenant, the lowest first; adopted work has its priority from Kubernetes."""
     if job.adopted is not None:
         return
-    tenant, tree = state.tree.tenants.get(job.tenant), state.tree
-    granted = (tenant.priority_classes if tenant else ()) or tuple(tree.priorities)
+    tree = state.tree
     now = tree.priority(job.priority_class)
-    above = [name for name in granted if tree.priority(name) > now]
+    above = [name for name in tree.granted_classes(job.tenant) if tree.priority(name) > now]
     yield from sorted(above, key=lambda name: (tree.priority(name), name))[:VALUES_MAX]
 
 

@@ -7,6 +7,7 @@ const RETRY_MS_MAX = 30000;
 export class Refused extends Error {
   constructor(status, problem) {
     super(problem.sentence || `the gateway answered ${status}`);
+    this.others = (problem.reasons ?? []).slice(1).map((reason) => [reason.code, reason.field, reason.detail].filter(Boolean).join(": "));
     this.status = status;
     this.retryAfter = problem.retry_after || 0;
   }
@@ -29,10 +30,15 @@ export async function open(path, signal, more = {}) {
 
 export const ask = async (path) => (await open(path)).json();
 
+// One answer's body. Whoever sends again what may have arrived does it under the same key.
 export async function send(path, body) {
   const answer = await fetch(path, { method: "POST", body: JSON.stringify(body), headers: { ...headers(), "Content-Type": "application/json" } });
   if (!answer.ok) throw new Refused(answer.status, await answer.json().catch(() => ({})));
+  return answer.json();
 }
+
+// Names a job that is submitted here; `randomUUID` is there on secure origins alone.
+export const newKey = () => `page-${[...crypto.getRandomValues(new Uint8Array(12))].map((byte) => byte.toString(16).padStart(2, "0")).join("")}`;
 
 export async function allJobs(query) {
   const items = [];

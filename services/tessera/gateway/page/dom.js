@@ -39,4 +39,7 @@ export function span(milliseconds) {
 
 export const moment = (ts) => el("time", { datetime: new Date(ts).toISOString() }, new Date(ts).toLocaleString());
 
+// "NodeLost" as people read it.
+export const words = (code) => code.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase().replace(/\bgpus?\b/g, (found) => found.toUpperCase().replace("S", "s"));
+
 export const jobLink = (id, name) => el("a", { href: `#/jobs/${id}` }, name || id);

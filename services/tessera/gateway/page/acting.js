@@ -1,0 +1,107 @@
+// What may be done to a job: hold, release, cancel, another class, and the same job once more with a change.
+
+import { Refused, ask, newKey, send } from "./api.js";
+import { el, jobLink, row, table } from "./dom.js";
+
+const UNKNOWN = "The gateway does not answer; nothing was done, or it is not known.";
+const said = (error) => error instanceof Refused ? [error.message, ...error.others].join(" Also ") : UNKNOWN;
+const button = (id, text, act) => el("button", { id, type: "button", onclick: act }, text);
+
+// What cannot be undone, or needs a choice, is asked in a dialog.
+export function actions(job, again) {
+  if (job.ended_ts || job.phase === "refused") return [];
+  const alert = el("p", { role: "alert", class: "bad" });
+  const order = async (verb) => {
+    alert.textContent = "";
+    try {
+      await send(`v1/jobs/${job.job_id}/${verb}`, {});
+      again();
+    } catch (error) {
+      alert.textContent = said(error);
+    }
+  };
+  const hold = job.phase !== "queued" ? null : job.held ? button("release", "Release", () => order("release")) : button("hold", "Hold", () => order("hold"));
+  return [el("div", { class: "bar" }, hold, button("priority", "Priority…", () => prioritize(job, again)), button("cancel", "Cancel…", () => cancel(job, again))), alert];
+}
+
+// A dialog with an alert and a button that acts; the focus goes back to the button with the id `from`.
+function askIn(title, from, content, verb, act, closing = "Close") {
+  const alert = el("p", { role: "alert", class: "bad" });
+  const box = el("dialog", { "aria-label": title, onclose: () => { box.remove(); document.getElementById(from)?.focus(); } });
+  const go = button("go", verb, async () => {
+    go.disabled = true;
+    alert.textContent = "";
+    try {
+      await act(box, alert);
+    } catch (error) {
+      alert.textContent = said(error);
+    }
+    go.disabled = false;
+    if (box.open && document.activeElement === document.body) go.focus();
+  });
+  box.append(el("h2", {}, title), ...content, alert, el("div", { class: "bar" }, go, el("button", { type: "button", onclick: () => box.close() }, closing)));
+  addEventListener("hashchange", () => box.close(), { once: true });
+  document.body.append(box);
+  box.showModal();
+}
+
+function cancel(job, again) {
+  const text = [el("p", {}, `Cancel ${job.name}? What it has not saved is lost.`)];
+  askIn(`Cancel ${job.name}`, "cancel", text, "Cancel the job", async (box) => {
+    await send(`v1/jobs/${job.job_id}/cancel`, { why: "cancelled on the page" });
+    box.close();
+    again();
+  }, "Keep it");
+}
+
+async function prioritize(job, again) {
+  const known = await ask(`v1/jobs/${job.job_id}/priority`).catch((error) => error);
+  if (known instanceof Error) return refusal(`Priority of ${job.name}`, "priority", known);
+  const choice = el("select", { id: "class" }, known.classes.map((one) =>
+    el("option", { value: one.name, selected: one.name === known.priority_class }, `${one.name} (${one.value})`)));
+  const content = known.classes.length
+    ? [el("p", {}, `It has class ${known.priority_class}. Higher goes first; these are granted to its tenant.`), el("div", { class: "bar" }, el("label", { for: "class" }, "Priority class"), choice)]
+    : [el("p", {}, `${job.owner || "Its owner"} has its priority from Kubernetes; change it there.`)];
+  askIn(`Priority of ${job.name}`, "priority", content, "Set", async (box) => {
+    if (known.classes.length) await send(`v1/jobs/${job.job_id}/priority`, { priority_class: choice.value });
+    box.close();
+    again();
+  });
+}
+
+const refusal = (title, from, error) => askIn(title, from, [el("p", { class: "bad" }, said(error))], "Back", (box) => box.close());
+
+export async function submitWith(job, change, from) {
+  const title = `Submit ${job.name} with a change`;
+  const query = new URLSearchParams({ kind: change.kind, role: change.role, value: change.value });
+  const known = await ask(`v1/jobs/${job.job_id}/spec?${query}`).catch((error) => error);
+  if (known instanceof Error) return refusal(title, from, known);
+  const heads = [["Field"], ["Now"], ["Then"]];
+  const shown = (value) => typeof value === "string" ? value : value === null || (Array.isArray(value) && !value.length) ? "none" : JSON.stringify(value);
+  const tick = el("input", { type: "checkbox", id: "replace" });
+  const content = [
+    el("p", {}, `${change.text[0].toUpperCase()}${change.text.slice(1)}, as of now.`),
+    table("What is changed", heads, known.differences.map((each) => row(heads, [each.field, shown(each.before), shown(each.after)]))),
+    el("p", {}, "It is submitted as a new job, which waits from now on. The old one stays in line, and may be served first."),
+    el("label", { class: "tick" }, tick, "Cancel the old one once the new one is in line"),
+  ];
+  const key = newKey(); // of this dialog: whoever presses twice, or after a break, submits once
+  askIn(title, from, content, "Submit as a new job", async (box, alert) => {
+    const made = await send("v1/jobs", { key, spec: known.spec });
+    const link = jobLink(made.job_id, known.spec.name);
+    if (made.state !== "queued" && made.state !== "existing") {
+      alert.replaceChildren("It is stored, and nobody has judged it yet; the old one is as it was. See ", link, ".");
+      return;
+    }
+    if (tick.checked) {
+      try {
+        await send(`v1/jobs/${job.job_id}/cancel`, { why: `submitted again as ${made.job_id}` });
+      } catch (error) {
+        alert.replaceChildren("The new one is in line: ", link, `. The old one was not cancelled: ${said(error)}`);
+        return;
+      }
+    }
+    box.close();
+    location.hash = `#/jobs/${made.job_id}`;
+  });
+}

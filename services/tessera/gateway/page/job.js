@@ -1,0 +1,92 @@
+// One job: how its attempts went, why it stands where it stands, what may be done about it, its pods, events and log.
+
+import { ask, follow } from "./api.js";
+import { actions, submitWith } from "./acting.js";
+import { el, gpus, moment, row, span, table, words } from "./dom.js";
+import { close, logOf } from "./log.js";
+import { attempts, by, timeline } from "./timeline.js";
+
+const NAMED_MAX = 5; // jobs by which it was stopped, whose names are asked for
+
+export const leave = close;
+
+export async function load(id, signal) {
+  const [known, why, told] = await Promise.all([ask(`v1/jobs/${id}`), ask(`v1/jobs/${id}/explain`).catch(() => null), story(id, signal)]);
+  const others = [...new Set(told.map(by).filter(Boolean))].slice(-NAMED_MAX);
+  const named = await Promise.all(others.map((other) => ask(`v1/jobs/${other}`).then((found) => [other, found.job.name]).catch(() => [other, ""])));
+  return { job: known.job, why, story: told, names: new Map(named) };
+}
+
+// Events of the job that are kept, as of now: the stream says by its first heartbeat that it has told all.
+function story(id, signal) {
+  return new Promise((done) => {
+    const found = [];
+    const end = new AbortController();
+    const finish = () => { end.abort(); done(found); };
+    signal.addEventListener("abort", finish);
+    let quiet = setTimeout(finish, 600);
+    const take = (event) => { if (event.data.job_id === id) found.push(event); clearTimeout(quiet); quiet = setTimeout(finish, 200); };
+    follow(`job=${id}&after=0`, take, end.signal).catch(finish);
+  });
+}
+
+export function show({ job, why, story: told, names }, again) {
+  const facts = [["Phase", job.held ? `${job.phase}, on hold` : job.phase], ["Tenant", job.tenant], ["Queue", job.queue], ["Class", job.priority_class],
+    ["Asks for", `${gpus(job.gpu_milli)} GPUs in ${job.pods} pod${job.pods === 1 ? "" : "s"}`], ["Attempt", String(job.attempt)],
+    ["Evictions", String(job.evictions)]];
+  if (job.started_ts) facts.push(["Waited", span(job.started_ts - job.submitted_ts)]);
+  if (job.saved_ts) facts.push(["Saved", [moment(job.saved_ts), job.saved_path ? ` at ${job.saved_path}` : ""]]);
+  const heads = [["What"], ["Value"]];
+  const runs = attempts(told, job, Date.now());
+  return [
+    el("h2", {}, job.name), el("p", { class: "soft" }, job.job_id), ...actions(job, again),
+    ...reasons(why), ...suggestions(job, why),
+    table("The job", heads, facts.map((fact) => row(heads, fact))),
+    el("h2", {}, "Attempts"),
+    ...(runs.length ? timeline(runs, names) : [el("p", {}, "No event of it is kept any more.")]),
+    ...pods(job),
+    job.attempt ? logOf(job) : null,
+    el("h2", {}, "Events"),
+    told.length
+      ? el("ol", { class: "story" }, told.map((event) => el("li", {}, moment(Date.parse(event.time)), label(event))))
+      : el("p", {}, "No event of it is kept any more."),
+  ];
+}
+
+function reasons(why) {
+  if (!why) return [];
+  const notes = why.notes.slice(0, why.notes.length - why.changes.length); // the changes come last, and have a list of their own
+  return [
+    el("p", {}, el("strong", {}, why.sentence)),
+    why.position ? el("p", {}, `Place ${why.position} of ${why.in_line} in line.`) : null,
+    notes.length ? el("ul", {}, notes.map((note) => el("li", {}, note))) : null,
+  ];
+}
+
+function suggestions(job, why) {
+  if (!why || job.phase !== "queued" || !why.tried) return [];
+  const tried = `${why.tried} change${why.tried === 1 ? " was" : "s were"} tried on the state as it is`;
+  if (!why.changes.length) return [el("p", {}, `${tried}; none lets it start now.`)];
+  return [
+    el("h2", {}, "It would start now with"), el("p", { class: "soft" }, `${tried}.`),
+    el("ul", { class: "changes" }, why.changes.map((change, at) => el("li", {}, el("span", {}, change.text),
+      change.submittable ? el("button", { id: `change-${at}`, type: "button", "aria-label": `Submit with this change: ${change.text}`,
+        onclick: () => submitWith(job, change, `change-${at}`) }, "Submit with this change") : null))),
+  ];
+}
+
+function pods(job) {
+  if (!job.placements.length) return [];
+  const heads = [["Rank", "n"], ["Role"], ["Node"], ["GPUs"], ["Pod"]];
+  const device = (place) => `${place.devices.join(", ")}${place.mig ? " (MIG)" : place.gpu_milli < 1000 ? ` (${place.gpu_milli / 10} %)` : ""}`;
+  return [el("h2", {}, "Pods"), table(`Pods of attempt ${job.attempt}, and the GPUs of their nodes by number`, heads, job.placements.map((place) =>
+    row(heads, [String(place.rank), place.role, place.node, place.devices.length ? device(place) : "none",
+      job.owner ? `made by ${job.owner}` : `${job.job_id}-${job.attempt}-${place.rank}`])))];
+}
+
+function label(event) {
+  const kind = event.type.replace(/^io\.tessera\./, "").replace(/\.v\d+$/, "");
+  const reason = event.data.reason ? `: ${words(event.data.reason.code)}${event.data.reason.detail ? ` (${event.data.reason.detail})` : ""}` : "";
+  const nodes = [...new Set((event.data.placements ?? []).map((place) => place.node))];
+  return `${kind}${nodes.length ? ` on ${nodes.join(", ")}` : ""}${reason}`;
+}
