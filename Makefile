@@ -87,7 +87,7 @@ screenshots: $(READY) ## pictures of the page in a browser, into screenshots/ (n
 unit: $(READY) ## fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
-test: $(READY) ## all tests: real nats-server and Redis, real processes, 100 simulated seeds
+test: $(READY) ## all tests: real nats-server and Redis, real processes, 200 simulated seeds
 	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations tests  # the tests of a file share one platform, and some build on others
 
 test-operations: $(READY) ## alarms, runbooks, an upgrade and the first job, as people follow the pages (minutes)

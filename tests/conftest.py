@@ -35,7 +35,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The hundred seeds first: they take longest, and begun last they would leave all but one core idle at the end."""
+    """Simulated seeds first: they take longest, and begun last they would leave all but one core idle at the end."""
     items.sort(key=lambda item: "tests/simulation" not in item.path.as_posix())
 
 

@@ -7,13 +7,15 @@ import pytest
 
 from tessera.testkit.sim.world import run_seed
 
-SEEDS = 100
+SEEDS = 200
+BEHIND_OTHERS = ("nice", "-n", "10")
+"""Seeds wait for nothing: they take the processors while others wait, and leave them to tests that time something."""
 
 
-@pytest.mark.timeout(600)
-def test_a_hundred_seeds_end_without_a_violation_and_reach_every_fault_and_phase_edge():
+@pytest.mark.timeout(1200)
+def test_two_hundred_seeds_end_without_a_violation_and_each_hundred_reaches_every_fault_and_phase_edge():
     done = subprocess.run(
-        [sys.executable, "-m", "tessera.testkit.sim", "--seeds", str(SEEDS)],
+        [*BEHIND_OTHERS, sys.executable, "-m", "tessera.testkit.sim", "--seeds", str(SEEDS)],
         capture_output=True,
         text=True,
         check=False,

@@ -17,6 +17,7 @@ from tessera_schemas.streams import Retention, StreamSpec, streams
 
 MSG_ID = "Nats-Msg-Id"
 PENDING_MAX = 1000
+ACK_WAIT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,17 +171,18 @@ class MemoryBroker:
         self._taken_by.clear()
 
     def add_durable(
-        self, stream: str, name: str, *, ack_wait_seconds: float = 30.0, pending_max: int = PENDING_MAX
+        self, stream: str, name: str, *, ack_wait_seconds: float = ACK_WAIT_SECONDS, pending_max: int = PENDING_MAX
     ) -> None:
         """Make a work queue on a stream; `pending_max` bounds the deliveries without an answer."""
         self.streams[stream].durables[name] = Durable(ack_wait_seconds, pending_max)
 
-    def add_shard(self, shard: str) -> None:
-        """All the streams and durables of a shard, as `tessera init` makes them on a server."""
+    def add_shard(self, shard: str, ack_wait_seconds: float = ACK_WAIT_SECONDS) -> None:
+        """All the streams and durables of a shard, as `tessera init` makes them on a server but for the ack wait."""
         for spec in streams(shard):
             self.add_stream(_config(spec))
             for durable in spec.durables:
-                self.add_durable(spec.name, durable, pending_max=1 if spec.in_order else PENDING_MAX)
+                pending_max = 1 if spec.in_order else PENDING_MAX
+                self.add_durable(spec.name, durable, ack_wait_seconds=ack_wait_seconds, pending_max=pending_max)
 
     def store(self, out: Outgoing) -> int:
         """Raises Conflict, Full, Poison (too big), or Transient when no stream takes the subject."""

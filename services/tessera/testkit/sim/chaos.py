@@ -1,7 +1,8 @@
 """The faults that are not a single call's: crashes, partitions, pauses, jumps of clocks, a cluster that misbehaves."""
 
 import asyncio
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 
@@ -30,14 +31,15 @@ class Chaos:
         random: Random,
         nodes: list[NodeRow],
         seconds: float,
-        point: str,
+        points: Sequence[str],
         state: Callable[[], State],
     ) -> None:
         """
-        `nodes` are what the cluster began with. `point` is the named crash point that this run arms in every instance
-        of its service, from the beginning. `state` is what the ledger makes of the shard now.
+        `nodes` are what the cluster began with. `points` are the named crash points, each of another service, that this
+        run arms in every instance of theirs from the beginning. `state` is what the ledger makes of the shard now.
         """
-        self._services, self._random, self._seconds, self._point, self._state = services, random, seconds, point, state
+        self._services, self._random, self._seconds, self._state = services, random, seconds, state
+        self._points = {point.split(" ")[0]: point for point in points}
         self._rows = {row.name: row for row in nodes}
         self._nodes = list(self._rows)
         self._foreign = 0
@@ -66,8 +68,7 @@ class Chaos:
         times = sorted(random.uniform(1.0, self._seconds) for _ in range(random.randrange(6, 12)))
         committer_at = random.uniform(1.0, self._seconds * 0.8)
         for slot in self._slots():
-            if slot.split("/")[0] == self._point.split(" ")[0]:
-                self._services.members[slot].faults.crash_point = self._point
+            self._services.members[slot].faults.crash_point = self._points.get(slot.split("/")[0], "")
         meanwhile = [asyncio.create_task(work) for work in (self._land_late_publishes(), self._send_random_facts())]
         try:
             for at in sorted([*times, committer_at]):
@@ -222,11 +223,17 @@ class Chaos:
         self._services.cluster.set_cordoned(node, False)
 
     async def _shrink_node(self) -> None:
-        """Half of its GPUs or more fall off, of a node that runs hold some of if there is one; later they are back."""
-        held = {place.node for run in self._state().runs.values() for place in run.places if place.devices}
+        """
+        Half of its GPUs or more fall off; of a node that runs hold some of, if there is one, also some of these.
+
+        Later they are back.
+        """
+        devices = {(p.node, gpu) for run in self._state().runs.values() for p in run.places for gpu in p.devices}
+        held = Counter(node for node, _ in devices)
         have = [node for node, row in self._rows.items() if row.gpus]
-        node = self._random.choice([node for node in have if node in held] or have)
-        self._services.cluster.set_gpus(node, self._random.randrange(self._rows[node].gpus // 2 + 1))
+        node = self._random.choice([node for node in have if held[node]] or have)
+        left = min(self._rows[node].gpus // 2 + 1, held[node] or self._rows[node].gpus)
+        self._services.cluster.set_gpus(node, self._random.randrange(left))
         self._services.coverage.fault("node shrunk")
         await self._services.clock.sleep(self._random.uniform(0.5, 3.0))
         self._services.cluster.set_gpus(node, self._rows[node].gpus)

@@ -32,6 +32,8 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
     "binder": {"resync_seconds": 2.0},
 }
 """As small as a simulated run needs them."""
+ACK_WAIT_SECONDS = 10.0
+"""A third of a server's, so that what was lost comes again while other things still fail."""
 AT_ONCE = {"learn_from_arrivals": 1}
 Serve = Callable[..., Awaitable[None]]
 
@@ -83,7 +85,7 @@ class SimulatedServices:
         self.loop, self.random, self.rates, self.coverage = loop, random, rates, coverage
         self.clock = VirtualClock(loop)
         self.broker = MemoryBroker(self.clock)
-        self.broker.add_shard(SHARD)
+        self.broker.add_shard(SHARD, ACK_WAIT_SECONDS)
         self.cluster = SimCluster(self.clock, seed=random.randrange(1 << 30))
         self.views = MemoryViews(self.clock)
         self._learn, self._settings = learn, settings

@@ -42,8 +42,8 @@ class Users:
     async def work(self, seconds: float) -> None:
         """Make a few things, spread over so many seconds."""
         things = self._random.randrange(*THINGS)
-        if self._random.random() < 0.5:  # a disruption budget that forbids the first evictions
-            self._cluster.faults.answer("evict", 429, self._random.randrange(1, 4))
+        if self._random.random() < 0.75:  # a disruption budget that forbids the first evictions
+            self._cluster.faults.answer("evict", 429, self._random.randrange(1, 6))
         for _ in range(things):
             await self._clock.sleep(self._random.uniform(0, seconds / things))
             with self._cluster.faults.paused():

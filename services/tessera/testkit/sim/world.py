@@ -98,13 +98,14 @@ class World:
         around = [self.loop.create_task(going) for going in (*self.around(), *self._users(), rolling)]
         for slot in SLOTS:
             self.services.start(slot)
-        point = NAMED_POINTS[self.seed % len(NAMED_POINTS)]
-        evicts = point.startswith("preemption")  # it is to say something in this run
-        jobs = self.random.randrange(*JOBS) * (3 if evicts else 1)
+        half = len(NAMED_POINTS) // 2  # two points that lie so far apart are of two services
+        points = [NAMED_POINTS[(self.seed + ahead) % len(NAMED_POINTS)] for ahead in (0, half)]
+        evicts = any(point.startswith("preemption") for point in points)  # it is to say something in this run
+        jobs = self.random.randrange(*JOBS) * (2 if evicts else 1)
         script = [configuration(SHARD, self.random, evicts=evicts)]
         script += commands(SHARD, self.random, jobs, CHAOS_SECONDS * 0.7, evicts)
         clients = [self.loop.create_task(self.send(command)) for command in script]
-        chaos = Chaos(self.services, Random(self.seed + 3), nodes, CHAOS_SECONDS, point, self.state)
+        chaos = Chaos(self.services, Random(self.seed + 3), nodes, CHAOS_SECONDS, points, self.state)
         await chaos.run()
         await asyncio.gather(*clients)
         await self.send(cancel(SHARD, HUGE_TENANT, HUGE_KEY))
