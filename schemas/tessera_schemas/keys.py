@@ -18,11 +18,18 @@ generation; a rebuild fills a new one and then moves the pointer.
 | `nodes` | node name | `NodeView` |
 | `config` | `config` | `Config`, with its version |
 | `refused` | an id of its own | `JobView` of phase `refused`: users' work in Kubernetes that is not taken in |
+| `usage` | `<pool>/<start>` | `GpuUseView`: the pool's GPUs over five minutes; of the last week |
+
+The views follow from the state of the ledger's end. `usage` follows from the ledger on the way there: whoever builds it
+anew from a snapshot has what came since, so that it is no part of the views' hash.
 """
 
 from tessera_schemas.services import OPERATOR_ROLE, SPECS, RedisUse
 
 VIEWS = ("jobs", "queues", "nodes", "config", "refused")
+USAGE = "usage"
+HASHES = (*VIEWS, USAGE)
+"""Every hash of a generation."""
 WRITERS = tuple(spec.name for spec in SPECS if spec.redis is RedisUse.WRITES)  # the only users that may run scripts
 READERS = (*(spec.name for spec in SPECS if spec.redis is not RedisUse.WRITES), OPERATOR_ROLE.name)
 """Those that use no view see by the cursor whether the ledger still has its end."""

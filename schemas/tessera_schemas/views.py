@@ -116,6 +116,36 @@ class QueueView(Lenient):
     quotas: tuple[QuotaUse, ...] = ()
 
 
+class RestartCost(Lenient):
+    """
+    Runs of a tenant that were stopped for one reason and begin again, and what that cost: thousandths of a GPU times
+    milliseconds from the last checkpoint, or else the start, until their devices were free.
+    """
+
+    tenant: str
+    reason: str
+    restarts: int
+    lost: int
+
+
+class GpuUseView(Lenient):
+    """
+    A pool's GPUs over one step of ledger time, as far as it was counted: thousandths of a GPU times milliseconds.
+
+    `held` is by tenant, `unused` the part of it that runs hold which were warned that they use none, `idle` by cause.
+    """
+
+    pool: str
+    start_ts: int
+    upto_ts: Annotated[int, Field(description="Up to which it is counted")]
+    counted_ms: int
+    n: Annotated[int, Field(description="The ledger record up to which it is counted")]
+    held: tuple[tuple[str, int], ...] = ()
+    unused: int = 0
+    idle: tuple[tuple[str, int], ...] = ()
+    restarts: tuple[RestartCost, ...] = ()
+
+
 class OthersView(Lenient):
     """Use of a node by pods that Tessera does not manage, by what they ask for."""
 

@@ -32,7 +32,7 @@ async def work(live: Live) -> str:
 async def take(browser: Browser, live: Live, token: str, shown: str, folder: Path) -> None:
     """One page after another, each once it has settled."""
     wanted = [(name, scheme, 1280) for name in (*PAGES, f"jobs/{shown}") for scheme in ("light", "dark")]
-    for name, scheme, width in (*wanted, ("now", "light", 360)):
+    for name, scheme, width in (*wanted, ("now", "light", 360), ("now", "dark", 3840)):
         context = await browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         page = await context.new_page()
         await page.goto(f"{live.platform.gateway_url}/ui")
@@ -41,7 +41,10 @@ async def take(browser: Browser, live: Live, token: str, shown: str, folder: Pat
         await page.reload()
         await page.wait_for_timeout(SETTLE_MS)
         file = folder / f"{name.partition('/')[0] if name in PAGES else 'job'}-{scheme}-{width}.png"
-        await page.screenshot(path=file, full_page=True)
+        height = await page.evaluate("document.documentElement.scrollHeight")
+        await page.set_viewport_size({"width": width, "height": height})  # what is out of sight is not painted
+        await page.wait_for_timeout(300)
+        await page.screenshot(path=file)
         print(file)
         await context.close()
 

@@ -65,10 +65,12 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @asynccontextmanager
-async def signed_in(browser: Browser, live: Live, tenant: str = "", width: int = 1280) -> AsyncIterator[Page]:
+async def signed_in(
+    browser: Browser, live: Live, tenant: str = "", width: int = 1280, height: int = 800
+) -> AsyncIterator[Page]:
     """A page of somebody with a token of the tenant, or the operator's; an error in its console fails the test."""
     said = await live.command("token", "new", *([tenant] if tenant else ["--operator"]))
-    context = await browser.new_context(viewport={"width": width, "height": 800})
+    context = await browser.new_context(viewport={"width": width, "height": height})
     page = await context.new_page()
     page.set_default_timeout(SECONDS * 1000)
     errors: list[str] = []
@@ -342,11 +344,51 @@ async def test_a_tenant_can_neither_see_nor_act_on_anothers_job(live: Live, brow
 async def test_history_draws_the_gpus_in_use_and_counts_them_by_tenant(live: Live, browser: Browser) -> None:
     async with signed_in(browser, live) as page:
         await page.get_by_role("link", name="History").click()
-        chart = page.get_by_role("img", name="GPUs in use")
+        chart = page.get_by_role("img", name="GPUs over time")
         await expect(chart).to_be_visible()
         assert "of 32." in (await chart.get_attribute("aria-label") or "")
+        held = page.get_by_role("region", name="GPU-hours held within the time shown")
         for tenant in ("lab", "ops"):
-            await expect(page.get_by_role("row").filter(has_text=tenant).first).to_be_visible()
+            await expect(held.get_by_role("row").filter(has_text=tenant)).to_be_visible()
+        idle = page.get_by_role("region", name="GPU-hours that were idle")
+        await expect(idle).to_contain_text("free: all that waits lacks its queue's quota", timeout=SECONDS * 1000)
+        await page.get_by_text("The chart in numbers").press("Enter")
+        await expect(page.get_by_role("region", name="GPUs on the average of each time")).to_be_visible()
+
+
+async def test_history_counts_what_a_run_that_had_to_begin_again_has_cost_its_tenant(
+    live: Live, browser: Browser
+) -> None:
+    sent = await live.submit(job("moves-of-lab", gpus=8, seconds=600), "lab")
+    await live.until_phase(sent.job_id, "running")
+    node = next(run for run in live.state.runs.values() if run.job_id == sent.job_id).placements[0].node
+    await live.command("drain", node, "--evict", "--why", "a fan")
+    await live.until(
+        lambda state: any(run.run_id == f"{sent.job_id}-2" for run in state.runs.values()),
+        "the job begins again elsewhere",
+    )
+    await live.command("undrain", node)
+    cost = "Runs that begin again"
+    async with signed_in(browser, live, "lab") as page:
+        await page.get_by_role("link", name="History").click()
+        row = page.get_by_role("region", name=cost).get_by_role("row").filter(has_text="NodeDrained")
+        await expect(row).to_contain_text("lab", timeout=SECONDS * 1000)
+        assert float(await row.get_by_role("cell").last.inner_text()) >= 0
+    async with signed_in(browser, live, "ops") as page:
+        await page.get_by_role("link", name="History").click()
+        held = page.get_by_role("region", name="GPU-hours held within the time shown")
+        await expect(held).to_contain_text("other tenants together")
+        await expect(page.locator("main")).to_contain_text("No run was stopped to begin again")
+        assert "of-lab" not in await page.content()
+
+
+async def test_now_draws_the_last_hours_with_an_average_for_each_use(live: Live, browser: Browser) -> None:
+    async with signed_in(browser, live, "ops") as page:
+        drawn = page.get_by_role("img", name="GPUs over time")
+        await expect(drawn).to_be_visible()
+        told = await drawn.get_attribute("aria-label") or ""
+        assert all(part in told for part in ("held by jobs", "reserved", "idle", "not available", "of 32."))
+        await expect(page.get_by_role("list", name="Colours of the chart")).to_contain_text("held by jobs")
 
 
 async def test_a_tenant_sees_nothing_of_another_by_name(live: Live, browser: Browser) -> None:
@@ -387,11 +429,12 @@ async def test_keyboard_alone_reaches_every_page_and_a_nodes_details(live: Live,
         await expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(360, "light"), (1280, "dark")])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("width", "height"), [(360, 740), (1280, 800), (3840, 2160)])
 async def test_no_page_breaks_a_rule_of_accessibility_or_scrolls_sideways(
-    live: Live, browser: Browser, width: int, scheme: str
+    live: Live, browser: Browser, width: int, height: int, scheme: str
 ) -> None:
-    async with signed_in(browser, live, width=width) as page:
+    async with signed_in(browser, live, width=width, height=height) as page:
         await page.emulate_media(color_scheme=scheme)
         for name in PAGES:
             await page.get_by_role("link", name=name).click()

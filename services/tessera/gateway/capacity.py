@@ -11,8 +11,10 @@ from dataclasses import asdict, dataclass
 
 from tessera.domain.entities import Earmark
 from tessera.domain.free_slots import NodeCauses, Slots
+from tessera.domain.gpu_use import PoolUse
 from tessera.domain.state import State
 from tessera.engine.placement.free_slots import slots_by_node
+from tessera.engine.placement.gpu_use import pool_use
 from tessera.gateway.models import KeptDevices, NodeIdle, PoolSlots
 from tessera.gateway.tokens import Caller
 from tessera.kernel.ports import Clock
@@ -33,10 +35,14 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """Free and idle GPUs of every pool as of one ledger record; `kept` is by node, and nodes by pool and name."""
+    """
+    Free and idle GPUs of every pool as of one ledger record, and who holds the others; `kept` is by node, and nodes by
+    pool and name.
+    """
 
     as_of: int
     pools: tuple[PoolSlots, ...]
+    uses: tuple[PoolUse, ...]
     nodes: tuple[NodeCauses, ...]
     kept: dict[str, list[Kept]]
 
@@ -76,6 +82,7 @@ def capacity_of(state: State) -> Capacity:
     return Capacity(
         state.n,
         tuple(_shown(slots) for slots, _ in found),
+        tuple(pool_use(state, slots) for slots, _ in found),
         tuple(sorted(nodes.values(), key=lambda each: (each.pool, each.node))),
         dict(kept),
     )

@@ -23,6 +23,7 @@ from tessera.gateway.problems import Refusal, all_of, json_response, refused
 from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.streaming import Streams
 from tessera.gateway.tokens import Caller
+from tessera.gateway.usage import HOUR_MS, shown, step_of, sums_by_step
 from tessera.gateway.views import Age, SharedViews, age
 from tessera.kernel.ports import Clock
 from tessera_schemas.base import Strict, job_id
@@ -271,6 +272,16 @@ class Handlers:
         read_query(request, models.NoQuery)
         found, caller = self._capacity.read(), request[CALLER]
         return json_response(models.IdleList(as_of=found.as_of, items=found.idle(self._pools_of(caller), caller)))
+
+    async def usage(self, request: web.Request) -> web.Response:
+        """GPUs over time of the pools that the caller sees; of other tenants only how much they held together."""
+        query, caller, now = read_query(request, models.UsageQuery), request[CALLER], self._clock.now_ms()
+        n, rows = await self._views.usage()
+        step_ms, since = step_of(query.hours), now - query.hours * HOUR_MS
+        found = sums_by_step(rows, self._capacity.read().uses, self._state.ts, (since, now), step_ms)
+        pools = self._pools_of(caller)
+        items = tuple(shown(pool, start, each, caller) for (pool, start), each in found if pool in pools)
+        return json_response(models.UsageList(as_of=n, ts=now, step_seconds=step_ms // 1000, items=items))
 
     async def line(self, request: web.Request) -> web.Response:
         """Answers with the order of the pools that the caller sees, and why its own jobs in it wait."""

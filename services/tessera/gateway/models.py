@@ -298,6 +298,46 @@ class IdleList(Lenient):
     items: tuple[NodeIdle, ...]
 
 
+class UsageQuery(Strict):
+    """The time to show, up to now."""
+
+    hours: Annotated[int, Field(ge=1, le=168, description="So many, up to now")] = 6
+
+
+class UsageRestarts(Lenient):
+    """Runs that were stopped for one reason and begin again; `lost` are GPU-seconds since their last checkpoints."""
+
+    tenant: str
+    reason: str
+    restarts: int
+    lost: int
+
+
+class UsageStep(Lenient):
+    """
+    GPU-seconds of a pool over `counted_ms` of a step. `held` is by tenant; all other tenants' are
+    together under "". `unused` is the part of it that runs hold which were warned that they use none; `idle` is by
+    cause, as in `PoolSlots.stranded`, with what can be had under `PoolSlots.unclaimed`.
+    """
+
+    pool: str
+    start_ts: int
+    counted_ms: int
+    held: tuple[tuple[str, int], ...] = ()
+    unused: int = 0
+    idle: tuple[tuple[str, int], ...] = ()
+    restarts: Annotated[tuple[UsageRestarts, ...], Field(description="Of tenants that the caller may see")] = ()
+
+
+class UsageList(Lenient):
+    """Steps of `step_seconds` by pool and time; what nobody counted, as before the history began, has none."""
+
+    as_of: AsOf
+    ts: int
+    step_seconds: int
+    items: tuple[UsageStep, ...]
+
+
 class TemplateView(Lenient):
     """A template that may be submitted by name: its parameters, and further fields that may be set."""
 

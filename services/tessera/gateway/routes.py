@@ -151,6 +151,15 @@ ROUTES = (
         "GET", "/v1/slots", "slots", "List how many pods of each size could start now", {200: models.SlotList}, (422,)
     ),
     Route("GET", "/v1/idle", "idle", "List what keeps each node's idle GPUs from use", {200: models.IdleList}, (422,)),
+    Route(
+        "GET",
+        "/v1/usage",
+        "usage",
+        "List what GPUs were held by whom, idle by what cause, and lost by restarts",
+        {200: models.UsageList},
+        READS,
+        models.UsageQuery,
+    ),
     Route("GET", "/v1/line", "line", "List the jobs in line, the next one first", {200: models.QueueLine}, (422,)),
     Route("GET", "/v1/me", "me", "Say whom the token speaks for", {200: models.Me}, (422,)),
     Route(

@@ -16,8 +16,9 @@ from tessera.gateway.problems import refused
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Clock, ProjectionStore
 from tessera_schemas.base import Lenient
+from tessera_schemas.keys import USAGE
 from tessera_schemas.reasons import Code
-from tessera_schemas.views import JobView, NodeView, QueueView
+from tessera_schemas.views import GpuUseView, JobView, NodeView, QueueView
 
 DECODED_AT_ONCE = 2_000  # then others run
 BEHIND_SECONDS = 0.02  # between looks at views that do not have yet what the ledger has
@@ -140,6 +141,7 @@ class SharedViews:
         self._jobs = JobList(store, clock, age_seconds)
         self._nodes = Rows("nodes", NodeView, store, clock, age_seconds)
         self._queues = Rows("queues", QueueView, store, clock, age_seconds)
+        self._usage = Rows(USAGE, GpuUseView, store, clock, age_seconds)
         self._away = False
 
     async def jobs(self) -> tuple[int, JobList]:
@@ -155,6 +157,11 @@ class SharedViews:
         """Queues by name, and the ledger number that they are as of; raises Refusal while Redis is away."""
         await self._in_time(self._queues.fresh())
         return self._queues.as_of, sorted(self._queues.rows.values(), key=lambda queue: queue.name)
+
+    async def usage(self) -> tuple[int, list[GpuUseView]]:
+        """GPUs over time, and the ledger number that they are as of; raises Refusal while Redis is away."""
+        await self._in_time(self._usage.fresh())
+        return self._usage.as_of, list(self._usage.rows.values())
 
     async def job(self, job_id: str, min_n: int) -> tuple[int, JobView | None]:
         """The job or refused work; that there is none is believed only of views that hold up to `min_n`."""

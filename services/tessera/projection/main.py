@@ -19,7 +19,9 @@ from tessera.projection.mirror import Mirror
 from tessera.projection.publisher import Publisher
 from tessera.projection.settings import ProjectionSettings
 from tessera.projection.snapshots import Snapshots
+from tessera.projection.usage import UsageHistory
 from tessera.projection.views import Views
+from tessera_schemas.keys import USAGE
 
 log = structlog.get_logger()
 
@@ -61,7 +63,8 @@ async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership,
     """Restore, then fold and write until `stop`."""
     publisher = Publisher(ports, settings.shard, settings.events_waiting_max)
     shard, last_event = await restore_behind(ports, settings.shard, await publisher.locate())
-    views = Views(shard.state, settings.ended_jobs_max, settings.ended_jobs_seconds)
+    usage = await stored_usage(ports)
+    views = Views(shard.state, settings.ended_jobs_max, settings.ended_jobs_seconds, usage)
     mirror = Mirror(ports, settings, shard.state, views)
     snapshots = Snapshots(ports, settings)
     cycle = Cycle(ports, settings, shard, views, (publisher, mirror, snapshots), last_event)
@@ -83,6 +86,15 @@ async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership,
         mirror.run(leading, cycle.caught_up),
         snapshots.run(),
     )
+
+
+async def stored_usage(ports: Ports) -> UsageHistory:
+    """GPUs over time as far as Redis has them; while it is away they begin anew."""
+    try:
+        return UsageHistory(await ports.store.get_all(USAGE))
+    except Transient as error:
+        log.warning("usage_begins_anew", error=str(error))
+        return UsageHistory()
 
 
 async def restore_behind(ports: Ports, shard: str, published: Cursor) -> tuple[Shard, Cursor]:

@@ -19,10 +19,11 @@ from tessera.domain.task_array import TaskArray
 from tessera.kernel.ports import Change
 from tessera.projection.made import view
 from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
+from tessera.projection.usage import UsageHistory
 from tessera_schemas.arrays import ranges_from
 from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import NodeSeen, WorkRefused
-from tessera_schemas.keys import VIEWS
+from tessera_schemas.keys import USAGE, VIEWS
 from tessera_schemas.ledger import (
     JOB_OF,
     Allocated,
@@ -54,8 +55,14 @@ class Views:
     Of ended jobs, the last `ended_max` that ended within `ended_seconds` are shown.
     """
 
-    def __init__(self, state: State, ended_max: int = ENDED_MAX, ended_seconds: int = ENDED_SECONDS) -> None:
-        self._state = state
+    def __init__(
+        self,
+        state: State,
+        ended_max: int = ENDED_MAX,
+        ended_seconds: int = ENDED_SECONDS,
+        usage: UsageHistory | None = None,
+    ) -> None:
+        self._state, self._usage = state, usage or UsageHistory()
         self._recent = RecentlyEnded(state.remembered, state.ts, ended_max, ended_seconds)
         self._book: tuple[int, QuotaBook] | None = None
         self._waiting = Counter[str]()
@@ -67,6 +74,7 @@ class Views:
         state, tree = self._state, self._state.tree
         jobs, nodes, quotas = touched(state, message)
         queues = self._count(jobs, -1)
+        usage = self._usage.count(message, state)
         fold()
         self._book = None
         queues |= self._count(jobs, 1)
@@ -75,6 +83,7 @@ class Views:
         fields |= {(JOBS, job_id): None for job_id in self._recent.update(jobs, state.ts)}
         fields |= {(NODES, name): None for name in nodes}
         fields |= {(REFUSED, work_id): None for work_id in refused_in(message)}
+        fields |= {(USAGE, key): None for key in usage}
         if state.tree is not tree:
             fields[CONFIG, CONFIG] = None
             queues |= dict.fromkeys(tree.queues) | dict.fromkeys(self._queues())
@@ -93,6 +102,7 @@ class Views:
         yield from ((JOBS, job_id) for job_id, _ in state.jobs.items())
         yield from ((JOBS, job_id) for job_id in self._recent)
         yield from ((REFUSED, work_id) for work_id, _ in state.refused.items())
+        yield from ((USAGE, key) for key in self._usage.rows)
 
     def value(self, field: Field) -> bytes | None:
         """The field as of the state; None when there is no such entity."""
@@ -297,6 +307,9 @@ class Views:
             owner=work.owner,
         ).to_bytes()
 
+    def _used(self, key: str) -> bytes | None:
+        return self._usage.rows.get(key)
+
     # What makes a field's value, by view.
     _MAKE: ClassVar[dict[str, Callable[["Views", str], bytes | None]]] = {
         JOBS: _job,
@@ -304,6 +317,7 @@ class Views:
         NODES: _node,
         CONFIG: _config,
         REFUSED: _refused,
+        USAGE: _used,
     }
 
 

@@ -3,23 +3,25 @@
 import { allJobs, ask } from "./api.js";
 import { el, gpus, jobLink, row, table } from "./dom.js";
 import { causesInOrder, colourOf, legend, paint, sentenceOf, whereabouts } from "./idle.js";
+import { chart } from "./usage.js";
 
 const WHOLE = 1000;
 const COLOURS = 8;
 
+const HOURS = 6;
 const HOLDING = ["allocated", "binding", "running", "evicting"];
 const NOTHING_IDLE = { stranded: [], reserved: [], unclaimed: "nothing_waits" };
 
 const colour = (id) => `var(--c${[...id].reduce((sum, letter) => (sum * 31 + letter.charCodeAt(0)) % 9973, 7) % COLOURS})`;
 
 export async function load() {
-  const [nodes, queues, slots, idle, jobs] = await Promise.all([
-    ask("v1/nodes"), ask("v1/queues"), ask("v1/slots"), ask("v1/idle"), allJobs(HOLDING.map((phase) => `phase=${phase}`).join("&")),
+  const [nodes, queues, slots, idle, usage, jobs] = await Promise.all([
+    ask("v1/nodes"), ask("v1/queues"), ask("v1/slots"), ask("v1/idle"), ask(`v1/usage?hours=${HOURS}`), allJobs(HOLDING.map((phase) => `phase=${phase}`).join("&")),
   ]);
   const there = nodes.items.filter((node) => !node.gone);
   const unclaimed = new Map(slots.items.map((pool) => [pool.pool, pool.unclaimed]));
   const byNode = new Map(idle.items.map((each) => [each.node, { ...each, unclaimed: unclaimed.get(each.pool) }]));
-  return { nodes: there, queues: queues.items, pools: slots.items, idle: byNode, holders: holders(jobs) };
+  return { nodes: there, queues: queues.items, pools: slots.items, usage, idle: byNode, holders: holders(jobs) };
 }
 
 // By node: who holds how much of each device slot. Jobs that the caller may not see are missing here.
@@ -46,8 +48,9 @@ export function show(data) {
       tile(gpus(total(free) - whole * WHOLE), "free in parts of GPUs"), tile(data.nodes.length, "nodes"),
       tile(closed, "nodes that take nothing new")),
     el("h2", {}, "Where they are"), legend(whereabouts(data.pools)),
-    el("h2", {}, "Free slots"), slots(data.pools),
-    el("h2", {}, "Queues"), queues(data.queues),
+    el("div", { class: "columns" },
+      el("section", {}, el("h2", {}, "Free slots"), slots(data.pools)), el("section", {}, el("h2", {}, "Queues"), queues(data.queues)),
+      el("section", {}, el("h2", {}, `GPUs over the last ${HOURS} hours`), chart(data.usage, HOURS))),
     el("h2", {}, "Nodes"),
     el("p", { class: "soft" }, "Each bar is a node's GPUs in their order: one colour a job, those that nobody holds by cause as in the list above, and grey what you may not see by name."),
     mosaic(data),

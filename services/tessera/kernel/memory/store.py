@@ -12,7 +12,7 @@ from typing import Protocol
 from tessera.kernel.errors import Conflict
 from tessera.kernel.ports import Change, Clock
 from tessera.kernel.redis.views_digest import views_digest
-from tessera_schemas.keys import VIEWS
+from tessera_schemas.keys import HASHES
 from tessera_schemas.ledger_head import Head
 
 
@@ -37,7 +37,7 @@ class Generation:
 
     cursor: int = 0
     head: Head | None = None
-    views: dict[str, dict[str, bytes]] = field(default_factory=lambda: {name: {} for name in VIEWS})
+    views: dict[str, dict[str, bytes]] = field(default_factory=lambda: {name: {} for name in HASHES})
 
     def put(self, changes: Sequence[Change]) -> None:
         """Set and delete fields in the order given; the cursor stays."""

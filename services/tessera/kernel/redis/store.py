@@ -24,7 +24,7 @@ from tessera.kernel.ports import Change
 from tessera.kernel.redis.views_digest import views_digest
 from tessera.kernel.tasks.deadline import time_limit
 from tessera_schemas import keys
-from tessera_schemas.keys import VIEWS
+from tessera_schemas.keys import HASHES, VIEWS
 from tessera_schemas.ledger_head import Head
 
 ANSWER_SECONDS = 5.0  # with connecting; a script of the largest batch takes 50 ms, a view of a million jobs seconds
@@ -206,7 +206,7 @@ class RedisStore:
         return views_digest({view: _text_keys(rows) for view, rows in zip(VIEWS, found, strict=True)})
 
     def _keys(self, generation: str) -> list[str]:
-        views = [keys.view(self._shard, generation, view) for view in VIEWS]
+        views = [keys.view(self._shard, generation, view) for view in HASHES]
         return [self._pointer, *(name(self._shard, generation) for name in (keys.cursor, keys.head)), *views]
 
     async def _read(self, commands: Callable[[str], list[tuple[str, ...]]]) -> list[Any]:
@@ -248,7 +248,7 @@ class RedisStore:
         Writes the changes in trips of a bounded size, so that Redis serves others in between; returns each view's field
         count.
         """
-        views = {view: {c.key: c.value for c in changes if c.view == view and c.value is not None} for view in VIEWS}
+        views = {view: {c.key: c.value for c in changes if c.view == view and c.value is not None} for view in HASHES}
         chunks = ((view, chunk) for view, rows in views.items() for chunk in _chunks(rows))
         while batch := list(islice(chunks, CHUNKS_PER_TRIP)):
             async with self._redis.pipeline(transaction=False) as trip:
@@ -277,7 +277,7 @@ def _head(n: int, chain: str) -> str:
 
 def _fields(changes: Sequence[Change]) -> list[object]:
     """The changes as the script takes them; the last one of a field counts."""
-    last: dict[str, dict[str, bytes | None]] = {view: {} for view in VIEWS}
+    last: dict[str, dict[str, bytes | None]] = {view: {} for view in HASHES}
     for change in changes:
         last[change.view][change.key] = change.value
     flat: list[object] = []
