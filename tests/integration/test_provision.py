@@ -180,7 +180,7 @@ async def test_a_live_stream_is_heard_on_live_and_its_subject(shared: Platform) 
         live = await binder.subscribe("live.ledger.main")
         await binder.flush()
         await scheduler.jetstream().publish("ledger.main", b"{}")
-        assert (await live.next_msg(5)).subject == "live.ledger.main"
+        assert (await live.next_msg(30)).subject == "live.ledger.main"
 
 
 # -- durable subscribers of tenants
