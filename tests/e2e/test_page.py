@@ -176,6 +176,11 @@ async def test_the_queue_is_searched_filtered_and_shows_mine_first_and_remembers
         await expect(rows.nth(1)).to_contain_text("in-batch")
         await page.reload()
         await expect(page.get_by_label("Mine first")).not_to_be_checked()
+        link = page.get_by_role("link", name="of-bob")
+        await link.focus()
+        async with waiting(live, job("comes-later", gpus=8, replicas=4)):
+            await expect(page.get_by_role("link", name="comes-later")).to_be_visible()
+            await expect(link).to_be_focused()
         await page.get_by_label("Job, queue, tenant or user").fill("ADA")
         await expect(rows).to_have_count(2)
         await page.get_by_label("Job, queue, tenant or user").fill("")
@@ -258,9 +263,14 @@ async def test_a_jobs_attempts_are_a_picture_and_words_with_who_stopped_it_and_w
             assert found.violations_count == 0, found.generate_report()
             await first.get_by_role("link", name="urgent").click()
             await expect(page.get_by_role("heading", name="urgent")).to_be_visible()
+            asked: list[str] = []
+            page.on("request", lambda request: asked.append(request.url))
             pods = page.get_by_role("region", name="Pods of attempt 1")
             await expect(pods.get_by_role("row")).to_have_count(3)
             await expect(pods).to_contain_text(f"{urgent}-1-1")
+            await live.clients["lab"].checkpoint(urgent, "/data/step-9")  # comes by the stream that is open
+            await expect(page.locator(".attempts")).to_contain_text("/data/step-9")
+            assert sum("after=0" in url for url in asked) <= 1
     finally:
         for one in (victim, urgent):
             await live.clients["lab"].cancel(one)
@@ -442,6 +452,9 @@ async def test_no_page_breaks_a_rule_of_accessibility_or_scrolls_sideways(
             found = await Axe().run(page)
             assert found.violations_count == 0, found.generate_report()
             assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        await show_job(page, "waits-of-lab")
+        await expect(page.get_by_role("img", name="Attempts over")).to_be_visible()
+        assert await page.evaluate("document.documentElement.scrollWidth") <= width
         await show_job(page, "runs-of-lab")
         await expect(page.locator("#log")).to_contain_text("simulated program")
         found = await Axe().run(page)

@@ -50,8 +50,9 @@ export async function allJobs(query) {
   return items;
 }
 
-// Calls `take` for each event until `signal` aborts. After a break it goes on behind the last place it heard of.
-export async function follow(query, take, signal) {
+// Calls `take` for each event until `signal` aborts, and `alive` after each piece that came. After a break it goes on behind
+// the last place it heard of; what was on its way then may come twice, under the same id.
+export async function follow(query, take, signal, alive = () => {}) {
   let place = null;
   for (let wait = RETRY_MS; !signal.aborted; wait = Math.min(2 * wait, RETRY_MS_MAX)) {
     try {
@@ -64,6 +65,7 @@ export async function follow(query, take, signal) {
         const blocks = (unread + part.value).split("\n\n");
         unread = blocks.pop();
         for (const block of blocks) place = heard(block, take) ?? place;
+        alive();
       }
     } catch (error) {
       if (signal.aborted) return;

@@ -43,10 +43,14 @@ async function read() {
   setTimeout(() => { reading = false; if (stale) read(); }, Math.max(REST_MS, 4 * (performance.now() - began)));
 }
 
+// By what an element that can have the focus is known again after a new reading.
+const nameOf = (element) => main.contains(element) && element !== main
+  ? [element.tagName, element.id || element.dataset.node || element.getAttribute("href") || element.getAttribute("aria-label") || element.textContent].join(" ") : "";
+
 // What has the focus keeps it across a new reading, so that keyboard and screen reader stay where they are.
 function put(children, key) {
   const focused = document.activeElement;
-  const again = focused?.dataset?.node ? `[data-node="${CSS.escape(focused.dataset.node)}"]` : focused?.id ? `#${focused.id}` : null;
+  const name = nameOf(focused);
   const caret = focused?.selectionStart;
   const next = children.filter(Boolean);
   next.forEach((child, at) => { if (main.childNodes[at] !== child) main.childNodes[at] ? main.childNodes[at].replaceWith(child) : main.append(child); });
@@ -57,8 +61,8 @@ function put(children, key) {
   }
   const title = main.querySelector("h2")?.textContent ?? "";
   document.title = `${title} · Tessera`;
-  if (again && key === shown) {
-    const back = main.querySelector(again);
+  if (name && key === shown && !main.contains(focused)) {
+    const back = [...main.querySelectorAll("a, button, input, select, [tabindex]")].find((element) => nameOf(element) === name);
     back?.focus({ preventScroll: true });
     if (typeof caret === "number") back?.setSelectionRange?.(caret, caret);
   }

@@ -1,36 +1,28 @@
 // One job: how its attempts went, why it stands where it stands, what may be done about it, its pods, events and log.
 
-import { ask, follow } from "./api.js";
+import { ask } from "./api.js";
 import { actions, submitWith } from "./acting.js";
 import { el, gpus, moment, row, span, table, words } from "./dom.js";
-import { close, logOf } from "./log.js";
+import * as log from "./log.js";
+import * as story from "./story.js";
 import { attempts, by, timeline } from "./timeline.js";
 
 const NAMED_MAX = 5; // jobs by which it was stopped, whose names are asked for
 
-export const leave = close;
+export function leave() {
+  log.close();
+  story.close();
+}
 
-export async function load(id, signal) {
-  const [known, why, told] = await Promise.all([ask(`v1/jobs/${id}`), ask(`v1/jobs/${id}/explain`).catch(() => null), story(id, signal)]);
-  const others = [...new Set(told.map(by).filter(Boolean))].slice(-NAMED_MAX);
+export async function load(id) {
+  const [known, why, told] = await Promise.all([ask(`v1/jobs/${id}`), ask(`v1/jobs/${id}/explain`).catch(() => null), story.storyOf(id)]);
+  const others = [...new Set(told.events.map(by).filter(Boolean))].slice(-NAMED_MAX);
   const named = await Promise.all(others.map((other) => ask(`v1/jobs/${other}`).then((found) => [other, found.job.name]).catch(() => [other, ""])));
-  return { job: known.job, why, story: told, names: new Map(named) };
+  return { job: known.job, why, told: told.events, whole: told.whole, names: new Map(named) };
 }
 
-// Events of the job that are kept, as of now: the stream says by its first heartbeat that it has told all.
-function story(id, signal) {
-  return new Promise((done) => {
-    const found = [];
-    const end = new AbortController();
-    const finish = () => { end.abort(); done(found); };
-    signal.addEventListener("abort", finish);
-    let quiet = setTimeout(finish, 600);
-    const take = (event) => { if (event.data.job_id === id) found.push(event); clearTimeout(quiet); quiet = setTimeout(finish, 200); };
-    follow(`job=${id}&after=0`, take, end.signal).catch(finish);
-  });
-}
-
-export function show({ job, why, story: told, names }, again) {
+export function show({ job, why, told, whole, names }, again) {
+  story.watch(again);
   const facts = [["Phase", job.held ? `${job.phase}, on hold` : job.phase], ["Tenant", job.tenant], ["Queue", job.queue], ["Class", job.priority_class],
     ["Asks for", `${gpus(job.gpu_milli)} GPUs in ${job.pods} pod${job.pods === 1 ? "" : "s"}`], ["Attempt", String(job.attempt)],
     ["Evictions", String(job.evictions)]];
@@ -42,14 +34,14 @@ export function show({ job, why, story: told, names }, again) {
     el("h2", {}, job.name), el("p", { class: "soft" }, job.job_id), ...actions(job, again),
     ...reasons(why), ...suggestions(job, why),
     table("The job", heads, facts.map((fact) => row(heads, fact))),
-    el("h2", {}, "Attempts"),
-    ...(runs.length ? timeline(runs, names) : [el("p", {}, "No event of it is kept any more.")]),
+    el("h2", {}, "Attempts"), whole ? null : el("p", {}, "More of its events are still being read."),
+    ...(runs.length ? timeline(runs, names) : whole ? [el("p", {}, "No event of it is kept any more.")] : []),
     ...pods(job),
-    job.attempt ? logOf(job) : null,
-    el("h2", {}, "Events"),
+    job.attempt ? log.logOf(job) : null,
+    told.length ? el("h2", {}, "Events") : null,
     told.length
       ? el("ol", { class: "story" }, told.map((event) => el("li", {}, moment(Date.parse(event.time)), label(event))))
-      : el("p", {}, "No event of it is kept any more."),
+      : null,
   ];
 }
 

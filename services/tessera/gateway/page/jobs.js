@@ -9,7 +9,7 @@ let phase = "";
 
 export const leave = job.leave;
 
-export const load = (id, signal) => id ? job.load(id, signal) : ask(`v1/jobs?limit=200${phase ? `&phase=${phase}` : ""}`);
+export const load = (id) => id ? job.load(id) : ask(`v1/jobs?limit=200${phase ? `&phase=${phase}` : ""}`);
 
 export const show = (data, id, again) => id ? job.show(data, again) : list(data, again);
 

@@ -1,0 +1,46 @@
+// The events of the job that is shown: read once from the first one kept, then followed as they come.
+
+import { follow } from "./api.js";
+
+const QUIET_MS = 400; // the stream says something with every batch that it reads: after such a silence all is told
+const FIRST_MS = 1000; // after which what has come is shown, while the rest is read
+let read = null;
+
+// What is known so far; `whole` once all events that are kept are there. Waits a moment for them.
+export async function storyOf(id) {
+  if (read?.id !== id) {
+    close();
+    read = begun(id);
+  }
+  const of = read;
+  await Promise.race([of.ready, new Promise((done) => setTimeout(done, FIRST_MS))]);
+  return { events: [...of.events.values()], whole: of.whole };
+}
+
+// Calls `again` when there is more of what is shown.
+export function watch(again) {
+  if (read) read.again = again;
+}
+
+export function close() {
+  read?.end.abort();
+  read = null;
+}
+
+function begun(id) {
+  const made = { id, events: new Map(), whole: false, again: () => {}, end: new AbortController() };
+  made.ready = new Promise((done) => {
+    let quiet = 0;
+    const wait = () => {
+      clearTimeout(quiet);
+      if (!made.whole) quiet = setTimeout(() => { made.whole = true; done(); made.again(); }, QUIET_MS);
+    };
+    const take = (event) => {
+      if (event.data.job_id !== id) return;
+      made.events.set(event.id, event);
+      if (made.whole) made.again();
+    };
+    follow(`job=${id}&after=0`, take, made.end.signal, wait).catch(done);
+  });
+  return made;
+}
