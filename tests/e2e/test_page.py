@@ -2,13 +2,14 @@
 
 import re
 import shutil
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
 import pytest_asyncio
 from axe_playwright_python.async_playwright import Axe
-from playwright.async_api import Browser, Page, async_playwright, expect
+from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
 from tessera.domain.state import State
 from tessera_schemas.config import Policy, Queue, Quota
@@ -62,6 +63,15 @@ async def browser() -> AsyncIterator[Browser]:
         made = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield made
         await made.close()
+
+
+def answering(items: list[dict[str, Any]]) -> Callable[[Route], Awaitable[None]]:
+    """Answers every request with these items."""
+
+    async def answer(route: Route) -> None:
+        await route.fulfill(json={"as_of": 1, "items": items, "next": None})
+
+    return answer
 
 
 @asynccontextmanager
@@ -390,6 +400,39 @@ async def test_history_counts_what_a_run_that_had_to_begin_again_has_cost_its_te
         await expect(held).to_contain_text("other tenants together")
         await expect(page.locator("main")).to_contain_text("No run was stopped to begin again")
         assert "of-lab" not in await page.content()
+
+
+async def test_a_node_with_kept_shared_and_cut_gpus_says_so_in_words_and_in_its_dialog(
+    live: Live, browser: Browser
+) -> None:
+    """The platform's nodes have whole GPUs alone, so that the answers about one node are changed on their way."""
+    node = {"name": "gpu-9", "pool": "default", "ready": True, "gpus": 4, "gpu_free": [0, 500, 750, 0]}
+    node |= {"mig_instances": [["1g.10gb", 7]], "others": {"gpus": 1}}
+    place = {"rank": 0, "role": "worker", "node": "gpu-9", "devices": [1], "gpu_milli": 500}
+    cut = place | {"devices": [2], "gpu_milli": 250, "mig": [0, 1]}
+    jobs = [
+        {"job_id": name, "name": name, "idle_ts": idle, "placements": [at]}
+        for name, at, idle in (("shares", place, 0), ("cuts", cut, 7))
+    ]
+    kept = {"devices": [0], "gpu_milli": 1000, "cause": "preemption", "until_ts": 1, "job_id": "", "name": ""}
+    stranded = [["others", 1000], ["reserved", 1000], ["shape", 500], ["none", 750]]
+    idle = {"node": "gpu-9", "pool": "default", "stranded": stranded, "reserved": [kept]}
+    async with signed_in(browser, live, "ops") as page:
+        for path, items in (("nodes", [node]), ("idle", [idle]), ("jobs", jobs)):
+            await page.route(re.compile(f"/v1/{path}($|\\?)"), answering(items))
+        tile = page.locator('[data-node="gpu-9"]')
+        await expect(tile).to_be_visible(timeout=SECONDS * 1000)
+        told = await tile.get_attribute("aria-label") or ""
+        assert all(part in told for part in ("held by shares, cuts", "kept for another tenant's job", "MIG, shares"))
+        drawn = await tile.locator("i").evaluate("bar => bar.style.background")
+        assert all(f"var(--{colour})" in drawn for colour in ("reserved", "unused", "remainder", "other"))
+        await tile.press("Enter")
+        rows = page.get_by_role("dialog").get_by_role("row")
+        for at, words in enumerate(
+            ("another tenant's job (preemption)", "shares 50 %", "cuts 25 % (MIG), which uses none")
+        ):
+            await expect(rows.nth(at + 1)).to_contain_text(words)
+        await expect(page.get_by_role("dialog")).to_contain_text("7 MIG instances 1g.10gb")
 
 
 async def test_now_draws_the_last_hours_with_an_average_for_each_use(live: Live, browser: Browser) -> None:

@@ -49,7 +49,7 @@ export function show(data) {
       tile(closed, "nodes that take nothing new")),
     el("h2", {}, "Where they are"), legend(whereabouts(data.pools)),
     el("div", { class: "columns" },
-      el("section", {}, el("h2", {}, "Free slots"), slots(data.pools)), el("section", {}, el("h2", {}, "Queues"), queues(data.queues)),
+      el("section", {}, el("h2", {}, "Free slots"), slots(data.pools), el("h2", {}, "Queues"), queues(data.queues)),
       el("section", {}, el("h2", {}, `GPUs over the last ${HOURS} hours`), chart(data.usage, HOURS))),
     el("h2", {}, "Nodes"),
     el("p", { class: "soft" }, "Each bar is a node's GPUs in their order: one colour a job, those that nobody holds by cause as in the list above, and grey what you may not see by name."),

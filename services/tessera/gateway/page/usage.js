@@ -3,7 +3,7 @@
 import { el, row, shape, table } from "./dom.js";
 import { causesInOrder, colourOf, paint, sentenceOf } from "./idle.js";
 
-const [WIDE, HIGH, LEFT, BELOW] = [960, 240, 44, 22];
+const [WIDE, HIGH] = [1000, 200]; // of the drawing, which is stretched to its place; the words beside it are not
 const UNCLAIMED = ["nothing_waits", "quota", "jobs_wait"];
 const GROUPS = [
   ["held by jobs", paint("c0")], ["held, and not used", paint("unused")], ["reserved", paint("reserved")],
@@ -35,8 +35,8 @@ export function chart(usage, hoursShown) {
   const since = usage.ts - hoursShown * 3600000;
   const begin = Math.max(since, Math.min(found[0][0], usage.ts - 60000));
   const most = Math.max(...found.map(([, parts]) => parts.reduce((a, b) => a + b)), 1);
-  const x = (ts) => LEFT + ((WIDE - LEFT) * (Math.min(Math.max(ts, begin), usage.ts) - begin)) / (usage.ts - begin);
-  const y = (value) => (HIGH - BELOW) * (1 - value / most) + 2;
+  const x = (ts) => (WIDE * (Math.min(Math.max(ts, begin), usage.ts) - begin)) / (usage.ts - begin);
+  const y = (value) => HIGH * (1 - value / most);
   const step = usage.step_seconds * 1000;
   const areas = GROUPS.map(([, colour], group) => {
     const path = found.map(([ts, parts]) => {
@@ -50,14 +50,13 @@ export function chart(usage, hoursShown) {
   const counted = found.reduce((all, [, parts]) => all + parts.counted, 0);
   const mean = GROUPS.map((_, group) => found.reduce((all, [, parts]) => all + parts[group] * parts.counted, 0) / counted);
   const told = `GPUs over time, on the average: ${GROUPS.map(([name], group) => `${mean[group].toFixed(1)} ${name}`).join(", ")}; of ${Math.round(most)}.`;
-  const label = (text, at, height, anchor) => shape("text", { x: at, y: height, "text-anchor": anchor, class: "axis" }, text);
   const heads = [["From"], ...GROUPS.map(([name]) => [name, "n"])];
   const every = Math.max(1, Math.ceil(found.length / 24));
   return el("figure", {},
-    el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "GPUs over time" },
-      shape("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, role: "img", "aria-label": told, class: "chart" },
-        ...areas, label(String(Math.round(most)), LEFT - 6, y(most) + 13, "end"), label("0", LEFT - 6, y(0) - 2, "end"),
-        label(new Date(begin).toLocaleString(), LEFT, HIGH - 4, "start"), label("now", WIDE - 2, HIGH - 4, "end"))),
+    el("div", { class: "plot" },
+      el("p", { "aria-hidden": "true" }, el("span", {}, String(Math.round(most))), el("span", {}, "0")),
+      shape("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": told }, ...areas),
+      el("p", { "aria-hidden": "true" }, el("span", {}, new Date(begin).toLocaleString()), el("span", {}, "now"))),
     el("figcaption", {}, el("ul", { class: "legend", "aria-label": "Colours of the chart, with the average" }, GROUPS.map(([name, colour], group) =>
       el("li", {}, el("i", { style: { background: colour }, "aria-hidden": "true" }), el("strong", {}, mean[group].toFixed(1)), ` ${name}`)))),
     el("details", { id: "usage-table", open: opened }, el("summary", { id: "usage-numbers", onclick: () => { opened = !opened; } }, "The chart in numbers"),
