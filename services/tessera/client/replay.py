@@ -317,6 +317,7 @@ def inputs_of(message: LedgerMessage) -> Inputs:
         state_hash=hashes[0] if hashes else "",
         facts=message.facts,
         orders=message.orders,
+        facts_wait=message.facts_wait,
     )
 
 

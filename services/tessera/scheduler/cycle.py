@@ -23,6 +23,7 @@ from tessera.scheduler.inbox import Inbox
 from tessera.scheduler.job_spans import report_spans
 from tessera.scheduler.settings import SchedulerSettings
 from tessera.scheduler.since_checkpoint import SinceCheckpoint
+from tessera_schemas import subjects
 from tessera_schemas.ledger import Allocated, AnyRecord, LedgerMessage, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
@@ -54,6 +55,7 @@ class Committer:
         self._capacity = CapacityCache()
         self._since_checkpoint = SinceCheckpoint(settings)
         self._full: str | None = None
+        self._facts_before = 0
         self.epoch = 0
         ports.health.check("ledger", lambda: self._full)
 
@@ -76,6 +78,7 @@ class Committer:
             try:
                 await self._shard.catch_up(self._ports.ledger)
                 self.epoch = self._shard.state.epoch + 1
+                self._facts_before = await self._newest_fact()
                 inputs = self._inputs((self._shard.state.facts_upto, ()), (), holder=self._ports.instance)
                 if await self._commit(self._message(inputs, self._decide(inputs))):
                     log.info("epoch_opened", epoch=self.epoch, n=self._shard.state.n)
@@ -87,13 +90,22 @@ class Committer:
                 log.warning("epoch_not_opened", error=str(error))
                 await self._ports.clock.sleep(RETRY_SECONDS)
 
+    async def _newest_fact(self) -> int:
+        """The sequence number of the newest fact that is stored: until it is taken in, no deadline is judged."""
+        shard = self._settings.shard
+        found = await self._ports.bus.last(subjects.stream("FACTS", shard), f"fact.{shard}.>")
+        return 0 if found is None else found.seq
+
+    def _facts_wait(self, upto: int) -> bool:
+        return upto < self._facts_before
+
     async def _wait(self, inbox: Inbox, stop: asyncio.Event) -> None:
         """Waits until something came, a deadline is due, or the tick."""
         if inbox.failed is not None:
             raise inbox.failed
         seconds = self._settings.tick_seconds
         due = self._shard.state.index.start_by
-        if due:
+        if due and not self._facts_wait(self._shard.state.facts_upto):
             seconds = min(seconds, max(0.0, (due[0][0] - self._time.now(self._shard.state.ts)) / 1000))
         waits = [
             asyncio.ensure_future(wait) for wait in (inbox.wake.wait(), stop.wait(), self._ports.clock.sleep(seconds))
@@ -161,6 +173,7 @@ class Committer:
             state_hash=self._shard.hasher.of(state) if checkpoint and state.n else "",
             facts=facts[1],
             orders=orders,
+            facts_wait=self._facts_wait(facts[0]),
         )
 
     def _message(self, inputs: Inputs, records: tuple[AnyRecord, ...]) -> Entry:
@@ -176,6 +189,7 @@ class Committer:
             policy=state.config.version,
             holder=inputs.holder,
             facts_upto=inputs.facts_upto,
+            facts_wait=inputs.facts_wait,
             facts=inputs.facts,
             orders=inputs.orders,
             records=records,

@@ -16,6 +16,7 @@ from tessera_schemas.orders import Order
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
 from tests.ledgers import rechain
+from tests.unit.scheduler.committer_world import bound, made, started
 from tests.unit.scheduler.committers import Leader, Served, World, outgoing
 
 LEDGER = "ledger."
@@ -348,6 +349,49 @@ async def test_a_deadline_is_noticed_although_nothing_comes() -> None:
         await world.clock.run(2)
         assert world.kinds[-1] == ["revoked"]
         assert world.ledger[-1].ts == allocated.deadline
+
+
+async def away(world: World) -> None:
+    """The only committer allocates, and is away for longer than a start may take."""
+    async with Leader(world):
+        await ready(world, start_timeout_seconds=60)
+        await world.order(line(world, "k1"))
+        await world.clock.run(0.1)
+        assert world.kinds[-1] == ["allocated"]
+    await world.clock.run(600)
+
+
+@pytest.mark.parametrize("facts_per_message", [256, 1])
+async def test_a_run_that_started_while_nobody_committed_goes_on(facts_per_message: int) -> None:
+    world = World()
+    await away(world)
+    for fact in (admitted("k2"), made(), bound(), started()):
+        await world.fact(fact)
+    async with Leader(world, "scheduler-2", facts_per_message=facts_per_message):
+        await world.clock.run(60)
+    assert "revoked" not in world.said
+    assert "started" in world.said
+    assert not world.ledger[-1].facts_wait
+
+
+async def test_a_run_that_did_not_start_while_nobody_committed_ends_once_the_facts_are_taken_in() -> None:
+    world = World()
+    await away(world)
+    await world.fact(made())
+    async with Leader(world, "scheduler-2"):
+        await world.clock.run(1)
+    opened, taken = world.ledger[-2:]
+    assert (opened.facts_wait, taken.facts_wait) == (True, False)
+    assert world.kinds[-1] == ["permitted", "revoked"]
+
+
+async def test_where_no_fact_waits_a_deadline_is_judged_as_an_epoch_opens() -> None:
+    world = World()
+    await away(world)
+    async with Leader(world, "scheduler-2"):
+        await world.clock.run(1)
+    assert not world.ledger[-1].facts_wait
+    assert world.kinds[-1] == ["revoked"]
 
 
 async def test_time_in_the_ledger_never_goes_back_when_the_clock_does() -> None:

@@ -28,6 +28,7 @@ class Inputs:
     state_hash: str = ""
     facts: tuple[TakenFact, ...] = ()
     orders: tuple[Order, ...] = ()
+    facts_wait: bool = False
 
 
 @dataclass(slots=True)

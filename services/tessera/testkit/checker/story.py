@@ -84,6 +84,7 @@ class Story:
     def __init__(self, report: Report) -> None:
         self.report, self.checked_nodes, self.prev = report, CheckedNodes(), m.GENESIS
         self.n = self.ts = self.epoch = self.facts_upto = self.version = self.memory_ms = 0
+        self.led_since, self.facts_wait = 0, False  # nobody judges deadlines before that, or while facts wait
         self.queues, self.levels = dict[str, Queue](), dict[str, str]()
         self.jobs, self.runs, self.earmarks = dict[str, CheckedJob](), dict[str, CheckedRun](), dict[str, Amounts]()
         self.turned_away, self.repeats = set[str](), Counter[str]()
@@ -120,7 +121,11 @@ class Story:
         seqs = [self.facts_upto, *(taken.seq for taken in e.facts)]
         upto = all(a < b for a, b in pairwise(seqs)) and seqs[-1] <= e.facts_upto
         self.demand(upto, "I7", f"{e.n}: facts {seqs[1:]} between {self.facts_upto} and {e.facts_upto}")
+        self.demand(not e.facts_wait or self.facts_wait or bool(opened), "I3", f"{e.n} judges no deadlines any more")
+        if opened or e.facts_wait:
+            self.led_since = e.ts
         self.n, self.ts, self.epoch, self.facts_upto = e.n, e.ts, e.epoch, e.facts_upto
+        self.facts_wait = e.facts_wait
 
     def _fact(self, taken: m.TakenFact) -> None:
         fact = taken.fact
@@ -252,14 +257,19 @@ class Story:
             book.subtract(amounts([roles[place.role] for place in places], places))
 
     def _started(self, r: m.Started, job: CheckedJob, run: CheckedRun) -> None:
-        self.demand(self.ts <= run.deadline + LATE_MS, "I3", f"{r.run_id} starts long after its deadline")
+        self.demand(self._late_ms(run) <= LATE_MS, "I3", f"{r.run_id} starts long after its deadline")
+
+    def _late_ms(self, run: CheckedRun) -> int:
+        return self.ts - max(run.deadline, self.led_since)
 
     def _revoked(self, r: m.Revoked, job: CheckedJob, run: CheckedRun) -> None:
         if job.phase == "evicting":  # a cancel that comes while the run is stopped to be tried again
             self.demand(r.now or (run.then, r.then) == ("requeue", "cancelled"), "I4", f"{r.run_id} is revoked twice")
         else:
-            on_time = job.phase == "running" or self.ts <= run.deadline + LATE_MS
+            on_time = job.phase == "running" or self._late_ms(run) <= LATE_MS
             self.demand(on_time, "I3", f"{r.run_id} is revoked long after its deadline")
+            judged = r.by != "deadline" or not self.facts_wait
+            self.demand(judged, "I3", f"{r.run_id} is ended by its deadline before what waited was taken in")
             self.checked_nodes.kept.subtract(run.kept)
         run.then = r.then
 
