@@ -103,7 +103,14 @@ class Runs:
                 elif type(record) is Finished and (ended := self._state.ended.get(record.job_id)) is not None:
                     self.worklist.name(f"{record.job_id}-{ended.attempt}")
                 elif isinstance(record, NAME_A_RUN):
+                    if type(record) is Spared:
+                        self._say_again(record.run_id)
                     self.worklist.name(record.run_id)
+
+    def _say_again(self, run_id: str) -> None:
+        """What was said of a run while it was to stop has changed nothing: forget that it was said."""
+        self._progress.pop(run_id, None)
+        self._surplus.forget(run_id)
 
     async def follow_pods(self) -> None:
         """Follows the watch of our pods for ever; names the runs whose pods changed, and calls the listeners."""

@@ -65,3 +65,15 @@ async def test_a_run_that_was_lost_before_it_was_spared_starts_elsewhere(world: 
     await spare(world, f"{job}-1")
     await world.run(30)
     assert world.state.runs.get(f"{job}-1").revoked.code is Code.NODE_LOST
+
+
+async def test_a_run_that_ended_before_it_was_spared_ends(world: World) -> None:
+    """Its binder said so once, while it was to stop, and nothing was taken in."""
+    job = await world.submit(spec=train(gpus=8, seconds=5))
+    await world.clock.run(10)
+    await preempt(world)
+    await world.turn()
+    assert len(world.said("run_ended")) == 1
+    await spare(world, f"{job}-1")
+    await world.run(30)
+    assert world.job(job).phase == "succeeded"
