@@ -119,7 +119,7 @@ class Operator:
             "TESSERA_HOME": str(platform.directory),
             "TESSERA_NATS_URL": platform.nats.url,
             "TESSERA_REDIS_URL": platform.redis.url,
-            "KUBECONFIG": str(platform.kubeconfig),
+            "TESSERA_CLUSTER_URL": platform.cluster_url,
             "TESSERA_CREDENTIALS_FILE": str(platform.credentials.file(subjects.OPERATOR)),
             "COLUMNS": "200",
         }
@@ -192,12 +192,12 @@ async def flip_an_old_byte(shard: Shard, live: Live) -> None:
 
 
 async def flip_a_byte(shard: Shard, message: bytes) -> None:
+    """In the block that NATS still writes to: only those that are full are compressed, so the message is found as it is."""
     async with shard.platform.stopped("nats"):
-        for block in shard.platform.ledger.glob("msgs/*.blk"):
-            data = bytearray(block.read_bytes())
-            if (at := data.find(message)) >= 0:
-                data[at + len(message) // 2] ^= 0x01
-                block.write_bytes(data)
+        (block,) = (file for file in shard.platform.ledger.glob("msgs/*.blk") if message in file.read_bytes())
+        data = bytearray(block.read_bytes())
+        data[data.find(message) + len(message) // 2] ^= 0x01
+        block.write_bytes(data)
 
 
 async def restore_older_streams(shard: Shard, live: Live) -> None:

@@ -1,5 +1,6 @@
 """Client settings from the environment: where the shard is, and our identity there."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tessera.client.outcomes import Exit, Failure
@@ -40,7 +41,15 @@ def from_settings(wanted: str | None) -> Where:
             Identity(name, role), Login(settings.nats_user, settings.nats_password.get_secret_value()), redis
         )
     folder = _folder_of(settings.credentials_file, single, shard)
-    return Where(shard, settings.nats_url, settings.redis_url, settings.nats_monitor_url, folder, single)
+    return Where(
+        shard,
+        settings.nats_url,
+        settings.redis_url,
+        settings.nats_monitor_url,
+        folder,
+        replace(single, cluster_token=settings.cluster_token.get_secret_value()),
+        cluster_url=settings.cluster_url,
+    )
 
 
 def _folder_of(file: Path | None, single: Credential, shard: str) -> Path | None:

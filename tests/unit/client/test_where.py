@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tessera.client.commands.context import cluster_of
 from tessera.client.outcomes import Failure
 from tessera.client.where import Where, find
 from tessera.kernel.process.same_process import started_at
@@ -107,3 +108,16 @@ def test_the_operator_beside_the_files_that_init_wrote_has_everybodys_at_hand(
     assert find().directory is None
     monkeypatch.setenv("TESSERA_CREDENTIALS_FILE", str(directory.file("lab")))
     assert find().directory is None
+
+
+def test_the_cluster_that_the_settings_name_is_called_with_the_token_of_the_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = CredentialDirectory(tmp_path / "credentials", "main")
+    ensure_identities(directory, system_identities())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TESSERA_CREDENTIALS_FILE", str(directory.file("operator")))
+    monkeypatch.setenv("TESSERA_CLUSTER_URL", "http://127.0.0.1:1")
+    where = find()
+    assert cluster_of(where).url == "http://127.0.0.1:1"
+    assert where.identity("operator").cluster_token == directory.read("operator").cluster_token != ""

@@ -13,7 +13,7 @@ from tessera.client.settings import ClientSettings
 from tessera.client.uninstalling import release_pods, stop_deployment
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.kubernetes.cluster import HttpCluster
-from tessera.kernel.kubernetes.kubeconfig import find_access
+from tessera.kernel.kubernetes.kubeconfig import cluster_at
 from tessera.kernel.ports import ApiError
 from tessera.kernel.process.settings import load_settings
 from tessera.kernel.provisioning.secrets import synchronise
@@ -58,9 +58,8 @@ async def release_pods_(
 @asynccontextmanager
 async def _connected() -> AsyncIterator[HttpCluster]:
     """The Kubernetes API by the settings, else the pod's own account or a kubeconfig; its refusals become Failures."""
-    url = load_settings(ClientSettings).cluster_url
-    access = None if url else find_access()
-    api = access.cluster() if access else HttpCluster(url)
+    settings = load_settings(ClientSettings)
+    api = cluster_at(settings.cluster_url, settings.cluster_token.get_secret_value())
     try:
         yield api
     except ApiError as error:

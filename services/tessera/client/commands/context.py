@@ -160,11 +160,9 @@ async def stored_ledger(where: Where, identity: str | None = None) -> AsyncItera
 
 
 def cluster_of(where: Where) -> "HttpCluster":
-    """The local platform's cluster, else that of the kubeconfig. Raises StartupError without one."""
-    from tessera.kernel.kubernetes.cluster import HttpCluster  # few commands call Kubernetes
-    from tessera.kernel.kubernetes.kubeconfig import find_access
+    """The cluster that the local platform or the settings name, else the kubeconfig's. Raises StartupError for none."""
+    from tessera.kernel.kubernetes.kubeconfig import cluster_at  # few commands call Kubernetes
 
-    if where.cluster_url:
-        return HttpCluster(where.cluster_url, where.identity(OPERATOR).cluster_token)
-    access = find_access()
-    return access.cluster()
+    if not where.cluster_url:
+        return cluster_at("", "")
+    return cluster_at(where.cluster_url, (where.single or where.identity(OPERATOR)).cluster_token)

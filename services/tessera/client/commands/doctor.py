@@ -10,8 +10,7 @@ from tessera.client.outcomes import Exit
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
 from tessera.kernel.errors import KernelError, StartupError
-from tessera.kernel.kubernetes.cluster import HttpCluster
-from tessera.kernel.kubernetes.kubeconfig import find_access
+from tessera.kernel.kubernetes.kubeconfig import cluster_at
 from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera_schemas.subjects import OPERATOR
 
@@ -38,7 +37,7 @@ async def _findings(place: Where) -> list[Finding]:
     if config is not None and not config.version:
         found.append(Finding("no configuration has been applied", "`tessera config init`, then `tessera apply`"))
     try:
-        cluster = _cluster(settings)
+        cluster = cluster_at(settings.cluster_url, settings.cluster_token.get_secret_value())
     except StartupError as error:
         return [*found, Finding(*str(error).partition("; ")[::2])]
     try:
@@ -57,10 +56,3 @@ def _settings(place: Where) -> ServiceSettings:
     if place.nats_monitor_url:
         values["nats_monitor_url"] = place.nats_monitor_url
     return load_settings(ServiceSettings, **values)
-
-
-def _cluster(settings: ServiceSettings) -> HttpCluster:
-    if settings.cluster_url:
-        return HttpCluster(settings.cluster_url, settings.cluster_token.get_secret_value())
-    access = find_access()
-    return access.cluster()

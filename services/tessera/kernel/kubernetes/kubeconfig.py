@@ -35,6 +35,11 @@ class ClusterAccess:
         return HttpCluster(self.url, self.token, self.ca_file, client=self.client)
 
 
+def cluster_at(url: str, token: str) -> HttpCluster:
+    """Adapter for the API at `url`, else where the usual sources say. Raises StartupError where they name none."""
+    return HttpCluster(url, token) if url else find_access().cluster()
+
+
 def find_access() -> ClusterAccess:
     """Raises StartupError when there is neither a service account nor a usable kubeconfig."""
     try:
