@@ -131,8 +131,9 @@ class PodlessJobs:
     async def _why_over(self, job: Job) -> str:
         """Why nobody will bring the pods back, "" while somebody may."""
         assert job.adopted is not None
-        owner = await self._owners.of(job.tenant, job.adopted)
-        if owner is None:
+        is_pod = job.adopted.owner_kind == "Pod"  # it has just ended: what was remembered of it says that it runs
+        owner = await self._owners.of(job.tenant, job.adopted, fresh=is_pod)
+        if owner is None and not is_pod:
             owner = await self._owners.of(job.tenant, job.adopted, fresh=True)
         if owner is None:
             return f"{job.adopted.owner} is gone"

@@ -146,6 +146,29 @@ async def test_a_bare_pod_that_is_deleted_while_it_waits_cancels_its_job(world: 
     assert [job.phase for job in world.ended("second")] == ["cancelled"]
 
 
+async def test_a_bare_pod_that_its_node_refused_ends_its_job_at_once(world: AdoptionWorld) -> None:
+    """Nobody makes it again, and its object stays until somebody tidies up."""
+    world.make_pod("train", gpus=8)
+    while not len(world.state.runs):
+        await world.run(0.02, turn=0.02)
+    world.core.set_gpus("node-a", 7)  # one was lost since it was allocated
+    await world.run(30)
+    (pod,) = world.owned()
+    assert pod["status"]["reason"] == "UnexpectedAdmissionError"
+    assert world.adopted() == []
+    (ended,) = world.ended()
+    assert ended.phase == "cancelled"
+    assert ended.reason is not None
+    assert ended.reason.detail.startswith("Pod/train is failed: UnexpectedAdmissionError: Pod was rejected")
+
+
+async def test_a_bare_pod_that_failed_by_itself_ends_its_job_at_once(world: AdoptionWorld) -> None:
+    world.make_pod("train", seconds=1, notes={"tessera.io/simulate-exit-code": "1"})
+    await world.run(30)
+    assert world.adopted() == []
+    assert [job.phase for job in world.ended()] != ["succeeded"]
+
+
 async def test_a_job_that_has_failed_for_good_is_not_tried_again(world: AdoptionWorld) -> None:
     world.make_job(seconds=2, notes={"tessera.io/simulate-exit-code": "1"}, backoffLimit=1)
     await world.run(120)
