@@ -1,10 +1,16 @@
 """The hash of a state follows every change, and depends on what the state holds and on nothing else."""
 
 from dataclasses import dataclass
+from functools import cache
+from typing import Any
 
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tessera.domain.canonical import encode
+from tessera.domain.canonical import _embed, _unused, encode
+from tessera.domain.entities import Job
 from tessera.domain.errors import Contradiction
 from tessera.domain.fast import replace
 from tessera.domain.later import later
@@ -13,7 +19,9 @@ from tessera.domain.state import TABLES, State
 from tessera.domain.statehash import StateHash
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
+from tessera_schemas.arrays import Dependency
 from tessera_schemas.base import INT_MAX
+from tessera_schemas.job import JobIdle
 from tessera_schemas.ledger import FORMAT
 from tests.builders import admitted, job_spec, role
 from tests.ledgers import Committed
@@ -165,6 +173,57 @@ class Outer:
 )
 def test_later_fields_are_left_out_of_the_canonical_form_while_they_are_not_used(entity: Outer, canonical: bytes):
     assert encode(entity) == canonical
+
+
+def encode_plainly(entity: Any) -> bytes:
+    """One replacement after the other, of the whole."""
+    data = orjson.dumps(entity, default=_embed)
+    for unused in _unused(type(entity)):
+        data = data.replace(unused, b"}")
+    return data
+
+
+INNER = st.builds(Inner, st.text(max_size=4), st.integers(0, 1))
+OUTER = st.builds(Outer, st.lists(INNER, max_size=3).map(tuple), st.sampled_from(["", "n"]), st.none() | INNER)
+
+
+@given(OUTER)
+def test_the_canonical_form_is_that_of_the_plain_replacements(entity: Outer) -> None:
+    assert encode(entity) == encode_plainly(entity)
+
+
+TEXTS = st.sampled_from(["", "k", ',"task":0}'])
+USED = st.fixed_dictionaries(
+    {
+        "name": TEXTS,
+        "user": TEXTS,
+        "task_of": TEXTS,
+        "task": st.integers(0, 1),
+        "after": st.sampled_from([(), (Dependency(condition="singleton"),)]),
+        "idle": st.sampled_from([None, JobIdle()]),
+    }
+)
+
+
+@given(USED)
+def test_a_jobs_canonical_form_is_that_of_the_plain_replacements(used: dict[str, Any]) -> None:
+    used_job = replace(queued_job(), **used)
+    assert encode(used_job) == encode_plainly(used_job)
+
+
+@cache
+def queued_job() -> Job:
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1"))
+    return next(iter(ledger.state.jobs.values()))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_every_row_of_a_state_has_the_canonical_form_of_the_plain_replacements(seed: int) -> None:
+    state = random_ledger(seed, 120).state
+    rows = [row for name in TABLES for row in getattr(state, name).values()]
+    assert len({type(row) for row in rows}) > 4
+    assert [encode(row) for row in rows] == [encode_plainly(row) for row in rows]
 
 
 @pytest.mark.parametrize("seed", range(4))
