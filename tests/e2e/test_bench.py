@@ -11,10 +11,12 @@ from tessera.lab.bench import __main__ as bench
 from tessera.lab.bench.fold import fold
 from tessera.lab.bench.growth import growth
 from tessera.lab.bench.latency import latency
+from tessera.lab.bench.platform import start_platform
 from tessera.lab.bench.report import ReportRow
 from tessera.lab.bench.restart import restart
 from tessera.lab.bench.throughput import throughput
 from tessera.lab.bench.two_shards import two_shards
+from tessera_schemas.subjects import OPERATOR
 
 ROWS = [
     pytest.param(lambda: latency(2, 1, 1, sync=False), 2, id="latency"),
@@ -42,6 +44,12 @@ async def test_each_row_has_its_rounds_its_floor_and_the_ratio(
         for part in ("value", "floor", "ratio"):
             assert report[part]["min"] <= report[part]["median"] <= report[part]["max"]
         assert row.lines()[0].startswith(row.what)
+
+
+async def test_a_platform_to_load_knows_all_its_nodes_before_the_first_submit() -> None:
+    """A gang that asks for more nodes than are known yet is refused, and the row would wait for it in vain."""
+    async with start_platform(10_000, False) as on, on.place.store(on.place.identity(OPERATOR)) as store:
+        assert len(await store.get_all("nodes")) == 10_000
 
 
 def test_the_command_prints_one_report_as_json(

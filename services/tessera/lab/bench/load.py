@@ -45,7 +45,9 @@ class EventCounter:
                 async with asyncio.timeout(SILENCE_SECONDS):
                     await self._came.wait()
             except TimeoutError:
-                raise Stuck(f"{self.count.get(kind, 0)} of {count} {kind} came") from None
+                others = ", ".join(f"{many} {other}" for other, many in sorted(self.count.items()) if other != kind)
+                said = f"{self.count.get(kind, 0)} of {count} {kind} came; besides: {others or 'nothing'}"
+                raise Stuck(said) from None
         return self.last_at[kind]
 
 

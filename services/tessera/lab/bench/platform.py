@@ -1,5 +1,6 @@
 """A configured platform to load, the tenant that loads it, and what its processes spend."""
 
+import asyncio
 import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -10,6 +11,7 @@ from tempfile import TemporaryDirectory
 from tessera.client import where
 from tessera.client.applying import ConfigChange, put_in_force
 from tessera.client.shard_views import ShardViews
+from tessera.kernel.clock import SystemClock
 from tessera.kernel.nats.bus import NatsBus
 from tessera.local.platform import CLUSTER, NATS, REDIS, Platform, default_nodes
 from tessera_schemas import subjects
@@ -22,6 +24,7 @@ GPUS_PER_NODE = 8
 TTL_SECONDS = 1
 GIB = 2**30
 APPLY_SECONDS = 30.0
+NODES_SECONDS, POLL_SECONDS = 300.0, 0.2
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -82,6 +85,7 @@ async def start_shards(
         for shard in shards:
             place = where.find(platform.directory, {}, shard)
             await _configure(place, tenants, queues)
+            await _nodes_known(place, nodes)
             bus = await stack.enter_async_context(place.bus(place.tenant(TENANT)))
             found.append(BenchPlatform(platform, bus, place))
         yield found
@@ -94,6 +98,18 @@ async def _configure(place: where.Where, tenants: Sequence[str], queues: Sequenc
     body = ConfigBody(tenants=named, queues=tuple(Queue(name=name) for name in queues))
     async with place.store(operator) as store:
         await put_in_force(place, operator, ShardViews(store), ConfigChange(Config(), body), APPLY_SECONDS)
+
+
+async def _nodes_known(place: where.Where, nodes: int) -> None:
+    """
+    Return once the views hold all nodes.
+
+    A job that more nodes are needed for than are known is refused for good. Raises TimeoutError.
+    """
+    clock = SystemClock()
+    async with asyncio.timeout(NODES_SECONDS), place.store(place.identity(subjects.OPERATOR)) as store:
+        while len(await store.get_all("nodes")) < nodes:
+            await clock.sleep(POLL_SECONDS)
 
 
 def job(seconds: float, gpus: int = 1, replicas: int = 1) -> JobSpec:
