@@ -17,6 +17,7 @@ from tessera.engine.scoring.protocol import BEST_FIT
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 from tests.property.shapes import clusters, gangs, related_gangs, roomy_clusters, small_gangs
+from tests.unit.engine import engine_builders as build
 
 GANGS = st.one_of(related_gangs(), gangs(), small_gangs())
 
@@ -57,6 +58,54 @@ def test_a_standing_refusal_is_that_of_a_search_of_all_nodes(
                 room.take(gang, verdict)
                 gang_of(gang).take(nodes, verdict)
                 running.append((gang, verdict))
+
+
+@given(st.lists(GANGS, min_size=1, max_size=5), st.one_of(clusters(), roomy_clusters()), st.data())
+def test_a_lack_of_room_that_is_remembered_is_that_of_counts_made_anew(
+    kinds: list[tuple[RoleNeed, ...]], there: list[Node], data: st.DataObject
+) -> None:
+    room = FreeCapacity(there)
+    running: list[tuple[tuple[RoleNeed, ...], tuple[Placement, ...]]] = []
+    for step in data.draw(st.lists(st.sampled_from(("refuse", "take", "end", "change", "again")), max_size=10)):
+        gang = data.draw(st.sampled_from(kinds))
+        if step == "refuse":
+            room.refusal(gang)
+        elif step == "take" and not isinstance(placed := room.place(gang), Reason):
+            running.append((gang, placed))
+        elif step == "end" and running:
+            room.give_back(*running.pop())
+        elif step == "change" and room.nodes:
+            name = data.draw(st.sampled_from(sorted(room.nodes)))
+            changed = room.nodes | {name: emptied(room.nodes[name])}
+            running = [run for run in running if all(place.node != name for place in run[1])]
+            room = room if room.renewed(list(changed.values()), BEST_FIT) else FreeCapacity(changed.values())
+        elif step == "again":
+            assert room.renewed(list(room.nodes.values()), BEST_FIT)
+        asked = data.draw(st.sampled_from(kinds))
+        assert room.is_short(asked) == FreeCapacity(room.nodes.values()).is_short(asked)
+
+
+def test_a_gang_lacks_room_no_longer_once_pods_have_left_or_a_node_gained_some() -> None:
+    empty = build.node(gpus=4)
+    gang, first = build.roles((1, build.need(gpus=4))), FreeCapacity([empty])
+    placed = first.place(gang)
+    assert not isinstance(placed, Reason)
+    room = refused_before(gang, list(first.nodes.values()))
+    room.give_back(gang, placed)
+    assert not room.is_short(gang)
+    room = refused_before(gang, list(first.nodes.values()))
+    assert room.renewed([empty], BEST_FIT)
+    assert not room.is_short(gang)
+
+
+def refused_before(gang: tuple[RoleNeed, ...], nodes: list[Node]) -> FreeCapacity:
+    """Free capacity that remembers from a later pass that the gang lacks room."""
+    room = FreeCapacity(nodes)
+    for _ in range(2):
+        assert room.is_short(gang)
+        assert room.renewed(nodes, BEST_FIT)
+    assert room.is_short(gang)
+    return room
 
 
 @given(st.one_of(gangs(), small_gangs()), st.one_of(clusters(), roomy_clusters()))

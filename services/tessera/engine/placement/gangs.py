@@ -100,7 +100,9 @@ class FreeCapacity:
         self._refused_at: dict[Gang, int] = {}
         self._searched: dict[Gang, int] = {}
         self._short: dict[Gang, list[BundleKind]] = {}
-        """Gangs that lacked room by the counts as of the first `_short_moved` moves, and still do."""
+        """Gangs that lacked room by the counts or the sum as of the first `_short_moved` moves, and still do."""
+        self._lacking: dict[Gang, list[BundleKind]] = {}
+        """Those that lacked it by the counts, whoever asked."""
         self._short_moved = 0
         self._found: tuple[tuple[Placement, ...], Attempt] | None = None
 
@@ -145,18 +147,30 @@ class FreeCapacity:
 
     def is_short(self, roles: tuple[RoleNeed, ...]) -> bool:
         """Whether the nodes lack the room for some of the pods, whatever becomes of the others; no search is made."""
-        gang = gang_of(roles)
-        return not self.places.any_ready or self.ranks.counts(*_kinds(gang)).is_short(gang)
+        return not self.places.any_ready or self._lacks_room(gang_of(roles))
+
+    def _lacks_room(self, gang: Gang) -> bool:
+        """Whether the gang lacks room by the counts; remembered until a node gains room for it."""
+        if gang in self._lacking and self._short_moved == self.ranks.moved:
+            return True
+        kinds = _kinds(gang)
+        if not self.ranks.counts(*kinds).is_short(gang):
+            return False
+        self._remember(self._lacking, gang, kinds)
+        return True
+
+    def _remember(self, short: dict[Gang, list[BundleKind]], gang: Gang, kinds: list[BundleKind]) -> None:
+        if self._short_moved == self.ranks.moved:
+            if len(short) >= GANGS_MAX:
+                short.clear()
+            short[gang] = kinds
 
     def _is_still_short(self, gang: Gang) -> bool:
         """Whether the gang lacks room by the counts or by the sum; remembered until a node gains room for it."""
         kinds = _kinds(gang)
-        if not self.ranks.counts(*kinds).is_short(gang) and not self._lacks_gpus(gang, kinds):
+        if not self._lacks_room(gang) and not self._lacks_gpus(gang, kinds):
             return False
-        if self._short_moved == self.ranks.moved:
-            if len(self._short) >= GANGS_MAX:
-                self._short.clear()
-            self._short[gang] = kinds
+        self._remember(self._short, gang, kinds)
         return True
 
     def _lacks_gpus(self, gang: Gang, kinds: list[BundleKind]) -> bool:
@@ -195,6 +209,8 @@ class FreeCapacity:
         """Pods have left these places; what was refused before may fit again."""
         gang_of(roles).take(self.nodes, placements, -1)
         self._begin()
+        self._short.clear()
+        self._lacking.clear()
         self._found = None
         for placement in placements:
             self.ranks.changed(placement.node)
@@ -218,6 +234,7 @@ class FreeCapacity:
             self.put(node)
         if self._before:
             self._begin()
+        self.ranks.drop_roomier(self._lacking, self._short_moved)
         self._short_moved = self.ranks.drop_roomier(self._short, self._short_moved)
         return True
 
