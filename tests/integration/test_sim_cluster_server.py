@@ -227,7 +227,10 @@ async def test_kubectl_uses_the_cluster_by_the_kubeconfig_and_nobody_else_is_let
         code, out = await kubectl("get", "po", "-A")
         assert (code, out.split()[3:5]) == (0, ["lab", "p"])
         assert "Status:       Pending" in (await kubectl("describe", "pod", "-n", "lab", "p"))[1]
+        assert (await kubectl("wait", "--for=jsonpath={.status.phase}=Pending", "-n", "lab", "pod/p"))[0] == 0
         assert (await kubectl("delete", "pod", "-n", "lab", "p"))[0] == 0
+        job = str(Path(__file__).parents[2] / "docs" / "examples" / "kubernetes-job.yaml")
+        assert await kubectl("create", "-n", "lab", "-f", job) == (0, "job.batch/hello created\n")
         write_kubeconfig(file, port, "operator", "wrong")
         assert (await kubectl("get", "nodes"))[0] != 0
     finally:

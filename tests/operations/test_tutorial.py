@@ -1,4 +1,4 @@
-"""docs/first-job.md as a reader follows it: each block of commands, in the order of the page, against `tessera up`."""
+"""The tutorials as a reader follows them: each block of commands, in the order of its page, against `tessera up`."""
 
 import os
 import re
@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from shutil import which
 
 import pytest
 
@@ -42,9 +43,10 @@ def environment() -> dict[str, str]:
     return {**inherited, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "COLUMNS": "120"}
 
 
-def test_the_tutorials_commands_do_what_the_page_says(home: Path) -> None:
-    blocks = BLOCK.findall((REPOSITORY / "docs" / "first-job.md").read_text())
-    assert blocks[0] == "make setup\n.venv/bin/tessera up --tenant demo\n"
+def follow(page: str, home: Path) -> list[str]:
+    """Run the page's blocks behind the one that starts the platform; the output of each."""
+    blocks = BLOCK.findall((REPOSITORY / "docs" / page).read_text())
+    assert blocks[0].endswith(".venv/bin/tessera up --tenant demo\n")
     until_nodes_are_known = "until tessera nodes -o name | grep -q gpu-3; do sleep 0.2; done\n"
     script = "echo '=== block'\n".join([until_nodes_are_known, *blocks[1:]])
     script = script.replace("tessera", '"$PWD"/.venv/bin/tessera', 1)
@@ -57,7 +59,11 @@ def test_the_tutorials_commands_do_what_the_page_says(home: Path) -> None:
         timeout=SECONDS,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    doctor, configured, submitted, waits, ended, token, slurm, replayed = done.stdout.split("=== block\n")[1:]
+    return done.stdout.split("=== block\n")[1:]
+
+
+def test_the_tutorials_commands_do_what_the_page_says(home: Path) -> None:
+    doctor, configured, submitted, waits, ended, token, slurm, replayed = follow("first-job.md", home)
     assert "config" in doctor
     assert "version 1 is in force" in configured
     assert "simulated program" in submitted
@@ -67,3 +73,21 @@ def test_the_tutorials_commands_do_what_the_page_says(home: Path) -> None:
     assert token.startswith("tessera_")
     assert "PARTITION" in slurm
     assert replayed.rstrip().endswith("every decision recomputed is equal")
+
+
+@pytest.mark.skipif(which("kubectl") is None, reason="no kubectl on this machine, which the page uses")
+def test_the_gangs_of_the_second_tutorial_wait_whole_and_start_whole(home: Path) -> None:
+    configured, busy, _, waiting, reasons, started, ended = follow("first-gang.md", home)
+    assert "version 1 is in force" in configured
+    assert len(re.findall(r"^gpu-\d .* 0/8 ", busy, re.MULTILINE)) == 3, busy
+    assert re.search(r"train .* queued", waiting)
+    assert re.search(r"pair .* queued", waiting)
+    assert len(re.findall(r"^pair-\S+ +<none>$", waiting, re.MULTILINE)) == 2
+    assert "train-" not in waiting.partition("NODE")[2], "no pod is made before there is room for all"
+    assert "Each of these alone would start it now (tried, not guessed):" in reasons
+    assert re.search(r"waits in queue default, place \d in the line", reasons.partition("as of")[2])
+    assert len(re.findall(r"^pair-\S+ +gpu-\d$", started, re.MULTILINE)) == 2
+    assert "simulated program, rank 1" in ended
+    assert "simulated program, rank 0" in ended
+    assert re.search(r"train .* succeeded", ended)
+    assert re.search(r"pair .* succeeded", ended)

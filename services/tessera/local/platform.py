@@ -329,7 +329,7 @@ class Platform:
         nodes = self._nodes or folder / "nodes.yaml"
         if self._nodes is None and not nodes.exists():
             nodes.write_text(default_nodes(self.shards))
-        command = [sys.executable, "-m", "tessera.local.cluster", "--nodes", str(nodes)]
+        command = [sys.executable, "-m", "tessera.local.cluster", "--jobs", "--nodes", str(nodes)]
         command += ["--credentials", str(self.credentials.root), "--pods-file", str(folder / "pods.json")]
         command += ["--port", str(self._cluster_port), "--port-file", str(self._port_file(CLUSTER))]
         self._port_file(CLUSTER).unlink(missing_ok=True)

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import ApiError
 from tessera.local.cluster.answers import AnswerLost
+from tessera.local.cluster.jobs import JobController
 from tessera.local.cluster.saved_pods import take_saved, write_saved
 from tests.unit.local.cluster_world import NS, World, annotations, spec
 
@@ -722,3 +724,14 @@ def test_a_damaged_file_of_pods_is_named(tmp_path: Path):
     (tmp_path / "pods.json").write_text("{")
     with pytest.raises(StartupError, match=r"pods\.json: pods cannot be read from it; delete it"):
         take_saved(tmp_path / "pods.json")
+
+
+def test_a_jobs_new_pods_get_names_of_their_own_after_a_restart() -> None:
+    world = World()
+    template = {"spec": spec()}
+    world.core.create("jobs", NS, {"metadata": {"name": "j"}, "spec": {"parallelism": 1, "template": template}})
+    JobController(world.core, SystemClock()).look()
+    restarted = JobController(world.core, SystemClock())
+    world.core.patch("jobs", NS, "j", {"spec": {"parallelism": 2}})
+    restarted.look()
+    assert [pod.meta["name"] for pod in world.core.list("pods")[0]] == ["j-p-00001", "j-p-00002"]

@@ -25,7 +25,7 @@ class JobController:
 
     def __init__(self, cluster: SimCluster, clock: Clock) -> None:
         self._cluster, self._clock = cluster, clock
-        self._made = 0
+        self._made = 0  # of pods; an earlier process may have made some
         self._ended: dict[str, dict[str, str]] = {}
 
     async def run(self) -> None:
@@ -38,21 +38,27 @@ class JobController:
     def look(self) -> None:
         """Once at every Job; the pods of one that is gone go, too, as the garbage collector sees to."""
         jobs, _ = self._cluster.list("jobs")
-        for pod in self._pods():
+        if not jobs and not self._ended:
+            return
+        pods_of: dict[str, list[Version]] = {job.uid: [] for job in jobs}
+        for pod in self._cluster.list("pods")[0]:
             owner = pod.labels.get(UID_LABEL)
-            if owner is not None and not pod.deleting and owner not in {job.uid for job in jobs}:
+            if owner in pods_of:
+                pods_of[owner].append(pod)
+            elif owner is not None and not pod.deleting:
                 self._cluster.delete("pods", pod.meta["namespace"], pod.meta["name"])
+        self._ended = {uid: self._ended.get(uid, {}) for uid in pods_of}
         for job in jobs:
-            self._look_at(job)
+            self._look_at(job, pods_of[job.uid])
 
-    def _look_at(self, job: Version) -> None:
+    def _look_at(self, job: Version, pods: Sequence[Version]) -> None:
         if any(c["type"] in ("Complete", "Failed") for c in job.object.get("status", {}).get("conditions", ())):
             return
         spec = job.object["spec"]
         if "selector" not in spec:
             selector = {"spec": {"selector": {"matchLabels": {UID_LABEL: job.uid}}}}
             job = self._cluster.patch("jobs", job.meta["namespace"], job.meta["name"], selector)
-        pods = [pod for pod in self._pods() if pod.labels.get(UID_LABEL) == job.uid]
+        self._made = max([self._made, *map(_number_of, pods)])
         ended = self._count(job, pods)
         active = [pod for pod in pods if pod.uid not in ended and not pod.deleting]
         if spec.get("suspend"):
@@ -63,7 +69,7 @@ class JobController:
 
     def _count(self, job: Version, pods: Sequence[Version]) -> dict[str, str]:
         """Ends of a Job's pods by UID; a pod that was deleted before its end has failed, and stays counted."""
-        ended = self._ended.setdefault(job.uid, {})
+        ended = self._ended[job.uid]
         for pod in pods:
             if pod.phase in ENDED_PHASES:
                 ended.setdefault(pod.uid, f"{pod.phase}/{pod.labels.get(INDEX_LABEL, '')}")
@@ -131,5 +137,8 @@ class JobController:
         if job.object.get("status") != status:
             self._cluster.patch("jobs", job.meta["namespace"], job.meta["name"], {"status": status}, "status")
 
-    def _pods(self) -> list[Version]:
-        return self._cluster.list("pods")[0]
+
+def _number_of(pod: Version) -> int:
+    """The number at the end of a pod's name; 0 for one that was named by hand."""
+    number = str(pod.meta["name"]).rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0

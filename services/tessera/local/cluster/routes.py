@@ -13,6 +13,7 @@ _ON_SUBRESOURCE = {
     ("POST", "pods", "eviction"): "evict",
     ("PATCH", "pods", "status"): "patch",
     ("PATCH", "nodes", "status"): "patch",
+    ("PATCH", "jobs", "status"): "patch",
     ("PATCH", "podgroups.scheduling.k8s.io", "status"): "patch",
 }
 

@@ -110,10 +110,10 @@ class ApiServer:
         return self._cluster.pages.first(found, version, int(limit))
 
     async def _watch(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
+        labels, fields = _selectors(request)
         if call.namespace:
-            raise answers.bad_request("a watch of one namespace is not supported by the simulated cluster")
-        version = request.query.get("resourceVersion", "")
-        watch = self._cluster.open_watch(call.resource, version, *_selectors(request))
+            fields = ",".join(filter(None, (fields, f"metadata.namespace={call.namespace}")))
+        watch = self._cluster.open_watch(call.resource, request.query.get("resourceVersion", ""), labels, fields)
         return await stream_watch(request, watch, self._clock, self._stopping)
 
     async def _get(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
