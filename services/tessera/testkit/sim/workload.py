@@ -313,7 +313,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
         replicas=replicas,
         max_replicas=replicas + random.randrange(1, 5) if elastic else None,
         resources=Resources(**asked),
-        gpu_models=("H100",) if random.random() < 0.1 and gpus is None else (),
+        gpu_models=("H100",) if random.random() < 0.1 and gpus is None and "mig_profile" not in asked else (),
         tolerations=(Toleration(key="dedicated"),) if random.random() < 0.5 else (),
         template=template,
         release="together" if random.random() < 0.1 else "pod",
