@@ -184,7 +184,8 @@ async def test_salloc_holds_its_pods_until_the_shell_ends(live: Live, tmp_path: 
     refused = await live.command(*common, "--array=0-1", environment={"PATH": str(tmp_path)})
     assert (refused.code, "no kubectl" in refused.err) == (2, True)
     kubectl = tmp_path / "kubectl"
-    kubectl.write_text('#!/bin/sh\necho "$@" && exit 7\n')  # the simulated cluster runs no programs
+    # The simulated cluster runs no programs; what a shell there would find is tried by a unit test.
+    kubectl.write_text('#!/bin/sh\nfor last; do :; done\necho "$1 $2 $3 $4 $5 ... $last" && exit 7\n')
     kubectl.chmod(0o755)
     environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     refused = await live.command(*common, "--array=0-1", environment=environment)
@@ -193,7 +194,7 @@ async def test_salloc_holds_its_pods_until_the_shell_ends(live: Live, tmp_path: 
     live.acknowledged.append(("lab", "shell"))
     (job_id,) = {line.split()[-1] for line in said.err.splitlines() if "job allocation" in line}
     assert said.code == 7, said
-    assert said.out == f"exec -i -n lab {job_id}-1-0 -- bash -l\n"
+    assert said.out == f"exec -i -n lab {job_id}-1-0 ... -l\n"
     assert [line.split()[1] for line in said.err.splitlines() if "job allocation" in line] == [
         "Pending",
         "Granted",
@@ -201,6 +202,15 @@ async def test_salloc_holds_its_pods_until_the_shell_ends(live: Live, tmp_path: 
     ]
     await live.until_ended(job_id)
     assert live.phase(job_id) == "cancelled"
+    step = ("--gpus=2", "--ntasks=2", "--job-name", "step", "srun", "--label", "hostname")
+    said = await live.command(*common, "--key", "step", *step, environment=environment)
+    live.acknowledged.append(("lab", "step"))
+    (job_id,) = {line.split()[-1] for line in said.err.splitlines() if "job allocation" in line}
+    pods = [f"{rank}: exec -n lab {job_id}-1-{rank} -- ... hostname" for rank in (0, 1)]
+    assert (said.code, sorted(said.out.splitlines())) == (7, pods)
+    await live.until_ended(job_id)
+    said = await live.command("srun", f"--jobid={job_id}", "hostname", environment=environment)
+    assert (said.code, said.err) == (4, f"error: srun: job {job_id} has ended (cancelled)\n")
     await assert_all_is_well(live)
 
 

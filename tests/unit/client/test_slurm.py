@@ -2,6 +2,7 @@
 
 import subprocess
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tessera.client.slurm import pods, values, words
 from tessera.client.slurm.jobs import file_of, job_of
 from tessera.client.slurm.options import OPTIONS, split_words
 from tessera.client.slurm.script import Script, read_script
+from tessera.client.slurm.steps import SlurmStep, read_step, run_step
 from tessera_schemas.job import JobSpec
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, PublicReason
@@ -272,6 +274,52 @@ def test_srun_in_a_script_runs_in_the_pods_of_its_ranks() -> None:
     assert run_as(1, "srun --label -N 2 echo rank $SLURM_PROCID of $SLURM_NTASKS") == "rank 1 of 2\n"
     assert [run_as(rank, "srun -n1 echo one") for rank in (0, 1)] == ["one\n", ""]
     assert [run_as(rank, "srun --ntasks 1 -- echo one") for rank in (0, 1)] == ["one\n", ""]
+
+
+def run_in_shell(directory: Path, words: str, tasks: int = 2) -> subprocess.CompletedProcess[str]:
+    """What the shell of `salloc` prints, where only `directory` may be written and is on no path."""
+    looked_for = pods.SHELL_WITH_SRUN.replace("/usr/local/bin", "/proc/none").replace("/tmp/tessera", str(directory))
+    command = ["/bin/sh", "-c", looked_for, pods.SRUN_IN_A_SHELL, "/bin/sh", "-c", words]
+    env = {"PATH": "/usr/bin:/bin", "SLURM_NTASKS": str(tasks), "SLURM_JOB_ID": "j" * 20, "SLURM_PROCID": "0"}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+
+
+def test_srun_in_the_shell_of_one_pod_runs_there(tmp_path: Path) -> None:
+    done = run_in_shell(tmp_path, "srun --pty echo one && srun -n1 echo two", tasks=1)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "one\ntwo\n", "")
+    assert run_in_shell(tmp_path, "srun -n 1 false").returncode == 1
+
+
+def test_srun_in_the_shell_of_a_gang_says_how_all_pods_are_reached(tmp_path: Path) -> None:
+    done = run_in_shell(tmp_path, "srun echo all")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert f"tessera srun --jobid={'j' * 20} COMMAND" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "step"),
+    [
+        ("--jobid=x hostname", SlurmStep()),
+        ("--jobid=x -n 2 -l hostname", SlurmStep(2, label=True)),
+        ("--jobid=x -N1 --overlap hostname", SlurmStep(1)),
+        ("--jobid=x --pty bash", SlurmStep(1, terminal=True)),
+    ],
+)
+def test_a_step_says_in_which_pods_it_runs(words: str, step: SlurmStep) -> None:
+    assert read_step(split_words(words.split())[0]) == step
+
+
+@pytest.mark.parametrize("words", ["--gpus=8 x", "-n many x", "-n 0 x"])
+def test_a_step_refuses_what_the_allocation_says(words: str) -> None:
+    with pytest.raises(Failure):
+        read_step(split_words(words.split())[0])
+
+
+async def test_a_step_of_more_tasks_than_pods_or_in_pods_of_users_is_refused() -> None:
+    with pytest.raises(Failure, match="the allocation has 2"):
+        await run_step("kubectl", view(), ["hostname"], SlurmStep(3))
+    with pytest.raises(Failure, match="Job/train"):
+        await run_step("kubectl", view(owner="Job/train"), ["hostname"], SlurmStep())
 
 
 def test_scontrol_in_a_script_names_the_hosts_of_its_pods() -> None:

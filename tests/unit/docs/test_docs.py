@@ -17,6 +17,7 @@ from tessera.client import applying, files
 from tessera.client.cli import app
 from tessera.client.commands.sbatch import IMAGE_VARIABLE
 from tessera.client.contexts import API_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
+from tessera.client.slurm import steps
 from tessera.client.slurm.options import OPTIONS
 from tessera.kernel.process.settings import CONFIG_FILE_VARIABLE, ServiceSettings
 from tessera_schemas.commands import SubmitJob
@@ -103,6 +104,8 @@ def test_every_command_that_a_page_names_exists_with_its_options(page: Path) -> 
         known = {option for param in command.params for option in param.opts}
         if command.name == "sbatch":
             known |= {spelling for each in OPTIONS for spelling in (f"--{each.name}", f"-{each.short}")}
+        if command.name == "srun":
+            known |= {f"--{name}" for name in steps.OPTIONS}
         given = {word.split("=")[0] for word in words[: words.index("--") if "--" in words else None] if word[0] == "-"}
         assert given <= known, f"{command.name}: {given - known}"
 

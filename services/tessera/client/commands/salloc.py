@@ -1,9 +1,4 @@
-"""`salloc`: an allocation that lasts as long as a shell in its first pod."""
-
-import asyncio
-import shutil
-import sys
-from collections.abc import Sequence
+"""`salloc`: an allocation that lasts as long as a shell in its first pod, or a step in all of its pods."""
 
 from tessera.client import ordering, submitting
 from tessera.client.commands.context import AccessOptions, command
@@ -13,7 +8,9 @@ from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import notify
 from tessera.client.slurm.options import split_words
+from tessera.client.slurm.pods import SHELL_WITH_SRUN, SRUN_IN_A_SHELL
 from tessera.client.slurm.script import read_script
+from tessera.client.slurm.steps import SlurmStep, find_kubectl, read_step, run_step
 from tessera_schemas.base import run_id
 from tessera_schemas.commands import CancelJob
 from tessera_schemas.labels import pod_name
@@ -29,13 +26,22 @@ async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
     """
     Allocate pods, open a shell in the first one once they run, and end the job when the shell ends.
 
-    The shell is `kubectl exec`: it needs kubectl, and your own right to `pods/exec` in the tenant's namespace.
+    `salloc OPTIONS srun COMMAND` runs the command in all pods instead.
+
+    Both are `kubectl exec`: they need kubectl, and your own right to `pods/exec` in the tenant's namespace.
     """
     said, rest = split_words(words or ())
     at, ignored, key, said = own_options(at, ignore or (), key, said)
-    kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        raise Failure(Exit.USAGE, "salloc: no kubectl on PATH, which opens the shell; or use srun, which needs none")
+    kubectl = find_kubectl("salloc", "; or use srun, which needs none")
+    shell = [*rest] or ["/bin/sh"]
+    step = SlurmStep(tasks=1, terminal=True)
+    if shell[0] == "srun":
+        step_options, shell = split_words(shell[1:])
+        step = read_step(step_options)
+        if not shell:
+            raise Failure(Exit.USAGE, "salloc: srun has nothing to run; write salloc OPTIONS srun COMMAND")
+    else:
+        shell = ["/bin/sh", "-c", SHELL_WITH_SRUN, SRUN_IN_A_SHELL, *shell]
     script = read_script(WAITING, "salloc", ignored, said)
     if wrong := [f"--{name}" for name in REFUSED if name in script.options]:
         raise Failure(Exit.USAGE, f"salloc: {', '.join(wrong)}: for sbatch alone; leave it out")
@@ -48,7 +54,10 @@ async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
             if job.phase in ENDED:
                 raise Failure(Exit.CONFLICT, f"salloc: job {job_id} has {job.phase}" + _why(job))
             notify(f"salloc: Granted job allocation {job_id}")
-            code = await _shell(kubectl, job, rest or ("/bin/sh",))
+            pods = [pod_name(run_id(job_id, job.attempt), rank) for rank in range(job.pods)]
+            if step.terminal and len(pods) > 1:
+                notify(f"salloc: the shell is in {pods[0]}; the pods are {', '.join(pods[1:])}")
+            code = await run_step(kubectl, job, shell, step)
         finally:
             order = CancelJob(kind="cancel_job", v=1, job_id=job_id, why="its salloc has ended", now=True)
             await ordering.send(where, asked.identity, order, job_id)
@@ -58,19 +67,3 @@ async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
 
 def _why(job: JobView) -> str:
     return f": {job.reason.sentence()}" if job.reason else ""
-
-
-async def _shell(kubectl: str, job: JobView, words: Sequence[str]) -> int:
-    """Run words in the first pod, on this terminal where there is one; their exit code."""
-    pods = [pod_name(run_id(job.job_id, job.attempt), rank) for rank in range(job.pods)]
-    if len(pods) > 1:
-        notify(f"salloc: the shell is in {pods[0]}; the others are {', '.join(pods[1:])}")
-    terminal = "-it" if sys.stdin.isatty() else "-i"
-    exec_in = (kubectl, "exec", terminal, "-n", job.tenant, pods[0], "--", *words)
-    process = await asyncio.create_subprocess_exec(*exec_in)
-    try:
-        return await process.wait()
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()

@@ -15,7 +15,7 @@ import typer
 from tessera.client import files, ordering, submitting
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.jobs import judge, report_end
-from tessera.client.commands.logs import copy_log
+from tessera.client.commands.logs import copy_log, until_started
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import notify
@@ -23,6 +23,7 @@ from tessera.client.slurm import values
 from tessera.client.slurm.jobs import file_of, job_of
 from tessera.client.slurm.options import OWN, Asked, split_words
 from tessera.client.slurm.script import Script, read_script
+from tessera.client.slurm.steps import find_kubectl, read_step, run_step
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.views import JobView
@@ -56,11 +57,17 @@ async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
 
 @command
 async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, key: Key = None) -> Exit | None:
-    """Submit a command, show the log of its first task as it runs, and end as it does."""
+    """
+    Submit a command, show the log of its first task as it runs, and end as it does.
+
+    With --jobid=JOB run it in the pods of a job that runs, by `kubectl exec`: -n N in the first N, --label, --pty.
+    """
     said, rest = split_words(words or ())
     at, ignored, key, said = own_options(at, ignore or (), key, said)
     if not rest:
         raise Failure(Exit.USAGE, "srun: nothing to run; write srun OPTIONS COMMAND")
+    if "jobid" in dict(said):
+        return await _run_step(at, said, rest)
     script = read_script(f"#!/bin/sh\nexec {shlex.join(rest)}\n", rest[0], ignored, said)
     if "array" in script.options:
         raise Failure(Exit.USAGE, "srun: arrays are for sbatch")
@@ -79,6 +86,18 @@ async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, ke
         notify(f"srun: job {sent.done.job_id} {phase}" + (f": {reason.sentence()}" if reason is not None else ""))
     exit_code = reason.numbers.get("exit_code", 0) if reason is not None else 0
     return exit_code or submitting.exit_of_end(phase, reason)  # type: ignore[return-value]  # the program's own code
+
+
+async def _run_step(at: AccessOptions, said: Sequence[Asked], words: Sequence[str]) -> Exit:
+    """A step in the job that `--jobid` names; the highest exit code of its tasks."""
+    named, step = dict(said)["jobid"], read_step(said)
+    if not named:
+        raise Failure(Exit.USAGE, "srun: --jobid has no value; write --jobid=JOB")
+    kubectl = find_kubectl("srun")
+    job = await until_started(at.find(), named, follow=False)
+    if job.phase in ENDED:
+        raise Failure(Exit.CONFLICT, f"srun: job {job.job_id} has ended ({job.phase})")
+    return await run_step(kubectl, job, words, step)  # type: ignore[return-value]  # the program's own code
 
 
 @dataclass(frozen=True, slots=True)

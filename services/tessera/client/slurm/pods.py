@@ -16,7 +16,7 @@ PYTHON = re.compile(r"(?:^|/)python[0-9.]*$")
 FIRST_LINE = re.compile(r"^#!\s*(?:/usr/bin/env\s+)?(?P<path>\S+)(?P<options>(?:\s+-\S+)*)\s*$")
 RUN = "$(TESSERA_JOB_ID)-$(TESSERA_ATTEMPT)"
 
-FUNCTIONS = """\
+_SRUN_BEGINS = """\
 srun() {
   tessera_ranks=${SLURM_NTASKS:-1}
   while [ $# -gt 0 ]; do
@@ -30,18 +30,45 @@ srun() {
       *) break ;;
     esac
   done
-  [ "${SLURM_PROCID:-0}" -ge "$tessera_ranks" ] || "$@"
-}
-scontrol() {
-  [ "$1 $2" = "show hostnames" ] || { echo "scontrol: only 'show hostnames' is there in a pod" >&2; return 1; }
+"""
+FUNCTIONS = f"""\
+{_SRUN_BEGINS}\
+  [ "${{SLURM_PROCID:-0}}" -ge "$tessera_ranks" ] || "$@"
+}}
+scontrol() {{
+  [ "$1 $2" = "show hostnames" ] || {{ echo "scontrol: only 'show hostnames' is there in a pod" >&2; return 1; }}
   tessera_rank=0
-  while [ "$tessera_rank" -lt "${SLURM_NTASKS:-1}" ]; do
-    echo "${SLURM_JOB_NODELIST%%[*}$tessera_rank${SLURM_JOB_NODELIST##*]}"
+  while [ "$tessera_rank" -lt "${{SLURM_NTASKS:-1}}" ]; do
+    echo "${{SLURM_JOB_NODELIST%%[*}}$tessera_rank${{SLURM_JOB_NODELIST##*]}}"
     tessera_rank=$((tessera_rank + 1))
   done
-}
+}}
 """
 """`srun` and `scontrol show hostnames` for the shells that scripts are written for."""
+
+SRUN_IN_A_SHELL = f"""\
+#!/bin/sh
+{_SRUN_BEGINS}\
+  if [ "$tessera_ranks" -gt 1 ]; then
+    echo "srun: this shell is in one of the allocation's $SLURM_NTASKS pods and reaches no other." >&2
+    echo "srun: in all of them, from your machine: tessera srun --jobid=$SLURM_JOB_ID COMMAND; here: srun -n1" >&2
+    return 1
+  fi
+  exec "$@"
+}}
+srun "$@"
+"""
+"""`srun` as a program for a shell in the first pod: what is for one rank runs here, the rest has a way out."""
+
+SHELL_WITH_SRUN = """\
+for directory in /usr/local/bin /tmp/tessera; do
+  command -v srun >/dev/null && break
+  { mkdir -p "$directory" && printf %s "$0" >"$directory/srun" && chmod 755 "$directory/srun"; } 2>/dev/null || continue
+  PATH=$PATH:$directory
+done
+exec "$@"
+"""
+"""Run the arguments where `srun` is found: its text is `$0`, written to a directory of the pod that may be."""
 
 
 def command_of(text: str, where: str, arguments: tuple[str, ...] = ()) -> list[str]:
