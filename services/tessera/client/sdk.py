@@ -255,6 +255,11 @@ class Tessera:
         """Ask that a held job of this tenant may start. Raises Refused."""
         await self._order(ReleaseJob(kind="release_job", v=1, job_id=job, tenant=self.tenant or None), job)
 
+    async def set_priority(self, job: str, priority_class: str) -> None:
+        """Ask that a job of this tenant gets another priority class, of those granted to it. Raises Refused."""
+        told = {"job_id": job, "priority_class": priority_class, "tenant": self.tenant or None}
+        await self._order(_read({"kind": "set_priority", **told}), job)
+
     async def _order(self, command: Strict, job: str) -> None:
         if self._asking is None:
             from tessera.client.sending_by_api import order_by_api

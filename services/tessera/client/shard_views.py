@@ -1,12 +1,13 @@
 """The shared views with the ledger number up to which they hold: read from Redis, or from the gateway by HTTP."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.client.job_glance import ENDED, REFUSED, JobFilter, JobGlance
 from tessera.client.outcomes import Exit, Failure
+from tessera.kernel.clock import SystemClock
 from tessera_schemas.arrays import has_task, task_id
 from tessera_schemas.base import Lenient
 from tessera_schemas.views import JobView, NodeView, QueueView
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 ID_PREFIX_MIN, ID_CHARACTERS = 4, 20
 PAGE = 500
+PAUSES = (0.05, 0.1, 0.2, 0.4)
+"""Seconds between looks for a job that is not found, before it is said that there is none."""
 
 Row = TypeVar("Row", bound=Lenient)
 
@@ -78,15 +81,22 @@ class ReadViews(ABC):
 
     async def work(self, named: str) -> JobView:
         """A job, or refused work, by its id, the unique beginning of one, or its name. Raises Failure."""
-        return await self._task(named) or await self._job(named) or one_of(await self._named(named, REFUSED), named)
+        return await _look_again(lambda: self._meant(named, REFUSED))
 
     async def job(self, named: str) -> JobView:
         """A job by its id, the unique beginning of one, or its name. Raises Failure."""
-        return await self._task(named) or await self._job(named) or one_of(await self._named(named), named)
+        return await _look_again(lambda: self._meant(named))
 
     async def live_job(self, named: str) -> JobView:
         """As `job`, and a Failure also where several have the name and all of them have ended."""
-        return one_of(await self._named(named), named, live_only=True)
+
+        async def live() -> JobView:
+            return one_of(await self._named(named), named, live_only=True)
+
+        return await _look_again(live)
+
+    async def _meant(self, named: str, *further: str) -> JobView:
+        return await self._task(named) or await self._job(named) or one_of(await self._named(named, *further), named)
 
     async def _named(self, named: str, *further: str) -> list[JobView]:
         """Jobs, and rows of further views, that may be meant: at least those of this name or beginning of an id."""
@@ -97,7 +107,7 @@ class ReadViews(ABC):
         of, _, index = named.rpartition("_")
         if not of or not index.isdigit():
             return None
-        array = await self.job(of)
+        array = await self._meant(of)
         tasks = array.array.tasks if array.array is not None else ""
         if not tasks or not has_task(tasks, int(index)):
             raise Failure(Exit.NOT_FOUND, f"job {named}: {of} has no such task")
@@ -223,6 +233,20 @@ class ApiViews(ReadViews):
         found = await self._api.get(path, **query)
         self._read_at.append(int(found["as_of"]))
         return found
+
+
+async def _look_again(look: Callable[[], Awaitable[JobView]]) -> JobView:
+    """
+    What is found, also a moment later: the views are behind whoever acknowledged a submit. Raises Failure.
+    """
+    for pause in PAUSES:
+        try:
+            return await look()
+        except Failure as failure:
+            if failure.code is not Exit.NOT_FOUND:
+                raise
+        await SystemClock().sleep(pause)
+    return await look()
 
 
 def is_whole_id(named: str) -> bool:

@@ -132,6 +132,10 @@ class SyncTessera:
         """Ask that a held job, by its id, may start. Raises Refused."""
         self._done(self._tessera.release(job))
 
+    def set_priority(self, job: str, priority_class: str) -> None:
+        """Ask that a job, by its id, gets another priority class, of those granted to it. Raises Refused."""
+        self._done(self._tessera.set_priority(job, priority_class))
+
     def checkpoint(self, job: str, path: str, attempt: int = 0, at: str = "") -> None:
         """Say that the job's program has saved its work at `path`. Raises Refused."""
         self._done(self._tessera.checkpoint(job, path, attempt, at))

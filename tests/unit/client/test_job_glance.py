@@ -1,5 +1,6 @@
 """Lists of very many jobs: what a glance at a row says, and that only rows that are shown are decoded."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -66,6 +67,15 @@ async def test_a_list_shows_the_oldest_live_jobs_and_counts_the_rest(monkeypatch
     assert (await found.list_work(JobFilter(phases=frozenset({"refused"})), 5)) == ([refused], 1)
     assert (await found.list_work(JobFilter(queue="q", tenant="other"))) == ([], 0)
     assert (await found.list_work(JobFilter()))[0] == [*jobs[3:], refused, *jobs[:3]]
+
+
+@pytest.mark.parametrize("named", ["n1", job(1).job_id, job(1).job_id[:8]], ids=["name", "id", "beginning"])
+async def test_a_job_that_was_just_acknowledged_is_found_once_the_views_have_it(named: str) -> None:
+    found = await views(job(0))
+    looks = [asyncio.create_task(look(named)) for look in (found.job, found.work, found.live_job)]
+    await SystemClock().sleep(0.02)
+    await found.store.apply(2, 2, [Change("jobs", job(1).job_id, job(1).to_bytes())])
+    assert await asyncio.gather(*looks) == [job(1)] * 3
 
 
 async def test_a_job_is_found_by_name_or_beginning_without_decoding_the_others(monkeypatch: pytest.MonkeyPatch) -> None:

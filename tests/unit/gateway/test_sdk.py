@@ -36,6 +36,7 @@ def use(job: Any) -> list[Any]:
         same = tessera.submit(job, "k1")
         tessera.hold(sent.job_id)
         tessera.release(sent.job_id)
+        tessera.set_priority(sent.job_id, "high")
         with pytest.raises(TimeoutError):
             tessera.wait(sent.job_id, seconds=0.1)
         listed = [each.name for each in tessera.list(queue="research")]
@@ -56,7 +57,8 @@ async def test_a_script_submits_reads_and_orders_with_a_token_alone(world: World
     assert (explained["phase"], explained["name"], explained["queue"]) == ("queued", "train", "research")
     assert len(events) == len(explained["story"]) > 0
     kinds = [command["kind"] for tenant, command in world.commands if tenant == "lab"]
-    assert kinds == ["submit_job", "submit_job", "hold_job", "release_job", "cancel_job"]
+    assert kinds == ["submit_job", "submit_job", "hold_job", "release_job", "set_priority", "cancel_job"]
+    assert world.commands[-2][1]["priority_class"] == "high"
     assert world.commands[-1][1]["why"] == "tried"
 
 
