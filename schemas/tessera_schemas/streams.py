@@ -45,9 +45,6 @@ class StreamSpec:
     `any_ids`: programs that are not ours write here, each with message ids of its own making, so that the server must
     compare none of them: two pipelines may both call something `build-42`.
 
-    `compressed` streams take a quarter to a sixth on the disk: the server compresses each block of messages once it is
-    full. All limits count bytes as they are sent.
-
     `in_order`: a work queue of which the next message is handed out once the one before is done with, whatever fails.
     """
 
@@ -68,7 +65,6 @@ class StreamSpec:
     bytes_max: int = 0
     durables: tuple[str, ...] = ()
     in_order: bool = False
-    compressed: bool = False
     any_ids: bool = False
 
     @property
@@ -166,7 +162,6 @@ def _inputs(shard: str) -> tuple[StreamSpec, ...]:
             own=f"fact.{shard}.{{self}}.>",
             live=True,
             max_age_seconds=7 * DAY_SECONDS,
-            compressed=True,
         ),
         _stream(
             "ORDERS",
@@ -190,7 +185,6 @@ def _ledger(shard: str) -> tuple[StreamSpec, ...]:
             Retention.KEPT,
             "The truth: what was taken in and what was decided, chained, appended by compare-and-swap.",
             live=True,
-            compressed=True,
         ),
     )
 
@@ -207,7 +201,6 @@ def _derived(shard: str) -> tuple[StreamSpec, ...]:
             own=f"events.{shard}.{{self}}.>",
             live=True,
             max_age_seconds=30 * DAY_SECONDS,
-            compressed=True,
         ),
         _stream(
             "SNAP",

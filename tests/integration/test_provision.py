@@ -36,7 +36,6 @@ from tests.permission_matrix import (
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 BOUNDS = Bounds(ledger_bytes_max=LEDGER_BYTES_MAX, events_bytes_max=EVENTS_BYTES_MAX)
-NO_COMPRESSION = StoreCompression.NONE
 
 
 def servers(folder: Path) -> Platform:
@@ -136,12 +135,13 @@ async def test_a_queue_of_an_older_version_is_drift_and_is_mended_with_its_backl
     assert await messages(platform, "SUBMIT_main") == 3
 
 
-async def test_streams_of_an_older_version_become_compressed_and_keep_what_they_hold(platform: Platform) -> None:
+async def test_compression_of_streams_ends_and_they_keep_what_they_hold(platform: Platform) -> None:
+    """Builds between two releases had NATS compress them."""
     async with connected(platform, "operator") as admin:
         for name in ("LEDGER_main", "EVENTS_main"):
             made = (await admin.jsm().stream_info(name)).config
             bound = made.max_bytes if name == "LEDGER_main" else -1
-            await admin.jsm().update_stream(dataclasses.replace(made, compression=NO_COMPRESSION, max_bytes=bound))
+            await admin.jsm().update_stream(dataclasses.replace(made, compression=StoreCompression.S2, max_bytes=bound))
         async with connected(platform, "projection") as projection:
             await projection.jetstream().publish("events.main.acme.q.job.bound.v1", b"{}")
         held = await messages(platform, "EVENTS_main")
@@ -151,6 +151,7 @@ async def test_streams_of_an_older_version_become_compressed_and_keep_what_they_
         assert await ensure_streams(admin, "main", BOUNDS) == []
         found = (await admin.jsm().stream_info("EVENTS_main")).config
     assert (found.max_bytes, found.discard) == (EVENTS_BYTES_MAX, DiscardPolicy.OLD)
+    assert found.compression == StoreCompression.NONE
     assert await messages(platform, "EVENTS_main") == held > 0
 
 

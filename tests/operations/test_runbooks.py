@@ -192,7 +192,7 @@ async def flip_an_old_byte(shard: Shard, live: Live) -> None:
 
 
 async def flip_a_byte(shard: Shard, message: bytes) -> None:
-    """In the block that NATS still writes to: only full ones are compressed, so the message is found as it is."""
+    """In the one block that has it."""
     async with shard.platform.stopped("nats"):
         (block,) = (file for file in shard.platform.ledger.glob("msgs/*.blk") if message in file.read_bytes())
         data = bytearray(block.read_bytes())

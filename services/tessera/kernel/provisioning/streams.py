@@ -115,7 +115,7 @@ def stream_config(spec: StreamSpec, bounds: Bounds) -> api.StreamConfig:
         allow_direct=not queue,
         sources=[_nothing_from(spec)] if spec.any_ids else None,
         republish=api.RePublish(src=">", dest=subjects.live(">")) if spec.live else None,
-        compression=api.StoreCompression.S2 if spec.compressed else None,
+        compression=api.StoreCompression.NONE,  # docs/adr/0037: a replica that is truncated spoils compressed blocks
     )
 
 
