@@ -447,7 +447,7 @@ class LedgerMessage(Strict):
     policy: Count
     holder: Annotated[str, Field(max_length=200, description="Set when this message opens the epoch")] = ""
     facts_upto: Count = 0
-    facts_wait: Annotated[bool, Field(description="Facts from before this epoch wait: no deadline is judged")] = False
+    facts_wait: Annotated[bool, Field(description="Older facts wait: no run ends by its deadline")] = False
     facts: tuple[TakenFact, ...] = ()
     orders: Annotated[tuple[Order, ...], Field(description="Orders newer than the ones taken in before")] = ()
     records: tuple[Record, ...] = ()

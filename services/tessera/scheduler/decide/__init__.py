@@ -38,8 +38,7 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None) -> 
     open_message(draft, inputs)
     for index, taken in enumerate(inputs.facts):
         JUDGE[type(taken.fact)](draft, index, taken.fact)
-    if not inputs.facts_wait:  # what waits may say that it started in time
-        end_overdue(draft)
+    end_overdue(draft, inputs.facts_wait)
     drain_queues(draft)
     record_stranded(draft)
     settle_dependencies(draft)

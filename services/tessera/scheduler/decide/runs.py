@@ -53,10 +53,10 @@ FAILURES_OF_NODES = frozenset({Code.POD_REFUSED_BY_NODE, Code.POD_FAILED})
 """Reasons of one pod that count against its node, for its job alone."""
 
 
-def end_overdue(draft: Draft) -> None:
-    """End runs that did not start in time, and earmarks past their deadline."""
+def end_overdue(draft: Draft, facts_wait: bool) -> None:
+    """End runs that did not start in time, unless facts that say so may wait, and earmarks past their deadline."""
     state = draft.state
-    for deadline, run_id in list(state.index.start_by.irange(maximum=(state.ts, "~"))):
+    for deadline, run_id in () if facts_wait else list(state.index.start_by.irange(maximum=(state.ts, "~"))):
         if draft.full:
             return
         run = state.runs.get(run_id)
