@@ -28,6 +28,7 @@ from tessera_schemas.labels import (
 
 DEVICES_MAX = 64
 _USES, _NODE = "uses", "node"
+NOTHING = Others()
 
 
 def informers_of_others(cluster: Cluster, clock: Clock, who: str = "") -> tuple[Informer, ...]:
@@ -49,10 +50,16 @@ class OthersByNode:
     def __init__(self, informers: Sequence[Informer], users: Informer) -> None:
         self.informers, self._users = tuple(informers), users
         self._there: dict[str, dict[str, Uses]] = {}
+        self._sums: dict[str, Others] = {}
 
     def on(self, node: str) -> Others:
-        """Sum of what pods that Tessera did not place take of the node."""
-        return summed(self._there.get(node, {}).values())
+        """Sum of what pods that Tessera did not place take of the node; the same object until one of them changes."""
+        if node not in self._there:
+            return NOTHING
+        found = self._sums.get(node)
+        if found is None:
+            found = self._sums[node] = summed(self._there[node].values())
+        return found
 
     def hold(self, deltas: Iterable[Delta]) -> list[str]:
         """The nodes where pods came, changed or went, each once."""
@@ -76,6 +83,7 @@ class OthersByNode:
 
     def _hold(self, delta: Delta) -> str:
         uid, node = delta.object["metadata"]["uid"], delta.object[_NODE]
+        self._sums.pop(node, None)
         if delta.type == "DELETED":
             there = self._there.get(node, {})
             there.pop(uid, None)

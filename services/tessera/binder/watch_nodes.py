@@ -1,5 +1,7 @@
 """The shard's nodes as they come, change and go, published as facts by whoever has the node's partition."""
 
+from dataclasses import dataclass
+
 import structlog
 
 from tessera.binder.decide.nodes import node_gone, node_seen
@@ -7,16 +9,54 @@ from tessera.binder.excess_use import SurplusByNode, with_surplus
 from tessera.binder.others import OthersByNode
 from tessera.binder.ownership import Ownership
 from tessera.domain.devices import while_held
-from tessera.domain.resources import is_as_seen
+from tessera.domain.resources import Node, is_as_seen
 from tessera.domain.state import State
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.messaging.facts import Facts
-from tessera.kernel.ports import Clock
+from tessera.kernel.ports import Clock, JsonObject
 from tessera.kernel.process.leases import Members, partition_of, rounds
 from tessera.kernel.tasks.worklist import Worklist
-from tessera_schemas.facts import NodeSeen
+from tessera_schemas.config import Pool
+from tessera_schemas.facts import NodeSeen, Others
 
 log = structlog.get_logger()
+
+COMPARED_AT_ONCE = 256
+"""Nodes that are compared with the ledger before others get their turn: a node takes 0.1 ms."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSources:
+    """
+    What a node's fact is made of, and the ledger's node that it is compared with.
+
+    `node` is None without one, and for one of another shard: the ledger keeps that, for nothing new, while our runs
+    hold it.
+    """
+
+    name: str
+    node: JsonObject | None
+    others: Others
+    pools: tuple[Pool, ...]
+    known: Node | None
+
+    def seen(self) -> NodeSeen:
+        """The fact; a node without an object is gone."""
+        return node_gone(self.name) if self.node is None else node_seen(self.node, self.others, self.pools)
+
+    def agree(self) -> bool:
+        """Tell whether the ledger's node is as the fact says."""
+        return is_as_seen(self.known, while_held(self.seen(), self.known))
+
+    def are_those(self, before: "NodeSources | None") -> bool:
+        """Tell whether all are the same objects as before; none of them ever changes in place."""
+        return (
+            before is not None
+            and self.node is before.node
+            and self.others is before.others
+            and self.pools is before.pools
+            and self.known is before.known
+        )
 
 
 class NodeReports:
@@ -38,6 +78,7 @@ class NodeReports:
         self._others_seconds = others_seconds
         self._surplus = SurplusByNode(state)
         self._reported: dict[str, NodeSeen] = {}
+        self._agreed: dict[str, NodeSources] = {}
         self.worklist = Worklist(self._work, clock, at_once=16)
 
     async def follow(self) -> None:
@@ -72,24 +113,33 @@ class NodeReports:
         Nodes may go while nobody looks, and a replica that is behind may publish an older state last.
         """
         async for _ in rounds(self._members, self._clock, every_seconds, lambda: self._is_synced):
-            self._name_what_differs()
+            await self._name_what_differs()
 
-    def _name_what_differs(self) -> None:
+    async def _name_what_differs(self) -> None:
+        """A node is compared when something of it is another object than when it last agreed with the ledger."""
+        agreed: dict[str, NodeSources] = {}
         there = [node["metadata"]["name"] for node in self._informer.objects.values()]
-        for name in dict.fromkeys([*there, *(node.name for node in self._state.nodes.values())]):
-            before = self._state.nodes.get(name)
-            if not is_as_seen(before, while_held(self._seen(name), before)):
+        names = dict.fromkeys([*there, *(node.name for node in self._state.nodes.values())])
+        for number, name in enumerate(names, start=1):
+            sources = self._sources(name)
+            if sources.are_those(self._agreed.get(name)) or sources.agree():
+                agreed[name] = sources
+            else:
                 self._reported.pop(name, None)
                 self.worklist.name(name)
+            if number % COMPARED_AT_ONCE == 0:
+                await self._clock.sleep(0)
+        self._agreed = agreed
 
-    def _seen(self, name: str) -> NodeSeen:
-        """A node that went to another shard is gone: the ledger keeps it, for nothing new, while our runs hold it."""
-        node = self._informer.named(name)
-        if node is None or not self._ownership.is_ours(name):
-            return node_gone(name)
-        body = self._state.config.body
-        others = with_surplus(self._others.on(name), *self._surplus.on(name))
-        return node_seen(node, others, () if body is None else body.pools)
+    def _sources(self, name: str) -> "NodeSources":
+        node, body = self._informer.named(name), self._state.config.body
+        return NodeSources(
+            name,
+            node if self._ownership.is_ours(name) else None,
+            with_surplus(self._others.on(name), *self._surplus.on(name)),
+            () if body is None else body.pools,
+            self._state.nodes.get(name),
+        )
 
     @property
     def _is_synced(self) -> bool:
@@ -101,7 +151,7 @@ class NodeReports:
             return  # `resync` names everything once it is
         if partition_of(name) not in self._members.partitions():
             return
-        fact = self._seen(name)
+        fact = self._sources(name).seen()
         if self._reported.get(name) == fact or not await self._concerns_us(name, fact):
             return
         await self._facts.publish(fact)

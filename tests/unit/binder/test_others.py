@@ -7,13 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.binder import watch_nodes
 from tessera.binder.others import Uses, reduced, summed, uses_of
+from tessera.domain.resources import Node, is_as_seen
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import NodeSeen, Others
 from tests.builders import GIB
 from tests.unit.binder.cluster_world import World, train
 
 A_WHILE = 3
+ROUND = 11
+"""Seconds in which every node is looked at once."""
 
 
 @pytest.fixture
@@ -55,6 +59,29 @@ async def test_what_a_pod_of_others_asks_for_is_taken_until_it_ends(world: World
     assert free(world) == (cpu - 1500, pods - 1, gpus - 3)
     await world.run(30)
     assert free(world) == (cpu, pods, gpus)
+
+
+async def test_only_a_node_that_changed_is_compared_with_the_ledger_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[str] = []
+
+    def note(node: Node | None, fact: NodeSeen) -> bool:
+        compared.append(fact.name)
+        return is_as_seen(node, fact)
+
+    monkeypatch.setattr(watch_nodes, "is_as_seen", note)
+    foreign(world, "theirs", cpu="1")
+    await world.run(2 * ROUND)
+    assert len(set(compared)) > 1
+    compared.clear()
+    await world.run(3 * ROUND)
+    assert compared == []
+    before = free(world)
+    await world.commit(seen(world)[-1].model_copy(update={"others": Others()}))  # an older report, published last
+    assert free(world) != before
+    await world.run(ROUND)
+    assert (free(world), set(compared)) == (before, {"node-a"})
 
 
 async def test_jobs_go_where_others_left_room(world: World) -> None:
