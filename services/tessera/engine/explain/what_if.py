@@ -6,6 +6,7 @@ same functions and in the same order; nothing of it is written. The exact positi
 class is not known: all jobs of that order then take what they can first, so that a "yes" holds.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 
@@ -60,6 +61,7 @@ class WhatIf:
         self._pools: dict[tuple[str, str, tuple[str, ...]], Pool] = {}
         self._book: QuotaBook | None = None
         self._passed: set[str] = set()
+        self._counted: Counter[int] | None = None
         self.order = self._order(state.tree.pool(job.queue))
         self.position = self.order.index(job.job_id) + 1 if job.job_id in self.order else 0
         self._let_pass(self.order[: self.position - 1] if self.position else self.order)
@@ -198,10 +200,15 @@ class WhatIf:
             return 1 + len(self._others(pool))
         if job.priority_class == self._job.priority_class:
             return self.position
-        priority = self.state.tree.priority_of
-        wanted = priority(job)
-        before = (other for name in self.order if (other := self.state.jobs.get(name)) is not None)
-        return 1 + sum(1 for other in before if priority(other) >= wanted)
+        wanted = self.state.tree.priority_of(job)
+        return 1 + sum(count for priority, count in self._priorities.items() if priority >= wanted)
+
+    @property
+    def _priorities(self) -> Counter[int]:
+        """Jobs in the order by priority, counted when first asked for: the order may name a hundred thousand."""
+        if self._counted is None:
+            self._counted = Counter(map(self.state.tree.priority_of, self.state.jobs.found(self.order)))
+        return self._counted
 
     def _others(self, pool: str) -> list[str]:
         """All jobs in the pool's order, once they have had their turn."""
