@@ -124,9 +124,11 @@ bench: $(READY) ## latency, throughput, fold and restart, each beside its own fl
 bench-engine: $(READY) ## how well and how fast the engine packs, beside what was published (needs the trace)
 	$(BIN)/python -m tessera.lab.bench_engine
 
-bench-growth: $(READY) ## what a decision costs before hundreds of kinds of jobs and 1,000 and 10,000 nodes (minutes)
+bench-growth: $(READY) ## what a decision costs before hundreds of kinds of jobs, 1,000 to 50,000 nodes (half an hour)
 	$(BIN)/python -m tessera.lab.bench --only kinds
 	$(BIN)/python -m tessera.lab.bench --only live-kinds --nodes 1000
+	$(BIN)/python -m tessera.lab.bench --only live-kinds --nodes 10000
+	$(BIN)/python -m tessera.lab.bench --only live-kinds --nodes 50000 --kinds 100 --waiting 1000
 
 bench-kubernetes: $(READY) ## from create to bound on a real API server, beside kube-scheduler and a bare client (minutes)
 	$(BIN)/python -m tests.kubernetes.bench
