@@ -13,7 +13,7 @@ from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
 from tessera.domain.state import State
 from tessera_schemas.config import Policy, Queue, Quota
-from tessera_schemas.job import JobSpec
+from tessera_schemas.job import JobSpec, Retry
 from tests.e2e.live import GPUS, TENANTS, Live, configuration, job
 
 CHROMIUM = shutil.which("chromium")
@@ -226,6 +226,22 @@ async def test_a_jobs_log_grows_as_its_pod_writes_and_stays_after_its_end(live: 
         await expect(log).to_contain_text("exit code 0", timeout=SECONDS * 1000)
         await expect(page.locator("#log-state")).to_have_text("The pod has ended.")
         assert (await log.inner_text()).count("simulated program") == 1
+
+
+async def test_the_log_of_an_earlier_attempt_is_chosen(live: Live, browser: Browser) -> None:
+    retry = Retry(max_attempts=2, backoff_seconds=0, on_failure=True)
+    spec = job("fails-twice", seconds=0.2, exit_code=3, retry=retry, ttl_seconds_after_finished=60)
+    sent = await live.submit(spec, "lab")
+    await live.until_ended(sent.job_id)
+    async with signed_in(browser, live, "lab") as page:
+        await show_job(page, "fails-twice")
+        choice = page.get_by_label("Attempt", exact=True)
+        await expect(choice.get_by_role("option")).to_have_text(["2", "1"])
+        async with page.expect_response(lambda answer: "attempt=1" in answer.url) as asked:
+            await choice.select_option("1")
+        assert (await asked.value).status == 200
+        await expect(page.get_by_role("region", name="Log", exact=True)).to_contain_text("exit code 3")
+        await expect(page.locator("#log-state")).to_have_text("The pod has ended.")
 
 
 async def test_a_job_is_held_released_and_cancelled_by_keyboard_and_the_log_says_why_there_is_none(

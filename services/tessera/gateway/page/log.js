@@ -26,16 +26,17 @@ export function close() {
 function made(key, job) {
   const text = el("pre", { id: "log", class: "log", tabindex: "0", role: "region", "aria-label": "Log" });
   const said = el("p", { class: "soft", id: "log-state" });
-  const ranks = Array.from({ length: Math.max(1, job.pods) }, (_, rank) => el("option", { value: String(rank) }, String(rank)));
-  const begun = { key, rank: "0", ended: new AbortController(), text, said };
-  const choice = el("select", { id: "rank", oninput: (event) => {
+  const begun = { key, rank: "0", attempt: String(job.attempt), ended: new AbortController(), text, said };
+  const choice = (what, label, values) => [el("label", { for: what }, label), el("select", { id: what, oninput: (event) => {
     begun.ended.abort();
-    begun.rank = event.target.value;
+    begun[what] = event.target.value;
     begun.ended = new AbortController();
     watch(begun, job);
-  } }, ranks);
+  } }, values.map((value) => el("option", { value: String(value) }, String(value))))];
+  const ranks = Array.from({ length: Math.max(1, job.pods) }, (_, rank) => rank);
+  const attempts = Array.from({ length: job.attempt }, (_, before) => job.attempt - before);
   begun.element = el("div", {}, el("h2", {}, "Log"),
-    el("div", { class: "bar" }, el("label", { for: "rank" }, "Pod"), choice), said, text);
+    el("div", { class: "bar" }, choice("rank", "Pod", ranks), attempts.length > 1 ? choice("attempt", "Attempt", attempts) : []), said, text);
   return begun;
 }
 
@@ -45,7 +46,7 @@ async function watch(shown, job) {
   shown.text.textContent = "";
   for (let wait = AGAIN_MS; !signal.aborted; wait = Math.min(2 * wait, AGAIN_MS_MAX)) {
     try {
-      const answer = await open(`v1/jobs/${job.job_id}/logs?follow=true&tail=${LINES_KEPT}&rank=${shown.rank}`, signal);
+      const answer = await open(`v1/jobs/${job.job_id}/logs?follow=true&tail=${LINES_KEPT}&rank=${shown.rank}&attempt=${shown.attempt}`, signal);
       shown.said.textContent = "As it is written.";
       shown.text.textContent = "";
       const parts = answer.body.pipeThrough(new TextDecoderStream()).getReader();
