@@ -103,6 +103,7 @@ class Replay:
         self._name = shard
         self.events: tuple[StoredEvent, ...] = ()
         self._anchor, self._engine = anchor, ""
+        self._facts_wait = True  # of a first message nothing is known
         self._shard = opening or Shard()
         self._before = self._shard.state.n
         self._capacity = CapacityCache()
@@ -151,7 +152,7 @@ class Replay:
             report.found(str(error))
             self._broken = True
             return False
-        self._engine = entry.message.engine
+        self._engine, self._facts_wait = entry.message.engine, entry.message.facts_wait
         self._check_anchor()
         report.messages, report.n, report.chain = report.messages + 1, state.n, state.chain
         report.records += len(entry.message.records)
@@ -246,6 +247,8 @@ class Replay:
         state = self._shard.state
         if self._engine and message.engine != self._engine and not message.holder:
             yield f"its engine is {message.engine}, after {self._engine}, and it opens no epoch"
+        if message.facts_wait and not (message.holder or self._facts_wait):
+            yield "facts wait in the middle of an epoch, so that runs would outlive their deadlines"
         if message.policy != state.config.version:
             yield f"policy {message.policy}, but configuration {state.config.version} is in force"
         opened = [record.epoch for record in message.records if isinstance(record, EpochOpened)]
