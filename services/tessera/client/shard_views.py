@@ -81,21 +81,21 @@ class ReadViews(ABC):
 
     async def work(self, named: str) -> JobView:
         """A job, or refused work, by its id, the unique beginning of one, or its name. Raises Failure."""
-        return await _look_again(lambda: self._meant(named, REFUSED))
+        return await _look_again(lambda: self._find(named, REFUSED))
 
     async def job(self, named: str) -> JobView:
         """A job by its id, the unique beginning of one, or its name. Raises Failure."""
-        return await _look_again(lambda: self._meant(named))
+        return await _look_again(lambda: self._find(named))
 
     async def live_job(self, named: str) -> JobView:
         """As `job`, and a Failure also where several have the name and all of them have ended."""
 
-        async def live() -> JobView:
+        async def find_live() -> JobView:
             return one_of(await self._named(named), named, live_only=True)
 
-        return await _look_again(live)
+        return await _look_again(find_live)
 
-    async def _meant(self, named: str, *further: str) -> JobView:
+    async def _find(self, named: str, *further: str) -> JobView:
         return await self._task(named) or await self._job(named) or one_of(await self._named(named, *further), named)
 
     async def _named(self, named: str, *further: str) -> list[JobView]:
@@ -107,7 +107,7 @@ class ReadViews(ABC):
         of, _, index = named.rpartition("_")
         if not of or not index.isdigit():
             return None
-        array = await self._meant(of)
+        array = await self._find(of)
         tasks = array.array.tasks if array.array is not None else ""
         if not tasks or not has_task(tasks, int(index)):
             raise Failure(Exit.NOT_FOUND, f"job {named}: {of} has no such task")
