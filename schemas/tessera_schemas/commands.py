@@ -147,8 +147,6 @@ REPLY_HEADER = "Tessera-Reply"
 """Where the client wants its answer: a subject below `_INBOX.<tenant>.`; anything else is not answered."""
 END_HEADER = "Tessera-Tell-End"
 """With any value: a submit that repeats one whose job has ended already is answered with that end."""
-ANSWER_SECONDS = 10.0
-"""How long a client waits for its answer, unless told otherwise."""
 
 
 class JobEnd(Lenient):

@@ -14,6 +14,8 @@ KUBERNETES = "kubernetes"
 MESSAGE_BYTES_MAX = 512 * 1024
 SUBMIT_BYTES_MAX = 128 * 1024
 """How large a command may be. Its stream takes more, so that what is too large is refused on record."""
+ANSWER_SECONDS = 10.0
+"""How long a client waits for the answer to a command, unless told otherwise."""
 PAYLOAD_BYTES_MAX = 1024 * 1024
 """What a NATS server takes unless told otherwise, headers included."""
 

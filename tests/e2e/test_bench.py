@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tessera.lab.bench import __main__ as bench
+from tessera.lab.bench.client import client
 from tessera.lab.bench.fold import fold
 from tessera.lab.bench.growth import growth
 from tessera.lab.bench.latency import latency
@@ -23,6 +24,7 @@ ROWS = [
     pytest.param(lambda: throughput(12, 1, 1, sync=True), 1, id="throughput, synced, with more jobs than GPUs"),
     pytest.param(lambda: two_shards(12, 1, 1), 1, id="two shards"),
     pytest.param(lambda: restart(12, 1, 1), 1, id="restart"),
+    pytest.param(lambda: client(1), 3, id="client"),
     pytest.param(lambda: fold(10, 2), 1, id="fold"),
     pytest.param(lambda: growth(32, 2, 4), 2, id="growth"),
 ]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from tessera.client.light_imports import put_off_imports
+from tessera.client.light_imports import put_off_imports, put_off_plugins
 
 GARBAGE_OBJECTS = 500_000
 """New objects between two searches for garbage cycles: rows of a list are many, are kept, and form none."""
@@ -153,6 +153,7 @@ def _read_options(
 def main() -> None:
     """Run the command that the words of this process name; completion looks for it by its name."""
     gc.set_threshold(GARBAGE_OBJECTS)
+    put_off_plugins()  # before typer reads its first option with pydantic
     try:
         app(prog_name="tessera")
     except ModuleNotFoundError as error:

@@ -2,9 +2,12 @@
 
 from enum import IntEnum
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 from tessera.kernel.errors import Conflict, KernelError, StartupError, Transient
-from tessera_schemas.reasons import PublicReason
+
+if TYPE_CHECKING:
+    from tessera_schemas.reasons import PublicReason
 
 
 class Exit(IntEnum):
@@ -33,7 +36,7 @@ class Failure(Exception):
 class Refused(Exception):
     """The command had no effect; `reasons` are all that there is against it."""
 
-    def __init__(self, reasons: tuple[PublicReason, ...], job_id: str = "") -> None:
+    def __init__(self, reasons: "tuple[PublicReason, ...]", job_id: str = "") -> None:
         super().__init__("; ".join(reason.sentence() for reason in reasons))
         self.reasons, self.job_id = reasons, job_id
 

@@ -27,19 +27,18 @@ from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ids import random_key
 from tessera_schemas import subjects
-from tessera_schemas.base import Strict, job_id
-from tessera_schemas.commands import ANSWER_SECONDS, CancelJob, HoldJob, JobEnd, ReleaseJob, SubmitJob
-from tessera_schemas.job import JobSpec
-from tessera_schemas.reading import read_tenant_command, too_large
+from tessera_schemas.subjects import ANSWER_SECONDS
 
-if TYPE_CHECKING:  # what connecting needs is imported when somebody connects, what listens when somebody listens
+if TYPE_CHECKING:  # the models when a job is sent, what connecting needs when somebody connects, and so on
     from tessera.client.api import Api
     from tessera.client.shard_views import ReadViews
     from tessera.client.watching import Subscription, Watch
     from tessera.kernel.messaging.requests import Requester
     from tessera.kernel.nats.bus import NatsBus
     from tessera.kernel.provisioning.credential_files import Credential
+    from tessera_schemas.commands import JobEnd
     from tessera_schemas.events import CloudEvent
+    from tessera_schemas.job import JobSpec
     from tessera_schemas.views import JobView
 
 Notify = Callable[[str], None]
@@ -61,7 +60,7 @@ class Submitted:
     job_id: str
     admitted: bool
     key: str
-    ended: JobEnd | None = None
+    ended: "JobEnd | None" = None
     """How the job ended, where it is known that it had ended before this submit repeated it."""
 
 
@@ -126,7 +125,7 @@ class Tessera:
 
     async def submit(
         self,
-        spec: JobSpec | Mapping[str, Any],
+        spec: "JobSpec | Mapping[str, Any]",
         key: str | None = None,
         *,
         held: bool = False,
@@ -148,7 +147,7 @@ class Tessera:
         )
 
     async def submit_many(
-        self, specs: Sequence[JobSpec | Mapping[str, Any]], key: str | None = None, *, held: bool = False
+        self, specs: "Sequence[JobSpec | Mapping[str, Any]]", key: str | None = None, *, held: bool = False
     ) -> "Sequence[Submitted | Refused]":
         """
         Submit jobs side by side; what became of each, in their order.
@@ -161,7 +160,7 @@ class Tessera:
             _to_stderr(f"keys {base}-0 to {base}-{len(specs) - 1}")
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def one(at: int, spec: JobSpec | Mapping[str, Any]) -> Submitted | Refused:
+        async def one(at: int, spec: "JobSpec | Mapping[str, Any]") -> Submitted | Refused:
             async with gate:
                 try:
                     return await self.submit(spec, f"{base}-{at}", held=held)
@@ -212,7 +211,10 @@ class Tessera:
 
             patience = publish_seconds or PUBLISH_SECONDS
             return Submitted(*await submit_by_api(self._api(), dict(asked), chosen, patience), key=chosen)
-        command: Strict = type(read).model_validate({**dict(read), "key": chosen, "tenant": self.tenant})
+        from tessera_schemas.base import job_id
+        from tessera_schemas.reading import too_large
+
+        command = type(read).model_validate({**dict(read), "key": chosen, "tenant": self.tenant})
         job = job_id(self.shard, self.tenant, chosen)
         if (size := len(command.to_bytes())) > subjects.SUBMIT_BYTES_MAX:
             raise Refused((too_large(size),), job)
@@ -234,8 +236,7 @@ class Tessera:
         `attempt` is the run's TESSERA_ATTEMPT; 0: whichever runs. A path is new once per run: who saves in the same
         place again gives another `at`, such as the step. Raises Refused.
         """
-        told = {"job_id": job, "path": path, "attempt": attempt, "tenant": self.tenant or None, "at": at}
-        await self._order(_read({"kind": "report_checkpoint", **told}), job)
+        await self._order(job, "report_checkpoint", path=path, attempt=attempt, at=at)
 
     async def cancel(self, job: str, why: str = "", now: bool = False) -> None:
         """
@@ -243,24 +244,22 @@ class Tessera:
 
         With `now` it gets no checkpoint notice, nor what is left of one: SIGTERM and the grace after it remain.
         """
-        await self._order(
-            CancelJob(kind="cancel_job", v=1, job_id=job, tenant=self.tenant or None, why=why, now=now), job
-        )
+        await self._order(job, "cancel_job", why=why, now=now)
 
     async def hold(self, job: str) -> None:
         """Ask that a job of this tenant does not start (again) until it is released. Raises Refused."""
-        await self._order(HoldJob(kind="hold_job", v=1, job_id=job, tenant=self.tenant or None), job)
+        await self._order(job, "hold_job")
 
     async def release(self, job: str) -> None:
         """Ask that a held job of this tenant may start. Raises Refused."""
-        await self._order(ReleaseJob(kind="release_job", v=1, job_id=job, tenant=self.tenant or None), job)
+        await self._order(job, "release_job")
 
     async def set_priority(self, job: str, priority_class: str) -> None:
         """Ask that a job of this tenant gets another priority class, of those granted to it. Raises Refused."""
-        told = {"job_id": job, "priority_class": priority_class, "tenant": self.tenant or None}
-        await self._order(_read({"kind": "set_priority", **told}), job)
+        await self._order(job, "set_priority", priority_class=priority_class)
 
-    async def _order(self, command: Strict, job: str) -> None:
+    async def _order(self, job: str, kind: str, **fields: Any) -> None:
+        command = _read({"kind": kind, "job_id": job, "tenant": self.tenant or None, **fields})
         if self._asking is None:
             from tessera.client.sending_by_api import order_by_api
 
@@ -402,7 +401,7 @@ class Tessera:
 
 
 def submit(
-    spec: JobSpec | Mapping[str, Any],
+    spec: "JobSpec | Mapping[str, Any]",
     key: str | None = None,
     *,
     tenant: str | None = None,
@@ -423,8 +422,10 @@ async def _just(one: "Awaitable[JobView]") -> "Sequence[JobView]":
     return (await one,)
 
 
-def _full(spec: JobSpec | Mapping[str, Any]) -> dict[str, Any]:
+def _full(spec: "JobSpec | Mapping[str, Any]") -> dict[str, Any]:
     """The spec as it is sent. Raises Refused for a quantity that is none."""
+    from tessera_schemas.job import JobSpec
+
     if isinstance(spec, JobSpec):
         return spec.model_dump(mode="json", exclude_unset=True)
     from tessera_schemas.reasons import Code, Reason
@@ -441,6 +442,8 @@ def read_submit(asked: Mapping[str, Any], key: str | None, notify: Notify) -> tu
     A submit as the contract reads it, and the key to send it under: the one given, else one from the CI run, else a
     random one, which is said first. Raises Refused with all reasons.
     """
+    from tessera_schemas.commands import SubmitJob
+
     read = _read(asked)
     name = read.spec.name if isinstance(read, SubmitJob) else read.name or read.template
     chosen = choose_key(key, name, os.environ, random_key)
@@ -451,6 +454,8 @@ def read_submit(asked: Mapping[str, Any], key: str | None, notify: Notify) -> tu
 
 def _read(command: Mapping[str, Any]) -> Any:
     """Read here as strictly as admission will, so that mistakes are told before anything is sent. Raises Refused."""
+    from tessera_schemas.reading import read_tenant_command
+
     keyed = {"key": UNUSED} if str(command["kind"]).startswith("submit") else {}
     parsed = read_tenant_command(orjson.dumps({"v": 1, **keyed, **command}))
     if parsed.command is None:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.client.outcomes import Refused
 from tessera.client.sdk import Submitted, Tessera
-from tessera_schemas.job import JobSpec
 
 if TYPE_CHECKING:
     from tessera_schemas.events import CloudEvent
+    from tessera_schemas.job import JobSpec
     from tessera_schemas.views import JobView
 
 T = TypeVar("T")
@@ -59,12 +59,12 @@ class SyncTessera:
             thread.join()
             loop.close()
 
-    def submit(self, spec: JobSpec | Mapping[str, Any], key: str | None = None, *, held: bool = False) -> Submitted:
+    def submit(self, spec: "JobSpec | Mapping[str, Any]", key: str | None = None, *, held: bool = False) -> Submitted:
         """Submit a job once, however often this is called with the same key. Raises Refused with all reasons."""
         return self._done(self._tessera.submit(spec, key, held=held))
 
     def submit_many(
-        self, specs: Sequence[JobSpec | Mapping[str, Any]], key: str | None = None, *, held: bool = False
+        self, specs: "Sequence[JobSpec | Mapping[str, Any]]", key: str | None = None, *, held: bool = False
     ) -> Sequence[Submitted | Refused]:
         """Submit jobs side by side; what became of each, in their order."""
         return self._done(self._tessera.submit_many(specs, key, held=held))

@@ -24,6 +24,8 @@ HEAVY = {
     "tessera.domain.state",
     "tessera.engine",
     "structlog.dev",
+    "importlib.metadata._adapters",
+    "opentelemetry",
 }
 
 
@@ -47,6 +49,16 @@ def test_a_frequent_command_imports_no_library_that_it_has_no_use_for(tmp_path: 
     assert imported_by(tmp_path, *words) & HEAVY == set()
 
 
+def test_the_import_of_the_sdk_loads_no_library_before_it_is_used() -> None:
+    names = "Failure, Refused, StartupError, SyncTessera, Tessera, Transient, submit"
+    script = f"import sys\nfrom tessera.client import {names}\nprint(*sys.modules)"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    )
+    assert "tessera.client.sdk" in loaded
+    assert loaded & {*HEAVY, "aiohttp", "pydantic", "redis", "rich", "structlog", "typer", "yaml"} == set()
+
+
 def test_every_command_of_the_table_is_there_under_its_name() -> None:
     commands = ImportedWhenCalled()
     assert {name: commands[name].name for name in COMMANDS} == {name: name for name in COMMANDS}
@@ -66,7 +78,7 @@ def test_help_imports_no_command_and_no_library_but_its_own(tmp_path: Path) -> N
     assert all(f"  {name} " in ended.stdout for name in COMMANDS)
     assert max(map(len, ended.stdout.splitlines())) <= 80
     loaded = set(ended.stderr.split())
-    assert loaded & {"pydantic", "rich", "asyncio", "structlog", "tessera_schemas", "importlib.metadata"} == set()
+    assert loaded & {"pydantic", "rich", "asyncio", "structlog", "tessera_schemas", "email.message"} == set()
     assert {name for name in loaded if name.startswith("tessera.client.commands")} == set()
 
 

@@ -13,7 +13,7 @@ from tessera.kernel.service.trace import COMMAND, pass_trace
 from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
 from tessera_schemas.base import Strict
-from tessera_schemas.commands import ANSWER_SECONDS, END_HEADER, REPLY_HEADER, Answer
+from tessera_schemas.commands import END_HEADER, REPLY_HEADER, Answer
 
 BACKOFF_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 ANY_TENANT = "*"
@@ -52,7 +52,7 @@ class Requester:
         command: Strict | bytes,
         *,
         tenant: str = ANY_TENANT,
-        answer_seconds: float = ANSWER_SECONDS,
+        answer_seconds: float = subjects.ANSWER_SECONDS,
         publish_seconds: float | None = None,
         when_full: bool = True,
         tell_end: bool = False,

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
+from tessera.lab.bench.client import client
 from tessera.lab.bench.ended import ended_jobs
 from tessera.lab.bench.explain import explaining
 from tessera.lab.bench.flood import flood
@@ -31,6 +32,7 @@ BENCHES: dict[str, Bench] = {
     "two-shards": lambda asked: two_shards(asked.jobs // 3, asked.rounds, asked.nodes),
     "fold": lambda asked: fold(asked.jobs, asked.rounds),
     "restart": lambda asked: restart(asked.live, asked.rounds, asked.nodes),
+    "client": lambda asked: client(asked.rounds),
     "explain": lambda asked: explaining(1000, 5000, asked.rounds),
     "flood": lambda asked: flood(asked.jobs, asked.rounds),
     "sizing": lambda asked: sizing(asked.jobs, asked.nodes),
