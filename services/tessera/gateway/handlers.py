@@ -1,5 +1,6 @@
 """One short function per operation: who asks, for what, and the answer; a "no" is raised."""
 
+import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import asdict
@@ -44,6 +45,8 @@ from tessera_schemas.short_form import ShortFormError
 from tessera_schemas.views import JobView
 
 KEY_HEADER = "Idempotency-Key"
+JOB_ID = re.compile(r"[a-z2-7]{20}")
+KNOWN_SECONDS, KNOWN_POLL_SECONDS = 0.5, 0.02
 WAIT_POLL_SECONDS = 0.2
 STARTS_SECONDS = 1.0
 STARTS_REST = 19
@@ -334,6 +337,20 @@ class Handlers:
 
     def _pools_of(self, caller: Caller) -> set[str]:
         return {pool for pool in self._state.tree.queues_of if self._sees_pool(caller, pool)}
+
+    async def until_known(self, request: web.Request) -> None:
+        """
+        Wait a moment for the job that is named, if the caller sees none.
+
+        Another gateway, or admission, may have acknowledged it before our state has it. Another tenant's is waited for
+        as one that does not exist.
+        """
+        job, until = request.match_info["job_id"], self._clock.monotonic() + KNOWN_SECONDS
+        while JOB_ID.fullmatch(job) and KEY_HEADER not in request.headers:
+            known = self._known(job) or self._state.refused.get(job)
+            if (known and request[CALLER].may_see(known.tenant)) or self._clock.monotonic() >= until:
+                return
+            await self._clock.sleep(KNOWN_POLL_SECONDS)
 
     def _known(self, job: str) -> Job | EndedJob | None:
         return self._state.jobs.get(job) or self._state.ended.get(job)

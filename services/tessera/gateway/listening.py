@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from tessera.gateway.door import BACKLOG, Door
-from tessera.gateway.guard import Guard
+from tessera.gateway.guard import Guard, Handler
 from tessera.gateway.handlers import Handlers
 from tessera.gateway.openapi import document
 from tessera.gateway.page import PageFiles
@@ -35,10 +35,20 @@ def application(settings: GatewaySettings, guard: Guard, handlers: Handlers) -> 
     app = web.Application(middlewares=[guard.middleware], client_max_size=settings.body_bytes_max)
     for route in ROUTES:
         handler = openapi if route.name == "openapi" else getattr(handlers, route.name)
+        if "job_id" in route.parameters:
+            handler = _once_known(handlers, handler)
         app.router.add_route(route.method, route.path, handler, name=route.name)
     PageFiles().add_to(app)
     app.on_response_prepare.append(_in_every_answer)
     return app
+
+
+def _once_known(handlers: Handlers, handler: Handler) -> Handler:
+    async def handle(request: web.Request) -> web.StreamResponse:
+        await handlers.until_known(request)
+        return await handler(request)
+
+    return handle
 
 
 async def _in_every_answer(_request: web.Request, response: web.StreamResponse) -> None:

@@ -396,11 +396,9 @@ async def test_another_tenants_job_does_not_exist_for_anything(world: World) -> 
     paths = [("GET", f"/v1/jobs/{K1}"), ("GET", f"/v1/jobs/{K1}/explain")]
     paths += [("POST", f"/v1/jobs/{K1}/{verb}") for verb in ("cancel", "hold", "release")]
     async with world.gateway():
-        for method, path in paths:
-            foreign = await world.ask(method, path, stranger)
-            unknown = await world.ask(method, path.replace(K1, "a" * 20), stranger)
-            assert (foreign.status, foreign.code) == (404, "NoSuchJob")
-            assert (unknown.status, unknown.code) == (foreign.status, foreign.code)
+        asked = [(method, path.replace(K1, job)) for method, path in paths for job in (K1, "a" * 20)]
+        answers = await asyncio.gather(*(world.ask(method, path, stranger) for method, path in asked))
+        assert [(said.status, said.code) for said in answers] == [(404, "NoSuchJob")] * len(asked)
         assert not world.commands
         assert (await world.ask("GET", f"/v1/jobs/{K1}", owner)).status == 200
         assert (await world.ask("GET", f"/v1/jobs/{K1}", operator)).status == 200
@@ -521,6 +519,17 @@ async def test_an_explanation_names_what_holds_the_devices_to_whom_it_belongs_on
 
 
 # -- ordering jobs about
+
+
+async def test_an_order_for_a_job_that_is_just_becoming_known_waits_for_it(world: World) -> None:
+    """A second gateway, or one that answered 202, acknowledged the submit before this one's state has the job."""
+    owner = world.token("lab")
+    async with world.gateway():
+        asked = asyncio.create_task(world.ask("POST", f"/v1/jobs/{K1}/hold", owner))
+        await asyncio.sleep(0.05)
+        await world.commit(admitted("k1", tenant="lab"))
+        assert (await asked).status == 202
+    assert [command["kind"] for _, command in world.commands] == ["hold_job"]
 
 
 async def test_cancel_hold_and_release_go_out_as_the_jobs_tenant_also_for_an_operator(world: World) -> None:
