@@ -1,6 +1,8 @@
 """What becomes of a service whose loops fail, whatever the other loops do with their cancellation. Time is virtual."""
 
 import asyncio
+import subprocess
+import sys
 from dataclasses import replace
 
 from tessera.kernel.errors import InvariantViolation
@@ -76,3 +78,24 @@ def test_a_service_that_was_told_to_stop_ends_although_a_loop_never_does() -> No
 
     loop.run_until_complete(main())
     loop.close()
+
+
+FOUND_AT_THE_END = """
+from tessera.kernel.process.gc_tuning import collect_rarely, end_uncollected
+
+class Circle:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        print("searched for")
+
+collect_rarely()
+Circle()
+end_uncollected()
+"""
+
+
+def test_a_process_that_ends_is_not_searched_for_cycles() -> None:
+    done = subprocess.run([sys.executable, "-c", FOUND_AT_THE_END], capture_output=True, text=True, check=True)
+    assert done.stdout == ""

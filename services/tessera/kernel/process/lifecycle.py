@@ -24,7 +24,7 @@ from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.process.cpu_priority import give_way
 from tessera.kernel.process.ending import BoundedEnd
 from tessera.kernel.process.file_descriptors import raise_soft_limit
-from tessera.kernel.process.gc_tuning import collect_rarely
+from tessera.kernel.process.gc_tuning import collect_rarely, end_uncollected
 from tessera.kernel.process.preflight import check_cluster, check_redis, open_bus
 from tessera.kernel.process.settings import ServiceSettings
 from tessera.kernel.process.store_probe import StoreProbe
@@ -58,6 +58,8 @@ def run_service(serve: Serve, settings: ServiceSettings) -> None:
         uvloop.run(_host(serve, settings))
     except ImportError:
         asyncio.run(_host(serve, settings))
+    finally:
+        end_uncollected()
 
 
 async def _host(serve: Serve, settings: ServiceSettings) -> None:
