@@ -7,17 +7,20 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import pytest
+from nats.js.api import StoreCompression, StreamConfig
 
 from tessera.client.outcomes import Failure
 from tessera.client.where import find
 from tessera.kernel.errors import StartupError
 from tessera.kernel.kubernetes.cluster import HttpCluster
+from tessera.kernel.nats.once import connect_once
 from tessera.local.free_port import PORTS
 from tessera.local.platform import Platform
 from tessera.local.up import timing_lines
@@ -134,6 +137,29 @@ async def operator(running: Platform) -> AsyncIterator[HttpCluster]:
     cluster = HttpCluster(running.cluster_url, running.credentials.read(OPERATOR).cluster_token)
     yield cluster
     await cluster.close()
+
+
+async def test_a_directory_of_an_older_version_is_used_on(tmp_path: Path) -> None:
+    """Its streams get the present bounds: nobody but `up` would set them there."""
+    async with platform(tmp_path) as first:
+        older = await changed_as_operator(first, "EVENTS_main", max_bytes=-1, compression=StoreCompression.S2)
+    async with platform(tmp_path) as again:
+        newer = await changed_as_operator(again, "EVENTS_main")
+    assert older.max_bytes == -1
+    assert newer.max_bytes is not None
+    assert newer.max_bytes > 0
+    assert newer.compression == StoreCompression.NONE
+
+
+async def changed_as_operator(running: Platform, stream: str, **fields: Any) -> StreamConfig:
+    """The stream's configuration as the server has it, with these fields."""
+    login = running.credentials.read(OPERATOR).nats
+    admin = await connect_once(running.nats.url, login.user, login.password)
+    try:
+        found = (await admin.jsm().stream_info(stream)).config
+        return (await admin.jsm().update_stream(replace(found, **fields))).config
+    finally:
+        await admin.close()
 
 
 async def test_a_second_platform_does_not_share_the_directory(tmp_path: Path) -> None:

@@ -340,7 +340,8 @@ class Platform:
 
     async def _init(self) -> None:
         for shard in self.shards:
-            await self._as_operator(shard, partial(ensure_streams, shard=shard, bounds=self._bounds))
+            # Nobody else runs `init --mend` here: a directory of an older version gets the present table.
+            await self._as_operator(shard, partial(ensure_streams, shard=shard, bounds=self._bounds, mend=True))
 
     async def _start_services(self) -> None:
         for part in self.parts:

@@ -84,7 +84,9 @@ async def ensure_streams(admin: Client, shard: str, bounds: Bounds | None = None
     if drift:
         story = "; ".join(str(item) for item in drift)
         old = "; NATS 2.14 or later can be without it" if ".duplicate_window" in story else ""
-        raise StartupError(f"streams of shard {shard}: {story}; undo the change, or accept the table by mending{old}")
+        raise StartupError(
+            f"streams of shard {shard}: {story}; undo the change, or accept the table by `tessera init --mend`{old}"
+        )
     return made
 
 
