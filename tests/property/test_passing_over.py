@@ -22,7 +22,7 @@ from tests.ledgers import Committed
 SHAPES = (role(gpus=1), role(gpus=4), role(replicas=3, gpus=2), role(gpus=8), role(gpus=0, cpu_milli=60_000))
 
 
-def place_plainly(draft: Draft, pool: str, known: CapacityCache) -> None:
+def place_plainly(draft: Draft, pool: str, known: CapacityCache, looks_max: int | None) -> None:
     state = draft.state
     line = state.lines.get(pool)
     waiting = [state.jobs.get(job_id) for job_id in dict.fromkeys(line.jobs if line else ())]

@@ -143,3 +143,17 @@ def test_what_empty_nodes_could_hold_does_not_depend_on_who_asked_before(
     known = EmptyNodes(there)
     for gang in kinds:
         assert inadmissible(gang, known) == inadmissible(gang, there)
+
+
+def test_a_refusal_of_the_pass_before_has_the_numbers_of_now_when_somebody_was_placed_first() -> None:
+    """Else a committer that has just begun would tell others than one that remembers, and a replay find it."""
+    there = [build.node(f"n{at}", gpus=8) for at in range(2)]
+    room, nodes = FreeCapacity(there), {node.name: node for node in there}
+    large, small = build.roles((5, build.need(gpus=4))), build.roles((1, build.need(gpus=8)))
+    before = room.find(large)
+    assert before == plainly(large, nodes)
+    assert room.renewed(there, BEST_FIT)
+    placed = room.place(small)
+    assert not isinstance(placed, Reason)
+    gang_of(small).take(nodes, placed)
+    assert room.find(large) == plainly(large, nodes) != before

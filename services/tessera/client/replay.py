@@ -22,7 +22,6 @@ from tessera.client.validity import violations
 from tessera.domain.errors import Contradiction
 from tessera.domain.fold import apply_record, take_in
 from tessera.domain.state import State
-from tessera.engine import ENGINE_ID
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.preemption.plans import Plan, plan, proposal
 from tessera.engine.queueing.ordering import RULES
@@ -30,7 +29,7 @@ from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera.projection.events import StoredEvent, events_of
-from tessera.scheduler.decide import CapacityCache, Inputs, decide
+from tessera.scheduler.decide import LOOKS_OF, CapacityCache, Inputs, decide
 from tessera_schemas.facts import PlanProposed, owner
 from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, Grown, LedgerMessage
 from tessera_schemas.ledger_head import Head
@@ -208,12 +207,12 @@ class Replay:
         report = self.report
         for text in self._invalid(message):
             report.found(f"message {message.n}: {text}")
-        if message.engine != ENGINE_ID:
+        if message.engine not in LOOKS_OF:
             report.not_recomputed += 1
             self._by_another(message.engine)
             return
         try:
-            expected = decide(self._shard.state, inputs_of(message), self._capacity)
+            expected = decide(self._shard.state, inputs_of(message), self._capacity, message.engine)
         except (Contradiction, KeyError, IndexError, ValueError) as error:
             report.found(f"message {message.n}: cannot be decided again: {error!r}")
             return
@@ -270,7 +269,7 @@ class Replay:
         """The plans that were made from the state as it is now, whether they were carried out or refused."""
         state = self._shard.state
         for at, fact in self._plans.pop(state.n, ()):
-            if fact.engine != ENGINE_ID:
+            if fact.engine not in LOOKS_OF:
                 self.report.plans_not_recomputed += 1
                 self._by_another(fact.engine)
                 continue

@@ -2,9 +2,13 @@
 
 from typing import Any
 
+import pytest
+
+from tessera.engine.placement.gangs import FreeCapacity
+from tessera.engine.queueing import scheduling_pass
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Flavor, Limits, Policy, Queue, Quota, Tenant
-from tessera_schemas.facts import DrainRequested, PlanProposed, PodsLost, PodsMade, RunLost, Shrink
+from tessera_schemas.facts import DrainRequested, PlanProposed, PodsLost, PodsMade, RunLost, RunStarted, Shrink
 from tessera_schemas.ledger import Grown, LedgerMessage
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
@@ -69,6 +73,26 @@ def test_it_does_not_grow_while_somebody_waits() -> None:
     world = elastic()
     world.commit(admitted("k2", job_spec(role(gpus=8))))
     assert kinds(world.commit(started())) == ["started"]
+
+
+def test_many_runs_that_grow_look_at_the_nodes_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(*(node_seen(f"n{at}") for at in range(20)), body=config_body(policy=AT_ONCE))
+    world.say(*(admitted(f"k{at}", job_spec(role(gpus=2, max_replicas=3))) for at in range(20)))
+    world.place()
+    runs = sorted(name for name, _ in world.state.runs.items())
+    world.commit(*(PodsMade(kind="pods_made", run_id=name, uids=(f"{name}-0",)) for name in runs))
+    made_anew: list[object] = []
+
+    class Counted(FreeCapacity):
+        def __init__(self, *nodes: Any, **how: Any) -> None:
+            made_anew.append(nodes)
+            super().__init__(*nodes, **how)
+
+    monkeypatch.setattr(scheduling_pass, "FreeCapacity", Counted)
+    message = world.commit(*(RunStarted(kind="run_started", run_id=name) for name in runs))
+    assert len(grown(message)) == 2 * 20
+    assert len(made_anew) <= 1
+    assert sum(node.gpu_free.count(1000) for node in world.state.nodes.values()) == 20 * (8 - 6)
 
 
 def test_it_keeps_its_size_for_a_while() -> None:

@@ -4,7 +4,7 @@ One try to place a gang: the nodes as they would be, and the pods placed so far.
 `Ranks` is what one try leaves to the next: what is known of the nodes, whatever gang asks.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop
 from operator import attrgetter
 
@@ -22,7 +22,7 @@ from tessera.engine.placement.node_order import (
     entry,
     policy_for,
 )
-from tessera.engine.placement.placement_groups import BundleCounts, BundleSet
+from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, count_bundles
 from tessera.engine.placement.room_counts import RoomCounts
 from tessera.engine.scoring.protocol import ScoringPolicy
 from tessera_schemas.placement import Placement
@@ -142,15 +142,36 @@ class Attempt:
         """Names of the nodes that suit every pod of a bundle, whatever room is left there."""
         return self.places.suited(bundles)
 
-    def counted(self, kind: BundleKind, level: str) -> BundleCounts | None:
-        """Number of bundles that each domain takes; None where nobody counts, or pods of this try are in the way."""
-        if self._ranks is None or self.changed:
+    def counted(self, bundles: BundleSet, level: str) -> BundleCounts | None:
+        """Number of bundles that each domain takes, those without room left out; None where nobody counts."""
+        if self._ranks is None:
             return None
-        return self._ranks.counts(kind).by_domain(kind, level)
+        before = self._ranks.counts(bundles.kind).by_domain(bundles.kind, level)
+        if not self.changed:
+            return before
+        values, found = self.places.values(level), dict(before)
+        for name, fewer in self._taken(bundles):
+            value = values.get(name)
+            if value is not None:
+                found[value] -= fewer
+                if not found[value]:
+                    del found[value]
+        return found
 
-    def counted_in_all(self, kind: BundleKind) -> int | None:
+    def counted_in_all(self, bundles: BundleSet) -> int | None:
         """Number of bundles that all nodes take together; None as above."""
-        return None if self._ranks is None or self.changed else self._ranks.counts(kind).total(kind)
+        if self._ranks is None:
+            return None
+        taken = sum(fewer for _, fewer in self._taken(bundles)) if self.changed else 0
+        return self._ranks.counts(bundles.kind).total(bundles.kind) - taken
+
+    def _taken(self, bundles: BundleSet) -> Iterator[tuple[str, int]]:
+        """The nodes that take fewer bundles with the pods of this try, and how many fewer."""
+        kind, suited = bundles.kind, self.places.suited(bundles)
+        for name, node in self.changed.items():
+            fewer = count_bundles(kind, self._nodes[name]) - count_bundles(kind, node) if name in suited else 0
+            if fewer:
+                yield name, fewer
 
     def rows(self, bundles: BundleSet) -> SuitedRows:
         """The nodes that suit the bundles, without the pods of this try, by their states."""

@@ -95,6 +95,8 @@ class FreeCapacity:
         self.places = places or FeasibleNodes(self.nodes, scoring)
         self.ranks = Ranks(self.nodes, self.places)
         self._refused: dict[Gang, Reason] = {}
+        self._numbered: dict[Gang, Reason] = {}
+        """Refusals of passes before, with the numbers that they would have again at the beginning of this one."""
         self._before: list[Node] = []
         """Nodes as they were before each change of this pass, and where in it each gang was first refused."""
         self._refused_at: dict[Gang, int] = {}
@@ -120,6 +122,9 @@ class FreeCapacity:
         if known is not None:
             return known
         at = self._refused_at.get(gang, len(self._before))
+        if at == 0 and gang in self._numbered:
+            self._refused[gang], self._refused_at[gang] = self._numbered[gang], 0
+            return self._refused[gang]
         if at < len(self._before):  # its verdict is that of nodes of which something was taken since
             then = self.nodes | {node.name: node for node in reversed(self._before[at:])}
             done = try_to_place(gang, then, self.places)
@@ -148,6 +153,15 @@ class FreeCapacity:
     def is_short(self, roles: tuple[RoleNeed, ...]) -> bool:
         """Whether the nodes lack the room for some of the pods, whatever becomes of the others; no search is made."""
         return not self.places.any_ready or self._lacks_room(gang_of(roles))
+
+    def is_short_in_all(self, roles: tuple[RoleNeed, ...]) -> bool:
+        """Whether they lack that room or the GPUs of all pods together: what a `refusal` says without memory."""
+        return not self.places.any_ready or self._is_still_short(gang_of(roles))
+
+    def looks(self, roles: tuple[RoleNeed, ...]) -> int:
+        """Number of looks at a pod or a node that a search for the gang takes at most, about."""
+        gang = gang_of(roles)
+        return self.ranks.counts(*_kinds(gang)).looks(gang)
 
     def _lacks_room(self, gang: Gang) -> bool:
         """Whether the gang lacks room by the counts; remembered until a node gains room for it."""
@@ -221,7 +235,7 @@ class FreeCapacity:
 
         Nodes are frozen: one that is the same object has not changed, and another one is judged anew. A pass that took
         nothing, before nodes of which none has changed, would refuse again what it refused, with the same numbers: then
-        the refusals stand, numbers and all.
+        these stand until something is taken.
         """
         known = self.nodes
         if scoring is not self.places.scoring or len(nodes) != len(known):
@@ -232,8 +246,9 @@ class FreeCapacity:
             return False
         for node in changed:
             self.put(node)
-        if self._before:
-            self._begin()
+        numbered = {} if self._before else self._numbered | self._refused
+        self._begin()
+        self._numbered = numbered
         self.ranks.drop_roomier(self._lacking, self._short_moved)
         self._short_moved = self.ranks.drop_roomier(self._short, self._short_moved)
         return True
@@ -254,6 +269,7 @@ class FreeCapacity:
     def _begin(self) -> None:
         """Forget the verdicts of the pass so far; what follows from the nodes is known all the same."""
         self._refused.clear()
+        self._numbered.clear()
         self._refused_at.clear()
         self._before.clear()
 

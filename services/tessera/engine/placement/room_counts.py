@@ -18,6 +18,8 @@ from tessera.engine.placement.placement_groups import (
 )
 
 KINDS_MAX = 8_192
+TRIES_MAX = 64
+"""How many domains of a level are tried: a lone role is held by the first that has the room, others may not be."""
 
 
 class RoomCount:
@@ -54,6 +56,31 @@ class RoomCounts:
                 for value, nodes in row.domains(level, values).items():
                     found[value] = found.get(value, 0) + room * nodes
         return found
+
+    def looks(self, gang: Gang) -> int:
+        """
+        Number of looks at a pod, a node or a state of nodes that a search for the gang takes at most, by the counts.
+
+        Of each kind as many pods are tried as have room without the others; of each domain that may hold a group all
+        nodes are looked at and all pods tried; and for the numbers of a refusal all states of nodes are looked at.
+        """
+        groups = placement_groups(gang)
+        kinds = (bundles.kind for group in groups for bundles in group.bundle_sets)
+        states = sum(1 for kind in kinds for _ in self._rows.suited(kind).with_gpus(kind.whole.gpus))
+        return states + sum(self._looks_for(group) for group in groups)
+
+    def _looks_for(self, group: PlacementGroup) -> int:
+        sets = group.bundle_sets
+        pods = sum(min(bundles.count, self.total(bundles.kind)) * len(bundles.roles) for bundles in sets)
+        looks = 0 if group.bound else pods
+        for level in group.levels:
+            first, *others = [(self.by_domain(bundles.kind, level), bundles.count) for bundles in sets]
+            able = [value for value, room in first[0].items() if room >= first[1]]
+            for counts, count in others:
+                able = [value for value in able if counts.get(value, 0) >= count]
+            members = self._places.domains(level)
+            looks += min(len(able), TRIES_MAX) * (pods + max((len(members[value]) for value in able), default=0))
+        return looks
 
     def is_short(self, gang: Gang) -> bool:
         """

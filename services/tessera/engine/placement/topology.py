@@ -17,10 +17,7 @@ from itertools import groupby
 from tessera.domain.resources import WHOLE_GPU, emptied
 from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, PlacementGroup, count_bundles
-from tessera.engine.placement.room_counts import even_shares
-
-TRIES_MAX = 64
-"""How many domains of a level are tried: a lone role is held by the first that has the room, others may not be."""
+from tessera.engine.placement.room_counts import TRIES_MAX, even_shares
 
 
 def place_together(group: PlacementGroup, attempt: Attempt) -> BundleSet | None:
@@ -44,7 +41,7 @@ def count_bundles_by_node(bundles: BundleSet, names: Sequence[str] | None, attem
 
 def by_domain(bundles: BundleSet, level: str, attempt: Attempt) -> BundleCounts:
     """Number of bundles that each domain of the level takes; domains without room are left out."""
-    counted = attempt.counted(bundles.kind, level)
+    counted = attempt.counted(bundles, level)
     if counted is not None:
         return counted
     values, sums = attempt.places.values(level), BundleCounts()
@@ -57,7 +54,7 @@ def by_domain(bundles: BundleSet, level: str, attempt: Attempt) -> BundleCounts:
 
 def room_anywhere(bundles: BundleSet, attempt: Attempt) -> int:
     """Number of bundles that all nodes take now."""
-    counted = attempt.counted_in_all(bundles.kind)
+    counted = attempt.counted_in_all(bundles)
     return sum(count_bundles_by_node(bundles, None, attempt).values()) if counted is None else counted
 
 
@@ -110,7 +107,7 @@ def _settle(
     """Place all sets on `names`, in few domains of `levels`; else the first that fails, and nothing is placed."""
     before = attempt.mark()
     for bundles in bundle_sets:
-        in_all = None if names is not None or bundles.role.spread else attempt.counted_in_all(bundles.kind)
+        in_all = None if names is not None or bundles.role.spread else attempt.counted_in_all(bundles)
         if in_all is not None and in_all < bundles.count:
             return bundles
         there = count_bundles_by_node(bundles, names, attempt)

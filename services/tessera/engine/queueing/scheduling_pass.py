@@ -48,6 +48,14 @@ class CapacityCache(dict[tuple[str, str], FreeCapacity]):
         super().__init__()
         self.blocked: dict[str, BlockedJobs] = {}
 
+    def renewed(self, state: State, pool: str, flavor: str) -> FreeCapacity:
+        """Free capacity of the pass before, updated where nodes changed; else computed anew."""
+        nodes, scoring = nodes_for(state, pool, flavor), find_scoring_policy(state, pool)
+        known = self.get((pool, flavor))
+        if known is None or not known.renewed(nodes, scoring):
+            known = self[pool, flavor] = FreeCapacity(nodes, scoring=scoring)
+        return known
+
 
 class SchedulingPass:
     """Quota by queue, room by flavor and avoided nodes."""
@@ -101,10 +109,13 @@ class SchedulingPass:
 
     def note_blocked(self, job: Job) -> None:
         """
-        Remember the refusal of a job, which `refusal` gave, for later passes.
+        Remember the refusal of a job for want of room, which `refusal` gave, for later passes.
 
+        Who lacks quota is not asked about room: its gang may be refused for room later in the pass, with other numbers.
         The quota of a job that may not be evicted depends on which runs may not be, besides: such jobs are left out.
         """
+        if job.reason is not None and job.reason.code is Code.WAITING_FOR_QUOTA:
+            return
         tree = self._state.tree
         flavors = tree.flavors_for(job.queue, job.amount)
         may_borrow = tree.revocable(job) or tree.queues[job.queue].parent is None
@@ -118,6 +129,25 @@ class SchedulingPass:
             return Code.NO_FIT if self.capacity(flavor, ()).is_short(roles) else None
 
         return refusal(self._state.tree, self._quota_book(), job, lacks) is None
+
+    def needs_search(self, job: Job) -> bool:
+        """
+        Whether only a search shows if the job may start, or its new reason: a function of the state alone.
+
+        It does not when quota, counts or sums refuse the job as it was told.
+        """
+
+        def lacks(roles: tuple[RoleNeed, ...], flavor: str) -> Code | None:
+            return Code.NO_FIT if self.capacity(flavor, ()).is_short_in_all(roles) else None
+
+        if job.reason is None:
+            return True
+        return refusal(self._state.tree, self._quota_book(), job, lacks) is not job.reason.code
+
+    def looks(self, job: Job) -> int:
+        """Number of looks at a pod or a node that a search takes at most, about: a function of the state alone."""
+        flavors = self._state.tree.flavors_for(job.queue, job.amount)
+        return sum(self.capacity(flavor, ()).looks(job.roles) for flavor in flavors)
 
     def reserves(self, job: Job) -> bool:
         """Whether the job has to be asked itself, even where equal ones got their answer."""
@@ -143,16 +173,11 @@ class SchedulingPass:
         return capacity
 
     def _make_capacity(self, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
-        """Free capacity of the pass before, updated where nodes changed; else computed anew."""
-        nodes = nodes_for(self._state, self._pool, flavor, avoid)
-        scoring = find_scoring_policy(self._state, self._pool)
-        capacity = None if avoid else self._known.get((self._pool, flavor))
-        if capacity is not None and capacity.renewed(nodes, scoring):
-            return capacity
-        capacity = FreeCapacity(nodes, scoring=scoring)
+        """Free capacity; without nodes to avoid it is that of the pass before, where that serves again."""
         if not avoid:
-            self._known[self._pool, flavor] = capacity
-        return capacity
+            return self._known.renewed(self._state, self._pool, flavor)
+        nodes = nodes_for(self._state, self._pool, flavor, avoid)
+        return FreeCapacity(nodes, scoring=find_scoring_policy(self._state, self._pool))
 
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
         """The job was allocated there: the only room there is knows it too, several are made anew."""

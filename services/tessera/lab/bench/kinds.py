@@ -16,13 +16,15 @@ from tessera.lab.bench.ledgers import BareCommitter, admitted
 from tessera.lab.bench.platform import GIB, GPUS_PER_NODE, QUEUE
 from tessera.lab.bench.report import ReportRow
 from tessera.scheduler.decide import decide
-from tessera_schemas.facts import NodeSeen, Others
+from tessera_schemas.facts import NodeSeen, Others, PodsMade, RunStarted
 from tessera_schemas.job import JobSpec, Resources, Role, Template, Topology
 
 KINDS = 512
 FITTING_KINDS = 200
 PER_RACK = 16
+HOUR_MS = 3_600_000
 RACK = "topology.kubernetes.io/rack"
+VAIN_NODES, VAIN_PODS = 400, 900
 CHANGES = 20
 """Messages of which each changes one node."""
 
@@ -44,13 +46,19 @@ def _rows(nodes: int, rounds: int) -> Iterator[ReportRow]:
     yield _row(
         f"admission's look at the nodes, {nodes:,}: per new kind", "ms", 1, partial(admitting_ms, nodes), KINDS, rounds
     )
+    vain = f"{KINDS} kinds of gangs in their own way, {VAIN_NODES} nodes: a decision, after a node changed"
+    if few:
+        yield _row(vain, "ms", 500, in_vain_ms, KINDS, rounds)
+    growing = f"{KINDS} elastic runs that grow at once, {nodes:,} nodes: per run"
+    yield _row(growing, "us", 2_000, partial(growing_us, nodes), KINDS, rounds)
     yield _row(fitting, "us", 100 if few else 150, partial(placing_us, nodes), FITTING_KINDS, rounds)
 
 
 def _row(what: str, unit: str, most: int, measure: Callable[[int], float], many: int, rounds: int) -> ReportRow:
     pairs = [(measure(1), measure(many)) for _ in range(rounds)]
     floors, found = zip(*pairs, strict=True)
-    return ReportRow(what, unit, f"at most {most}", found, "as many jobs of one kind", floors)
+    floor = "one job alone" if "elastic" in what else "as many jobs of one kind"
+    return ReportRow(what, unit, f"at most {most}", found, floor, floors)
 
 
 def seen(number: int, cpu: int = 0) -> NodeSeen:
@@ -112,6 +120,48 @@ def decide_ms(books: BareCommitter, *facts: NodeSeen, line: bool = False) -> flo
     took = process_time() - began
     books.commit(facts, line=line)
     return took * 1000
+
+
+def in_vain_ms(many: int) -> float:
+    """
+    `decide` alone, where each of two roles of 900 pods has room, and both have not: only a search refuses such a gang.
+    """
+    books = BareCommitter(0)
+    for first in range(0, VAIN_NODES, 256):
+        free = [seen(number) for number in range(first, min(first + 256, VAIN_NODES))]
+        books.commit([node.model_copy(update={"others": Others(cpu_milli=node.others.cpu_milli)}) for node in free])
+    for first in range(0, KINDS, 256):
+        books.commit([admitted(f"k{i}", _in_its_own_way(i % many)) for i in range(first, first + 256)])
+    books.commit(line=True)
+    return sum(decide_ms(books, seen(7 * i, 100 + i)) for i in range(3)) / 3
+
+
+def _in_its_own_way(kind: int) -> JobSpec:
+    def half(name: str, gpus: int) -> Role:
+        asked = Resources(cpu_milli=20_000 + kind, memory_bytes=GIB, gpus=gpus)
+        return Role(name=name, replicas=VAIN_PODS, resources=asked, template=Template(image="train:1"))
+
+    return JobSpec(name="load", queue=QUEUE, roles=(half("a", 1), half("b", 0)))
+
+
+def growing_us(nodes: int, many: int) -> float:
+    """`decide` alone, for a message in which each of so many runs becomes larger by a pod."""
+    books = cluster(nodes)
+    role = spec(0, 1, 1).roles[0].model_copy(update={"max_replicas": 2})
+    elastic = JobSpec(name="load", queue=QUEUE, roles=(role,))
+    for first in range(0, many, 256):
+        books.commit([admitted(f"k{i}", elastic) for i in range(first, min(first + 256, many))])
+    books.commit(line=True)
+    runs = [name for name, _ in books.shard.state.runs.items()]
+    for first in range(0, many, 256):
+        some = runs[first : first + 256]
+        books.commit([PodsMade(kind="pods_made", run_id=name, uids=(f"{name}-0",)) for name in some])
+        books.commit([RunStarted(kind="run_started", run_id=name) for name in some])
+    inputs = books.inputs(ms=HOUR_MS)
+    began = process_time()
+    records = decide(books.shard.state, inputs, books.capacity)
+    took = process_time() - began
+    return took * 1e6 / sum(record.kind == "grown" for record in records)
 
 
 def admitting_ms(nodes: int, many: int) -> float:

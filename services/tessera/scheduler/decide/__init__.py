@@ -7,7 +7,9 @@ same fold that everybody uses. A replay calls `decide` with the inputs that the 
 
 from tessera.domain.fold import take_in
 from tessera.domain.state import State
+from tessera.engine import ENGINE_ID
 from tessera.engine.queueing.scheduling_pass import CapacityCache
+from tessera.engine.queueing.search_limit import LOOKS_MAX
 from tessera.scheduler.decide import configuration, jobs, nodes, plans, prices, refused, runs
 from tessera.scheduler.decide.arrays import settle_arrays
 from tessera.scheduler.decide.configuration import drain_queues
@@ -20,12 +22,17 @@ from tessera.scheduler.decide.runs import end_overdue
 from tessera.scheduler.decide.starts import place_in_order, start_marked
 from tessera_schemas.ledger import FORMAT, AnyRecord, Checkpoint, EpochOpened, FormatRaised
 
-__all__ = ["CapacityCache", "Inputs", "decide"]
+__all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
 PARTS = (configuration, jobs, nodes, plans, prices, refused, runs)
 """Where the functions stand that judge facts, each registered by its fact's class."""
 
+LOOKS_OF: dict[str, int | None] = {"tessera-5": None, ENGINE_ID: LOOKS_MAX}
+"""The engines whose decisions this build computes, and how many looks in vain one message takes by each."""
 
-def decide(state: State, inputs: Inputs, known: CapacityCache | None = None) -> tuple[AnyRecord, ...]:
+
+def decide(
+    state: State, inputs: Inputs, known: CapacityCache | None = None, engine: str = ENGINE_ID
+) -> tuple[AnyRecord, ...]:
     """
     The records that follow from `inputs` at `state`, which is not changed.
 
@@ -44,10 +51,11 @@ def decide(state: State, inputs: Inputs, known: CapacityCache | None = None) -> 
     settle_dependencies(draft)
     settle_arrays(draft)
     start_marked(draft)
-    for pool in sorted(pool for pool, _ in draft.state.lines.items()):
-        place_in_order(draft, pool, known)
+    pools, looks = sorted(pool for pool, line in draft.state.lines.items() if line.jobs), LOOKS_OF[engine]
+    for pool in pools:
+        place_in_order(draft, pool, known, looks and looks // len(pools))
     if state.index.elastic:
-        grow(draft)
+        grow(draft, known)
     record_free_slots(draft, state.ts)
     return tuple(draft.records)
 

@@ -9,11 +9,10 @@ from tessera.domain.gang import gang_of
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING
 from tessera.domain.state import State
-from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.preemption.growth import may_have
 from tessera.engine.queueing.readiness import startable
-from tessera.engine.scoring.policies import find_scoring_policy
+from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.ledger import Grown, Shrunk
 from tessera_schemas.orders import HEADS_MAX
@@ -32,7 +31,7 @@ FAILURES_COUNTED = 10
 """Up to here each failure doubles the time until a run grows again: then about a thousand times as long."""
 
 
-def grow(draft: Draft) -> None:
+def grow(draft: Draft, known: CapacityCache) -> None:
     """
     Give each elastic run the next pods that fit, where nobody waits: highest priority class first, then the oldest.
 
@@ -41,7 +40,7 @@ def grow(draft: Draft) -> None:
     state = draft.state
     drop_late(draft)
     crowded: dict[tuple[str, str], bool] = {}
-    free = _Free(state)
+    free = _Free(state, known)
     for run in sorted(state.runs.found(state.index.elastic), key=lambda run: _first(state, run)):
         pool = state.tree.pool(run.queue)
         if pool is None or draft.full or not _may_grow(state, run):
@@ -49,8 +48,8 @@ def grow(draft: Draft) -> None:
         where = pool, state.tree.roots[run.queue]
         if where not in crowded:
             crowded[where] = _somebody_waits(state, *where)
-        if not crowded[where] and _grow_one(draft, run, pool, free):
-            free = _Free(state)
+        if not crowded[where]:
+            _grow_one(draft, run, pool, free)
 
 
 def drop_late(draft: Draft) -> None:
@@ -110,21 +109,21 @@ def _somebody_waits(state: State, pool: str, root: str) -> bool:
 
 
 class _Free:
-    """Free capacity as of the current state, computed once for all runs that cannot grow."""
+    """Free capacity and quota as of the current state: what a run grows into is taken from them."""
 
-    def __init__(self, state: State) -> None:
-        self._state, self._capacities = state, dict[tuple[str, str], FreeCapacity]()
+    def __init__(self, state: State, known: CapacityCache) -> None:
+        self._state, self._known, self._capacities = state, known, dict[tuple[str, str], FreeCapacity]()
         self.book = state.quota_book()
 
     def capacity(self, pool: str, flavor: str) -> FreeCapacity:
-        if (pool, flavor) not in self._capacities:
-            nodes = nodes_for(self._state, pool, flavor)
-            self._capacities[pool, flavor] = FreeCapacity(nodes, scoring=find_scoring_policy(self._state, pool))
-        return self._capacities[pool, flavor]
+        found = self._capacities.get((pool, flavor))
+        if found is None:
+            found = self._capacities[pool, flavor] = self._known.renewed(self._state, pool, flavor)
+        return found
 
 
-def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> bool:
-    """Whether the run grew; if it did not, nothing was taken of what is free."""
+def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> None:
+    """Give the run the next pods that fit, if any do."""
     state = draft.state
     places: list[Placement] = []
     size, more = 0, NOTHING
@@ -149,4 +148,3 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> bool:
     if places:
         deadline = state.ts + state.tree.policy.start_timeout_seconds * 1000
         draft.add(Grown(kind="grown", run_id=run.run_id, deadline=deadline, placements=tuple(places)))
-    return bool(places)

@@ -1,7 +1,5 @@
 """Start what fits: first the jobs for which room was made, then each pool's line."""
 
-from collections.abc import Mapping
-
 from tessera.domain.entities import Earmark, Job
 from tessera.domain.gang import Gang
 from tessera.domain.state import State
@@ -9,6 +7,7 @@ from tessera.engine.placement.capacity import nodes_without
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.queueing.readiness import awaits_placement, quota_reason, startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
+from tessera.engine.queueing.search_limit import SearchLimit
 from tessera.engine.queueing.starting import Choice
 from tessera.scheduler.decide.draft import Draft, record_waiting
 from tessera.scheduler.decide.reservations import ReservingPass
@@ -67,51 +66,97 @@ def _not_yet(state: State, job: Job, mark: Earmark) -> Reason | None:
     return quota_reason(over)
 
 
-def place_in_order(draft: Draft, pool: str, known: CapacityCache) -> None:
+def place_in_order(draft: Draft, pool: str, known: CapacityCache, looks_max: int | None) -> None:
     """
     Start what fits, in the order of the pool's line; say why for the rest, when that has changed.
 
     Most jobs of a long line got their answer before and get it again. From one allocation to the next neither use nor
     room changes, so that equal jobs of one queue share a verdict: those that it tells nothing new are passed over
     without asking again. Where room is kept for blocked jobs, that holds for jobs that would outlive as many of these
-    reservations, and until there is another one.
+    reservations, and until there is another one. Large gangs that only a search can refuse take turns
+    (`search_limit`), so many looks in one message; who is passed over keeps the reason that it has.
     """
-    state = draft.state
-    refused: dict[Alike, Code] = {}
-    behind: set[str] = set()  # queues that let nobody pass their first job
-    places = (ReservingPass if state.tree.policy.backfill == "reserve" else SchedulingPass)(state, pool, known)
-    pods = 0
-    for job in _named(state, pool):
-        if places.still_blocked(job) or not awaits_placement(state, job) or _knows_why(job, places, refused):
-            continue
+    line = _Line(draft, pool, known, looks_max)
+    for place, job in enumerate(line.jobs):
+        if not line.goes_on(place, job):
+            return
+
+
+class _Line:
+    """One pass of one message over a pool's line."""
+
+    def __init__(self, draft: Draft, pool: str, known: CapacityCache, looks_max: int | None) -> None:
+        state = draft.state
+        self._draft, self._pool, self.jobs = draft, pool, _named(state, pool)
+        reserving = state.tree.policy.backfill == "reserve"
+        self._places = (ReservingPass if reserving else SchedulingPass)(state, pool, known)
+        self._limit = SearchLimit(len(self.jobs), state.ts, looks_max)
+        self._refused: dict[Alike, Code] = {}
+        self._searched = set[Alike]()
+        self._behind = set[str]()  # queues that let nobody pass their first job
+        self._pods = 0
+
+    def goes_on(self, place: int, job: Job) -> bool:
+        """Start the job, or say why not; False when the rest of the line is left to the next message."""
+        draft, places = self._draft, self._places
+        if places.still_blocked(job) or not awaits_placement(draft.state, job) or self._knows_why(job):
+            return True
         if draft.full:
-            return
-        if job.queue in behind:
+            return False
+        if job.queue in self._behind:
             record_waiting(draft, job.job_id, Reason(code=Code.BEHIND_QUEUE_HEAD, field=f"queues.{job.queue}"))
-            continue
-        size = _most_bytes(draft, job, pool)
-        verdict = _standing_refusal(job, size, places) or _asked(draft, job, size, places, refused)
+            return True
+        if not self._limit.is_open(place) and places.needs_search(job) and not self._limit.is_small(places.looks(job)):
+            self._keep_behind(job)
+            return True
+        size = _most_bytes(draft, job, self._pool)
+        verdict = _standing_refusal(job, size, places) or self._asked(job, size)
         if isinstance(verdict, Reason):
-            refused[_alike(job, places)] = verdict.code
-            record_waiting(draft, job.job_id, verdict)
-            if state.tree.queues[job.queue].queueing_strategy == "strict_fifo":
-                behind.add(job.queue)
-            elif verdict is job.reason:
-                places.note_blocked(job)
-            continue
-        if size > draft.bytes_left:
-            return
-        _allocate(draft, job, *verdict)
-        places.taken(job, *verdict)
-        refused.clear()
-        pods += job.pods
-        if pods >= PODS_PER_MESSAGE:
-            return
+            self._refuse(job, verdict)
+            return True
+        return size <= draft.bytes_left and self._start(job, verdict)
 
+    def _start(self, job: Job, choice: Choice) -> bool:
+        _allocate(self._draft, job, *choice)
+        self._places.taken(job, *choice)
+        self._refused.clear()
+        self._pods += job.pods
+        return self._pods < PODS_PER_MESSAGE
 
-def _knows_why(job: Job, places: SchedulingPass, refused: Mapping[Alike, Code]) -> bool:
-    """Whether the job was told what equal jobs were told now."""
-    return job.reason is not None and refused.get(_alike(job, places)) is job.reason.code and not places.reserves(job)
+    def _refuse(self, job: Job, verdict: Reason) -> None:
+        alike = _alike(job, self._places)
+        by_quota = verdict.code is Code.WAITING_FOR_QUOTA
+        if not by_quota and alike not in self._searched and self._places.needs_search(job):
+            self._searched.add(alike)
+            self._limit.searched_in_vain(self._places.looks(job))
+        self._refused[alike] = verdict.code
+        record_waiting(self._draft, job.job_id, verdict)
+        if not self._keep_behind(job) and verdict is job.reason:
+            self._places.note_blocked(job)
+
+    def _keep_behind(self, job: Job) -> bool:
+        """Whether nobody of its queue may pass the job, which does not start now."""
+        strict = self._draft.state.tree.queues[job.queue].queueing_strategy == "strict_fifo"
+        if strict:
+            self._behind.add(job.queue)
+        return strict
+
+    def _knows_why(self, job: Job) -> bool:
+        """Whether the job was told what equal jobs were told now."""
+        if job.reason is None or self._places.reserves(job):
+            return False
+        return self._refused.get(_alike(job, self._places)) is job.reason.code
+
+    def _asked(self, job: Job, size: int) -> Choice | Reason:
+        """
+        Choose where the job may start, or say why not. The search may reserve room for other jobs, whose reasons
+        change.
+        """
+        verdict = _too_large(size) or self._places.find(job)
+        for blocked, reason in self._places.take_reasons():
+            record_waiting(self._draft, blocked, reason)
+            self._refused.clear()
+        return verdict
 
 
 def _standing_refusal(job: Job, size: int, places: SchedulingPass) -> Reason | None:
@@ -119,17 +164,6 @@ def _standing_refusal(job: Job, size: int, places: SchedulingPass) -> Reason | N
     if job.reason is None or _too_large(size) or places.refusal(job) is not job.reason.code:
         return None
     return job.reason
-
-
-def _asked(draft: Draft, job: Job, size: int, places: SchedulingPass, refused: dict[Alike, Code]) -> Choice | Reason:
-    """
-    Choose where the job may start, or say why not. The search may reserve room for other jobs, whose reasons change.
-    """
-    verdict = _too_large(size) or places.find(job)
-    for blocked, reason in places.take_reasons():
-        record_waiting(draft, blocked, reason)
-        refused.clear()
-    return verdict
 
 
 def _alike(job: Job, places: SchedulingPass) -> Alike:
