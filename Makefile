@@ -17,7 +17,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-operations test-kubernetes sim sim-commit damage mutants chaos bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-platforms test-kubernetes sim sim-commit damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -87,11 +87,11 @@ screenshots: $(READY) ## pictures of the page in a browser, into screenshots/ (n
 unit: $(READY) ## fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
-test: $(READY) ## all tests: real nats-server and Redis, real processes, 200 simulated seeds
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations tests  # the tests of a file share one platform, and some build on others
+test: $(READY) ## all tests but the heavier suites: real nats-server and Redis, 300 simulated seeds
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations --ignore=tests/e2e tests  # the tests of a file share one platform, and some build on others
 
-test-operations: $(READY) ## alarms, runbooks, an upgrade and the first job, as people follow the pages (minutes)
-	$(BIN)/pytest -q -n 2 --dist loadfile tests/operations
+test-platforms: $(READY) ## whole platforms of processes: kills, the page in a browser, alarms, runbooks, an upgrade (minutes)
+	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile tests/operations tests/e2e
 
 test-kubernetes: $(READY) ## the same on a real Kubernetes API server, built once from Go modules (minutes)
 	@$(BIN)/python -m tests.kubernetes.binaries
@@ -112,7 +112,10 @@ mutants: $(READY) ## break one promise after the other in a copy; the tests that
 chaos: $(READY) ## real processes under load and faults for MINUTES (15), everything accounted for after each phase
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED))
 
-bad-input: $(READY) ## 100,000 spoilt cases of each command, 1,000 of each HTTP operation, flipped bytes of all that is stored (minutes)
+overload: $(READY) ## five times what a platform sustains, for MINUTES (5): goodput, back-pressure, memory, others' waits
+	@$(BIN)/python -m tests.overload --minutes $(or $(MINUTES),5)
+
+bad-input: $(READY) ## 100,000 spoilt cases of each command, 2,000 of each HTTP operation, flipped bytes of all that is stored (minutes)
 	@$(BIN)/python -m tests.bad_input $(if $(SEED),--seed $(SEED))
 
 demo: $(READY) ## the whole platform on this machine: 200 jobs, a kill in the middle, a verdict

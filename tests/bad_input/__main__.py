@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 
 from tests.bad_input.corpora import JSON_TEXTS
+from tests.bad_input.described import try_described
 from tests.bad_input.over_http import try_all
 from tests.bad_input.trials import READERS, Tally, lines, naughty_commands, try_command, try_commands, try_decoders
 from tests.builders import admitted, config_body
@@ -36,9 +37,14 @@ async def run(cases: int, requests: int, flips: float, seed: int) -> list[str]:
     with tempfile.TemporaryDirectory() as folder:
         gateway = await a_world(Path(folder))
         await gateway.commit(admitted("k1"))
-        for name, tally in (await try_all(gateway, requests, Random(seed), admitted("k1").job_id)).items():
-            wrong += tally.wrong
-            print(lines(name, tally), flush=True)
+        job = admitted("k1").job_id
+        for tallies in (
+            await try_all(gateway, requests, Random(seed), job),
+            await try_described(gateway, requests, seed, job),
+        ):
+            for name, tally in tallies.items():
+                wrong += tally.wrong
+                print(lines(name, tally), flush=True)
     return wrong
 
 
@@ -46,7 +52,12 @@ def main() -> int:
     """Exit code 0 when every case led to a good value or a typed refusal."""
     parser = argparse.ArgumentParser(prog="tests.bad_input")
     parser.add_argument("--cases", type=int, default=100_000, help="generated, for each command")
-    parser.add_argument("--requests", type=int, default=1_000, help="for each operation of the HTTP API")
+    parser.add_argument(
+        "--requests",
+        type=int,
+        default=1_000,
+        help="for each operation of the HTTP API, and as many from its description",
+    )
     parser.add_argument("--flips", type=float, default=10.0, help="for each byte of the golden corpus")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()

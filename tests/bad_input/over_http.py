@@ -18,6 +18,8 @@ from tests.unit.gateway.gateway_world import World
 
 NO_LIMIT = {"requests_per_second": 100_000, "requests_burst": 100_000, "streams_per_token": 10_000}
 NO_LIMIT |= {"connections_per_address": 4096, "answer_seconds": 0.05}
+ENDLESS = ("wait_for_job", "events", "job_logs")
+"""Their good cases take as long as the client likes."""
 ANSWER_SECONDS = 3.0  # a stream that began well has no end
 EXPECTED = frozenset({400, 401, 403, 404, 405, 409, 410, 411, 413, 414, 415, 422, 429, 431})
 TYPED = frozenset({503})
@@ -47,11 +49,11 @@ async def try_operation(world: World, route: Route, cases: int, random: Random, 
                 target = URL(f"{world.url}{url}", encoded=True)
                 async with http.request(route.method, target, headers=headers, data=data) as answer:
                     text = b"" if answer.status == 200 and route.name in ("events", "job_logs") else await answer.read()
-                    wrong = _wrong(answer.status, text)
+                    wrong = answer_fault(answer.status, text)
                     tally.codes[str(answer.status)] += 1
                     tally.good += answer.status < 300
             except TimeoutError:
-                wrong = "" if route.name in ("wait_for_job", "events", "job_logs") else "no answer"
+                wrong = "" if route.name in ENDLESS else "no answer"
             except (aiohttp.ClientError, ValueError) as error:
                 wrong = "" if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"  # not sent at all
             tally.slowest = max(tally.slowest, time.process_time() - began)
@@ -60,7 +62,8 @@ async def try_operation(world: World, route: Route, cases: int, random: Random, 
     return tally
 
 
-def _wrong(status: int, text: bytes) -> str:
+def answer_fault(status: int, text: bytes) -> str:
+    """What of an answer may not be, of whatever operation; "" for nothing."""
     if status < 400:
         return ""
     if status not in EXPECTED | TYPED:

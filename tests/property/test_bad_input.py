@@ -8,15 +8,13 @@ import pytest
 from tessera.gateway.routes import ROUTES
 from tessera_schemas.facts import JobRefused
 from tests.bad_input.corpora import JSON_TEXTS, broken_tokens, hostile_templates
-from tests.bad_input.over_http import NO_LIMIT, try_operation
+from tests.bad_input.described import try_described
+from tests.bad_input.over_http import ENDLESS, NO_LIMIT, try_operation
 from tests.bad_input.trials import READERS, Tally, naughty_commands, try_command, try_commands, try_decoders
 from tests.builders import admitted, config_body
 from tests.unit.admission.admission_world import World as Admission
 from tests.unit.admission.admission_world import changed, node
 from tests.unit.gateway.gateway_world import a_world
-
-ENDLESS = ("wait_for_job", "events", "job_logs")
-"""Their good cases take as long as the client likes."""
 
 
 async def admission() -> Admission:
@@ -79,3 +77,12 @@ async def test_every_operation_answers_spoilt_requests_with_a_code(tmp_path: Pat
                 tally = await try_operation(world, route, 15, Random(1), token, admitted("k1").job_id)
                 wrong += tally.wrong
     assert wrong == []
+
+
+async def test_cases_made_from_the_description_are_served_or_refused_as_it_says(tmp_path: Path) -> None:
+    world = await a_world(tmp_path)
+    await world.commit(admitted("k1"))
+    found = await try_described(world, 6, 1, admitted("k1").job_id)
+    assert len(found) == len(ROUTES)
+    assert [sentence for tally in found.values() for sentence in tally.wrong] == []
+    assert found["POST /v1/jobs"].good, "a job that its description made is taken in"

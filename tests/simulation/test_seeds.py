@@ -7,13 +7,13 @@ import pytest
 
 from tessera.testkit.sim.world import run_seed
 
-SEEDS = 200
+SEEDS = 300
 BEHIND_OTHERS = ("nice", "-n", "10")
 """Seeds wait for nothing: they take the processors while others wait, and leave them to tests that time something."""
 
 
 @pytest.mark.timeout(1200)
-def test_two_hundred_seeds_end_without_a_violation_and_each_hundred_reaches_every_fault_and_phase_edge():
+def test_three_hundred_seeds_end_without_a_violation_and_each_hundred_reaches_every_fault_and_phase_edge():
     done = subprocess.run(
         [*BEHIND_OTHERS, sys.executable, "-m", "tessera.testkit.sim", "--seeds", str(SEEDS)],
         capture_output=True,

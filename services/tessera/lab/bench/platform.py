@@ -25,6 +25,7 @@ TTL_SECONDS = 1
 GIB = 2**30
 APPLY_SECONDS = 30.0
 NODES_SECONDS, POLL_SECONDS = 300.0, 0.2
+UNLIMITED = Limits(jobs=None, submits_per_second=None, bytes_per_second=None)
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -59,10 +60,14 @@ class BenchPlatform:
 
 @asynccontextmanager
 async def start_platform(
-    nodes: int, sync: bool, tenants: Sequence[str] = (TENANT,), queues: Sequence[str] = (QUEUE,)
+    nodes: int,
+    sync: bool,
+    tenants: Sequence[str] = (TENANT,),
+    queues: Sequence[str] = (QUEUE,),
+    limits: Limits = UNLIMITED,
 ) -> AsyncIterator[BenchPlatform]:
-    """A fresh platform with that many nodes of eight GPUs, configured for tenants and queues without limits."""
-    async with start_shards(nodes, sync, [subjects.MAIN_SHARD], tenants, queues) as (one,):
+    """A fresh platform with that many nodes of eight GPUs, configured for tenants with these limits, and queues."""
+    async with start_shards(nodes, sync, [subjects.MAIN_SHARD], tenants, queues, limits) as (one,):
         yield one
 
 
@@ -73,6 +78,7 @@ async def start_shards(
     shards: Sequence[str],
     tenants: Sequence[str] = (TENANT,),
     queues: Sequence[str] = (QUEUE,),
+    limits: Limits = UNLIMITED,
 ) -> AsyncIterator[list[BenchPlatform]]:
     """The same with several shards, each with that many nodes."""
     async with AsyncExitStack() as stack:
@@ -84,16 +90,15 @@ async def start_shards(
         found = []
         for shard in shards:
             place = where.find(platform.directory, {}, shard)
-            await _configure(place, tenants, queues)
+            await _configure(place, tenants, queues, limits)
             await _nodes_known(place, nodes)
-            bus = await stack.enter_async_context(place.bus(place.tenant(TENANT)))
+            bus = await stack.enter_async_context(place.bus(place.tenant(tenants[0])))
             found.append(BenchPlatform(platform, bus, place))
         yield found
 
 
-async def _configure(place: where.Where, tenants: Sequence[str], queues: Sequence[str]) -> None:
+async def _configure(place: where.Where, tenants: Sequence[str], queues: Sequence[str], limits: Limits) -> None:
     operator = place.identity(subjects.OPERATOR)
-    limits = Limits(jobs=None, submits_per_second=None, bytes_per_second=None)
     named = tuple(Tenant(name=name, limits=limits) for name in tenants)
     body = ConfigBody(tenants=named, queues=tuple(Queue(name=name) for name in queues))
     async with place.store(operator) as store:
