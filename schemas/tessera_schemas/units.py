@@ -52,8 +52,15 @@ UNITS: Mapping[str, tuple[Callable[[int], str], str]] = {
 ALONE = {"bytes": "size", "ts": "at"}
 """What is said of a number whose whole name is its unit."""
 
-WORDED = {"retry_after_seconds": "retry after"}
-"""Names that say more than a number and its unit."""
+WORDED = {
+    "retry_after_seconds": "retry after",
+    "may_be_taken": "runs that may be taken",
+    "runs_kept_by_VictimGone": "runs that stop already",
+    "runs_kept_by_NotAllowedByPreset": "runs that the preset does not let it take",
+    "runs_kept_by_EvictionBudgetSpent": "runs not preemptible, too young or evicted too often",
+    "runs_kept_by_BlockedByDisruptionBudget": "runs that a disruption budget keeps",
+}
+"""Names that say more than a number and its unit, or that name a code."""
 
 OF_RESOURCE = frozenset({"wanted", "available", "used", "nominal", "nominal_quota", "most", "lent", "borrowed"})
 """Numbers without a unit in their name, which count in that of the quota that their reason is about."""

@@ -163,7 +163,7 @@ def test_a_pod_larger_than_every_node_is_inadmissible_and_the_largest_is_named()
     reason = never(roles((1, need(gpus=16))), node("a", gpus=4), node("b", gpus=8, cpu_milli=32_000))
     assert reason.numbers["largest_gpus"] == 8
     assert reason.numbers["largest_cpu_milli"] == 64_000
-    assert "the largest suitable node has 8 GPUs" in reason.detail
+    assert reason.detail == "the largest suitable node has 8 GPUs, 64 CPUs and 512Gi of memory"
 
 
 def test_a_gang_larger_than_the_empty_pool_is_inadmissible() -> None:

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tessera.domain.fast import replace
 from tessera.engine.preemption.plans import Plan, plan
 from tessera.engine.preemption.rules import protected
@@ -127,6 +129,14 @@ def test_an_equal_and_a_job_that_is_not_preemptible_are_nobodys_victims() -> Non
     assert reason.code is Code.NO_FIT
     assert reason.numbers["runs_kept_by_NotAllowedByPreset"] == 3
     assert reason.numbers["runs_kept_by_EvictionBudgetSpent"] == 1
+    assert "runs_kept" not in reason.sentence().replace(" ", "_"), "a sentence names no code of another"
+
+
+@pytest.mark.parametrize("code", [Code.VICTIM_GONE, Code.NOT_ALLOWED_BY_PRESET, Code.EVICTION_BUDGET_SPENT,
+                                  Code.BLOCKED_BY_DISRUPTION_BUDGET])  # fmt: skip
+def test_why_runs_are_kept_is_said_in_words(code: Code) -> None:
+    reason = Reason(code=Code.NO_FIT, numbers={f"runs_kept_by_{code.value}": 2})
+    assert code.value not in reason.sentence()
 
 
 def test_the_sentence_of_a_run_that_is_kept_fits_each_of_its_causes() -> None:

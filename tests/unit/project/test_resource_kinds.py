@@ -22,6 +22,7 @@ from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.reasons import Reason
 from tessera_schemas.resource_kinds import FURTHER, KINDS, CountedResources
+from tessera_schemas.units import format_memory
 from tessera_schemas.views import NodeView
 from tests.builders import GIB, job_spec, node_seen, placement, role
 from tests.unit.binder.api_nodes import api_node
@@ -88,7 +89,7 @@ def test_a_refusal_names_it_with_numbers(field: str) -> None:
     name = KINDS[field].resource
     refused = inadmissible((role_need(requester(field, 4 * GIB)),), [having(field, TWO_PODS)])
     assert isinstance(refused, Reason)
-    assert f"{TWO_PODS} bytes of {name}" in refused.detail
+    assert f"{format_memory(TWO_PODS)} of {name}" in refused.detail
     wanted, most = (refused.numbers[said.format(f"{name}_bytes")] for said in ("{}_wanted", "most_{}_free_on_a_node"))
     assert (wanted, most) == (4 * GIB, TWO_PODS)
     assert f"{name} wanted 4Gi" in refused.sentence()

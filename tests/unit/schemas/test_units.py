@@ -29,6 +29,8 @@ QUOTA = "queues.research.gpu_milli of h100"
         ("nominal_quota", 2**34, "queues.q.memory_bytes", "nominal quota 16Gi"),
         ("wanted", 3, "limits.jobs", "wanted 3"),
         ("pods_wanted", 12_000, QUOTA, "pods wanted 12000"),
+        ("may_be_taken", 3, "", "runs that may be taken 3"),
+        ("runs_kept_by_EvictionBudgetSpent", 2, "", "runs not preemptible, too young or evicted too often 2"),
     ],
 )
 def test_a_number_is_said_in_the_unit_that_its_name_or_its_quota_has(

@@ -22,6 +22,7 @@ from tessera.engine.preemption.plans import Plan, Victim, plan
 from tessera.engine.queueing.starting import Choice
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.units import format_milli
 
 TRIES_MAX = 96
 VALUES_MAX = 8  # queues, classes, drained nodes and runs that are tried, of each kind
@@ -86,7 +87,8 @@ def _fewer_gpus(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChan
             if best is not None:
                 value, choice = best
                 text = (
-                    f"{value} instead of {role.need.gpu_milli} thousandths of a GPU per pod{_describe_role(job, role)}"
+                    f"{format_milli(value)} instead of {format_milli(role.need.gpu_milli)} GPUs "
+                    f"per pod{_describe_role(job, role)}"
                 )
                 yield _change("share", text, choice, role=role.name, value=str(value))
 

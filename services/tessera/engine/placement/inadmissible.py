@@ -15,6 +15,7 @@ from tessera.engine.placement.room_counts import even_shares
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.resource_kinds import is_device, number_name
+from tessera_schemas.units import format_memory, format_milli
 
 BundleCounts = dict[str, int]
 
@@ -139,12 +140,14 @@ def _largest(role: RoleNeed, numbers: dict[str, int]) -> str:
     if numbers["pods_placed"]:
         return f"at most {numbers['pods_placed']} of its {numbers['pods']} pods fit into the empty pool"
     most = [(name, numbers[f"most_{number_name(name)}_free_on_a_node"]) for name, _ in role.need.devices]
-    further = [f", {count}{' of ' if is_device(name) else ' bytes of '}{name}" for name, count in most]
-    return (
-        f"the largest suitable node has {numbers['largest_gpus']} GPUs{''.join(further)}, "
-        f"{numbers['largest_cpu_milli']} thousandths of a CPU and "
-        f"{numbers['largest_memory_bytes']} bytes of memory"
-    )
+    further = [f", {count if is_device(name) else format_memory(count)} of {name}" for name, count in most]
+    gpus, cpus = _count(str(numbers["largest_gpus"]), "GPU"), _count(format_milli(numbers["largest_cpu_milli"]), "CPU")
+    memory = format_memory(numbers["largest_memory_bytes"])
+    return f"the largest suitable node has {gpus}{''.join(further)}, {cpus} and {memory} of memory"
+
+
+def _count(number: str, of: str) -> str:
+    return f"{number} {of}" if number == "1" else f"{number} {of}s"
 
 
 def _never_together(group: PlacementGroup, empty: Mapping[str, Node], places: FeasibleNodes) -> Reason | None:
