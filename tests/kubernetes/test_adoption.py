@@ -127,8 +127,11 @@ async def test_pods_of_a_pod_group_wait_for_it_and_then_start_together(users: Us
         users.create(pod(f"duo-{number}", labels=label))
     await users.until_told("duo-0", "OwnerNotFound")
     api = "scheduling.x-k8s.io/v1alpha1"
-    users.create({"apiVersion": api, "kind": "PodGroup", "metadata": {"name": "duo"}, "spec": {"minMember": 2}})
+    spec = {"minMember": 2, "scheduleTimeoutSeconds": 30}
+    users.create({"apiVersion": api, "kind": "PodGroup", "metadata": {"name": "duo"}, "spec": spec})
     await users.until_succeeded("duo-0", "duo-1")
+    said = condition(users.pod("duo-0") or {}, "tessera.io/NotHonoured")
+    assert "PodGroup.spec.scheduleTimeoutSeconds" in said["message"]
     users.delete_pods("duo-0", "duo-1")
 
 

@@ -187,7 +187,7 @@ class Adopting:
             elif waiting and await self._podless.waits_suspended(job):
                 await self._podless.report_in_queue_order(job)
             elif not is_up_to_date(job, found) and job.phase is Phase.QUEUED:
-                await self._reports.conditions.write_wishes(waiting, found.wishes)
+                await self._reports.report_wishes(group_id, waiting, found.wishes)
                 preemptible = found.spec.preemptible
                 back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=preemptible, uids=found.uids)
                 await self._facts.publish(back)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.decide.placed import PLACED
-from tessera.binder.adoption.decide.verdicts import Verdict, describe_finding, is_refusal
+from tessera.binder.adoption.decide.verdicts import Verdict, describe_finding, describe_wishes, is_refusal
 from tessera.binder.adoption.owner_status import OwnerStatus
 from tessera.binder.adoption.owners import NotAllowed, Owners
 from tessera.binder.adoption.places import PODS_RENEWED, QueuePositions, Renewal
@@ -92,6 +92,13 @@ class GroupReports:
             owner = await self._owner_of(waiting[0])
         if owner is not None:
             await self.conditions.make_event_once(owner, verdict)
+
+    async def report_wishes(self, group_id: str, waiting: list[Json], sentences: Sequence[str]) -> None:
+        """Show which settings are not honoured: on the pods, or on a suspended owner, which has none."""
+        await self.conditions.write_wishes(waiting, sentences)
+        owner = None if waiting else self._suspended.owner(group_id)
+        if owner is not None and sentences:
+            await self.conditions.make_event_once(owner, describe_wishes(sentences))
 
     async def report_ungrouped(self, uid: str) -> None:
         """Show on a pod that is in no group why it is in none."""

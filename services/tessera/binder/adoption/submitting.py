@@ -107,7 +107,7 @@ class Submitting:
         command = AdoptJob(kind="adopt_job", v=1, key=key, spec=found.spec, adopted=adopted)
         if await self._is_put_off(group_id, waiting, namespace, command, before is not None):
             return
-        await self._reports.conditions.write_wishes(waiting, found.wishes)
+        await self._reports.report_wishes(group_id, waiting, found.wishes)
         await self._send(namespace, command)
         log.debug("group_submitted", group=group_id, job=job, pods=len(waiting))
         self._look_later(group_id, self._note(job, group_id, before))

@@ -5,6 +5,7 @@ A mark is a label or an annotation. What honoured ones say is read where it deci
 (queues, topology), amounts.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -52,7 +53,17 @@ SLICE_TOPOLOGY, SLICE_SIZE = f"{KUEUE}podset-slice-required-topology", f"{KUEUE}
 ADMITTED_ELSEWHERE = "a feature of Kueue itself: leave this pod to Kueue and the default scheduler"
 SLICES = f"slices of one level are honoured: {SLICE_TOPOLOGY}"
 LEADER_FIRST = f"its workers are made once their leader runs, so they cannot start together; use {REQUIRED_TOPOLOGY}"
+OWN_PRIORITY = "its priority is that of its pods' PriorityClass"
 WEIGHT = "who goes first is said by the PriorityClass, and shares by the queues' weights"
+
+GROUP_FIELDS: Mapping[str, str] = {
+    "scheduleTimeoutSeconds": "it waits as long as it takes, and holds no room meanwhile",
+    "minResources": "it waits for room for its pods, by what each of them asks for",
+    "minAvailable": "all of its replicas start together",
+    "priorityClassName": OWN_PRIORITY,
+    "priorityClass": OWN_PRIORITY,
+}
+"""Fields by which groups of pods ask other schedulers for something, and what happens instead of each."""
 
 TABLE: dict[str, Mark] = {
     f"{KUEUE}pod-group-name": HONOURED,
@@ -65,7 +76,7 @@ TABLE: dict[str, Mark] = {
     f"{KUEUE}podset-unconstrained-topology": HONOURED,
     TIME_LIMIT: HONOURED,
     LEAST_PODS: HONOURED,
-    f"{KUEUE}priority-class": wished("its priority is that of its PriorityClass"),
+    f"{KUEUE}priority-class": wished(OWN_PRIORITY),
     SLICE_TOPOLOGY: HONOURED,
     SLICE_SIZE: HONOURED,
     f"{KUEUE}podset-slice-required-topology-constraints": refused(SLICES),
@@ -117,6 +128,9 @@ TABLE: dict[str, Mark] = {
     f"{YUNIKORN}user.info": wished("its tenant is its namespace"),
     "kai.scheduler/queue": HONOURED,
     "runai/queue": HONOURED,
+    "kai.scheduler/topology": NOTED,
+    "kai.scheduler/topology-required-placement": refused(f"one domain is asked for by {REQUIRED_TOPOLOGY}"),
+    "kai.scheduler/topology-preferred-placement": wished(f"{PREFERRED_TOPOLOGY} is honoured"),
     "gpu-fraction": HONOURED,
     "gpu-fraction-num-devices": HONOURED,
     "gpu-memory": HONOURED,
@@ -143,6 +157,7 @@ TABLE: dict[str, Mark] = {
     f"{JOB_SET}job-index": HONOURED,
     "ray.io/cluster": HONOURED,
     "ray.io/group": HONOURED,
+    "ray.io/priority-class-name": wished(OWN_PRIORITY),
     "spark-role": wished("its executors are placed one by one, as it asks for them", value="driver"),
     "spark-app-selector": NOTED,
 }  # fmt: skip

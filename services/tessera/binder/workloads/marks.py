@@ -5,9 +5,10 @@ Refused marks keep the pod from being adopted, by name; a condition of the pod n
 every mark under these systems' prefixes that the table does not know. Every mark that changes meaning is reported.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 
 from tessera.binder.workloads.mark_table import (
+    GROUP_FIELDS,
     JOB_SET_ALPHA,
     KUEUE_QUEUE,
     PREFERRED_TOPOLOGY,
@@ -27,7 +28,7 @@ from tessera.binder.workloads.reading import Json, items, mapping, no, number_in
 from tessera_schemas.labels import QUEUE_LABEL
 from tessera_schemas.reasons import Code, Reason
 
-UNKNOWN = "Tessera does not know this mark"
+UNKNOWN, UNKNOWN_FIELD = "Tessera does not know this mark", "Tessera does not know this field"
 NODE_SELECTED = f"{JOB_SET_ALPHA}node-selector"
 
 
@@ -64,6 +65,12 @@ def _keys(found: object) -> Iterable[str]:
 def _is_settled(thing: Json, key: str) -> bool:
     """Tell whether JobSet's node selectors have chosen the domain beforehand, so that pods name their nodes."""
     return key == f"{JOB_SET_ALPHA}exclusive-topology" and bool(read_mark(thing, NODE_SELECTED))
+
+
+def not_honoured_fields(group: Json, below: str, honoured: Container[str]) -> list[str]:
+    """Fields of a group's spec that are set and not honoured, a sentence for each."""
+    others = sorted(name for name, value in group.items() if name not in honoured and value)
+    return [f"{below}.{name}: {GROUP_FIELDS.get(name, UNKNOWN_FIELD)}" for name in others]
 
 
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -106,9 +113,16 @@ QUEUES = (
 )
 
 
+APPLICATION = (f"{YUNIKORN}app-id", "applicationId")
+
+
 def find_queue(pod: Json) -> tuple[str, str]:
-    """The queue that the pod names, by ours or another system's mark, and the field; ("", "") for none."""
-    return found_in(pod, *QUEUES)
+    """
+    The queue that the pod names, by ours or another system's mark, and the field; ("", "") for none.
+
+    YuniKorn's older label has no prefix, so it counts beside the name of an application alone.
+    """
+    return found_in(pod, *QUEUES, *(("queue",) if read_mark(pod, *APPLICATION) else ()))
 
 
 def topology_of(pod: Json) -> Json | None:

@@ -226,3 +226,12 @@ async def test_what_a_waiting_owner_amounts_to_is_read_once_however_often_it_is_
     world.core.patch("jobs", NS, "train", {"metadata": {"annotations": {"tessera.io/checkpoint-seconds": "600"}}})
     await world.run(10)
     assert len(read) == before + 1, "what it asks for has changed"
+
+
+async def test_a_suspended_owner_is_told_which_of_its_wishes_are_not_honoured(world: AdoptionWorld) -> None:
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
+    world.core.create("jobs", NS, job_of_world(suspend=True, topologySpreadConstraints=[spread]))
+    await world.run(20)
+    (event,) = [event for event in world.events() if event["reason"] == "NotHonoured"]
+    assert "spec.topologySpreadConstraints[0]" in event["message"]
+    assert event["involvedObject"]["kind"] == "Job"

@@ -87,6 +87,68 @@ def test_preferences_are_said_by_the_name_of_their_field() -> None:
     assert not_honoured(pod()) == []
 
 
+@pytest.mark.parametrize(
+    ("is_volcano", "field", "value"),
+    [
+        (False, "scheduleTimeoutSeconds", 60),
+        (False, "minResources", {"cpu": 9}),
+        (True, "priorityClassName", "high"),
+        (True, "minResources", {"cpu": 9}),
+        (True, "brandNew", True),
+    ],
+)
+def test_a_field_of_a_pod_group_that_is_not_honoured_is_said(is_volcano: bool, field: str, value: Any) -> None:
+    api = "scheduling.volcano.sh/v1beta1" if is_volcano else "scheduling.x-k8s.io/v1alpha1"
+    key = "scheduling.k8s.io/group-name" if is_volcano else "scheduling.x-k8s.io/pod-group"
+    its = an_object(api, "PodGroup", "one", minMember=1, **{field: value})
+    found = of_group(its, pod(annotations={key: "one"}))
+    assert isinstance(found, Adoption), found
+    assert [sentence.partition(":")[0] for sentence in found.wishes] == [f"PodGroup.spec.{field}"]
+
+
+def test_a_training_jobs_policy_for_its_scheduler_is_honoured_or_said() -> None:
+    policy = {
+        "queue": "research",
+        "minAvailable": 2,
+        "priorityClass": "high",
+        "minResources": {"cpu": 9},
+        "scheduleTimeoutSeconds": 60,
+    }
+    replicas = {"Worker": {"replicas": 2}}
+    job = an_object(
+        "kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs=replicas, runPolicy={"schedulingPolicy": policy}
+    )
+    its = {"training.kubeflow.org/job-name": "train"}
+    found = adoption([pod(f"train-{n}", owner=job, labels=its) for n in range(2)], job)
+    assert found.spec.queue == "research"
+    assert [sentence.partition(":")[0].rpartition(".")[2] for sentence in found.wishes] == [
+        "minResources",
+        "priorityClass",
+        "scheduleTimeoutSeconds",
+    ]
+    policy["minAvailable"] = 1
+    found = adoption([pod(f"train-{n}", owner=job, labels=its) for n in range(2)], job)
+    assert any("spec.runPolicy.schedulingPolicy.minAvailable" in sentence for sentence in found.wishes)
+
+
+def test_groups_within_a_group_of_volcano_are_refused_by_name() -> None:
+    named = {"scheduling.k8s.io/group-name": "one"}
+    rule = {"name": "stage", "subGroupSize": 2, "networkTopology": {"mode": "hard", "highestTierName": "rack"}}
+    its = an_object("scheduling.volcano.sh/v1beta1", "PodGroup", "one", minMember=1, subGroupPolicy=[rule])
+    found = of_group(its, pod(annotations=named))
+    assert isinstance(found, Reason)
+    assert (found.code, found.field) == (Code.NOT_SUPPORTED_YET, "PodGroup.spec.subGroupPolicy")
+
+
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+def test_a_domain_that_kai_requires_is_refused_and_one_that_it_prefers_is_said(where: str) -> None:
+    found = role_of(pod(**{where: {"kai.scheduler/topology-required-placement": RACK}}))
+    assert isinstance(found, Reason)
+    assert "kai.scheduler/topology-required-placement" in found.field
+    (said,) = not_honoured(pod(**{where: {"kai.scheduler/topology-preferred-placement": RACK}}))
+    assert "podset-preferred-topology" in said, "what is honoured instead"
+
+
 # -- topology ---------------------------------------------------------------------------------------------------------
 
 
@@ -176,11 +238,16 @@ def volcano(pods: int, **spec: Any) -> tuple[list[Json], Json]:
     return [pod(f"one-{number}", annotations=named) for number in range(pods)], its
 
 
-def of_volcano(pods: list[Json], its: Json) -> Adoption | Reason:
+def of_group(its: Json, *pods: Json) -> Adoption | Reason:
+    """What pods amount to whose mark names this object."""
     asked = group_of(pods[0], {})
     found = group_of(pods[0], {asked: its})  # type: ignore[dict-item]
     assert isinstance(found, Group), found
     return spec_of(found, pods, len(pods), its)
+
+
+def of_volcano(pods: list[Json], its: Json) -> Adoption | Reason:
+    return of_group(its, *pods)
 
 
 @pytest.mark.parametrize(("mode", "required"), [({}, True), ({"mode": "hard"}, True), ({"mode": "soft"}, False)])
@@ -329,11 +396,16 @@ def test_a_memory_of_several_gpus_is_not_taken_for_one() -> None:
         {"annotations": {"scheduling.volcano.sh/queue-name": "research"}},
         {"labels": {"kai.scheduler/queue": "research"}},
         {"labels": {"kai.scheduler/queue": "other", "tessera.io/queue": "research"}},
+        {"labels": {"applicationId": "app", "queue": "research"}},
     ],
-    ids=["kueue", "volcano", "kai", "ours first"],
+    ids=["kueue", "volcano", "kai", "ours first", "yunikorn's older label"],
 )
 def test_a_queue_named_by_another_systems_mark_is_ours_of_that_name(more: Json) -> None:
     assert adoption([pod(**more)]).spec.queue == "research"
+
+
+def test_a_label_that_happens_to_be_called_queue_is_nobodys_mark() -> None:
+    assert adoption([pod(labels={"queue": "mails"})]).spec.queue == "default"
 
 
 def test_a_name_that_no_queue_may_have_is_refused_by_the_field_that_says_it() -> None:

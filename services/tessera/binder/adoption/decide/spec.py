@@ -196,7 +196,10 @@ def queue_of(pod: Json, owner: Json | None) -> tuple[str, str]:
     if not named[0] and owner is not None:
         queue, field = find_queue(owner)
         named = queue, f"{text(owner, 'kind')}.{field}"
-    return named if named[0] else (text(owner, "spec", "queue") or QUEUE, "spec.queue")
+    if named[0]:
+        return named
+    fields = (("spec", "queue"), ("spec", "runPolicy", "schedulingPolicy", "queue"))
+    return next(((queue, ".".join(path)) for path in fields if (queue := text(owner, *path))), (QUEUE, "spec.queue"))
 
 
 def _may_be_idle(pod: Json) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tessera.binder.workloads.mark_table import KUEUE, YUNIKORN
-from tessera.binder.workloads.marks import found_in, read_mark
+from tessera.binder.workloads.marks import APPLICATION, found_in, read_mark
 from tessera.binder.workloads.port import PARTS_MAX, GangMark, GroupKind, Workload
 from tessera.binder.workloads.reading import Json, no, number_in, text
 from tessera_schemas.job import REPLICAS_MAX
@@ -15,7 +15,7 @@ from tessera_schemas.reasons import Code, Reason
 TASK_GROUP, TASK_GROUPS = f"{YUNIKORN}task-group-name", f"{YUNIKORN}task-groups"
 OURS = GangMark((GANG_LABEL,), size=GANG_SIZE_ANNOTATION)
 KUEUES = GangMark((f"{KUEUE}pod-group-name",), size=f"{KUEUE}pod-group-total-count")
-YUNIKORNS = GangMark((f"{YUNIKORN}app-id", "applicationId"), parts=TASK_GROUPS, at_least=True, only_with=TASK_GROUP)
+YUNIKORNS = GangMark(APPLICATION, parts=TASK_GROUPS, at_least=True, only_with=TASK_GROUP)
 KOORDINATORS = GangMark(
     ("gang.scheduling.koordinator.sh/name",), size="gang.scheduling.koordinator.sh/min-available", at_least=True
 )

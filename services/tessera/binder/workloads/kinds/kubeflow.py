@@ -7,6 +7,7 @@ A TrainJob owns a JobSet, which is looked at instead.
 from collections.abc import Sequence
 from typing import ClassVar
 
+from tessera.binder.workloads.marks import not_honoured_fields
 from tessera.binder.workloads.port import Group, GroupKind, KindRights, OwnedWorkload, PodSet, alone, group_of_owner
 from tessera.binder.workloads.reading import Json, mapping, no, text, whole
 from tessera.binder.workloads.references import OwnerRef, OwnersByRef, ref_of
@@ -15,6 +16,7 @@ from tessera_schemas.reasons import Code, Reason
 NAME_LABEL = "training.kubeflow.org/job-name"
 TYPE_LABEL, INDEX_LABEL = "training.kubeflow.org/replica-type", "training.kubeflow.org/replica-index"
 LAUNCHER = "Launcher"
+POLICY = ("spec", "runPolicy", "schedulingPolicy")
 RESOURCES = ("pytorchjobs", "tfjobs", "mpijobs", "xgboostjobs", "jaxjobs", "paddlejobs", "mxjobs")
 
 
@@ -67,6 +69,12 @@ class TrainingJob(OwnedWorkload):
             return None
         detail = "its launcher is made once its workers run: resume it, its pods queue then"
         return no(Code.NOT_SUPPORTED_YET, "spec.launcherCreationPolicy", detail)
+
+    def wishes(self, owner: Json) -> list[str]:
+        """A sentence about each field of its policy for its scheduler that is not honoured."""
+        policy = mapping(owner, *POLICY)
+        all_together = {"minAvailable"} if policy.get("minAvailable") == self.size(owner) else set()
+        return not_honoured_fields(policy, f"{text(owner, 'kind')}.{'.'.join(POLICY)}", all_together | {"queue"})
 
     def pod_sets(self, owner: Json) -> Sequence[PodSet]:
         """One set for each type of replicas."""

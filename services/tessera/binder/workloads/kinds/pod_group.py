@@ -8,6 +8,7 @@ by name.
 
 from typing import ClassVar
 
+from tessera.binder.workloads.marks import not_honoured_fields
 from tessera.binder.workloads.port import GangMark, GroupKind, GroupPolicy, KindRights, Workload
 from tessera.binder.workloads.reading import Json, items, mapping, no, text, whole
 from tessera_schemas.job import REPLICAS_MAX
@@ -54,9 +55,14 @@ class PodGroup(Workload):
 
 
 class MarkedPodGroup(PodGroup):
-    """One that pods name by a mark, and that says the least number of them."""
+    """
+    One that pods name by a mark, and that says the least number of them.
+
+    `honoured` are the fields of its spec that are; each other one is said.
+    """
 
     condition: ClassVar[str] = ""
+    honoured: ClassVar[tuple[str, ...]] = ("minMember",)
     api_group: ClassVar[str] = "scheduling.x-k8s.io"
     marks: ClassVar[tuple[GangMark, ...]] = (
         GangMark((POD_GROUP_LABEL,), api_version=POD_GROUP_API, kind="PodGroup", at_least=True),
@@ -73,6 +79,10 @@ class MarkedPodGroup(PodGroup):
     def size(self, owner: Json) -> int | Reason:
         """The least number, `minMember`."""
         return whole(owner, "spec", "minMember") or no(Code.MISSING_FIELD, "spec.minMember")
+
+    def wishes(self, owner: Json) -> list[str]:
+        """A sentence about each field of its spec that is not honoured."""
+        return not_honoured_fields(mapping(owner, "spec"), "PodGroup.spec", self.honoured)
 
 
 def policy_of(pod_group: Json) -> GroupPolicy | Reason:

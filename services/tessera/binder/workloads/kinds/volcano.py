@@ -7,11 +7,12 @@ from typing import ClassVar
 
 from tessera.binder.workloads.kinds.pod_group import MarkedPodGroup
 from tessera.binder.workloads.port import PARTS_MAX, GangMark, KindRights
-from tessera.binder.workloads.reading import Json, mapping, no, text, whole
+from tessera.binder.workloads.reading import Json, at, mapping, no, text, whole
 from tessera_schemas.reasons import Code, Reason
 
 VOLCANO_API = "scheduling.volcano.sh/v1beta1"
 NETWORK = "PodGroup.spec.networkTopology"
+SUBGROUPS = "PodGroup.spec.subGroupPolicy"
 HARD = "hard"
 MARK = GangMark(
     ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name"),
@@ -23,6 +24,7 @@ MARK = GangMark(
 
 class VolcanoPodGroup(MarkedPodGroup):
     api_group: ClassVar[str] = "scheduling.volcano.sh"
+    honoured: ClassVar[tuple[str, ...]] = ("minMember", "minTaskMember", "networkTopology", "queue")
     marks: ClassVar[tuple[GangMark, ...]] = (MARK,)
     role_labels: ClassVar[tuple[str, ...]] = ("volcano.sh/task-spec",)
     index_labels: ClassVar[tuple[str, ...]] = ("volcano.sh/task-index",)
@@ -41,6 +43,8 @@ class VolcanoPodGroup(MarkedPodGroup):
         A tier is known by its name, as a level of the configuration or a node label: which nodes a tier's number stands
         for only Volcano knows.
         """
+        if at(owner, "spec", "subGroupPolicy"):
+            return no(Code.NOT_SUPPORTED_YET, SUBGROUPS, "groups within a group are not known here"), NETWORK
         asked = mapping(owner, "spec", "networkTopology")
         required, level = (text(asked, "mode") or HARD) == HARD, text(asked, "highestTierName")
         if level:
@@ -51,6 +55,7 @@ class VolcanoPodGroup(MarkedPodGroup):
         return no(Code.NOT_SUPPORTED_YET, f"{NETWORK}.highestTierAllowed", way_out), NETWORK
 
     def wishes(self, owner: Json) -> list[str]:
-        """A sentence about a soft network topology that names no tier."""
+        """A sentence about a soft network topology that names no tier, and about each field that is not honoured."""
         is_lost = bool(mapping(owner, "spec", "networkTopology")) and self.domain(owner)[0] is None
-        return [f"{NETWORK}: nodes are chosen without it; highestTierName is honoured"] if is_lost else []
+        lost = [f"{NETWORK}: nodes are chosen without it; highestTierName is honoured"] if is_lost else []
+        return [*lost, *super().wishes(owner)]
