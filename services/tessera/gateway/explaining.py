@@ -54,7 +54,7 @@ def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Exp
                 after=change.after,
                 role=change.role,
                 value=change.value,
-                submittable=change.kind in KINDS and _is_submitted(answer.job),
+                submittable=tenant is not None and change.kind in KINDS and _is_submitted(answer.job),
             )
             for change in answer.changes
         ),

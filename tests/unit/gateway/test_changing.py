@@ -25,6 +25,16 @@ async def test_a_change_that_explain_offers_is_shown_and_what_it_shows_may_be_su
     assert plain["spec"] == LARGE.model_dump(mode="json", exclude_none=True)
 
 
+async def test_no_change_is_submittable_for_an_operator_who_submits_no_jobs(world: World) -> None:
+    await world.commit(admitted("k1", LARGE))
+    await world.commit(orders=(world.committed.line(),))
+    operator = world.token(None)
+    async with world.gateway():
+        offered = (await world.ask("GET", f"{JOB}/explain", operator)).body["changes"]
+    assert offered
+    assert not any(change["submittable"] for change in offered)
+
+
 async def test_who_may_not_see_a_job_is_told_neither_spec_nor_classes(world: World) -> None:
     await world.commit(admitted("k1", LARGE))
     stranger = world.token("other")

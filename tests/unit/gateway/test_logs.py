@@ -119,6 +119,16 @@ async def test_why_there_is_no_log_is_said_without_names_of_the_cluster(
     assert "10.0.0.7" not in str(said.body)
 
 
+async def test_of_an_ended_job_without_a_pod_of_ours_it_says_where_a_users_own_pods_are_read(
+    world: World, kubelet: Kubelet
+) -> None:
+    kubelet.error, _, _ = REFUSALS["the pod is gone"]
+    token = await running(world)
+    async with world.gateway():
+        said = await world.ask("GET", PATH, token)
+    assert "the logs of a user's own pods: `kubectl logs`" in said.body["sentence"]
+
+
 async def test_a_reader_that_leaves_ends_the_reading_at_the_kubelet(world: World, kubelet: Kubelet) -> None:
     token = await running(world)
     async with world.gateway():

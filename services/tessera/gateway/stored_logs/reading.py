@@ -9,17 +9,18 @@ from tessera.gateway.models import LogQuery
 from tessera.gateway.problems import Refusal, refused
 from tessera.gateway.stored_logs.stores import LogStore, log_key
 from tessera.kernel.errors import Transient
+from tessera.kernel.kubernetes.missing_logs import ADOPTED
 from tessera.kernel.ports import ApiError
 from tessera_schemas.reasons import Code
 
 PIECE_BYTES = 65_536
 NOT_KEPT = (
     "its pod is gone, and its log with it; pods stay for the job's `ttl_seconds_after_finished`, and this gateway "
-    "stores no logs (setting logs_store)"
+    f"stores no logs (setting logs_store); {ADOPTED}"
 )
 NOT_COLLECTED = (
     "its pod is gone, and its log is not in the store: the pod went before it was read, or the log was older or more "
-    "than what is kept"
+    f"than what is kept; {ADOPTED}"
 )
 
 log = structlog.get_logger()
