@@ -9,7 +9,7 @@ from tessera.binder.decide.pods import in_shard, placement_of, pod_of, spec_labe
 from tessera.binder.decide.steps import Pod
 from tessera.binder.hami_lock import HamiLock
 from tessera.binder.ownership import Ownership
-from tessera.binder.scheduled import ScheduledEvents
+from tessera.binder.pod_events import PodEvents
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
@@ -71,7 +71,7 @@ class Calls:
         state: State,
         hami: HamiLock,
         adopted: Targets,
-        events: ScheduledEvents,
+        events: PodEvents,
     ) -> None:
         self._cluster, self._settings, self._pods = cluster, settings, pods
         self._ownership, self._worklist, self._state, self._hami = ownership, worklist, state, hami
@@ -145,7 +145,7 @@ class Calls:
             await self._cluster.bind_pod(job.tenant, name, uid, placement.node, annotations, version)
         except ApiError as error:
             return None if await self._is_bound(job, run, placement, name, uid, error) else error
-        self._events.note(job, run, placement, name, uid)
+        self._events.note_scheduled(job, run, placement, name, uid)
         return None
 
     async def _at_bind(self, job: Job, name: str, placement: Placement) -> dict[str, str]:

@@ -17,7 +17,7 @@ from tessera.binder.hami_lock import HamiLock
 from tessera.binder.ledger_reach import LedgerReach
 from tessera.binder.names import Names
 from tessera.binder.ownership import Ownership
-from tessera.binder.scheduled import ScheduledEvents
+from tessera.binder.pod_events import PodEvents
 from tessera.binder.settings import BinderSettings
 from tessera.binder.sparing import Sparing
 from tessera.binder.stopping import Stopping
@@ -83,12 +83,12 @@ class Runs:
         self.worklist = Worklist(self._work_in_trace, ports.clock, settings.runs_at_once)
         reach = LedgerReach(ports.ledger, ports.clock, state)
         self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted, reach)
-        self.events = ScheduledEvents(ports.cluster, ports.clock, settings.scheduled_events_per_second)
+        self.events = PodEvents(ports.cluster, ports.clock, settings.scheduled_events_per_second)
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
         self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist, state, hami, adopted, self.events)
         self._names = Names(ports.cluster, ports.clock, settings.shard, self._calls, state, reach)
         self._surplus = SurplusPods(self._calls, self._stopping, self._facts, self._templates, state)
-        self._sparing = Sparing(state, adopted, self._facts, ports.clock, self.worklist)
+        self._sparing = Sparing(state, adopted, self._facts, self.events, ports.clock, self.worklist)
         self._checkpoints = Checkpoints(self._facts, settings, state, ports.clock, self.worklist)
 
     # -- what makes a run worth a look ----------------------------------------------------------------------------
@@ -186,7 +186,7 @@ class Runs:
             await self._checkpoints.report(run, pods)
             if await self._sparing.may_stop(run, pods):
                 await all_of([self._stopping.stop(run, pod) for pod in pods.values()])
-                await self._sparing.notify(run)
+                self._sparing.notify(run, pods)
         elif run.over:  # its gang has ended; a pod that it grew by may not have
             await all_of([self._stopping.stop(run, pod) for pod in list(pods.values())])
         elif (job := self._state.jobs.get(run.job_id)) is not None:

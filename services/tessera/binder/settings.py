@@ -67,7 +67,7 @@ class BinderSettings(ServiceSettings):
         description="How long a queued job waits for its owner to make its pods again; batch Jobs wait up to 600 s",
     )
     scheduled_events_per_second: float = Field(
-        20.0, ge=0, le=1000, description="Events `Scheduled` on bound pods, made no faster than this; 0: none"
+        20.0, ge=0, le=1000, description="Events `Scheduled` and `Preempted` on pods, made no faster than this; 0: none"
     )
     owner_conditions_per_second: float = Field(
         20.0,

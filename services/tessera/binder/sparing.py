@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from tessera.binder.adoption.budgets import EvictionBlock
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.decide.steps import WORTH_A_NOTICE, Pod, is_touched
+from tessera.binder.pod_events import PodEvents
 from tessera.domain.entities import Run
 from tessera.domain.fold_steps import EVICTIONS
 from tessera.domain.state import State
@@ -25,16 +26,26 @@ AGAIN_SECONDS = 5.0
 
 
 class Sparing:
-    def __init__(self, state: State, adopted: AdoptedRuns, facts: Facts, clock: Clock, worklist: Worklist) -> None:
-        self._state, self._adopted, self._facts = state, adopted, facts
+    def __init__(
+        self,
+        state: State,
+        adopted: AdoptedRuns,
+        facts: Facts,
+        events: PodEvents,
+        clock: Clock,
+        worklist: Worklist,
+    ) -> None:
+        self._state, self._adopted, self._facts, self._events = state, adopted, facts, events
         self._clock, self._worklist = clock, worklist
         self._asked: dict[str, float] = {}
         self._reported: dict[str, int] = {}
+        self._notified: dict[str, int] = {}
 
     def forget(self, run_id: str) -> None:
         """Forgets what was asked and said of a run."""
         self._asked.pop(run_id, None)
         self._reported.pop(run_id, None)
+        self._notified.pop(run_id, None)
 
     async def may_stop(self, run: Run, pods: Mapping[str, Pod]) -> bool:
         """Whether the revoked run is to be stopped now. Raises ApiError, Transient."""
@@ -61,16 +72,19 @@ class Sparing:
         stopping = [other for other in others if other is not None and other.revoked is not None]
         return [run, *(other for other in stopping if other.run_id != run.run_id)]
 
-    async def notify(self, run: Run) -> None:
-        """Users' pods are told for whom they stop, while room is kept for that job; another tenant's has no name."""
-        if run.revoked is None or run.revoked.code not in EVICTIONS:
+    def notify(self, run: Run, pods: Mapping[str, Pod]) -> None:
+        """Tell the pods for whom they stop, once, while room is kept for that job; another tenant's has no name."""
+        if run.revoked is None or run.revoked.code not in EVICTIONS or not pods:
             return
+        if self._notified.get(run.run_id) == run.stopped_ts:
+            return
+        self._notified[run.run_id] = run.stopped_ts
         owners = (mark.owner for mark in self._state.earmarks.values() if run.run_id in mark.victims)
         job = next((found for owner in owners if (found := self._state.jobs.get(owner)) is not None), None)
         name = "" if job is None else "a job of another tenant"
         if job is not None and job.tenant == run.tenant:
             name = f"job {job.name} ({job.job_id})"
-        await self._adopted.make_preempted_events(run, run.revoked, name)
+        self._events.note_preempted(run, pods.values(), run.revoked, name)
 
     async def _report_untouched(self, run: Run, against: EvictionBlock) -> None:
         if self._reported.get(run.run_id) == run.stopped_ts:

@@ -20,7 +20,6 @@ from tessera.binder.adoption.decide.verdicts import (
     describe_missing_pods,
     describe_not_resumed,
     describe_overridden_budget,
-    describe_preempted,
 )
 from tessera.binder.adoption.decide.volumes import claim_names
 from tessera.binder.adoption.owners import Owners
@@ -42,7 +41,6 @@ from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, NAMES_US, USERS_PODS, 
 from tessera_schemas.reasons import Code, Reason
 
 BLOCKED = 429
-TOLD_MAX = 8
 TAKES_AWAY_SECONDS = 30.0
 """So long a controller has to take the pods of a suspended owner away; then they are evicted."""
 
@@ -281,12 +279,6 @@ class AdoptedRuns:
         bound = [pod for run in runs for pod in self._users.bound(run.run_id).values()]
         found = (self._groups.informer.objects.get(pod.uid) for pod in bound if not (pod.over or pod.deleting))
         return await find_eviction_block(self._cluster, [pod for pod in found if pod is not None])
-
-    async def make_preempted_events(self, run: Run, reason: Reason, preemptor: str) -> None:
-        """Make an event on each of the run's first pods, once, beside those of its controller."""
-        bound = sorted(self._users.bound(run.run_id).values(), key=lambda pod: (pod.name, pod.uid))
-        for pod in bound[:TOLD_MAX]:
-            await self._make_event(pod.uid, describe_preempted(run.job_id, reason, preemptor))
 
     async def report_blocked(self, run: Run, against: EvictionBlock) -> None:
         """Report a run that is to stop and waits whole until all of it may."""

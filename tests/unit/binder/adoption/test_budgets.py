@@ -94,6 +94,26 @@ async def test_a_gang_that_may_go_goes_whole(world: AdoptionWorld) -> None:
     assert "gives way to job urgent" in told[0]["message"]
 
 
+async def test_pods_of_our_making_say_for_whom_they_stop_and_no_eviction_waits_for_the_event() -> None:
+    async with AdoptionWorld(scheduled_events_per_second=0.1) as world:
+        policy = Policy(preset="priority", min_runtime_seconds=0, earmark_seconds=60)
+        await world.commit(config_proposed(config_body(policy=policy), world.state.config.version))
+        victim = await world.submit("k9", train(replicas=2, gpus=4))
+        await world.run(10)
+        await preempt(world)
+        await world.run(5)
+        assert world.owned("urgent")[0]["spec"]["nodeName"] == "node-a"
+        assert len(preempted(world)) < 2, "they are made later"
+        await world.run(60)
+        said = preempted(world)
+        assert len(said) == 2, "once for each pod"
+        assert f"job {victim} gives way to job urgent" in said[0]
+
+
+def preempted(world: AdoptionWorld) -> list[str]:
+    return [event["message"] for event in world.events() if event["reason"] == "Preempted"]
+
+
 async def test_what_stops_for_the_same_job_goes_on_with_it_unless_it_was_touched(world: AdoptionWorld) -> None:
     """Of two victims a budget keeps one: the other, that is ours, is not stopped for nothing."""
     world.core.create("poddisruptionbudgets", NS, budget(1))

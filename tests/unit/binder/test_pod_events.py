@@ -1,4 +1,4 @@
-"""The event `Scheduled`: on the first pods of each run, a few a second, and never in the way of a bind."""
+"""Events on pods: on the first ones of each run, a few a second, and never in the way of a bind."""
 
 import pytest
 
