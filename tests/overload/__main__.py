@@ -28,12 +28,15 @@ from tessera.kernel.ports import Message
 from tessera.lab.bench.platform import GPUS_PER_NODE, BenchPlatform, job, start_platform
 from tessera.lab.bench.report import percentile
 from tessera.lab.bench.sizing import MIB, ranked
+from tessera.projection.events import Cursor
 from tessera.testkit.checker import check
 from tessera.testkit.events_checker import Stored, check_events
+from tessera.testkit.events_checker.due import due_events
 from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas import subjects
 from tessera_schemas.config import Limits
+from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.quantities import quantity
 from tests.overload.load import Sender, totals
 from tests.overload.samples import Samples, looking
@@ -150,14 +153,14 @@ class Overload:
         async with self._on.place.bus(self._operator) as bus:
             return [data async for _, data in ledger_of(bus, self._on.shard).messages()]
 
-    async def events(self) -> list[Stored]:
-        """The whole stream of events."""
+    async def events_until(self, cursor: str) -> list[Stored]:
+        """The stream of events from its beginning to this one at least. Raises TimeoutError when it does not come."""
         stream, subject = subjects.stream("EVENTS", self._on.shard), f"events.{self._on.shard}.>"
-        async with self._on.place.bus(self._operator) as bus:
-            last = await bus.last(stream, subject)
-            source, found = bus.follow(stream, subject, 0), list[Message]()
+        wanted, found = Cursor.parse(cursor), list[Message]()
+        async with self._on.place.bus(self._operator) as bus, asyncio.timeout(SETTLE_SECONDS):
+            source = bus.follow(stream, subject, 0)
             try:
-                while last is not None and (not found or found[-1].seq < last.seq):
+                while not found or Cursor.parse(found[-1].headers[CURSOR_HEADER]) < wanted:
                     found += await source.next(timeout=30)
             finally:
                 await source.close()
@@ -232,9 +235,13 @@ def memory_limits() -> dict[str, float]:
 
 async def judged(run: Overload) -> list[str]:
     """What the checkers and the replay find wrong in all that is stored."""
-    stored, events, senders = await run.stored(), await run.events(), run.senders
-    while len(stored) != len(again := await run.stored()):  # nodes are seen and prices learnt meanwhile
-        stored, events = again, await run.events()
+    stored, senders = (
+        await run.stored(),
+        run.senders,
+    )  # nodes are seen and prices learnt meanwhile: what comes is left out
+    end = len(stored)
+    events = await run.events_until(next(reversed(due_events(stored))))
+    events = [event for event in events if Cursor.parse(event[1][CURSOR_HEADER]).n <= end]
     acknowledged = [(sender.tenant, key) for sender in senders for key in sender.accepted]
     report = check(stored, acknowledged=acknowledged, drained=True)
     check_events(report, stored, events, drained=True)

@@ -82,7 +82,7 @@ async def test_every_operation_answers_spoilt_requests_with_a_code(tmp_path: Pat
 async def test_cases_made_from_the_description_are_served_or_refused_as_it_says(tmp_path: Path) -> None:
     world = await a_world(tmp_path)
     await world.commit(admitted("k1"))
-    found = await try_described(world, 6, 1, admitted("k1").job_id)
+    found = await try_described(world, 12, 1, admitted("k1").job_id)
     assert len(found) == len(ROUTES)
     assert [sentence for tally in found.values() for sentence in tally.wrong] == []
     assert found["POST /v1/jobs"].good, "a job that its description made is taken in"

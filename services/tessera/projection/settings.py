@@ -11,7 +11,7 @@ from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS
 class ProjectionSettings(ServiceSettings):
     service: ClassVar[str] = "projection"
 
-    nice: int = Field(5, ge=0, le=19, description="Views and events may lag while CPU is short, and yet catch up")
+    nice: int = Field(2, ge=0, le=19, description="Views and events may lag while CPU is short, by seconds")
     snapshot_seconds: float = Field(
         30.0, ge=0, le=86_400, description="At least so long between two snapshots; a restart folds what came since"
     )
