@@ -12,7 +12,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
 from tessera.domain.state import State
-from tessera_schemas.config import Policy, Queue, Quota
+from tessera_schemas.config import Limits, Policy, Queue, Quota
 from tessera_schemas.job import JobSpec, Retry
 from tests.e2e.live import GPUS, TENANTS, Live, configuration, job
 
@@ -334,15 +334,29 @@ async def test_a_change_that_explain_tried_is_submitted_as_a_new_job_by_keyboard
 
 
 async def test_a_refused_submission_shows_its_reason_and_leaves_the_old_job_alone(live: Live, browser: Browser) -> None:
-    async with waiting(live, job("gang", gpus=6, replicas=4)) as (old,), signed_in(browser, live) as page:
+    known = live.state.config
+    one_job = {"limits": Limits(jobs=1)}
+    tenants = tuple(each.model_copy(update=one_job if each.name == "lab" else {}) for each in known.body.tenants)
+    async with waiting(live, job("gang", gpus=6, replicas=4)) as (old,), signed_in(browser, live, "lab") as page:
         await page.goto(f"{live.platform.gateway_url}/ui#/jobs/{old}")
         await page.get_by_role("button", name="Submit with this change: 4 instead").click()
-        await page.get_by_label("Cancel the old one").check()
-        await page.get_by_role("button", name="Submit as a new job").press("Enter")
-        said = page.get_by_role("dialog").get_by_role("alert")
-        await expect(said).to_contain_text("a job is submitted with a token of its tenant")
-        await page.keyboard.press("Escape")
-        assert live.phase(old) == "queued"
+        await live.configure(known.body.model_copy(update={"tenants": tenants}), known.version)
+        try:
+            await page.get_by_label("Cancel the old one").check()
+            await page.get_by_role("button", name="Submit as a new job").press("Enter")
+            said = page.get_by_role("dialog").get_by_role("alert")
+            await expect(said).to_contain_text("limits.jobs")
+            await page.keyboard.press("Escape")
+            assert live.phase(old) == "queued"
+        finally:
+            await live.configure(known.body, known.version + 1)
+
+
+async def test_an_operator_who_submits_no_jobs_is_offered_no_change_to_submit(live: Live, browser: Browser) -> None:
+    async with waiting(live, job("gang", gpus=6, replicas=4)) as (one,), signed_in(browser, live) as page:
+        await page.goto(f"{live.platform.gateway_url}/ui#/jobs/{one}")
+        await expect(page.get_by_role("listitem").filter(has_text="4 instead of 6 GPUs per pod")).to_be_visible()
+        await expect(page.get_by_role("button", name="Submit with this change")).to_have_count(0)
 
 
 async def test_a_waiting_jobs_priority_class_is_changed_by_keyboard(live: Live, browser: Browser) -> None:
