@@ -16,7 +16,7 @@ from tessera.kernel.ledger.generations import StoredShard, StreamAdmin
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ledger.snapshots import NEWEST, Manifest, Snapshot, snapshots_of
 from tessera.kernel.ports import Message
-from tessera.projection.events import Cursor
+from tessera.projection.events import START, Cursor
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.ledger_head import Head
@@ -110,8 +110,7 @@ async def roll(ledger: StoredLedger, admin: StreamAdmin, backup: KeptElsewhere, 
 
 
 async def _newest_exported(ledger: StoredLedger, backup: KeptElsewhere) -> Snapshot:
-    last = await ledger.bus.last(subjects.stream("EVENTS", ledger.shard), f"events.{ledger.shard}.>")
-    published = None if last is None else Cursor.parse(last.headers[CURSOR_HEADER])
+    published = await _published(ledger)
 
     def serves(manifest: Manifest) -> bool:
         is_published = published is None or Cursor.parse(manifest.last_event) <= published
@@ -125,6 +124,16 @@ async def _newest_exported(ledger: StoredLedger, backup: KeptElsewhere) -> Snaps
             "projection runs, and try again in a minute",
         )
     return found
+
+
+async def _published(ledger: StoredLedger) -> Cursor | None:
+    """The newest event that was published; None where all have grown too old, as have those that were not."""
+    stream = subjects.stream("EVENTS", ledger.shard)
+    last = await ledger.bus.last(stream, f"events.{ledger.shard}.>")
+    if last is not None:
+        return Cursor.parse(last.headers[CURSOR_HEADER])
+    had_events = (await ledger.bus.usage(stream)).first_seq > 1
+    return None if had_events else START
 
 
 def _ts(message: Message) -> int:

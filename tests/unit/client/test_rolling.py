@@ -15,12 +15,13 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import InvariantViolation, RolledOver
 from tessera.kernel.ledger import generations
 from tessera.kernel.ledger.shard import restore
-from tessera.kernel.ledger.snapshots import write_snapshot
+from tessera.kernel.ledger.snapshots import chunks_of, store_snapshot
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker, matches
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
 from tessera_schemas import subjects
+from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.ledger_head import Head
 from tests.builders import SHARD, admitted
 from tests.ledgers import Committed
@@ -53,11 +54,12 @@ class World:
             self.broker.store(Outgoing(subjects.ledger(SHARD), data))
         self._stored = len(self.books.stored)
 
-    async def snapshot(self) -> int:
+    async def snapshot(self, last_event: str = "") -> int:
         """Snapshot of the state as it is, for which the next message vouches; returns its n."""
         state = self.books.state
         n = int(state.n)
-        await write_snapshot(self.bus, SHARD, state, self.books.shard.hasher.of(state))
+        hashed = self.books.shard.hasher.of(state)
+        await store_snapshot(self.bus, SHARD, list(chunks_of(state)), n, hashed, last_event)
         self.books.commit(admitted(f"after-{n}"), checkpoint=True)
         self.store()
         return n
@@ -174,6 +176,21 @@ async def test_messages_leave_in_small_parts_since_appends_wait_for_each(
     await world.roll()
     assert world.purged == [*range(6, n + 1, 5), n + 1]
     await is_whole(world)
+
+
+async def test_nothing_is_dropped_before_the_first_event_was_published(world: World) -> None:
+    """Projection may have been away since the shard began: an empty stream of events is no proof that it was not."""
+    await world.snapshot(last_event="4.0")
+    with pytest.raises(Failure, match="whose events are published"):
+        await world.roll()
+    assert await world.ledger.first() == 1
+    event = Outgoing(f"events.{SHARD}.lab.research.job.admitted.v1", b"{}", {CURSOR_HEADER: "4.0"})
+    await world.bus.publish(event)
+    assert (await world.roll()).first > 1
+    events = world.broker.stream(subjects.stream("EVENTS", SHARD))
+    events.purge(events.last_seq + 1)  # they grew too old, and so have those that nobody published
+    before = await world.snapshot(last_event="5.0")
+    assert (await world.roll()).opened_n == before
 
 
 async def test_generations_stay_in_the_stream_as_many_as_are_asked_for(world: World) -> None:
