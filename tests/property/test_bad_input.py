@@ -85,4 +85,4 @@ async def test_cases_made_from_the_description_are_served_or_refused_as_it_says(
     found = await try_described(world, 12, 1, admitted("k1").job_id)
     assert len(found) == len(ROUTES)
     assert [sentence for tally in found.values() for sentence in tally.wrong] == []
-    assert found["POST /v1/jobs"].good, "a job that its description made is taken in"
+    assert sum(tally.good for tally in found.values()) > len(ROUTES)

@@ -6,7 +6,7 @@ Requests forbid unknown fields. Answers only ever gain optional ones, and say as
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, StringConstraints
+from pydantic import ConfigDict, Field, JsonValue, StringConstraints
 
 from tessera_schemas.base import INT_MAX, Count, Key, Lenient, Name, Strict, Text
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
@@ -17,6 +17,22 @@ from tessera_schemas.views import JobView, NodeView, QueueView
 
 PAGE_MAX = 500
 WAIT_SECONDS_MAX = 300
+
+EXAMPLE_JOB: dict[str, JsonValue] = {
+    "key": "nightly-7",
+    "spec": {
+        "name": "nightly",
+        "queue": "research",
+        "roles": [
+            {
+                "name": "worker",
+                "replicas": 2,
+                "resources": {"gpus": 8, "cpu_milli": 16_000, "memory_bytes": 64 * 2**30},
+                "template": {"image": "registry.example/train:7", "command": ["python", "train.py"]},
+            }
+        ],
+    },
+}
 
 AsOf = Annotated[int, Field(description="The ledger record up to which this holds")]
 JobIdText = Annotated[str, StringConstraints(max_length=64)]
@@ -37,6 +53,8 @@ class SubmitBody(Strict):
     queue: Name | None = None
     priority_class: Name | None = None
     held: Annotated[bool, Field(description="It does not start before it is released")] = False
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_JOB]})
 
 
 class SubmitEnvelope(Strict):

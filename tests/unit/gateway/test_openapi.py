@@ -98,6 +98,13 @@ async def test_answers_are_as_described(world: World) -> None:
     assert described == document()
 
 
+async def test_the_example_of_a_job_is_admitted_as_it_stands(world: World) -> None:
+    body, token = document()["components"]["schemas"]["SubmitBody"]["examples"][0], world.token("lab")
+    async with world.gateway():
+        said = await world.ask("POST", "/v1/jobs", token, body)
+    assert said.status == 201, said.body
+
+
 @pytest.mark.parametrize("code", list(Code), ids=str)
 def test_every_code_has_a_status_of_a_refusal(code: Code) -> None:
     assert 400 <= STATUS.get(code, REFUSED) <= 599
