@@ -109,12 +109,13 @@ class Faults:
     async def tear_redis(self) -> str:
         """The end of the append-only file is lost, in the middle of a command."""
         await self._platform.stop(REDIS, signal.SIGKILL)
-        files = sorted((self._platform.directory / "redis").rglob("*.incr.aof"), key=lambda file: file.stat().st_mtime)
-        lost = 0
-        if files:
-            size = files[-1].stat().st_size
-            lost = self._chance.randrange(min(size, 65_536) + 1)
-            os.truncate(files[-1], size - lost)
+        files = (self._platform.directory / "redis").rglob(
+            "*.aof"
+        )  # one until Redis 7, a base and its increments since
+        torn = max((file for file in files if ".base." not in file.name), key=lambda file: file.stat().st_mtime)
+        size = torn.stat().st_size
+        lost = self._chance.randrange(min(size, 65_536) + 1)
+        os.truncate(torn, size - lost)
         await self._platform.start(REDIS)
         return f"Redis's append-only file torn, {lost} bytes lost"
 

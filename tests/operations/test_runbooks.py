@@ -93,6 +93,12 @@ class Servers(Platform):
         (folder,) = self.store.glob("**/streams/LEDGER_main")
         return folder
 
+    def put_redis_aside(self, to: Path) -> None:
+        """Everything that a stopped Redis kept: where in its folder differs between its versions."""
+        kept = self.directory / "redis"
+        kept.rename(to)
+        kept.mkdir()
+
 
 class Operator:
     """A shell where `tessera` and `kubectl` are on the path and `credentials/` is at hand."""
@@ -213,7 +219,7 @@ async def restore_older_ledger(shard: Shard, live: Live) -> None:
         folder = shard.platform.ledger
         shutil.rmtree(folder)
         shutil.copytree(shard.older / folder.relative_to(shard.platform.store), folder)
-        shutil.rmtree(shard.platform.directory / "redis" / "appendonlydir")
+        shard.platform.put_redis_aside(shard.folder / f"older-redis-{shard.cycles}")
 
 
 async def fork(shard: Shard, live: Live) -> None:
@@ -330,7 +336,7 @@ async def renew_servers(shard: Shard) -> None:
         aside = shard.folder / f"evidence-{shard.cycles}"
         aside.mkdir()
         shard.platform.store.rename(aside / "nats")
-        (shard.platform.directory / "redis" / "appendonlydir").rename(aside / "redis")
+        shard.platform.put_redis_aside(aside / "redis")
 
 
 async def follow_restore(shard: Shard, operator: Operator) -> None:
