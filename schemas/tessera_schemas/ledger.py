@@ -2,7 +2,8 @@
 The ledger: one message = what was taken in, then the records decided from it, all or nothing.
 
 Messages are chained: `prev` is the chain hash up to the message before, and the chain hash of a message is
-H(prev, its stored bytes). `n` equals the stream sequence. Records are the only thing that changes state.
+H(prev, its JSON); `ledger_form` says how the stream keeps that. `n` equals the stream sequence. Records are the only
+thing that changes state.
 """
 
 import hashlib
@@ -24,7 +25,7 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
 GENESIS = "0" * 64
-FORMAT = 2
+FORMAT = 3
 """The newest record format that this build reads and writes."""
 
 
@@ -457,12 +458,12 @@ LEDGER_MESSAGE: TypeAdapter[LedgerMessage] = TypeAdapter(LedgerMessage)
 
 
 def chain_hash(prev: str, stored: bytes) -> str:
-    """The chain hash up to and including the message stored as `stored`."""
+    """The chain hash up to and including the message whose JSON is `stored`."""
     return hashlib.sha256(prev.encode() + stored).hexdigest()
 
 
 def chain_after(stored: bytes) -> str:
-    """Chain hash after the message stored as `stored`, from the hash before it that it names; ValueError for none."""
+    """Chain hash after the message of the JSON `stored`, from the hash before it that it names; ValueError for none."""
     try:
         return chain_hash(json.loads(stored)["prev"], stored)
     except (KeyError, TypeError, AttributeError) as error:

@@ -109,9 +109,7 @@ class Faults:
     async def tear_redis(self) -> str:
         """The end of the append-only file is lost, in the middle of a command."""
         await self._platform.stop(REDIS, signal.SIGKILL)
-        files = (self._platform.directory / "redis").rglob(
-            "*.aof"
-        )  # one until Redis 7, a base and its increments since
+        files = (self._platform.directory / "redis").rglob("*.aof")  # one file until Redis 7
         torn = max((file for file in files if ".base." not in file.name), key=lambda file: file.stat().st_mtime)
         size = torn.stat().st_size
         lost = self._chance.randrange(min(size, 65_536) + 1)

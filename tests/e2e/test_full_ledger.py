@@ -1,7 +1,9 @@
 """A tenant that floods, on real servers: budgets first; then a ledger that gets full, and is enlarged."""
 
 import asyncio
+from base64 import b85encode
 from collections.abc import AsyncIterator
+from random import Random
 from typing import Any
 
 import aiohttp
@@ -29,9 +31,10 @@ def limited(**lab: Any) -> ConfigBody:
 
 
 def large() -> JobSpec:
-    """A job of 100 KB."""
-    spec = job("large")
-    template = spec.roles[0].template.model_copy(update={"args": ("x" * ARGUMENT_BYTES,) * (BODY_BYTES // 25_000)})
+    """A job of 100 KB that no compression makes much smaller."""
+    spec, chance = job("large"), Random(7)
+    args = tuple(b85encode(chance.randbytes(ARGUMENT_BYTES * 4 // 5)).decode() for _ in range(BODY_BYTES // 25_000))
+    template = spec.roles[0].template.model_copy(update={"args": args})
     return spec.model_copy(update={"roles": (spec.roles[0].model_copy(update={"template": template}),)})
 
 

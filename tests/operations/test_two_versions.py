@@ -123,7 +123,7 @@ async def test_each_service_goes_forward_back_and_forward_under_load(previous: P
                 await versions.exchange(live, service)
             await platform.stop("scheduler")
             await eventually(lambda: waits_for(newer, f"{LAST}-"), "the new committer names who is behind")
-            assert live.state.format == FORMAT - 1
+            assert live.state.format < FORMAT
             await versions.exchange(live, LAST)
             await live.until(lambda state: state.format == FORMAT, "the new committer leads, and raises the format")
             await versions.exchange(live, "scheduler")

@@ -37,6 +37,7 @@ from tessera.testkit.rules_checker import check_rules
 from tessera_schemas import subjects
 from tessera_schemas.config import Limits
 from tessera_schemas.events import CURSOR_HEADER
+from tessera_schemas.ledger_form import plain_json
 from tessera_schemas.quantities import quantity
 from tests.overload.load import Sender, totals
 from tests.overload.samples import Samples, looking
@@ -78,7 +79,7 @@ class Moments:
         source = bus.follow(subjects.stream("LEDGER", shard), subjects.ledger(shard), 0)
         while True:
             for stored in await source.next():
-                self.take(orjson.loads(stored.data))
+                self.take(orjson.loads(plain_json(stored.data)))
 
     def take(self, message: dict[str, Any]) -> None:
         """Note what one message allocates and releases."""

@@ -19,6 +19,8 @@ from tessera.kernel.ports import Bus, Outgoing, ProjectionStore
 from tessera.kernel.provisioning.credential_files import CredentialDirectory, Login
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams
 from tessera_schemas import subjects
+from tessera_schemas.ledger import LEDGER_MESSAGE, FormatRaised
+from tessera_schemas.ledger_form import COMPRESSED_FROM, compress
 
 BATCH = 500
 WRITER = "scheduler"
@@ -80,7 +82,7 @@ async def open_ledger(login: Login, url: str, backup: Backup) -> None:
     )
     try:
         shard = backup.opening.shard(backup.directory)
-        await store_kept(bus, backup.shard, backup.opening.kept(backup.directory))
+        await store_kept(bus, backup.shard, backup.opening.kept(backup.directory), shard.state.format)
         await store_snapshot(
             bus,
             backup.shard,
@@ -115,16 +117,27 @@ async def _append(bus: Bus, backup: Backup, advance: Callable[[], None]) -> None
     if there > backup.head.n:
         raise _another(backup, there)
     subject, waiting = subjects.ledger(backup.shard), list[Outgoing]()
+    known = 0 if backup.opening is None else backup.opening.shard(backup.directory).state.format
     for n, data in backup.messages():
         if tail is not None and n == there and data != tail.data:
             raise _another(backup, there)
         if n > there:
-            waiting.append(Outgoing(subject, data, expected_last_seq=n - 1))
+            stored = compress(data) if known >= COMPRESSED_FROM else data
+            waiting.append(Outgoing(subject, stored, expected_last_seq=n - 1))
+        known = max(known, _raised_format(data))
         advance()
         if len(waiting) == BATCH:
             await _publish(bus, waiting)
             waiting = []
     await _publish(bus, waiting)
+
+
+def _raised_format(data: bytes) -> int:
+    """Format that the message raises the ledger to; 0 for most, which do not."""
+    if b'"format_raised"' not in data:
+        return 0
+    records = LEDGER_MESSAGE.validate_json(data).records
+    return max((record.format for record in records if isinstance(record, FormatRaised)), default=0)
 
 
 async def _publish(bus: Bus, batch: list[Outgoing]) -> None:

@@ -5,7 +5,7 @@ import itertools
 from typing import Any, cast
 
 from tessera.kernel.ledger.shard import Shard, decode_entry
-from tessera.kernel.ledger.stream import StreamLedger
+from tessera.kernel.ledger.stream import StreamLedger, read_plain
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import Item, MemoryBus
 from tessera.kernel.ports import Outgoing
@@ -89,9 +89,10 @@ class World:
     def ledger(self) -> list[LedgerMessage]:
         """The ledger as it is stored, folded and found consistent."""
         shard, messages = Shard(), self.broker.stream(subjects.stream("LEDGER", SHARD)).messages
-        for stored in messages.values():
-            shard.fold(decode_entry(stored))
-        return [decode_entry(stored).message for stored in messages.values()]
+        entries = [decode_entry(read_plain(stored)) for stored in messages.values()]
+        for entry in entries:
+            shard.fold(entry)
+        return [entry.message for entry in entries]
 
     @property
     def kinds(self) -> list[list[str]]:

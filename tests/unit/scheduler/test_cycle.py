@@ -7,6 +7,7 @@ import pytest
 
 from tessera.engine import ENGINE_ID
 from tessera.kernel.errors import InvariantViolation, Transient, UnknownOutcome
+from tessera.kernel.ledger.stream import read_plain
 from tessera.kernel.ports import Outgoing
 from tessera.scheduler.cycle import Deposed
 from tessera_schemas.config import Policy
@@ -427,7 +428,7 @@ async def test_facts_whose_consequences_are_too_large_for_one_message_are_taken_
         for key in jobs:
             await world.fact(run_absent(f"{admitted(key).job_id}-1"))
         await world.clock.run(1)
-        sizes = [len(stored.data) for stored in world.broker.stream("LEDGER_main").messages.values()]
+        sizes = [len(read_plain(stored).data) for stored in world.broker.stream("LEDGER_main").messages.values()]
         assert max(sizes) <= MESSAGE_BYTES_MAX
         assert sum(kinds.count("finished") for kinds in world.kinds) == len(jobs)
 
@@ -451,7 +452,7 @@ async def test_a_ledger_changed_while_the_connection_was_lost_is_halted_at_and_n
         await world.fact(config_proposed())
         await world.clock.run(0.1)
         stream = world.broker.stream(f"LEDGER_{SHARD}")
-        ours = [message.data for message in stream.messages.values()]
+        ours = [read_plain(message).data for message in stream.messages.values()]
         for seq, data in enumerate(rechain(ours, 2, lambda message: message.update(tx="another-tx")), start=1):
             stream.messages[seq] = replace(stream.messages[seq], data=data)
         leader.ports.bus.links += 1

@@ -41,7 +41,7 @@ async def test_many_facts_that_do_not_fit_together_get_in_one_by_one() -> None:
     async with Leader(world):
         await world.fact(config_proposed())
         await world.clock.run(0.1)
-        bound(world, 5000)
+        bound(world, 1800)
         world.at_once(*[outgoing(admitted(f"k{number}")) for number in range(64)])
         await world.clock.run(5)
         taken = world.said.count("job_queued")

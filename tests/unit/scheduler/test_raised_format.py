@@ -5,8 +5,9 @@ import pytest
 from tessera.kernel.process.leases import Leadership
 from tessera.kernel.process.store_probe import StoreProbe
 from tessera.scheduler import decide
-from tessera_schemas.ledger import FORMAT
-from tests.builders import SHARD, config_proposed
+from tessera_schemas import subjects
+from tessera_schemas.ledger import FORMAT, LedgerMessage
+from tests.builders import SHARD, config_proposed, node_seen
 from tests.unit.scheduler.committers import Leader, Served, World
 
 LEASE = 2.0
@@ -24,8 +25,12 @@ async def older(monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
+def formats_in(message: LedgerMessage) -> list[int]:
+    return [record.format for record in message.records if record.kind == "format_raised"]
+
+
 def formats(world: World) -> list[int]:
-    return [record.format for message in world.ledger for record in message.records if record.kind == "format_raised"]
+    return [known for message in world.ledger for known in formats_in(message)]
 
 
 async def test_nobody_is_waited_for_where_nobody_is_behind(older: World) -> None:
@@ -41,7 +46,7 @@ async def test_a_ledger_is_not_raised_while_somebody_of_an_earlier_version_lives
     newer = Served(older, "scheduler-new")
     await older.clock.run(20)
     assert formats(older) == [FORMAT - 1]
-    assert "which know 1 at most: projection-old" in newer.ports.health.readiness()["format"]
+    assert f"which know {FORMAT - 1} at most: projection-old" in newer.ports.health.readiness()["format"]
     await StoreProbe(older.ports("projection-new"), SHARD, "projection").probe()
     await lease.release()
     await older.clock.run(2)
@@ -62,3 +67,16 @@ async def test_a_committer_of_this_format_asks_nobody(older: World) -> None:
     assert second.ports.health.readiness()["format"] == "ok"
     assert len(older.ledger) == before + 1
     await second.dies()
+
+
+async def test_messages_are_compressed_once_the_ledger_has_the_format_that_says_so(older: World) -> None:
+    newer = Served(older, "scheduler-new")
+    await older.clock.run(2)
+    await older.fact(node_seen())
+    await older.clock.run(1)
+    stored = [message.data for message in older.broker.stream(subjects.stream("LEDGER", SHARD)).messages.values()]
+    raised = next(n for n, message in enumerate(older.ledger) if FORMAT in formats_in(message))
+    assert all(data.startswith(b"{") for data in stored[: raised + 1]), "as those know them who were there before"
+    assert len(stored) > raised + 1
+    assert not any(data.startswith(b"{") for data in stored[raised + 1 :])
+    await newer.dies()

@@ -25,6 +25,7 @@ from tessera.kernel.ledger.snapshots import (
 )
 from tessera.kernel.ports import Bus, Ledger, Outgoing
 from tessera_schemas import subjects
+from tessera_schemas.ledger_form import COMPRESSED_FROM, compress
 
 KEPT_AT_ONCE = 200
 PURGED_AT_ONCE = 5_000  # messages: appends wait for the whole of a purge, a second or more for 1 GB at once
@@ -56,7 +57,7 @@ class StoredShard:
         """Store the opening of a generation; one that is stored already is left as it is."""
         if await newest_snapshot_n(self.bus, self.shard, OPENING) == opening.state.n:
             return
-        await store_kept(self.bus, self.shard, kept_messages(self.ledger, opening.state))
+        await store_kept(self.bus, self.shard, kept_messages(self.ledger, opening.state), opening.state.format)
         await store_snapshot(
             self.bus,
             self.shard,
@@ -103,11 +104,12 @@ async def kept_messages(ledger: Ledger, state: State) -> AsyncIterator[tuple[int
         yield n, message.data
 
 
-async def store_kept(bus: Bus, shard: str, messages: AsyncIterator[tuple[int, bytes]]) -> None:
-    """Store ledger messages beside the ledger, each by its number."""
+async def store_kept(bus: Bus, shard: str, messages: AsyncIterator[tuple[int, bytes]], known: int) -> None:
+    """Store messages of a ledger of format `known` beside the ledger, each by its number."""
     batch: list[Outgoing] = []
     async for n, data in messages:
-        batch.append(Outgoing(subjects.generation_kept(shard, n), data))
+        stored = compress(data) if known >= COMPRESSED_FROM else data
+        batch.append(Outgoing(subjects.generation_kept(shard, n), stored))
         if len(batch) == KEPT_AT_ONCE:
             await bus.publish_all(batch)
             batch = []

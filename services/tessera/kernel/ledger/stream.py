@@ -1,12 +1,21 @@
 """
 The Ledger port: one stream `LEDGER_<shard>` with the one subject `ledger.<shard>`, over any Bus.
 
-The stream's sequence is the record number n. Chain, epochs and what a record means are the committer's business.
+The stream's sequence is the record number n. Chain, epochs and what a record means are the committer's business; how
+a message is kept, as JSON or compressed, is known here and nowhere above.
 """
+
+from dataclasses import replace
 
 from tessera.kernel.errors import Conflict, InvariantViolation, RolledOver
 from tessera.kernel.ports import Bus, Follow, Message, Outgoing
 from tessera_schemas import subjects
+from tessera_schemas.ledger_form import compress, plain_json
+
+
+def read_plain(message: Message) -> Message:
+    """The message with its JSON in place of the bytes that are stored; damaged ones stay, for the decoder to refuse."""
+    return replace(message, data=plain_json(message.data))
 
 
 class StreamLedger:
@@ -16,7 +25,7 @@ class StreamLedger:
         self._stream, self._subject = subjects.stream("LEDGER", shard), subjects.ledger(shard)
         self._link_read = bus.links
 
-    async def append(self, data: bytes, expected_seq: int) -> int:
+    async def append(self, data: bytes, expected_seq: int, compressed: bool = False) -> int:
         """
         Publish held to the subject's last sequence; InvariantViolation when the stream's had moved apart.
 
@@ -24,7 +33,8 @@ class StreamLedger:
         """
         if self._link_read != self._bus.links:
             raise Conflict(f"{self._subject}: connected again; the tail is to be read first")
-        out = Outgoing(self._subject, data, expected_last_subject_seq=expected_seq)
+        stored = compress(data) if compressed else data
+        out = Outgoing(self._subject, stored, expected_last_subject_seq=expected_seq)
         seq = await self._bus.publish(out)
         if seq != expected_seq + 1:
             # The subject stood at expected_seq but the stream did not: something else wrote to it or took records out.
@@ -36,7 +46,7 @@ class StreamLedger:
         link = self._bus.links
         tail = await self._bus.last(self._stream, self._subject)
         self._link_read = link
-        return tail
+        return None if tail is None else read_plain(tail)
 
     async def first(self) -> int:
         """Number of the stream's first record, as its leader has it."""
@@ -46,9 +56,9 @@ class StreamLedger:
         """Record `seq` from the stream, else as a roll-over kept it for live jobs; a replica that lags answers None."""
         stored = await self._bus.get(self._stream, seq)
         if stored is not None:
-            return stored
+            return read_plain(stored)
         kept = await self._bus.last(self._snapshots, subjects.generation_kept(self._shard, seq))
-        return None if kept is None else Message(self._subject, seq, kept.data)
+        return None if kept is None else read_plain(Message(self._subject, seq, kept.data))
 
     def follow(self, after: int) -> "LedgerFollow":
         """Ordered reader of the ledger's literal subject."""
@@ -76,7 +86,7 @@ class LedgerFollow:
                 raise RolledOver(f"the ledger begins with record {first} now, and {self._cursor + 1} was not read yet")
             self._held = []
         self._cursor = messages[-1].seq if messages else self._cursor
-        return messages
+        return [read_plain(message) for message in messages]
 
     async def close(self) -> None:
         """Close the follow of the stream."""

@@ -1,4 +1,4 @@
-"""Sizing of an installation: CPU per job and memory of each service, and how the ledger grows."""
+"""Sizing of an installation: CPU per job and memory of each service, and how the streams grow."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,7 +22,7 @@ async def sizing(jobs: int, nodes: int) -> list[ReportRow]:
         events = await EventCounter.open(on.bus, on.shard, clock)
         asleep = on.cpu_seconds()
         await clock.sleep(REST_SECONDS)
-        rest, before, stored = resident(on), on.cpu_seconds(), await ledger_bytes(on)
+        rest, before, stored = resident(on), on.cpu_seconds(), await stream_bytes(on)
         commands = submits(job(RUN_SECONDS), [f"s{number}" for number in range(jobs)])
         began = clock.monotonic()
         for first in range(0, jobs, BATCH):
@@ -30,7 +30,7 @@ async def sizing(jobs: int, nodes: int) -> list[ReportRow]:
             await events.until(RELEASED, min(first + BATCH, jobs))
         seconds = clock.monotonic() - began
         spent, after = on.cpu_seconds(), resident(on)
-        grown = await ledger_bytes(on) - stored
+        grown = {name: size - stored[name] for name, size in (await stream_bytes(on)).items()}
     at_rest = {name: (before[name] - asleep[name]) * 1e3 / REST_SECONDS for name in before}
     per_job = {name: (spent[name] - before[name]) * 1e3 / jobs for name in before}
     return [
@@ -46,7 +46,7 @@ async def sizing(jobs: int, nodes: int) -> list[ReportRow]:
                 "CPU ms per second at rest": ranked(at_rest),
                 "MiB at rest": ranked(rest),
                 f"MiB after {jobs} jobs": ranked(after),
-                "ledger KiB per job": grown / jobs / KIB,
+                "KiB per job": {name: size / jobs / KIB for name, size in grown.items()},
                 "jobs/s": jobs / seconds,
             },
         )
@@ -64,10 +64,12 @@ def resident(on: BenchPlatform) -> dict[str, float]:
     return {name: resident_bytes(pid) / MIB for name, pid in pids.items() if pid is not None}
 
 
-async def ledger_bytes(on: BenchPlatform) -> int:
-    """Bytes in the ledger."""
+async def stream_bytes(on: BenchPlatform) -> dict[str, int]:
+    """Bytes in each of the streams that grow with every job."""
     async with on.place.bus(on.place.identity(subjects.OPERATOR)) as bus:
-        return (await bus.usage(subjects.stream("LEDGER", on.shard))).bytes
+        return {
+            name: (await bus.usage(subjects.stream(name, on.shard))).bytes for name in ("LEDGER", "FACTS", "EVENTS")
+        }
 
 
 def resident_bytes(pid: int) -> int:

@@ -11,6 +11,7 @@ from tessera.engine.pricing.learner import learnt
 from tessera.engine.pricing.pricing_problem import PricingProblem
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ledger.shard import Shard
+from tessera.kernel.ledger.stream import read_plain
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
 from tessera.local.cluster.driving import drive
@@ -116,7 +117,7 @@ class TraceServices:
     def stored(self, after: int = 0) -> list[bytes]:
         """The ledger's messages behind number `after`."""
         stream = self.services.broker.stream(subjects.stream("LEDGER", SHARD))
-        return [stream.messages[n].data for n in range(after + 1, stream.last_seq + 1)]
+        return [read_plain(stream.messages[n]).data for n in range(after + 1, stream.last_seq + 1)]
 
     async def close(self) -> ReplayReport:
         """Stop everything, then decide the whole ledger again. Raises Undecided where anything differs."""

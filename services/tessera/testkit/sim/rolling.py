@@ -7,7 +7,7 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.reading import StoredLedger
 from tessera.client.rolling import roll
 from tessera.kernel.errors import InvariantViolation, KernelError
-from tessera.kernel.ledger.stream import StreamLedger
+from tessera.kernel.ledger.stream import StreamLedger, read_plain
 from tessera.kernel.memory.broker import MemoryBroker, matches
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Clock, Message
@@ -31,7 +31,7 @@ class Archive(Mapping[int, Message]):
     def extend(self) -> None:
         """Copies what the ledger has gained."""
         for n in range(self.head.n + 1, max(self._stored, default=0) + 1):
-            message = self._kept[n] = self._stored[n]
+            message = self._kept[n] = read_plain(self._stored[n])
             self.head = Head(n, chain_after(message.data))
 
     def check_files(self, first: int, last: int) -> None:
@@ -41,7 +41,7 @@ class Archive(Mapping[int, Message]):
 
     def __getitem__(self, n: int) -> Message:
         found = self._stored.get(n)
-        return self._kept[n] if found is None else found
+        return self._kept[n] if found is None else read_plain(found)
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._kept | self._stored)

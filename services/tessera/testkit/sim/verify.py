@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.state import State
 from tessera.kernel.ledger.shard import Shard, decode_entry
+from tessera.kernel.ledger.stream import read_plain
 from tessera.kernel.memory.store import MemoryViews
 from tessera.kernel.ports import Message
 from tessera.kernel.redis.views_digest import views_digest
@@ -50,7 +51,7 @@ def fold_stored(
     Bring `upto` to the head of the ledger as it is stored, by number, with a fold of its own; `notice` what is new.
     """
     for seq in range(upto.state.n + 1, len(messages) + 1):
-        entry = decode_entry(messages[seq])
+        entry = decode_entry(read_plain(messages[seq]))
         upto.fold(entry)
         notice(entry.message)
     return upto.state
