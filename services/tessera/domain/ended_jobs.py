@@ -7,7 +7,7 @@ be forgotten. Nobody sees the difference: what is packed is found, listed, hashe
 """
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 
 from pydantic import TypeAdapter
@@ -64,6 +64,12 @@ class EndedJobs(Table[EndedJob]):
         self._due_at.add((row.forget_ts, key))
         if len(self._rows) >= UNPACKED_MAX + BLOCK:
             self._pack()
+
+    def put_all(self, rows: Sequence[EndedJob], key: str) -> list[str]:
+        """Stores rows one after the other, since the oldest of them may have to be packed; returns their keys."""
+        for row in rows:
+            self.put(getattr(row, key), row)
+        return [getattr(row, key) for row in rows]
 
     def drop(self, key: str) -> None:
         """Removes the row of the key, if there is one."""

@@ -59,6 +59,19 @@ def replace(entity: E, **changes: Any) -> E:
     return new  # type: ignore[no-any-return]
 
 
+def replacer(kind: type[E], names: tuple[str, ...]) -> Callable[..., E]:
+    """
+    Function of an entity and a value for each of `names`, in their order: `replace` for many entities alike.
+
+    For a job and eleven of its fields at a third of its cost. Contracts as there.
+    """
+    values = [f"value{number}" for number in range(len(names))]
+    given = dict(zip(names, values, strict=True))
+    fields_set = (f"new.{name} = {given.get(name, f'old.{name}')}" for name in _names(kind))
+    body = ("new = Open()", *fields_set, "new.__class__ = Kind", "return new")
+    return _function("replaced", ", ".join(("old", *values)), body, {"Open": _open(kind), "Kind": kind})
+
+
 @cache
 def _copier(kind: type[Any]) -> Callable[[Any], Any]:
     """Makes an open copy."""

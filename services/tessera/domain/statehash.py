@@ -9,6 +9,7 @@ later is left out while it has its default (`later` of entities, `exclude_if` of
 """
 
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -39,16 +40,16 @@ class StateHash:
         whole = [*scalars, state.config.model_dump_json(), *first, *used]
         return hashlib.sha256(orjson.dumps(whole)).hexdigest()
 
-    def adopt(self, name: str, key: str, encoded: bytes) -> None:
+    def adopt(self, name: str, keys: Sequence[str], encoded: Sequence[bytes]) -> None:
         """
-        Count a row of a restored state by the canonical bytes that it was read from.
+        Count rows of a restored state by the canonical bytes that they were read from.
 
         `adopted` follows once all rows are in. Raises KeyError for an unknown table.
         """
-        digest = _digest_of(key, encoded)
-        self._sums[name] = (self._sums[name] + digest) % MODULUS
+        digests = [_digest_of(key, row) for key, row in zip(keys, encoded, strict=True)]
+        self._sums[name] = (self._sums[name] + sum(digests)) % MODULUS
         if name != ENDED:
-            self._digests[name][key] = digest
+            self._digests[name].update(zip(keys, digests, strict=True))
 
     def adopted(self, state: State) -> None:
         """All that `state` holds was counted by `adopt`: nothing of it needs a digest before it is written again."""

@@ -5,7 +5,7 @@ An overlay is the snapshot on which decisions are tried: what is put there is se
 throwing it away undoes everything. The base must not change while an overlay of it is in use.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -36,6 +36,13 @@ class Table(Generic[V]):
         """Stores a row and notes its key as written."""
         self._rows[key] = row
         self.written[key] = None
+
+    def put_all(self, rows: Sequence[V], key: str) -> list[str]:
+        """Stores rows under what each has in the field `key`; returns these keys."""
+        by_key = {getattr(row, key): row for row in rows}
+        self._rows.update(by_key)
+        self.written.update(dict.fromkeys(by_key))
+        return list(by_key)
 
     def drop(self, key: str) -> None:
         """Removes the row of the key, if there is one, and notes the key as written."""

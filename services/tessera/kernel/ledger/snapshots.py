@@ -154,7 +154,7 @@ async def _restored(bus: Bus, ledger: Ledger, stream: str, manifest: Manifest) -
         return None
     hasher = StateHash()
     try:
-        state = load(_lines(part.data for part in parts if part is not None), hasher)
+        state = load(lines_of(part.data for part in parts if part is not None), hasher)
     except (ValidationError, Contradiction, ValueError, KeyError, TypeError, zlib.error):
         return None
     state_hash = hasher.of(state)
@@ -194,7 +194,8 @@ def _compressed(lines: bytes) -> bytes:
     return zlib.compress(lines, level=1)
 
 
-def _lines(chunks: Iterable[bytes]) -> Iterator[bytes]:
+def lines_of(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    """Lines of a snapshot from its pieces, compressed or not."""
     for chunk in chunks:
         plain = chunk[:1] != ZLIB_HEADER  # every line begins with a brace or a name
         yield from (chunk if plain else zlib.decompress(chunk)).split(b"\n")

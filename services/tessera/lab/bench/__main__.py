@@ -18,6 +18,7 @@ from tessera.lab.bench.live_kinds import live_kinds
 from tessera.lab.bench.many_jobs import many_jobs
 from tessera.lab.bench.report import ReportRow
 from tessera.lab.bench.restart import restart
+from tessera.lab.bench.restore import restore
 from tessera.lab.bench.sizing import sizing
 from tessera.lab.bench.throughput import throughput
 from tessera.lab.bench.two_shards import two_shards
@@ -40,10 +41,11 @@ BENCHES: dict[str, Bench] = {
     "kinds": lambda asked: kinds(asked.rounds),
     "live-kinds": lambda asked: live_kinds(asked.waiting, asked.kinds, asked.nodes),
     "many-jobs": lambda asked: many_jobs(asked.many, asked.rounds, asked.nodes),
+    "restore": lambda asked: restore(asked.many, asked.rounds, asked.nodes),
     "ended": lambda asked: ended_jobs(asked.ended),
 }
 
-USUAL = [name for name in BENCHES if name not in ("flood", "kinds", "live-kinds", "many-jobs", "ended")]
+USUAL = [name for name in BENCHES if name not in ("flood", "kinds", "live-kinds", "many-jobs", "restore", "ended")]
 """The others take minutes: they are asked for by name."""
 
 
@@ -54,7 +56,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=100, help="jobs of one latency round")
     parser.add_argument("--live", type=int, default=10_000, help="live jobs while the scheduler restarts")
     parser.add_argument("--queued", type=int, default=1000, help="queued jobs of the smallest state in growth")
-    parser.add_argument("--many", type=int, default=100_000, help="waiting jobs of many-jobs")
+    parser.add_argument("--many", type=int, default=100_000, help="waiting jobs of many-jobs and restore")
     parser.add_argument("--waiting", type=int, default=2400, help="jobs that wait in live-kinds")
     parser.add_argument("--kinds", type=int, default=600, help="kinds of these jobs")
     parser.add_argument("--ended", type=int, default=1_000_000, help="jobs that live and end in the row of that name")
