@@ -43,6 +43,8 @@ def refused_mark(thing: Json, among: str = "metadata") -> Reason | None:
 def not_honoured(pod: Json) -> list[str]:
     """Marks and preferences of a pod or its owner that are not honoured, a sentence for each."""
     marks = [f"{key}: {mark.detail}" for _, key, mark in _marks(pod) if mark.treatment is Treatment.SAID]
+    if read_mark(pod, SHARED_DOMAIN) and topology_of(pod) is None:
+        marks.append(f"{SHARED_DOMAIN}: no domain is shared, since {REQUIRED_TOPOLOGY} or the preferred one names none")
     return [*marks, *_preferences(mapping(pod, "spec"))]
 
 

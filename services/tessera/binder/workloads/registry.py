@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 
-from tessera.binder.workloads.kinds.gang import KOORDINATORS, KUEUES, OURS, TASK_GROUP, YUNIKORNS, MarkedGang, read_size
+from tessera.binder.workloads.kinds.gang import KOORDINATORS, KUEUES, OURS, YUNIKORNS, MarkedGang, read_size
 from tessera.binder.workloads.kinds.job import BatchJob
 from tessera.binder.workloads.kinds.job_set import JobSet
 from tessera.binder.workloads.kinds.kubeflow import TrainingJob
@@ -96,8 +96,9 @@ def group_of(pod: Json, known: OwnersByRef) -> Group | OwnerRef | Reason:
         return _read_pod_group(pod, named, known)
     if marked is not None:
         return _marked(pod, *marked, known)
-    if read_mark(pod, TASK_GROUP):
-        return no(Code.MISSING_FIELD, "metadata.labels[applicationId]", "a task group is of an application")
+    unnamed = _unnamed_gang(pod)
+    if unnamed is not None:
+        return unnamed
     controller = controller_of(pod)
     kind = None if controller is None else kind_of(controller)
     return alone(pod) if controller is None or kind is None else kind.group_of(pod, controller, known)
@@ -111,6 +112,17 @@ def gang_mark(pod: Json) -> tuple[GangMark, str, str] | None:
             return mark, "", f"metadata.labels[{GANG_LABEL}]"
         if name and (not mark.only_with or read_mark(pod, mark.only_with)):
             return mark, name, field
+    return None
+
+
+def _unnamed_gang(pod: Json) -> Reason | None:
+    """The mark that lacks where a pod says what its gang needs, and not which gang that is."""
+    for mark in GANGS:
+        for key in filter(None, (mark.only_with, mark.parts, mark.size)):
+            if read_mark(pod, key):
+                is_named = bool(mark.only_with and read_mark(pod, *mark.names))
+                field = f"annotations[{mark.only_with}]" if is_named else f"labels[{mark.names[-1]}]"
+                return no(Code.MISSING_FIELD, f"metadata.{field}", f"{key} is said of a gang that nothing names")
     return None
 
 

@@ -9,7 +9,7 @@ from tessera.binder.adoption.decide.roles import role_of
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera.binder.workloads.mark_table import PREFIXES, TABLE, Treatment
 from tessera.binder.workloads.marks import not_honoured, refused_mark
-from tessera.binder.workloads.port import Group, GroupKind
+from tessera.binder.workloads.port import GangMark, Group, GroupKind
 from tessera.binder.workloads.registry import GANGS, group_of, size_of
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
@@ -224,6 +224,24 @@ def test_pods_that_start_one_by_one_are_not_promised_one_domain() -> None:
     found = spec_of(group(member, job), [member], 1, job)
     assert isinstance(found, Reason)
     assert "podset-required-topology" in found.field
+
+
+def test_a_preferred_domain_of_pods_that_start_one_by_one_is_said() -> None:
+    job = batch_job(parallelism=2, completions=9)
+    member = pod(owner=job, annotations={"kueue.x-k8s.io/podset-preferred-topology": RACK})
+    found = spec_of(group(member, job), [member], 1, job)
+    assert isinstance(found, Adoption), found
+    assert any("podset-preferred-topology" in sentence for sentence in found.wishes)
+
+
+def test_a_shared_domain_of_no_level_is_said() -> None:
+    (said,) = not_honoured(pod(annotations={"kueue.x-k8s.io/podset-group-name": "both"}))
+    assert "kueue.x-k8s.io/podset-group-name" in said
+
+
+def test_a_topology_that_binds_nothing_is_honoured_without_a_word() -> None:
+    member = pod(annotations={"kueue.x-k8s.io/podset-unconstrained-topology": "true"})
+    assert (not_honoured(member), role_of(member)) == ([], role_of(pod()))
 
 
 def test_an_exclusive_domain_is_honoured_where_job_set_has_chosen_the_nodes() -> None:
@@ -482,10 +500,26 @@ def test_task_groups_that_cannot_be_a_gang_are_refused_by_name(member: Json, cod
     assert (found.code, field in found.field) == (code, True)
 
 
-def test_a_task_group_without_its_application_is_refused() -> None:
-    found = group_of(pod(annotations={"yunikorn.apache.org/task-group-name": "w"}), {})
+@pytest.mark.parametrize("mark", [mark for mark in GANGS if mark.size or mark.parts], ids=lambda mark: mark.names[0])
+def test_what_a_gang_needs_without_the_mark_that_names_it_is_refused_by_that_mark(mark: GangMark) -> None:
+    found = group_of(pod(annotations={mark.size or mark.parts: "3"}), {})
     assert isinstance(found, Reason)
-    assert "applicationId" in found.field
+    assert (found.code, mark.names[-1] in found.field) == (Code.MISSING_FIELD, True)
+
+
+@pytest.mark.parametrize(
+    ("more", "missing"),
+    [
+        ({"annotations": {"yunikorn.apache.org/task-group-name": "w"}}, "applicationId"),
+        ({"labels": {"applicationId": "app"}, "annotations": {"yunikorn.apache.org/task-groups": "[]"}}, "group-name"),
+    ],
+)
+def test_a_task_group_without_its_application_and_an_application_without_its_own_group_are_refused(
+    more: Json, missing: str
+) -> None:
+    found = group_of(pod(**more), {})
+    assert isinstance(found, Reason)
+    assert (found.code, missing in found.field) == (Code.MISSING_FIELD, True)
 
 
 def test_a_pod_without_marks_is_no_gang_and_has_nothing_against_it() -> None:

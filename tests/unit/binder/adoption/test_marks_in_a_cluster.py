@@ -104,6 +104,33 @@ async def test_the_parts_of_a_gang_are_there_in_their_numbers_before_it_starts(w
     assert bound(world, "one") == 4
 
 
+async def test_volcanos_tasks_are_there_in_their_numbers_before_the_gang_starts(world: AdoptionWorld) -> None:
+    make_volcano_group(world, "one", minMember=2, minTaskMember={"ps": 1, "worker": 1})
+    for number in range(2):
+        world.make_pod(
+            f"one-{number}",
+            labels={"volcano.sh/task-spec": "worker"},
+            notes={"scheduling.k8s.io/group-name": "one"},
+            seconds=600,
+        )
+    await world.run(10)
+    assert bound(world, "one") == 0
+    assert "of ps" in world.condition(world.owned("one")[0])["message"]
+    world.make_pod(
+        "one-2", labels={"volcano.sh/task-spec": "ps"}, notes={"scheduling.k8s.io/group-name": "one"}, seconds=600
+    )
+    await world.run(20)
+    assert bound(world, "one") == 3
+
+
+async def test_a_number_of_pods_without_the_name_of_their_gang_is_refused_on_the_pod(world: AdoptionWorld) -> None:
+    world.make_pod("one-0", notes={"kueue.x-k8s.io/pod-group-total-count": "3"}, seconds=600)
+    await world.run(10)
+    assert bound(world, "one") == 0
+    told = world.condition(world.owned("one")[0])
+    assert (told["reason"], "kueue.x-k8s.io/pod-group-name" in told["message"]) == ("MissingField", True)
+
+
 async def test_a_preference_that_is_not_honoured_is_said_on_the_pod_that_is_placed_all_the_same(
     world: AdoptionWorld,
 ) -> None:

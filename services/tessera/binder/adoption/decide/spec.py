@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from tessera.binder.adoption.decide.durations import grace, time_limit
 from tessera.binder.adoption.decide.ranks import as_name, chosen, missing_part, ranked
 from tessera.binder.adoption.decide.roles import invalid
-from tessera.binder.workloads.mark_table import LEAST_PODS, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
+from tessera.binder.workloads.mark_table import LEAST_PODS, PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
 from tessera.binder.workloads.marks import find_queue, not_honoured, read_mark, refused_mark
 from tessera.binder.workloads.port import Group, GroupKind
 from tessera.binder.workloads.reading import Json, mapping, no, text
@@ -152,12 +152,14 @@ def _in_one_domain(group: Group, roles: list[Role], owner: Json | None) -> list[
 
 
 def _wishes(group: Group, pods: Sequence[Json], owner: Json | None) -> tuple[str, ...]:
-    read_mark = list(chain.from_iterable(map(not_honoured, pods)))
+    said = list(chain.from_iterable(map(not_honoured, pods)))
+    if group.kind is GroupKind.POD and controller_of(pods[0]) is not None and read_mark(pods[0], PREFERRED_TOPOLOGY):
+        said.append(f"{PREFERRED_TOPOLOGY}: the pods of this owner start one by one, each where it fits")
     if owner is not None:
-        read_mark += [*not_honoured(owner), *kind_of_group(group).wishes(owner)]
+        said += [*not_honoured(owner), *kind_of_group(group).wishes(owner)]
         if group.kind is GroupKind.POD and LEAST_PODS in mapping(owner, "metadata", "annotations"):
-            read_mark.append(f"{LEAST_PODS}: its pods start one by one")
-    return tuple(dict.fromkeys(read_mark))
+            said.append(f"{LEAST_PODS}: its pods start one by one")
+    return tuple(dict.fromkeys(said))
 
 
 # -- the job ----------------------------------------------------------------------------------------------------------
