@@ -10,7 +10,8 @@ import pytest_asyncio
 from tessera_schemas import subjects
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.config import Policy
-from tessera_schemas.ledger import LEDGER_MESSAGE, Revoked
+from tessera_schemas.job import Retry
+from tessera_schemas.ledger import LEDGER_MESSAGE, Allocated, Revoked
 from tessera_schemas.reasons import Code
 from tests.e2e.live import Live, configuration, job
 from tests.e2e.node_faults import operate, saving
@@ -100,3 +101,14 @@ async def test_a_node_that_is_gone_for_good_gives_its_gangs_up(live: Live) -> No
     await live.clients["lab"].cancel(done.job_id)
     await assert_all_is_well(live)
     assert revoked_for(live) == [Code.NODE_LOST, Code.CANCELLED, Code.NODE_DRAINED, Code.NODE_LOST, Code.CANCELLED]
+
+
+async def test_a_program_that_fails_is_tried_on_another_node_each_time(live: Live) -> None:
+    retry = Retry(max_attempts=3, backoff_seconds=0, on_failure=True)
+    done = await live.submit(job(exit_code=1, retry=retry))
+    await live.until_ended(done.job_id)
+    messages = [LEDGER_MESSAGE.validate_json(stored) for stored in live.stored]
+    allocated = [record for message in messages for record in message.records if isinstance(record, Allocated)]
+    nodes = [record.placements[0].node for record in allocated if record.job_id == done.job_id]
+    assert (live.phase(done.job_id), len(nodes), len(set(nodes))) == ("failed", 3, 3)
+    await assert_all_is_well(live)

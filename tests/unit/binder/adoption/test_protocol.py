@@ -180,6 +180,17 @@ async def test_a_job_that_has_failed_for_good_is_not_tried_again(world: Adoption
     assert "Job/train is failed: BackoffLimitExceeded" in last.reason.detail
 
 
+async def test_the_pods_of_a_job_that_failed_go_to_another_node_each_time() -> None:
+    async with AdoptionWorld(nodes=("node-a", "node-b", "node-c")) as world:
+        world.make_job(seconds=2, notes={"tessera.io/simulate-exit-code": "1"}, backoffLimit=2)
+        nodes: dict[str, str] = {}
+        for _ in range(120):
+            await world.run(1)
+            nodes |= {run.run_id: place.node for run in world.state.runs.values() for place in run.placements}
+        assert world.job_object()["status"]["failed"] == len(nodes) == 3
+        assert len(set(nodes.values())) == 3
+
+
 async def test_pods_that_ask_for_something_else_than_before_make_another_job(world: AdoptionWorld) -> None:
     world.make_pod("first", gpus=8)
     await world.run(10)
