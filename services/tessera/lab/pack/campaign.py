@@ -8,6 +8,7 @@ from tessera.lab.pack.replay import POLICIES, FillingRun, replay
 from tessera.lab.pack.window import Window
 from tessera.lab.traces.alibaba import Trace
 
+SEEDS_MAX = 1000
 ReportProgress = Callable[[str, int], None]  # the policy, the seed
 
 
@@ -53,9 +54,11 @@ def parse_seeds(text: str) -> list[int]:
     try:
         for part in text.split(","):
             first, dash, last = part.partition("-")
-            seeds += range(int(first), int(last if dash else first) + 1)
+            seeds += range(int(first), int(last if dash else first) + 1)[: SEEDS_MAX + 1]
     except ValueError as error:
         raise Failure(Exit.USAGE, f"lab: {text!r} names no seeds; write 42-51 or 1,2,5") from error
     if not seeds:
         raise Failure(Exit.USAGE, f"lab: {text!r} names no seeds; write 42-51 or 1,2,5")
+    if len(seeds) > SEEDS_MAX:
+        raise Failure(Exit.USAGE, f"lab: {text!r} names more than {SEEDS_MAX} seeds, one run each; name fewer")
     return seeds

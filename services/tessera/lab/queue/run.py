@@ -19,6 +19,7 @@ from tessera.lab.queue.services import QueueThroughServices, refuse, through_ser
 from tessera.lab.traces.philly import OCTOBER_S, TraceJob, read_jobs
 
 DAY_S = 86_400
+GPUS_MAX = 1_000_000
 KNOWN_TRACE = "philly"
 USUAL = "fifo", "skip", "sjf-oracle", "expected"
 
@@ -79,6 +80,8 @@ def run(jobs: Sequence[TraceJob], wanted: ReplayRequest, console: Console, out: 
     sizes = node_sizes(wanted)
     if wanted.plot is not None and not wanted.plot.parent.is_dir():
         raise StartupError(f"--plot: there is no directory {wanted.plot.parent}")
+    if wanted.plot is not None and (wanted.plot.suffix != ".png" or wanted.plot.is_dir()):
+        raise StartupError(f"--plot: {wanted.plot} is no name for a PNG file; let it end with .png")
     chosen, history = split(jobs, wanted)
     _refuse_what_cannot_start(chosen, wanted)
     waits: dict[str, list[int]] = {}
@@ -113,6 +116,8 @@ def run(jobs: Sequence[TraceJob], wanted: ReplayRequest, console: Console, out: 
 def node_sizes(wanted: ReplayRequest) -> list[int]:
     if wanted.gpus < 1 or wanted.node_gpus < 1 or wanted.gpus % wanted.node_gpus:
         raise StartupError(f"--gpus: {wanted.gpus} GPUs are no whole number of nodes of {wanted.node_gpus}")
+    if wanted.gpus > GPUS_MAX:
+        raise StartupError(f"--gpus: {wanted.gpus} GPUs are more than {GPUS_MAX}, the most of a replay")
     sizes = [wanted.node_gpus] * (wanted.gpus // wanted.node_gpus)
     if wanted.services:
         for policy in wanted.policies:

@@ -155,6 +155,7 @@ def test_history_is_what_had_ended_before_the_first_day_and_nothing_else() -> No
     ("asked", "said"),
     [
         (ReplayRequest(gpus=10), "--gpus: 10 GPUs are no whole number of nodes of 8"),
+        (ReplayRequest(gpus=8 * 10**12), "--gpus: 8000000000000 GPUs are more than 1000000"),
         (ReplayRequest(policies=("fifo", "best")), "--policy: no policy is called best; there are fifo"),
     ],
 )
@@ -178,6 +179,15 @@ def test_the_command_prints_json_and_writes_a_plot(tmp_path: Path) -> None:
     assert said["policies"]["fifo"][0]["wait_mean"] == pytest.approx((99 + 108) / 3, abs=0.1)
     assert said["policies"]["expected"][0]["wait_mean"] == pytest.approx((104 + 98) / 3, abs=0.1)
     assert plot.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("plot", ["plot.weird", "plot", "a.png", "nowhere/plot.png"])
+def test_a_plot_that_cannot_be_written_is_refused_before_anything_runs(plot: str, tmp_path: Path) -> None:
+    (tmp_path / "a.png").mkdir()
+    path = tmp_path / "own.csv"
+    path.write_text("submit_s,duration_s,num_gpus,vc\n0,100,8,a\n")
+    failed = CliRunner().invoke(lab, ["queue", str(path), "--gpus", "8", "--plot", str(tmp_path / plot)])
+    assert (failed.exit_code, "error: --plot: " in failed.output, "wait" in failed.output) == (5, True, False)
 
 
 def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path) -> None:
