@@ -64,6 +64,8 @@ class Backup:
             if shard and not any(directory.glob("*")):
                 return cls(directory, shard)
             raise Failure(Exit.NOT_FOUND, f"{directory}: is no backup of a ledger, {MANIFEST} is missing") from error
+        except NotADirectoryError as error:
+            raise Failure(Exit.USAGE, f"{directory}: is no directory; name another") from error
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise Failure(Exit.FAILED, f"{file}: is damaged ({error}); take another copy of the backup") from error
         if shard and found.shard != shard:

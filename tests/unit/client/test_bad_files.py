@@ -144,8 +144,9 @@ def test_files_of_a_user_are_no_worse(wrong: str, bad: dict[str, Path], monkeypa
         lambda file: ["init", "--only-identities", "--credentials", f"{file}/below"],
         lambda file: ["cluster", "sync-secrets", "--credentials", file],
         lambda file: ["token", "list", "--credentials", file],
+        lambda file: ["ledger", "restore", file],
     ],
-    ids=["up", "init", "sync-secrets", "token"],
+    ids=["up", "init", "sync-secrets", "token", "restore"],
 )
 def test_a_file_where_a_directory_is_wanted_is_told(arguments: Callable[[str], list[str]], tmp_path: Path) -> None:
     file = _written(tmp_path)("file", "")
