@@ -422,6 +422,17 @@ def test_a_queue_named_by_another_systems_mark_is_ours_of_that_name(more: Json) 
     assert adoption([pod(**more)]).spec.queue == "research"
 
 
+def test_the_queue_of_volcanos_group_counts_where_its_pods_name_none() -> None:
+    pods, its = volcano(1, queue="research")
+    found = of_volcano(pods, its)
+    assert isinstance(found, Adoption), found
+    assert (found.spec.queue, found.wishes) == ("research", ())
+    pods[0]["metadata"]["labels"]["tessera.io/queue"] = "other"
+    found = of_volcano(pods, its)
+    assert isinstance(found, Adoption), found
+    assert found.spec.queue == "other"
+
+
 def test_a_label_that_happens_to_be_called_queue_is_nobodys_mark() -> None:
     assert adoption([pod(labels={"queue": "mails"})]).spec.queue == "default"
 
