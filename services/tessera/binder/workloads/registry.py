@@ -96,7 +96,7 @@ def group_of(pod: Json, known: OwnersByRef) -> Group | OwnerRef | Reason:
         return _read_pod_group(pod, named, known)
     if marked is not None:
         return _marked(pod, *marked, known)
-    unnamed = _unnamed_gang(pod)
+    unnamed = unnamed_gang(pod)
     if unnamed is not None:
         return unnamed
     controller = controller_of(pod)
@@ -115,7 +115,7 @@ def gang_mark(pod: Json) -> tuple[GangMark, str, str] | None:
     return None
 
 
-def _unnamed_gang(pod: Json) -> Reason | None:
+def unnamed_gang(pod: Json) -> Reason | None:
     """The mark that lacks where a pod says what its gang needs, and not which gang that is."""
     for mark in GANGS:
         for key in filter(None, (mark.only_with, mark.parts, mark.size)):

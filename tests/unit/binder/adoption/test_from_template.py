@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tessera.binder.adoption.decide.from_template import priority_of, sets_of_suspended, spec_of_suspended
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
+from tessera.binder.workloads.registry import group_of
 from tessera_schemas.labels import GANG_LABEL, GANG_SIZE_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import batch_job, group, pod
@@ -16,11 +17,11 @@ from tests.unit.binder.adoption.adoption_builders import batch_job, group, pod
 Json = dict[str, Any]
 
 
-def suspended(template: Json | None = None, labels: Json | None = None, **spec: Any) -> Json:
+def suspended(template: Json | None = None, labels: Json | None = None, notes: Json | None = None, **spec: Any) -> Json:
     return batch_job(
         suspend=True,
         template={
-            "metadata": {"labels": labels or {}, "annotations": {GANG_SIZE_ANNOTATION: "9"}},
+            "metadata": {"labels": labels or {}, "annotations": notes or {}},
             "spec": {
                 "schedulerName": "tessera",
                 "containers": [{"resources": {"limits": {"cpu": "2"}}}],
@@ -90,7 +91,7 @@ def test_a_job_suspended_by_a_job_set_or_kueue_is_left_to_them_and_names_the_fie
     ("job", "field"),
     [
         (suspended(parallelism=1, completions=9), "spec.completions"),
-        (suspended(labels={GANG_LABEL: "g"}), "spec.suspend"),
+        (suspended(labels={GANG_LABEL: "g"}, notes={GANG_SIZE_ANNOTATION: "9"}), "spec.suspend"),
         (suspended({"preemptionPolicy": "Never"}), "spec.preemptionPolicy"),
     ],
     ids=["waves", "part of a gang", "a field"],
@@ -99,6 +100,14 @@ def test_one_that_cannot_be_let_go_says_so_by_the_name_of_the_field(job: Json, f
     found = found_of(job)
     assert isinstance(found, Reason)
     assert (found.code, found.field) == (Code.NOT_SUPPORTED_YET, field)
+
+
+def test_what_a_gang_needs_without_its_name_is_refused_as_its_pods_would_be() -> None:
+    job = suspended(parallelism=1, completions=1, notes={GANG_SIZE_ANNOTATION: "9"})
+    found = found_of(job)
+    assert isinstance(found, Reason)
+    assert found == group_of(pod("t-0", owner=job, annotations={GANG_SIZE_ANNOTATION: "9"}), {})
+    assert found.code is Code.MISSING_FIELD
 
 
 CLASSES = [

@@ -9,7 +9,7 @@ from tessera.binder.adoption.decide.suspending import explain_other_suspender, i
 from tessera.binder.workloads.port import PodSet, Workload
 from tessera.binder.workloads.reading import Json, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of
-from tessera.binder.workloads.registry import gang_mark, kind_of_object, size_of
+from tessera.binder.workloads.registry import gang_mark, kind_of_object, size_of, unnamed_gang
 from tessera_schemas.labels import SCHEDULER_NAME, SUSPEND_WAITING_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 
@@ -62,6 +62,9 @@ def spec_of_suspended(owner: Json, sets: Sequence[PodSet], classes: Sequence[Jso
     if any(_is_of_another_gang(kind, pod) for pod in pods):
         detail = "a Job that is part of a larger gang is not resumed by itself"
         return no(Code.NOT_SUPPORTED_YET, "spec.suspend", detail)
+    unnamed = next((why for pod in pods if gang_mark(pod) is None and (why := unnamed_gang(pod))), None)
+    if unnamed is not None:
+        return unnamed
     found = spec_of(group, pods, size, owner)
     if isinstance(found, Reason):
         return found
