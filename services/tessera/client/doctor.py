@@ -7,8 +7,12 @@ Read only, with the rights of whoever asks: the servers by what they say of them
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
+from tessera.binder.adoption.decide.suspending import is_suspended
+from tessera.binder.workloads.reading import text
+from tessera.binder.workloads.registry import KINDS, kind_of_object
 from tessera.client.rights import BIND, CLUSTER_WIDE, OF_TENANT, Rights, account, lacking
 from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.ports import ApiError, JsonObject
@@ -59,12 +63,12 @@ async def check_cluster(cluster: Reader, tenants: Collection[str]) -> list[Findi
     """The API answers; our services have their rights; whoever has work for us is let in, and is a tenant."""
     try:
         pods, _ = await cluster.list("pods", USERS_PODS, NAMES_US)
-        jobs, _ = await cluster.list("jobs")
+        owners = await _owners(cluster)
     except ApiError as error:
         return [Finding(f"Kubernetes API: {error}", "use a kubeconfig that may list pods and Jobs")]
     except Transient as error:
         return [Finding(f"Kubernetes API does not answer ({error})", "set KUBECONFIG or TESSERA_CLUSTER_URL")]
-    waiting = waiting_by_namespace(pods, jobs)
+    waiting = waiting_by_namespace(pods, owners)
     strangers = [
         Finding(f"namespace {name} is no tenant: {describe_waiting(waiting[name])}", MAKE_TENANT)
         for name in sorted(waiting.keys() - set(tenants))
@@ -72,10 +76,24 @@ async def check_cluster(cluster: Reader, tenants: Collection[str]) -> list[Findi
     return [*strangers, *await _check_rights(cluster, tenants, waiting)]
 
 
-def waiting_by_namespace(pods: Sequence[JsonObject], jobs: Sequence[JsonObject] = ()) -> Counter[str]:
-    """The number of unbound pods and suspended Jobs that name our scheduler, by namespace."""
+async def _owners(cluster: Reader) -> list[JsonObject]:
+    """All objects that may wait suspended, without those of kinds that the cluster does not have or show to us."""
+    found: list[JsonObject] = []
+    for version, kind in chain.from_iterable(each.watched for each in KINDS):
+        try:
+            listed, _ = await cluster.list(f"{version}/{kind}")
+        except ApiError:
+            if kind == "Job":
+                raise
+            continue
+        found += [{**each, "apiVersion": version, "kind": kind} for each in listed]
+    return found
+
+
+def waiting_by_namespace(pods: Sequence[JsonObject], owners: Sequence[JsonObject] = ()) -> Counter[str]:
+    """The number of unbound pods and suspended Jobs and the like that name our scheduler, by namespace."""
     waiting = [pod for pod in pods if not (pod.get("spec") or {}).get("nodeName")]
-    waiting += [job for job in jobs if _is_suspended_for_us(job)]
+    waiting += [owner for owner in owners if _is_suspended_for_us(owner)]
     return Counter(each["metadata"]["namespace"] for each in waiting if "deletionTimestamp" not in each["metadata"])
 
 
@@ -85,10 +103,10 @@ def describe_waiting(count: int) -> str:
     return one if count == 1 else f"{count} {more}"
 
 
-def _is_suspended_for_us(job: JsonObject) -> bool:
-    spec = job.get("spec") or {}
-    template = (spec.get("template") or {}).get("spec") or {}
-    return spec.get("suspend") is True and template.get("schedulerName") == SCHEDULER_NAME
+def _is_suspended_for_us(owner: JsonObject) -> bool:
+    kind = kind_of_object(owner)
+    sets = () if kind is None or not is_suspended(owner) else kind.pod_sets(owner)
+    return any(text(each.template, "spec", "schedulerName") == SCHEDULER_NAME for each in sets)
 
 
 async def _check_rights(cluster: Reader, tenants: Collection[str], waiting: Counter[str]) -> list[Finding]:

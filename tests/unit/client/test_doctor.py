@@ -1,6 +1,10 @@
 """`tessera doctor`: work that waits in silence, and rights that are lacking, each found with the way out."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
+
+import pytest
 
 from tessera.client.doctor import Finding, check_cluster
 from tessera.client.rights import CLUSTER_WIDE, OF_TENANT, account
@@ -30,17 +34,22 @@ class Api:
         jobs: tuple[Json, ...] = (),
         let_in: tuple[str, ...] = (),
         lacks: frozenset[Right] = frozenset(),
+        others: Mapping[str, list[Json]] = MappingProxyType({}),
         fails: Exception | None = None,
         fails_to_say: Exception | None = None,
     ) -> None:
         self.pods, self.jobs, self.let_in, self.lacks = list(pods), list(jobs), let_in, lacks
+        self.others = dict(others)
         self.fails, self.fails_to_say = fails, fails_to_say
 
     async def list(self, kind: str, label_selector: str = "", field_selector: str = "") -> tuple[list[Json], str]:
         if self.fails is not None:
             raise self.fails
-        assert kind == "jobs" or field_selector == "spec.schedulerName=tessera"
-        return (self.jobs if kind == "jobs" else self.pods), "1"
+        assert kind != "pods" or field_selector == "spec.schedulerName=tessera"
+        listed = {"pods": self.pods, "batch/v1/Job": self.jobs, **self.others}
+        if kind not in listed:
+            raise ApiError(404, "NotFound", f"no kind {kind}")
+        return listed[kind], "1"
 
     async def may(self, namespace: str, verb: str, resource: str, group: str = "", user: str = "") -> bool:
         if self.fails_to_say is not None:
@@ -63,6 +72,29 @@ async def test_a_namespace_that_is_not_let_in_is_named_with_its_waiting_work_and
     waiting = "2 pods or suspended Jobs that name tessera wait, and no condition on them says why; "
     assert line.startswith(f"namespace default is not let in: {waiting}")
     assert line.endswith("name it under `tenants` in the values of the chart deploy/helm/tessera, and `helm upgrade`")
+
+
+TEMPLATE = {"spec": {"schedulerName": "tessera", "containers": []}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        (
+            "jobset.x-k8s.io/v1alpha2/JobSet",
+            {"suspend": True, "replicatedJobs": [{"name": "w", "template": {"spec": {"template": TEMPLATE}}}]},
+        ),
+        ("ray.io/v1/RayCluster", {"suspend": True, "headGroupSpec": {"template": TEMPLATE}}),
+        (
+            "kubeflow.org/v1/PyTorchJob",
+            {"runPolicy": {"suspend": True}, "pytorchReplicaSpecs": {"Worker": {"template": TEMPLATE}}},
+        ),
+    ],
+)
+async def test_whatever_waits_suspended_in_a_namespace_that_is_not_let_in_is_named(kind: str, spec: Json) -> None:
+    listed = {"metadata": {"namespace": "default"}, "spec": spec}  # lists do not repeat the kind in each object
+    (line,) = await lines(Api(others={kind: [listed]}), "default")
+    assert "1 pod or suspended Job that names tessera waits" in line
 
 
 async def test_a_tenant_whose_namespace_is_not_let_in_is_named_before_it_has_any_work() -> None:
