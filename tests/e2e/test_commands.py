@@ -80,6 +80,12 @@ async def test_a_held_job_stays_until_it_is_released(live: Live) -> None:
     await assert_all_is_well(live)
 
 
+async def test_the_doctor_looks_at_the_cluster_of_the_platform_on_this_machine(live: Live) -> None:
+    lenient = {"TESSERA_ALLOW_UNSYNCED": "true", "TESSERA_ALLOW_ANYBODY": "true"}
+    said = await live.command("doctor", environment=lenient)
+    assert (said.code, said.out.startswith("nothing found"), said.err) == (0, True, "")
+
+
 async def test_what_explain_offers_is_what_the_plan_and_a_higher_class_then_do(live: Live) -> None:
     async with filled(live) as filler:
         done = await live.submit(job("rush", gpus=8, seconds=600))

@@ -1,15 +1,17 @@
 """`doctor`: what keeps work from starting, and what to do about it."""
 
+import os
 from typing import Any
 
 from pydantic import SecretStr
 
-from tessera.client.commands.context import ShardOptions, command
+from tessera.client.commands.context import ShardOptions, cluster_of, command
 from tessera.client.doctor import Finding, check_cluster, check_servers
 from tessera.client.outcomes import Exit
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
 from tessera.kernel.errors import KernelError, StartupError
+from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.kubernetes.kubeconfig import cluster_at
 from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera_schemas.subjects import OPERATOR
@@ -37,7 +39,7 @@ async def _findings(place: Where) -> list[Finding]:
     if config is not None and not config.version:
         found.append(Finding("no configuration has been applied", "`tessera config init`, then `tessera apply`"))
     try:
-        cluster = cluster_at(settings.cluster_url, settings.cluster_token.get_secret_value())
+        cluster = _cluster(place, settings)
     except StartupError as error:
         return [*found, Finding(*str(error).partition("; ")[::2])]
     try:
@@ -45,6 +47,13 @@ async def _findings(place: Where) -> list[Finding]:
         return [*found, *await check_cluster(cluster, tenants)]
     finally:
         await cluster.close()
+
+
+def _cluster(place: Where, settings: ServiceSettings) -> HttpCluster:
+    """The API that the environment names, before that of a platform on this machine. Raises StartupError."""
+    if settings.cluster_url or os.environ.get("KUBECONFIG"):
+        return cluster_at(settings.cluster_url, settings.cluster_token.get_secret_value())
+    return cluster_of(place)
 
 
 def _settings(place: Where) -> ServiceSettings:
