@@ -174,6 +174,11 @@ async def test_logs_are_read_by_token_and_by_the_operator_from_kubernetes(live: 
     assert lines(await live.command("logs", "writes")) == followed
     assert lines(await live.command("logs", sent.job_id, "--rank", "1", "--tail", "1")) == ["exit code 0"]
     assert lines(await lab.run("logs", "writes", "--rank", "1"))[0] == "simulated program, rank 1: 3 s of work"
+    for run in (lab.run, live.command):
+        said = await run("logs", "writes", "--rank", "2")
+        assert (said.code != 0, "the job has no such pod; those of its gang are 0 to 1" in said.err) == (True, True)
+        said = await run("logs", "writes", "--attempt", "2")
+        assert (said.code, "there was no such attempt" in said.err) == (4, True), said
 
 
 async def test_why_there_is_no_log_is_said_in_a_sentence(live: Live, lab: LoggedIn) -> None:

@@ -19,7 +19,7 @@ from tessera.gateway.problems import Refusal, refused
 from tessera.gateway.stored_logs.reading import StoredLogs
 from tessera.gateway.streaming import HEADERS, Streams
 from tessera.kernel.errors import Transient
-from tessera.kernel.kubernetes.missing_logs import no_log, users_own_pods
+from tessera.kernel.kubernetes.missing_logs import no_attempt, no_log, users_own_pods
 from tessera.kernel.ports import ApiError, Cluster
 from tessera_schemas.base import run_id
 from tessera_schemas.labels import pod_name
@@ -53,7 +53,7 @@ class Logs:
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(aclosing(pieces))
                 try:
-                    await _open(pieces)
+                    await _open(pieces, query.rank, job.pods)
                 except Refusal as refusal:
                     pieces = await self._stored.instead_of(refusal, job, attempt, query)
                     await stack.enter_async_context(aclosing(pieces))
@@ -93,25 +93,23 @@ def _attempt(job: Job | EndedJob, query: LogQuery) -> int:
     if job.attempt == 0:
         raise refused(Code.NOT_RUNNING, "job_id", f"it has not started yet ({job.phase.value})")
     if attempt > job.attempt:
-        raise refused(Code.NOT_RUNNING, "attempt", "there was no such attempt", {"attempts": job.attempt})
-    if query.rank >= job.pods and isinstance(job, EndedJob):
-        raise refused(Code.INVALID_FIELD, "rank", "the job has no such pod", {"pods": job.pods})
+        raise Refusal(no_attempt(job.attempt))
     return attempt
 
 
-async def _open(pieces: AsyncGenerator[bytes, None]) -> None:
+async def _open(pieces: AsyncGenerator[bytes, None], rank: int, pods: int) -> None:
     """Take the first piece, which is empty. Raises Refusal where there is no log."""
     try:
         await anext(pieces)
     except ApiError as error:
-        raise _refusal(error) from error
+        raise _refusal(error, rank, pods) from error
     except Transient as error:
         log.warning("log_not_read", error=str(error))
         raise refused(Code.UNAVAILABLE, "logs", "the Kubernetes API did not answer") from error
 
 
-def _refusal(error: ApiError) -> Refusal:
-    reason = no_log(error)
+def _refusal(error: ApiError, rank: int, pods: int) -> Refusal:
+    reason = no_log(error, rank, pods)
     if reason is not None:
         return Refusal(reason)
     if error.status in HIDDEN:

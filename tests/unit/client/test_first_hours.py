@@ -29,6 +29,14 @@ def named(letter: str, phase: str, name: str = "train") -> JobView:
     )
 
 
+@pytest.mark.parametrize("command", [["logs", "train"], ["sacct"]], ids=" ".join)
+@pytest.mark.parametrize("text", ["yesterday", "1.5s", "-5"])
+def test_a_time_that_nobody_can_read_is_refused_with_how_it_is_written(command: list[str], text: str) -> None:
+    said = CliRunner().invoke(app, [*command, "--since", text])
+    assert said.exit_code == Exit.USAGE
+    assert "write 90, 30m, 2h or 1d" in said.output
+
+
 def test_nobody_gets_a_token_for_a_tenant_that_does_not_exist(tmp_path: Path) -> None:
     asked = ["token", "new", "nobody", "--credentials", str(tmp_path)]
     said = CliRunner().invoke(app, asked, env={"TESSERA_HOME": str(tmp_path)})

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from tessera.gateway.stored_logs.newest_part import NewestPart
-from tessera.gateway.stored_logs.stores import DirectoryLogStore, log_folder, open_store
+from tessera.gateway.stored_logs.stores import DirectoryLogStore, log_folder, log_key, open_store
 from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.ports import ApiError
 from tessera_schemas.base import job_id
@@ -107,6 +107,22 @@ async def test_a_log_is_read_as_before_once_its_pod_is_gone(world: World, kubele
         assert other.status == 404
         assert world.measured("tessera_gateway_logs_collected_total", outcome="collected") == 1
     assert list(stored(kept)) == [f"{SHARD}/lab/{JOB}/1/0.log"]
+
+
+async def test_a_surplus_pods_log_is_read_after_the_jobs_end_and_a_rank_that_never_was_is_refused(
+    world: World, kubelet: Kubelet, kept: Path
+) -> None:
+    token = await run_begins(world)
+    kubelet.texts[f"{RUN}-0"] = b"one\n"
+    async with world.gateway(logs_store=str(kept)):
+        never = await text(world, token, "?rank=7")
+        assert isinstance(never, Said)
+        assert (never.status, never.code, never.body["field"]) == (422, "InvalidField", "rank")
+        assert "those of its gang are 0 to 0" in never.body["sentence"]
+        await DirectoryLogStore(kept).put(log_key(SHARD, "lab", JOB, 1, 1), b"surplus\n")  # as a run that grew has it
+        await run_ends(world)
+        await world.commit(RunAbsent(kind="run_absent", run_id=RUN))
+        assert await text(world, token, "?rank=1") == "surplus\n"
 
 
 async def test_a_run_that_is_stopped_is_followed_to_its_last_words(world: World, kubelet: Kubelet, kept: Path) -> None:

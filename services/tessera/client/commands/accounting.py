@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tessera.client import ordering
-from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.commands.context import AccessOptions, Format, ago, command
 from tessera.client.commands.slurm import Partition, node_state, partitions
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
@@ -16,7 +16,6 @@ from tessera.client.shard_views import ReadViews
 from tessera.client.slurm import fields, words
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.commands import HoldJob, ReleaseJob
-from tessera_schemas.friendly_quantities import seconds
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 ACCOUNTED = "JobID,JobName,Partition,Account,GPUs,State,ExitCode,Elapsed,GPUHours"
@@ -29,7 +28,7 @@ async def sacct(
     jobs: Annotated[str | None, typer.Option("--jobs", "-j", help="Only these: ids, tasks, names")] = None,
     user: Annotated[str | None, typer.Option("--user", "--account", "-u", "-A", help="Only this tenant")] = None,
     states: Annotated[str | None, typer.Option("--state", "-s", help="Only these, such as CD,F or FAILED")] = None,
-    since: Annotated[str | None, typer.Option("--since", "-S", help="Only what ran since, as 2h or 7d")] = None,
+    since: Annotated[int, ago("--since", "-S", says="Only what ran since, as 2h or 7d")] = 0,
     names: Annotated[str, typer.Option("--format", help="Fields, as JobID,State,GPUHours")] = ACCOUNTED,
     parsable: Annotated[bool, typer.Option("--parsable2", "-P", help="Fields with | between them")] = False,
     noheader: Annotated[bool, typer.Option("--noheader", "-n", help="Without the line of titles")] = False,
@@ -40,7 +39,7 @@ async def sacct(
     columns = [fields.column(name, now_ms) for name in names.split(",")]
     async with at.views() as views:
         known, as_of = await views.jobs(), await views.as_of()
-    from_ms = now_ms - 1000 * seconds(since) if since else 0
+    from_ms = now_ms - 1000 * since if since else 0
     found = [
         job
         for job in fields.select(known, tenant=user, named=jobs, states=states)

@@ -16,6 +16,8 @@ import typer
 from tessera.client.outcomes import EXPECTED, Exit, Refused, exit_of
 from tessera.client.rendering import Output, notify
 from tessera.client.where import Where, find
+from tessera_schemas.friendly_quantities import seconds
+from tessera_schemas.quantities import QuantityError
 from tessera_schemas.subjects import OPERATOR
 
 if TYPE_CHECKING:
@@ -47,6 +49,21 @@ Format = Annotated[
         show_default=False,
     ),
 ]
+
+
+def ago(*names: str, says: str) -> Any:
+    """Option whose value is a span of time until now, in whole seconds, written `90s`, `2h` or `7d`."""
+    return typer.Option(*names, parser=_seconds, metavar="TIME", help=says, show_default=False)
+
+
+def _seconds(text: str | int) -> int:
+    """Raises typer.BadParameter."""
+    try:
+        return seconds(text)
+    except QuantityError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""
 

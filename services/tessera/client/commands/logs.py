@@ -6,7 +6,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from tessera.client.commands.context import AccessOptions, command
+from tessera.client.commands.context import AccessOptions, ago, command
 from tessera.client.completing import JobName
 from tessera.client.job_glance import ENDED
 from tessera.client.job_logs import LogPart, log_pieces
@@ -14,7 +14,6 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import notify
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
-from tessera_schemas.friendly_quantities import seconds
 from tessera_schemas.views import JobView
 
 FIRST_POLL_SECONDS, POLL_SECONDS = 0.1, 1.0  # each pause is twice the one before: most jobs start soon, or late
@@ -30,7 +29,7 @@ async def logs(
     ] = False,
     attempt: Annotated[int | None, typer.Option("--attempt", help="An earlier run; else the newest", min=1)] = None,
     tail: Annotated[int, typer.Option("--tail", help="The newest lines alone", min=0)] = 0,
-    since: Annotated[str, typer.Option("--since", help="The newest part alone, as 90s, 10m or 2h")] = "",
+    since: Annotated[int, ago("--since", says="The newest part alone, as 90s, 10m or 2h")] = 0,
 ) -> None:
     """
     Show what a pod of a job writes.
@@ -38,8 +37,7 @@ async def logs(
     The text comes from the pod's node as long as the pod is there, by default for an hour after the job's end; by HTTP
     what was stored of a pod that is gone.
     """
-    newest = seconds(since) if since else 0
-    part: dict[str, Any] = {"rank": rank, "attempt": attempt, "follow": follow, "tail": tail, "newest": newest}
+    part: dict[str, Any] = {"rank": rank, "attempt": attempt, "follow": follow, "tail": tail, "newest": since}
     await copy_log(at.find(), at.identity, job, sys.stdout.buffer, **part)
 
 

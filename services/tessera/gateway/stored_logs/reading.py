@@ -37,7 +37,7 @@ class StoredLogs:
     ) -> AsyncGenerator[bytes, None]:
         """Pieces of the stored log in place of `refusal`; raises it, with the reason why none is stored, otherwise."""
         cause = refusal.__cause__
-        is_gone = isinstance(cause, ApiError) and cause.status == 404
+        is_gone = isinstance(cause, ApiError) and cause.status == 404 and query.rank < job.pods
         if self._store is None:
             raise refused(Code.NO_LOGS, "job_id", NOT_KEPT) if is_gone else refusal
         try:

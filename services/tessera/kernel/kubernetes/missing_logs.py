@@ -13,8 +13,22 @@ def users_own_pods(namespace: str, owner: str) -> Reason:
     return Reason(code=Code.NO_LOGS, field="job_id", detail=f"its pods are the user's own: {how}"[:200])
 
 
-def no_log(error: ApiError) -> Reason | None:
-    """Reason behind an answer of the API server about the log of a pod; None where it says nothing of the pod."""
+def no_attempt(attempts: int) -> Reason:
+    """Reason for an attempt beyond the newest."""
+    return Reason(
+        code=Code.NOT_RUNNING, field="attempt", detail="there was no such attempt", numbers={"attempts": attempts}
+    )
+
+
+def no_log(error: ApiError, rank: int, pods: int) -> Reason | None:
+    """
+    Reason behind an answer of the API server about the log of the pod of a rank; None where it says nothing of the pod.
+
+    A rank beyond the `pods` of the gang may have been a surplus pod, so that only its absence makes it a wrong one.
+    """
+    if error.status == 404 and rank >= pods:
+        detail = f"the job has no such pod; those of its gang are 0 to {pods - 1}"
+        return Reason(code=Code.INVALID_FIELD, field="rank", detail=detail, numbers={"pods": pods})
     if error.status == 404:
         gone = f"its pod is gone, and its log with it; pods stay for the job's `ttl_seconds_after_finished`; {ADOPTED}"
         return Reason(code=Code.NO_LOGS, field="job_id", detail=gone)
