@@ -96,6 +96,7 @@ async def signed_in(
     await expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
     yield page
     assert not errors
+    assert not await context.cookies()  # what no browser sends by itself, no other site can use
     await context.close()
 
 
@@ -204,7 +205,12 @@ async def test_what_happens_is_shown_without_a_reload(live: Live, browser: Brows
         await page.get_by_role("link", name="Events").click()
         await expect(page.locator("main")).to_contain_text("Nothing has happened")
         await live.submit(job("passes-by", gpus=1, seconds=0.2), "lab")
-        await expect(page.locator("#events")).to_contain_text("job.succeeded.v1")
+        ended = page.locator("#events li").filter(has_text="job.succeeded")
+        await expect(ended).to_contain_text("passes-by lab, default")
+        for sought, count in (("JOB.SUCCEEDED", 1), ("tenant-nobody", 0)):
+            await page.get_by_label("Text in the event").fill(sought)
+            await expect(page.locator("#events li")).to_have_count(count)
+            await expect(page.locator("main")).to_contain_text(f"{count} of ")
         await page.get_by_role("link", name="Jobs").click()
         await expect(page.get_by_role("row").filter(has_text="passes-by")).to_contain_text("succeeded")
 
@@ -373,8 +379,10 @@ async def test_a_waiting_jobs_priority_class_is_changed_by_keyboard(live: Live, 
 async def test_a_tenant_can_neither_see_nor_act_on_anothers_job(live: Live, browser: Browser) -> None:
     async with waiting(live, job("gang-of-lab", gpus=6, replicas=4)) as (theirs,):
         async with signed_in(browser, live, "ops") as page:
+            await show_job(page, "runs-of-ops")
             await page.goto(f"{live.platform.gateway_url}/ui#/jobs/{theirs}")
             await expect(page.get_by_role("status")).to_contain_text("NoSuchJob")
+            await expect(page.get_by_role("heading", name=theirs)).to_be_visible()  # nobody acts on the job before
             await expect(page.get_by_role("button", name="Cancel…")).to_have_count(0)
             for method, path, body in (
                 ("GET", "", None),
@@ -522,14 +530,29 @@ async def test_no_page_breaks_a_rule_of_accessibility_or_scrolls_sideways(
         for name in PAGES:
             await page.get_by_role("link", name=name).click()
             await page.wait_for_timeout(1500)
-            found = await Axe().run(page)
-            assert found.violations_count == 0, found.generate_report()
-            assert await page.evaluate("document.documentElement.scrollWidth") <= width
+            await is_accessible(page, width)
         await show_job(page, "waits-of-lab")
         await expect(page.get_by_role("img", name="Attempts over")).to_be_visible()
-        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        await is_accessible(page, width)
+        for name in ("Priority…", "Cancel…"):
+            await page.get_by_role("button", name=name).press("Enter")
+            await expect(page.get_by_role("dialog")).to_be_visible()
+            await is_accessible(page, width)
+            await page.keyboard.press("Escape")
         await show_job(page, "runs-of-lab")
         await expect(page.locator("#log")).to_contain_text("simulated program")
-        found = await Axe().run(page)
-        assert found.violations_count == 0, found.generate_report()
-        assert await page.evaluate("document.documentElement.scrollWidth") <= width
+        await is_accessible(page, width)
+        await page.get_by_role("link", name="Now").click()
+        await page.locator(".mosaic .node").first.press("Enter")
+        await expect(page.get_by_role("dialog")).to_be_visible()
+        await is_accessible(page, width)
+        await page.keyboard.press("Escape")
+        await page.get_by_role("button", name="Sign out").press("Enter")
+        await expect(page.get_by_label("Token")).to_be_visible()
+        await is_accessible(page, width)
+
+
+async def is_accessible(page: Page, width: int) -> None:
+    found = await Axe().run(page)
+    assert found.violations_count == 0, found.generate_report()
+    assert await page.evaluate("document.documentElement.scrollWidth") <= width

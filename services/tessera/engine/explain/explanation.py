@@ -218,7 +218,7 @@ def _drained(state: State, pool: str) -> Iterator[str]:
     for drain in named[:DRAINED_MAX]:
         yield f"Node {drain.node} is drained by an operator" + (f": {drain.why}" if drain.why else ".")
     if len(named) > DRAINED_MAX:
-        yield f"{len(named) - DRAINED_MAX} more nodes are drained."
+        yield f"Further nodes that are drained: {len(named) - DRAINED_MAX}."
 
 
 def _is_of(state: State, name: str, pool: str) -> bool:

@@ -49,7 +49,7 @@ class TriedChange:
 
     def describe(self) -> str:
         """Words for the change and for where the job goes then; beyond two nodes the rest is a number."""
-        some = ", ".join(self.nodes[:2]) + (f" and {len(self.nodes) - 2} more nodes" if len(self.nodes) > 2 else "")
+        some = ", ".join(self.nodes[:2]) + (f" and {len(self.nodes) - 2} more" if len(self.nodes) > 2 else "")
         return f"{self.text}; then it goes to {some}"
 
 

@@ -19,6 +19,7 @@ const leave = document.getElementById("leave");
 let ended = new AbortController();
 let stale = false;
 let reading = false;
+let failures = 0;
 let shown = "";
 
 const place = () => location.hash.replace(/^#\//, "").split("/");
@@ -33,15 +34,24 @@ async function read() {
   const began = performance.now();
   try {
     const data = await page.load(id, ended.signal);
-    if (place().join("/") === [name, id].filter(Boolean).join("/") || !PAGES[name]) put(page.show(data, id, read), `${name}/${id ?? ""}`);
+    if (isStill(name, id)) put(page.show(data, id, read), keyOf(name, id));
     say(`As of ${new Date().toLocaleTimeString()}`);
+    failures = 0;
   } catch (error) {
+    const why = error instanceof Refused ? error.message : "The gateway does not answer; trying again.";
     if (error instanceof Refused && error.status === 401) signIn("This token is not valid any more.");
-    else say(error instanceof Refused ? error.message : "The gateway does not answer; trying again.");
+    else {
+      say(why);
+      if (isStill(name, id) && shown !== keyOf(name, id)) put([el("h2", {}, id ?? name), el("p", {}, why)], keyOf(name, id)); // nobody acts on the page before
+    }
     stale = true;
+    failures++;
   }
-  setTimeout(() => { reading = false; if (stale) read(); }, Math.max(REST_MS, 4 * (performance.now() - began)));
+  setTimeout(() => { reading = false; if (stale) read(); }, Math.max(Math.min(REST_MS * 2 ** failures, LOOK_MS), 4 * (performance.now() - began)));
 }
+
+const keyOf = (name, id) => `${name}/${id ?? ""}`;
+const isStill = (name, id) => keyOf(...place()) === keyOf(name, id);
 
 // By what an element that can have the focus is known again after a new reading.
 const nameOf = (element) => main.contains(element) && element !== main
@@ -108,7 +118,7 @@ setInterval(() => { if (!document.hidden && token.get()) read(); }, LOOK_MS);
 leave.onclick = () => signIn();
 addEventListener("hashchange", () => {
   jobs.leave();
-  if (token.get()) { reading = false; main.focus({ preventScroll: true }); read(); }
+  if (token.get()) { reading = false; failures = 0; main.focus({ preventScroll: true }); read(); }
 });
 if (token.get()) begin();
 else signIn();

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { actions, submitWith } from "./acting.js";
-import { el, gpus, moment, row, span, table, words } from "./dom.js";
+import { el, gpus, moment, row, span, table } from "./dom.js";
 import * as log from "./log.js";
 import * as story from "./story.js";
 import { attempts, by, timeline } from "./timeline.js";
@@ -40,7 +40,7 @@ export function show({ job, why, told, whole, names }, again) {
     job.attempt ? log.logOf(job) : null,
     told.length ? el("h2", {}, "Events") : null,
     told.length
-      ? el("ol", { class: "story" }, told.map((event) => el("li", {}, moment(Date.parse(event.time)), label(event))))
+      ? el("ol", { class: "story" }, told.map((event) => el("li", {}, moment(Date.parse(event.time)), story.sentence(event))))
       : null,
   ];
 }
@@ -74,11 +74,4 @@ function pods(job) {
   return [el("h2", {}, "Pods"), table(`Pods of attempt ${job.attempt}, and the GPUs of their nodes by number`, heads, job.placements.map((place) =>
     row(heads, [String(place.rank), place.role, place.node, place.devices.length ? device(place) : "none",
       job.owner ? `made by ${job.owner}` : `${job.job_id}-${job.attempt}-${place.rank}`])))];
-}
-
-function label(event) {
-  const kind = event.type.replace(/^io\.tessera\./, "").replace(/\.v\d+$/, "");
-  const reason = event.data.reason ? `: ${words(event.data.reason.code)}${event.data.reason.detail ? ` (${event.data.reason.detail})` : ""}` : "";
-  const nodes = [...new Set((event.data.placements ?? []).map((place) => place.node))];
-  return `${kind}${nodes.length ? ` on ${nodes.join(", ")}` : ""}${reason}`;
 }

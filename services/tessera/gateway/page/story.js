@@ -1,9 +1,11 @@
 // The events of the job that is shown: read once from the first one kept, then followed as they come.
 
 import { follow } from "./api.js";
+import { words } from "./dom.js";
 
 const QUIET_MS = 400; // the stream says something with every batch that it reads: after such a silence all is told
 const FIRST_MS = 1000; // after which what has come is shown, while the rest is read
+const NODES_MAX = 8; // named in one line
 let read = null;
 
 // What is known so far; `whole` once all events that are kept are there. Waits a moment for them.
@@ -43,4 +45,12 @@ function begun(id) {
     follow(`job=${id}&after=0`, take, made.end.signal, wait).catch(done);
   });
   return made;
+}
+
+// What happened, where, and why.
+export function sentence(event) {
+  const kind = event.type.replace(/^io\.tessera\./, "").replace(/\.v\d+$/, "");
+  const reason = event.data.reason ? `: ${words(event.data.reason.code)}${event.data.reason.detail ? ` (${event.data.reason.detail})` : ""}` : "";
+  const nodes = [...new Set((event.data.placements ?? []).map((place) => place.node))];
+  return `${kind}${nodes.length ? ` on ${nodes.slice(0, NODES_MAX).join(", ")}${nodes.length > NODES_MAX ? ` and ${nodes.length - NODES_MAX} more` : ""}` : ""}${reason}`;
 }
