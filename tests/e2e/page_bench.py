@@ -4,7 +4,8 @@ How smooth the page is on a large cluster: `make bench-page`, or `python -m test
 A gateway of this process before views in memory: NODES nodes of eight GPUs, JOBS jobs of which a part runs. Chromium
 shows the page as an operator. Printed as JSON: time to the first paint and to all nodes drawn, time from an event to
 the change on the page, what one update costs the browser's main thread, and memory before and after as many events as
-an hour has at PER_SECOND, replayed faster. The fold of the ledger is empty: the queue's page is not measured.
+an hour has at PER_SECOND, replayed faster. Then the pages Queue, with a whole order in line, and History: time to all
+rows drawn, and CPU of the main thread and of this process for one reading while events come.
 """
 
 import asyncio
@@ -22,14 +23,21 @@ from playwright.async_api import CDPSession, Page, async_playwright
 from tessera.kernel.memory.store import MemoryStore
 from tessera.kernel.ports import Change, Outgoing
 from tessera_schemas import subjects
+from tessera_schemas.orders import HEADS_MAX
 from tessera_schemas.placement import Placement
 from tessera_schemas.views import JobView, NodeView
-from tests.builders import SHARD
+from tests.builders import SHARD, admitted, job_spec, role
 from tests.unit.gateway.gateway_world import World, a_world
 
 NODES, GPUS, JOBS, PER_SECOND = 1000, 8, 10_000, 10
 RUNNING = 4 * NODES  # of two GPUs each: every node is full
 UPDATES = 5
+PAGES = {
+    "queue": ("v1/line", "tbody tr:nth-child(512)"),
+    "history": ("v1/usage", '[aria-label^="From submit"] tbody tr'),
+}
+"""By name: what one reading of the page asks for once, and what is there when all is drawn."""
+WATCHED_SECONDS = 20
 TYPE = "job.running.v1"
 BUSY = ("TaskDuration", "ScriptDuration", "LayoutDuration", "RecalcStyleDuration")
 
@@ -103,6 +111,34 @@ async def updated(world: World, page: Page, number: int) -> float:
     return time.perf_counter() - began
 
 
+async def line_up(world: World) -> None:
+    """As many jobs wait as an order names, of which none fits."""
+    for batch in range(0, HEADS_MAX, 64):
+        specs = [job_spec(role(gpus=8, replicas=9), name=f"waits-{number}") for number in range(batch, batch + 64)]
+        await world.commit(*(admitted(spec.name, spec) for spec in specs))
+    await world.commit(orders=(world.committed.line(),))
+
+
+async def read_again(world: World, page: Page, session: CDPSession, name: str) -> dict[str, float]:
+    """Milliseconds until the page is drawn, and of CPU for one reading while events come."""
+    once, drawn = PAGES[name]
+    await page.goto(f"http://127.0.0.1:{world.port}/ui#/{name}")
+    await page.reload()
+    await page.wait_for_selector(drawn, timeout=60_000)
+    until_drawn = await page.evaluate("performance.now()")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    before, spent = await metrics(session), time.process_time()
+    for number in range(WATCHED_SECONDS):
+        tell(world, number)
+        await asyncio.sleep(1)
+    after = await metrics(session)
+    readings = sum(once in url for url in asked)
+    figures = {"drawn_ms": round(until_drawn), "readings": readings}
+    cpu = {"main_thread": after["TaskDuration"] - before["TaskDuration"], "gateway": time.process_time() - spent}
+    return figures | {f"{who}_cpu_ms_per_reading": round(1000 * used / readings) for who, used in cpu.items()}
+
+
 async def measure(world: World, page: Page, session: CDPSession) -> dict[str, Any]:
     """Every figure, in the order of the module's text."""
     url = f"http://127.0.0.1:{world.port}/ui"
@@ -135,7 +171,8 @@ async def measure(world: World, page: Page, session: CDPSession) -> dict[str, An
     await page.goto(f"{url}#/events")
     await page.wait_for_selector("#events li")
     figures |= {"events": events, "events_replayed_in_s": round(time.perf_counter() - began)}
-    return figures | {"heap_mb": [heap, heap_after], "elements": [elements, elements_after]}
+    figures |= {"heap_mb": [heap, heap_after], "elements": [elements, elements_after]}
+    return figures | {name: await read_again(world, page, session, name) for name in PAGES}
 
 
 async def main() -> None:
@@ -149,6 +186,7 @@ async def main() -> None:
             world.gateway(requests_per_second=1000, requests_burst=1000, views_seconds=60),
             async_playwright() as playwright,
         ):
+            await line_up(world)
             await show(world)
             browser = await playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
             page = await browser.new_page(viewport={"width": 1920, "height": 1080})

@@ -26,18 +26,46 @@ export async function load() {
   return { ...line, tenant: me.tenant };
 }
 
+const heads = [["Place", "n"], ["Job"], ["Queue"], ["Tenant"], ["User"], ["GPUs", "n"], ["Waits", "n"], ["Expected start", "wide"], ["Why it waits", "widest"]];
+const WAITS = 6;
+
+// The table stays in the page from one reading to the next, and with it the row of every job that is as it was.
+const list = table("", heads, []);
+const body = list.querySelector("tbody");
+let rows = new Map();
+
+function put(items, data) {
+  const focused = body.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  const next = new Map();
+  for (const item of items) {
+    const key = item.job_id || `${item.pool} ${item.position}`;
+    const mine = isMine(item, data.tenant);
+    const now = JSON.stringify([item, mine, item.expected_start && span(item.expected_start.at_ts - data.ts)]);
+    const before = rows.get(key);
+    next.set(key, before?.now === now ? before : { now, tr: rowOf(item, mine, data.ts) });
+    const cell = next.get(key).tr.cells[WAITS];
+    const waits = span(data.ts - item.submitted_ts).replace(/m\d+s$/, "m");
+    if (cell.textContent !== waits) cell.textContent = waits;
+  }
+  for (const [key, { tr }] of rows) if (next.get(key)?.tr !== tr) tr.remove();
+  [...next.values()].forEach(({ tr }, at) => { if (body.children[at] !== tr) body.insertBefore(tr, body.children[at] ?? null); });
+  rows = next;
+  if (focused && !body.contains(document.activeElement)) body.querySelector(`a[href="${focused}"]`)?.focus({ preventScroll: true });
+  const caption = `${items.length} of ${data.items.length} jobs in line`;
+  list.querySelector("caption").textContent = caption;
+  list.setAttribute("aria-label", caption);
+}
+
+const rowOf = (item, mine, now) => row(heads, [String(item.position), item.job_id ? jobLink(item.job_id, item.name) : "another tenant's", item.queue, item.tenant,
+  item.user, gpus(item.gpu_milli), "", ...(item.job_id ? [start(item.expected_start, now), plain(item.why)] : ["", ""])], { class: mine ? "mine" : "" });
+
 export function show(data) {
-  const heads = [["Place", "n"], ["Job"], ["Queue"], ["Tenant"], ["User"], ["GPUs", "n"], ["Waits", "n"], ["Expected start", "wide"], ["Why it waits", "widest"]];
   const first = chosen.first ?? Boolean(data.tenant); // on for a tenant until somebody turns it off
-  const body = el("div");
   const fill = () => {
     const wanted = data.items.filter((item) => (!queue || item.queue === queue)
       && `${item.name} ${item.job_id} ${item.queue} ${item.tenant} ${item.user}`.toLowerCase().includes(sought.toLowerCase()));
     const mine = (item) => isMine(item, data.tenant);
-    const shown = (chosen.first ?? Boolean(data.tenant)) ? [...wanted.filter(mine), ...wanted.filter((item) => !mine(item))] : wanted;
-    body.replaceChildren(table(`${shown.length} of ${data.items.length} jobs in line`, heads, shown.map((item) =>
-      row(heads, [String(item.position), item.job_id ? jobLink(item.job_id, item.name) : "another tenant's", item.queue, item.tenant, item.user,
-        gpus(item.gpu_milli), span(data.ts - item.submitted_ts), ...(item.job_id ? [start(item.expected_start, data.ts), plain(item.why)] : ["", ""])], { class: mine(item) ? "mine" : "" }))));
+    put((chosen.first ?? Boolean(data.tenant)) ? [...wanted.filter(mine), ...wanted.filter((item) => !mine(item))] : wanted, data);
   };
   fill();
   return [
@@ -47,8 +75,8 @@ export function show(data) {
       field("in-queue", "Queue", choice("in-queue", [["", "all"], ...names(data.items, "queue", queue)], queue, (value) => { queue = value; fill(); })),
       field("whose", "I am", choice("whose", [["", data.tenant ? `anybody of ${data.tenant}` : "nobody"], ...names(data.items, "user", chosen.user)], chosen.user, (value) => { keep({ user: value }); fill(); })),
       el("label", { class: "tick" }, el("input", { type: "checkbox", id: "first", checked: first, oninput: (event) => { keep({ first: event.target.checked }); fill(); } }), "Mine first")),
-    data.items.length ? null : el("p", {}, "Nobody waits."), body,
-    el("p", { class: "soft" }, "A start is expected of jobs for which room is kept, where the ends of the runs before them are known. No other start can be known."),
+    data.items.length ? null : el("p", {}, "Nobody waits."), list,
+    el("p", { class: "soft" }, "A start is expected of jobs for which room is kept, where the ends of the runs before them are known. No other start can be known. The line names 512 jobs of a pool at most; tessera ls lists all that wait."),
   ];
 }
 
