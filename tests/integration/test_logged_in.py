@@ -189,9 +189,12 @@ async def test_why_there_is_no_log_is_said_in_a_sentence(live: Live, lab: Logged
         assert (said.code, "has not started yet (queued" in said.err) == (4, True), said.err
     said = await lab.run("logs", of_others.job_id)
     assert said.code == 3
-    for who, one in (("ops", of_others), ("lab", blocks)):
+    for who, one in (("lab", blocks), ("ops", of_others)):
         await live.command("cancel", one.job_id, "--as", who)
         await live.until_ended(one.job_id)
+    for run in (lab.run, live.command):
+        said = await run("logs", blocks.job_id, "-f")
+        assert (said.code, "it has ended without a run (cancelled)" in said.err) == (4, True), said.err
 
 
 async def test_a_gone_pods_log_comes_from_the_store_and_without_one_it_is_said_why_there_is_none(

@@ -52,14 +52,15 @@ async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
 async def _from_kubernetes(where: Where, job: JobView, part: LogPart) -> AsyncGenerator[bytes, None]:
     """Reads the log from Kubernetes with the operator's rights. Raises Failure."""
     from tessera.client.commands.context import cluster_of
-    from tessera.kernel.kubernetes.missing_logs import no_attempt, no_log, users_own_pods
+    from tessera.kernel.kubernetes.missing_logs import no_log, no_run, users_own_pods
     from tessera.kernel.ports import ApiError
 
     if job.owner:
         raise Failure(Exit.CONFLICT, users_own_pods(job.tenant, job.owner).sentence())
     attempt = part.attempt or job.attempt
-    if attempt > job.attempt:
-        raise Failure(Exit.CONFLICT, no_attempt(job.attempt).sentence())
+    reason = no_run(job.phase, bool(job.ended_ts), attempt, job.attempt)
+    if reason is not None:
+        raise Failure(Exit.CONFLICT, reason.sentence())
     name, cluster = pod_name(run_id(job.job_id, attempt), part.rank), cluster_of(where)
     pieces = cluster.read_log(
         job.tenant, name, follow=part.follow, tail_lines=part.tail, since_seconds=part.since_seconds

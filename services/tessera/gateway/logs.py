@@ -19,7 +19,7 @@ from tessera.gateway.problems import Refusal, refused
 from tessera.gateway.stored_logs.reading import StoredLogs
 from tessera.gateway.streaming import HEADERS, Streams
 from tessera.kernel.errors import Transient
-from tessera.kernel.kubernetes.missing_logs import no_attempt, no_log, users_own_pods
+from tessera.kernel.kubernetes.missing_logs import no_log, no_run, users_own_pods
 from tessera.kernel.ports import ApiError, Cluster
 from tessera_schemas.base import run_id
 from tessera_schemas.labels import pod_name
@@ -90,10 +90,9 @@ def _attempt(job: Job | EndedJob, query: LogQuery) -> int:
     if isinstance(job, Job) and job.adopted is not None:
         raise Refusal(users_own_pods(job.tenant, job.adopted.owner))
     attempt = query.attempt or job.attempt
-    if job.attempt == 0:
-        raise refused(Code.NOT_RUNNING, "job_id", f"it has not started yet ({job.phase.value})")
-    if attempt > job.attempt:
-        raise Refusal(no_attempt(job.attempt))
+    reason = no_run(job.phase.value, isinstance(job, EndedJob), attempt, job.attempt)
+    if reason is not None:
+        raise Refusal(reason)
     return attempt
 
 

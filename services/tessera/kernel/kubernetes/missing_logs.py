@@ -13,11 +13,15 @@ def users_own_pods(namespace: str, owner: str) -> Reason:
     return Reason(code=Code.NO_LOGS, field="job_id", detail=f"its pods are the user's own: {how}"[:200])
 
 
-def no_attempt(attempts: int) -> Reason:
-    """Reason for an attempt beyond the newest."""
-    return Reason(
-        code=Code.NOT_RUNNING, field="attempt", detail="there was no such attempt", numbers={"attempts": attempts}
-    )
+def no_run(phase: str, ended: bool, attempt: int, attempts: int) -> Reason | None:
+    """Reason for a job that never ran, and for an attempt beyond its newest; None where there was such a run."""
+    if attempts == 0:
+        detail = f"it has ended without a run ({phase})" if ended else f"it has not started yet ({phase})"
+        return Reason(code=Code.NOT_RUNNING, field="job_id", detail=detail)
+    if attempt > attempts:
+        numbers = {"attempts": attempts}
+        return Reason(code=Code.NOT_RUNNING, field="attempt", detail="there was no such attempt", numbers=numbers)
+    return None
 
 
 def no_log(error: ApiError, rank: int, pods: int) -> Reason | None:
