@@ -85,10 +85,12 @@ async def signed_in(
     page.set_default_timeout(SECONDS * 1000)
     errors: list[str] = []
     page.on("pageerror", lambda error: errors.append(str(error)))
+    token, asked = said.out.strip().splitlines()[0], list[str]()
+    page.on("request", lambda request: asked.append(request.url))
     await page.goto(f"{live.platform.gateway_url}/ui")
     await expect(page.get_by_label("Token")).to_be_visible()
     for _ in range(20):  # a new token counts within two seconds
-        await page.get_by_label("Token").fill(said.out.strip().splitlines()[0])
+        await page.get_by_label("Token").fill(token)
         await page.keyboard.press("Enter")
         await page.wait_for_timeout(500)
         if await page.get_by_role("navigation").is_visible():
@@ -96,6 +98,7 @@ async def signed_in(
     await expect(page.get_by_role("heading", name="Nodes")).to_be_visible()
     yield page
     assert not errors
+    assert all(url.startswith(live.platform.gateway_url) and token not in url for url in asked)
     assert not await context.cookies()  # what no browser sends by itself, no other site can use
     await context.close()
 
@@ -108,6 +111,8 @@ async def test_the_first_page_shows_nodes_who_holds_their_gpus_and_what_is_free(
         assert sum("runs-of-lab" in label for label in held) == 1
         assert sum("8 of 8 GPUs wholly free" in label for label in held) >= 2
         await expect(page.locator(".tiles")).to_contain_text("8 / 32")
+        queues = page.get_by_role("region", name="Queues: what waits, what is live, and how much of the quota is used")
+        await expect(queues.get_by_role("row").filter(has_text="default")).to_contain_text("8 of 32")
         await page.get_by_role("button", name="runs-of-lab").click()
         await expect(page.get_by_role("dialog")).to_contain_text("runs-of-lab")
 
@@ -410,6 +415,8 @@ async def test_history_draws_the_gpus_in_use_and_counts_them_by_tenant(live: Liv
             await expect(held.get_by_role("row").filter(has_text=tenant)).to_be_visible()
         idle = page.get_by_role("region", name="GPU-hours that were idle")
         await expect(idle).to_contain_text("free: all that waits lacks its queue's quota", timeout=SECONDS * 1000)
+        waits = page.get_by_role("region", name="From submit to the start of the last run")
+        await expect(waits.get_by_role("row").filter(has_text=re.compile(r"default\s*[1-9]"))).to_be_visible()
         await page.get_by_text("The chart in numbers").press("Enter")
         await expect(page.get_by_role("region", name="GPUs on the average of each time")).to_be_visible()
 
