@@ -116,6 +116,8 @@ def test_the_core_is_small_and_says_which_extra_is_missing(wheels: list[str], tm
     size = sum(file.stat().st_size for file in packages.rglob("*") if file.is_file())
     pip = sum(file.stat().st_size for file in (packages / "pip").rglob("*") if file.is_file())
     assert size - pip <= 40 * 2**20
+    ours, theirs = (root / "tessera" / "gateway" / "page" for root in (ROOT / "services", packages))
+    assert {file.name for file in ours.glob("*.*")} == {file.name for file in theirs.glob("*.*")} != set()
     assert tell(commands, tmp_path, "--version").startswith("tessera 0.")
     imports = "from tessera.client import Failure, SyncTessera, Tessera, submit; import tessera.kernel.nats.bus"
     subprocess.run([commands / "python", "-c", imports], check=True, env=BARE)
