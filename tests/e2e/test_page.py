@@ -239,6 +239,29 @@ async def test_a_jobs_log_grows_as_its_pod_writes_and_stays_after_its_end(live: 
         assert (await log.inner_text()).count("simulated program") == 1
 
 
+async def test_the_log_of_a_pod_by_which_a_run_has_grown_is_chosen_and_a_line_without_an_end_is_cut(
+    live: Live, browser: Browser
+) -> None:
+    async def grown(route: Route) -> None:
+        body = await (await route.fetch()).json()
+        body["job"]["placements"] += [each | {"rank": 1} for each in body["job"]["placements"]]
+        await route.fulfill(json=body)
+
+    async def endless(route: Route) -> None:
+        await route.fulfill(content_type="text/plain", body="#" * 3_000_000)
+
+    async with signed_in(browser, live, "lab") as page:
+        await show_job(page, "runs-of-lab")
+        choice = page.get_by_label("Pod", exact=True)
+        await expect(choice.get_by_role("option")).to_have_text(["0"])
+        await page.route(re.compile("/v1/jobs/[a-z2-7]{20}$"), grown)
+        await page.route(re.compile("/logs.*rank=1"), endless)
+        await expect(choice.get_by_role("option")).to_have_text(["0", "1"], timeout=SECONDS * 1000)
+        await choice.select_option("1")
+        await expect(page.locator("#log-state")).to_have_text("The pod has ended.")
+        assert await page.evaluate("document.getElementById('log').textContent.length") == 1_000_000
+
+
 async def test_the_log_of_an_earlier_attempt_is_chosen(live: Live, browser: Browser) -> None:
     retry = Retry(max_attempts=2, backoff_seconds=0, on_failure=True)
     spec = job("fails-twice", seconds=0.2, exit_code=3, retry=retry, ttl_seconds_after_finished=60)

@@ -4,6 +4,7 @@ import { Refused, open } from "./api.js";
 import { el } from "./dom.js";
 
 const LINES_KEPT = 2000;
+const CHARACTERS_KEPT = 1000000; // a bar of progress writes one line without an end
 const AGAIN_MS = 2000;
 const AGAIN_MS_MAX = 30000;
 let panel = null;
@@ -15,8 +16,18 @@ export function logOf(job) {
     panel = made(key, job);
     watch(panel, job);
   }
+  offer(panel.element.querySelector("#rank"), job);
   return panel.element;
 }
+
+// The pods of the gang, and those by which a run has grown meanwhile.
+function offer(select, job) {
+  for (let rank = select.options.length; rank < Math.max(1, job.pods); rank++) select.append(optionOf(rank));
+  const known = new Set([...select.options].map((option) => option.value));
+  for (const { rank } of job.placements) if (!known.has(String(rank))) select.append(optionOf(rank));
+}
+
+const optionOf = (value) => el("option", { value: String(value) }, String(value));
 
 export function close() {
   panel?.ended.abort();
@@ -32,11 +43,10 @@ function made(key, job) {
     begun[what] = event.target.value;
     begun.ended = new AbortController();
     watch(begun, job);
-  } }, values.map((value) => el("option", { value: String(value) }, String(value))))];
-  const ranks = Array.from({ length: Math.max(1, job.pods) }, (_, rank) => rank);
+  } }, values.map(optionOf))];
   const attempts = Array.from({ length: job.attempt }, (_, before) => job.attempt - before);
   begun.element = el("div", {}, el("h2", {}, "Log"),
-    el("div", { class: "bar" }, choice("rank", "Pod", ranks), attempts.length > 1 ? choice("attempt", "Attempt", attempts) : []), said, text);
+    el("div", { class: "bar" }, choice("rank", "Pod", []), attempts.length > 1 ? choice("attempt", "Attempt", attempts) : []), said, text);
   return begun;
 }
 
@@ -65,6 +75,6 @@ async function watch(shown, job) {
 function add(element, text) {
   const atEnd = element.scrollTop + element.clientHeight >= element.scrollHeight - 4;
   const lines = (element.textContent + text).split("\n");
-  element.textContent = lines.slice(-LINES_KEPT - 1).join("\n");
+  element.textContent = lines.slice(-LINES_KEPT - 1).join("\n").slice(-CHARACTERS_KEPT);
   if (atEnd) element.scrollTop = element.scrollHeight;
 }
