@@ -1,9 +1,8 @@
 """
 The ledger: one message = what was taken in, then the records decided from it, all or nothing.
 
-Messages are chained: `prev` is the chain hash up to the message before, and the chain hash of a message is
-H(prev, its JSON); `ledger_form` says how the stream keeps that. `n` equals the stream sequence. Records are the only
-thing that changes state.
+Messages are chained: `prev` is the chain hash up to the message before, a message's chain hash is H(prev, its JSON).
+`ledger_form` is how that is stored. `n` equals the stream sequence. Records are the only thing that changes state.
 """
 
 import hashlib

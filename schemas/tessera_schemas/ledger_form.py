@@ -1,5 +1,5 @@
 """
-How the stream keeps a message of the ledger: its JSON, or that JSON compressed (zlib).
+Stored form of a ledger message: its JSON, or that JSON compressed by zlib.
 
 The chain is over the JSON, so that a backup or an export, which hold it in plain lines, verify by the same hashes.
 """
