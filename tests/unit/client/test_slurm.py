@@ -64,7 +64,7 @@ def test_a_script_becomes_a_job_whose_pods_run_it() -> None:
 
 def test_all_that_nothing_honours_is_refused_at_once_with_a_way_out() -> None:
     with pytest.raises(Refused) as raised:
-        read("--exclusive --mail-type=END", "-M west", "--turbo", line="--licenses=matlab")
+        job("--exclusive --mail-type=END", "-M west", "--turbo", line="--licenses=matlab --mem=lots --export=ALL")
     said = [(reason.code, reason.field) for reason in raised.value.reasons]
     assert said == [
         (Code.NOT_SUPPORTED_YET, "line 2: --exclusive"),
@@ -72,10 +72,17 @@ def test_all_that_nothing_honours_is_refused_at_once_with_a_way_out() -> None:
         (Code.NOT_SUPPORTED_YET, "line 3: --clusters"),
         (Code.UNKNOWN_FIELD, "line 4: --turbo"),
         (Code.NOT_SUPPORTED_YET, "--licenses"),
+        (Code.INVALID_FIELD, "--mem"),
+        (Code.INVALID_FIELD, "--export"),
     ]
-    assert all(
-        f"or say --ignore {reason.field.rpartition('--')[2]}" in reason.detail for reason in raised.value.reasons
-    )
+    unhonoured = [reason for reason in raised.value.reasons if reason.code != Code.INVALID_FIELD]
+    assert all(f"or say --ignore {reason.field.rpartition('--')[2]}" in reason.detail for reason in unhonoured)
+
+
+def test_all_values_that_cannot_be_meant_are_told_at_once() -> None:
+    sentence = wrong("--time=soon", "--mem=lots", "--gres=nic:1", "--array=x", "--dependency=a", "--export=ALL")
+    for name in ("time", "mem", "gres", "array", "dependency", "export"):
+        assert f"train.sh: --{name}=" in sentence
 
 
 def test_every_option_of_the_table_has_a_meaning_or_a_way_out() -> None:
@@ -217,9 +224,16 @@ def test_an_option_is_passed_over_only_when_told_to() -> None:
         (["--array=1-3%0"], "behind %"),
         (["--array=0-99999999"], "write 0-9"),
         (["--begin=someday"], "write now+2hours"),
+        (["--begin=25:00"], "write now+2hours"),
+        (["--begin=16:75"], "write now+2hours"),
+        (["--begin=now+9999999weeks"], "write now+2hours"),
+        (["--begin=0001-01-01"], "write now+2hours"),
         (["--signal=USR1@60"], "trap TERM"),
         (["--constraint=[a|b]"], "joined by &"),
         (["--exclude=GPU_1"], "names of nodes"),
+        (["--exclude=gpu-[1-2-3]"], "names of nodes"),
+        (["--exclude=gpu-[1-]"], "names of nodes"),
+        (["--nodelist=gpu-[3-1]"], "each range upwards"),
         (["--job-name"], "has no value"),
         (["--job-name='x"], "mend the quotes"),
         (["gpus=1"], "is no option"),

@@ -1,16 +1,18 @@
 """The job that a batch script asks for. Pure: the environment and the time are arguments."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from tessera.client.outcomes import Exit, Failure
+from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.slurm import pods, values
 from tessera.client.slurm.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script
 from tessera.client.slurm.values import Said
 from tessera.client.submitting import name_of
+from tessera_schemas.reasons import Code, Reason
 
 Json = dict[str, Any]
 DEFAULT_CPU, DEFAULT_MEMORY = "1", "1Gi"
@@ -48,9 +50,12 @@ class ScriptOptions:
 
 def job_of(script: Script, image: str | None, environment: Mapping[str, str], now: datetime) -> Json:
     """
-    The job as a file of ours would say it, its dependencies left out. Raises Failure for a value that cannot be meant.
+    The job as a file of ours would say it, its dependencies left out.
+
+    Raises Refused for options that nothing honours, Failure for values that cannot be meant.
     """
     options = ScriptOptions(script)
+    _check_all(options, environment, now)
     asked = script.options
     image = asked.get("container-image") or image
     if not image:
@@ -80,6 +85,26 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
     job |= {"launcher": "torchrun"} if replicas > 1 else {}
     job |= {"array": array} if array else {}
     return job | _read_job_options(options, now)
+
+
+def _check_all(options: ScriptOptions, environment: Mapping[str, str], now: datetime) -> None:
+    """Raises Refused or Failure about all options that nothing honours and all values that cannot be meant, at once."""
+    readers: dict[str, Callable[[Said], object]] = {
+        **values.READERS,
+        "begin": partial(values.begin_ms, now=now),
+        "export": partial(values.exported, environment=environment),
+    }
+    wrong: list[tuple[str, str]] = []
+    for name in filter(readers.__contains__, options.script.options):
+        try:
+            readers[name](options.value(name))
+        except Failure as failure:
+            wrong.append((name, str(failure)))
+    if options.script.against:
+        also = [Reason(code=Code.INVALID_FIELD, field=f"--{name}", detail=why[:1024]) for name, why in wrong]
+        raise Refused((*options.script.against, *also))
+    if wrong:
+        raise Failure(Exit.USAGE, "; ".join(why for _, why in wrong))
 
 
 def _read_job_options(options: ScriptOptions, now: datetime) -> Json:

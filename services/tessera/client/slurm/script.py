@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.options import KNOWN, Asked, split_line
 from tessera_schemas.reasons import Code, Reason
 
@@ -14,12 +14,17 @@ WAYS_TO_REMEMBER = ("mem", "mem-per-cpu", "mem-per-gpu")
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """A batch script: the values of its options by their long names, its text, and its own arguments."""
+    """
+    A batch script: the values of its options by their long names, its text, and its own arguments.
+
+    `against` are the options that nothing honours: told together with values that cannot be meant, by `job_of`.
+    """
 
     options: dict[str, str]
     text: str
     where: str
     arguments: tuple[str, ...] = ()
+    against: tuple[Reason, ...] = ()
 
 
 def read_script(
@@ -28,7 +33,7 @@ def read_script(
     """
     The script with its options, those `said` on the command line before those of lines ahead of the first command.
 
-    Raises Refused naming all options that nothing honours, Failure for one without its value.
+    Raises Failure for an option without its value.
     """
     options: dict[str, str] = {}
     against: list[Reason] = []
@@ -39,15 +44,13 @@ def read_script(
             _take(options, against, split_line(line.removeprefix("#SBATCH"), f"{where}:{number}"), number, ignored)
     here: dict[str, str] = {}
     _take(here, against, said, 0, ignored)
-    if against:
-        raise Refused(tuple(against))
     empty = next((name for name, value in (options | here).items() if not value), None)
     if empty is not None:
         raise Failure(Exit.USAGE, f"{where}: --{empty} has no value; write --{empty}=VALUE")
     for ways in (WAYS_TO_COUNT, WAYS_TO_REMEMBER):
         if any(name in here for name in ways):
             options = {name: value for name, value in options.items() if name not in ways}
-    return Script(options | here, text, where, tuple(arguments))
+    return Script(options | here, text, where, tuple(arguments), tuple(against))
 
 
 def _take(

@@ -1,7 +1,7 @@
 """Values of Slurm's options: times, memory, lists of hosts, arrays, dependencies. Each raises Failure."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NoReturn
@@ -15,6 +15,7 @@ TIME_UNITS = {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}
 UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 HOURS = {"midnight": "00:00", "noon": "12:00", "teatime": "16:00"}
 HOSTS_MAX = 64  # values of one affinity term
+NUMBERS = "[0-9]{1,9}(?:-[0-9]{1,9})?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,20 +75,25 @@ def gpus_of(said: Said) -> tuple[int, str]:
 
 def begin_ms(said: Said, now: datetime) -> int:
     """Milliseconds since the epoch at which it may begin; a time of day that is past is tomorrow's."""
-    text = HOURS.get(said.text.lower(), said.text.lower())
-    if match := re.fullmatch(r"now(?:\+([0-9]{1,7})(second|minute|hour|day|week)?s?)?", text):
+    try:
+        return _moment_ms(HOURS.get(said.text.lower(), said.text.lower()), now)
+    except (ValueError, OverflowError):  # 25:00, and weeks beyond the calendar, too
+        said.fail("write now+2hours, 16:00, tomorrow or 2030-01-31T12:00")
+
+
+def _moment_ms(text: str, now: datetime) -> int:
+    if match := re.fullmatch(r"now(?:([+-][0-9]{1,7})(second|minute|hour|day|week)?s?)?", text):
         at = now + timedelta(seconds=int(match[1] or 0) * UNITS[match[2] or "second"])
-    elif text in ("today", "tomorrow"):
-        at = now if text == "today" else _next_day(now)
+    elif text == "tomorrow":
+        at = _next_day(now)
+    elif text == "today":
+        at = now.replace(hour=0, minute=0, second=0, microsecond=0)
     elif re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
         hour, minute, second = [*map(int, text.split(":")), 0][:3]
         at = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
         at = at if at > now else at + timedelta(days=1)
     else:
-        try:
-            at = datetime.fromisoformat(text.upper())
-        except ValueError:
-            said.fail("write now+2hours, 16:00, tomorrow or 2030-01-31T12:00")
+        at = datetime.fromisoformat(text.upper())
     return int((at if at.tzinfo else at.astimezone()).timestamp() * 1000)
 
 
@@ -99,8 +105,10 @@ def hosts_of(said: Said) -> list[str]:
     """`gpu-[1-3,07],other` as names."""
     found: list[str] = []
     for part in re.split(r",(?![^\[]*\])", said.text):
-        match = re.fullmatch(r"([a-z0-9.-]*)\[([0-9,-]+)\]([a-z0-9.-]*)", part)
+        match = re.fullmatch(rf"([a-z0-9.-]*)\[({NUMBERS}(?:,{NUMBERS})*)\]([a-z0-9.-]*)", part)
         numbers = [""] if match is None else _numbers(match[2])
+        if not numbers:
+            said.fail("write each range upwards, such as gpu-[1-3]")
         before, after = (part, "") if match is None else (match[1], match[3])
         found += [f"{before}{number}{after}" for number in numbers]
     if len(found) > HOSTS_MAX or not all(re.fullmatch(r"[a-z0-9][a-z0-9.-]*", name) for name in found):
@@ -109,12 +117,14 @@ def hosts_of(said: Said) -> list[str]:
 
 
 def _numbers(text: str) -> list[str]:
-    found = []
+    """Numbers of a bracket; none where a range goes downwards."""
+    found: list[str] = []
     for part in text.split(","):
         first, _, last = part.partition("-")
-        if first and (last or "-" not in part):
-            end = min(int(last or first), int(first) + HOSTS_MAX)
-            found += [f"{number:0{len(first)}}" for number in range(int(first), end + 1)]
+        if int(last or first) < int(first):
+            return []
+        end = min(int(last or first), int(first) + HOSTS_MAX)
+        found += [f"{number:0{len(first)}}" for number in range(int(first), end + 1)]
     return found
 
 
@@ -205,3 +215,17 @@ def exported(said: Said, environment: Mapping[str, str]) -> dict[str, str]:
             said.fail(f"{name} is not set here; write {name}=VALUE")
         found[name] = value if equals else environment[name]
     return found
+
+
+READERS: Mapping[str, Callable[[Said], object]] = {
+    "array": array_of,
+    "constraint": constraint_of,
+    "dependency": dependencies_of,
+    "signal": grace_of,
+    "time": seconds_of,
+    **dict.fromkeys(("cpus-per-task", "nodes", "ntasks", "ntasks-per-node"), count_of),
+    **dict.fromkeys(("exclude", "nodelist"), hosts_of),
+    **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task"), gpus_of),
+    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), memory_of),
+}
+"""What reads the value of an option by itself; `begin` and `export` need the time and the shell besides."""
