@@ -4,11 +4,11 @@ import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import orjson
 import yaml
 
 from tessera.admission.decide.configuration import find_config_faults
 from tessera.client import files
+from tessera.client.as_json import as_json
 from tessera.client.files import Json
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.shard_views import ShardViews
@@ -72,7 +72,7 @@ def shown(body: ConfigBody) -> str:
 def read_body(body: Json) -> ConfigBody:
     """Read as strictly as admission does. Raises Refused with all reasons."""
     command = {"kind": "apply_config", "v": 1, "expected_version": 0, "body": body}
-    parsed = read_operator_command(orjson.dumps(command))
+    parsed = read_operator_command(as_json(command))
     if not isinstance(parsed.command, ApplyConfig):
         raise Refused(parsed.reasons)
     against = find_config_faults(parsed.command.body)

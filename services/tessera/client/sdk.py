@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from tessera.client import where
+from tessera.client.as_json import as_json, not_json
 from tessera.client.keys import choose_key
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.kernel.clock import SystemClock
@@ -141,7 +140,7 @@ class Tessera:
         stored. Raises Refused with all reasons; a spec that does not read well or is too large is refused here, and
         nothing is sent.
         """
-        asked = {"kind": "submit_job", "spec": _full(spec), "held": held}
+        asked = {"kind": "submit_job", "spec": full_spec(spec), "held": held}
         return await self.send(
             asked, key, answer_seconds=answer_seconds, publish_seconds=publish_seconds, notify=notify
         )
@@ -422,12 +421,14 @@ async def _just(one: "Awaitable[JobView]") -> "Sequence[JobView]":
     return (await one,)
 
 
-def _full(spec: "JobSpec | Mapping[str, Any]") -> dict[str, Any]:
-    """The spec as it is sent. Raises Refused for a quantity that is none."""
+def full_spec(spec: "JobSpec | Mapping[str, Any]") -> dict[str, Any]:
+    """The spec as it is sent. Raises Refused for a quantity that is none, and for what is no mapping."""
     from tessera_schemas.job import JobSpec
 
     if isinstance(spec, JobSpec):
         return spec.model_dump(mode="json", exclude_unset=True)
+    if not isinstance(spec, Mapping):
+        raise not_json(f"a job is a mapping, as {{'name': …}}, and no {type(spec).__name__}")
     from tessera_schemas.reasons import Code, Reason
     from tessera_schemas.short_form import ShortFormError, full_job
 
@@ -457,7 +458,7 @@ def _read(command: Mapping[str, Any]) -> Any:
     from tessera_schemas.reading import read_tenant_command
 
     keyed = {"key": UNUSED} if str(command["kind"]).startswith("submit") else {}
-    parsed = read_tenant_command(orjson.dumps({"v": 1, **keyed, **command}))
+    parsed = read_tenant_command(as_json({"v": 1, **keyed, **command}))
     if parsed.command is None:
         raise Refused(parsed.reasons)
     return parsed.command

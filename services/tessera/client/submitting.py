@@ -6,8 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
+from tessera.client.as_json import as_json
 from tessera.client.job_glance import ENDED
 from tessera.client.ordering import PUBLISH_SECONDS, poll
 from tessera.client.outcomes import Exit, Failure, Refused
@@ -73,7 +72,7 @@ def parameters_of(said: Sequence[str]) -> dict[str, str]:
 def command_bytes(asked: Json, key: str, tenant: str) -> bytes:
     """The submit as it would be sent; by HTTP the token says whose it is."""
     whose = {"tenant": tenant} if tenant else {}
-    return orjson.dumps({"kind": asked["kind"], "v": 1, "key": key, **whose, **asked})
+    return as_json({"kind": asked["kind"], "v": 1, "key": key, **whose, **asked})
 
 
 async def dry_run(views: ShardViews, data: bytes, shard: str, tenant: str) -> tuple[Answer, int]:

@@ -1,0 +1,56 @@
+"""What no job file should hold, and what callers of the SDK hand over by mistake: refused as any other wrong value."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tessera.client import Refused
+from tessera.client.applying import read_body
+from tessera.client.cli import app
+from tessera.client.sdk import full_spec, read_submit
+
+JOB: Mapping[str, Any] = {"name": "a", "queue": "default", "gpus": 1, "cpu": 1, "memory": "1Gi", "image": "x"}
+
+
+def refusals(job: Any) -> list[str]:
+    with pytest.raises(Refused) as raised:
+        read_submit({"kind": "submit_job", "spec": full_spec(job)}, "key", lambda _: None)
+    return [f"{reason.code} {reason.field}" for reason in raised.value.reasons]
+
+
+def test_a_number_of_more_than_64_bits_is_refused_by_its_field() -> None:
+    assert refusals({**JOB, "memory": "99999999999Ti"}) == ["InvalidField roles[0].resources.memory_bytes"]
+    assert refusals({**JOB, "begin_ts": 2**64}) == ["InvalidField begin_ts"]
+
+
+@pytest.mark.parametrize("odd", [b"x", object(), {1, 2}, Path("x")], ids=lambda odd: type(odd).__name__)
+def test_a_value_that_json_does_not_have_is_refused(odd: object) -> None:
+    assert refusals({**JOB, "name": odd}) == ["NotJson "]
+
+
+def test_a_mapping_that_holds_itself_is_refused() -> None:
+    env: dict[str, Any] = {}
+    env["env"] = env
+    assert refusals({**JOB, "template": {"image": "x", "env": env}}) == ["NotJson "]
+
+
+@pytest.mark.parametrize("odd", [[], None, "train", 3], ids=str)
+def test_what_is_no_mapping_is_no_job(odd: object) -> None:
+    assert refusals(odd) == ["NotJson "]
+
+
+def test_a_file_with_a_number_of_more_than_64_bits_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(yaml.safe_dump({**JOB, "time_limit_seconds": 2**64}))
+    environment = {"TESSERA_API": "http://127.0.0.1:1", "TESSERA_TOKEN": "token"}
+    said = CliRunner().invoke(app, ["submit", "-f", str(file)], env=environment)
+    assert (said.exit_code, "InvalidField: time_limit_seconds" in said.output) == (6, True), said.output
+
+
+def test_a_configuration_with_a_number_of_more_than_64_bits_is_refused() -> None:
+    with pytest.raises(Refused, match="weight"):
+        read_body({"queues": [{"name": "default", "weight": 2**64}]})
