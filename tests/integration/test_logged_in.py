@@ -104,6 +104,16 @@ async def test_a_shell_completes_the_names_of_jobs(live: Live, lab: LoggedIn) ->
     await live.until_ended(sent.job_id)
 
 
+async def test_a_scripts_account_is_the_tokens_tenant_or_is_refused(live: Live, lab: LoggedIn) -> None:
+    words = ("sbatch", "--parsable", "--container-image=x", "--wrap=true", "--key=account-1")
+    sent = await lab.run(*words, "--account=lab")
+    assert sent.code == 0, sent
+    live.acknowledged.append(("lab", "account-1"))
+    other = await lab.run(*words, "--account=sales")
+    assert (other.code, "the token in use is of lab" in other.err) == (2, True), other
+    await live.until_ended(sent.out.strip())
+
+
 async def test_a_tenant_holds_releases_and_cancels_its_job_by_name(live: Live, lab: LoggedIn, tmp_path: Path) -> None:
     file = written(tmp_path, "orders", seconds=600)
     assert (await lab.run("submit", "-f", file, "--key", "in-2", "--hold", "-o", "json")).code == 0

@@ -149,10 +149,23 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
             {"condition": condition} | ({"job": await ordering.find_job_id(at.find(), job)} if job else {})
             for condition, job in named
         ]
-    identity = at.identity or options.get("account")
-    if options.get("account") not in (None, identity):
-        raise Failure(Exit.USAGE, f"--account={options['account']} and --as {identity}: say one of them")
+    identity = await _identity_of(at, options.get("account"))
     return Submit({"kind": "submit_job", "spec": spec, "held": "hold" in options}, identity)
+
+
+async def _identity_of(at: AccessOptions, account: str | None) -> str | None:
+    """As whom to submit; None where a token says it, which the account must then be of. Raises Failure."""
+    if account is None or account == at.identity:
+        return at.identity
+    if at.identity is not None:
+        raise Failure(Exit.USAGE, f"--account={account} and --as {at.identity}: say one of them")
+    where = at.find()
+    if where.api is None or where.can_be(account):
+        return account
+    tenant = str((await where.api.get("/v1/me"))["tenant"])
+    if tenant != account:
+        raise Failure(Exit.USAGE, f"--account={account}: the token in use is of {tenant or 'an operator'}; log in anew")
+    return None
 
 
 async def _write_logs(where: Where, identity: str | None, script: Script, job_id: str) -> None:
