@@ -78,7 +78,7 @@ class Where:
             raise Failure(
                 Exit.USAGE,
                 f"identity {name}: the credentials in use are those of {self.single.identity.name}; "
-                "set TESSERA_CREDENTIALS_FILE to the right file",
+                "set TESSERA_CREDENTIALS_FILE to the right file" + _by_token(self.single, name),
             )
         if self.directory is None or not self.directory.file(name).exists():
             raise Failure(
@@ -240,3 +240,10 @@ def _one_of(shards: Sequence[str], wanted: str | None, directory: Path) -> str:
     if wanted is not None and wanted not in shards:
         raise Failure(Exit.USAGE, f"shard {wanted}: the platform in {directory} has {', '.join(shards)}; choose one")
     return wanted or shards[0]
+
+
+def _by_token(held: "Credential", wanted: str) -> str:
+    """The way out of a tenant, who has no right to the credentials that read by NATS."""
+    if wanted != subjects.OPERATOR or held.identity.role != subjects.TENANT:
+        return ""
+    return "; a tenant reads by HTTP, with a token from an operator: `tessera login URL`"

@@ -88,6 +88,11 @@ def test_credentials_of_one_shard_are_refused_for_another(as_lab_of: Callable[..
         as_lab_of("b", "main")
 
 
+def test_a_tenant_who_reads_by_nats_is_told_to_log_in(as_lab_of: Callable[..., Where]) -> None:
+    with pytest.raises(Failure, match="a tenant reads by HTTP, with a token from an operator: `tessera login URL`"):
+        as_lab_of("main").identity("operator")
+
+
 def test_the_operator_beside_the_files_that_init_wrote_has_everybodys_at_hand(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,7 +3,7 @@
 from tessera.kernel.ports import ApiError
 from tessera_schemas.reasons import Code, Reason
 
-ADOPTED = "the logs of a user's own pods: `kubectl logs`"
+ADOPTED = "or its pods are a user's own: `kubectl logs`"
 """Said of an ended job without a pod of ours, since nobody remembers whether it was adopted."""
 
 
