@@ -97,12 +97,14 @@ def show(
     note: str = "",
     *,
     gap: int = GAP,
+    titles: bool = True,
 ) -> None:
     """Print rows as the output wants them, and the n up to which they hold."""
     if output.for_programs:
         show_value(output, {"items": [plain(row) for row in rows]}, as_of)
         return
-    print("\n".join(table(columns, rows, wide=output is Output.WIDE, gap=gap)))
+    for line in table(columns, rows, wide=output is Output.WIDE, gap=gap)[0 if titles else 1 :]:
+        print(line)
     notes = ([] if as_of is None else [f"as of {as_of}"]) + ([note] if note else [])
     if notes:
         print(", ".join(notes))

@@ -1,14 +1,17 @@
 """Fields of jobs as squeue, sacct and scontrol print them."""
 
+from datetime import datetime
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from tessera.client.cli import app
 from tessera.client.commands.accounting import ACCOUNTED, job_lines, node_lines
 from tessera.client.commands.views import job_facts
 from tessera.client.outcomes import Failure
-from tessera.client.rendering import COLUMNS, table
-from tessera.client.slurm import fields
+from tessera.client.rendering import COLUMNS, Output, show, table
+from tessera.client.slurm import fields, values
 from tessera_schemas.arrays import Dependency
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import PublicReason
@@ -92,6 +95,39 @@ def test_jobs_are_chosen_by_all_that_is_asked() -> None:
 
     assert chosen() == "abc"
     assert chosen(states="pd,FAILED") == "bc"
+    assert chosen(states="all") == "abc"
+    assert chosen(states="TO,NF,SUSPENDED") == ""
     assert chosen(name="train", queue="prod") == "b"
     assert chosen(named=f"{'a' * 20},other") == "ac"
     assert chosen(tenant="nobody") == ""
+    jobs.append(view("failed", job_id="d" * 20, reason=PublicReason(code="TimeLimit")))
+    assert chosen(states="TO") == "d"
+    with pytest.raises(Failure, match="RUNING: there is no such state; there are ALL, CA, CANCELLED"):
+        chosen(states="PD,RUNING")
+
+
+@pytest.mark.parametrize(
+    ("text", "began"),
+    [
+        ("2h", "2030-03-04T10:00:00+00:00"),
+        ("now-2days", "2030-03-02T12:00:00+00:00"),
+        ("today", "2030-03-04T00:00:00+00:00"),
+        ("13:00", "2030-03-03T13:00:00+00:00"),
+        ("2030-02-28T08:00+00:00", "2030-02-28T08:00:00+00:00"),
+    ],
+)
+def test_sacct_reads_since_when_as_slurm_does(text: str, began: str) -> None:
+    noon = datetime.fromisoformat("2030-03-04T12:00:00+00:00")
+    since = values.since_ms(values.Said("sacct", "since", text), noon)
+    assert since == datetime.fromisoformat(began).timestamp() * 1000
+
+
+@pytest.mark.parametrize("words", [("sacct", "-S", "yesterday"), ("logs", "train", "--since", "soon")], ids=" ".join)
+def test_a_time_that_cannot_be_meant_is_a_usage_error(words: tuple[str, ...]) -> None:
+    said = CliRunner().invoke(app, words)
+    assert (said.exit_code, "2h" in said.output) == (2, True), said.output
+
+
+def test_a_table_can_do_without_its_titles(capsys: pytest.CaptureFixture[str]) -> None:
+    show(Output.TABLE, [fields.column("JobName", NOW)], [view()], None, titles=False)
+    assert capsys.readouterr().out == "train\n"

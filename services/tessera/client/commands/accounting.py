@@ -1,19 +1,20 @@
 """`sacct`, `scontrol`, `sprio` and `sshare`: jobs, nodes and queues in full, in Slurm's words."""
 
 from collections.abc import Sequence
+from datetime import datetime
 from textwrap import wrap
 from typing import Annotated
 
 import typer
 
 from tessera.client import ordering
-from tessera.client.commands.context import AccessOptions, Format, ago, command
+from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.commands.slurm import Partition, node_state, partitions
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import COLUMNS, Column, Output, show
 from tessera.client.shard_views import ReadViews
-from tessera.client.slurm import fields, words
+from tessera.client.slurm import fields, values, words
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.commands import HoldJob, ReleaseJob
 from tessera_schemas.views import JobView, NodeView, QueueView
@@ -28,7 +29,9 @@ async def sacct(
     jobs: Annotated[str | None, typer.Option("--jobs", "-j", help="Only these: ids, tasks, names")] = None,
     user: Annotated[str | None, typer.Option("--user", "--account", "-u", "-A", help="Only this tenant")] = None,
     states: Annotated[str | None, typer.Option("--state", "-s", help="Only these, such as CD,F or FAILED")] = None,
-    since: Annotated[int, ago("--since", "-S", says="Only what ran since, as 2h or 7d")] = 0,
+    since: Annotated[
+        str | None, typer.Option("--since", "-S", help="Only what ran since: 2h, 7d, today, 2030-01-31")
+    ] = None,
     names: Annotated[str, typer.Option("--format", help="Fields, as JobID,State,GPUHours")] = ACCOUNTED,
     parsable: Annotated[bool, typer.Option("--parsable2", "-P", help="Fields with | between them")] = False,
     noheader: Annotated[bool, typer.Option("--noheader", "-n", help="Without the line of titles")] = False,
@@ -37,9 +40,10 @@ async def sacct(
     """List jobs with state, exit code, time and GPU-hours; ended ones as long as lists keep them."""
     now_ms = SystemClock().now_ms()
     columns = [fields.column(name, now_ms) for name in names.split(",")]
+    now = datetime.fromtimestamp(now_ms / 1000).astimezone()
+    from_ms = values.since_ms(values.Said("sacct", "since", since), now) if since else 0
     async with at.views() as views:
         known, as_of = await views.jobs(), await views.as_of()
-    from_ms = now_ms - 1000 * since if since else 0
     found = [
         job
         for job in fields.select(known, tenant=user, named=jobs, states=states)
@@ -49,7 +53,7 @@ async def sacct(
         lines = [] if noheader else ["|".join(column.title for column in columns)]
         print("\n".join(lines + ["|".join(column.value(job) for column in columns) for job in found]))
         return
-    show(output, columns, found, as_of if output.for_programs else None)
+    show(output, columns, found, as_of if output.for_programs else None, titles=not noheader)
 
 
 @command

@@ -46,7 +46,7 @@ async def squeue(
     now_ms = SystemClock().now_ms()
     if "%" not in output:
         form = _output_of(output)
-        show(form, queue_columns(now_ms), found, as_of if form.for_programs else None, gap=1)
+        show(form, queue_columns(now_ms), found, as_of if form.for_programs else None, gap=1, titles=not noheader)
         return
     line = fields.rows_as(output, now_ms)
     for text in ([] if noheader else [fields.heading(output)]) + [line(job) for job in found]:

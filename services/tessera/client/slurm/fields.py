@@ -13,6 +13,14 @@ RANGES_SHOWN = 12
 """Characters of an array's tasks that are not queued yet."""
 HOUR_MS = 3_600_000
 
+STATES = frozenset({*words.STATES.values(), *words.LONG_STATES.values(), "TO", "TIMEOUT", "ALL"})
+"""What jobs are chosen by: short words and long ones."""
+NEVER = frozenset(
+    {"BOOT_FAIL", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REQUEUED", "RESIZING", "REVOKED", "SUSPENDED"}
+    | {"BF", "DL", "NF", "OOM", "PR", "RQ", "RS", "RV", "S"}
+)
+"""States of Slurm's that no job has here; scripts ask for them all the same."""
+
 Value = Callable[[JobView, int], str]
 """A field of a job as of a time in milliseconds."""
 
@@ -41,8 +49,10 @@ def select(
     named: str | None = None,
     states: str | None = None,
 ) -> list[JobView]:
-    """The jobs for which all hold that are given; `named` and `states` are lists with commas."""
+    """The jobs for which all hold that are given; `named` and `states` are lists with commas. Raises Failure."""
     wanted, among = set((named or "").split(",")), set((states or "").upper().split(","))
+    if states is not None and (unknown := among - STATES - NEVER):
+        raise Failure(Exit.USAGE, f"{min(unknown)}: there is no such state; there are {', '.join(sorted(STATES))}")
     return [
         job
         for job in jobs
@@ -50,7 +60,7 @@ def select(
         and queue in (None, job.queue)
         and name in (None, job.name)
         and (named is None or is_named(job, wanted))
-        and (states is None or not among.isdisjoint({words.state_of(job.phase), state_of(job)}))
+        and (states is None or not among.isdisjoint({"ALL", short_state_of(job), state_of(job)}))
     ]
 
 
@@ -59,6 +69,11 @@ def state_of(job: JobView) -> str:
     if job.phase == "failed" and job.reason is not None and job.reason.code == "TimeLimit":
         return "TIMEOUT"
     return words.LONG_STATES.get(job.phase, job.phase.upper())
+
+
+def short_state_of(job: JobView) -> str:
+    """The short word for a job's state."""
+    return "TO" if state_of(job) == "TIMEOUT" else words.state_of(job.phase)
 
 
 def elapsed_ms(job: JobView, now_ms: int) -> int:
@@ -105,7 +120,7 @@ FIELDS: Mapping[str, Value] = {
     "User": lambda job, now: job.tenant,
     "QOS": lambda job, now: job.priority_class,
     "Priority": lambda job, now: str(job.priority),
-    "StateCompact": lambda job, now: words.state_of(job.phase),
+    "StateCompact": lambda job, now: short_state_of(job),
     "State": lambda job, now: state_of(job),
     "ExitCode": lambda job, now: exit_code_of(job),
     "Elapsed": lambda job, now: words.elapsed(elapsed_ms(job, now)),

@@ -81,6 +81,19 @@ def begin_ms(said: Said, now: datetime) -> int:
         said.fail("write now+2hours, 16:00, tomorrow or 2030-01-31T12:00")
 
 
+def since_ms(said: Said, now: datetime) -> int:
+    """Milliseconds since the epoch: so long ago, or since a time that is past; a time of day is the last one."""
+    now_ms = int(now.timestamp() * 1000)
+    try:
+        return now_ms - 1000 * quantities.seconds(said.text)
+    except QuantityError:
+        try:
+            at = _moment_ms(said.text.lower(), now)
+        except (ValueError, OverflowError):
+            said.fail("write 2h, 7d, today, now-2days or 2030-01-31T12:00")
+    return at - 1000 * UNITS["day"] if now_ms < at <= now_ms + 1000 * UNITS["day"] else at
+
+
 def _moment_ms(text: str, now: datetime) -> int:
     if match := re.fullmatch(r"now(?:([+-][0-9]{1,7})(second|minute|hour|day|week)?s?)?", text):
         at = now + timedelta(seconds=int(match[1] or 0) * UNITS[match[2] or "second"])
