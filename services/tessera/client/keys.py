@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from tessera.client.outcomes import Exit, Failure
+
 KEY_CHARACTERS = 200
 
 
@@ -47,7 +49,9 @@ class ChosenKey:
 def choose_key(
     given: str | None, job_name: str, environment: Mapping[str, str], random: Callable[[], str]
 ) -> ChosenKey:
-    """The client's key, else one made from the CI run, else a random one."""
+    """The client's key, else one made from the CI run, else a random one. Raises Failure for an empty one."""
+    if given == "":
+        raise Failure(Exit.USAGE, "key: is empty, as a variable that is not set; give one, or leave it out")
     if given:
         return ChosenKey(given, "given")
     for ci in CI_SYSTEMS:

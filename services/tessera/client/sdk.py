@@ -154,8 +154,8 @@ class Tessera:
         The job at index 3 has the key `KEY-3`: the call may be repeated with the same key and the same jobs. Raises
         Failure or Transient when it could not be said of one; then repeat it.
         """
-        base = key or random_key()
-        if key is None:
+        base = choose_key(key, "", {}, random_key).key
+        if key is None and specs:
             _to_stderr(f"keys {base}-0 to {base}-{len(specs) - 1}")
         gate = asyncio.Semaphore(AT_ONCE)
 

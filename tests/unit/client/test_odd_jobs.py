@@ -51,6 +51,15 @@ def test_a_file_with_a_number_of_more_than_64_bits_is_refused(tmp_path: Path) ->
     assert (said.exit_code, "InvalidField: time_limit_seconds" in said.output) == (6, True), said.output
 
 
+def test_a_dry_run_by_token_refuses_what_is_not_well_written() -> None:
+    environment = {"TESSERA_API": "http://127.0.0.1:1", "TESSERA_TOKEN": "token"}
+    words = ["sbatch", "--test-only", "--container-image=x", "--wrap=true"]
+    wrong = CliRunner().invoke(app, [*words, "--export=1X=2"], env=environment)
+    assert (wrong.exit_code, "template.env.1X" in wrong.output) == (6, True), wrong.output
+    well = CliRunner().invoke(app, words, env=environment)
+    assert (well.exit_code, "limits and nodes are not judged" in well.output) == (0, True), well.output
+
+
 def test_a_configuration_with_a_number_of_more_than_64_bits_is_refused() -> None:
     with pytest.raises(Refused, match="weight"):
         read_body({"queues": [{"name": "default", "weight": 2**64}]})

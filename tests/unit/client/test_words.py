@@ -56,6 +56,11 @@ def test_a_given_key_comes_before_that_of_the_ci() -> None:
     assert choose_key("mine", "n", CI["GitHub"], never).key == "mine"
 
 
+def test_an_empty_key_is_an_error_and_no_other_key() -> None:
+    with pytest.raises(Failure, match="key: is empty"):
+        choose_key("", "n", CI["GitHub"], never)
+
+
 @pytest.mark.parametrize("missing", ["GITHUB_RUN_ID", "GITHUB_ACTIONS"])
 def test_half_a_ci_environment_gives_a_random_key(missing: str) -> None:
     environment = CI["GitHub"] | {missing: ""}

@@ -22,6 +22,7 @@ from tessera.kernel.ids import random_key
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import CancelJob, ReportCheckpoint
+from tessera_schemas.reading import read_tenant_command
 
 DEFAULT_IMAGE = "python:3.12-slim"
 
@@ -184,7 +185,9 @@ async def judge(where: Where, identity: str | None, asked: Json, key: str | None
     """Say whether a submit would be admitted, as far as the policy can be read; nothing is sent. Raises Refused."""
     data, known = _as_sent(where, identity, asked, key)
     if not where.can_be(subjects.OPERATOR):
-        notify("not judged: only the operator reads the policy")
+        if against := read_tenant_command(data).reasons:
+            raise Refused(against)
+        notify("it is well written; queue, limits and nodes are not judged: only an operator reads them")
         return None
     tenant = where.tenant(identity).identity.name
     async with where.store(where.identity(subjects.OPERATOR)) as store:
