@@ -7,6 +7,7 @@ asynchronous HTTP client takes longer to import than they take.
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -48,9 +49,13 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 class Api:
-    """One gateway, spoken to with one token."""
+    """One gateway, spoken to with one token. Raises Failure for what is no token."""
 
     def __init__(self, login: "ApiLogin") -> None:
+        if not re.fullmatch(r"[\x21-\x7e]+", login.token):
+            raise Failure(
+                Exit.USAGE, f"HTTP API at {login.url}: this is no token: one word, as `tessera token new` prints it"
+            )
         self.url, self._token = login.url, login.token
         self._opener = build_opener(_NoRedirect)
 
@@ -179,8 +184,12 @@ def path_of(job_id: str, action: str = "") -> str:
 
 def check_url(url: str) -> str:
     """The address without a slash at its end. Raises Failure for one that is none, or would send the token in clear."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half an IPv6 address, a port beyond 65535
+        is_address = False
+    if not is_address:
         raise Failure(Exit.USAGE, f"{url}: is no address of a gateway; write https://HOST")
     if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
         raise Failure(Exit.USAGE, f"{url}: the token would travel unencrypted; use https")

@@ -305,8 +305,8 @@ class Tessera:
         async def has_ended() -> bool:
             try:
                 found["job"] = await self.get(job)
-            except Failure:
-                if found or clock.monotonic() > seen_by:
+            except Failure as failure:
+                if failure.code is not Exit.NOT_FOUND or found or clock.monotonic() > seen_by:
                     raise
                 return False
             return found["job"].phase in ENDED

@@ -111,7 +111,7 @@ async def submitted(where: Where, identity: str | None, asked: Json, key: str | 
     if where.api is not None and identity is None:
         async with Tessera.at(where, None) as tessera:
             done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify)
-            yield Sent(done, lambda seconds: _wait_for_end(where, done.job_id, seconds))
+            yield Sent(done, lambda seconds: wait_by_views(where, done.job_id, seconds))
         return
     async with Tessera.at(where, where.tenant(identity)) as tessera:
         watch = await tessera.watch()
@@ -120,7 +120,7 @@ async def submitted(where: Where, identity: str | None, asked: Json, key: str | 
 
         async def wait(seconds: float | None) -> End | None:
             if where.can_read():
-                return await _wait_for_end(where, done.job_id, seconds)
+                return await wait_by_views(where, done.job_id, seconds)
             if done.ended is not None:
                 return done.ended.phase, done.ended.reason
             event = await watch.ended(done.job_id, seconds)
@@ -129,14 +129,17 @@ async def submitted(where: Where, identity: str | None, asked: Json, key: str | 
         yield Sent(done, wait)
 
 
-async def _wait_for_end(where: Where, job_id: str, seconds: float | None) -> End | None:
+async def wait_by_views(where: Where, job_id: str, seconds: float | None) -> End | None:
+    """The job's end as the views tell it. Raises Failure once they may not be read."""
     found: list[End] = []
 
     async def has_ended() -> bool:
         try:
             job = await views.job(job_id)
-        except Failure:  # the views do not have it yet
-            return False
+        except Failure as failure:
+            if failure.code is not Exit.NOT_FOUND:  # a token that was taken back, which no waiting mends
+                raise
+            return False  # the views do not have it yet
         found[:] = [(job.phase, job.reason)]
         return job.phase in ENDED
 

@@ -13,7 +13,10 @@ import pytest
 from tessera.client.api import Api
 from tessera.client.contexts import ApiLogin
 from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.sdk import Tessera
 from tessera.client.shard_views import ApiViews
+from tessera.client.submitting import wait_by_views
+from tessera.client.where import Where
 from tessera.kernel.errors import Transient
 
 Json = dict[str, Any]
@@ -155,3 +158,19 @@ def test_events_come_in_order_and_the_end_of_a_stream_is_told(gateway: Gateway) 
         asyncio.run(read())
     assert seen == ["4.0", "5.0"]
     assert gateway.asked[0][1] == {"job": ["abc"], "after": ["0"]}
+
+
+async def test_waiting_ends_once_the_token_is_taken_back(gateway: Gateway) -> None:
+    where = Where("main", login=ApiLogin(gateway.url, "tessera_a_b"))
+    path = f"/v1/jobs/{'a' * 20}"
+
+    def answer(_: Any) -> Any:
+        gateway.answers[path] = (401, problem("Unauthorized"))
+        return AS_OF | {"job": job("a")}
+
+    gateway.answers[path] = (200, answer)
+    with pytest.raises(Failure, match="the token is not accepted"):
+        await wait_by_views(where, "a" * 20, 30)
+    async with Tessera.at(where, None) as tessera:
+        with pytest.raises(Failure, match="the token is not accepted"):
+            await tessera.wait("a" * 20, 1)

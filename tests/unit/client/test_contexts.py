@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.client.api import check_url
+from tessera.client.api import Api, check_url
 from tessera.client.contexts import LOCAL, ApiLogin, Contexts, file_of
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.where import find
@@ -80,8 +80,24 @@ def test_what_needs_credentials_for_nats_says_so(environment: dict[str, str]) ->
         find(environment=environment).identity("operator")
 
 
-@pytest.mark.parametrize("url", ["prod.example.org", "ftp://prod.example.org", "http://prod.example.org"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "prod.example.org",
+        "ftp://prod.example.org",
+        "http://prod.example.org",
+        "http://[::1",
+        "https://a:99999",
+        "https://a:0",
+    ],
+)
 def test_a_token_goes_only_to_an_address_that_keeps_it_secret(url: str) -> None:
     with pytest.raises(Failure):
         check_url(url)
     assert check_url("http://127.0.0.1:8480/") == "http://127.0.0.1:8480"
+
+
+@pytest.mark.parametrize("token", ["two\nlines", "a blank", "ümlaut", ""])
+def test_what_cannot_be_a_token_is_said_before_it_is_sent(token: str) -> None:
+    with pytest.raises(Failure, match="this is no token: one word"):
+        Api(ApiLogin(PROD.url, token))
