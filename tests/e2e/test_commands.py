@@ -160,6 +160,23 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
     await assert_all_is_well(live)
 
 
+async def test_srun_that_is_interrupted_says_that_its_job_goes_on(live: Live) -> None:
+    words = ("srun", "--as", "lab", "--key", "left", "--container-image", "train:1", "--begin", "now+1hour", "true")
+    waiting = await started(*words, environment={"TESSERA_HOME": str(live.home)})
+    assert waiting.stderr is not None
+    async with asyncio.timeout(30):
+        while not (line := (await waiting.stderr.readline()).decode()).startswith("queued"):
+            assert line, "srun has ended"
+    live.acknowledged.append(("lab", "left"))
+    waiting.send_signal(signal.SIGINT)
+    _, told = await asyncio.wait_for(waiting.communicate(), 30)
+    assert waiting.returncode == 130
+    assert b"goes on; `tessera get" in told
+    job_id = told.split()[1].decode()
+    await ok(live, "cancel", job_id)
+    await live.until_ended(job_id)
+
+
 async def test_sbatch_that_waits_writes_the_logs_into_the_files_that_it_names(live: Live, tmp_path: Path) -> None:
     common = ("sbatch", "--wait", "--as", "lab", "--container-image", "train:1", "--job-name", "swept")
     pattern = tmp_path / "%x-%A_%4a.out"

@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -198,14 +199,21 @@ async def judge(where: Where, identity: str | None, asked: Json, key: str | None
     return None
 
 
-async def report_end(sent: submitting.Sent, seconds: float | None) -> Exit:
-    """Wait for the job's end and report it; neither a time-out nor Ctrl-C ends the job."""
-    job = sent.done.job_id
+@contextmanager
+def told_what_goes_on(job: str) -> Iterator[None]:
+    """Whoever ends the waiting by Ctrl-C is told that the job goes on without it."""
     try:
-        end = await sent.wait(seconds)
+        yield
     except asyncio.CancelledError:
         notify(f"job {job} goes on; `tessera get {job}` shows it, `tessera cancel {job}` ends it")
         raise
+
+
+async def report_end(sent: submitting.Sent, seconds: float | None) -> Exit:
+    """Wait for the job's end and report it; neither a time-out nor Ctrl-C ends the job."""
+    job = sent.done.job_id
+    with told_what_goes_on(job):
+        end = await sent.wait(seconds)
     if end is None:
         notify(f"job {job}: has not ended within {seconds:g} s; it goes on, see `tessera explain {job}`")
         return Exit.TIMED_OUT

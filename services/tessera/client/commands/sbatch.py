@@ -14,7 +14,7 @@ import typer
 
 from tessera.client import files, ordering, submitting
 from tessera.client.commands.context import AccessOptions, command
-from tessera.client.commands.jobs import judge, report_end
+from tessera.client.commands.jobs import judge, report_end, told_what_goes_on
 from tessera.client.commands.logs import copy_log, until_started
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
@@ -74,11 +74,12 @@ async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, ke
     asked, where = await asked_of(at, script), at.find()
     async with submitting.submitted(where, asked.identity, asked.command, key) as sent:
         notify(f"srun: job {sent.done.job_id} queued")
-        try:
-            await copy_log(where, asked.identity, sent.done.job_id, sys.stdout.buffer, follow=True)
-        except Failure as failure:  # it never started, or who asks may not read logs: its end is still told
-            notify(f"srun: {failure}")
-        end = await sent.wait(None)
+        with told_what_goes_on(sent.done.job_id):
+            try:
+                await copy_log(where, asked.identity, sent.done.job_id, sys.stdout.buffer, follow=True)
+            except Failure as failure:  # it never started, or who asks may not read logs: its end is still told
+                notify(f"srun: {failure}")
+            end = await sent.wait(None)
     if end is None:
         return Exit.FAILED
     phase, reason = end

@@ -35,7 +35,7 @@ def seconds_of(said: Said) -> int:
     """Slurm's times: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds]."""
     match = re.fullmatch(r"(?:([0-9]{1,4})-)?([0-9]{1,8})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?", said.text)
     if match is None:
-        said.fail("write minutes, 90:00, 2:00:00 or 1-12:00:00")
+        said.fail("write minutes, 90:00, 2:00:00 or 1-12:00:00; leave it out for no limit")
     days, *rest = match.groups()
     parts = [int(part) for part in rest if part is not None]
     units = TIME_UNITS[3 if days is not None else len(parts)]
