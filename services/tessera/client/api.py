@@ -19,6 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
+from tessera.client.as_json import as_json
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.kernel.errors import Transient
 from tessera_schemas.reasons import Code, PublicReason
@@ -145,7 +146,7 @@ class Api:
         headers: Mapping[str, str] | None = None,
     ) -> "HTTPResponse":
         asked = urlencode({name: value for name, value in query.items() if value is not None}, doseq=True)
-        data = None if body is None else json.dumps(body).encode()
+        data = None if body is None else as_json(body)
         request = Request(f"{self.url}{path}" + (f"?{asked}" if asked else ""), data, method=method)  # noqa: S310
         request.add_header("Authorization", f"Bearer {self._token}")
         for name, value in {**(headers or {}), **({"Content-Type": "application/json"} if data else {})}.items():

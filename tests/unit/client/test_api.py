@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from tessera.client import files
 from tessera.client.api import Api
 from tessera.client.contexts import ApiLogin
 from tessera.client.outcomes import Exit, Failure, Refused
@@ -29,11 +30,12 @@ def job(name: str, phase: str = "running", ts: int = 1) -> Json:
 
 
 class Gateway:
-    """Answers by path; `asked` are the requests with their tokens."""
+    """Answers by path; `asked` are the requests with their tokens, `sent` the bodies."""
 
     def __init__(self) -> None:
         self.answers: dict[str, tuple[int, Any]] = {}
         self.asked: list[tuple[str, dict[str, list[str]], str]] = []
+        self.sent: list[bytes] = []
         gateway = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -51,6 +53,10 @@ class Gateway:
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
+
+            def do_POST(self) -> None:
+                gateway.sent.append(self.rfile.read(int(self.headers["Content-Length"])))
+                self.do_GET()
 
             def log_message(self, *_: Any) -> None: ...
 
@@ -174,3 +180,12 @@ async def test_waiting_ends_once_the_token_is_taken_back(gateway: Gateway) -> No
     async with Tessera.at(where, None) as tessera:
         with pytest.raises(Failure, match="the token is not accepted"):
             await tessera.wait("a" * 20, 1)
+
+
+async def test_a_date_of_a_job_file_is_sent_as_over_nats(gateway: Gateway) -> None:
+    gateway.answers["/v1/jobs"] = (201, {"job_id": "a" * 20, "state": "queued"})
+    env = files.parse_yaml("DAY: 2030-01-31", "env")
+    job = {"name": "a", "queue": "q", "cpu": 1, "memory": "1Gi", "template": {"image": "x", "env": env}}
+    async with Tessera.at(Where("main", login=ApiLogin(gateway.url, "tessera_a_b")), None) as tessera:
+        await tessera.submit(job, "key")
+    assert json.loads(gateway.sent[0])["spec"]["roles"][0]["template"]["env"] == {"DAY": "2030-01-31"}
