@@ -37,11 +37,11 @@ WITHIN_ONE_ROLE = {"resources": ("gpus", "gpu_milli", *RESOURCES), "template": (
 
 
 class ShortFormError(QuantityError):
-    """A quantity that is none; `field` is where it stands, as `resources.cpu`."""
+    """Quantities that are none: each with the field where it stands, as `resources.cpu`, and what is wrong."""
 
-    def __init__(self, field: str, text: str) -> None:
-        super().__init__(f"{field}: {text}")
-        self.field, self.text = field, text
+    def __init__(self, *faults: tuple[str, str]) -> None:
+        super().__init__("; ".join(f"{field}: {text}" for field, text in faults))
+        self.faults = faults
 
 
 def full_job(job: Mapping[str, Any]) -> Json:
@@ -64,9 +64,15 @@ def full_job(job: Mapping[str, Any]) -> Json:
 def converted(value: Mapping[str, Any], table: Mapping[str, Convert], within: str = "") -> Json:
     """The mapping with the fields of the table under their full names, as integers. Raises ShortFormError."""
     made: Json = {}
+    faults: list[tuple[str, str]] = []
     for name, given in value.items():
         target, convert = table.get(name, (name, None))
-        made[target] = given if convert is None else _quantity(convert, given, f"{within}{name}")
+        try:
+            made[target] = given if convert is None else _quantity(convert, given, f"{within}{name}")
+        except ShortFormError as error:
+            faults += error.faults
+    if faults:
+        raise ShortFormError(*faults)
     return made
 
 
@@ -107,4 +113,4 @@ def _quantity(convert: Callable[[Any], int], given: Any, field: str) -> int:
     try:
         return convert(given)
     except ValueError as error:
-        raise ShortFormError(field, str(error)) from error
+        raise ShortFormError((field, str(error))) from error

@@ -435,7 +435,9 @@ def full_spec(spec: "JobSpec | Mapping[str, Any]") -> dict[str, Any]:
     try:
         return full_job(spec)
     except ShortFormError as error:
-        raise Refused((Reason(code=Code.INVALID_FIELD, field=error.field, detail=error.text[:200]),)) from error
+        raise Refused(
+            tuple(Reason(code=Code.INVALID_FIELD, field=at, detail=text[:200]) for at, text in error.faults)
+        ) from error
 
 
 def read_submit(asked: Mapping[str, Any], key: str | None, notify: Notify) -> tuple[Any, str]:

@@ -40,7 +40,7 @@ from tessera_schemas.commands import (
 )
 from tessera_schemas.config import Queue
 from tessera_schemas.job import JobSpec
-from tessera_schemas.reasons import Code
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.short_form import ShortFormError
 from tessera_schemas.views import JobView
 
@@ -397,7 +397,9 @@ def _command(body: models.SubmitEnvelope, key: str, tenant: str) -> dict[str, An
     try:
         return body.command(key, tenant)
     except ShortFormError as error:
-        raise refused(Code.INVALID_FIELD, f"spec.{error.field}", error.text[:200]) from error
+        raise Refusal(
+            *(Reason(code=Code.INVALID_FIELD, field=f"spec.{at}", detail=text[:200]) for at, text in error.faults)
+        ) from error
 
 
 def _key(request: web.Request, in_body: str | None) -> str | None:

@@ -22,6 +22,11 @@ def refusals(job: Any) -> list[str]:
     return [f"{reason.code} {reason.field}" for reason in raised.value.reasons]
 
 
+def test_all_amounts_that_are_none_are_refused_at_once() -> None:
+    wrong = refusals({**JOB, "cpu": "x", "memory": "lots"})
+    assert wrong == ["InvalidField resources.cpu", "InvalidField resources.memory"]
+
+
 def test_a_number_of_more_than_64_bits_is_refused_by_its_field() -> None:
     assert refusals({**JOB, "memory": "99999999999Ti"}) == ["InvalidField roles[0].resources.memory_bytes"]
     assert refusals({**JOB, "begin_ts": 2**64}) == ["InvalidField begin_ts"]
