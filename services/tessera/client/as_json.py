@@ -1,4 +1,4 @@
-"""What a caller gives us, as the JSON that the contract's readers judge."""
+"""JSON of values that a caller hands over, in the form that the readers of the contract judge."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""What no job file should hold, and what callers of the SDK hand over by mistake: refused as any other wrong value."""
+"""Values that no job should hold, which callers of the SDK hand over by mistake, are refused as any wrong one."""
 
 from collections.abc import Mapping
 from pathlib import Path

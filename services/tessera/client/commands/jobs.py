@@ -201,7 +201,7 @@ async def judge(where: Where, identity: str | None, asked: Json, key: str | None
 
 @contextmanager
 def told_what_goes_on(job: str) -> Iterator[None]:
-    """Whoever ends the waiting by Ctrl-C is told that the job goes on without it."""
+    """Tells on Ctrl-C that the job goes on without the waiting that is cut short."""
     try:
         yield
     except asyncio.CancelledError:
