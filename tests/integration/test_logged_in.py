@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from tessera.client import Failure, Tessera
 from tessera.local.free_port import free_port
 from tests.e2e.live import Live, Said, configuration, eventually, forked, job, tessera
 
@@ -112,6 +113,26 @@ async def test_a_scripts_account_is_the_tokens_tenant_or_is_refused(live: Live, 
     other = await lab.run(*words, "--account=sales")
     assert (other.code, "the token in use is of lab" in other.err) == (2, True), other
     await live.until_ended(sent.out.strip())
+
+
+async def test_who_names_the_tenant_of_a_token_is_heard_and_who_names_another_is_refused(
+    live: Live, lab: LoggedIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = written(tmp_path, "named")
+    sent = await lab.run("submit", "-f", file, "--key", "named-1", "--as", "lab", "-o", "json")
+    assert sent.code == 0, sent
+    other = await lab.run("submit", "-f", file, "--key", "named-1", "--as", "sales")
+    assert (other.code, "the token in use is of lab" in other.err) == (2, True), other
+    for name, value in lab.environment.items():
+        monkeypatch.setenv(name, value)
+    async with Tessera.connect("lab") as by_token:
+        again = await by_token.submit(job("named", seconds=0.2), "named-1")
+    assert again.job_id == json.loads(sent.out)["job_id"]
+    with pytest.raises(Failure, match="tenant sales: the token in use is of lab"):
+        async with Tessera.connect("sales"):
+            pass
+    live.acknowledged.append(("lab", "named-1"))
+    await live.until_ended(again.job_id)
 
 
 async def test_a_tenant_holds_releases_and_cancels_its_job_by_name(live: Live, lab: LoggedIn, tmp_path: Path) -> None:

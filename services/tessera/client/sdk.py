@@ -96,7 +96,9 @@ class Tessera:
         needed where there is more than one. Raises Failure or StartupError in one sentence.
         """
         place = where.find(home, shard=shard, context=context)
-        by_http = tenant is None and place.login is not None and not place.nats_url
+        by_http = place.login is not None and not place.nats_url and (tenant is None or not place.can_be(tenant))
+        if by_http and tenant is not None:
+            await place.check_token_of(tenant)
         async with cls.at(place, None if by_http else place.tenant(tenant)) as tessera:
             yield tessera
 

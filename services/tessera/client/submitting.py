@@ -108,7 +108,9 @@ async def submitted(where: Where, identity: str | None, asked: Json, key: str | 
     """
     from tessera.client.sdk import Tessera
 
-    if where.api is not None and identity is None:
+    if where.api is not None and (identity is None or not where.can_be(identity)):
+        if identity is not None:
+            await where.check_token_of(identity)
         async with Tessera.at(where, None) as tessera:
             done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify)
             yield Sent(done, lambda seconds: wait_by_views(where, done.job_id, seconds))

@@ -114,6 +114,12 @@ class Where:
             )
         return found
 
+    async def check_token_of(self, tenant: str) -> None:
+        """Raises Failure unless there is a token in use, and it speaks for this tenant."""
+        whose = "nobody" if self.api is None else (await self.api.get("/v1/me"))["tenant"] or "an operator"
+        if whose != tenant:
+            raise Failure(Exit.USAGE, f"tenant {tenant}: the token in use is of {whose}; log in with one of {tenant}")
+
     @asynccontextmanager
     async def bus(self, credential: "Credential") -> AsyncIterator["NatsBus"]:
         """Connected as `credential` says; raises StartupError when NATS is away or refuses us."""

@@ -163,9 +163,7 @@ async def _identity_of(at: AccessOptions, account: str | None) -> str | None:
     where = at.find()
     if where.api is None or where.can_be(account):
         return account
-    tenant = str((await where.api.get("/v1/me"))["tenant"])
-    if tenant != account:
-        raise Failure(Exit.USAGE, f"--account={account}: the token in use is of {tenant or 'an operator'}; log in anew")
+    await where.check_token_of(account)
     return None
 
 
