@@ -433,7 +433,7 @@ class TakenFact(Strict):
 
 
 class LedgerMessage(Strict):
-    """One message: the input taken in, and the decisions made from exactly the state before it plus that input."""
+    """The input taken in, and what was decided from exactly the state before plus that; kept as JSON or zlib of it."""
 
     v: Literal[1]
     n: Positive
