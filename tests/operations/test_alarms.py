@@ -15,12 +15,14 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from tessera.binder.stopping import gone_is_fine
 from tessera.client.where import find
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams
 from tessera.local.free_port import LOOPBACK
 from tessera.local.platform import EVENTS_BYTES_MAX, Platform
 from tessera_schemas import subjects
+from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota
 from tessera_schemas.facts import FactMessage, RunEnded
 from tessera_schemas.labels import MANAGED_BY_LABEL, RUN_LABEL, SCHEDULER_NAME, SHARD_LABEL
@@ -42,7 +44,7 @@ NODES = """
 """
 NEVER = 600.0
 LEDGER_BYTES_MAX = 2**31
-FACTS_THAT_WAIT = 2_300
+FACTS_THAT_WAIT = 4_000  # a thousand find room in what is left, compressed
 LONG_LEASE = {"TESSERA_LEASE_SECONDS": "60"}  # longer than the other replica's: it does not see that it was deposed
 ON_KUBERNETES = {"TesseraSlowBinds"}
 
@@ -140,7 +142,7 @@ async def test_a_bound_pod_that_the_ledger_does_not_explain(live: Live, promethe
         await cluster.bind_pod("lab", "stray", uid, "gpu-0", {})
         live.platform.resume("binder")
         await prometheus.until_rings("TesseraOrphanPod")
-        await cluster.delete_pod("lab", "stray", uid, 0)
+        await gone_is_fine(cluster.delete_pod("lab", "stray", uid, 0))  # the binder may have been sooner
     finally:
         await cluster.close()
 
@@ -216,8 +218,8 @@ async def test_a_full_ledger_and_facts_that_wait_for_room(live: Live, prometheus
     held = (await live.bus.usage(subjects.stream("LEDGER", "main"))).bytes
     await bound_ledger(live, held + 2**15)
     await prometheus.until_rings("TesseraLedgerFull")
-    unknown = FactMessage(v=1, fact=RunEnded(kind="run_ended", run_id=f"{'a' * 20}-1"))
-    await publish_facts(live, [unknown.model_dump_json().encode()] * FACTS_THAT_WAIT)
+    unknown = [RunEnded(kind="run_ended", run_id=f"{job_id('main', 'lab', str(n))}-1") for n in range(FACTS_THAT_WAIT)]
+    await publish_facts(live, [FactMessage(v=1, fact=fact).model_dump_json().encode() for fact in unknown])
     await prometheus.until_rings("TesseraFactsWait")
     await bound_ledger(live, LEDGER_BYTES_MAX)
     await prometheus.until_silent("TesseraLedgerFull")

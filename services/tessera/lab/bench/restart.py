@@ -10,6 +10,7 @@ from tessera.lab.bench.platform import BenchPlatform, job, start_platform, submi
 from tessera.lab.bench.report import ReportRow
 from tessera.local.up import bare_import_seconds
 from tessera_schemas import subjects
+from tessera_schemas.ledger_form import plain_json
 
 SCHEDULER = "scheduler"
 RUN_SECONDS = 3600.0  # nothing ends meanwhile
@@ -28,7 +29,7 @@ class Epochs:
         await bus.listen(subjects.live(subjects.ledger(shard)), self._on_message)
 
     def _on_message(self, _subject: str, data: bytes) -> None:
-        if b'"holder":"' in data[:1024]:  # only the opening message has one, before all facts
+        if b'"holder":"' in plain_json(data)[:1024]:  # only the opening message has one, before all facts
             self.at = self._clock.monotonic()
             self._opened.set()
 
