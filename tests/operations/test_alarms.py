@@ -136,11 +136,10 @@ async def test_a_bound_pod_that_the_ledger_does_not_explain(live: Live, promethe
         "spec": {"schedulerName": SCHEDULER_NAME, "containers": [{"name": "stray", "image": "stray"}]},
     }
     cluster = live.cluster()
-    live.platform.pause("binder")  # it would take the pod away before it is bound
     try:
-        uid = (await cluster.create_pod("lab", pod))["metadata"]["uid"]
-        await cluster.bind_pod("lab", "stray", uid, "gpu-0", {})
-        live.platform.resume("binder")
+        async with live.down("binder"):  # one that saw the pod before it was bound would delete it as not needed
+            uid = (await cluster.create_pod("lab", pod))["metadata"]["uid"]
+            await cluster.bind_pod("lab", "stray", uid, "gpu-0", {})
         await prometheus.until_rings("TesseraOrphanPod")
         await gone_is_fine(cluster.delete_pod("lab", "stray", uid, 0))  # the binder may have been sooner
     finally:
