@@ -12,9 +12,13 @@ PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 
 
-def compress(plain: bytes) -> bytes:
-    """The compressed form of a message's JSON: the fastest level, which leaves a fifth of a busy ledger."""
-    return zlib.compress(plain, level=1)
+def stored_form(plain: bytes, known: int) -> bytes:
+    """
+    A message's JSON as a ledger of format `known` stores it.
+
+    Compressed, it is by the fastest level, which leaves a fifth of a busy ledger.
+    """
+    return zlib.compress(plain, level=1) if known >= COMPRESSED_FROM else plain
 
 
 def plain_json(stored: bytes) -> bytes:

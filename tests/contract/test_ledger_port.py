@@ -6,7 +6,7 @@ from tessera.kernel.errors import Conflict, Full, InvariantViolation
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.ports import Outgoing
 from tessera_schemas import subjects
-from tessera_schemas.ledger_form import compress
+from tessera_schemas.ledger_form import COMPRESSED_FROM, stored_form
 from tests.contract.bus_worlds import World
 
 
@@ -74,11 +74,14 @@ async def test_a_stream_that_somebody_else_wrote_to_halts_the_shard(world: World
 async def test_a_compressed_record_takes_less_and_reads_as_any_other(world: World) -> None:
     main, plain = await ledger(world), b'{"records":[%s]}' % b",".join([b'{"kind":"released"}'] * 50)
     await main.append(plain, 0)
-    await main.append(plain, 1, compressed=True)
+    await main.append(plain, 1, known=COMPRESSED_FROM)
     bus = await world.connect()
     stored = [await bus.get("LEDGER_main", seq) for seq in (1, 2)]
-    assert [message is not None and len(message.data) for message in stored] == [len(plain), len(compress(plain))]
-    assert len(compress(plain)) < len(plain) // 5
+    assert [message is not None and len(message.data) for message in stored] == [
+        len(plain),
+        len(stored_form(plain, COMPRESSED_FROM)),
+    ]
+    assert len(stored_form(plain, COMPRESSED_FROM)) < len(plain) // 5
     tail, second = await main.tail(), await main.read(2)
     followed = await main.follow(after=0).next(timeout=30)
     assert [message.data for message in followed] == [plain, plain]
@@ -90,7 +93,7 @@ async def test_a_compressed_record_takes_less_and_reads_as_any_other(world: Worl
 async def test_a_record_kept_compressed_beside_the_ledger_reads_as_any_other(world: World) -> None:
     main = await ledger(world)
     bus = await world.connect()
-    await bus.publish(Outgoing(subjects.generation_kept("main", 7), compress(b'{"n":7}')))
+    await bus.publish(Outgoing(subjects.generation_kept("main", 7), stored_form(b'{"n":7}', COMPRESSED_FROM)))
     kept = await main.read(7)
     assert kept is not None
     assert (kept.seq, kept.data) == (7, b'{"n":7}')

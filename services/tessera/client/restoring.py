@@ -20,7 +20,7 @@ from tessera.kernel.provisioning.credential_files import CredentialDirectory, Lo
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams
 from tessera_schemas import subjects
 from tessera_schemas.ledger import LEDGER_MESSAGE, FormatRaised
-from tessera_schemas.ledger_form import COMPRESSED_FROM, compress
+from tessera_schemas.ledger_form import stored_form
 
 BATCH = 500
 WRITER = "scheduler"
@@ -122,8 +122,7 @@ async def _append(bus: Bus, backup: Backup, advance: Callable[[], None]) -> None
         if tail is not None and n == there and data != tail.data:
             raise _another(backup, there)
         if n > there:
-            stored = compress(data) if known >= COMPRESSED_FROM else data
-            waiting.append(Outgoing(subject, stored, expected_last_seq=n - 1))
+            waiting.append(Outgoing(subject, stored_form(data, known), expected_last_seq=n - 1))
         known = max(known, _raised_format(data))
         advance()
         if len(waiting) == BATCH:

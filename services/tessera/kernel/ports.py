@@ -160,11 +160,11 @@ class Ledger(Protocol):
     can still be read.
     """
 
-    async def append(self, data: bytes, expected_seq: int, compressed: bool = False) -> int:
+    async def append(self, data: bytes, expected_seq: int, known: int = 0) -> int:
         """
         Append by compare-and-swap on the literal ledger subject and return the new sequence.
 
-        `compressed` is how the message is kept, once every reader of the shard knows that form; all reads give `data`.
+        `known`, the format that every reader of the shard knows, says how the message is kept; all reads give `data`.
 
         Raises Conflict (somebody else wrote `expected_seq` + 1, or the tail was not read since the last reconnect: it
         may be another ledger's), UnknownOutcome (look for the transaction id at the tail; never resend), Transient

@@ -25,7 +25,6 @@ from tessera.scheduler.settings import SchedulerSettings
 from tessera.scheduler.since_checkpoint import SinceCheckpoint
 from tessera_schemas import subjects
 from tessera_schemas.ledger import Allocated, AnyRecord, LedgerMessage, Waiting
-from tessera_schemas.ledger_form import COMPRESSED_FROM
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
 RETRY_SECONDS = 0.2
@@ -202,7 +201,7 @@ class Committer:
         ports, state, clock, message = self._ports, self._shard.state, self._ports.clock, entry.message
         started = clock.monotonic()
         try:
-            await ports.ledger.append(entry.stored, state.n, compressed=state.format >= COMPRESSED_FROM)
+            await ports.ledger.append(entry.stored, state.n, known=state.format)
         except Conflict:
             ports.metrics.conflicts.inc()
             return await self._settle(message.tx)

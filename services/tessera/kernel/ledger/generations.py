@@ -25,7 +25,7 @@ from tessera.kernel.ledger.snapshots import (
 )
 from tessera.kernel.ports import Bus, Ledger, Outgoing
 from tessera_schemas import subjects
-from tessera_schemas.ledger_form import COMPRESSED_FROM, compress
+from tessera_schemas.ledger_form import stored_form
 
 KEPT_AT_ONCE = 200
 PURGED_AT_ONCE = 5_000  # messages: appends wait for the whole of a purge, a second or more for 1 GB at once
@@ -108,8 +108,7 @@ async def store_kept(bus: Bus, shard: str, messages: AsyncIterator[tuple[int, by
     """Store messages of a ledger of format `known` beside the ledger, each by its number."""
     batch: list[Outgoing] = []
     async for n, data in messages:
-        stored = compress(data) if known >= COMPRESSED_FROM else data
-        batch.append(Outgoing(subjects.generation_kept(shard, n), stored))
+        batch.append(Outgoing(subjects.generation_kept(shard, n), stored_form(data, known)))
         if len(batch) == KEPT_AT_ONCE:
             await bus.publish_all(batch)
             batch = []

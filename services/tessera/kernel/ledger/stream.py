@@ -1,8 +1,8 @@
 """
 The Ledger port: one stream `LEDGER_<shard>` with the one subject `ledger.<shard>`, over any Bus.
 
-The stream's sequence is the record number n. Chain, epochs and what a record means are the committer's business; how
-a message is kept, as JSON or compressed, is known here and nowhere above.
+The stream's sequence is the record number n. Chain, epochs and what a record means are the committer's business;
+readers get a message's JSON, however it is stored.
 """
 
 from dataclasses import replace
@@ -10,7 +10,7 @@ from dataclasses import replace
 from tessera.kernel.errors import Conflict, InvariantViolation, RolledOver
 from tessera.kernel.ports import Bus, Follow, Message, Outgoing
 from tessera_schemas import subjects
-from tessera_schemas.ledger_form import compress, plain_json
+from tessera_schemas.ledger_form import plain_json, stored_form
 
 
 def read_plain(message: Message) -> Message:
@@ -25,7 +25,7 @@ class StreamLedger:
         self._stream, self._subject = subjects.stream("LEDGER", shard), subjects.ledger(shard)
         self._link_read = bus.links
 
-    async def append(self, data: bytes, expected_seq: int, compressed: bool = False) -> int:
+    async def append(self, data: bytes, expected_seq: int, known: int = 0) -> int:
         """
         Publish held to the subject's last sequence; InvariantViolation when the stream's had moved apart.
 
@@ -33,8 +33,7 @@ class StreamLedger:
         """
         if self._link_read != self._bus.links:
             raise Conflict(f"{self._subject}: connected again; the tail is to be read first")
-        stored = compress(data) if compressed else data
-        out = Outgoing(self._subject, stored, expected_last_subject_seq=expected_seq)
+        out = Outgoing(self._subject, stored_form(data, known), expected_last_subject_seq=expected_seq)
         seq = await self._bus.publish(out)
         if seq != expected_seq + 1:
             # The subject stood at expected_seq but the stream did not: something else wrote to it or took records out.
