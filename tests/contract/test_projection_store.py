@@ -153,6 +153,17 @@ async def test_a_replacement_holds_exactly_what_it_was_given(store, connect):
     assert await reader.get("jobs", "newer") == b"{}"
 
 
+async def test_fields_and_rows_come_with_the_cursor_that_they_are_as_of(store, connect):
+    reader = connect()
+    assert await reader.fields_as_of(("jobs", "a"), ("nodes", "b")) == (0, [None, None])
+    assert await reader.rows_as_of("jobs", "nodes") == (0, [{}, {}])
+    await store.apply(1, 5, [job("a", b"1"), Change("nodes", "b", b"2")])
+    assert await reader.fields_as_of(("nodes", "b"), ("jobs", "a"), ("jobs", "no")) == (5, [b"2", b"1", None])
+    assert await reader.rows_as_of("nodes", "jobs", "queues") == (5, [{"b": b"2"}, {"a": b"1"}, {}])
+    await store.replace(7, [job("c", b"3")])
+    assert await reader.rows_as_of("jobs") == (7, [{"c": b"3"}])
+
+
 async def test_a_reader_follows_every_replacement(store, connect):
     reader = connect()
     for n in range(1, 4):

@@ -48,11 +48,11 @@ class KnownJobs:
         if job_id in self._passed:
             return JobPresence.THERE
         try:
-            stored = await self._store.get("jobs", job_id)
+            n, (stored,) = await self._store.fields_as_of(("jobs", job_id))
         except KernelError:
             return JobPresence.THERE
         if stored is None:
-            return JobPresence.ABSENT
+            return JobPresence.ABSENT if n else JobPresence.THERE  # lost, and being built again
         return JobPresence.THERE if tenant in ("", JobView.from_bytes(stored).tenant) else JobPresence.SOMEBODY_ELSES
 
     async def end_of(self, job_id: str) -> JobEnd | None:

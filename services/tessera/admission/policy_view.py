@@ -70,14 +70,21 @@ class PolicyView:
             await self._read()
         return self.known
 
+    def _is_news(self, n: int) -> bool:
+        return n > (0 if self.known is None else self.known.n)
+
     async def _read(self) -> None:
         self._read_at = self._clock.monotonic()
         try:
-            n = await self._store.cursor()
-            if n == 0 or (self.known is not None and n <= self.known.n):
+            if not self._is_news(await self._store.cursor()):
                 self._away = False
                 return
-            stored, nodes = await self._store.get("config", "config"), await self._store.get_all("nodes")
+            # As of one moment: views that are lost and built again in between would look like a shard without policy.
+            n, (configs, nodes) = await self._store.rows_as_of("config", "nodes")
+            if not self._is_news(n):
+                self._away = False
+                return
+            stored = configs.get("config")
             if self.known is None or stored != self._stored:
                 config = None if stored is None else Config.model_validate_json(stored)
                 self._configured, self._stored = (tree_of(config), templates_of(config)), stored

@@ -138,8 +138,8 @@ class ShardViews(ReadViews):
         """Version 0 before the first `apply`."""
         from tessera_schemas.config import Config  # who only lists does without
 
-        self._read_at.append(await self.store.cursor())
-        stored = await self.store.get("config", "config")
+        n, (stored,) = await self.store.fields_as_of(("config", "config"))
+        self._read_at.append(n)
         return Config() if stored is None else Config.model_validate_json(stored)
 
     async def _rows(self, view: str, model: type[Row]) -> list[Row]:
@@ -169,12 +169,13 @@ class ShardViews(ReadViews):
         return found
 
     async def _stored(self, view: str) -> dict[str, bytes]:
-        self._read_at.append(await self.store.cursor())
-        return await self.store.get_all(view)
+        n, (rows,) = await self.store.rows_as_of(view)
+        self._read_at.append(n)
+        return rows
 
     async def _job(self, job_id: str) -> JobView | None:
-        self._read_at.append(await self.store.cursor())
-        stored = await self.store.get("jobs", job_id)
+        n, (stored,) = await self.store.fields_as_of(("jobs", job_id))
+        self._read_at.append(n)
         return None if stored is None else JobView.from_bytes(stored)
 
 

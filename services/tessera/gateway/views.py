@@ -66,12 +66,14 @@ class Rows(Generic[M]):
 
     async def _read(self) -> None:
         began = self._clock.monotonic()
-        n = await self._store.cursor()  # before the rows, so that they are never older than it
+        n = await self._store.cursor()
+        if n and (n != self.as_of or not self.rows):
+            n, (rows,) = await self._store.rows_as_of(self._view)
+            if n:
+                await self._take(rows)
+                self.as_of = n
         if n == 0:
             raise Transient("the views are being built")
-        if n != self.as_of or not self.rows:
-            await self._take(await self._store.get_all(self._view))
-            self.as_of = n
         self._read_at = began
 
     async def _take(self, found: dict[str, bytes]) -> None:
@@ -169,8 +171,8 @@ class SharedViews:
 
     async def _job(self, job_id: str, min_n: int) -> tuple[int, JobView | None]:
         while True:
-            n = await self._store.cursor()
-            stored = await self._store.get("jobs", job_id) or await self._store.get("refused", job_id)
+            n, found = await self._store.fields_as_of(("jobs", job_id), ("refused", job_id))
+            stored = next(filter(None, found), None)
             if stored is not None or n >= min_n:
                 return n, None if stored is None else JobView.from_bytes(stored)
             await self._clock.sleep(BEHIND_SECONDS)

@@ -224,6 +224,12 @@ class ProjectionStore(Protocol):
     async def get_all(self, view: str) -> dict[str, bytes]:
         """All fields of a view as of one moment; {} without a generation. Raises Transient when away."""
 
+    async def fields_as_of(self, *fields: tuple[str, str]) -> tuple[int, list[bytes | None]]:
+        """Cursor and these (view, key) as of one moment: what is not there at this cursor does not exist."""
+
+    async def rows_as_of(self, *views: str) -> tuple[int, list[dict[str, bytes]]]:
+        """Cursor and these views whole, as of one moment."""
+
     async def digest(self) -> str:
         """A hash over every view, key and value of the current generation; independent of order."""
 

@@ -57,7 +57,9 @@ async def serve(ports: Ports, settings: NotifierSettings, stop: asyncio.Event) -
 async def declared_now(store: ProjectionStore) -> Declared | None:
     """Webhooks of the configuration in force; None where it cannot be read now."""
     try:
-        stored = await store.get("config", "config")
+        n, (stored,) = await store.fields_as_of(("config", "config"))
+        if not n:
+            return None  # the views were lost, and are built again
         config = Config() if stored is None else Config.model_validate_json(stored)
     except (Transient, ValidationError) as error:
         log.warning("configuration_not_read", error=str(error)[:200])

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from tessera.admission.handlers import CommandHandlers
@@ -73,9 +73,15 @@ class StandingClock:
 
 
 class StoreFaults:
+    """`wipes_at`: the operation right before which everything is lost."""
+
     away = False
+    wipes_at = ""
+    wipe: Callable[[], None]
 
     async def before(self, op: str) -> None:
+        if op == self.wipes_at:
+            self.wipe()
         if self.away:
             raise Transient("Redis is away")
 
@@ -99,6 +105,7 @@ class World:
         self.broker = MemoryBroker(self.clock)
         self.broker.add_shard(SHARD)
         self.store = MemoryStore(MemoryViews(self.clock), self.faults)
+        self.faults.wipe = self.store.shared.wipe
         self.metrics = Metrics("admission")
         self.ledger = Tail()
         self.answers: list[tuple[str, Answer]] = []

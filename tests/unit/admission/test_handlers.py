@@ -204,6 +204,16 @@ async def test_views_that_are_being_rebuilt_do_not_undo_what_is_known() -> None:
     assert [fact.kind for fact in world.facts] == ["job_admitted"]
 
 
+async def test_views_that_are_lost_while_they_are_read_do_not_undo_what_is_known() -> None:
+    world = await World.with_policy()
+    await world.views(config_body())
+    world.clock.now += 1
+    world.faults.wipes_at = "get"
+    await world.policy.look_again()
+    await world.submits(submit())
+    assert [fact.kind for fact in world.facts] == ["job_admitted"]
+
+
 async def test_a_queue_that_was_configured_a_moment_ago_is_found_before_the_job_is_refused() -> None:
     world = await World.with_policy()
     await world.views(config_body(Queue(name="research"), Queue(name="fresh")))

@@ -54,6 +54,14 @@ async def test_a_command_about_an_unseen_job_goes_on_and_its_repeat_is_answered(
     assert answers(world) == []
 
 
+async def test_while_the_views_are_lost_nobody_is_told_that_there_is_no_such_job() -> None:
+    world = await shard()
+    world.faults.wipes_at = "get"
+    await give(world, order(), times=2)
+    assert [answer.accepted for answer in answers(world)] == [True]
+    assert [type(fact) for fact in world.facts] == [CancelRequested]
+
+
 async def test_when_it_comes_again_and_there_is_still_no_job_it_is_refused() -> None:
     world = await shard()
     await give(world, order(), times=2)

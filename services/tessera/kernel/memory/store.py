@@ -113,6 +113,17 @@ class MemoryStore:
         await self._before("get")
         return dict(self.shared.current.views[view]) if self.shared.current else {}
 
+    async def fields_as_of(self, *fields: tuple[str, str]) -> tuple[int, list[bytes | None]]:
+        """Cursor and fields of the shared generation; passes the fault hook as one "get"."""
+        n, found = await self.rows_as_of(*(view for view, _ in fields))
+        return n, [rows.get(key) for rows, (_, key) in zip(found, fields, strict=True)]
+
+    async def rows_as_of(self, *views: str) -> tuple[int, list[dict[str, bytes]]]:
+        """Cursor and copies of the views; passes the fault hook as one "get". Raises KeyError for an unknown view."""
+        await self._before("get")
+        now = self.shared.current or Generation()
+        return now.cursor, [dict(now.views[view]) for view in views]
+
     async def digest(self) -> str:
         """Digest of the shared views by the same function as over Redis."""
         await self._before("digest")

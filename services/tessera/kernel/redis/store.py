@@ -198,6 +198,30 @@ class RedisStore:
         return _text_keys(found)
 
     @_transient
+    async def fields_as_of(self, *fields: tuple[str, str]) -> tuple[int, list[bytes | None]]:
+        """One MULTI of pointer, cursor and fields. Raises Transient."""
+        shard = self._shard
+        held, *found = await self._read(
+            lambda generation: [
+                ("GET", keys.cursor(shard, generation)),
+                *(("HGET", keys.view(shard, generation, view), key) for view, key in fields),
+            ]
+        )
+        return int(held or 0), [value if value is None else bytes(value) for value in found]
+
+    @_transient
+    async def rows_as_of(self, *views: str) -> tuple[int, list[dict[str, bytes]]]:
+        """One MULTI of pointer, cursor and whole hashes. Raises Transient."""
+        shard = self._shard
+        held, *found = await self._read(
+            lambda generation: [
+                ("GET", keys.cursor(shard, generation)),
+                *(("HGETALL", keys.view(shard, generation, view)) for view in views),
+            ]
+        )
+        return int(held or 0), [_text_keys(rows) for rows in found]
+
+    @_transient
     async def digest(self) -> str:
         """Read every view whole in one MULTI, then hash here. Raises Transient."""
         found = await self._read(
