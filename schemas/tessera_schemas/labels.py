@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from tessera_schemas.subjects import MAIN_SHARD
+
 SCHEDULER_NAME = "tessera"
 FINALIZER = "tessera.io/held"
 
@@ -81,6 +83,12 @@ BOUND_AND_NOT_ENDED = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Fai
 def pods_of_shard(shard: str) -> str:
     """The label selector of the pods that a shard made: it watches and judges no other shard's."""
     return f"{RUN_LABEL},{SHARD_LABEL}={shard}"
+
+
+def shard_of(thing: Mapping[str, Any]) -> str:
+    """The shard that a node, a user's pod or a pod template is of, by its label; the main one without it."""
+    labels = (thing.get("metadata") or {}).get("labels")
+    return str((labels.get(SHARD_LABEL) if isinstance(labels, Mapping) else "") or MAIN_SHARD)
 
 
 USERS_PODS = f"{MANAGED_BY_LABEL}!={SCHEDULER_NAME}"

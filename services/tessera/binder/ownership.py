@@ -11,8 +11,7 @@ import asyncio
 
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.ports import Clock, Cluster, JsonObject
-from tessera_schemas.labels import BOUND_AND_NOT_ENDED, NAMES_US, SHARD_LABEL
-from tessera_schemas.subjects import MAIN_SHARD
+from tessera_schemas.labels import BOUND_AND_NOT_ENDED, NAMES_US, shard_of
 
 LOOK_SECONDS = 1.0
 """Others' pods are listed no more often: at first start every node of the shard asks."""
@@ -32,7 +31,7 @@ class Ownership:
         node = self.nodes.named(name)
         if node is None:
             return self._shard
-        return _shard_in(node)
+        return shard_of(node)
 
     def is_ours(self, name: str) -> bool:
         """Tells whether the node is of this shard."""
@@ -49,9 +48,5 @@ class Ownership:
         return name in self._held
 
 
-def _shard_in(thing: JsonObject) -> str:
-    return str((thing["metadata"].get("labels") or {}).get(SHARD_LABEL) or MAIN_SHARD)
-
-
 def _where(pod: JsonObject) -> JsonObject:
-    return {"node": pod["spec"]["nodeName"], "shard": _shard_in(pod)}
+    return {"node": pod["spec"]["nodeName"], "shard": shard_of(pod)}

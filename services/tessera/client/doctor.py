@@ -5,7 +5,7 @@ Read only, with the rights of whoever asks: the servers by what they say of them
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
@@ -19,7 +19,7 @@ from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.process.preflight import check_redis, check_synced
 from tessera.kernel.process.settings import ServiceSettings
 from tessera_schemas.cluster_roles import Right
-from tessera_schemas.labels import NAMES_US, SCHEDULER_NAME, USERS_PODS
+from tessera_schemas.labels import NAMES_US, SCHEDULER_NAME, SHARD_LABEL, USERS_PODS, shard_of
 
 LET_IN = "name it under `tenants` in the values of the chart deploy/helm/tessera, and `helm upgrade`"
 ROLES = "`helm upgrade` to the chart of this version"
@@ -59,21 +59,26 @@ async def check_servers(settings: ServiceSettings) -> list[Finding]:
     return found
 
 
-async def check_cluster(cluster: Reader, tenants: Collection[str]) -> list[Finding]:
-    """The API answers; our services have their rights; whoever has work for us is let in, and is a tenant."""
+async def check_cluster(cluster: Reader, tenants: Collection[str], shard: str) -> list[Finding]:
+    """
+    The API answers; our services have their rights; whoever has work for the shard is let in, and is a tenant.
+
+    Work of another shard is that shard's to judge, unless there is no such shard.
+    """
     try:
         pods, _ = await cluster.list("pods", USERS_PODS, NAMES_US)
-        owners = await _owners(cluster)
+        nodes, _ = await cluster.list("nodes")
+        work = waiting_work(pods, await _owners(cluster))
     except ApiError as error:
         return [Finding(f"Kubernetes API: {error}", "use a kubeconfig that may list pods and Jobs")]
     except Transient as error:
         return [Finding(f"Kubernetes API does not answer ({error})", "set KUBECONFIG or TESSERA_CLUSTER_URL")]
-    waiting = waiting_by_namespace(pods, owners)
+    waiting, elsewhere = work.pop(shard, Counter[str]()), _of_no_shard(work, nodes)
     strangers = [
         Finding(f"namespace {name} is no tenant: {describe_waiting(waiting[name])}", MAKE_TENANT)
         for name in sorted(waiting.keys() - set(tenants))
     ]
-    return [*strangers, *await _check_rights(cluster, tenants, waiting)]
+    return [*elsewhere, *strangers, *await _check_rights(cluster, tenants, waiting)]
 
 
 async def _owners(cluster: Reader) -> list[JsonObject]:
@@ -90,11 +95,25 @@ async def _owners(cluster: Reader) -> list[JsonObject]:
     return found
 
 
-def waiting_by_namespace(pods: Sequence[JsonObject], owners: Sequence[JsonObject] = ()) -> Counter[str]:
-    """The number of unbound pods and suspended Jobs and the like that name our scheduler, by namespace."""
-    waiting = [pod for pod in pods if not (pod.get("spec") or {}).get("nodeName")]
-    waiting += [owner for owner in owners if _is_suspended_for_us(owner)]
-    return Counter(each["metadata"]["namespace"] for each in waiting if "deletionTimestamp" not in each["metadata"])
+def waiting_work(pods: Sequence[JsonObject], owners: Sequence[JsonObject] = ()) -> dict[str, Counter[str]]:
+    """The number of unbound pods and suspended Jobs and the like that name our scheduler, by shard and namespace."""
+    waiting = [(pod, shard_of(pod)) for pod in pods if not (pod.get("spec") or {}).get("nodeName")]
+    waiting += [(owner, named) for owner in owners if (named := _shard_it_waits_for(owner))]
+    found: dict[str, Counter[str]] = {}
+    for each, named in waiting:
+        if "deletionTimestamp" not in each["metadata"]:
+            found.setdefault(named, Counter())[each["metadata"]["namespace"]] += 1
+    return found
+
+
+def _of_no_shard(work: Mapping[str, Counter[str]], nodes: Sequence[JsonObject]) -> list[Finding]:
+    """Findings about work for a shard that has no node, of a cluster that has nodes: nobody watches it."""
+    found = []
+    for named in sorted(work.keys() - {shard_of(node) for node in nodes}) if nodes else ():
+        where = f"of {describe_some(sorted(work[named]))}"
+        what = f"no node is of shard {named} (label {SHARD_LABEL}): {describe_waiting(work[named].total())}, {where}"
+        found.append(Finding(what, "correct the label on the pods or the pod template, or put it on the shard's nodes"))
+    return found
 
 
 def describe_waiting(count: int) -> str:
@@ -103,10 +122,12 @@ def describe_waiting(count: int) -> str:
     return one if count == 1 else f"{count} {more}"
 
 
-def _is_suspended_for_us(owner: JsonObject) -> bool:
+def _shard_it_waits_for(owner: JsonObject) -> str | None:
+    """The shard of a suspended owner whose pods name our scheduler; None: it does not wait for us."""
     kind = kind_of_object(owner)
     sets = () if kind is None or not is_suspended(owner) else kind.pod_sets(owner)
-    return any(text(each.template, "spec", "schedulerName") == SCHEDULER_NAME for each in sets)
+    ours = [each.template for each in sets if text(each.template, "spec", "schedulerName") == SCHEDULER_NAME]
+    return shard_of(ours[0]) if ours else None
 
 
 async def _check_rights(cluster: Reader, tenants: Collection[str], waiting: Counter[str]) -> list[Finding]:

@@ -35,18 +35,19 @@ class Api:
         let_in: tuple[str, ...] = (),
         lacks: frozenset[Right] = frozenset(),
         others: Mapping[str, list[Json]] = MappingProxyType({}),
+        nodes: tuple[Json, ...] = (),
         fails: Exception | None = None,
         fails_to_say: Exception | None = None,
     ) -> None:
         self.pods, self.jobs, self.let_in, self.lacks = list(pods), list(jobs), let_in, lacks
-        self.others = dict(others)
+        self.others, self.nodes = dict(others), list(nodes)
         self.fails, self.fails_to_say = fails, fails_to_say
 
     async def list(self, kind: str, label_selector: str = "", field_selector: str = "") -> tuple[list[Json], str]:
         if self.fails is not None:
             raise self.fails
         assert kind != "pods" or field_selector == "spec.schedulerName=tessera"
-        listed = {"pods": self.pods, "batch/v1/Job": self.jobs, **self.others}
+        listed = {"pods": self.pods, "batch/v1/Job": self.jobs, "nodes": self.nodes, **self.others}
         if kind not in listed:
             raise ApiError(404, "NotFound", f"no kind {kind}")
         return listed[kind], "1"
@@ -63,7 +64,7 @@ class Api:
 
 
 async def lines(api: Api, *tenants: str) -> list[str]:
-    return [finding.line() for finding in await check_cluster(api, set(tenants))]
+    return [finding.line() for finding in await check_cluster(api, set(tenants), "main")]
 
 
 async def test_a_namespace_that_is_not_let_in_is_named_with_its_waiting_work_and_the_way_in() -> None:
@@ -135,6 +136,35 @@ async def test_a_cluster_that_knows_no_rights_has_none_to_lack_and_who_may_not_a
 
 async def test_an_api_that_does_not_answer_or_refuses_is_a_finding() -> None:
     for fails in (Transient("no route"), ApiError(403, "Forbidden", "cannot list pods")):
-        (found,) = await check_cluster(Api(fails=fails), set())
+        (found,) = await check_cluster(Api(fails=fails), set(), "main")
         assert isinstance(found, Finding)
         assert "Kubernetes API" in found.what
+
+
+def of_shard(shard: str, thing: Json) -> Json:
+    """The same pod or node with a shard's label, or the same Job with the label on its pod template."""
+    where = thing["spec"]["template"] if "template" in thing.get("spec", {}) else thing
+    where.setdefault("metadata", {})["labels"] = {"tessera.io/shard": shard}
+    return thing
+
+
+NODES = ({"metadata": {"name": "a"}}, of_shard("east", {"metadata": {"name": "b"}}))
+
+
+async def test_work_for_a_shard_that_no_node_is_of_waits_in_silence_and_is_said() -> None:
+    typo = of_shard("esat", pod("lab")), of_shard("esat", pod("ops"))
+    api = Api(*typo, pod("lab"), jobs=(of_shard("esat", suspended_job("lab")),), let_in=("lab",), nodes=NODES)
+    (line,) = await lines(api, "lab")
+    assert line.startswith("no node is of shard esat (label tessera.io/shard): 3 pods or suspended Jobs that name")
+    assert line.endswith(
+        "of lab, ops; correct the label on the pods or the pod template, or put it on the shard's nodes"
+    )
+
+
+async def test_work_of_another_shard_is_that_shards_to_judge() -> None:
+    api = Api(of_shard("east", pod("nobodys")), of_shard("east", pod("lab")), let_in=("lab",), nodes=NODES)
+    assert await lines(api, "lab") == []
+
+
+async def test_a_cluster_without_nodes_yet_has_no_wrong_shards() -> None:
+    assert await lines(Api(of_shard("east", pod("lab")), let_in=("lab",)), "lab") == []

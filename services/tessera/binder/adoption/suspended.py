@@ -18,9 +18,8 @@ from tessera.binder.workloads.reading import Json, mapping, text
 from tessera.binder.workloads.references import OwnerRef, ref_of
 from tessera.binder.workloads.registry import kind_of_object
 from tessera.kernel.kubernetes.informer import Delta
-from tessera_schemas.labels import SCHEDULER_NAME, SHARD_LABEL
+from tessera_schemas.labels import SCHEDULER_NAME, shard_of
 from tessera_schemas.reasons import Reason
-from tessera_schemas.subjects import MAIN_SHARD
 
 REMEMBERED = 65_536
 
@@ -107,8 +106,7 @@ class Suspended:
         return kind is not None and any(self._is_ours(each.template) for each in kind.pod_sets(owner))
 
     def _is_ours(self, template: Json) -> bool:
-        shard = mapping(template, "metadata", "labels").get(SHARD_LABEL) or MAIN_SHARD
-        return text(template, "spec", "schedulerName") == SCHEDULER_NAME and shard == self._shard
+        return text(template, "spec", "schedulerName") == SCHEDULER_NAME and shard_of(template) == self._shard
 
 
 def _asks_the_same(before: Json, now: Json) -> bool:

@@ -23,9 +23,8 @@ from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.job import REPLICAS_MAX
-from tessera_schemas.labels import SHARD_LABEL, has_ended
+from tessera_schemas.labels import has_ended, shard_of
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.subjects import MAIN_SHARD
 
 LOOKS_MAX = 4
 ALONE = "alone/"
@@ -109,7 +108,7 @@ class Groups:
 
     async def _resolve(self, uid: str) -> None:
         pod = self.informer.objects.get(uid)
-        if pod is None or (mapping(pod, "metadata", "labels").get(SHARD_LABEL) or MAIN_SHARD) != self._shard:
+        if pod is None or shard_of(pod) != self._shard:
             self.alone.pop(uid, None)
             self._leave(uid)
             return

@@ -44,7 +44,7 @@ async def _findings(place: Where) -> list[Finding]:
         return [*found, Finding(*str(error).partition("; ")[::2])]
     try:
         tenants = {tenant.name for tenant in config.body.tenants} if config and config.body else set()
-        return [*found, *await check_cluster(cluster, tenants)]
+        return [*found, *await check_cluster(cluster, tenants, place.shard)]
     finally:
         await cluster.close()
 
