@@ -4,10 +4,13 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
-from tessera_schemas.base import Strict, Uid
+from tessera_schemas.base import NodeName, Strict, Uid, later
 from tessera_schemas.job import REPLICAS_MAX
 
 PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
+FAILED_ON_MAX = 16
+FAILED_ON_FROM = 3
+"""The ledger's format from which on every service knows `failed_on`."""
 
 
 class Adopted(Strict):
@@ -30,6 +33,10 @@ class Adopted(Strict):
     priority_class: Annotated[str, StringConstraints(max_length=253)] = ""
     uids: Annotated[tuple[Uid, ...], Field(max_length=REPLICAS_MAX)] = ()
     suspended: Annotated[bool, Field(description="It had no pods yet: its owner waits to be let go")] = False
+    failed_on: Annotated[
+        tuple[NodeName, ...],
+        Field(max_length=FAILED_ON_MAX, description="Nodes on which its controller's earlier pods failed; to avoid"),
+    ] = later(())
 
     @property
     def owner(self) -> str:

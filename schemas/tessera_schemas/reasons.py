@@ -228,6 +228,8 @@ CODES = frozenset(code.value for code in Code)
 RETRY_NUMBER = "retry_after_seconds"
 TEMPORARY = frozenset({Code.TENANT_BUDGET_EXCEEDED, Code.LEDGER_FULL})
 """What is refused for these may be sent again as it is, after so many seconds by the reason's `RETRY_NUMBER`."""
+FAILURES_OF_NODES = frozenset({Code.POD_REFUSED_BY_NODE, Code.POD_FAILED})
+"""Reasons of one pod that count against its node, for its job and for the pods that its owner makes next."""
 
 
 class PublicReason(Lenient):

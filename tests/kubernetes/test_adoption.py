@@ -147,6 +147,15 @@ async def test_a_job_whose_pods_come_in_waves_completes_pod_by_pod(users: Users)
     users.delete("job", "waves")
 
 
+async def test_the_next_pod_of_a_job_whose_pods_start_one_by_one_avoids_the_node_that_failed_one(users: Users) -> None:
+    failing = {"tessera.io/simulate-exit-code": "1"}
+    users.create(batch_job("stubborn", completions=2, seconds=0.2, notes=failing, backoffLimit=1))
+    await users.until(lambda: condition(users.job("stubborn"), "Failed", "True"), "two of its pods have failed")
+    nodes = [one["spec"]["nodeName"] for one in users.pods("stubborn")]
+    assert len(nodes) == len(set(nodes)) == 2
+    users.delete("job", "stubborn")
+
+
 # -- suspended Jobs ---------------------------------------------------------------------------------------------------
 
 

@@ -75,6 +75,7 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
         fact.trace,
         not_before=spec.begin_ts if spec.begin_ts > state.ts else 0,
         time_limit_seconds=spec.time_limit_seconds or 0,
+        avoid=() if fact.adopted is None else fact.adopted.failed_on,
         adopted=fact.adopted,
         user=spec.user,
         idle=spec.idle,

@@ -6,6 +6,7 @@ from typing import Any
 
 from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.decide.gpu_memory import sizes_of_shared_gpus
+from tessera.binder.adoption.failed_nodes import FailedNodes
 from tessera.binder.adoption.handlers import Adopting
 from tessera.binder.adoption.owner_watches import OwnerWatches
 from tessera.binder.adoption.owners import Owners
@@ -36,16 +37,16 @@ class UsersWork:
         self._watches = OwnerWatches(cluster, clock, ports.instance)
         owners = Owners(cluster, clock, self._watches, lambda queue: suspends_waiting(state.tree, queue))
         self._groups = Groups(self.pods, owners, clock, settings.shard, self._changed)
-        volumes = VolumeClaims(cluster, owners)
+        volumes, failed = VolumeClaims(cluster, owners), FailedNodes()
         gpu_sizes = partial(sizes_of_shared_gpus, state)
         self._suspended = Suspended(self._watches, owners, volumes, gpu_sizes, settings.shard, self._changed)
         self.on_run_ready: Callable[[str], None] = lambda _: None
-        self.listeners: list[Callable[[list[Delta]], None]] = [self._groups.take]
+        self.listeners: list[Callable[[list[Delta]], None]] = [failed.take, self._groups.take]
         adoptions = Adoptions(owners, volumes, gpu_sizes)
         self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions, volumes)
         self._room = LedgerRoom(ports.bus, clock, ports.metrics, settings.shard)
         self._adopting = Adopting(
-            ports, settings, state, self._groups, owners, adoptions, self._suspended, members, self._room
+            ports, settings, state, self._groups, owners, adoptions, self._suspended, failed, members, self._room
         )
 
     def problem(self) -> str | None:

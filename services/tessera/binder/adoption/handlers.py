@@ -13,6 +13,7 @@ from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import is_of, is_up_to_date
 from tessera.binder.adoption.decide.spec import Adoption
 from tessera.binder.adoption.decide.verdicts import Verdict, describe_finding, describe_job, is_refusal
+from tessera.binder.adoption.failed_nodes import FailedNodes
 from tessera.binder.adoption.gate import Gate
 from tessera.binder.adoption.index import GroupIndex
 from tessera.binder.adoption.owners import NotAllowed, Owners
@@ -58,6 +59,7 @@ class Adopting:
         owners: Owners,
         adoptions: Adoptions,
         suspended: Suspended,
+        failed: FailedNodes,
         members: Members,
         room: LedgerRoom,
     ) -> None:
@@ -71,7 +73,7 @@ class Adopting:
         later = self.worklist.name_later
         self._reports = GroupReports(ports, settings, state, groups, owners, suspended, self._facts, later)
         conditions = self._reports.conditions
-        self._submitting = Submitting(ports, settings, state, self._gate, self._reports, later)
+        self._submitting = Submitting(ports, settings, state, self._gate, self._reports, failed, later)
         self._podless = PodlessJobs(ports.clock, settings, owners, self._facts, conditions, self._submitting, later)
         self.write_owner_conditions = self._reports.status.run
 

@@ -17,6 +17,7 @@ from tessera.binder.adoption.decide.verdicts import (
     describe_finding,
     describe_refusal,
 )
+from tessera.binder.adoption.failed_nodes import FailedNodes
 from tessera.binder.adoption.gate import Gate
 from tessera.binder.adoption.namespace_access import NamespaceAccess
 from tessera.binder.adoption.reporting import GroupReports
@@ -30,6 +31,7 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.service.context import Ports
 from tessera_schemas import subjects
+from tessera_schemas.adopted import FAILED_ON_FROM
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import AdoptJob, CancelJob
 from tessera_schemas.reasons import Code, Reason
@@ -65,10 +67,11 @@ class Submitting:
         state: State,
         gate: Gate,
         reports: GroupReports,
+        failed: FailedNodes,
         look_later: Callable[[str, float], None],
     ) -> None:
         self._ports, self._settings, self._state = ports, settings, state
-        self._gate, self._reports, self._look_later = gate, reports, look_later
+        self._gate, self._reports, self._failed, self._look_later = gate, reports, failed, look_later
         self._access = NamespaceAccess(ports.cluster, ports.clock)
         self._submitted: BoundedDict[str, SubmitUnderWay] = BoundedDict(REMEMBERED)
         self._cancelled: BoundedDict[str, float] = BoundedDict(REMEMBERED)
@@ -102,7 +105,8 @@ class Submitting:
         if before is not None and now < before.again_at:
             self._look_later(group_id, before.again_at - now)
             return
-        known = {"group": group_id, "suspended": not waiting, "uids": found.uids}
+        failed_on = self._failed.of(waiting) if self._state.format >= FAILED_ON_FROM else ()
+        known = {"group": group_id, "suspended": not waiting, "uids": found.uids, "failed_on": failed_on}
         adopted = found.adopted.model_copy(update=known)
         command = AdoptJob(kind="adopt_job", v=1, key=key, spec=found.spec, adopted=adopted)
         if await self._is_put_off(group_id, waiting, namespace, command, before is not None):

@@ -27,7 +27,7 @@ from tessera_schemas.labels import (
     TTL_ANNOTATION,
     given_back_ms,
 )
-from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.reasons import FAILURES_OF_NODES, Code, Reason
 
 Json = dict[str, Any]
 NOTICE_SECONDS_MAX = 3600
@@ -227,6 +227,14 @@ def _why(pod: Pod, rank: int) -> tuple[Reason, bool]:
     if pod.reason.startswith(REFUSALS):
         return Reason(code=Code.POD_REFUSED_BY_NODE, numbers=numbers, detail=detail), False
     return Reason(code=Code.POD_FAILED, numbers=numbers, detail=detail), True
+
+
+def failed_at(pod: Json) -> str:
+    """The node that a failure of this pod counts against, as of a run's pod; "" where there is none."""
+    if pod.get("status", {}).get("phase") != "Failed":
+        return ""
+    read = read_pod(pod)
+    return read.node if _why(read, 0)[0].code in FAILURES_OF_NODES else ""
 
 
 def is_due_notice(run: Run, pod: Pod) -> bool:

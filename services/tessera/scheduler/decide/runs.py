@@ -43,14 +43,10 @@ from tessera_schemas.ledger import (
     Started,
     Warned,
 )
-from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.reasons import FAILURES_OF_NODES, Code, Reason
 
 NOT_ITS_FAULT = EVICTIONS | {Code.NODE_LOST, Code.NODE_DRAINED, Code.NODE_SHRUNK, Code.QUEUE_DRAINED}
 """Reasons that spend none of a job's attempts. The time in which it is tried again bounds them."""
-
-
-FAILURES_OF_NODES = frozenset({Code.POD_REFUSED_BY_NODE, Code.POD_FAILED})
-"""Reasons of one pod that count against its node, for its job alone."""
 
 
 def end_overdue(draft: Draft, facts_wait: bool) -> None:

@@ -191,6 +191,21 @@ async def test_the_pods_of_a_job_that_failed_go_to_another_node_each_time() -> N
         assert len(set(nodes.values())) == 3
 
 
+async def test_the_next_pod_of_an_owner_goes_to_another_node_than_those_of_it_that_failed() -> None:
+    """Its pods start one by one, each as a job of its own; a binder that starts anew knows of the failures as well."""
+    async with AdoptionWorld(nodes=("node-a", "node-b", "node-c", "node-d")) as world:
+        failing = {"tessera.io/simulate-exit-code": "1"}
+        world.make_job(seconds=2, completions=2, notes=failing, backoffLimit=3)
+        for second in range(240):
+            await world.run(1)
+            if second == 60:
+                await world.stop("binder")
+                world.start_binder()
+        nodes = [pod["spec"]["nodeName"] for pod in world.owned()]
+        assert world.job_object()["status"]["failed"] == len(nodes) == 4
+        assert len(set(nodes)) == 4
+
+
 async def test_pods_that_ask_for_something_else_than_before_make_another_job(world: AdoptionWorld) -> None:
     world.make_pod("first", gpus=8)
     await world.run(10)
