@@ -3,7 +3,9 @@
 import asyncio
 import json
 import os
+import resource
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -84,6 +86,21 @@ async def test_when_it_is_ready_every_part_is_and_the_file_says_where(tmp_path: 
             async with http.get(f"{state['http']['binder']}/readyz") as answer:
                 assert answer.status == 200
     assert not (running.directory / "platform.json").exists()
+
+
+async def test_readyz_answers_beside_more_half_open_connections_than_there_are_descriptors(tmp_path: Path) -> None:
+    async with platform(tmp_path / "up") as running:
+        pid = running.pid("binder")
+        assert pid is not None
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (256, 256))
+        port, held = urlsplit(told(running)["http"]["binder"]).port, []
+        for _ in range(400):
+            held.append(socket.create_connection(("127.0.0.1", port), timeout=SECONDS))
+            held[-1].send(b"GET /readyz HTTP/1.1")
+        async with asyncio.timeout(SECONDS):
+            assert set((await running.ready("binder")).values()) == {"ok"}
+        for connection in held:
+            connection.close()
 
 
 async def test_a_killed_service_is_started_again_and_one_line_says_so(tmp_path: Path) -> None:

@@ -8,12 +8,14 @@ Health and metrics of one process, on a port of its own.
 | `/readyz` | start-up is over, nothing halted us, and every named check is well; the body has each check's text |
 | `/metrics` | always; Prometheus' text, or OpenMetrics where `Accept` asks for it |
 
-The listener is on loopback unless told. There it refuses a Host that is no loopback name, so that a web page cannot
-reach it by rebinding its own name.
+Of many connections only the newest are kept, so that whoever opens them takes neither the probes nor the descriptors of
+the process. The listener is on loopback unless told. There it refuses a Host that is no loopback name, so that a web
+page cannot reach it by rebinding its own name.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from tessera.kernel.service.metrics import Metrics
 TICK_SECONDS = 1.0
 STALLED_SECONDS = 15.0
 IDLE_SECONDS = 75.0  # a connection without a request, new or kept open, is closed; longer than between two probes
+CONNECTIONS_MAX = 64  # of probes and Prometheus, which are answered at once; the oldest makes way for the next
 Check = Callable[[], str | None]
 """Says in words why not, or None when well. Reads state that is there; it never waits and never asks a server."""
 
@@ -42,6 +45,7 @@ class Health:
         self._ticked_at = clock.monotonic()
         self._ticker: asyncio.Task[None] | None = None
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
 
     def check(self, name: str, check: Check) -> None:
         """Add a condition of being ready."""
@@ -81,15 +85,17 @@ class Health:
         app.router.add_get("/metrics", self._serve_metrics)
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS)
         await self._runner.setup()
+        server, loop = self._runner.server, asyncio.get_running_loop()
+        assert server is not None, "the runner is set up"
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            self._listener = await loop.create_server(partial(_accept_newest, server), host, port)
         except OSError as error:
             raise StartupError(
                 f"health and metrics: cannot listen on {host}:{port} ({error.strerror}); set TESSERA_HTTP_HOST and "
                 "TESSERA_HTTP_PORT (0 takes a free port)"
             ) from error
         self._ticker = asyncio.create_task(self._tick(), name="health-tick")
-        taken: int = self._runner.addresses[0][1]
+        taken: int = self._listener.sockets[0].getsockname()[1]
         if port_file is not None:
             fresh = port_file.with_suffix(".new")
             fresh.write_text(f"{taken}\n")
@@ -100,6 +106,8 @@ class Health:
         """Stop listening and ticking; nothing happens when `serve` was never called."""
         if self._ticker is not None:
             self._ticker.cancel()
+        if self._listener is not None:
+            self._listener.close()
         if self._runner is not None:
             await self._runner.cleanup()
 
@@ -122,6 +130,13 @@ class Health:
         self._metrics.readiness(self.readiness())
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(self._metrics.registry), headers={"Content-Type": content_type})
+
+
+def _accept_newest(server: web.Server) -> web.RequestHandler:
+    """The handler of a new connection; where there are too many, the oldest are closed."""
+    for oldest in server.connections[: 1 - CONNECTIONS_MAX]:
+        oldest.force_close()
+    return server()
 
 
 def _answer(texts: dict[str, str]) -> web.Response:
