@@ -8,42 +8,48 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tessera_schemas.config import Policy
 from tests.e2e.live import configuration
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.users import Users, condition
-from tests.kubernetes.users_objects import batch_job
+from tests.kubernetes.users_objects import batch_job, pod
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 Json = dict[str, Any]
 SETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/lab/jobsets"
-JOB_SETS: Json = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "jobsets.jobset.x-k8s.io", "annotations": {"api-approved.kubernetes.io": "unapproved"}},
-    "spec": {
-        "group": "jobset.x-k8s.io",
-        "scope": "Namespaced",
-        "names": {"plural": "jobsets", "singular": "jobset", "kind": "JobSet"},
-        "versions": [
-            {
-                "name": "v1alpha2",
-                "served": True,
-                "storage": True,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
+
+
+def definition(group: str, version: str, kind: str) -> Json:
+    """A kind that the API server takes as it is."""
+    plural = f"{kind.lower()}s"
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    served = {"name": version, "served": True, "storage": True, "subresources": {"status": {}}, "schema": schema}
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}", "annotations": {"api-approved.kubernetes.io": "unapproved"}},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [served]},
+    }
+
+
+KINDS = [
+    definition("jobset.x-k8s.io", "v1alpha2", "JobSet"),
+    definition("kubeflow.org", "v1", "PyTorchJob"),
+    definition("ray.io", "v1", "RayCluster"),
+]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubernetesLive]:
     own_plane.add_nodes(1, "gpu", gpus=8, cpu="16")
-    own_plane.api().create(JOB_SETS)
-    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), configuration()) as live:
+    for kind in KINDS:
+        own_plane.api().create(kind)
+    body = configuration(policy=Policy(preset="priority", min_runtime_seconds=0, earmark_seconds=30))
+    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), body) as live:
+        Users(live).apply("priorities")
         yield live
 
 
@@ -136,3 +142,68 @@ async def test_a_job_set_created_suspended_waits_without_pods_and_is_resumed_as_
     users.api.delete(f"{SETS}/set", propagationPolicy="Background")
     for number in range(2):
         users.delete("job", f"set-workers-{number}")
+
+
+TEMPLATE = {key: value for key, value in pod("", gpus=4, seconds=3600).items() if key in ("metadata", "spec")}
+WORKER = {"training.kubeflow.org/replica-type": "worker"}
+OWNERS: dict[str, tuple[str, tuple[str, ...], Json, list[Json]]] = {
+    "PyTorchJob": (
+        "/apis/kubeflow.org/v1/namespaces/lab/pytorchjobs",
+        ("runPolicy", "suspend"),
+        {"pytorchReplicaSpecs": {"Worker": {"replicas": 2, "restartPolicy": "OnFailure", "template": TEMPLATE}}},
+        [
+            {"training.kubeflow.org/job-name": "owner", **WORKER, "training.kubeflow.org/replica-index": str(number)}
+            for number in range(2)
+        ],
+    ),
+    "RayCluster": (
+        "/apis/ray.io/v1/namespaces/lab/rayclusters",
+        ("suspend",),
+        {
+            "headGroupSpec": {"template": TEMPLATE},
+            "workerGroupSpecs": [{"groupName": "workers", "replicas": 1, "maxReplicas": 1, "template": TEMPLATE}],
+        },
+        [{"ray.io/cluster": "owner", "ray.io/group": group} for group in ("headgroup", "workers")],
+    ),
+}
+"""By kind: where its objects are, the field that suspends one, its spec, and the labels of each of its pods."""
+
+
+def make_its_pods(users: Users, owner: Json, labels: list[Json]) -> None:
+    """As the kind's controller does while the object is not suspended."""
+    ref = {key: owner[key] for key in ("apiVersion", "kind")} | {"name": "owner", "uid": owner["metadata"]["uid"]}
+    for number, of_one in enumerate(labels):
+        made = pod(f"owner-{number}", gpus=4, seconds=3600, labels=of_one)
+        made["metadata"]["ownerReferences"] = [ref | {"controller": True}]
+        users.create(made)
+
+
+@pytest.mark.parametrize("kind", OWNERS)
+async def test_an_owner_that_can_be_suspended_is_for_a_job_of_a_higher_class_and_resumed_after_it(
+    users: Users, kind: str
+) -> None:
+    path, at, spec, labels = OWNERS[kind]
+    version = "/".join(path.split("/")[2:4])
+    owner = users.create({"apiVersion": version, "kind": kind, "metadata": {"name": "owner"}, "spec": spec})
+
+    def is_suspended() -> object:
+        found = users.api.get(f"{path}/owner")["spec"]
+        for part in at:
+            found = found.get(part, {})
+        return found
+
+    make_its_pods(users, owner, labels)
+    for number in range(2):
+        await users.until_phase(f"owner-{number}", "Running")
+    users.create(batch_job("urgent", gpus=8, seconds=2, template={"priorityClassName": "high"}))
+    await users.until(lambda: is_suspended() is True, "it is suspended")
+    users.delete_pods("owner-0", "owner-1")
+    await users.until_complete("urgent")
+    await users.until(lambda: is_suspended() is False, "it is resumed")
+    await users.until(lambda: users.pod("owner-0") is None and users.pod("owner-1") is None, "its first pods are gone")
+    make_its_pods(users, owner, labels)
+    for number in range(2):
+        await users.until_phase(f"owner-{number}", "Running")
+    users.api.delete(f"{path}/owner", propagationPolicy="Background")
+    users.delete("job", "urgent")
+    await users.until(lambda: users.pod("owner-0") is None and users.pod("owner-1") is None, "its pods go with it")
