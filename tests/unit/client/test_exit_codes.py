@@ -120,6 +120,7 @@ def test_a_good_ledger_from_a_file_verifies_with_0_and_a_tampered_one_with_1(tmp
     result = CliRunner().invoke(app, ["replay", "--verify", "--from-file", bad])
     assert result.exit_code == 1
     assert f"message {at}: record 0" in result.stdout
+    assert "events         none to compare\n" in result.stdout
 
 
 def job(job_id: str, name: str, phase: str = "queued") -> JobView:

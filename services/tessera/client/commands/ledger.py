@@ -174,12 +174,13 @@ ENTRIES: list[Column[ChainEntry]] = [
 
 def report_lines(report: ReplayReport) -> list[str]:
     """Findings of a replay, for people."""
+    events = f"{report.events} public events, compared with those that follow" if report.events else "none to compare"
     others = f"{report.orders_not_recomputed} orders, {report.plans_not_recomputed} plans"
     lines = [
         f"messages       {report.messages} with {report.records} records, all read",
         f"recomputed     {report.recomputed} messages, {report.orders} orders, {report.plans} plans, compared exactly",
         f"not recomputed {report.not_recomputed} messages, {others}: other engines{_engines(report)}",
-        f"events         {report.events} public events, compared with those that follow",
+        f"events         {events}",
         f"final state    n {report.n}, hash {report.state_hash}",
     ]
     if report.anchored:
