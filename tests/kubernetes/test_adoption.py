@@ -369,12 +369,12 @@ def make_claim(users: Users, name: str, storage_class: str = "", **more: Any) ->
     users.create(claim | {"spec": asked | {"storageClassName": storage_class}})
 
 
-def make_volume(users: Users, name: str, node: str, storage_class: str = "") -> None:
+def make_volume(users: Users, name: str, node: str, storage_class: str = "", mode: str = "ReadWriteOnce") -> None:
     """A disk of one node, for the claim of the same name."""
     here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     spec = {
         "capacity": {"storage": "1Gi"},
-        "accessModes": ["ReadWriteOnce"],
+        "accessModes": [mode],
         "storageClassName": storage_class,
         "local": {"path": "/disk"},
         "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [here]}]}},
@@ -435,6 +435,30 @@ async def test_a_volume_is_made_on_the_node_of_its_first_consumer_before_the_pod
     await users.until_phase("made", "Running", "Succeeded")
     assert (users.pod("made") or {})["spec"]["nodeName"] == chosen()
     users.delete_pods("made")
+
+
+async def test_of_two_pods_with_a_claim_for_one_pod_the_second_waits_by_its_name_and_comes_after_the_first(
+    users: Users,
+) -> None:
+    make_volume(users, "single", "gpu-0", mode="ReadWriteOncePod")
+    make_claim(users, "single", volumeName="single", accessModes=["ReadWriteOncePod"])
+    pair = []
+    for name in ("single-a", "single-b"):
+        made = with_claim("single")
+        made["metadata"] |= {"name": name, "annotations": {"tessera.io/simulate-seconds": "3600"}}
+        pair.append(users.create(made)["metadata"]["name"])
+
+    def bound() -> list[str]:
+        return [name for name in pair if (users.pod(name) or {"spec": {}})["spec"].get("nodeName")]
+
+    await users.until(bound, "one of the two is bound")
+    first = bound()[0]
+    (second,) = set(pair) - {first}
+    told = await users.until_told(second, "VolumeNotReady")
+    assert f"pod {first} has it" in told["message"]
+    users.delete_pods(first)
+    await users.until_phase(second, "Running")
+    users.delete_pods(second)
 
 
 # -- what is refused --------------------------------------------------------------------------------------------------

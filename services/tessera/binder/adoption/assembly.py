@@ -37,7 +37,7 @@ class UsersWork:
         self._watches = OwnerWatches(cluster, clock, ports.instance)
         owners = Owners(cluster, clock, self._watches, lambda queue: suspends_waiting(state.tree, queue))
         self._groups = Groups(self.pods, owners, clock, settings.shard, self._changed)
-        volumes, failed = VolumeClaims(cluster, owners), FailedNodes()
+        volumes, failed = VolumeClaims(cluster, clock, owners), FailedNodes()
         gpu_sizes = partial(sizes_of_shared_gpus, state)
         self._suspended = Suspended(self._watches, owners, volumes, gpu_sizes, settings.shard, self._changed)
         self.on_run_ready: Callable[[str], None] = lambda _: None

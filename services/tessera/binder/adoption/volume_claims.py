@@ -2,7 +2,8 @@
 The volume claims of pods, looked up: where they let their pods go, and the node said to those that wait for one.
 
 Kubernetes' handshake for a claim that waits for its first consumer: the scheduler writes the node on the claim, whoever
-makes volumes makes one there, and only then the pod is bound. A claim that was given up loses the mark again.
+makes volumes makes one there, and only then the pod is bound. A claim that was given up loses the mark again. On a
+claim for one pod stands the pod that is about to be bound with it, so that of two that come together one waits.
 """
 
 from collections.abc import Sequence
@@ -10,8 +11,11 @@ from collections.abc import Sequence
 import structlog
 
 from tessera.binder.adoption.decide.volumes import (
+    BEING_BOUND_ANNOTATION,
+    HOST_LABEL,
     SELECTED_NODE_ANNOTATION,
     ClaimReach,
+    being_bound,
     claim_names,
     find_reach,
     judge_single_claim,
@@ -25,7 +29,7 @@ from tessera.binder.workloads.reading import Json, mapping, text
 from tessera.binder.workloads.references import OwnerRef
 from tessera.domain.resources import Node
 from tessera.kernel.errors import Transient
-from tessera.kernel.ports import ApiError, Cluster
+from tessera.kernel.ports import ApiError, Clock, Cluster
 from tessera_schemas.labels import has_ended
 from tessera_schemas.reasons import Code, Reason
 
@@ -33,8 +37,8 @@ log = structlog.get_logger()
 
 
 class VolumeClaims:
-    def __init__(self, cluster: Cluster, owners: Owners) -> None:
-        self._cluster, self._owners = cluster, owners
+    def __init__(self, cluster: Cluster, clock: Clock, owners: Owners) -> None:
+        self._cluster, self._clock, self._owners = cluster, clock, owners
 
     async def placeable(self, namespace: str, pods: Sequence[Json]) -> list[Json] | Reason:
         """
@@ -78,8 +82,11 @@ class VolumeClaims:
             if not reaches(reach.conditions, node):
                 detail = f"claim {name}: its volume is not within reach of node {node.name}"
                 return Reason(code=Code.VOLUME_NOT_READY, field=field, detail=detail)
+            against = await self._give(namespace, field, name, uid)
+            if against is not None:
+                return against
             if reach.provisions:
-                await self._select(namespace, name, node.name)
+                await self._annotate(namespace, await self._fresh(namespace, name), SELECTED_NODE_ANNOTATION, node.name)
                 making = making or name
         if making:
             raise Transient(f"the volume of claim {namespace}/{making} is being made for node {node.name}")
@@ -89,12 +96,11 @@ class VolumeClaims:
         claim = await self._claim(namespace, name)
         volume = await self._owners.look(OwnerRef("v1", "PersistentVolume", "", volume_of(claim))) if claim else None
         kind = await self._class(claim) if claim and not volume_of(claim) else None
-        if on_one_pod_only(claim):
-            holder = await self._holder(namespace, name, uid)
-            against = judge_single_claim(field, name, pods, holder)
+        if claim is not None and on_one_pod_only(claim):
+            against = judge_single_claim(field, name, pods, await self._holder(namespace, claim, uid))
             if against is not None:
                 return against
-        return find_reach(field, name, claim, volume, kind)
+        return find_reach(field, name, claim, volume, kind, await self._host(kind, claim))
 
     async def _claim(self, namespace: str, name: str) -> Json | None:
         """One that is bound stays so for as long as it is there; any other is looked at anew."""
@@ -106,26 +112,54 @@ class VolumeClaims:
         name = text(claim, "spec", "storageClassName")
         return await self._owners.look(OwnerRef("storage.k8s.io/v1", "StorageClass", "", name)) if name else None
 
-    async def _holder(self, namespace: str, name: str, uid: str) -> str:
-        """The pod that is bound and has the claim; "" for none."""
+    async def _host(self, kind: Json | None, claim: Json | None) -> str:
+        """The label by which the node is known that was chosen for a claim; it may differ from the node's name."""
+        chosen = text(claim, "metadata", "annotations", SELECTED_NODE_ANNOTATION) if kind else ""
+        node = await self._owners.look(OwnerRef("v1", "Node", "", chosen)) if chosen else None
+        return text(node, "metadata", "labels", HOST_LABEL) or chosen
+
+    async def _holder(self, namespace: str, claim: Json, uid: str) -> str:
+        """The other pod that has the claim, or is about to be bound with it; "" for none."""
+        name, soon = text(claim, "metadata", "name"), being_bound(claim, self._clock.now_ms())
         pods, _ = await self._cluster.list("pods", "", f"metadata.namespace={namespace}")
         for pod in pods:
-            there = text(pod, "spec", "nodeName") and not has_ended(pod) and text(pod, "metadata", "uid") != uid
+            its_uid = text(pod, "metadata", "uid")
+            there = (text(pod, "spec", "nodeName") or its_uid == soon) and not has_ended(pod) and its_uid != uid
             if there and any(name == used for _, used in claim_names(mapping(pod, "spec"))):
                 return text(pod, "metadata", "name")
         return ""
 
-    async def _select(self, namespace: str, name: str, node: str) -> None:
-        ref = OwnerRef("v1", "PersistentVolumeClaim", namespace, name)
-        claim = await self._owners.look(ref, fresh=True)
-        if claim is None or text(claim, "metadata", "annotations", SELECTED_NODE_ANNOTATION) == node:
+    async def _give(self, namespace: str, field: str, name: str, uid: str) -> Reason | None:
+        """
+        Write on a claim for one pod that this pod is about to be bound with it, or why it is another one's.
+
+        Who has it is asked after the claim was read, so that of two that write on one version one has a conflict.
+        """
+        claim = await self._owners.look(OwnerRef("v1", "PersistentVolumeClaim", namespace, name))
+        if not on_one_pod_only(claim):
+            return None
+        claim = await self._fresh(namespace, name)
+        against = judge_single_claim(field, name, 1, await self._holder(namespace, claim, uid))
+        if against is None and being_bound(claim, self._clock.now_ms()) != uid:
+            await self._annotate(namespace, claim, BEING_BOUND_ANNOTATION, f"{uid} {self._clock.now_ms()}")
+        return against
+
+    async def _fresh(self, namespace: str, name: str) -> Json:
+        claim = await self._owners.look(OwnerRef("v1", "PersistentVolumeClaim", namespace, name), fresh=True)
+        if claim is None:
+            raise Transient(f"claim {namespace}/{name} is gone")
+        return claim
+
+    async def _annotate(self, namespace: str, claim: Json, key: str, value: str) -> None:
+        """Write it on exactly this version of the claim, unless it is there."""
+        meta = mapping(claim, "metadata")
+        if text(meta, "annotations", key) == value:
             return
-        version = claim["metadata"]["resourceVersion"]
-        chosen = {"resourceVersion": version, "annotations": {SELECTED_NODE_ANNOTATION: node}}
+        name, chosen = meta["name"], {"resourceVersion": meta["resourceVersion"], "annotations": {key: value}}
         try:
-            await self._cluster.patch_object(ref.api_version, ref.kind, namespace, name, {"metadata": chosen})
+            await self._cluster.patch_object("v1", "PersistentVolumeClaim", namespace, name, {"metadata": chosen})
         except ApiError as error:
             if error.status not in (404, 409):
                 raise
             raise Transient(f"claim {namespace}/{name} has changed: {error.message}") from error
-        log.info("volume_asked_for", claim=name, namespace=namespace, node=node)
+        log.info("claim_annotated", claim=name, namespace=namespace, annotation=key, value=value)

@@ -214,6 +214,41 @@ async def test_a_claim_for_one_pod_is_not_given_to_a_second(world: AdoptionWorld
     assert "pod first has it" in told(world, "second")["message"]
 
 
+async def test_of_two_pods_that_come_together_one_gets_the_claim_and_the_other_waits_without_gpus(
+    world: AdoptionWorld,
+) -> None:
+    make_volume(world)
+    make_claim(world, "pv-1", accessModes=["ReadWriteOncePod"])
+    for name in ("first", "second"):
+        world.core.create("pods", NS, with_claim(name))
+    await world.run(20)
+    assert sorted(node_of(world, name) for name in ("first", "second")) == ["", "node-a"]
+    await world.run(60)
+    assert sorted(node_of(world, name) for name in ("first", "second")) == ["", "node-a"]
+    (waits,) = [name for name in ("first", "second") if not node_of(world, name)]
+    assert told(world, waits)["reason"] == "VolumeNotReady"
+
+
+async def test_a_node_whose_hostname_is_not_its_name_gets_the_volume_of_its_first_consumer(
+    world: AdoptionWorld,
+) -> None:
+    world.core.patch("nodes", "", "node-a", {"metadata": {"labels": {"kubernetes.io/hostname": "ip-10-0-0-1"}}})
+    world.core.create("storageclasses", "", LATER)
+    make_claim(world)
+    await world.run(5)
+    world.core.create("pods", NS, with_claim("reader"))
+    await world.run(10)
+    found = world.core.get("persistentvolumeclaims", NS, "data").object
+    assert found["metadata"]["annotations"] == {"volume.kubernetes.io/selected-node": "node-a"}
+    await world.run(10)
+    assert "revoked" not in world.kinds(), "its run waits for the volume that is being made"
+    make_volume(world)
+    world.core.patch("persistentvolumeclaims", NS, "data", {"spec": {"volumeName": "pv-1"}})
+    world.core.patch("persistentvolumeclaims", NS, "data", {"status": {"phase": "Bound"}}, "status")
+    await world.run(30)
+    assert node_of(world, "reader") == "node-a"
+
+
 def job_with_claims(*claims: str, **more: Any) -> JobAdmitted:
     """One role for each claim, of one pod."""
     annotations = train().roles[0].template.annotations

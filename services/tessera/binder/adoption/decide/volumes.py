@@ -11,9 +11,13 @@ from dataclasses import dataclass
 from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
 from tessera.domain.resources import Node
 from tessera_schemas.job import Operator
+from tessera_schemas.labels import DIGITS_MAX
 from tessera_schemas.reasons import Code, Reason
 
 SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"
+BEING_BOUND_ANNOTATION = "tessera.io/being-bound"
+"""On a claim for one pod: the UID of the pod that is about to be bound with it, and since when (milliseconds)."""
+BEING_BOUND_MS = 30_000
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 HOST_LABEL = "kubernetes.io/hostname"
 ZONE_LABELS = (
@@ -47,12 +51,13 @@ def volume_of(claim: Json) -> str:
 
 
 def find_reach(
-    field: str, name: str, claim: Json | None, volume: Json | None, kind: Json | None
+    field: str, name: str, claim: Json | None, volume: Json | None, kind: Json | None, host: str = ""
 ) -> ClaimReach | Reason:
     """
     Nodes that a pod with the claim may go to, or why it may go to none now.
 
-    `volume` is the claim's PersistentVolume, None while it has none; `kind` its StorageClass, None where it has none.
+    `volume` is the claim's PersistentVolume, None while it has none; `kind` its StorageClass, None where it has none;
+    `host` the hostname of the node that was chosen for it, by the node's label.
     """
     if claim is None:
         return _not_ready(field, f"claim {name} is not there")
@@ -72,13 +77,20 @@ def find_reach(
     if text(kind, "provisioner") == NO_PROVISIONER:
         what = f"claim {name}: nothing makes volumes of class {text(kind, 'metadata', 'name')}; name one in volumeName"
         return no(Code.NOT_SUPPORTED_YET, field, what)
-    return _read_class(field, name, claim, mapping(kind))
+    return _read_class(field, name, host or chosen, mapping(kind))
 
 
 def on_one_pod_only(claim: Json | None) -> bool:
     """Whether it is for a single pod of the whole cluster."""
     modes = at(claim, "spec", "accessModes")
     return isinstance(modes, list) and "ReadWriteOncePod" in modes
+
+
+def being_bound(claim: Json, now_ms: int) -> str:
+    """UID of the pod that is about to be bound with the claim; "" for none, or where it was not bound in time."""
+    uid, _, since = text(claim, "metadata", "annotations", BEING_BOUND_ANNOTATION).partition(" ")
+    since_ms = int(since) if since.isascii() and since.isdecimal() and len(since) <= DIGITS_MAX else 0
+    return uid if now_ms - since_ms < BEING_BOUND_MS else ""
 
 
 def judge_single_claim(field: str, name: str, waiting: int, holder: str) -> Reason | None:
@@ -129,7 +141,7 @@ def _read_volume(field: str, name: str, volume: Json) -> ClaimReach | Reason:
     return ClaimReach((*found, *zones))
 
 
-def _read_class(field: str, name: str, claim: Json, kind: Json) -> ClaimReach | Reason:
+def _read_class(field: str, name: str, chosen: str, kind: Json) -> ClaimReach | Reason:
     """A claim for which a node was chosen before stays with it until whoever makes volumes gives it up."""
     allowed = [
         {"matchExpressions": [_is_in(text(each, "key"), each.get("values") or []) for each in items(term, _TOPOLOGY)]}
@@ -139,7 +151,6 @@ def _read_class(field: str, name: str, claim: Json, kind: Json) -> ClaimReach | 
     if found is None:
         detail = f"claim {name}: its class allows several topologies of several labels"
         return no(Code.NOT_SUPPORTED_YET, field, detail, terms=len(allowed))
-    chosen = text(claim, "metadata", "annotations", SELECTED_NODE_ANNOTATION)
     return ClaimReach((*found, *([_is_in(HOST_LABEL, [chosen])] if chosen else [])), provisions=True)
 
 
