@@ -10,8 +10,9 @@ import pytest_asyncio
 from tessera_schemas import subjects
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.config import Policy
-from tessera_schemas.job import Retry
-from tessera_schemas.ledger import LEDGER_MESSAGE, Allocated, Revoked
+from tessera_schemas.job import CheckpointPolicy, Retry
+from tessera_schemas.labels import CHECKPOINT_ANNOTATION
+from tessera_schemas.ledger import LEDGER_MESSAGE, Allocated, Revoked, Saved
 from tessera_schemas.reasons import Code
 from tests.e2e.live import Live, configuration, job
 from tests.e2e.node_faults import operate, saving
@@ -89,6 +90,44 @@ async def test_a_drained_gang_saves_its_work_in_its_notice_and_goes_on_with_it_e
     await live.until_ended(done.job_id)
     assert live.phase(done.job_id) == "succeeded"
     await assert_all_is_well(live)
+
+
+async def test_a_checkpoint_that_another_pod_reports_late_ends_no_notice(live: Live) -> None:
+    """The pods of a gang come to the same checkpoints one after the other; the newest is known by then."""
+    checkpoint = CheckpointPolicy(interval_seconds=60, notice_seconds=600)
+    done = await live.submit(job("late", gpus=1, replicas=2, seconds=LONG, checkpoint=checkpoint))
+    await until_attempt(live, done.job_id, 1)
+    (node,) = nodes_of(live, done.job_id)
+
+    def saved() -> list[str]:
+        records = (record for stored in live.stored for record in LEDGER_MESSAGE.validate_json(stored).records)
+        return [
+            record.path for record in records if isinstance(record, Saved) and record.run_id.startswith(done.job_id)
+        ]
+
+    for path in ("/100", "/200"):
+        await report(live, f"{done.job_id}-1-0", path)
+        await live.until(lambda _, path=path: path in saved(), f"{path} is known")  # type: ignore[misc]
+    await operate(live, DrainNode(kind="drain_node", v=1, node=node, evict=True))
+    await live.until_phase(done.job_id, "evicting")
+    await report(live, f"{done.job_id}-1-1", "/100")
+    await report(live, f"{done.job_id}-1-0", "/300")
+    await until_attempt(live, done.job_id, 2)
+    assert saved() == ["/100", "/200", "/300"]
+    await operate(live, DrainNode(kind="drain_node", v=1, node=node, undo=True))
+    await live.clients["lab"].cancel(done.job_id, now=True)
+    await assert_all_is_well(live)
+
+
+async def report(live: Live, pod: str, path: str) -> None:
+    """As the program in the pod does."""
+    cluster = live.cluster()
+    try:
+        await cluster.patch_object(
+            "v1", "Pod", "lab", pod, {"metadata": {"annotations": {CHECKPOINT_ANNOTATION: path}}}
+        )
+    finally:
+        await cluster.close()
 
 
 async def test_a_node_that_is_gone_for_good_gives_its_gangs_up(live: Live) -> None:

@@ -9,8 +9,8 @@ import pytest_asyncio
 
 from tessera.kernel.process.settings import CONFIG_FILE_VARIABLE
 from tessera.local.free_port import free_port
-from tessera.local.platform import Platform
-from tests.e2e.live import Said, tessera
+from tessera.local.platform import NATS, Platform
+from tests.e2e.live import Said, eventually, tessera
 from tests.servers import NatsServer, RedisServer, start_nats, start_redis
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -88,6 +88,25 @@ async def test_a_nats_server_that_acknowledges_before_it_synced(servers: Servers
     said = await servers.start("scheduler", TESSERA_ALLOW_UNSYNCED="false")
     where = f"NATS monitoring at {servers.platform.nats.monitor_url}"
     assert_one_line(said, where, "sync_interval: always", "TESSERA_ALLOW_UNSYNCED=true")
+
+
+async def test_a_nats_server_that_lets_anybody_in(tmp_path: Path) -> None:
+    """Refused by `init` and by a service that starts, and red on the one that ran when it came back so."""
+    async with Platform(tmp_path / "up", services=["queueing"], cluster=False, sync=True) as platform:
+        (config,) = platform.directory.glob("**/nats.conf")
+        config.write_text("".join(line for line in config.open() if not line.startswith("include ")))
+        await platform.restart(NATS)
+
+        async def is_red() -> bool:
+            return any("lets anybody in" in text for text in (await platform.ready("queueing")).values())
+
+        await eventually(is_red, "what runs is not ready")
+        settings = {**platform.environment("queueing"), "TESSERA_PORT_FILE": str(tmp_path / "port")}
+        assert_one_line(await tessera("run", "queueing", environment=settings), "lets anybody in", "nats-auth.conf")
+        settings = {"TESSERA_NATS_URL": platform.nats.url, "TESSERA_ALLOW_UNSYNCED": "false"}
+        said = await tessera("init", "--credentials", str(platform.directory / "credentials"), environment=settings)
+        assert said.code == UNAVAILABLE
+        assert "lets anybody in" in said.err
 
 
 async def test_no_monitoring_to_ask_whether_it_syncs(servers: Servers) -> None:

@@ -64,6 +64,13 @@ class Certificates:
         _request(made.tokens, made.tokens_key, "/CN=service-accounts")
         return made
 
+    def of_client(self, name: str, group: str) -> tuple[Path, Path]:
+        """The certificate and key of a user, as kubeadm makes an administrator's."""
+        certificate, key = self.folder / f"{name}.crt", self.folder / f"{name}.key"
+        uses = ("-addext", "basicConstraints=critical,CA:FALSE", "-addext", "extendedKeyUsage=clientAuth")
+        _request(certificate, key, f"/O={group}/CN={name}", "-CA", str(self.ca), "-CAkey", str(self.ca_key), *uses)
+        return certificate, key
+
 
 def _request(certificate: Path, key: Path, subject: str, *more: str) -> None:
     files = ("-keyout", str(key), "-out", str(certificate))

@@ -10,6 +10,7 @@ the kubelets of nodes that exist only as objects. On the loopback, without conta
 """
 
 import argparse
+import base64
 import shutil
 import signal
 import tempfile
@@ -113,7 +114,15 @@ class ControlPlane:
     def kubeconfig(self, user: str = identities.ADMIN, token: str = "", url: str = "") -> Path:
         """The file that lets `user` in; with another `token`, say of a service account, or through another `url`."""
         path = self.directory / f"{user}.kubeconfig"
-        identities.write_kubeconfig(path, url or self.url, self.ca_file, user, token or self.token(user))
+        identities.write_kubeconfig(path, url or self.url, self.ca_file, user, {"token": token or self.token(user)})
+        return path
+
+    def kubeconfig_by_certificate(self, user: str, group: str) -> Path:
+        """The file that lets somebody in as one of kubeadm or kind does, by a client's certificate inline."""
+        path, parts = self.directory / f"{user}.kubeconfig", ("client-certificate-data", "client-key-data")
+        files = self._certificates.of_client(user, group)
+        inline = (base64.b64encode(file.read_bytes()).decode() for file in files)
+        identities.write_kubeconfig(path, self.url, self.ca_file, user, dict(zip(parts, inline, strict=True)))
         return path
 
     def api(self, user: str = identities.ADMIN, token: str = "") -> Api:

@@ -28,8 +28,8 @@ def write_token_file(path: Path, tokens: Mapping[str, str]) -> None:
     path.write_text("".join(f'{token},{user},{user},"{_GROUPS.get(user, "")}"\n' for user, token in tokens.items()))
 
 
-def write_kubeconfig(path: Path, url: str, ca: Path, user: str, token: str) -> None:
-    """Whole in one file, so that a container may be given it."""
+def write_kubeconfig(path: Path, url: str, ca: Path, user: str, login: dict[str, str]) -> None:
+    """Whole in one file, so that a container may be given it; `login` are the fields by which the user is known."""
     path.touch(mode=0o600)
     authority = base64.b64encode(ca.read_bytes()).decode()
     config = {
@@ -37,7 +37,7 @@ def write_kubeconfig(path: Path, url: str, ca: Path, user: str, token: str) -> N
         "kind": "Config",
         "current-context": "test",
         "clusters": [{"name": "test", "cluster": {"server": url, "certificate-authority-data": authority}}],
-        "users": [{"name": user, "user": {"token": token}}],
+        "users": [{"name": user, "user": login}],
         "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
     }
     path.write_text(yaml.safe_dump(config))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tessera.kernel.kubernetes.cluster import HttpCluster
+from tessera.kernel.kubernetes.kubeconfig import find_access
 from tessera.kernel.ports import ApiError
 from tests.contract import cluster_suite
 from tests.contract.cluster_suite import *  # noqa: F403  (the tests themselves)
@@ -101,3 +102,25 @@ async def test_a_lost_answer_is_transient_and_a_repeat_finds_the_effect(api, sha
             await cluster_suite.test_a_lost_answer_is_transient_and_a_repeat_finds_the_effect(through)
         finally:
             await cluster.close()
+
+
+async def test_a_kubeconfig_with_a_client_certificate_lets_in_as_whom_it_names(
+    shared: ControlPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of kind and kubeadm do; a certificate whose group has no rights is somebody all the same."""
+
+    async def look(user: str, group: str) -> None:
+        path = str(shared.kubeconfig_by_certificate(user, group))
+        monkeypatch.setenv("KUBECONFIG", path)
+        monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", path)
+        access = find_access()
+        cluster = HttpCluster(access.url, access.token, access.ca_file, client=access.client)
+        try:
+            await cluster.list("nodes")
+        finally:
+            await cluster.close()
+
+    await look("kubernetes-admin", "system:masters")
+    with pytest.raises(ApiError, match='User "stranger" cannot list') as refused:
+        await look("stranger", "nobodies")
+    assert refused.value.status == 403
