@@ -9,8 +9,6 @@ from tessera_schemas.job import REPLICAS_MAX
 
 PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1
 FAILED_ON_MAX = 16
-FAILED_ON_FROM = 3
-"""The ledger's format from which on every service knows `failed_on`."""
 
 
 class Adopted(Strict):

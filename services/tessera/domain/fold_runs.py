@@ -1,9 +1,9 @@
 """Fold of records about runs, from allocation to release. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tessera.domain.checkpoints import marks_with
-from tessera.domain.entities import Run, SurplusPod
+from tessera.domain.entities import Job, Run, SurplusPod
 from tessera.domain.errors import Contradiction
 from tessera.domain.fast import replace
 from tessera.domain.fold_steps import (
@@ -24,6 +24,7 @@ from tessera.domain.phases import Phase
 from tessera.domain.resources import within_reach
 from tessera.domain.state import State
 from tessera_schemas.ledger import (
+    NODE_FAILURES_FROM,
     Allocated,
     Bound,
     Grown,
@@ -37,7 +38,7 @@ from tessera_schemas.ledger import (
     TakenFact,
     Warned,
 )
-from tessera_schemas.reasons import Code
+from tessera_schemas.reasons import FAILURES_OF_NODES, Code
 
 AVOID_MAX = 16
 NO_FAILURES = frozenset({Code.SHRUNK, Code.NODE_LOST, Code.NODE_SHRUNK, Code.NODE_DRAINED})
@@ -128,6 +129,10 @@ def apply_shrunk(state: State, record: Shrunk, facts: Sequence[TakenFact]) -> No
     extra = tuple(replace(e, leaving=True) if e.placement.rank in ranks else e for e in run.extra)
     failures = run.failures + (record.reason.code not in NO_FAILURES)
     state.put_run(replace(run, extra=extra, resized_ts=state.ts, failures=failures))
+    job = state.jobs.get(run.job_id)
+    if job is not None and record.reason.code in FAILURES_OF_NODES and state.format >= NODE_FAILURES_FROM:
+        nodes = (e.placement.node for e in run.extra if e.placement.rank in ranks)
+        state.put_job(replace(job, avoid=_with_nodes(job, nodes)))
 
 
 @applies(Bound)
@@ -164,9 +169,14 @@ def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> 
     job = job_of(state, run.job_id)
     if record.reason.code in ENDS_OF_ITS_OWN:
         learn_runtime(state, run, job)
-    avoid = tuple(dict.fromkeys((*job.avoid, *record.avoid)))[-AVOID_MAX:]
+    avoid = _with_nodes(job, record.avoid)
     gang = gang_of(tuple(within_reach(role, record.within) for role in job.roles)) if record.within else job.gang
     move(state, job, Phase.EVICTING, reason=record.reason, avoid=avoid, roles=gang)
+
+
+def _with_nodes(job: Job, nodes: Iterable[str]) -> tuple[str, ...]:
+    """The nodes that failed the job, with these."""
+    return tuple(dict.fromkeys((*job.avoid, *nodes)))[-AVOID_MAX:]
 
 
 @applies(Spared)

@@ -208,6 +208,24 @@ def test_after_a_failure_it_grows_later_and_later() -> None:
         assert grown(world.commit(ms=1)) == [rank + 1]
 
 
+def test_it_grows_again_on_another_node_than_those_that_failed_its_pods_while_there_is_room_elsewhere() -> None:
+    nodes = [node_seen(f"node-{letter}", 2) for letter in "abcd"]
+    world = World(*nodes, body=config_body(policy=AT_ONCE))
+    world.queued(role(max_replicas=2, gpus=2)).place()
+    world.commit(made())
+    world.commit(started())
+    tried = []
+    for failures in (1, 2, 3, 4):
+        (extra,) = world.run.extra
+        tried.append(extra.placement.node)
+        world.commit(lose(extra.placement.rank))
+        world.commit(run_absent(RUN).model_copy(update={"ranks": (extra.placement.rank,)}), ms=0)
+        world.commit(ms=2**failures * 1000)
+    assert set(tried[:3]) == {"node-a", "node-b", "node-c", "node-d"} - {world.run.placements[0].node}
+    assert tried[3] in tried[:3], "an avoided node is better than none"
+    assert set(world.job.avoid) == set(tried)
+
+
 def test_surplus_pods_are_permitted_but_for_those_given_up_while_they_were_made() -> None:
     world = elastic()
     world.commit(started())

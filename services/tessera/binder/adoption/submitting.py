@@ -31,9 +31,9 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.service.context import Ports
 from tessera_schemas import subjects
-from tessera_schemas.adopted import FAILED_ON_FROM
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import AdoptJob, CancelJob
+from tessera_schemas.ledger import NODE_FAILURES_FROM
 from tessera_schemas.reasons import Code, Reason
 
 OTHER_PODS = "its pods ask for something else now"
@@ -105,7 +105,7 @@ class Submitting:
         if before is not None and now < before.again_at:
             self._look_later(group_id, before.again_at - now)
             return
-        failed_on = self._failed.of(waiting) if self._state.format >= FAILED_ON_FROM else ()
+        failed_on = self._failed.of(waiting) if self._state.format >= NODE_FAILURES_FROM else ()
         known = {"group": group_id, "suspended": not waiting, "uids": found.uids, "failed_on": failed_on}
         adopted = found.adopted.model_copy(update=known)
         command = AdoptJob(kind="adopt_job", v=1, key=key, spec=found.spec, adopted=adopted)

@@ -7,14 +7,17 @@ from tessera.domain.entities import Run
 from tessera.domain.fast import replace
 from tessera.domain.gang import gang_of
 from tessera.domain.phases import Phase
+from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import NOTHING
 from tessera.domain.state import State
+from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.preemption.growth import may_have
 from tessera.engine.queueing.readiness import startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache
+from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
-from tessera_schemas.ledger import Grown, Shrunk
+from tessera_schemas.ledger import NODE_FAILURES_FROM, Grown, Shrunk
 from tessera_schemas.orders import HEADS_MAX
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
@@ -115,7 +118,11 @@ class _Free:
         self._state, self._known, self._capacities = state, known, dict[tuple[str, str], FreeCapacity]()
         self.book = state.quota_book()
 
-    def capacity(self, pool: str, flavor: str) -> FreeCapacity:
+    def capacity(self, pool: str, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
+        if avoid:  # what is taken of it is not taken of the common one, which is therefore made anew
+            self._capacities.pop((pool, flavor), None)
+            nodes = nodes_for(self._state, pool, flavor, avoid)
+            return FreeCapacity(nodes, scoring=find_scoring_policy(self._state, pool))
         found = self._capacities.get((pool, flavor))
         if found is None:
             found = self._capacities[pool, flavor] = self._known.renewed(self._state, pool, flavor)
@@ -123,11 +130,22 @@ class _Free:
 
 
 def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> None:
-    """Give the run the next pods that fit, if any do."""
+    """Give the run the next pods that fit, if any do; on nodes that failed it only where none fits on others."""
     state = draft.state
+    job = state.jobs.get(run.job_id)
+    avoid = job.avoid if job is not None and state.format >= NODE_FAILURES_FROM else ()
+    for left_out in dict.fromkeys((avoid, ())):
+        places = _find_places(state, run, free.capacity(pool, run.flavor, left_out), free.book)
+        if places:
+            deadline = state.ts + state.tree.policy.start_timeout_seconds * 1000
+            draft.add(Grown(kind="grown", run_id=run.run_id, deadline=deadline, placements=tuple(places)))
+            return
+
+
+def _find_places(state: State, run: Run, capacity: FreeCapacity, book: QuotaBook) -> list[Placement]:
+    """Places of the next pods; they are taken of capacity and quota."""
     places: list[Placement] = []
     size, more = 0, NOTHING
-    capacity, book = free.capacity(pool, run.flavor), free.book
     rank = run.next_rank or len(run.placements)
     for role in run.roles:
         have = sum(1 for place in run.all_placements if place.role == role.name)
@@ -145,6 +163,4 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> None:
             places.append(replace(found[0], rank=rank + len(places)))
             size += PLACE_BYTES + len(role.name) + len(found[0].node) + 3 * len(found[0].devices)
             more = more.plus(amount)
-    if places:
-        deadline = state.ts + state.tree.policy.start_timeout_seconds * 1000
-        draft.add(Grown(kind="grown", run_id=run.run_id, deadline=deadline, placements=tuple(places)))
+    return places
