@@ -26,8 +26,6 @@ from tessera_schemas.reasons import Reason
 GENESIS = "0" * 64
 FORMAT = 3
 """The newest record format that this build reads and writes."""
-NODE_FAILURES_FROM = 3
-"""The format from which on nodes are avoided that failed pods which a run grew by, or earlier pods of one owner."""
 
 
 RECORDS: list[type["AnyRecord"]] = []

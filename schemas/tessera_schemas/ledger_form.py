@@ -8,6 +8,8 @@ import zlib
 
 COMPRESSED_FROM = 3
 """The format of a ledger from which on its messages are compressed: whoever knows it reads both."""
+NODE_FAILURES_FROM = 3
+"""The format from which on nodes are avoided that failed pods which a run grew by, or earlier pods of one owner."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

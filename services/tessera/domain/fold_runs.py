@@ -24,7 +24,6 @@ from tessera.domain.phases import Phase
 from tessera.domain.resources import within_reach
 from tessera.domain.state import State
 from tessera_schemas.ledger import (
-    NODE_FAILURES_FROM,
     Allocated,
     Bound,
     Grown,
@@ -38,6 +37,7 @@ from tessera_schemas.ledger import (
     TakenFact,
     Warned,
 )
+from tessera_schemas.ledger_form import NODE_FAILURES_FROM
 from tessera_schemas.reasons import FAILURES_OF_NODES, Code
 
 AVOID_MAX = 16

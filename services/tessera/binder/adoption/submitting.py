@@ -33,7 +33,7 @@ from tessera.kernel.service.context import Ports
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import AdoptJob, CancelJob
-from tessera_schemas.ledger import NODE_FAILURES_FROM
+from tessera_schemas.ledger_form import NODE_FAILURES_FROM
 from tessera_schemas.reasons import Code, Reason
 
 OTHER_PODS = "its pods ask for something else now"

@@ -17,7 +17,8 @@ from tessera.engine.queueing.readiness import startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
-from tessera_schemas.ledger import NODE_FAILURES_FROM, Grown, Shrunk
+from tessera_schemas.ledger import Grown, Shrunk
+from tessera_schemas.ledger_form import NODE_FAILURES_FROM
 from tessera_schemas.orders import HEADS_MAX
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
