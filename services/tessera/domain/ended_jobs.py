@@ -43,6 +43,8 @@ class EndedJobs(Table[EndedJob]):
         self._now = max(self._now, ts)
         while self._first_due and self._first_due[0][0] <= ts:
             self._unpack(self._first_due[0])
+        if not self._due_at or self._due_at[0][0] > ts:  # as at nearly every message
+            return []
         return [key for _, key in self._due_at.irange(maximum=(ts + 1,))]
 
     def get(self, key: str) -> EndedJob | None:

@@ -17,6 +17,7 @@ import orjson
 from tessera.domain.canonical import encode
 from tessera.domain.ended_jobs import EndedJobs
 from tessera.domain.state import LATER_TABLES, TABLES, State
+from tessera_schemas.config import Config
 
 MODULUS = 1 << 128
 ENDED = "ended"
@@ -29,6 +30,7 @@ class StateHash:
     def __init__(self) -> None:
         self._digests: dict[str, dict[str, int]] = {name: {} for name in TABLES}
         self._sums: dict[str, int] = dict.fromkeys(self._digests, 0)
+        self._config: tuple[Config, str] | None = None  # the last one, which seldom changes, and its JSON
 
     def of(self, state: State) -> str:
         """The hash of `state` as it is now, 64 hexadecimal characters."""
@@ -37,7 +39,9 @@ class StateHash:
         scalars = [state.n, state.chain, state.epoch, state.ts, state.format, state.facts_upto]
         first = (f"{self._sums[name]:032x}" for name in TABLES if name not in LATER_TABLES)
         used = (f"{name} {self._sums[name]:032x}" for name in TABLES if name in LATER_TABLES and self._digests[name])
-        whole = [*scalars, state.config.model_dump_json(), *first, *used]
+        if self._config is None or self._config[0] is not state.config:
+            self._config = state.config, state.config.model_dump_json()
+        whole = [*scalars, self._config[1], *first, *used]
         return hashlib.sha256(orjson.dumps(whole)).hexdigest()
 
     def adopt(self, name: str, keys: Sequence[str], encoded: Sequence[bytes]) -> None:

@@ -99,6 +99,8 @@ class Stream:
 
     def read(self, subject: str, first: int) -> Iterator[Message]:
         """Stored messages on `subject` with sequence `first` or higher, in order."""
+        if first > self.last_seq:
+            return
         for at in range(bisect_left(self._order, first), len(self._order)):
             message = self.messages.get(self._order[at])
             if message is not None and matches(subject, message.subject):
@@ -106,6 +108,9 @@ class Stream:
 
     def last(self, subject: str) -> Message | None:
         """Newest message on the subjects that fit the pattern `subject`; None without one."""
+        if "*" not in subject and ">" not in subject:
+            seqs = self.by_subject.get(subject)
+            return self.messages[seqs[-1]] if seqs else None
         return max(self.last_all(subject), key=lambda message: message.seq, default=None)
 
     def last_all(self, subject: str) -> list[Message]:

@@ -38,6 +38,7 @@ class Metrics:
         self._step = Histogram(
             "tessera_cycle_step_seconds", "One numbered step of a cycle", ["step"], buckets=STEP_BUCKETS, registry=r
         )
+        self._steps: dict[StrEnum, Histogram] = {}
         self._reasons = Counter("tessera_reasons_total", "Every no, by its typed reason", ["reason"], registry=r)
         self.redeliveries = Counter("tessera_redeliveries_total", "Commands handed out again", registry=r)
         self.dead_letters = Counter("tessera_dlq_total", "Input that can never be handled", registry=r)
@@ -82,7 +83,10 @@ class Metrics:
 
     def step(self, step: StrEnum, seconds: float) -> None:
         """Observe how many seconds one numbered step of a cycle took."""
-        self._step.labels(step.value).observe(seconds)
+        of_step = self._steps.get(step)
+        if of_step is None:
+            of_step = self._steps[step] = self._step.labels(step.value)
+        of_step.observe(seconds)
 
     def reason(self, reason: StrEnum, count: int = 1) -> None:
         """Count a no by its typed reason, `count` of them at once."""
