@@ -63,10 +63,10 @@ async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership,
     """Restore, then fold and write until `stop`."""
     publisher = Publisher(ports, settings.shard, settings.events_waiting_max)
     shard, last_event = await restore_behind(ports, settings.shard, await publisher.locate())
-    usage = await stored_usage(ports)
+    usage, held = await stored_usage(ports), await stored_cursor(ports)
     views = Views(shard.state, settings.ended_jobs_max, settings.ended_jobs_seconds, usage)
-    mirror = Mirror(ports, settings, shard.state, views)
-    snapshots = Snapshots(ports, settings)
+    mirror = Mirror(ports, settings, shard.state, views, held)
+    snapshots = Snapshots(ports, settings, restored=shard.state.n > 0)
     cycle = Cycle(ports, settings, shard, views, (publisher, mirror, snapshots), last_event)
     await cycle.start()
     ports.health.check("events", lambda: publisher.trouble)
@@ -95,6 +95,14 @@ async def stored_usage(ports: Ports) -> UsageHistory:
     except Transient as error:
         log.warning("usage_begins_anew", error=str(error))
         return UsageHistory()
+
+
+async def stored_cursor(ports: Ports) -> int:
+    """Up to which message Redis holds the views; 0 while it is away."""
+    try:
+        return await ports.store.cursor()
+    except Transient:
+        return 0
 
 
 async def restore_behind(ports: Ports, shard: str, published: Cursor) -> tuple[Shard, Cursor]:

@@ -35,11 +35,13 @@ class Mirror:
 
     The store holds, or was found to hold, the state after `_base`; `_touched` are the fields that moved since. `_anew`
     asks for a build of all views, and `_fresh` is true from its beginning until the first change after it: meanwhile
-    what is touched must be remembered, however much it is. `trouble` says why Redis lags, None while all is well.
+    what is touched must be remembered, however much it is. Of messages up to `held`, which the store held at the start,
+    nothing is touched: a service that starts behind it would build all views anew, as they are. `trouble` says why
+    Redis lags, None while all is well.
     """
 
-    def __init__(self, ports: Ports, settings: ProjectionSettings, state: State, views: Views) -> None:
-        self._ports, self._state, self._views = ports, state, views
+    def __init__(self, ports: Ports, settings: ProjectionSettings, state: State, views: Views, held: int = 0) -> None:
+        self._ports, self._state, self._views, self._held = ports, state, views, held
         self._changes_max, self._check_seconds = settings.view_changes_max, settings.redis_check_seconds
         self._touched: dict[Field, None] = {}
         self._base = state.n
@@ -50,6 +52,9 @@ class Mirror:
     def touch(self, fields: dict[Field, None]) -> None:
         """The state has moved; these fields may have changed."""
         self._moved.set()
+        if self._state.n <= self._held:
+            self._base = self._state.n
+            return
         if self._anew and not self._fresh:
             return  # all of them are made anew anyway
         self._touched |= fields

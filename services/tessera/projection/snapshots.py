@@ -12,7 +12,7 @@ from tessera.kernel.service.context import Ports
 from tessera.projection.events import Cursor
 from tessera.projection.settings import ProjectionSettings
 
-GROWTH_BYTES = 8 << 20
+GROWTH_BYTES = 4 << 20
 """Bytes of ledger since the last snapshot below which time alone calls for another."""
 
 SOONEST = 0.2
@@ -33,11 +33,15 @@ class SnapshotUnderWay:
 
 
 class Snapshots:
-    """One at a time: while one is on its way the next is not due. One that fails is left to the next checkpoint."""
+    """
+    One at a time: while one is on its way the next is not due. One that fails is left to the next checkpoint.
 
-    def __init__(self, ports: Ports, settings: ProjectionSettings) -> None:
+    Where the state was restored from one (`restored`), that one need not be taken again: much has to come first.
+    """
+
+    def __init__(self, ports: Ports, settings: ProjectionSettings, restored: bool = False) -> None:
         self._ports, self._shard, self._every = ports, settings.shard, settings.snapshot_seconds
-        self._next_at = ports.clock.monotonic()
+        self._next_at = ports.clock.monotonic() + (self._every * (1 - SOONEST) if restored else 0)
         self._folded_bytes = self._state_bytes = 0
         self._pictures: asyncio.Queue[SnapshotUnderWay] = asyncio.Queue(1)
         self._busy = False
@@ -47,10 +51,10 @@ class Snapshots:
         """
         Tells whether it is time for a snapshot, or much came since the last one, and none is on its way.
 
-        Much is an eighth of what the last one had: so what a restart folds is bounded, and so is what snapshots cost.
+        Much is a sixteenth of what the last one had: so what a restart folds is bounded, and so is what snapshots cost.
         """
         now = self._ports.clock.monotonic()
-        grown = self._folded_bytes >= max(GROWTH_BYTES, self._state_bytes // 8)
+        grown = self._folded_bytes >= max(GROWTH_BYTES, self._state_bytes // 16)
         soon = self._next_at - self._every * (1 - SOONEST)
         return not self._busy and (now >= self._next_at or (grown and now >= soon))
 

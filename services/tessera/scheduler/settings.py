@@ -12,8 +12,8 @@ class SchedulerSettings(ServiceSettings):
 
     facts_per_message: int = Field(256, ge=1, le=1024, description="Bounds the size of a ledger message")
     checkpoint_every: int = Field(1024, ge=1, description="Ledger messages between checkpoints of the state hash")
-    checkpoint_records: int = Field(50_000, ge=1, description="So many records since the last one: another, too")
-    checkpoint_bytes: int = Field(8 << 20, ge=1, description="So many bytes as well; a restart folds about as much")
+    checkpoint_records: int = Field(25_000, ge=1, description="So many records since the last one: another, too")
+    checkpoint_bytes: int = Field(4 << 20, ge=1, description="So many bytes as well; a restart folds about as much")
     tick_seconds: float = Field(1.0, gt=0, le=10, description="How late a deadline may be noticed when nothing happens")
     busy_facts: int = Field(
         4, ge=1, le=1024, description="A message of so many facts is busy; after any other the next goes at once"
