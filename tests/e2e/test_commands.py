@@ -69,8 +69,14 @@ async def test_a_held_job_stays_until_it_is_released(live: Live) -> None:
         assert live.state.jobs.get(done.job_id).held  # type: ignore[union-attr]
         explained = (await ok(live, "explain", "patient", "-o", "json")).json
         assert explained["reason"]["code"] == "OnHold"
+        assert explained["story"][0]["text"].startswith("queued in default")
         assert [reason["code"] for reason in explained["others"]] == ["WaitingForQuota", "NoFit"]
         assert explained["holders"][0]["job_id"] == filler
+        token = live.platform.credentials.operator_token
+        away = token.rename(token.with_suffix(".away"))  # then the ledger is folded by the command
+        folded = (await ok(live, "explain", "patient", "-o", "json")).json
+        away.rename(token)
+        assert folded | {"as_of": 0} == explained | {"as_of": 0}
         assert (await ok(live, "release", "patient", "--as", "lab")).out == f"job {done.job_id} is released\n"
     missing = await live.command("hold", "nobody")
     assert (missing.code, missing.err) == (

@@ -1,50 +1,39 @@
-"""Why a job stands where it stands, asked of whoever may say so: the gateway, or for an operator the ledger itself."""
+"""Why a job stands where it stands, asked of the gateway, or for an operator without one of the ledger itself."""
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tessera.client import ordering
-from tessera.client.outcomes import Exit, Failure
+from tessera.client.api import Api, path_of
+from tessera.client.explain import UNKNOWN
+from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import Transient
 from tessera_schemas.subjects import OPERATOR
 
 if TYPE_CHECKING:
-    from tessera.client.api import Api
-    from tessera.client.story import StoryLine
-    from tessera.engine.explain.explanation import Explanation
+    from tessera.client.reading import StoredLedger
+
+GATEWAY_TRIES, GATEWAY_POLL_SECONDS = 5, 0.1  # a busy one folds what was just decided a moment later
 
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class FoundExplanation:
+async def explain_job(where: Where, job: str, identity: str | None = None) -> Json:
     """
-    An explanation from the ledger as of record `as_of`, with the job's story, and until when runs last at most by id.
+    The gateway's explanation with the job's story, as `tessera explain -o json` prints it.
 
-    `answer` is None for a job that was never taken in or is forgotten.
+    Raises Failure, Refused, Transient.
     """
-
-    answer: "Explanation | None"
-    story: "list[StoryLine]"
-    until: dict[str, int]
-    as_of: int
-    now_ms: int
-
-
-async def explain_for_programs(where: Where, job: str, identity: str | None = None) -> Json:
-    """Explanation as `tessera explain -o json` prints it. Raises Failure, Refused, Transient."""
     if where.api is not None and identity is None:
-        return await explain_by_api(where, where.api, job)
-    from tessera.client.explain import explained
-
-    found = await explain_from_ledger(where, job, identity)
-    return {"as_of": found.as_of, **explained(found.answer, found.story, found.until)}
+        return await _explain_by_token(where, where.api, job)
+    return await _explain_as_operator(where, job, identity)
 
 
-async def explain_by_api(where: Where, api: "Api", job: str) -> Json:
-    """Answer of the gateway, which folds the ledger itself; the story is that of the job's public events."""
-    from tessera.client.api import path_of
+async def _explain_by_token(where: Where, api: Api, job: str) -> Json:
+    """The story is that of the job's public events: nobody reads the ledger by token."""
     from tessera.client.events_by_api import events_by_api, reason_of
     from tessera_schemas.events import short_type
 
@@ -62,29 +51,52 @@ async def explain_by_api(where: Where, api: "Api", job: str) -> Json:
     return {**found, "story": story}
 
 
-async def explain_from_ledger(where: Where, job: str, identity: str | None) -> FoundExplanation:
-    """Folds the ledger, as the operator may. Raises Failure for a job that whoever asks does not know."""
-    from tessera.client.explain import explain, time_limits
+async def _explain_as_operator(where: Where, job: str, identity: str | None) -> Json:
+    """The story is the ledger's. Raises Failure for a job that whoever asks does not know."""
     from tessera.client.reading import ledger_of
 
     viewer = _viewer(where, identity)
     async with where.bus(where.identity(OPERATOR)) as bus:
         ledger = ledger_of(bus, where.shard)
         job_id = await ordering.find_job_id(where, job)
-        state, now = (await ledger.folded()).state, SystemClock().now_ms()
-        known = state.jobs.get(job_id) or state.ended.get(job_id) or state.refused.get(job_id)
-        if viewer is not None and (known is None or known.tenant != viewer):
-            raise _unknown(job)
-        answer = explain(state, job_id, now, viewer)
-        lines = await ledger.story(job_id, getattr(known, "taken_n", 1), all_names=viewer is None)
-        until = {} if answer is None else await time_limits(ledger.ledger, answer.holders)
-    if answer is None and not lines:
-        raise _unknown(job)
-    return FoundExplanation(answer, lines, until, state.n, now)
+        found = await answer_of_gateway(where, job_id, await ledger.count()) if viewer is None else None
+        if found is None:
+            found = await _answer_of_fold(ledger, job_id, viewer)
+        lines, known = [], found["phase"] != UNKNOWN
+        if known or viewer is None:
+            lines = await ledger.story(job_id, found.get("taken_n") or 1, all_names=viewer is None)
+    if not known and not lines:
+        raise Failure(Exit.NOT_FOUND, f"job {job}: the ledger knows none with this id or name; see `tessera ls`")
+    return {**found, "story": [asdict(line) for line in lines]}
 
 
-def _unknown(job: str) -> Failure:
-    return Failure(Exit.NOT_FOUND, f"job {job}: the ledger knows none with this id or name; see `tessera ls`")
+async def answer_of_gateway(where: Where, job_id: str, head: int) -> Json | None:
+    """
+    The answer of a gateway that has folded the ledger up to `head`, in a tenth of the time that folding takes here.
+
+    None where none is at hand, it is away, halted or behind, or does not know the job.
+    """
+    if where.gateway is None:
+        return None
+    api = Api(where.gateway)
+    with suppress(Failure, Refused, Transient):
+        for _ in range(GATEWAY_TRIES):
+            found = await api.get(path_of(job_id, "explain"))
+            if found["as_of"] >= head:
+                return found
+            await SystemClock().sleep(GATEWAY_POLL_SECONDS)
+    return None
+
+
+async def _answer_of_fold(ledger: "StoredLedger", job_id: str, viewer: str | None) -> Json:
+    """The same answer from a state that is folded here."""
+    from tessera.gateway.explaining import explained
+
+    state = (await ledger.folded()).state
+    known = state.jobs.get(job_id) or state.ended.get(job_id) or state.refused.get(job_id)
+    is_shown = known is not None and viewer in (None, known.tenant)
+    answer = explained(state, job_id, viewer, SystemClock().now_ms()) if is_shown else None
+    return {"as_of": state.n, "phase": UNKNOWN} if answer is None else answer.model_dump(mode="json")
 
 
 def _viewer(where: Where, identity: str | None) -> str | None:

@@ -337,9 +337,9 @@ class Tessera:
 
     async def explain(self, job: str) -> dict[str, Any]:
         """Why a job stands where it stands, as `tessera explain -o json` prints it. Raises Failure."""
-        from tessera.client.explaining import explain_for_programs
+        from tessera.client.explaining import explain_job
 
-        return await explain_for_programs(self._place, job, None if self._place.login else self.tenant)
+        return await explain_job(self._place, job, None if self._place.login else self.tenant)
 
     async def events(
         self, job: str | None = None, *, after: int | None = None, follow: bool = True

@@ -38,6 +38,7 @@ class Where:
     A shard's servers and the identities that can be used here: below `credentials`, or the one given by itself.
 
     `login` is a token for the shard's gateway; where there is nothing else, `nats_url` and `redis_url` are empty.
+    `gateway` is an operator's, who reads and writes without it, and asks there what would have to be folded here.
     """
 
     shard: str
@@ -48,6 +49,7 @@ class Where:
     single: "Credential | None" = None
     pids: Mapping[str, int | None] = field(default_factory=dict)
     login: ApiLogin | None = None
+    gateway: ApiLogin | None = None
     cluster_url: str = ""
 
     @property
@@ -194,14 +196,14 @@ def _read_environment(environment: Mapping[str, str], shard: str | None) -> Wher
     """
     The shard that variables name, by NATS, by HTTP or by both; None where they name none.
 
-    With both, a tenant reads by HTTP, which its NATS credential cannot; an operator needs no HTTP.
+    With both, a tenant reads by HTTP, which its NATS credential cannot; an operator by HTTP asks for explanations.
     """
     login = login_of(environment)
     if any(environment.get(name) for name in EXPLICIT):
         from tessera.client.settings import from_settings  # a script on a local platform does without
 
         where = from_settings(shard)
-        return where if where.can_be(subjects.OPERATOR) else replace(where, login=login)
+        return replace(where, gateway=login) if where.can_be(subjects.OPERATOR) else replace(where, login=login)
     return None if login is None else Where(shard or subjects.MAIN_SHARD, login=login)
 
 
@@ -210,13 +212,15 @@ def _local_platform(directory: Path, wanted: str | None) -> Where:
     try:
         state = json.loads(path.read_text(encoding="utf-8-sig"))
         _check_running(state, directory)
+        shard = _one_of(state["shards"], wanted, directory)
         return Where(
-            _one_of(state["shards"], wanted, directory),
+            shard,
             state["nats_url"],
             state["redis_url"],
             state["nats_monitor_url"],
             Path(state["credentials"]),
             pids=state["pids"],
+            gateway=_own_gateway(state, shard),
             cluster_url=state.get("cluster_url", ""),  # platforms of 0.3 did not say
         )
     except OSError as error:
@@ -228,6 +232,18 @@ def _local_platform(directory: Path, wanted: str | None) -> Where:
         ) from error
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise Failure(Exit.UNAVAILABLE, f"platform: {path} is damaged; restart `tessera up`") from error
+
+
+def _own_gateway(state: Mapping[str, Any], shard: str) -> ApiLogin | None:
+    """The platform's gateway with the operator's token; None for platforms of 0.3, and where it has none."""
+    from tessera.kernel.provisioning.credential_files import CredentialDirectory
+
+    url = state.get("gateway_urls", {}).get(shard)
+    try:
+        token = CredentialDirectory(Path(state["credentials"]), shard).operator_token.read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return None
+    return ApiLogin(url, token) if url else None
 
 
 def _check_running(state: Mapping[str, Any], directory: Path) -> None:

@@ -12,17 +12,18 @@ from tessera.engine.explain.explanation import explain
 from tessera.engine.queueing.expected_starts import expected_starts
 from tessera.engine.queueing.readiness import startable
 from tessera.gateway.models import Explained, LinePlace, LineStart, ShownChange, ShownHolder
-from tessera.gateway.problems import refused
-from tessera_schemas.reasons import Code, PublicReason, Reason
+from tessera_schemas.reasons import PublicReason, Reason
 
 RUN = re.compile(r"\b([a-z2-7]{20})(?:-[0-9]{1,6})?\b(?: \(queue [a-z0-9-]{1,63}\))?")
 
 
-def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Explained:
-    """Explanation of a job that `tenant` may see; None is an operator, who sees all names. Raises Refusal."""
+def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Explained | None:
+    """
+    Explanation of a job that `tenant` may see, None an operator, who sees all names; None for one that nobody knows.
+    """
     answer = explain(state, job_id, now_ms, tenant)
     if answer is None:
-        raise refused(Code.NO_SUCH_JOB, "job_id")
+        return None
 
     def shown(text: str) -> str:
         return hide_other_tenants(tenant, text, state)
@@ -32,6 +33,7 @@ def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Exp
 
     return Explained(
         as_of=answer.as_of,
+        taken_n=getattr(answer.job, "taken_n", 0),
         job_id=answer.job.job_id,
         name=answer.job.name,
         phase=answer.phase,

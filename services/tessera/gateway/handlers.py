@@ -238,7 +238,10 @@ class Handlers:
         """Answers why a job waits, as far as the caller may see, from the gateway's own state at this moment."""
         read_query(request, models.NoQuery)
         known = self._own_work(request)
-        return json_response(explained(self._state, known.job_id, request[CALLER].tenant, self._clock.now_ms()))
+        answer = explained(self._state, known.job_id, request[CALLER].tenant, self._clock.now_ms())
+        if answer is None:
+            raise _no_such_job(known.job_id)
+        return json_response(answer)
 
     async def job_logs(self, request: web.Request) -> web.StreamResponse:
         """Streams the log of one pod of the caller's job; raises Refusal where there is none."""

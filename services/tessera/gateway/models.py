@@ -444,6 +444,7 @@ class Explained(Lenient):
     """
 
     as_of: AsOf
+    taken_n: Annotated[Count, Field(description="Ledger message that took it in; 0: not told")] = 0
     job_id: str
     name: str
     phase: str

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import tomllib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -127,6 +128,17 @@ def add_token(path: Path, tenant: str | None) -> str:
     kind: Literal["tenant", "operator"] = "operator" if tenant is None else "tenant"
     _write(path, {**entries, token_id: TokenEntry(kind=kind, tenant=tenant, sha256=digest(secret))})
     return f"tessera_{token_id}_{secret}"
+
+
+def keep_operator_token(path: Path, kept: Path) -> None:
+    """Have a token of an operator in the file `kept`: the one that is there if it is in force, else a new one."""
+    tokens = TokenFile(path)
+    tokens.load()
+    with suppress(OSError, ValueError):
+        caller = tokens.caller(kept.read_text(encoding="utf-8"))
+        if caller is not None and caller.tenant is None:
+            return
+    write_private(kept, add_token(path, None).encode())
 
 
 def drop_token(path: Path, token_id: str) -> bool:

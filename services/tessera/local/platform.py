@@ -26,6 +26,7 @@ import aiohttp
 import tessera
 import tessera_schemas
 from tessera.gateway.tokens import FILE_NAME as TOKENS_FILE
+from tessera.gateway.tokens import keep_operator_token
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
 from tessera.kernel.nats.once import connect_once
@@ -308,6 +309,8 @@ class Platform:
             known = {path.stem for path in credentials.path.glob("*.json")}
             new = [tenant_identity(tenant) for tenant in self._tenants if tenant not in known]
             ensure_identities(credentials, [*system_identities(), *new])
+            if GATEWAY in self.services:
+                keep_operator_token(credentials.path / TOKENS_FILE, credentials.operator_token)
         if GATEWAY in self.services:
             self._gateway_ports = choose_ports(self.directory / "run" / "api-ports.json", self.shards, self._api_port)
         self.nats = NatsServer(self.directory / "nats", self.credentials.nats_file, sync=self._sync)

@@ -63,7 +63,7 @@ async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership,
     """Restore, then fold and write until `stop`."""
     publisher = Publisher(ports, settings.shard, settings.events_waiting_max)
     shard, last_event = await restore_behind(ports, settings.shard, await publisher.locate())
-    usage, held = await stored_usage(ports), await stored_cursor(ports)
+    usage, held = await stored_usage(ports)
     views = Views(shard.state, settings.ended_jobs_max, settings.ended_jobs_seconds, usage)
     mirror = Mirror(ports, settings, shard.state, views, held)
     snapshots = Snapshots(ports, settings, restored=shard.state.n > 0)
@@ -88,21 +88,13 @@ async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership,
     )
 
 
-async def stored_usage(ports: Ports) -> UsageHistory:
-    """GPUs over time as far as Redis has them; while it is away they begin anew."""
+async def stored_usage(ports: Ports) -> tuple[UsageHistory, int]:
+    """GPUs over time as Redis has them, and up to which message it has the views; while it is away both begin anew."""
     try:
-        return UsageHistory(await ports.store.get_all(USAGE))
+        return UsageHistory(await ports.store.get_all(USAGE)), await ports.store.cursor()
     except Transient as error:
         log.warning("usage_begins_anew", error=str(error))
-        return UsageHistory()
-
-
-async def stored_cursor(ports: Ports) -> int:
-    """Up to which message Redis holds the views; 0 while it is away."""
-    try:
-        return await ports.store.cursor()
-    except Transient:
-        return 0
+        return UsageHistory(), 0
 
 
 async def restore_behind(ports: Ports, shard: str, published: Cursor) -> tuple[Shard, Cursor]:

@@ -1,7 +1,9 @@
 """Explain recomputes with the functions that decide, and says as of which record."""
 
-from tessera.client.explain import explain, explained, explanation_lines
+from tessera.client.explain import explanation_lines
 from tessera.client.story import story
+from tessera.engine.explain.explanation import explain
+from tessera.gateway.explaining import explained
 from tessera_schemas.base import job_id
 from tessera_schemas.facts import PodsMade, RunEnded, RunStarted
 from tessera_schemas.ledger import LEDGER_MESSAGE
@@ -57,12 +59,12 @@ def test_a_job_without_room_hears_the_numbers_of_now_its_place_and_who_holds_wha
 def test_refused_work_is_explained_with_its_reason_and_the_way_out() -> None:
     made, refusal = ledger(), work_refused()
     made.commit(refusal)
-    answer = explain(made.state, refusal.work_id, made.ts)
+    answer = explained(made.state, refusal.work_id, None, made.ts)
     assert answer is not None
     assert (answer.phase, answer.position) == ("refused", 0)
-    assert answer.sentence().startswith(f"train ({refusal.work_id}) refused: ")
-    assert "\n".join(explanation_lines(answer, {}, made.ts)).count("Job/train is in no queue") == 1
-    assert explained(answer, [], {})["phase"] == "refused"
+    assert answer.sentence.startswith(f"train ({refusal.work_id}) refused: ")
+    lines = explanation_lines(answer.model_dump(mode="json") | {"story": []}, made.ts)
+    assert "\n".join(lines).count("Job/train is in no queue") == 1
 
 
 def test_a_job_that_no_empty_node_holds_hears_that_it_is_hopeless() -> None:

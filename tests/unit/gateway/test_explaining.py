@@ -35,10 +35,16 @@ def test_an_explanation_names_no_job_of_another_tenant_even_by_the_name_it_was_g
     committed.commit(orders=(committed.line(),))
     committed.commit(admitted("k1", job_spec(role(gpus=8)), tenant="lab"))
     committed.commit(orders=(committed.line(),))
-    said = explained(committed.state, MINE, "lab", committed.ts).model_dump_json()
+    said = told_to(committed, "lab")
     assert "16 GPUs held by 1 other run" in said
     assert "secret" not in said
-    assert "secret" in explained(committed.state, MINE, None, committed.ts).model_dump_json()
+    assert "secret" in told_to(committed, None)
+
+
+def told_to(committed: Committed, tenant: str | None) -> str:
+    answer = explained(committed.state, MINE, tenant, committed.ts)
+    assert answer is not None
+    return answer.model_dump_json()
 
 
 def test_the_line_tells_a_tenant_its_own_jobs_and_of_others_only_place_queue_size_and_wait() -> None:

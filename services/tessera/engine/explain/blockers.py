@@ -23,9 +23,8 @@ class Holder:
     """
     A run that holds something the job waits for, or (`kept`) a job for which room is kept until `until_ts`.
 
-    `since_ts` is 0 for a run that has not started; `until_ts` 0 where nobody knows. The spec of its job, where its
-    time limit stands, is fact `fact_index` of ledger message `taken_n`. Of another tenant's job the names are "",
-    and so is that of a queue that is closed to whoever looks.
+    `since_ts` is 0 for a run that has not started; `until_ts` is the end of a run by its job's time limit, 0 where it
+    has none. Of another tenant's job the names are "", and so is that of a queue that is closed to whoever looks.
     """
 
     name: str
@@ -37,8 +36,6 @@ class Holder:
     until_ts: int = 0
     stopping: bool = False
     kept: bool = False
-    taken_n: int = 0
-    fact_index: int = 0
 
     def describe(self) -> str:
         """Words for one run or earmark: how much is held or kept, by whom, and whether the run is being stopped."""
@@ -157,8 +154,9 @@ def _holder(state: State, run: Run) -> Holder:
     job = state.jobs.get(run.job_id)
     ended = state.ended.get(run.job_id)
     name = job.name if job else ended.name if ended else run.job_id
-    taken = (job.taken_n, job.fact_index) if job else (0, 0)
-    return Holder(name, run.run_id, run.job_id, run.queue, run.amount, run.started_ts, 0, run.stopping, False, *taken)
+    limit = job.time_limit_seconds * 1000 if job and run.started_ts else 0
+    until = run.started_ts + limit if limit else 0
+    return Holder(name, run.run_id, run.job_id, run.queue, run.amount, run.started_ts, until, run.stopping)
 
 
 def _kept(state: State, job: Job, viewer: Viewer, nodes: set[str] | None) -> Iterator[Holder]:

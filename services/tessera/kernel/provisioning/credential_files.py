@@ -62,6 +62,11 @@ class CredentialDirectory:
         """ACL of Redis, rendered from the identities of all shards."""
         return self.root / REDIS_FILE
 
+    @property
+    def operator_token(self) -> Path:
+        """The operator's token for the gateway, on a local platform."""
+        return self.path / "operator.token"
+
     def file(self, name: str) -> Path:
         """Place of one identity's credential in this shard, whether the file is there or not."""
         return self.path / f"{name}.json"
