@@ -73,10 +73,10 @@ async def _check_facts(admin: Client, facts: str, first: int) -> None:
         )
 
 
-async def open_ledger(login: Login, url: str, backup: Backup) -> None:
-    """Store the opening of a ledger that does not begin with message 1; done again, it changes nothing."""
+async def open_ledger(login: Login, url: str, backup: Backup) -> int:
+    """Store the opening of a ledger that does not begin with message 1, again and again; returns its format, else 0."""
     if backup.opening is None:
-        return
+        return 0
     bus = await NatsBus.connect(
         url, user=login.user, password=login.password, inbox_prefix=subjects.inbox(subjects.OPERATOR)
     )
@@ -91,33 +91,35 @@ async def open_ledger(login: Login, url: str, backup: Backup) -> None:
             shard.hasher.of(shard.state),
             series=OPENING,
         )
+        return shard.state.format
     finally:
         await bus.close()
 
 
 async def append_all(
-    directory: CredentialDirectory, url: str, backup: Backup, advance: Callable[[], None] = lambda: None
+    directory: CredentialDirectory, url: str, backup: Backup, known: int, advance: Callable[[], None] = lambda: None
 ) -> None:
     """
-    Append what the stored ledger lacks; a restore that was broken off goes on where it ended.
+    Append what the stored ledger lacks, `known` being the format that it opens with.
+
+    A restore that was broken off goes on where it ended.
 
     Raises Failure when the stored ledger is not the beginning of the backup's.
     """
     login = directory.read(WRITER).nats
     bus = await NatsBus.connect(url, user=login.user, password=login.password, inbox_prefix=subjects.inbox(WRITER))
     try:
-        await _append(bus, backup, advance)
+        await _append(bus, backup, known, advance)
     finally:
         await bus.close()
 
 
-async def _append(bus: Bus, backup: Backup, advance: Callable[[], None]) -> None:
+async def _append(bus: Bus, backup: Backup, known: int, advance: Callable[[], None]) -> None:
     tail = await StreamLedger(bus, backup.shard).tail()
     there = 0 if tail is None else tail.seq
     if there > backup.head.n:
         raise _another(backup, there)
     subject, waiting = subjects.ledger(backup.shard), list[Outgoing]()
-    known = 0 if backup.opening is None else backup.opening.shard(backup.directory).state.format
     for n, data in backup.messages():
         if tail is not None and n == there and data != tail.data:
             raise _another(backup, there)

@@ -88,8 +88,8 @@ async def restore(
         await restoring.make_streams(admin, kept, last, bounds)
     finally:
         await admin.close()
-    await restoring.open_ledger(operator.nats, settings.nats_url, kept)
+    opened = await restoring.open_ledger(operator.nats, settings.nats_url, kept)
     with progress_of("restore", kept.head.n) as advance:
-        await restoring.append_all(known, settings.nats_url, kept, advance)
+        await restoring.append_all(known, settings.nats_url, kept, opened, advance)
     print("\n".join(restoring.summary(kept)))
     return Exit.OK
