@@ -23,9 +23,9 @@ async def test_the_gateway_answers_where_it_has_folded_what_is_asked_for(world: 
     assert (answer["as_of"], answer["job_id"], answer["taken_n"]) == (head, fact.job_id, head)
 
 
-@pytest.mark.parametrize("case", ["behind", "no such job", "no such token", "away", "none at hand"])
+@pytest.mark.parametrize("case", ["behind", "no such job", "no such token", "a tenant's token", "away", "none at hand"])
 async def test_otherwise_there_is_no_answer(world: World, case: str) -> None:
-    fact, token = admitted("k1"), world.token(None)
+    fact, token = admitted("k1"), world.token("lab" if case == "a tenant's token" else None)
     await world.commit(fact)
     async with world.gateway():
         login = ApiLogin(world.url, token + ("x" if case == "no such token" else ""))
