@@ -91,10 +91,11 @@ async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership,
 async def stored_usage(ports: Ports) -> tuple[UsageHistory, int]:
     """GPUs over time as Redis has them, and up to which message it has the views; while it is away both begin anew."""
     try:
-        return UsageHistory(await ports.store.get_all(USAGE)), await ports.store.cursor()
+        held, (usage,) = await ports.store.rows_as_of(USAGE)
     except Transient as error:
         log.warning("usage_begins_anew", error=str(error))
         return UsageHistory(), 0
+    return UsageHistory(usage), held
 
 
 async def restore_behind(ports: Ports, shard: str, published: Cursor) -> tuple[Shard, Cursor]:
