@@ -6,7 +6,7 @@ the rest and makes the command; together they cost less than checking in between
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ from tessera_schemas.commands import (
     SubmitTemplate,
 )
 from tessera_schemas.dangerous import dangerous_below, is_dangerous, with_grant
-from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.reasons import Code, PublicReason, Reason
 from tessera_schemas.subjects import SUBMIT_BYTES_MAX
 
 REASONS_MAX = 64
@@ -135,6 +135,22 @@ def refusal(code: Code, at: str = "", detail: str = "", numbers: dict[str, int] 
         numbers=numbers or {},
         detail=_plain(detail, DETAIL_CHARACTERS),
     )
+
+
+def not_to_be_admitted(spec: Mapping[str, Any], against: Iterable[PublicReason]) -> Json:
+    """
+    The spec with what its sender has against it already as further fields, which no version of the contract knows.
+
+    Whoever judges it refuses it for these, and says what else there is: `besides` puts both together.
+    """
+    return {**spec, **{reason.field or "job": reason.detail for reason in against}}
+
+
+def besides(own: Iterable[PublicReason], found: Iterable[PublicReason]) -> tuple[PublicReason, ...]:
+    """The sender's own reasons, then those found by others about other fields."""
+    told = tuple(own)
+    fields = {reason.field or "job" for reason in told}
+    return (*told, *(reason for reason in found if reason.field not in fields))
 
 
 def too_large(size: int) -> Reason:

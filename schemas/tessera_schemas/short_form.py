@@ -10,6 +10,7 @@ from typing import Any
 
 from tessera_schemas import friendly_quantities as quantities
 from tessera_schemas.quantities import QuantityError
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.resource_kinds import KINDS
 from tessera_schemas.templates import PLACEHOLDER
 
@@ -37,16 +38,32 @@ WITHIN_ONE_ROLE = {"resources": ("gpus", "gpu_milli", *RESOURCES), "template": (
 
 
 class ShortFormError(QuantityError):
-    """Quantities that are none: each with the field where it stands, as `resources.cpu`, and what is wrong."""
+    """
+    Quantities that are none: each with the field where it stands, as `resources.cpu`, and what is wrong.
 
-    def __init__(self, *faults: tuple[str, str]) -> None:
+    `made` is the mapping with a 1 in the place of each, so that the rest of it can be judged.
+    """
+
+    def __init__(self, made: Json, *faults: tuple[str, str]) -> None:
         super().__init__("; ".join(f"{field}: {text}" for field, text in faults))
-        self.faults = faults
+        self.made, self.faults = made, faults
+
+    def reasons(self, within: str = "") -> tuple[Reason, ...]:
+        """The same as reasons against a command; `within`: what stands before each field."""
+        return tuple(
+            Reason(code=Code.INVALID_FIELD, field=f"{within}{field}", detail=text[:200]) for field, text in self.faults
+        )
+
+
+Faults = list[tuple[str, str]]
 
 
 def full_job(job: Mapping[str, Any]) -> Json:
-    """The spec in its full form; one in full form stays as it is. Raises ShortFormError for a quantity that is none."""
-    spec = converted(job, JOB)
+    """
+    The spec in its full form; one in full form stays as it is. Raises ShortFormError for all quantities that are none.
+    """
+    faults: Faults = []
+    spec = _converted(job, JOB, "", faults)
     if "roles" not in spec:
         for part, names in WITHIN_ONE_ROLE.items():
             whole = spec.get(part, {})
@@ -57,60 +74,69 @@ def full_job(job: Mapping[str, Any]) -> Json:
         if role:
             spec["roles"] = [{"name": "worker", **role}]
     if isinstance(spec.get("roles"), list):
-        spec["roles"] = [_role(role) for role in spec["roles"]]
+        spec["roles"] = [_role(role, faults) for role in spec["roles"]]
+    if faults:
+        raise ShortFormError(spec, *dict.fromkeys(faults))
     return spec
 
 
-def converted(value: Mapping[str, Any], table: Mapping[str, Convert], within: str = "") -> Json:
+def converted(value: Mapping[str, Any], table: Mapping[str, Convert]) -> Json:
     """The mapping with the fields of the table under their full names, as integers. Raises ShortFormError."""
-    made: Json = {}
-    faults: list[tuple[str, str]] = []
-    for name, given in value.items():
-        target, convert = table.get(name, (name, None))
-        try:
-            made[target] = given if convert is None else _quantity(convert, given, f"{within}{name}")
-        except ShortFormError as error:
-            faults += error.faults
+    faults: Faults = []
+    made = _converted(value, table, "", faults)
     if faults:
-        raise ShortFormError(*faults)
+        raise ShortFormError(made, *faults)
     return made
 
 
-def _role(role: Any) -> Any:
+def _converted(value: Mapping[str, Any], table: Mapping[str, Convert], within: str, faults: Faults) -> Json:
+    made: Json = {}
+    for name, given in value.items():
+        target, convert = table.get(name, (name, None))
+        made[target] = given if convert is None else _quantity(convert, given, f"{within}{name}", faults)
+    return made
+
+
+def _role(role: Any, faults: Faults) -> Any:
     if not isinstance(role, dict):
         return role
     if isinstance(role.get("template"), dict):
-        role = {**role, "template": _template_of_pods(role["template"])}
+        role = {**role, "template": _template_of_pods(role["template"], faults)}
     if not isinstance(role.get("resources"), dict):
         return role
     asked = dict(role["resources"])
     gpus = asked.get("gpus")
     if isinstance(gpus, float) or (isinstance(gpus, str) and not PLACEHOLDER.fullmatch(gpus)):
         # Half a GPU is a share of one; 8 are eight whole ones.
-        milli = _quantity(quantities.gpu_milli, gpus, "resources.gpus")
+        milli = _quantity(quantities.gpu_milli, gpus, "resources.gpus", faults)
         asked.pop("gpus")
         asked |= {"gpus": milli // 1000} if milli % 1000 == 0 else {"gpu_milli": milli}
-    return {**role, "resources": converted(asked, RESOURCES, "resources.")}
+    return {**role, "resources": _converted(asked, RESOURCES, "resources.", faults)}
 
 
-def _template_of_pods(template: Json) -> Json:
+def _template_of_pods(template: Json, faults: Faults) -> Json:
     """Sizes of volumes and what init containers ask for, as people write them."""
     made = dict(template)
     if isinstance(made.get("volumes"), list):
-        made["volumes"] = [converted(v, VOLUME, "volumes.") if isinstance(v, dict) else v for v in made["volumes"]]
+        made["volumes"] = [
+            _converted(volume, VOLUME, "volumes.", faults) if isinstance(volume, dict) else volume
+            for volume in made["volumes"]
+        ]
     if isinstance(made.get("init_containers"), list):
-        made["init_containers"] = [_init_container(each) for each in made["init_containers"]]
+        made["init_containers"] = [_init_container(each, faults) for each in made["init_containers"]]
     return made
 
 
-def _init_container(container: Any) -> Any:
+def _init_container(container: Any, faults: Faults) -> Any:
     if not isinstance(container, dict) or not isinstance(container.get("resources"), dict):
         return container
-    return {**container, "resources": converted(container["resources"], RESOURCES, "init_containers.resources.")}
+    asked = _converted(container["resources"], RESOURCES, "init_containers.resources.", faults)
+    return {**container, "resources": asked}
 
 
-def _quantity(convert: Callable[[Any], int], given: Any, field: str) -> int:
+def _quantity(convert: Callable[[Any], int], given: Any, field: str, faults: Faults) -> int:
     try:
         return convert(given)
     except ValueError as error:
-        raise ShortFormError((field, str(error))) from error
+        faults.append((field, str(error)))
+        return 1

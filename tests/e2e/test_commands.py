@@ -161,9 +161,37 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
         await live.until_ended(job_id)
     refused = await live.command("sbatch", "--wrap=true", "--exclusive", "--mail-type=END", "--turbo", "--as", "lab")
     assert refused.code == 6
-    codes = [line.split(":")[1].strip() for line in refused.err.splitlines()]
-    assert codes == ["NotSupportedYet", "NotSupportedYet", "UnknownField"]
+    told = ["NotSupportedYet --exclusive", "NotSupportedYet --mail-type", "UnknownField --turbo"]
+    assert refusals(refused) == [*told, "InvalidField --container-image"]
     await assert_all_is_well(live)
+
+
+async def test_what_is_refused_here_is_told_with_what_admission_refuses(live: Live) -> None:
+    words = ("submit", "--as", "lab", "--gpus", "40000", "--queue", "no", "--priority", "top")
+    unread = ["InvalidField roles[0].resources.gpus", "NoSuchQueue queue", "NoSuchPriorityClass priority_class"]
+    assert refusals(await live.command(*words, "--", "true")) == unread
+    amounts = ["InvalidField time_limit", "InvalidField resources.cpu"]
+    said = await live.command(*words, "--cpu", "x", "--time-limit", "soon", "--", "true")
+    assert refusals(said) == [*amounts, *unread]
+    script = ("--gpus=3", "--nodes=2", "-p", "no", "-d", "afterok:nobody", "--export=1X=2", "--wrap=true")
+    found = [f"InvalidField --{name}" for name in ("container-image", "gpus", "dependency")]
+    for more in ((), ("--test-only",)):
+        said = await live.command("sbatch", "--as", "lab", *more, *script)
+        assert refusals(said) == [*found, "InvalidField roles[0].template.env.1X", "NoSuchQueue queue"]
+    step = await live.command("srun", "--as", "lab", "--array=1", "-p", "no", environment={"PATH": ""})
+    assert refusals(step) == [
+        "InvalidField srun",
+        "InvalidField srun",
+        "InvalidField --container-image",
+        "NoSuchQueue queue",
+    ]
+    await assert_all_is_well(live)
+
+
+def refusals(said: Said) -> list[str]:
+    """Code and field of each."""
+    assert said.code == 6, said
+    return [" ".join(line.split(": ")[1:3]) for line in said.err.splitlines()]
 
 
 async def test_srun_that_is_interrupted_says_that_its_job_goes_on(live: Live) -> None:

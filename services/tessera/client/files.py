@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tessera.client.outcomes import Exit, Failure
+from tessera.client.outcomes import Exit, Failure, Mistaken
 from tessera.kernel.process import text_file
 from tessera_schemas import friendly_quantities as quantities
 from tessera_schemas.short_form import Convert, ShortFormError, converted, full_job
@@ -63,11 +63,19 @@ def parse_yaml(text: str, where: str) -> Json:
 
 
 def job_spec(value: Json, where: str) -> Json:
-    """The spec as it is sent. Raises Failure for a quantity that is none."""
+    """The spec as it is sent. Raises Mistaken for quantities that are none."""
+    spec, mistaken = read_job(value, where)
+    if mistaken is not None:
+        raise mistaken
+    return spec
+
+
+def read_job(value: Json, where: str) -> tuple[Json, Mistaken | None]:
+    """The spec as it is sent, and what is against its quantities; those that are none are a 1 in it."""
     try:
-        return full_job(value)
+        return full_job(value), None
     except ShortFormError as error:
-        raise Failure(Exit.USAGE, f"{where}: {error}") from error
+        return error.made, Mistaken(f"{where}: {error}", error.reasons())
 
 
 def config_body(value: Json, where: str) -> Json:

@@ -1,5 +1,6 @@
 """Outcomes of commands: the exit code, and one sentence if it is not 0."""
 
+from collections.abc import Iterable
 from enum import IntEnum
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -33,12 +34,28 @@ class Failure(Exception):
         self.code = code
 
 
+class Mistaken(Failure):
+    """Values that cannot be meant; `reasons` say the same by field, where there is more against the command."""
+
+    def __init__(self, sentence: str, reasons: "tuple[PublicReason, ...]") -> None:
+        super().__init__(Exit.USAGE, sentence)
+        self.reasons = reasons
+
+
 class Refused(Exception):
     """The command had no effect; `reasons` are all that there is against it."""
 
     def __init__(self, reasons: "tuple[PublicReason, ...]", job_id: str = "") -> None:
         super().__init__("; ".join(reason.sentence() for reason in reasons))
         self.reasons, self.job_id = reasons, job_id
+
+
+def with_all_else(against: Mistaken | Refused, found: "Iterable[PublicReason]") -> Mistaken | Refused:
+    """The reasons against a command, with those that others found besides; mistakes alone stay a usage error."""
+    from tessera_schemas.reading import besides
+
+    reasons = besides(against.reasons, found)
+    return Refused(reasons) if len(reasons) > len(against.reasons) else against
 
 
 def exit_of(error: Exception) -> Exit:

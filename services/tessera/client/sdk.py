@@ -11,7 +11,6 @@ The SDK; `SyncTessera` is the same for programs that are not asynchronous.
 """
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -20,10 +19,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera.client import where
-from tessera.client.as_json import as_json, not_json
+from tessera.client.as_json import as_json
 from tessera.client.keys import choose_key
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import KernelError
 from tessera.kernel.ids import random_key
 from tessera_schemas import subjects
 from tessera_schemas.subjects import ANSWER_SECONDS
@@ -38,14 +38,13 @@ if TYPE_CHECKING:  # the models when a job is sent, what connecting needs when s
     from tessera_schemas.commands import JobEnd
     from tessera_schemas.events import CloudEvent
     from tessera_schemas.job import JobSpec
+    from tessera_schemas.reasons import PublicReason
     from tessera_schemas.views import JobView
 
 Notify = Callable[[str], None]
 LOOK_SECONDS = 0.5
 AT_ONCE = 32
 """Submits that one `submit_many` has under way."""
-UNUSED = "unused"
-"""Stands for the key of a command that is only read yet."""
 
 
 def _to_stderr(text: str) -> None:
@@ -139,12 +138,18 @@ class Tessera:
 
         A spec may be in the short form of job files. Without a key, one is made from the CI run, or at random and said
         before anything is sent, so that a caller that dies can go on with it. The publish is repeated until it is
-        stored. Raises Refused with all reasons; a spec that does not read well or is too large is refused here, and
-        nothing is sent.
+        stored. Raises Refused with all reasons: those found here, and all else that admission finds.
         """
-        asked = {"kind": "submit_job", "spec": full_spec(spec), "held": held}
+        from tessera.client.job_input import read_spec
+
+        full, against = read_spec(spec)
         return await self.send(
-            asked, key, answer_seconds=answer_seconds, publish_seconds=publish_seconds, notify=notify
+            {"kind": "submit_job", "spec": full, "held": held},
+            key,
+            answer_seconds=answer_seconds,
+            publish_seconds=publish_seconds,
+            notify=notify,
+            against=against,
         )
 
     async def submit_many(
@@ -204,9 +209,17 @@ class Tessera:
         publish_seconds: float | None = None,
         notify: Notify = _to_stderr,
         tell_end: bool = False,
+        against: "Sequence[PublicReason]" = (),
     ) -> Submitted:
-        """Send a submit as the contract writes it, without its key; else as `submit`. `tell_end`: ask for `ended`."""
-        read, chosen = read_submit(asked, key, notify)
+        """As `submit`, in the words of the contract; refused for what is `against` it. `tell_end`: with `ended`."""
+        from tessera.client.job_input import find_faults, read_submit
+
+        if against:
+            raise Refused(await self._all_against(asked, key, (*against, *find_faults(asked)), answer_seconds))
+        try:
+            read, chosen = read_submit(asked, key, notify)
+        except Refused as refused:
+            raise Refused(await self._all_against(asked, key, refused.reasons, answer_seconds)) from refused
         if self._asking is None:
             from tessera.client.sending_by_api import PUBLISH_SECONDS, submit_by_api
 
@@ -229,6 +242,35 @@ class Tessera:
         if answer is not None and not answer.accepted:
             raise Refused(answer.reasons, answer.job_id)
         return Submitted(job, answer is not None, chosen, None if answer is None else answer.ended)
+
+    async def _all_against(
+        self, asked: Mapping[str, Any], key: str | None, own: "Sequence[PublicReason]", answer_seconds: float
+    ) -> "tuple[PublicReason, ...]":
+        """The reasons found here, and what admission has besides against a job, if it answers now."""
+        from tessera_schemas.reading import besides, not_to_be_admitted
+
+        if not isinstance(asked.get("spec"), Mapping):
+            return tuple(own)
+        marked = {**asked, "spec": not_to_be_admitted(asked["spec"], own)}
+        found: tuple[PublicReason, ...] = ()
+        try:
+            chosen = choose_key(key, "", {}, random_key).key
+            data = as_json({"v": 1, "key": chosen, "tenant": self.tenant or None, **marked})
+            if len(data) > subjects.SUBMIT_BYTES_MAX:
+                return tuple(own)
+            if self._asking is None:
+                from tessera.client.sending_by_api import submit_by_api
+
+                await submit_by_api(self._api(), marked, chosen, publish_seconds=0)
+            else:
+                subject = subjects.submit(self.shard, self.tenant)
+                answer = await self._asking.ask(subject, data, answer_seconds=answer_seconds, publish_seconds=0)
+                found = () if answer is None else answer.reasons
+        except Refused as refused:
+            found = refused.reasons
+        except (KernelError, Failure):
+            pass  # nobody answers now, or not to us: what was found here is told all the same
+        return besides(own, found)
 
     async def checkpoint(self, job: str, path: str, attempt: int = 0, at: str = "") -> None:
         """
@@ -260,7 +302,9 @@ class Tessera:
         await self._order(job, "set_priority", priority_class=priority_class)
 
     async def _order(self, job: str, kind: str, **fields: Any) -> None:
-        command = _read({"kind": kind, "job_id": job, "tenant": self.tenant or None, **fields})
+        from tessera.client.job_input import read_command
+
+        command = read_command({"kind": kind, "job_id": job, "tenant": self.tenant or None, **fields})
         if self._asking is None:
             from tessera.client.sending_by_api import order_by_api
 
@@ -421,48 +465,3 @@ def submit(
 
 async def _just(one: "Awaitable[JobView]") -> "Sequence[JobView]":
     return (await one,)
-
-
-def full_spec(spec: "JobSpec | Mapping[str, Any]") -> dict[str, Any]:
-    """The spec as it is sent. Raises Refused for a quantity that is none, and for what is no mapping."""
-    from tessera_schemas.job import JobSpec
-
-    if isinstance(spec, JobSpec):
-        return spec.model_dump(mode="json", exclude_unset=True)
-    if not isinstance(spec, Mapping):
-        raise not_json(f"a job is a mapping, as {{'name': …}}, and no {type(spec).__name__}")
-    from tessera_schemas.reasons import Code, Reason
-    from tessera_schemas.short_form import ShortFormError, full_job
-
-    try:
-        return full_job(spec)
-    except ShortFormError as error:
-        raise Refused(
-            tuple(Reason(code=Code.INVALID_FIELD, field=at, detail=text[:200]) for at, text in error.faults)
-        ) from error
-
-
-def read_submit(asked: Mapping[str, Any], key: str | None, notify: Notify) -> tuple[Any, str]:
-    """
-    A submit as the contract reads it, and the key to send it under: the one given, else one from the CI run, else a
-    random one, which is said first. Raises Refused with all reasons.
-    """
-    from tessera_schemas.commands import SubmitJob
-
-    read = _read(asked)
-    name = read.spec.name if isinstance(read, SubmitJob) else read.name or read.template
-    chosen = choose_key(key, name, os.environ, random_key)
-    if chosen.source == "random":
-        notify(f"key {chosen.key}")
-    return read, chosen.key
-
-
-def _read(command: Mapping[str, Any]) -> Any:
-    """Read here as strictly as admission will, so that mistakes are told before anything is sent. Raises Refused."""
-    from tessera_schemas.reading import read_tenant_command
-
-    keyed = {"key": UNUSED} if str(command["kind"]).startswith("submit") else {}
-    parsed = read_tenant_command(as_json({"v": 1, **keyed, **command}))
-    if parsed.command is None:
-        raise Refused(parsed.reasons)
-    return parsed.command

@@ -4,12 +4,12 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tessera.client.as_json import as_json
 from tessera.client.job_glance import ENDED
 from tessera.client.ordering import PUBLISH_SECONDS, poll
-from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.outcomes import EXPECTED, Exit, Failure, Mistaken, Refused, exit_of, with_all_else
 from tessera.client.rendering import notify
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
@@ -98,8 +98,25 @@ class Sent:
     wait: Callable[[float | None], Awaitable[End | None]]
 
 
+async def refuse(
+    find: Callable[[], Where], identity: str | None, asked: Json, key: str | None, against: Mistaken | Refused
+) -> NoReturn:
+    """Raises the reasons against the submit, with all others that admission has where it can be asked."""
+    try:
+        async with submitted(find(), identity, asked, key, against.reasons):
+            pass
+    except Refused as refused:
+        raise with_all_else(against, refused.reasons) from refused
+    except EXPECTED as error:
+        if exit_of(error) is Exit.USAGE:  # as whom, for example; where nobody answers, that is not told
+            notify(f"error: {error}")
+    raise against
+
+
 @asynccontextmanager
-async def submitted(where: Where, identity: str | None, asked: Json, key: str | None) -> AsyncIterator[Sent]:
+async def submitted(
+    where: Where, identity: str | None, asked: Json, key: str | None, against: Sequence[PublicReason] = ()
+) -> AsyncIterator[Sent]:
     """
     Submit once, by HTTP where a token is at hand, else by NATS. Raises Refused with all reasons, Failure, Transient.
 
@@ -112,12 +129,14 @@ async def submitted(where: Where, identity: str | None, asked: Json, key: str | 
         if identity is not None:
             await where.check_token_of(identity)
         async with Tessera.at(where, None) as tessera:
-            done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify)
+            done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify, against=against)
             yield Sent(done, lambda seconds: wait_by_views(where, done.job_id, seconds))
         return
     async with Tessera.at(where, where.tenant(identity)) as tessera:
         watch = await tessera.watch()
-        done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify, tell_end=True)
+        done = await tessera.send(
+            asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify, tell_end=True, against=against
+        )
         check_entry(await watch.entered(done.job_id, ENTRY_SECONDS) if done.admitted else None)
 
         async def wait(seconds: float | None) -> End | None:

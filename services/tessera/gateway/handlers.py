@@ -20,7 +20,7 @@ from tessera.gateway.commanding import Arrivals, Commands
 from tessera.gateway.explaining import explained, known_starts, list_positions
 from tessera.gateway.guard import CALLER
 from tessera.gateway.logs import Logs
-from tessera.gateway.problems import Refusal, all_of, json_response, refused
+from tessera.gateway.problems import REFUSED, Refusal, all_of, json_response, refused
 from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.streaming import Streams
 from tessera.gateway.tokens import Caller
@@ -40,7 +40,8 @@ from tessera_schemas.commands import (
 )
 from tessera_schemas.config import Queue
 from tessera_schemas.job import JobSpec
-from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.reading import besides, not_to_be_admitted
+from tessera_schemas.reasons import Code
 from tessera_schemas.short_form import ShortFormError
 from tessera_schemas.views import JobView
 
@@ -93,7 +94,10 @@ class Handlers:
         existed, began = self._known(job) is not None, self._clock.monotonic()
         if body.spec is None and body.template is None:
             raise refused(Code.MISSING_FIELD, "spec", "a job's spec, or a template with its parameters")
-        command = _command(body, key, caller.tenant)
+        try:
+            command = body.command(key, caller.tenant)
+        except ShortFormError as error:
+            raise await self._all_against(body, key, caller.tenant, error) from error
         async with self._arrivals.expecting(job) as arrival:
             answer = await self._commands.send(caller.tenant, command)
             reasons = None
@@ -110,6 +114,16 @@ class Handlers:
         if known.spec_hash != _digest(command):
             raise refused(Code.IDEMPOTENCY_CONFLICT, "key", key)
         return self._submitted(caller, job, key, "existing" if existed else "queued", 200 if existed else 201)
+
+    async def _all_against(self, body: models.SubmitEnvelope, key: str, tenant: str, error: ShortFormError) -> Refusal:
+        """All that is against a job with quantities that are none: admission says the rest, if it answers."""
+        own = error.reasons("spec.")
+        rest = body.model_copy(update={"spec": not_to_be_admitted(error.made, own)})
+        try:
+            await self._commands.send(tenant, rest.command(key, tenant))
+        except Refusal as refusal:
+            return Refusal(*besides(own, refusal.reasons if refusal.status == REFUSED else ()))
+        return Refusal(*own)
 
     def _submitted(self, caller: Caller, job: str, key: str, state: Any, status: int) -> web.Response:
         log.info("job_submitted", job=job, tenant=caller.tenant, token=caller.token_id, state=state)
@@ -394,15 +408,6 @@ class Handlers:
         if job == own and caller.tenant is not None and self._known(job) is None:
             return job, caller.tenant
         return job, self._live(request).tenant
-
-
-def _command(body: models.SubmitEnvelope, key: str, tenant: str) -> dict[str, Any]:
-    try:
-        return body.command(key, tenant)
-    except ShortFormError as error:
-        raise Refusal(
-            *(Reason(code=Code.INVALID_FIELD, field=f"spec.{at}", detail=text[:200]) for at, text in error.faults)
-        ) from error
 
 
 def _key(request: web.Request, in_body: str | None) -> str | None:

@@ -13,6 +13,7 @@ from tessera.client.commands.slurm import PARTITIONS, node_state, partitions, qu
 from tessera.client.outcomes import Failure, Refused
 from tessera.client.rendering import COLUMNS, table
 from tessera.client.slurm import pods, values, words
+from tessera.client.slurm.against import Against
 from tessera.client.slurm.jobs import file_of, job_of
 from tessera.client.slurm.options import OPTIONS, split_words
 from tessera.client.slurm.script import Script, read_script
@@ -38,7 +39,10 @@ def read(*options: str, line: str = "", body: str = "python train.py") -> Script
 
 
 def spec_of(made: Script, image: str | None = "train:1") -> JobSpec:
-    spec = files.job_spec(job_of(made, image, HERE, NOON), "train.sh")
+    against = Against(made)
+    spec = files.job_spec(job_of(made, image, HERE, NOON, against), "train.sh")
+    if against.error is not None:
+        raise against.error
     return JobSpec.model_validate({"queue": "default", **spec})
 
 
@@ -83,6 +87,42 @@ def test_all_values_that_cannot_be_meant_are_told_at_once() -> None:
     sentence = wrong("--time=soon", "--mem=lots", "--gres=nic:1", "--array=x", "--dependency=a", "--export=ALL")
     for name in ("time", "mem", "gres", "array", "dependency", "export"):
         assert f"train.sh: --{name}=" in sentence
+
+
+def test_what_is_wrong_of_several_options_together_hides_nothing() -> None:
+    said = wrong(
+        *(
+            "--nodes=2",
+            "--ntasks=3",
+            "--gpus=4",
+            "--mem-per-gpu=lots",
+            "--job-name",
+            "--partition",
+            "--output='x",
+            "a b",
+        ),
+        image=None,
+    )
+    for text in (
+        "--ntasks=3 do not lie evenly on 2 nodes",
+        "4 GPUs do not divide by 3 pods",
+        "--mem-per-gpu=lots: write 64G",
+        "--job-name has no value",
+        "--partition has no value",
+        "train.sh:8: No closing quotation; mend the quotes",
+        "train.sh:9: 'a' is no option",
+        "no container image",
+    ):
+        assert said.count(text) == 1, text
+
+
+def test_a_script_that_cannot_be_run_is_told_with_its_options() -> None:
+    text = "#!/usr/bin/perl\n#SBATCH --gpus=x\n" + "x" * pods.SCRIPT_CHARACTERS
+    made = read_script(text, "train.pl")
+    with pytest.raises(Failure) as raised:
+        spec_of(made, None)
+    for text in ("cannot be run by /usr/bin/perl", "put the program into the image", "--gpus=x", "no container image"):
+        assert text in str(raised.value)
 
 
 def test_every_option_of_the_table_has_a_meaning_or_a_way_out() -> None:
@@ -258,16 +298,15 @@ def test_without_an_image_or_an_interpreter_there_is_no_job() -> None:
     assert "no container image" in wrong(image=None)
     assert job("--container-image=mine:2", image=None).roles[0].template.image == "mine:2"
     for first in ("echo hello", "#!/usr/bin/perl"):
-        with pytest.raises(Failure):
-            pods.command_of(f"{first}\n", "x.sh")
-    assert pods.command_of("#!/usr/bin/env python3\nprint()\n", "x", ("a",)) == [
+        assert len(pods.command_of(f"{first}\n", "x.sh").mistakes) == 1
+    assert pods.command_of("#!/usr/bin/env python3\nprint()\n", "x", ("a",)).words == [
         "python3",
         "-c",
         "#!/usr/bin/env python3\nprint()\n",
         "a",
     ]
-    with pytest.raises(Failure, match="put the program into the image"):
-        pods.command_of("#!/bin/sh\n" + "x" * pods.SCRIPT_CHARACTERS, "x")
+    (mistake,) = pods.command_of("#!/bin/sh\n" + "x" * pods.SCRIPT_CHARACTERS, "x").mistakes
+    assert "put the program into the image" in mistake
 
 
 def run_as(rank: int, body: str, *arguments: str, tasks: int = 2) -> str:
@@ -320,13 +359,12 @@ def test_srun_in_the_shell_of_a_gang_says_how_all_pods_are_reached(tmp_path: Pat
     ],
 )
 def test_a_step_says_in_which_pods_it_runs(words: str, step: SlurmStep) -> None:
-    assert read_step(split_words(words.split())[0]) == step
+    assert read_step(split_words(words.split())[0]) == (step, [])
 
 
-@pytest.mark.parametrize("words", ["--gpus=8 x", "-n many x", "-n 0 x"])
-def test_a_step_refuses_what_the_allocation_says(words: str) -> None:
-    with pytest.raises(Failure):
-        read_step(split_words(words.split())[0])
+@pytest.mark.parametrize(("words", "mistakes"), [("--gpus=8 x", 1), ("-n many x", 1), ("-n 0 --mem=1G x", 2)])
+def test_a_step_refuses_what_the_allocation_says_all_at_once(words: str, mistakes: int) -> None:
+    assert len(read_step(split_words(words.split())[0])[1]) == mistakes
 
 
 async def test_a_step_of_more_tasks_than_pods_or_in_pods_of_users_is_refused() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tessera.client import files
+from tessera.client.slurm.against import Against
 from tessera.client.slurm.jobs import job_of
 from tessera.client.slurm.options import split_words
 from tessera.client.slurm.script import Script, read_script
@@ -34,7 +35,7 @@ def shard() -> Rounds:
 
 
 def submit(rounds: Rounds, script: Script, key: str, after: list[dict[str, Any]] | None = None) -> str:
-    spec = files.job_spec(job_of(script, "train:1", {}, NOW), script.where)
+    spec = files.job_spec(job_of(script, "train:1", {}, NOW, Against(script)), script.where)
     spec |= {"queue": "research", "priority_class": "normal"} | ({"after": after} if after else {})
     read = read_tenant_command(command_bytes({"kind": "submit_job", "spec": spec}, key, "lab"))
     assert isinstance(read.command, SubmitJob), read.reasons

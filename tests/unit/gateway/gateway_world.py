@@ -33,6 +33,7 @@ from tessera_schemas.base import job_id
 from tessera_schemas.commands import REPLY_HEADER, TENANT_COMMAND, Answer, SubmitJob, SubmitTemplate
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.ledger import LEDGER_MESSAGE
+from tessera_schemas.reading import read_tenant_command
 from tests.builders import SHARD, node_seen
 from tests.ledgers import Committed
 
@@ -249,7 +250,9 @@ class World:
                 message = delivery.message
                 tenant, command = message.subject.rpartition(".")[2], json.loads(message.data)
                 self.commands.append((tenant, command))
-                answer = Answer(accepted=True) if self.judge is None else self.judge(tenant, command)
+                unreadable = read_tenant_command(message.data).reasons
+                answer = Answer(accepted=not unreadable, reasons=unreadable)
+                answer = answer if self.judge is None else self.judge(tenant, command)
                 if self.answers:
                     self.broker.send(message.headers[REPLY_HEADER], answer.to_bytes())
                 if answer.accepted and command["kind"] in ("submit_job", "submit_template") and self.answers:

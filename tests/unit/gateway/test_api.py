@@ -1,17 +1,21 @@
 """What a client may do, and what it is told when it may not: over real HTTP, before an in-memory shard."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from tessera.admission.decide.outcome import Origin, judge_tenant_command
+from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.kernel.errors import Full, InvariantViolation, Transient, UnknownOutcome
 from tessera.kernel.ports import Outgoing
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import Answer
 from tessera_schemas.config import Queue
+from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, work_refused
 from tests.unit.gateway.gateway_world import World
@@ -83,13 +87,30 @@ async def test_a_job_in_short_form_is_sent_in_full_and_is_the_same_job(world: Wo
     async with world.gateway():
         first = await world.ask("POST", "/v1/jobs", token, {"key": "k1", "spec": short})
         again = await world.ask("POST", "/v1/jobs", token, {"key": "k1", "spec": full})
-        wrong = await world.ask(
-            "POST", "/v1/jobs", token, {"key": "k2", "spec": {**short, "cpu": "x", "memory": "lots"}}
-        )
     assert (first.status, again.status) == (201, 200)
     assert world.commands[0][1]["spec"] == world.commands[1][1]["spec"] == full
+
+
+async def test_amounts_that_are_none_are_refused_with_all_that_admission_has_against_the_rest(world: World) -> None:
+    def judge(tenant: str, command: dict[str, Any]) -> Answer:
+        parsed = read_tenant_command(json.dumps(command).encode())
+        return judge_tenant_command(
+            parsed, Origin(SHARD, tenant, 1), AdmissionPolicy(tree=world.committed.state.tree)
+        ).answer
+
+    world.judge, token = judge, world.token("lab")
+    short = {"name": "train", "queue": "nowhere", "gpus": 8, "cpu": "x", "memory": "lots", "image": "i", "turbo": 1}
+    async with world.gateway():
+        asked = {"key": "k2", "spec": {**short, "time_limit": "soon"}}
+        wrong = await world.ask("POST", "/v1/jobs", token, asked)
     assert (wrong.status, wrong.code) == (422, "InvalidField")
-    assert {reason["field"] for reason in wrong.body["reasons"]} == {"spec.resources.cpu", "spec.resources.memory"}
+    assert [(reason["code"], reason["field"]) for reason in wrong.body["reasons"]] == [
+        ("InvalidField", "spec.time_limit"),
+        ("InvalidField", "spec.resources.cpu"),
+        ("InvalidField", "spec.resources.memory"),
+        ("UnknownField", "turbo"),
+        ("NoSuchQueue", "queue"),
+    ]
 
 
 async def test_a_job_gets_another_priority_class_and_free_slots_are_told(world: World) -> None:

@@ -14,7 +14,7 @@ from tessera.client import files, ordering, submitting
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.completing import JobName
 from tessera.client.keys import choose_key
-from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.outcomes import Exit, Failure, Mistaken, Refused, with_all_else
 from tessera.client.rendering import Output, notify, show_value
 from tessera.client.sdk import Submitted
 from tessera.client.shard_views import ShardViews
@@ -23,7 +23,7 @@ from tessera.kernel.ids import random_key
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import CancelJob, ReportCheckpoint
-from tessera_schemas.reading import read_tenant_command
+from tessera_schemas.reading import not_to_be_admitted, read_tenant_command
 
 DEFAULT_IMAGE = "python:3.12-slim"
 
@@ -66,10 +66,12 @@ async def submit(
 ) -> Exit | None:
     """Submit a job: `tessera submit -f job.yaml`, `tessera submit --gpus 8 -- python train.py`, or from a template."""
     # What the options ask for is read from `parsed`, by `_command_of`.
-    where, asked = at.find(), _command_of(parsed)
+    asked, against = _command_of(parsed)
     if dry_run:
-        return await _dry_run(where, at.identity, asked, key, output)
-    async with submitting.submitted(where, at.identity, asked, key) as sent:
+        return await _dry_run(at.find(), at.identity, asked, key, output, against)
+    if against is not None:
+        await submitting.refuse(at.find, at.identity, asked, key, against)
+    async with submitting.submitted(at.find(), at.identity, asked, key) as sent:
         _show_submitted(sent.done, output)
         return await report_end(sent, timeout) if wait else None
 
@@ -78,35 +80,35 @@ NAMED = {"name": "name", "queue": "queue", "priority_class": "priority"}
 ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "image")
 
 
-def _command_of(parsed: typer.Context) -> Json:
-    """The command that the options of `submit` ask for, without its key. Raises Failure."""
+def _command_of(parsed: typer.Context) -> tuple[Json, Mistaken | None]:
+    """The command that the options of `submit` ask for, without its key, and its quantities that are none."""
     named = {field: parsed.params[option] for field, option in NAMED.items() if parsed.params[option] is not None}
     held = {"held": True} if parsed.params["hold"] else {}
     if parsed.params["template"] is None:
         if parsed.params["parameters"]:
             raise Failure(Exit.USAGE, "submit: --parameter goes with --template")
-        return {"kind": "submit_job", "spec": _spec_of(parsed) | named | _time_limit_of(parsed), **held}
+        said, at = _job_said(parsed)
+        limit = parsed.params["time_limit"]
+        said = {name: value for name, value in said.items() if not limit or name != "time_limit_seconds"}
+        spec, mistaken = files.read_job(said | ({"time_limit": limit} if limit else {}), at)
+        return {"kind": "submit_job", "spec": spec | named, **held}, mistaken
     _check_alone(parsed, parsed.params["command"], "template", (*ROLE_OPTIONS, "file", "time_limit"))
     values = submitting.parameters_of(parsed.params["parameters"] or ())
-    return {"kind": "submit_template", "template": parsed.params["template"], "parameters": values, **named, **held}
+    asked = {"kind": "submit_template", "template": parsed.params["template"], "parameters": values, **named, **held}
+    return asked, None
 
 
-def _spec_of(parsed: typer.Context) -> Json:
+def _job_said(parsed: typer.Context) -> tuple[Json, str]:
+    """The job as a file or the options say it, and what a mistake in it is called by. Raises Failure."""
     file, command = parsed.params["file"], parsed.params["command"]
     if file is not None:
         _check_alone(parsed, command, "file", ROLE_OPTIONS)
-        return files.job_spec(files.read_yaml(Path(file)), str(file))
+        return files.read_yaml(Path(file)), str(file)
     if not command:
         raise Failure(Exit.USAGE, "submit: nothing to run; give -f job.yaml, --template, or a command after `--`")
     options = {option: parsed.params[option] for option in ROLE_OPTIONS}
     options |= {"gpu_model": options["gpu_model"] or (), "queue": parsed.params["queue"] or "default"}
-    asked = submitting.spec_of_options(command, name=parsed.params["name"], **options)
-    return files.job_spec(asked, "submit")
-
-
-def _time_limit_of(parsed: typer.Context) -> Json:
-    limit = parsed.params["time_limit"]
-    return files.job_spec({"time_limit": limit}, "--time-limit") if limit else {}
+    return submitting.spec_of_options(command, name=parsed.params["name"], **options), "submit"
 
 
 @command
@@ -166,10 +168,13 @@ def _show_submitted(done: Submitted, output: Output) -> None:
         print(f"job {done.job_id} " + ("admitted" if done.admitted else "stored; admission has not answered yet"))
 
 
-async def _dry_run(where: Where, identity: str | None, asked: Json, key: str | None, output: Output) -> Exit | None:
-    data, _ = _as_sent(where, identity, asked, key)
-    show_value(output if output.for_programs else Output.JSON, orjson.loads(data), None)
-    return await judge(where, identity, asked, key)
+async def _dry_run(
+    where: Where, identity: str | None, asked: Json, key: str | None, output: Output, against: Mistaken | None
+) -> Exit | None:
+    if against is None:
+        data, _ = _as_sent(where, identity, asked, key)
+        show_value(output if output.for_programs else Output.JSON, orjson.loads(data), None)
+    return await judge(where, identity, asked, key, against)
 
 
 def _as_sent(where: Where, identity: str | None, asked: Json, key: str | None) -> tuple[bytes, str]:
@@ -182,20 +187,32 @@ def _as_sent(where: Where, identity: str | None, asked: Json, key: str | None) -
     return data, "" if by_api or chosen.source == "random" else job_id(where.shard, tenant, chosen.key)
 
 
-async def judge(where: Where, identity: str | None, asked: Json, key: str | None) -> Exit | None:
-    """Say whether a submit would be admitted, as far as the policy can be read; nothing is sent. Raises Refused."""
+async def judge(
+    where: Where, identity: str | None, asked: Json, key: str | None, against: Mistaken | Refused | None = None
+) -> Exit | None:
+    """
+    Say whether a submit would be admitted, as far as the policy can be read; nothing is sent.
+
+    Raises Refused, or what is `against` it already, with all that is found besides.
+    """
+    if against is not None:
+        asked = {**asked, "spec": not_to_be_admitted(asked["spec"], against.reasons)}
     data, known = _as_sent(where, identity, asked, key)
     if not where.can_be(subjects.OPERATOR):
-        if against := read_tenant_command(data).reasons:
-            raise Refused(against)
+        found = read_tenant_command(data).reasons
+    else:
+        tenant = where.tenant(identity).identity.name
+        async with where.store(where.identity(subjects.OPERATOR)) as store:
+            answer, n = await submitting.dry_run(ShardViews(store), data, where.shard, tenant)
+        found = answer.reasons
+    if against is not None:
+        raise with_all_else(against, found)
+    if found:
+        raise Refused(found)
+    if not where.can_be(subjects.OPERATOR):
         notify("it is well written; queue, limits and nodes are not judged: only an operator reads them")
-        return None
-    tenant = where.tenant(identity).identity.name
-    async with where.store(where.identity(subjects.OPERATOR)) as store:
-        answer, n = await submitting.dry_run(ShardViews(store), data, where.shard, tenant)
-    if not answer.accepted:
-        raise Refused(answer.reasons)
-    notify(f"would be admitted{f' as job {known}' if known else ''}, as of {n}; nothing was sent")
+    else:
+        notify(f"would be admitted{f' as job {known}' if known else ''}, as of {n}; nothing was sent")
     return None
 
 

@@ -32,20 +32,22 @@ async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
     """
     said, rest = split_words(words or ())
     at, ignored, key, said = own_options(at, ignore or (), key, said)
-    kubectl = find_kubectl("salloc", "; or use srun, which needs none")
+    kubectl, wrong = find_kubectl("salloc", "; or use srun, which needs none")
     shell = [*rest] or ["/bin/sh"]
     step = SlurmStep(tasks=1, terminal=True)
     if shell[0] == "srun":
         step_options, shell = split_words(shell[1:])
-        step = read_step(step_options)
-        if not shell:
-            raise Failure(Exit.USAGE, "salloc: srun has nothing to run; write salloc OPTIONS srun COMMAND")
+        step, mistakes = read_step(step_options)
+        wrong += mistakes
+        wrong += [] if shell else ["salloc: srun has nothing to run; write salloc OPTIONS srun COMMAND"]
     else:
         shell = ["/bin/sh", "-c", SHELL_WITH_SRUN, SRUN_IN_A_SHELL, *shell]
     script = read_script(WAITING, "salloc", ignored, said)
-    if wrong := [f"--{name}" for name in REFUSED if name in script.options]:
-        raise Failure(Exit.USAGE, f"salloc: {', '.join(wrong)}: for sbatch alone; leave it out")
-    asked, where = await asked_of(at, script), at.find()
+    if unfit := [f"--{name}" for name in REFUSED if name in script.options]:
+        wrong.append(f"salloc: {', '.join(unfit)}: for sbatch alone; leave it out")
+    asked = await asked_of(at, script.with_mistakes(*wrong))
+    await asked.refuse(at, key)
+    where = at.find()
     async with submitting.submitted(where, asked.identity, asked.command, key) as sent:
         job_id = sent.done.job_id
         notify(f"salloc: Pending job allocation {job_id}")

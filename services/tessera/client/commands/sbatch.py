@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,9 +18,11 @@ from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.jobs import judge, report_end, told_what_goes_on
 from tessera.client.commands.logs import copy_log, until_started
 from tessera.client.job_glance import ENDED
-from tessera.client.outcomes import Exit, Failure
+from tessera.client.outcomes import Exit, Failure, Mistaken, Refused
 from tessera.client.rendering import notify
+from tessera.client.shard_views import ID_CHARACTERS
 from tessera.client.slurm import values
+from tessera.client.slurm.against import Against
 from tessera.client.slurm.jobs import file_of, job_of
 from tessera.client.slurm.options import OWN, Asked, split_words
 from tessera.client.slurm.script import Script, read_script
@@ -29,6 +32,7 @@ from tessera.kernel.clock import SystemClock
 from tessera_schemas.views import JobView
 
 IMAGE_VARIABLE = "TESSERA_CONTAINER_IMAGE"
+NOTHING_TO_RUN = "srun: nothing to run; write srun OPTIONS COMMAND"
 Words = Annotated[list[str] | None, typer.Argument(help="Slurm's options, then what is to run", show_default=False)]
 Ignore = Annotated[list[str] | None, typer.Option("--ignore", help="Pass over this option of Slurm's")]
 Key = Annotated[str | None, typer.Option(help="Idempotency key; else from the CI run, else random")]
@@ -42,7 +46,8 @@ async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
     script = _script_of(dict(said).get("wrap"), rest, ignored, said)
     asked = await asked_of(at, script)
     if "test-only" in script.options:
-        return await judge(at.find(), asked.identity, asked.command, key)
+        return await judge(at.find(), asked.identity, asked.command, key, asked.against)
+    await asked.refuse(at, key)
     async with submitting.submitted(at.find(), asked.identity, asked.command, key) as sent:
         job_id = sent.done.job_id
         print(job_id if "parsable" in script.options else f"Submitted batch job {job_id}")
@@ -64,14 +69,14 @@ async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, ke
     """
     said, rest = split_words(words or ())
     at, ignored, key, said = own_options(at, ignore or (), key, said)
-    if not rest:
-        raise Failure(Exit.USAGE, "srun: nothing to run; write srun OPTIONS COMMAND")
     if "jobid" in dict(said):
         return await _run_step(at, said, rest)
-    script = read_script(f"#!/bin/sh\nexec {shlex.join(rest)}\n", rest[0], ignored, said)
-    if "array" in script.options:
-        raise Failure(Exit.USAGE, "srun: arrays are for sbatch")
-    asked, where = await asked_of(at, script), at.find()
+    script = read_script(f"#!/bin/sh\nexec {shlex.join(rest)}\n", rest[0] if rest else "srun", ignored, said)
+    script = script.with_mistakes(*([] if rest else [NOTHING_TO_RUN]))
+    script = script.with_mistakes(*(["srun: arrays are for sbatch"] if "array" in script.options else []))
+    asked = await asked_of(at, script)
+    await asked.refuse(at, key)
+    where = at.find()
     async with submitting.submitted(where, asked.identity, asked.command, key) as sent:
         notify(f"srun: job {sent.done.job_id} queued")
         with told_what_goes_on(sent.done.job_id):
@@ -91,10 +96,12 @@ async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, ke
 
 async def _run_step(at: AccessOptions, said: Sequence[Asked], words: Sequence[str]) -> Exit:
     """A step in the job that `--jobid` names; the highest exit code of its tasks."""
-    named, step = dict(said)["jobid"], read_step(said)
-    if not named:
-        raise Failure(Exit.USAGE, "srun: --jobid has no value; write --jobid=JOB")
-    kubectl = find_kubectl("srun")
+    named, (step, wrong) = dict(said)["jobid"], read_step(said)
+    wrong += [] if words else [NOTHING_TO_RUN]
+    wrong += [] if named else ["srun: --jobid has no value; write --jobid=JOB"]
+    kubectl, missing = find_kubectl("srun")
+    if wrong := [*wrong, *missing]:
+        raise Failure(Exit.USAGE, "; ".join(wrong))
     job = await until_started(at.find(), named, follow=False)
     if job.phase in ENDED:
         raise Failure(Exit.CONFLICT, f"srun: job {job.job_id} has ended ({job.phase})")
@@ -103,10 +110,16 @@ async def _run_step(at: AccessOptions, said: Sequence[Asked], words: Sequence[st
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """A submit as it is sent, and as whom."""
+    """A submit as it is sent, as whom, and what is against it already."""
 
     command: dict[str, Any]
     identity: str | None
+    against: Refused | Mistaken | None = None
+
+    async def refuse(self, at: AccessOptions, key: str | None) -> None:
+        """Raises all that is against it, if anything is."""
+        if self.against is not None:
+            await submitting.refuse(at.find, self.identity, self.command, key, self.against)
 
 
 def own_options(
@@ -127,31 +140,53 @@ def own_options(
 
 def _script_of(wrapped: str | None, rest: Sequence[str], ignored: Sequence[str], said: Sequence[Asked]) -> Script:
     if wrapped is not None:
-        if rest:
-            raise Failure(Exit.USAGE, f"sbatch: --wrap and {rest[0]}: say one of them")
-        return read_script(f"#!/bin/sh\n{wrapped}\n", "wrap", ignored, said)
+        script = read_script(f"#!/bin/sh\n{wrapped}\n", "wrap", ignored, said)
+        return script.with_mistakes(*([f"sbatch: --wrap and {rest[0]}: say one of them"] if rest else []))
+    nothing = "#!/bin/sh\n"
     if not rest:
         if sys.stdin.isatty():
-            raise Failure(Exit.USAGE, "sbatch: no script; write sbatch FILE, --wrap='COMMAND', or pipe a script in")
+            said_so = "sbatch: no script; write sbatch FILE, --wrap='COMMAND', or pipe a script in"
+            return read_script(nothing, "sbatch", ignored, said).with_mistakes(said_so)
         return read_script(sys.stdin.read(), "sbatch", ignored, said)
-    return read_script(files.read_text(Path(rest[0])), rest[0], ignored, said, rest[1:])
+    try:
+        text = files.read_text(Path(rest[0]))
+    except Failure as failure:
+        return read_script(nothing, rest[0], ignored, said).with_mistakes(str(failure))
+    return read_script(text, rest[0], ignored, said, rest[1:])
 
 
 async def asked_of(at: AccessOptions, script: Script) -> Submit:
-    """The submit that the script asks for, with what it waits for by id."""
-    options = script.options
+    """The submit that the script asks for, with what it waits for by id, and all that is against it."""
+    options, against = script.options, Against(script)
     now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
-    job = job_of(script, os.environ.get(IMAGE_VARIABLE), os.environ, now)
+    job = job_of(script, os.environ.get(IMAGE_VARIABLE), os.environ, now, against)
     spec = files.job_spec(job, script.where)
     spec.setdefault("queue", "default")
     if "dependency" in options:
-        named = values.dependencies_of(values.Said(script.where, "dependency", options["dependency"]))
+        said = values.Said(script.where, "dependency", options["dependency"])
         spec["after"] = [
-            {"condition": condition} | ({"job": await ordering.find_job_id(at.find(), job)} if job else {})
-            for condition, job in named
+            {"condition": condition} | ({"job": await _job_named(at, job, against)} if job else {})
+            for condition, job in against.tried(
+                "dependency", partial(values.dependencies_of, said), list[tuple[str, str]]()
+            )
         ]
-    identity = await _identity_of(at, options.get("account"))
-    return Submit({"kind": "submit_job", "spec": spec, "held": "hold" in options}, identity)
+    identity = at.identity
+    try:
+        identity = await _identity_of(at, options.get("account"))
+    except Failure as failure:
+        against.add("account", str(failure))
+    return Submit({"kind": "submit_job", "spec": spec, "held": "hold" in options}, identity, against.error)
+
+
+async def _job_named(at: AccessOptions, job: str, against: Against) -> str:
+    """The id of a job that is depended upon; where there is none, that is noted."""
+    try:
+        return await ordering.find_job_id(at.find(), job)
+    except Failure as failure:
+        if failure.code is Exit.UNAVAILABLE:
+            raise
+        against.add("dependency", str(failure))
+        return "a" * ID_CHARACTERS
 
 
 async def _identity_of(at: AccessOptions, account: str | None) -> str | None:

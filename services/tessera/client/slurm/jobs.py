@@ -7,12 +7,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm import pods, values
+from tessera.client.slurm.against import Against
 from tessera.client.slurm.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script
 from tessera.client.slurm.values import Said
 from tessera.client.submitting import name_of
-from tessera_schemas.reasons import Code, Reason
 
 Json = dict[str, Any]
 DEFAULT_CPU, DEFAULT_MEMORY = "1", "1Gi"
@@ -48,73 +48,87 @@ class ScriptOptions:
         return given[0] if given else ""
 
 
-def job_of(script: Script, image: str | None, environment: Mapping[str, str], now: datetime) -> Json:
+def job_of(script: Script, image: str | None, environment: Mapping[str, str], now: datetime, against: Against) -> Json:
     """
     The job as a file of ours would say it, its dependencies left out.
 
-    Raises Refused for options that nothing honours, Failure for values that cannot be meant.
+    What cannot be meant is noted in `against`, and has a plain value in the job, so that the rest can be judged.
     """
     options = ScriptOptions(script)
-    _check_all(options, environment, now)
-    asked = script.options
+    _check_each(options, environment, now, against)
+    tried, asked = against.tried, script.options
     image = asked.get("container-image") or image
     if not image:
-        raise options.fail(
-            "no container image; add `#SBATCH --container-image=IMAGE`, or say --container-image, or set "
-            "TESSERA_CONTAINER_IMAGE"
+        against.add(
+            "container-image",
+            f"{script.where}: no container image; add `#SBATCH --container-image=IMAGE`, or say --container-image, or "
+            "set TESSERA_CONTAINER_IMAGE",
         )
-    tasks, replicas = _tasks(options)
-    gpus, model = _gpus(options, tasks, replicas)
-    cpu = str(options.count("cpus-per-task")) if "cpus-per-task" in options else DEFAULT_CPU
-    resources: Json = {"cpu": cpu, "memory": _memory(options, tasks, int(cpu), gpus)}
+    tasks, replicas = _tasks(options, against)
+    gpus, model = tried("gpus", lambda: _gpus(options, tasks, replicas), (1, ""))
+    cpu = tried("cpus-per-task", lambda: _cpu(options), DEFAULT_CPU)
+    memory: str | int = tried("mem", lambda: _memory(options, tasks, int(cpu), gpus), 0) or DEFAULT_MEMORY
+    resources: Json = {"cpu": cpu, "memory": memory}
     resources |= {"gpus": gpus} if gpus else {}
     role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
     role |= {"gpu_models": [model]} if model else {}
-    role |= {"affinity": terms} if (terms := _affinity(options)) else {}
+    role |= {"affinity": terms} if (terms := tried("", lambda: _affinity(options), list[Json]())) else {}
     name = name_of([asked.get("job-name") or script.where])
-    array = values.array_of(options.value("array")) if "array" in options else {}
-    own = values.exported(options.value("export"), environment) if "export" in options else {}
+    array = tried("array", lambda: _array(options), dict[str, str | int]())
+    own = tried("export", lambda: _exported(options, environment), dict[str, str]())
     env = own | pods.variables(name, replicas, gpus, cpu, str(array.get("tasks", "")))
+    command = pods.command_of(script.text, script.where, script.arguments)
+    for mistake in command.mistakes:
+        against.add("", mistake)
     role["template"] = {
-        "image": image,
-        "command": pods.command_of(script.text, script.where, script.arguments),
+        "image": image or "image",
+        "command": command.words,
         "env": env,
         **({"working_dir": asked["chdir"]} if "chdir" in options else {}),
     }
     job: Json = {"name": name, "roles": [role]}
     job |= {"launcher": "torchrun"} if replicas > 1 else {}
     job |= {"array": array} if array else {}
-    return job | _read_job_options(options, now)
+    return job | _read_job_options(options, now, against)
 
 
-def _check_all(options: ScriptOptions, environment: Mapping[str, str], now: datetime) -> None:
-    """Raises Refused or Failure about all options that nothing honours and all values that cannot be meant, at once."""
+def _check_each(options: ScriptOptions, environment: Mapping[str, str], now: datetime, against: Against) -> None:
+    """Notes all values that cannot be meant by themselves, in the order of the options."""
     readers: dict[str, Callable[[Said], object]] = {
         **values.READERS,
         "begin": partial(values.begin_ms, now=now),
         "export": partial(values.exported, environment=environment),
     }
-    wrong: list[tuple[str, str]] = []
     for name in filter(readers.__contains__, options.script.options):
-        try:
-            readers[name](options.value(name))
-        except Failure as failure:
-            wrong.append((name, str(failure)))
-    if options.script.against:
-        also = [Reason(code=Code.INVALID_FIELD, field=f"--{name}", detail=why[:1024]) for name, why in wrong]
-        raise Refused((*options.script.against, *also))
-    if wrong:
-        raise Failure(Exit.USAGE, "; ".join(why for _, why in wrong))
+        against.tried(name, partial(readers[name], options.value(name)), None)
 
 
-def _read_job_options(options: ScriptOptions, now: datetime) -> Json:
+def _cpu(options: ScriptOptions) -> str:
+    return str(options.count("cpus-per-task")) if "cpus-per-task" in options else DEFAULT_CPU
+
+
+def _array(options: ScriptOptions) -> dict[str, str | int]:
+    return values.array_of(options.value("array")) if "array" in options else {}
+
+
+def _exported(options: ScriptOptions, environment: Mapping[str, str]) -> dict[str, str]:
+    return values.exported(options.value("export"), environment) if "export" in options else {}
+
+
+def _read_job_options(options: ScriptOptions, now: datetime, against: Against) -> Json:
     asked = options.script.options
     priority = asked.get("qos") or asked.get("priority")
     job: Json = {"queue": asked["partition"]} if "partition" in options else {}
     job |= {"priority_class": priority} if priority else {}
-    job |= {"time_limit_seconds": values.seconds_of(options.value("time"))} if "time" in options else {}
-    job |= {"termination_grace_seconds": values.grace_of(options.value("signal"))} if "signal" in options else {}
-    job |= {"begin_ts": values.begin_ms(options.value("begin"), now)} if "begin" in options else {}
+    readers: dict[str, tuple[str, Callable[[Said], int]]] = {
+        "time": ("time_limit_seconds", values.seconds_of),
+        "signal": ("termination_grace_seconds", values.grace_of),
+        "begin": ("begin_ts", partial(values.begin_ms, now=now)),
+    }
+    for name in filter(options.__contains__, readers):
+        field, read = readers[name]
+        value = against.tried(name, partial(read, options.value(name)), None)
+        job |= {} if value is None else {field: value}
     return job | ({"retry": {"max_attempts": 1}} if "no-requeue" in options and "requeue" not in options else {})
 
 
@@ -126,15 +140,17 @@ def _affinity(options: ScriptOptions) -> list[Json]:
     return terms
 
 
-def _tasks(options: ScriptOptions) -> tuple[int, int]:
+def _tasks(options: ScriptOptions, against: Against) -> tuple[int, int]:
     """Tasks of a node, and of the whole job."""
-    nodes, tasks = options.count("nodes"), options.count("ntasks-per-node")
-    if "ntasks" not in options:
-        return tasks, nodes * tasks
-    total = options.count("ntasks")
+    names = ("nodes", "ntasks-per-node", "ntasks")
+    nodes, tasks, total = (against.tried(name, partial(options.count, name), 0) for name in names)
+    if "ntasks" not in options or not (nodes and tasks and total):
+        return max(1, tasks), max(1, total, nodes * tasks)
     if total % nodes or ("ntasks-per-node" in options and total != nodes * tasks):
-        raise options.fail(f"--ntasks={total} do not lie evenly on {nodes} nodes; mend one of them")
-    return total // nodes, total
+        against.add(
+            "ntasks", str(options.fail(f"--ntasks={total} do not lie evenly on {nodes} nodes; mend one of them"))
+        )
+    return max(1, total // nodes), total
 
 
 def _gpus(options: ScriptOptions, tasks: int, replicas: int) -> tuple[int, str]:
@@ -151,11 +167,11 @@ def _gpus(options: ScriptOptions, tasks: int, replicas: int) -> tuple[int, str]:
     return total // sharers, model
 
 
-def _memory(options: ScriptOptions, tasks: int, cpus: int, gpus: int) -> str | int:
-    """Memory of one pod: its part of a node, or what comes with its CPUs or GPUs."""
+def _memory(options: ScriptOptions, tasks: int, cpus: int, gpus: int) -> int:
+    """Memory of one pod: its part of a node, or what comes with its CPUs or GPUs; 0 where nothing says how much."""
     name = options.one_of(WAYS_TO_REMEMBER)
     if not name:
-        return DEFAULT_MEMORY
+        return 0
     said = options.value(name)
     if name == "mem-per-gpu" and not gpus:
         said.fail("it has no GPU; say --mem or --gpus")

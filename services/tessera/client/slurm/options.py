@@ -8,8 +8,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tessera.client.outcomes import Exit, Failure
-
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -121,16 +119,14 @@ Asked = tuple[str, str]
 """A long name and its value: `yes` for a flag, "" where a value is missing."""
 
 
-def split_line(line: str, at: str) -> list[Asked]:
-    """The options of one `#SBATCH` line. Raises Failure for quotes that do not close, and for words that are none."""
+def split_line(line: str, at: str) -> tuple[list[Asked], list[str]]:
+    """The options of one `#SBATCH` line, and what is wrong: quotes that do not close, and a word that is none."""
     try:
         words = shlex.split(line, comments=True)
     except ValueError as error:
-        raise Failure(Exit.USAGE, f"{at}: {error}; mend the quotes") from error
+        return [], [f"{at}: {error}; mend the quotes"]
     found, rest = split_words(words)
-    if rest:
-        raise Failure(Exit.USAGE, f"{at}: {rest[0]!r} is no option; write --name=value")
-    return found
+    return found, [f"{at}: {rest[0]!r} is no option; write --name=value"] if rest else []
 
 
 def split_words(words: Sequence[str]) -> tuple[list[Asked], list[str]]:

@@ -6,8 +6,8 @@ whole script; in a shell `srun` is a function that runs its command in the pods 
 """
 
 import re
+from dataclasses import dataclass
 
-from tessera.client.outcomes import Exit, Failure
 from tessera_schemas.arrays import task_count, task_ranges
 
 SCRIPT_CHARACTERS = 32_768
@@ -71,22 +71,31 @@ exec "$@"
 """Run the arguments where `srun` is found: its text is `$0`, written to a directory of the pod that may be."""
 
 
-def command_of(text: str, where: str, arguments: tuple[str, ...] = ()) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class ScriptCommand:
+    """The words that a pod runs, and sentences about why it cannot."""
+
+    words: list[str]
+    mistakes: tuple[str, ...] = ()
+
+
+def command_of(text: str, where: str, arguments: tuple[str, ...] = ()) -> ScriptCommand:
     """The script as one argument of its own interpreter, then its name and its own arguments."""
+    mistakes = []
     if len(text) > SCRIPT_CHARACTERS:
-        raise Failure(
-            Exit.USAGE, f"{where}: {len(text)} characters; at most {SCRIPT_CHARACTERS}: put the program into the image"
-        )
+        mistakes.append(f"{where}: {len(text)} characters; at most {SCRIPT_CHARACTERS}: put the program into the image")
     match = FIRST_LINE.match(text.splitlines()[0] if text else "")
+    path, options = ("", []) if match is None else (match["path"], match["options"].split())
     if match is None:
-        raise Failure(Exit.USAGE, f"{where}: does not begin with #! and an interpreter; write #!/bin/bash")
-    path, options = match["path"], match["options"].split()
+        mistakes.append(f"{where}: does not begin with #! and an interpreter; write #!/bin/bash")
+    elif PYTHON.search(path) is None and SHELL.search(path) is None:
+        mistakes.append(f"{where}: cannot be run by {path}; use a shell or Python, and call {path} from it")
+    if mistakes:
+        return ScriptCommand(["true"], tuple(mistakes))
     if PYTHON.search(path):
-        return [path, *options, "-c", text, *arguments]
-    if SHELL.search(path) is None:
-        raise Failure(Exit.USAGE, f"{where}: cannot be run by {path}; use a shell or Python, and call {path} from it")
+        return ScriptCommand([path, *options, "-c", text, *arguments])
     used = FUNCTIONS if re.search(r"\b(srun|scontrol)\b", text) else ""
-    return [path, *options, "-c", used + text, *([where, *arguments] if arguments else [])]
+    return ScriptCommand([path, *options, "-c", used + text, *([where, *arguments] if arguments else [])])
 
 
 def variables(name: str, tasks: int, gpus: int, cpus: str, tasks_of_array: str) -> dict[str, str]:

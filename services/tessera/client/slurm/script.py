@@ -1,9 +1,8 @@
 """A batch script with its options: those of its `#SBATCH` lines, and those of the command line, which go before."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.options import KNOWN, Asked, split_line
 from tessera_schemas.reasons import Code, Reason
 
@@ -12,12 +11,17 @@ WAYS_TO_REMEMBER = ("mem", "mem-per-cpu", "mem-per-gpu")
 """Options that say the same in other ways: one of the command line takes the place of any of the script."""
 
 
+Mistake = tuple[str, str]
+"""An option by its name, "" for several or none, and a sentence about it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Script:
     """
     A batch script: the values of its options by their long names, its text, and its own arguments.
 
-    `against` are the options that nothing honours: told together with values that cannot be meant, by `job_of`.
+    `against` are the options that nothing honours, `mistakes` sentences about what cannot be meant, with the option
+    they are about; both are told together with what `job_of` finds.
     """
 
     options: dict[str, str]
@@ -25,32 +29,37 @@ class Script:
     where: str
     arguments: tuple[str, ...] = ()
     against: tuple[Reason, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
+
+    def with_mistakes(self, *sentences: str) -> "Script":
+        """The same script with what its command has found against it."""
+        return replace(self, mistakes=(*self.mistakes, *(("", sentence) for sentence in sentences)))
 
 
 def read_script(
     text: str, where: str, ignored: Sequence[str] = (), said: Sequence[Asked] = (), arguments: Sequence[str] = ()
 ) -> Script:
-    """
-    The script with its options, those `said` on the command line before those of lines ahead of the first command.
-
-    Raises Failure for an option without its value.
-    """
+    """The script with its options, those `said` on the command line before those of lines above the first command."""
     options: dict[str, str] = {}
     against: list[Reason] = []
+    mistakes: list[Mistake] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.startswith("#"):
             break
         if line.startswith("#SBATCH"):
-            _take(options, against, split_line(line.removeprefix("#SBATCH"), f"{where}:{number}"), number, ignored)
+            found, wrong = split_line(line.removeprefix("#SBATCH"), f"{where}:{number}")
+            _take(options, against, found, number, ignored)
+            mistakes += [("", sentence) for sentence in wrong]
     here: dict[str, str] = {}
     _take(here, against, said, 0, ignored)
-    empty = next((name for name, value in (options | here).items() if not value), None)
-    if empty is not None:
-        raise Failure(Exit.USAGE, f"{where}: --{empty} has no value; write --{empty}=VALUE")
     for ways in (WAYS_TO_COUNT, WAYS_TO_REMEMBER):
         if any(name in here for name in ways):
             options = {name: value for name, value in options.items() if name not in ways}
-    return Script(options | here, text, where, tuple(arguments), tuple(against))
+    options |= here
+    empty = [name for name, value in options.items() if not value]
+    mistakes += [(name, f"{where}: --{name} has no value; write --{name}=VALUE") for name in empty]
+    whole = {name: value for name, value in options.items() if value}
+    return Script(whole, text, where, tuple(arguments), tuple(against), tuple(mistakes))
 
 
 def _take(

@@ -30,24 +30,24 @@ class SlurmStep:
     terminal: bool = False
 
 
-def read_step(said: Sequence[Asked]) -> SlurmStep:
-    """Options of an `srun` within an allocation. Raises Failure for those that only an allocation has."""
-    options = dict(said)
+def read_step(said: Sequence[Asked]) -> tuple[SlurmStep, list[str]]:
+    """Options of an `srun` within an allocation, and what is wrong: those that only an allocation has, a number."""
+    options, mistakes = dict(said), list[str]()
     if wrong := [f"--{name}" for name in options if name not in OPTIONS]:
-        raise Failure(Exit.USAGE, f"srun: {', '.join(wrong)}: the allocation has it; a step knows -n, --label, --pty")
+        mistakes.append(f"srun: {', '.join(wrong)}: the allocation has it; a step knows -n, --label, --pty")
     asked = options.get("ntasks", options.get("nodes"))
     if asked is not None and not (asked.isdecimal() and int(asked)):
-        raise Failure(Exit.USAGE, f"srun: {asked!r} is no number of tasks; write -n 2")
+        mistakes.append(f"srun: {asked!r} is no number of tasks; write -n 2")
+        asked = None
     terminal = "pty" in options
-    return SlurmStep(1 if terminal else int(asked) if asked else None, "label" in options or "l" in options, terminal)
+    step = SlurmStep(1 if terminal else int(asked) if asked else None, "label" in options or "l" in options, terminal)
+    return step, mistakes
 
 
-def find_kubectl(name: str, otherwise: str = "") -> str:
-    """Path of kubectl. Raises Failure, with `otherwise` as the way out."""
+def find_kubectl(name: str, otherwise: str = "") -> tuple[str, list[str]]:
+    """Path of kubectl, or what to say without one, with `otherwise` as the way out."""
     kubectl = shutil.which("kubectl")
-    if kubectl is None:
-        raise Failure(Exit.USAGE, f"{name}: no kubectl on PATH, which reaches the pods{otherwise}")
-    return kubectl
+    return kubectl or "", [] if kubectl else [f"{name}: no kubectl on PATH, which reaches the pods{otherwise}"]
 
 
 async def run_step(kubectl: str, job: JobView, words: Sequence[str], step: SlurmStep) -> int:
