@@ -194,6 +194,29 @@ def refusals(said: Said) -> list[str]:
     return [" ".join(line.split(": ")[1:3]) for line in said.err.splitlines()]
 
 
+async def test_a_job_that_nobody_knows_is_said_wherever_it_is_named(live: Live) -> None:
+    done = await live.submit(job("known", seconds=600))
+    array = await live.submit(job("many", seconds=600, array=JobArray(tasks="0-3", limit=1)))
+    listed = (("squeue", "--noheader", "-o", "%j", "-j"), ("sacct", "-n", "-P", "--format", "JobName", "-j"))
+    for words in listed:
+        said = await live.command(*words, f"nobody,{done.job_id},{array.job_id}_3,{array.job_id}_9")
+        assert (said.code, "known" in said.out.split()) == (1, True), words
+        missing = [line.split(": ")[2] for line in said.err.splitlines() if line.startswith("error: Invalid job id")]
+        assert missing == ["nobody", f"{array.job_id}_9"], words
+        assert (await live.command(*words, "known")).code == 0
+    for words in (("scontrol", "show", "job"), ("scontrol", "hold"), ("scontrol", "release"), ("scancel",)):
+        assert (await live.command(*words, "nobody")).code == 3, words
+    for words in (("get",), ("explain",), ("logs",), ("cancel",), ("hold",), ("release",), ("events", "--job")):
+        assert (await live.command(*words, "nobody")).code == 3, words
+    said = await live.command("scontrol", "hold", "nobody", done.job_id, "no-one")
+    assert (said.code, said.err.count("there is none")) == (3, 2)
+    await live.until(lambda state: state.jobs.get(done.job_id).held, "the one that is known is held")
+    await ok(live, "scancel", done.job_id, array.job_id)
+    await live.until_ended(done.job_id)
+    await live.until_ended(array.job_id)
+    await assert_all_is_well(live)
+
+
 async def test_srun_that_is_interrupted_says_that_its_job_goes_on(live: Live) -> None:
     words = ("srun", "--as", "lab", "--key", "left", "--container-image", "train:1", "--begin", "now+1hour", "true")
     waiting = await started(*words, environment={"TESSERA_HOME": str(live.home)})

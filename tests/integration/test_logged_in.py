@@ -93,14 +93,19 @@ async def test_every_reading_command_answers_a_tenants_token(live: Live, lab: Lo
 
 async def test_a_shell_completes_the_names_of_jobs(live: Live, lab: LoggedIn) -> None:
     sent = await live.submit(job("completes", seconds=600), "lab")
-    for shell, asked in {
-        "complete_bash": {"COMP_WORDS": "tessera cancel compl", "COMP_CWORD": "2"},
-        "complete_zsh": {"_TYPER_COMPLETE_ARGS": "tessera cancel compl"},
-        "complete_fish": {"_TYPER_COMPLETE_ARGS": "tessera cancel compl", "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
-    }.items():
-        environment = {**lab.environment, "_TESSERA_COMPLETE": shell, **asked}
-        said = await tessera(environment=environment)
-        assert "completes" in said.out, (shell, said)
+    for words in (
+        *("cancel compl", "scancel compl", "scancel other compl", "squeue -j compl", "squeue --jobs other,compl"),
+        *("sacct -j compl", "scontrol show job compl", "scontrol hold compl", "events --job compl"),
+    ):
+        line = f"tessera {words}"
+        for shell, asked in {
+            "complete_bash": {"COMP_WORDS": line, "COMP_CWORD": str(len(line.split()) - 1)},
+            "complete_zsh": {"_TYPER_COMPLETE_ARGS": line},
+            "complete_fish": {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"},
+        }.items():
+            said = await forked(environment={**lab.environment, "_TESSERA_COMPLETE": shell, **asked})
+            assert "completes" in said.out, (shell, words, said)
+            assert ("other,completes" in said.out) == ("other," in words), (shell, words, said)
     await live.command("cancel", sent.job_id, "--as", "lab")
     await live.until_ended(sent.job_id)
 

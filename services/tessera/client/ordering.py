@@ -1,10 +1,11 @@
 """Job commands: who sends them, which job is meant, sending one, and seeing it carried out."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.rendering import notify
 from tessera.client.shard_views import ReadViews, is_whole_id
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
@@ -80,6 +81,21 @@ async def send(where: Where, identity: str | None, command: Strict, job: str = "
             raise Failure(Exit.NOT_FOUND, f"job {job}: there is none; see `tessera ls`")
         raise Refused(answered.reasons, job)
     return answered is not None
+
+
+async def each(jobs: Iterable[str], order: Callable[[str], Awaitable[None]]) -> Exit | None:
+    """Order about one job after the other, also where one fails; what failed is said, and the last such code."""
+    failed = None
+    for named in jobs:
+        try:
+            await order(named)
+        except Refused as refused:
+            notify(f"refused: job {named}: {refused}")
+            failed = Exit.REFUSED
+        except Failure as failure:
+            notify(f"error: {failure}")
+            failed = failure.code
+    return failed
 
 
 async def poll(

@@ -47,7 +47,8 @@ AT_ONCE = 32
 """Submits that one `submit_many` has under way."""
 
 
-def _to_stderr(text: str) -> None:
+def to_stderr(text: str) -> None:
+    """Say something to a person beside what a program prints."""
     print(text, file=sys.stderr)
 
 
@@ -131,7 +132,7 @@ class Tessera:
         held: bool = False,
         answer_seconds: float = ANSWER_SECONDS,
         publish_seconds: float | None = None,
-        notify: Notify = _to_stderr,
+        notify: Notify = to_stderr,
     ) -> Submitted:
         """
         Submit a job once, however often this is called with the same key; `held`: it waits until it is released.
@@ -163,7 +164,7 @@ class Tessera:
         """
         base = choose_key(key, "", {}, random_key).key
         if key is None and specs:
-            _to_stderr(f"keys {base}-0 to {base}-{len(specs) - 1}")
+            to_stderr(f"keys {base}-0 to {base}-{len(specs) - 1}")
         gate = asyncio.Semaphore(AT_ONCE)
 
         async def one(at: int, spec: "JobSpec | Mapping[str, Any]") -> Submitted | Refused:
@@ -187,7 +188,7 @@ class Tessera:
         held: bool = False,
         answer_seconds: float = ANSWER_SECONDS,
         publish_seconds: float | None = None,
-        notify: Notify = _to_stderr,
+        notify: Notify = to_stderr,
     ) -> Submitted:
         """
         Submit what a template of the configuration makes of these parameters; else as `submit`.
@@ -207,7 +208,7 @@ class Tessera:
         *,
         answer_seconds: float = ANSWER_SECONDS,
         publish_seconds: float | None = None,
-        notify: Notify = _to_stderr,
+        notify: Notify = to_stderr,
         tell_end: bool = False,
         against: "Sequence[PublicReason]" = (),
     ) -> Submitted:

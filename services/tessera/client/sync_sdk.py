@@ -17,7 +17,8 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.client.outcomes import Refused
-from tessera.client.sdk import Submitted, Tessera
+from tessera.client.sdk import Notify, Submitted, Tessera, to_stderr
+from tessera_schemas.subjects import ANSWER_SECONDS
 
 if TYPE_CHECKING:
     from tessera_schemas.events import CloudEvent
@@ -59,9 +60,19 @@ class SyncTessera:
             thread.join()
             loop.close()
 
-    def submit(self, spec: "JobSpec | Mapping[str, Any]", key: str | None = None, *, held: bool = False) -> Submitted:
+    def submit(
+        self,
+        spec: "JobSpec | Mapping[str, Any]",
+        key: str | None = None,
+        *,
+        held: bool = False,
+        answer_seconds: float = ANSWER_SECONDS,
+        publish_seconds: float | None = None,
+        notify: Notify = to_stderr,
+    ) -> Submitted:
         """Submit a job once, however often this is called with the same key. Raises Refused with all reasons."""
-        return self._done(self._tessera.submit(spec, key, held=held))
+        more: dict[str, Any] = {"answer_seconds": answer_seconds, "publish_seconds": publish_seconds, "notify": notify}
+        return self._done(self._tessera.submit(spec, key, held=held, **more))
 
     def submit_many(
         self, specs: "Sequence[JobSpec | Mapping[str, Any]]", key: str | None = None, *, held: bool = False
@@ -77,9 +88,15 @@ class SyncTessera:
         *,
         overrides: Mapping[str, str] | None = None,
         held: bool = False,
+        answer_seconds: float = ANSWER_SECONDS,
+        publish_seconds: float | None = None,
+        notify: Notify = to_stderr,
     ) -> Submitted:
         """Submit what a template of the configuration makes of these parameters; else as `submit`."""
-        return self._done(self._tessera.submit_template(template, parameters, key, overrides=overrides, held=held))
+        more: dict[str, Any] = {"answer_seconds": answer_seconds, "publish_seconds": publish_seconds, "notify": notify}
+        return self._done(
+            self._tessera.submit_template(template, parameters, key, overrides=overrides, held=held, **more)
+        )
 
     def get(self, job: str) -> "JobView":
         """A job by its id, the unique beginning of one, or its name. Raises Failure."""

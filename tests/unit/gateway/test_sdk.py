@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -61,6 +62,18 @@ async def test_a_script_submits_reads_and_orders_with_a_token_alone(world: World
     assert "resources.memory" in world.commands[-2][1]["spec"]  # which admission refuses for it, and for all else
     assert world.commands[-3][1]["priority_class"] == "high"
     assert world.commands[-1][1]["why"] == "tried"
+
+
+ON_NATS = {"at", "send", "subscribe", "watch"}
+"""Methods of `Tessera` for programs that are asynchronous: streams on NATS, and what other methods are made of."""
+
+
+def test_the_sdk_for_scripts_has_each_method_with_the_same_parameters() -> None:
+    methods = {name for name in vars(Tessera) if not name.startswith("_")} - ON_NATS
+    assert methods == {name for name in vars(SyncTessera) if not name.startswith("_")}
+    for name in sorted(methods):
+        found, twin = (signature(getattr(kind, name)).parameters for kind in (Tessera, SyncTessera))
+        assert dict(found) == dict(twin), name
 
 
 async def test_of_many_jobs_each_has_its_own_outcome_in_order(world: World, enter: Callable[[], None]) -> None:

@@ -9,7 +9,8 @@ import typer
 
 from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, Format, command
-from tessera.client.commands.slurm import Partition, node_state, partitions
+from tessera.client.commands.slurm import Partition, node_state, partitions, say_unknown
+from tessera.client.completing import complete_list_of_jobs, complete_scontrol
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import COLUMNS, Column, Output, show
@@ -26,7 +27,10 @@ WAITING = "JobID,Partition,User,QOS,Priority,Age,Reason"
 @command
 async def sacct(
     at: AccessOptions,
-    jobs: Annotated[str | None, typer.Option("--jobs", "-j", help="Only these: ids, tasks, names")] = None,
+    jobs: Annotated[
+        str | None,
+        typer.Option("--jobs", "-j", help="Only these: ids, tasks, names", autocompletion=complete_list_of_jobs),
+    ] = None,
     user: Annotated[str | None, typer.Option("--user", "--account", "-u", "-A", help="Only this tenant")] = None,
     states: Annotated[str | None, typer.Option("--state", "-s", help="Only these, such as CD,F or FAILED")] = None,
     since: Annotated[
@@ -36,7 +40,7 @@ async def sacct(
     parsable: Annotated[bool, typer.Option("--parsable2", "-P", help="Fields with | between them")] = False,
     noheader: Annotated[bool, typer.Option("--noheader", "-n", help="Without the line of titles")] = False,
     output: Format = Output.TABLE,
-) -> None:
+) -> Exit | None:
     """List jobs with state, exit code, time and GPU-hours; ended ones as long as lists keep them."""
     now_ms = SystemClock().now_ms()
     columns = [fields.column(name, now_ms) for name in names.split(",")]
@@ -52,8 +56,9 @@ async def sacct(
     if parsable:
         lines = [] if noheader else ["|".join(column.title for column in columns)]
         print("\n".join(lines + ["|".join(column.value(job) for column in columns) for job in found]))
-        return
-    show(output, columns, found, as_of if output.for_programs else None, titles=not noheader)
+    else:
+        show(output, columns, found, as_of if output.for_programs else None, titles=not noheader)
+    return say_unknown(known, jobs)
 
 
 @command
@@ -87,26 +92,34 @@ async def sshare(at: AccessOptions, output: Format = Output.TABLE) -> None:
 async def scontrol(
     at: AccessOptions,
     what: Annotated[str, typer.Argument(help="show, hold or release")],
-    named: Annotated[list[str], typer.Argument(metavar="NAME...", help="Jobs; after show: job, node or partition")],
-) -> None:
+    named: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...", help="Jobs; after show: job, node or partition", autocompletion=complete_scontrol
+        ),
+    ],
+) -> Exit | None:
     """Show a job, a node or a partition in full; hold and release jobs."""
     if what in ("hold", "release"):
-        await _hold(at, named, undo=what == "release")
-        return
+        return await _hold(at, named, undo=what == "release")
     entity, *names = named
     if what != "show" or entity not in ("job", "node", "partition") or len(names) > 1:
         raise Failure(Exit.USAGE, f"scontrol {what}: write show job|node|partition [NAME], hold JOB or release JOB")
     async with at.views() as views:
         lines = await _shown(views, entity, names[0] if names else "")
     print("\n\n".join(lines))
+    return None
 
 
-async def _hold(at: AccessOptions, named: Sequence[str], undo: bool) -> None:
+async def _hold(at: AccessOptions, named: Sequence[str], undo: bool) -> Exit | None:
     where = at.find()
-    for name in named:
+
+    async def order(name: str) -> None:
         job = await ordering.find_job_id(where, name, "release" if undo else "hold")
         hold, release = HoldJob(kind="hold_job", v=1, job_id=job), ReleaseJob(kind="release_job", v=1, job_id=job)
         await ordering.send(where, at.identity, release if undo else hold, job)
+
+    return await ordering.each(named, order)
 
 
 async def _shown(views: ReadViews, entity: str, name: str) -> list[str]:

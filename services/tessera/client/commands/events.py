@@ -10,6 +10,7 @@ import typer
 
 from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.completing import complete_jobs
 from tessera.client.events_by_api import IDLE_SECONDS, events_by_api, reason_of
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, notify, show
@@ -24,7 +25,10 @@ from tessera_schemas.events import CloudEvent, short_type
 async def events(
     at: AccessOptions,
     follow: Annotated[bool, typer.Option("--follow", help="Go on as they come")] = False,
-    job: Annotated[str | None, typer.Option(help="Only this job, by its id, the beginning of one, or its name")] = None,
+    job: Annotated[
+        str | None,
+        typer.Option(help="Only this job, by its id, the beginning of one, or its name", autocompletion=complete_jobs),
+    ] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant")] = None,
     output: Format = Output.TABLE,
 ) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.completing import complete_jobs, complete_list_of_jobs
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, notify, show
@@ -21,7 +22,10 @@ from tessera_schemas.views import JobView, NodeView, QueueView
 @command
 async def squeue(
     at: AccessOptions,
-    jobs: Annotated[str | None, typer.Option("--jobs", "-j", help="Only these: ids, tasks, names")] = None,
+    jobs: Annotated[
+        str | None,
+        typer.Option("--jobs", "-j", help="Only these: ids, tasks, names", autocompletion=complete_list_of_jobs),
+    ] = None,
     me: Annotated[bool, typer.Option("--me", help="Only those of the tenant as whom you are here")] = False,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Only this tenant")] = None,
     partition: Annotated[str | None, typer.Option("--partition", "-p", help="Only this queue")] = None,
@@ -32,7 +36,7 @@ async def squeue(
     output: Annotated[
         str, typer.Option("--format", "--output", "-o", help="A pattern such as '%i %j %T', or table, json, yaml")
     ] = "table",
-) -> None:
+) -> Exit | None:
     """List jobs that wait or run, with Slurm's columns."""
     tenant = _own_tenant(at) if me else user
     async with at.views() as views:
@@ -47,10 +51,19 @@ async def squeue(
     if "%" not in output:
         form = _output_of(output)
         show(form, queue_columns(now_ms), found, as_of if form.for_programs else None, gap=1, titles=not noheader)
-        return
+        return say_unknown(known, jobs)
     line = fields.rows_as(output, now_ms)
     for text in ([] if noheader else [fields.heading(output)]) + [line(job) for job in found]:
         print(text)
+    return say_unknown(known, jobs)
+
+
+def say_unknown(known: Sequence[JobView], named: str | None) -> Exit | None:
+    """Say which of the names in a list no job has; those are Slurm's words and exit code."""
+    missing = fields.unknown(known, named)
+    for name in missing:
+        notify(f"error: Invalid job id specified: {name}: no job has this id or name; see `tessera ls`")
+    return Exit.FAILED if missing else None
 
 
 def _own_tenant(at: AccessOptions) -> str | None:
@@ -69,7 +82,9 @@ def _output_of(text: str) -> Output:
 @command
 async def scancel(
     at: AccessOptions,
-    jobs: Annotated[list[str] | None, typer.Argument(help="Ids, ARRAY_7, beginnings of ids, or names")] = None,
+    jobs: Annotated[
+        list[str] | None, typer.Argument(help="Ids, ARRAY_7, beginnings of ids, or names", autocompletion=complete_jobs)
+    ] = None,
     me: Annotated[bool, typer.Option("--me", help="Every job of the tenant as whom you are here")] = False,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Every job of this tenant")] = None,
     partition: Annotated[str | None, typer.Option("--partition", "-p", help="Every job of this queue")] = None,
@@ -95,16 +110,13 @@ def _list_of(names: list[str] | None) -> str | None:
 
 
 async def _cancel(at: AccessOptions, jobs: Sequence[str]) -> Exit | None:
-    where, failed = at.find(), None
-    for named in jobs:
-        try:
-            found = await ordering.find_job_id(where, named, "cancel")
-            why = f"scancel by {getpass.getuser()}"[:200]
-            await ordering.send(where, at.identity, CancelJob(kind="cancel_job", v=1, job_id=found, why=why), found)
-        except Failure as failure:
-            notify(f"error: {failure}")
-            failed = failure.code
-    return failed
+    where, why = at.find(), f"scancel by {getpass.getuser()}"[:200]
+
+    async def order(named: str) -> None:
+        found = await ordering.find_job_id(where, named, "cancel")
+        await ordering.send(where, at.identity, CancelJob(kind="cancel_job", v=1, job_id=found, why=why), found)
+
+    return await ordering.each(jobs, order)
 
 
 @command

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column
 from tessera.client.slurm import words
+from tessera_schemas.arrays import has_task
 from tessera_schemas.views import JobView
 
 RANGES_SHOWN = 12
@@ -38,6 +39,21 @@ def job_id_of(job: JobView) -> str:
 def is_named(job: JobView, wanted: set[str]) -> bool:
     """Whether a job is meant by its id, its name, `ARRAY_7`, or the id of its array."""
     return not wanted.isdisjoint({job.job_id, job.name, job_id_of(job), job.task_of} - {""})
+
+
+def unknown(jobs: Iterable[JobView], named: str | None) -> list[str]:
+    """Of a list with commas the names that no job has; `ARRAY_7` is known where the array has that task."""
+    left = dict.fromkeys(name for name in (named or "").split(",") if name)
+    for job in jobs if left else ():
+        tasks = job.array.tasks if job.array is not None else ""
+        for name in [name for name in left if is_named(job, {name}) or _is_task(name, job.job_id, tasks)]:
+            del left[name]
+    return list(left)
+
+
+def _is_task(name: str, array: str, tasks: str) -> bool:
+    of, _, index = name.rpartition("_")
+    return bool(tasks) and of == array and index.isdecimal() and has_task(tasks, int(index))
 
 
 def select(
