@@ -28,8 +28,9 @@ async def said(*command: str, home: Path, **settings: str) -> str:
 
 async def test_the_examples_of_the_readme_work_as_they_stand(tmp_path: Path) -> None:
     home = tmp_path / "up"
-    async with Platform(home, tenants=["demo"]) as platform:
+    async with Platform(home, tenants=["demo", "lab"]) as platform:
         await _the_first_configuration_is_applied_as_it_is_written(home)
+        await _each_example_of_tenants_would_be_admitted(home)
         await said("-m", "tessera", "apply", "--yes", "-f", str(EXAMPLES / "config.yaml"), home=home)
         subscriber = await started(str(EXAMPLES / "subscribe.py"), home=home)
         try:
@@ -42,7 +43,9 @@ async def test_the_examples_of_the_readme_work_as_they_stand(tmp_path: Path) -> 
             subscriber.kill()
             await subscriber.wait()
         job = str(EXAMPLES / "job.yaml")
-        ended = await said("-m", "tessera", "submit", "--wait", "--timeout", str(SECONDS), "-f", job, home=home)
+        ended = await said(
+            "-m", "tessera", "submit", "--as", "demo", "--wait", "--timeout", str(SECONDS), "-f", job, home=home
+        )
         assert ended.endswith(" succeeded\n")
         credential = {
             "TESSERA_NATS_URL": platform.nats.url,
@@ -64,6 +67,16 @@ async def _the_first_configuration_is_applied_as_it_is_written(home: Path) -> No
     assert "filled in" not in applied
     Path(file).write_text(await said("-m", "tessera", "config", "show", home=home))
     assert "nothing changes" in await said("-m", "tessera", "apply", "--yes", "-f", file, home=home)
+
+
+async def _each_example_of_tenants_would_be_admitted(home: Path) -> None:
+    files = [EXAMPLES / "job.yaml", EXAMPLES / "training.yaml", *(EXAMPLES / "tutorial").glob("busy.yaml")]
+    scripts = [path for path in (EXAMPLES / "slurm").iterdir() if "tessera sbatch" not in path.read_text()]
+    assert len(scripts) > 5
+    asked = [("submit", "--as", tenant, "--dry-run", "-f", str(path)) for path in files for tenant in ("demo", "lab")]
+    asked += [("sbatch", "--as", "lab", "--test-only", "--container-image=x", str(path)) for path in scripts]
+    for words in asked:  # `said` wants exit code 0
+        await said("-m", "tessera", *words, home=home)
 
 
 async def _until_nodes_are_known(home: Path) -> None:

@@ -1,7 +1,6 @@
 #!/bin/bash
 #SBATCH --job-name=debug
 #SBATCH --gpus=1
-#SBATCH --qos=high
 #SBATCH --time=30
 #SBATCH --hold
 

@@ -11,7 +11,6 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, count
 
 from tessera_schemas.config import FLAVORS_MAX, Limits, Policy
 from tessera_schemas.job import LEVELS_MAX
@@ -20,7 +19,7 @@ from tessera_schemas.views import NodeView
 
 WIDTH = 100
 NAME_LENGTH_MAX = 63
-DEFAULT_POOL = "default"
+DEFAULT_POOL = DEFAULT_QUEUE = "default"
 LEVEL_LABELS = (
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
@@ -93,41 +92,31 @@ def _tenants(cluster: ClusterSurvey) -> Iterator[str]:
 
 
 def _queues(cluster: ClusterSurvey) -> Iterator[str]:
-    yield "# Where jobs wait. `gpus` is the nominal quota: all that the cluster has now. Queues below one parent lend"
-    yield "# each other what they do not use; `cpu` and `memory` can be given as well, and are not limited otherwise."
+    pools = cluster.pools
+    largest = min(pools, key=lambda pool: (pool != DEFAULT_QUEUE, -_gpus(pools[pool]), pool))
+    yield "# Where jobs wait; `default` takes those that name no queue. `gpus` is the nominal quota: all that"
+    yield "# the cluster has now; `cpu` and `memory` can be given as well, and are not limited otherwise."
+    if len(cluster.tenants) > 1:
+        tenant, pool = cluster.tenants[0], _quoted(largest)
+        below = (
+            f"{{name: {_name(tenant)[:58]}-jobs, pool: {pool}, parent: {DEFAULT_QUEUE}, tenants: [{_quoted(tenant)}]"
+        )
+        yield "# Its tenants share a queue by fair share. To promise each a part, give them queues of their own below"
+        yield "# one, which takes no jobs itself then; they lend each other what they do not use (docs/queues.md):"
+        yield f"#  - {below}, quotas: {{gpus: 8}}}}"
     yield "queues:"
-    taken = set(cluster.pools)  # each pool's first queue has its name
-    for pool, nodes in cluster.pools.items():
-        gpus = sum(node.gpus for node in nodes)
-        if len(cluster.tenants) == 1:
-            yield from _queue(pool, pool, gpus, cluster.tenants[0])
-            continue
-        yield f"  - {{name: {_quoted(pool)}, pool: {_quoted(pool)}}}          # takes no jobs itself"
-        share, rest = divmod(gpus, len(cluster.tenants))
-        for at, tenant in enumerate(cluster.tenants):
-            name = _free_name(tenant if len(cluster.pools) == 1 else f"{pool}-{tenant}", f"{tenant}-jobs", taken)
-            yield from _queue(name, pool, share + (at < rest), tenant, pool)
+    for pool, nodes in pools.items():
+        yield f"  - name: {_quoted(DEFAULT_QUEUE if pool == largest else pool)}"
+        yield f"    pool: {_quoted(pool)}"
+        yield f"    tenants: [{', '.join(map(_quoted, cluster.tenants))}]"
+        if gpus := _gpus(nodes):
+            yield f"    quotas: {{gpus: {gpus}}}"
+        else:
+            yield "    # quotas: {gpus: 8}             # the pool has no GPUs now: nothing is limited"
 
 
-def _free_name(wanted: str, other: str, taken: set[str]) -> str:
-    """The first of these, else the first one numbered, that is not taken yet; it is then."""
-    short = _name(wanted)
-    numbered = (f"{short[:50].strip('-')}-{number}" for number in count(2))
-    name = next(name for name in chain((short, _name(other)), numbered) if name not in taken)
-    taken.add(name)
-    return name
-
-
-def _queue(name: str, pool: str, gpus: int, tenant: str, parent: str = "") -> Iterator[str]:
-    yield f"  - name: {_quoted(name)}"
-    yield f"    pool: {_quoted(pool)}"
-    if parent:
-        yield f"    parent: {_quoted(parent)}"
-    yield f"    tenants: [{_quoted(tenant)}]"
-    if gpus:
-        yield f"    quotas: {{gpus: {gpus}}}"
-    else:
-        yield "    # quotas: {gpus: 8}             # the pool has no GPUs now: nothing is limited"
+def _gpus(nodes: Sequence[NodeView]) -> int:
+    return sum(node.gpus for node in nodes)
 
 
 def _flavors(cluster: ClusterSurvey) -> Iterator[str]:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tessera.admission.decide.configuration import find_config_faults
 from tessera.client import applying, files
 from tessera.client.first_config import ClusterSurvey, first_config
 from tessera_schemas.config import FLAVORS_MAX, ConfigBody
@@ -63,20 +64,29 @@ def test_the_file_is_applied_as_it_stands(nodes: tuple[NodeView, ...], tenants: 
 
 
 @pytest.mark.parametrize(
-    ("pools", "tenants"),
+    ("pools", "queues"),
     [
-        (("a-b", "a"), ("c", "b-c")),
-        (("x", "x-alice"), ("alice", "bob")),
-        (("default",), ("default", "default-jobs")),
-        (("p" * 60 + "a", "p" * 60 + "b"), ("c" * 20, "c" * 20 + "d")),
-        (("p" * 63, "p" * 62), ("q" * 63, "q" * 62, "p" * 63)),
+        (("default", "zoo"), {"default": "default", "zoo": "zoo"}),
+        (("a100", "h100"), {"a100": "a100", "default": "h100"}),
+        (("notebooks",), {"default": "notebooks"}),
     ],
-    ids=["dashes", "pool like a child", "tenant like the pool", "cut alike", "longest"],
+    ids=["a pool called so", "the pool with the most GPUs", "the only one"],
 )
-def test_no_two_queues_get_one_name(pools: tuple[str, ...], tenants: tuple[str, ...]) -> None:
-    body = read(written(*(node(f"n-{pool}", pool=pool) for pool in pools), tenants=tenants))
-    children = [queue for queue in body.queues if queue.parent]
-    assert {(queue.pool, queue.tenants) for queue in children} == {(p, (tenant,)) for p in pools for tenant in tenants}
+def test_all_tenants_submit_to_one_queue_for_each_pool_of_which_one_is_the_default(
+    pools: tuple[str, ...], queues: dict[str, str]
+) -> None:
+    nodes = (node(f"n-{pool}", gpus=at + 1, pool=pool) for at, pool in enumerate(pools))
+    body = read(written(*nodes, tenants=("demo", "lab")))
+    assert {queue.name: queue.pool for queue in body.queues} == queues
+    assert {queue.tenants for queue in body.queues} == {("demo", "lab")}
+
+
+def test_tenants_that_want_a_quota_each_find_how_it_is_written() -> None:
+    text = written(node("a"), tenants=("demo", "lab"))
+    (line,) = (line for line in text.splitlines() if "parent: default" in line)
+    body = read(text.replace("queues:\n", f"queues:\n{line.removeprefix('#')}\n"))
+    assert [(queue.name, queue.parent) for queue in body.queues] == [("demo-jobs", "default"), ("default", None)]
+    assert find_config_faults(body) == []
 
 
 def test_of_more_models_than_flavors_those_with_the_most_gpus_are_named() -> None:
