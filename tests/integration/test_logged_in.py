@@ -217,6 +217,34 @@ async def test_logs_are_read_by_token_and_by_the_operator_from_kubernetes(live: 
         assert (said.code, "there was no such attempt" in said.err) == (4, True), said
 
 
+async def test_the_log_of_a_users_own_pod_is_read_by_who_may_list_pods_also_after_its_end(
+    live: Live, lab: LoggedIn
+) -> None:
+    container = {"name": "main", "image": "busybox:1.37", "resources": {"limits": {"cpu": "1", "memory": "1Gi"}}}
+    meta = {"name": "own-pod", "namespace": "lab", "annotations": {"tessera.io/simulate-seconds": "2"}}
+    spec = {"schedulerName": "tessera", "restartPolicy": "Never", "containers": [container]}
+    cluster = live.cluster()
+    try:
+        await cluster.create_pod("lab", {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+    finally:
+        await cluster.close()
+
+    async def is_adopted() -> bool:
+        return (await live.command("get", "own-pod")).code == 0
+
+    await eventually(is_adopted, "the pod is a job")
+    followed = lines(await live.command("logs", "own-pod", "-f"))
+    assert (followed[0], followed[-1]) == ("simulated program, rank 0: 2 s of work", "exit code 0")
+
+    async def has_ended() -> bool:
+        return "succeeded" in (await live.command("get", "own-pod")).out
+
+    await eventually(has_ended, "the job has ended")
+    assert lines(await live.command("logs", "own-pod")) == followed
+    said = await lab.run("logs", "own-pod")
+    assert (said.code, "kubectl get pods -n lab" in said.err) == (4, True), said
+
+
 async def test_why_there_is_no_log_is_said_in_a_sentence(live: Live, lab: LoggedIn) -> None:
     of_others = await live.submit(job("of-others", seconds=600), "ops")
     blocks = await live.submit(job("blocks", gpus=8, replicas=4, seconds=600), "lab")

@@ -3,12 +3,16 @@
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.where import Where
 from tessera_schemas.base import run_id
 from tessera_schemas.labels import pod_name
 from tessera_schemas.views import JobView
+
+if TYPE_CHECKING:
+    from tessera.kernel.kubernetes.cluster import HttpCluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,24 +59,51 @@ async def _from_kubernetes(where: Where, job: JobView, part: LogPart) -> AsyncGe
     from tessera.kernel.kubernetes.missing_logs import no_log, no_run, users_own_pods
     from tessera.kernel.ports import ApiError
 
-    if job.owner:
-        raise Failure(Exit.CONFLICT, users_own_pods(job.tenant, job.owner).sentence())
     attempt = part.attempt or job.attempt
     reason = no_run(job.phase, bool(job.ended_ts), attempt, job.attempt)
     if reason is not None:
         raise Failure(Exit.CONFLICT, reason.sentence())
-    name, cluster = pod_name(run_id(job.job_id, attempt), part.rank), cluster_of(where)
-    pieces = cluster.read_log(
-        job.tenant, name, follow=part.follow, tail_lines=part.tail, since_seconds=part.since_seconds
-    )
+    run, cluster = run_id(job.job_id, attempt), cluster_of(where)
     try:
-        async with aclosing(pieces):
-            async for piece in pieces:
+        name = await _find_users_pod(cluster, job, run, part.rank) if job.owner else pod_name(run, part.rank)
+        if not name:
+            raise Failure(Exit.CONFLICT, users_own_pods(job.tenant, job.owner).sentence())
+        try:
+            async for piece in _log_of(cluster, job.tenant, name, part):
+                yield piece
+        except ApiError as error:  # nobody remembers of an ended job whether users made its pods
+            name = "" if job.owner or error.status != 404 else await _find_users_pod(cluster, job, run, part.rank)
+            if not name:
+                raise
+            async for piece in _log_of(cluster, job.tenant, name, part):
                 yield piece
     except ApiError as error:
-        reason = no_log(error, part.rank, job.pods)
+        reason = no_log(error, part.rank, job.pods, job.tenant)
         if reason is None:
-            raise Failure(Exit.UNAVAILABLE, f"pod {name}: {error.message}") from error
+            raise Failure(Exit.UNAVAILABLE, f"log of job {job.job_id}: {error.message}") from error
         raise Failure(Exit.CONFLICT, reason.sentence()) from error
     finally:
         await cluster.close()
+
+
+async def _log_of(cluster: "HttpCluster", namespace: str, name: str, part: LogPart) -> AsyncGenerator[bytes, None]:
+    pieces = cluster.read_log(
+        namespace, name, follow=part.follow, tail_lines=part.tail, since_seconds=part.since_seconds
+    )
+    async with aclosing(pieces):
+        async for piece in pieces:
+            yield piece
+
+
+async def _find_users_pod(cluster: "HttpCluster", job: JobView, run: str, rank: int) -> str:
+    """Name of the pod that a user made and that has this rank of the run; "" where none is seen."""
+    from tessera.kernel.ports import ApiError
+    from tessera_schemas.labels import run_and_rank
+
+    try:
+        pods, _ = await cluster.list("pods", field_selector=f"metadata.namespace={job.tenant}")
+    except ApiError as error:
+        if error.status in (401, 403):
+            return ""
+        raise
+    return next((str(pod["metadata"]["name"]) for pod in pods if run_and_rank(pod) == (run, str(rank))), "")

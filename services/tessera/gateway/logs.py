@@ -53,7 +53,7 @@ class Logs:
             async with AsyncExitStack() as stack:
                 await stack.enter_async_context(aclosing(pieces))
                 try:
-                    await _open(pieces, query.rank, job.pods)
+                    await _open(pieces, query.rank, job)
                 except Refusal as refusal:
                     pieces = await self._stored.instead_of(refusal, job, attempt, query)
                     await stack.enter_async_context(aclosing(pieces))
@@ -96,19 +96,19 @@ def _attempt(job: Job | EndedJob, query: LogQuery) -> int:
     return attempt
 
 
-async def _open(pieces: AsyncGenerator[bytes, None], rank: int, pods: int) -> None:
+async def _open(pieces: AsyncGenerator[bytes, None], rank: int, job: Job | EndedJob) -> None:
     """Take the first piece, which is empty. Raises Refusal where there is no log."""
     try:
         await anext(pieces)
     except ApiError as error:
-        raise _refusal(error, rank, pods) from error
+        raise _refusal(error, rank, job) from error
     except Transient as error:
         log.warning("log_not_read", error=str(error))
         raise refused(Code.UNAVAILABLE, "logs", "the Kubernetes API did not answer") from error
 
 
-def _refusal(error: ApiError, rank: int, pods: int) -> Refusal:
-    reason = no_log(error, rank, pods)
+def _refusal(error: ApiError, rank: int, job: Job | EndedJob) -> Refusal:
+    reason = no_log(error, rank, job.pods, job.tenant)
     if reason is not None:
         return Refusal(reason)
     if error.status in HIDDEN:

@@ -126,7 +126,7 @@ async def test_of_an_ended_job_without_a_pod_of_ours_it_says_where_a_users_own_p
     token = await running(world)
     async with world.gateway():
         said = await world.ask("GET", PATH, token)
-    assert "or its pods are a user's own: `kubectl logs`" in said.body["sentence"]
+    assert "or it is a user's own: `kubectl get pods -n lab`" in said.body["sentence"]
 
 
 async def test_a_reader_that_leaves_ends_the_reading_at_the_kubelet(world: World, kubelet: Kubelet) -> None:

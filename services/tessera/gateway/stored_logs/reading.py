@@ -19,8 +19,8 @@ NOT_KEPT = (
     f"stores no logs (setting logs_store); {ADOPTED}"
 )
 NOT_COLLECTED = (
-    "its pod is gone, and its log is not in the store: the pod went before it was read, or the log was older or more "
-    f"than what is kept; {ADOPTED}"
+    "its pod is gone, and its log is not in the store: it went before it was read, or was older or more than is "
+    f"kept; {ADOPTED}"
 )
 
 log = structlog.get_logger()
@@ -39,14 +39,14 @@ class StoredLogs:
         cause = refusal.__cause__
         is_gone = isinstance(cause, ApiError) and cause.status == 404 and query.rank < job.pods
         if self._store is None:
-            raise refused(Code.NO_LOGS, "job_id", NOT_KEPT) if is_gone else refusal
+            raise refused(Code.NO_LOGS, "job_id", NOT_KEPT.format(namespace=job.tenant)) if is_gone else refusal
         try:
             text = await self._store.get(log_key(self._shard, job.tenant, job.job_id, attempt, query.rank))
         except Transient as error:
             log.warning("stored_log_not_read", error=str(error))
             raise refused(Code.UNAVAILABLE, "logs", "the store of collected logs did not answer") from error
         if text is None:
-            raise refused(Code.NO_LOGS, "job_id", NOT_COLLECTED) if is_gone else refusal
+            raise refused(Code.NO_LOGS, "job_id", NOT_COLLECTED.format(namespace=job.tenant)) if is_gone else refusal
         if query.since_seconds:
             detail = "a stored log has no times of its lines; leave it out, or ask for the last lines with `tail`"
             raise refused(Code.INVALID_FIELD, "since_seconds", detail)

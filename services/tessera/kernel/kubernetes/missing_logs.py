@@ -3,7 +3,7 @@
 from tessera.kernel.ports import ApiError
 from tessera_schemas.reasons import Code, Reason
 
-ADOPTED = "or its pods are a user's own: `kubectl logs`"
+ADOPTED = "or it is a user's own: `kubectl get pods -n {namespace}`"
 """Said of an ended job without a pod of ours, since nobody remembers whether it was adopted."""
 
 
@@ -24,7 +24,7 @@ def no_run(phase: str, ended: bool, attempt: int, attempts: int) -> Reason | Non
     return None
 
 
-def no_log(error: ApiError, rank: int, pods: int) -> Reason | None:
+def no_log(error: ApiError, rank: int, pods: int, namespace: str) -> Reason | None:
     """
     Reason behind an answer of the API server about the log of the pod of a rank; None where it says nothing of the pod.
 
@@ -34,7 +34,8 @@ def no_log(error: ApiError, rank: int, pods: int) -> Reason | None:
         detail = f"the job has no such pod; those of its gang are 0 to {pods - 1}"
         return Reason(code=Code.INVALID_FIELD, field="rank", detail=detail, numbers={"pods": pods})
     if error.status == 404:
-        gone = f"its pod is gone, and its log with it; pods stay for the job's `ttl_seconds_after_finished`; {ADOPTED}"
+        gone = "its pod is gone, and its log with it; pods stay for the job's `ttl_seconds_after_finished`"
+        gone = f"{gone}; {ADOPTED.format(namespace=namespace)}"
         return Reason(code=Code.NO_LOGS, field="job_id", detail=gone)
     if error.status == 400:
         return Reason(code=Code.NO_LOGS, field="job_id", detail=error.message[:200])
