@@ -205,6 +205,41 @@ async def test_the_queue_is_searched_filtered_and_shows_mine_first_and_remembers
         await expect(rows.nth(1)).to_contain_text("in-batch")
 
 
+async def test_all_jobs_are_searched_and_filtered_by_keyboard_and_older_ones_are_asked_for(
+    live: Live, browser: Browser
+) -> None:
+    specs = [job(f"seek-{user}", gpus=8, replicas=4, user=user) for user in ("eve", "fay")]
+    async with (
+        waiting(live, *specs, job("seek-night", queue="batch", gpus=8, replicas=4)),
+        signed_in(browser, live, "lab", width=360) as page,
+    ):
+        # A page of one job: what a shard with hundreds of jobs does with pages of 200.
+        await page.route(
+            re.compile("limit=200"), lambda route: route.continue_(url=route.request.url.replace("=200", "=1"))
+        )
+        await page.get_by_role("link", name="Jobs").click()
+        rows, search = page.get_by_role("row"), page.get_by_label("Job, queue, tenant or user")
+        await expect(rows).to_have_count(1 + 5)
+        await page.get_by_role("button", name="Show older jobs").press("Enter")
+        await expect(rows).not_to_have_count(1 + 5)
+        await search.focus()
+        await page.keyboard.type("SEEK")
+        await expect(rows).to_have_count(1 + len(specs) + 1)
+        await expect(search).to_be_focused()
+        await expect(page.get_by_role("region", name="3 jobs of those searched for")).to_be_visible()
+        await is_accessible(page, 360)
+        await page.get_by_label("Queue", exact=True).select_option("batch")
+        await expect(rows.nth(1)).to_contain_text("seek-night")
+        await expect(rows).to_have_count(2)
+        await page.get_by_label("Phase").select_option("succeeded")
+        await expect(rows).to_have_count(1)
+        await page.get_by_label("Phase").select_option("")
+        await page.get_by_label("Queue", exact=True).select_option("")
+        await search.fill("fay")
+        await expect(rows.nth(1)).to_contain_text("seek-fay")
+        await expect(rows).to_have_count(2)
+
+
 async def test_what_happens_is_shown_without_a_reload(live: Live, browser: Browser) -> None:
     async with signed_in(browser, live) as page:
         await page.get_by_role("link", name="Events").click()

@@ -1,8 +1,7 @@
 """One short function per operation: who asks, for what, and the answer; a "no" is raised."""
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -20,12 +19,13 @@ from tessera.gateway.commanding import Arrivals, Commands
 from tessera.gateway.explaining import explained, known_starts, list_positions
 from tessera.gateway.guard import CALLER
 from tessera.gateway.logs import Logs
+from tessera.gateway.paging import cursor_of, page_of, place_of
 from tessera.gateway.problems import REFUSED, Refusal, all_of, json_response, refused
 from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.streaming import Streams
 from tessera.gateway.tokens import Caller
 from tessera.gateway.usage import HOUR_MS, shown, step_of, sums_by_step
-from tessera.gateway.views import Age, SharedViews, age
+from tessera.gateway.views import SharedViews
 from tessera.kernel.ports import Clock
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import (
@@ -43,7 +43,6 @@ from tessera_schemas.job import JobSpec
 from tessera_schemas.reading import besides, not_to_be_admitted
 from tessera_schemas.reasons import Code
 from tessera_schemas.short_form import ShortFormError
-from tessera_schemas.views import JobView
 
 KEY_HEADER = "Idempotency-Key"
 JOB_ID = re.compile(r"[a-z2-7]{20}")
@@ -52,8 +51,7 @@ WAIT_POLL_SECONDS = 0.2
 STARTS_SECONDS = 1.0
 STARTS_REST = 19
 """So old expected starts may be, and so many times as long as the search for them took."""
-LOOKED_AT_MAX = 20_000
-"""Jobs that one page looks at; then it ends, maybe empty, and says where to go on."""
+
 
 log = structlog.get_logger()
 
@@ -161,10 +159,15 @@ class Handlers:
         if query.tenant is not None and not caller.may_see(query.tenant):
             raise refused(Code.FORBIDDEN, "tenant", "a tenant's token sees its own jobs")
         n, jobs = await self._views.jobs()
-        older = jobs.after(caller.tenant or query.tenant, _place(query.cursor))
-        items, place = _page(older, query)
-        following = None if place is None else _cursor(place)
+        older = jobs.after(caller.tenant or query.tenant, place_of(query.cursor))
+        items, place = page_of(older, query, self._user_of)
+        following = None if place is None else cursor_of(place)
         return json_response(models.JobPage(as_of=n, items=tuple(items), next=following))
+
+    def _user_of(self, job_id: str) -> str:
+        """Whose of the tenant a job is; the fold forgets it with the job's end."""
+        job = self._state.jobs.get(job_id)
+        return "" if job is None else job.user
 
     async def cancel_job(self, request: web.Request) -> web.Response:
         """Sends the cancel of a job, with its reason and whether notice is cut short."""
@@ -431,38 +434,3 @@ def _digest(command: dict[str, Any]) -> str:
 
 def _no_such_job(job: str) -> Exception:
     return refused(Code.NO_SUCH_JOB, "job_id", job if job.isalnum() else "")
-
-
-def _page(older: Iterator[JobView], query: models.JobQuery) -> tuple[list[JobView], Age | None]:
-    """The page, and the place behind which the next one begins; None when nothing is left."""
-    items: list[JobView] = []
-    place: Age | None = None
-    for looked_at, job in enumerate(older):
-        if len(items) == query.limit or looked_at == LOOKED_AT_MAX:
-            return items, place
-        place = age(job)
-        if _wanted(job, query):
-            items.append(job)
-    return items, None
-
-
-def _wanted(job: JobView, query: models.JobQuery) -> bool:
-    return (
-        (not query.phase or job.phase in query.phase)
-        and query.queue in (None, job.queue)
-        and query.name in (None, job.name)
-    )
-
-
-def _cursor(place: Age) -> str:
-    return urlsafe_b64encode(f"{-place[0]}.{place[1]}".encode()).decode()
-
-
-def _place(cursor: str) -> Age | None:
-    if not cursor:
-        return None
-    try:
-        ts, _, job = urlsafe_b64decode(cursor.encode()).decode().partition(".")
-        return -int(ts), job
-    except ValueError:
-        raise refused(Code.INVALID_FIELD, "cursor", "is not `next` of a page") from None

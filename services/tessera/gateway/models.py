@@ -110,6 +110,11 @@ class JobQuery(Strict):
     queue: Name | None = None
     phase: Annotated[tuple[str, ...], Field(max_length=16, description="Any of these")] = ()
     name: Name | None = None
+    search: Annotated[
+        str,
+        StringConstraints(max_length=100),
+        Field(description="Text within its name, id, queue, tenant, owner, or, until it has ended, user; in any case"),
+    ] = ""
     limit: Annotated[int, Field(ge=1, le=PAGE_MAX)] = 100
     cursor: Annotated[str, StringConstraints(max_length=200), Field(description="`next` of the page before")] = ""
 

@@ -477,6 +477,32 @@ async def test_refused_work_is_shown_and_explained_and_takes_no_orders(world: Wo
     assert "Job/train is refused" in cancelled.body["reasons"][0]["detail"]
 
 
+async def test_jobs_are_found_by_any_text_that_names_them_and_a_user_until_the_jobs_end(world: World) -> None:
+    lab, operator = world.token("lab"), world.token(None)
+    await world.commit(
+        admitted("k1", job_spec(name="Train-Big".lower(), user="ada")),
+        admitted("k2", job_spec(name="other", user="bob")),
+        admitted("k3", job_spec(name="train-theirs"), tenant="other"),
+    )
+    found: dict[str, list[str]] = {}
+    async with world.gateway():
+        for sought in ("TRAIN", "ada", K1[3:12], "nobody", "research"):
+            said = await world.ask("GET", f"/v1/jobs?search={sought}", lab)
+            found[sought] = sorted(row["name"] for row in said.body["items"])
+        every = await world.ask("GET", "/v1/jobs?search=train&queue=research", operator)
+        long = await world.ask("GET", f"/v1/jobs?search={'x' * 101}", lab)
+    both = ["other", "train-big"]
+    assert found == {
+        "TRAIN": ["train-big"],
+        "ada": ["train-big"],
+        K1[3:12]: ["train-big"],
+        "nobody": [],
+        "research": both,
+    }
+    assert sorted(row["name"] for row in every.body["items"]) == ["train-big", "train-theirs"]
+    assert (long.status, long.body["field"]) == (422, "search")
+
+
 async def test_pages_follow_each_other_without_gap_or_repeat_while_jobs_come(world: World) -> None:
     for i in range(7):
         await world.commit(admitted(f"k{i}"))

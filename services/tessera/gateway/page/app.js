@@ -61,7 +61,7 @@ const nameOf = (element) => main.contains(element) && element !== main
 function put(children, key) {
   const focused = document.activeElement;
   const name = nameOf(focused);
-  const caret = focused?.selectionStart;
+  const [from, to] = [focused?.selectionStart, focused?.selectionEnd];
   const next = children.filter(Boolean);
   next.forEach((child, at) => { if (main.childNodes[at] !== child) main.childNodes[at] ? main.childNodes[at].replaceWith(child) : main.append(child); });
   while (main.childNodes.length > next.length) main.lastChild.remove();
@@ -74,7 +74,7 @@ function put(children, key) {
   if (name && key === shown && !main.contains(focused)) {
     const back = [...main.querySelectorAll("a, button, input, select, [tabindex]")].find((element) => nameOf(element) === name);
     back?.focus({ preventScroll: true });
-    if (typeof caret === "number") back?.setSelectionRange?.(caret, caret);
+    if (typeof from === "number") back?.setSelectionRange?.(from, to);
   }
   shown = key;
 }

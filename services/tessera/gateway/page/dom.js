@@ -43,3 +43,8 @@ export const moment = (ts) => el("time", { datetime: new Date(ts).toISOString() 
 export const words = (code) => code.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase().replace(/\bgpus?\b/g, (found) => found.toUpperCase().replace("S", "s"));
 
 export const jobLink = (id, name) => el("a", { href: `#/jobs/${id}` }, name || id);
+
+export const field = (id, text, input) => el("div", { class: "field" }, el("label", { for: id }, text), input);
+
+export const choice = (id, options, now, act) => el("select", { id, oninput: (event) => act(event.target.value) },
+  options.map(([value, name]) => el("option", { value, selected: value === now }, name)));

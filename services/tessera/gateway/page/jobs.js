@@ -1,26 +1,50 @@
-// The newest jobs; one of them is `job.js`.
+// All jobs, newest first, searched and filtered by the gateway; one of them is `job.js`.
 
 import { ask } from "./api.js";
-import { el, gpus, jobLink, moment, row, table } from "./dom.js";
+import { choice, el, field, gpus, jobLink, moment, row, table } from "./dom.js";
 import * as job from "./job.js";
 
-const PHASES = ["queued", "starting", "running", "evicting", "succeeded", "failed", "cancelled"];
-let phase = "";
+const PHASES = ["queued", "allocated", "binding", "running", "evicting", "succeeded", "failed", "cancelled", "refused"];
+const PAGE = 200;
+const LOOKS = 5; // requests for one more page of a rare search: each looks at 20,000 jobs
+const wanted = { search: "", queue: "", phase: "" };
+let pages = 1;
 
 export const leave = job.leave;
 
-export const load = (id) => id ? job.load(id) : ask(`v1/jobs?limit=200${phase ? `&phase=${phase}` : ""}`);
+export const load = (id) => id ? job.load(id) : found();
 
 export const show = (data, id, again) => id ? job.show(data, again) : list(data, again);
 
+async function found() {
+  const query = new URLSearchParams([["limit", PAGE], ...Object.entries(wanted).map(([name, value]) => [name, value.trim()]).filter(([, value]) => value)]);
+  const queues = ask("v1/queues");
+  const [items, many] = [[], pages * PAGE];
+  let next = "";
+  for (let looks = 0; next !== null && items.length < many && looks < pages * LOOKS; looks++) {
+    query.set("cursor", next);
+    const page = await ask(`v1/jobs?${query}`);
+    items.push(...page.items);
+    next = page.next ?? null;
+  }
+  return { items, more: next !== null, queues: (await queues).items.filter((queue) => !queue.inner).map((queue) => queue.name) };
+}
+
 function list(data, again) {
   const heads = [["Job"], ["Tenant"], ["Queue"], ["Phase"], ["GPUs", "n"], ["Submitted"], ["Reason"]];
-  const choice = el("select", { id: "phase", oninput: (event) => { phase = event.target.value; again(); } },
-    ["", ...PHASES].map((name) => el("option", { value: name, selected: name === phase }, name || "all")));
+  const want = (name) => (value) => { wanted[name] = value; pages = 1; again(); };
+  const options = (names, besides) => [["", "all"], ...[...new Set([...names, besides])].filter(Boolean).map((name) => [name, name])];
+  const caption = `${data.more ? "The newest " : ""}${data.items.length} jobs${Object.values(wanted).some(Boolean) ? " of those searched for" : ""}`;
   return [
-    el("h2", {}, "Jobs"), el("div", { class: "bar" }, el("label", { for: "phase" }, "Phase"), choice),
-    table(`The newest ${data.items.length} jobs`, heads, data.items.map((job) => row(heads, [
+    el("h2", {}, "Jobs"),
+    el("div", { class: "bar" },
+      field("search", "Job, queue, tenant or user", el("input", { type: "search", id: "search", maxlength: "100", value: wanted.search, oninput: (event) => want("search")(event.target.value) })),
+      field("in-queue", "Queue", choice("in-queue", options(data.queues, wanted.queue), wanted.queue, want("queue"))),
+      field("phase", "Phase", choice("phase", options(PHASES, ""), wanted.phase, want("phase")))),
+    table(caption, heads, data.items.map((job) => row(heads, [
       jobLink(job.job_id, job.name), job.tenant, job.queue, job.phase, gpus(job.gpu_milli), moment(job.submitted_ts),
       job.reason ? job.reason.code : ""]))),
+    data.more ? el("button", { type: "button", id: "older", onclick: () => { pages++; again(); } }, "Show older jobs") : null,
+    el("p", { class: "soft" }, "By user those jobs are found that have not ended."),
   ];
 }

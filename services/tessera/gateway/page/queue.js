@@ -1,7 +1,7 @@
 // Who is next, in the order of the scheduler, with the reason for which each job still waits and its expected start.
 
 import { ask } from "./api.js";
-import { el, gpus, jobLink, moment, row, span, table } from "./dom.js";
+import { choice, el, field, gpus, jobLink, moment, row, span, table } from "./dom.js";
 
 const KEPT = "tessera-queue"; // survives the tab: what a person has chosen here, never a token
 const ENDS = {
@@ -96,6 +96,3 @@ function plain(why) {
 }
 
 const names = (items, key, besides) => [...new Set([...items.map((item) => item[key]), besides])].filter(Boolean).sort().map((name) => [name, name]);
-const field = (id, text, input) => el("div", { class: "field" }, el("label", { for: id }, text), input);
-const choice = (id, options, now, act) => el("select", { id, oninput: (event) => act(event.target.value) },
-  options.map(([value, name]) => el("option", { value, selected: value === now }, name)));
