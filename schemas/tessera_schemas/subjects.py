@@ -139,6 +139,16 @@ def gateway_inbox(tenant: str) -> str:
     return f"{inbox(tenant)}.gateway"
 
 
+def login(shard: str, tenant: str) -> str:
+    """Subject on which a tenant asks the gateway for a token; the server lets nobody else write there."""
+    return f"login.{shard}.{tenant}"
+
+
+def login_inbox(tenant: str) -> str:
+    """The part of a tenant's inbox where the gateway may answer that."""
+    return f"{inbox(tenant)}.login"
+
+
 def webhook_durable(tenant: str, name: str) -> str:
     """The durable by which the notifier reads the events of a tenant's webhook."""
     return subscriber_durable("notifier", f"{tenant}_{name}")

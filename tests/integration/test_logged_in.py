@@ -6,10 +6,13 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import nats
 import pytest
 import pytest_asyncio
+from nats.aio.msg import Msg
 
 from tessera.client import Failure, Tessera
+from tessera.client.where import find
 from tessera.local.free_port import free_port
 from tests.e2e.live import Live, Said, configuration, eventually, forked, job, tessera
 
@@ -243,6 +246,74 @@ async def test_the_log_of_a_users_own_pod_is_read_by_who_may_list_pods_also_afte
     assert lines(await live.command("logs", "own-pod")) == followed
     said = await lab.run("logs", "own-pod")
     assert (said.code, "kubectl get pods -n lab" in said.err) == (4, True), said
+
+
+async def test_a_tenants_credential_for_nats_alone_reads_its_jobs_and_no_others(live: Live, tmp_path: Path) -> None:
+    mine = await live.submit(job("by-nats", seconds=0.2, ttl_seconds_after_finished=120), "lab")
+    theirs = await live.submit(job("not-mine"), "ops")
+    await live.until_ended(mine.job_id)
+    held = live.platform.credentials.file("lab").read_text()
+    (tmp_path / "lab.json").write_text(held)
+    environment = {
+        "TESSERA_NATS_URL": live.platform.nats.url,
+        "TESSERA_CREDENTIALS_FILE": str(tmp_path / "lab.json"),
+        "XDG_CONFIG_HOME": str(tmp_path),
+    }
+    expected = {
+        ("ls",): "by-nats",
+        ("get", "by-nats"): mine.job_id,
+        ("explain", "by-nats"): "succeeded",
+        ("top", "--once"): "default",
+        ("queue", "list"): "default",
+        ("nodes",): "gpu-0",
+        ("templates",): "TEMPLATE",
+        ("events", "--job", "by-nats"): "job.released",
+        ("logs", "by-nats"): "exit code 0",
+        ("squeue", "--me", "--all"): "by-nats",
+    }
+    for words, text in expected.items():
+        said = await forked(*words, environment=environment)
+        assert (said.code, text in said.out, "not-mine" in said.out) == (0, True, False), (words, said)
+    assert (await forked("get", theirs.job_id, environment=environment)).code == 3
+    asked = {"name": "sent", "queue": "default", "cpu": 1, "memory": "1Gi", "image": "i"}
+    (tmp_path / "sent.yaml").write_text(json.dumps(asked))
+    sent = await tessera("submit", "-f", str(tmp_path / "sent.yaml"), "--key", "nats-1", environment=environment)
+    assert sent.code == 0, sent
+    live.acknowledged.append(("lab", "nats-1"))
+    revoked = json.loads(held)
+    revoked["nats"]["password"] = "taken-back"
+    (tmp_path / "lab.json").write_text(json.dumps(revoked))
+    said = await forked("ls", environment=environment)
+    assert (said.code, said.out) == (5, ""), said
+    await live.command("cancel", theirs.job_id, "--as", "ops")
+
+
+async def test_a_tenant_gets_no_token_of_another(live: Live) -> None:
+    place = find(live.home)
+    errors, heard = list[str](), list[bytes]()
+
+    async def note(error: Exception) -> None:
+        errors.append(str(error))
+
+    login = place.identity("lab").nats
+    client = await nats.connect(place.nats_url, user=login.user, password=login.password, error_cb=note)
+    try:
+
+        async def take(message: Msg) -> None:
+            heard.append(message.data)
+
+        await client.subscribe("_INBOX.lab.>", cb=take)
+        await client.subscribe("_INBOX.ops.>", cb=take)
+        question = "ab" * 16
+        await client.publish("login.main.ops", question.encode())
+        await client.publish("login.main.lab", b"_INBOX.ops.login.x", reply="_INBOX.ops.login.x")
+        await client.publish("login.main.lab", question.encode(), reply=f"_INBOX.ops.login.{question}")
+        await eventually(lambda: bool(heard), "the one question of its own is answered")
+        await asyncio.sleep(0.5)
+    finally:
+        await client.close()
+    assert [json.loads(data)["token"].split(".")[1] for data in heard] == ["lab"]
+    assert any("ops" in error for error in errors)
 
 
 async def test_why_there_is_no_log_is_said_in_a_sentence(live: Live, lab: LoggedIn) -> None:

@@ -20,6 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tessera.client.as_json import as_json
+from tessera.client.contexts import ApiLogin
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.kernel.errors import Transient
 from tessera_schemas.reasons import Code, PublicReason
@@ -27,7 +28,7 @@ from tessera_schemas.reasons import Code, PublicReason
 if TYPE_CHECKING:
     from http.client import HTTPResponse
 
-    from tessera.client.contexts import ApiLogin
+    from tessera.client.nats_login import NatsLogin
 
 SECONDS = 30.0
 """Time that an answer may take; above the gateway's own wait for the ledger's answer to a submit."""
@@ -37,6 +38,7 @@ PIECE_BYTES = 64 * 1024
 AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
 JOBS = "/v1/jobs"
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -52,13 +54,23 @@ class _NoRedirect(HTTPRedirectHandler):
 class Api:
     """One gateway, spoken to with one token. Raises Failure for what is no token."""
 
-    def __init__(self, login: "ApiLogin") -> None:
+    def __init__(self, login: "ApiLogin | NatsLogin") -> None:
+        self._login, self.url, self._token = login, "", ""
+        self._opener = build_opener(_NoRedirect)
+        if isinstance(login, ApiLogin):
+            self._take(login)
+
+    def _take(self, login: ApiLogin) -> None:
         if not re.fullmatch(r"[\x21-\x7e]+", login.token):
             raise Failure(
                 Exit.USAGE, f"HTTP API at {login.url}: this is no token: one word, as `tessera token new` prints it"
             )
         self.url, self._token = login.url, login.token
-        self._opener = build_opener(_NoRedirect)
+
+    async def ready(self) -> None:
+        """Have an address and a token; a login that has none yet gets them. Raises Failure."""
+        if not isinstance(self._login, ApiLogin):
+            self._take(await self._login.obtain())
 
     async def get(self, path: str, **query: Any) -> Json:
         """JSON of an answer. Raises Failure, Refused, or Transient while the gateway is away."""
@@ -73,6 +85,8 @@ class Api:
     ) -> tuple[int, Json]:
         """One request; raises as `get` does."""
 
+        await self.ready()
+
         def answered() -> tuple[int, Json]:
             headers = {"Idempotency-Key": key} if key else {}
             with self._open(method, path, query, SECONDS, body, headers) as answer:
@@ -86,6 +100,7 @@ class Api:
 
         Raises Transient when the connection is lost or the gateway ends the stream; before it begins, as `get` does.
         """
+        await self.ready()
         answer = await _in_thread(lambda: self._open("GET", "/v1/events", {**query, "after": after}, STREAM_SECONDS))
         name = ""
         async for line in self._fed_by(answer.readline):
@@ -106,6 +121,7 @@ class Api:
 
         Raises Transient when the connection is lost before that; before it begins, as `get` does.
         """
+        await self.ready()
         answer = await _in_thread(lambda: self._open("GET", path, query, None))
         async for piece in self._fed_by(partial(answer.read1, PIECE_BYTES)):
             yield piece
@@ -192,7 +208,7 @@ def check_url(url: str) -> str:
         is_address = False
     if not is_address:
         raise Failure(Exit.USAGE, f"{url}: is no address of a gateway; write https://HOST")
-    if parts.scheme == "http" and parts.hostname not in ("localhost", "127.0.0.1", "::1"):
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         raise Failure(Exit.USAGE, f"{url}: the token would travel unencrypted; use https")
     return url.rstrip("/")
 

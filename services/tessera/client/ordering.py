@@ -1,7 +1,7 @@
 """Job commands: who sends them, which job is meant, sending one, and seeing it carried out."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure, Refused
@@ -18,6 +18,7 @@ from tessera_schemas.reasons import Code
 if TYPE_CHECKING:
     from tessera.kernel.provisioning.credential_files import Credential
 
+T = TypeVar("T")
 PUBLISH_SECONDS = 60.0
 SEEN_SECONDS = 5.0
 POLL_SECONDS = 0.05
@@ -63,11 +64,11 @@ async def find_job_id(where: Where, named: str, doing: str = "") -> str:
 
 async def send(where: Where, identity: str | None, command: Strict, job: str = "") -> bool:
     """Store the command; False when nobody has answered yet. Raises Refused, or Failure when there is no such job."""
-    if where.api is not None and identity is None:
+    if where.commands_api is not None and identity is None:
         from tessera.client.sending_by_api import ACTIONS, order_by_api
 
         if getattr(command, "kind", "") in ACTIONS:
-            return await order_by_api(where.api, command, job)
+            return await order_by_api(where.commands_api, command, job)
     from tessera.kernel.messaging.requests import Requester
 
     who = choose_identity(where, identity)
@@ -115,9 +116,23 @@ async def poll(
         await clock.sleep(every_seconds)
 
 
+async def unless_away(reading: Awaitable[T]) -> T | None:
+    """The result of reading the views; None where nobody answers, as commands on NATS go on without a gateway."""
+    try:
+        return await reading
+    except Failure as failure:
+        if failure.code is not Exit.UNAVAILABLE:
+            raise
+        return None
+
+
 async def is_seen(where: Where, condition: Callable[[ReadViews], Awaitable[bool]]) -> bool | None:
     """Whether the views show it within SEEN_SECONDS; None where nobody here may read them."""
     if not where.can_read():
         return None
-    async with where.views() as views:
-        return await poll(lambda: condition(views), SEEN_SECONDS)
+
+    async def see() -> bool:
+        async with where.views() as views:
+            return await poll(lambda: condition(views), SEEN_SECONDS)
+
+    return await unless_away(see())

@@ -393,13 +393,14 @@ class Tessera:
         Public events of this tenant, or of one job by its id: those to come, or first those after the one with the
         number `after` (0: all that are kept). Without `follow` it ends with the newest. On NATS only those to come.
         """
-        if self._bus is None or self._place.login is not None:
+        stored = after is not None or not follow
+        if self._bus is None or self._place.commands_api is not None or (stored and self._place.login is not None):
             from tessera.client.events_by_api import events_by_api
 
             async for event in events_by_api(self._api(), job, after=after, follow=follow):
                 yield event
             return
-        if after is not None or not follow:
+        if stored:
             raise Failure(
                 Exit.USAGE, "events: on NATS a tenant sees those to come; log in by HTTP: `tessera login URL`"
             )

@@ -188,6 +188,7 @@ class ApiViews(ReadViews):
 
     async def title(self) -> str:
         """Address of the gateway."""
+        await self._api.ready()
         return self._api.url
 
     async def templates(self) -> "Sequence[JobTemplate]":

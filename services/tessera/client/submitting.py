@@ -17,6 +17,7 @@ from tessera_schemas.commands import Answer
 from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1, JobRefusedV1
 from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.reasons import Code, PublicReason
+from tessera_schemas.subjects import OPERATOR
 
 if TYPE_CHECKING:
     from tessera.client.sdk import Submitted
@@ -125,7 +126,7 @@ async def submitted(
     """
     from tessera.client.sdk import Tessera
 
-    if where.api is not None and (identity is None or not where.can_be(identity)):
+    if where.commands_api is not None and (identity is None or not where.can_be(identity)):
         if identity is not None:
             await where.check_token_of(identity)
         async with Tessera.at(where, None) as tessera:
@@ -140,7 +141,7 @@ async def submitted(
         check_entry(await watch.entered(done.job_id, ENTRY_SECONDS) if done.admitted else None)
 
         async def wait(seconds: float | None) -> End | None:
-            if where.can_read():
+            if where.commands_api is not None or where.can_be(OPERATOR):
                 return await wait_by_views(where, done.job_id, seconds)
             if done.ended is not None:
                 return done.ended.phase, done.ended.reason

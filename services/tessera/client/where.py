@@ -21,6 +21,7 @@ from tessera_schemas import subjects
 
 if TYPE_CHECKING:  # NATS, Redis, HTTP and credentials are imported where they are used: no command needs all
     from tessera.client.api import Api
+    from tessera.client.nats_login import NatsLogin
     from tessera.client.shard_views import ReadViews
     from tessera.kernel.nats.bus import NatsBus
     from tessera.kernel.provisioning.credential_files import Credential, CredentialDirectory
@@ -37,8 +38,9 @@ class Where:
     """
     A shard's servers and the identities that can be used here: below `credentials`, or the one given by itself.
 
-    `login` is a token for the shard's gateway; where there is nothing else, `nats_url` and `redis_url` are empty.
-    `gateway` is an operator's, who reads and writes without it, and asks there what would have to be folded here.
+    `login` is a token for the shard's gateway, or a credential for NATS by which one is asked for; where there is
+    nothing else, `nats_url` and `redis_url` are empty. `gateway` is an operator's, who reads and writes without it, and
+    asks there what would have to be folded here.
     """
 
     shard: str
@@ -48,9 +50,18 @@ class Where:
     credentials: Path | None = None
     single: "Credential | None" = None
     pids: Mapping[str, int | None] = field(default_factory=dict)
-    login: ApiLogin | None = None
+    login: "ApiLogin | NatsLogin | None" = None
     gateway: ApiLogin | None = None
     cluster_url: str = ""
+
+    @property
+    def _url(self) -> str:
+        return self.login.url if isinstance(self.login, ApiLogin) else ""
+
+    @property
+    def commands_api(self) -> "Api | None":
+        """The gateway for commands, where a token for it is at hand; who has a credential for NATS sends them there."""
+        return self.api if isinstance(self.login, ApiLogin) else None
 
     @property
     def api(self) -> "Api | None":
@@ -71,7 +82,7 @@ class Where:
         if self.login is not None and self.single is None:
             raise Failure(
                 Exit.USAGE,
-                f"identity {name}: the HTTP API at {self.login.url} does not offer this; credentials for NATS do: "
+                f"identity {name}: the HTTP API at {self._url} does not offer this; credentials for NATS do: "
                 "set TESSERA_NATS_URL and TESSERA_CREDENTIALS_FILE, or use --context local",
             )
         if self.single is not None and name == self.single.identity.name:
@@ -80,7 +91,7 @@ class Where:
             raise Failure(
                 Exit.USAGE,
                 f"identity {name}: the credentials in use are those of {self.single.identity.name}; "
-                "set TESSERA_CREDENTIALS_FILE to the right file" + _by_token(self.single, name),
+                "set TESSERA_CREDENTIALS_FILE to the right file",
             )
         if self.directory is None or not self.directory.file(name).exists():
             raise Failure(
@@ -144,7 +155,8 @@ class Where:
         """The views by HTTP where a token is at hand, else from Redis as the operator or a named identity."""
         from tessera.client.shard_views import ApiViews, ShardViews
 
-        if self.login is not None and identity is None:
+        own = self.single is not None and self.single.identity.role == subjects.TENANT and self.single.identity.name
+        if self.login is not None and identity in (None, own):
             from tessera.client.api import Api
 
             yield ApiViews(Api(self.login))
@@ -196,14 +208,22 @@ def _read_environment(environment: Mapping[str, str], shard: str | None) -> Wher
     """
     The shard that variables name, by NATS, by HTTP or by both; None where they name none.
 
-    With both, a tenant reads by HTTP, which its NATS credential cannot; an operator by HTTP asks for explanations.
+    A tenant reads by HTTP, with its token or with one that its NATS credential gets; an operator by HTTP asks for
+    explanations.
     """
     login = login_of(environment)
     if any(environment.get(name) for name in EXPLICIT):
         from tessera.client.settings import from_settings  # a script on a local platform does without
 
         where = from_settings(shard)
-        return replace(where, gateway=login) if where.can_be(subjects.OPERATOR) else replace(where, login=login)
+        single = where.single
+        if where.can_be(subjects.OPERATOR):
+            return replace(where, gateway=login)
+        if login is None and single is not None and single.identity.role == subjects.TENANT:
+            from tessera.client.nats_login import NatsLogin
+
+            return replace(where, login=NatsLogin(where, single))
+        return replace(where, login=login)
     return None if login is None else Where(shard or subjects.MAIN_SHARD, login=login)
 
 
@@ -262,10 +282,3 @@ def _one_of(shards: Sequence[str], wanted: str | None, directory: Path) -> str:
     if wanted is not None and wanted not in shards:
         raise Failure(Exit.USAGE, f"shard {wanted}: the platform in {directory} has {', '.join(shards)}; choose one")
     return wanted or shards[0]
-
-
-def _by_token(held: "Credential", wanted: str) -> str:
-    """The way out of a tenant, who has no right to the credentials that read by NATS."""
-    if wanted != subjects.OPERATOR or held.identity.role != subjects.TENANT:
-        return ""
-    return "; a tenant reads by HTTP, with a token from an operator: `tessera login URL`"

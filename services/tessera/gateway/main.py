@@ -15,6 +15,7 @@ from tessera.gateway.listening import application, listen
 from tessera.gateway.logs import Logs
 from tessera.gateway.measures import Measures
 from tessera.gateway.settings import GatewaySettings, check_exposure
+from tessera.gateway.short_tokens import LoginDesk, ShortTokens, address_of
 from tessera.gateway.stored_logs.collecting import LogCollector
 from tessera.gateway.stored_logs.reading import StoredLogs
 from tessera.gateway.stored_logs.stores import LogStore, open_store
@@ -38,7 +39,8 @@ log = structlog.get_logger()
 async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) -> None:
     """Serve from when the fold is at the ledger's head until `stop`; then requests in flight are finished."""
     clock = ports.clock
-    tokens = TokenFile(settings.tokens_file)
+    short = ShortTokens(settings.nats_password.get_secret_value(), settings.shard, clock)
+    tokens = TokenFile(settings.tokens_file, short)
     tokens.load()
     check_exposure(settings, len(tokens))
     store = open_store(settings.logs_store, settings.logs_store_options)
@@ -80,7 +82,8 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
     try:
         linger = partial(wait_for, arrivals.expected, clock, LINGER_SECONDS)
         folding = fold_ledger(ports, shard, on_ledger, asyncio.Event(), linger=linger)
-        loops = [until_stopped(), folding, hub.run(clock), tokens.keep_fresh(clock)]
+        desk = LoginDesk(ports.bus, settings.shard, short, address_of(settings, listener.port))
+        loops = [until_stopped(), folding, hub.run(clock), tokens.keep_fresh(clock), desk.run()]
         if collector is not None:
             name = ports.instance
             lease = Leadership(ports.bus, clock, settings.shard, "gateway", name, settings.lease_seconds)

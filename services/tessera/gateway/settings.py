@@ -20,6 +20,9 @@ class GatewaySettings(ServiceSettings):
     tokens_file: Path | None = Field(None, description="Hashes of the tokens, as `tessera token new` writes them")
     allowed_hosts: tuple[str, ...] = Field((), description="Names by which clients reach us, besides loopback's")
     allowed_origins: tuple[str, ...] = Field((), description="Origins of web pages that may call us, besides our own")
+    public_url: str = Field(
+        "", description="Where clients reach us, told to tenants that log in by NATS; empty: made of allowed_hosts"
+    )
     tls_certificate_file: Path | None = Field(None, description="Certificate chain in PEM, for HTTPS")
     tls_key_file: Path | None = Field(None, description="Its private key")
     plaintext_ok: bool = Field(False, description="Off loopback without TLS: something before us speaks it")

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import structlog
 from pydantic import RootModel
@@ -23,6 +23,9 @@ from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
 from tessera.kernel.process.private_file import write_private
 from tessera_schemas.base import Digest, Name, Strict
+
+if TYPE_CHECKING:
+    from tessera.gateway.short_tokens import ShortTokens
 
 FILE_NAME = "gateway-tokens.toml"
 RELOAD_SECONDS = 2.0
@@ -45,10 +48,11 @@ Entries = RootModel[dict[str, TokenEntry]]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Caller of a request; `tenant` is None for an operator."""
+    """Caller of a request; `tenant` is None for an operator. `ends_s`: of a short token, when it ends; else 0."""
 
     token_id: str
     tenant: str | None
+    ends_s: int = 0
 
     def may_see(self, tenant: str) -> bool:
         """Tells whether the caller may see the tenant's jobs: the tenant itself, or an operator."""
@@ -58,8 +62,8 @@ class Caller:
 class TokenFile:
     """The tokens in force. Without a file nobody has one."""
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
+    def __init__(self, path: Path | None, short: "ShortTokens | None" = None) -> None:
+        self._path, self._short = path, short
         self._stamp: tuple[int, int] | None = None
         self._entries: Mapping[str, TokenEntry] = {}
 
@@ -92,6 +96,8 @@ class TokenFile:
         """The caller with this token; takes as long for a wrong secret as for an unknown id."""
         _, _, rest = token.partition("_")
         token_id, _, secret = rest.partition("_")
+        if self._short is not None and "." in token_id and token.startswith("tessera_"):
+            return self._short.caller(token_id, secret)
         entry = self._entries.get(token_id)
         known = hmac.compare_digest(digest(secret), entry.sha256 if entry is not None else _NOBODY)
         if entry is None or not known or not token.startswith("tessera_"):
@@ -100,6 +106,8 @@ class TokenFile:
 
     def holds(self, caller: Caller) -> bool:
         """Whether the caller's token is still in force."""
+        if caller.ends_s:
+            return self._short is not None and self._short.holds(caller)
         entry = self._entries.get(caller.token_id)
         return entry is not None and entry.tenant == caller.tenant
 

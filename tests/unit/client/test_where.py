@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tessera.client.commands.context import cluster_of
+from tessera.client.nats_login import NatsLogin
 from tessera.client.outcomes import Failure
 from tessera.client.where import Where, find
 from tessera.kernel.process.same_process import started_at
@@ -88,9 +89,11 @@ def test_credentials_of_one_shard_are_refused_for_another(as_lab_of: Callable[..
         as_lab_of("b", "main")
 
 
-def test_a_tenant_who_reads_by_nats_is_told_to_log_in(as_lab_of: Callable[..., Where]) -> None:
-    with pytest.raises(Failure, match="a tenant reads by HTTP, with a token from an operator: `tessera login URL`"):
-        as_lab_of("main").identity("operator")
+def test_a_tenants_credential_reads_by_the_gateway_and_sends_on_nats(as_lab_of: Callable[..., Where]) -> None:
+    lab = as_lab_of("main")
+    assert (lab.can_read(), lab.commands_api, isinstance(lab.login, NatsLogin)) == (True, None, True)
+    with pytest.raises(Failure, match="the credentials in use are those of lab"):
+        lab.identity("operator")
 
 
 def test_the_operator_beside_the_files_that_init_wrote_has_everybodys_at_hand(

@@ -63,13 +63,16 @@ def _events_of(
     where: Where, identity: str | None, tenant: str | None, job: str | None, follow: bool
 ) -> AsyncIterator[CloudEvent]:
     """The source of events for whoever asks. Raises Failure."""
-    if where.api is not None and identity is None:
+    if where.api is not None and identity is None and (where.commands_api is not None or not follow):
         return events_by_api(where.api, job, tenant=tenant, follow=follow)
     who = ordering.choose_identity(where, identity)
     if who.identity.role != subjects.TENANT:
         return _stored_events(where, who, tenant, follow)
     if not follow:
-        raise Failure(Exit.USAGE, "events: on NATS a tenant sees its events as they come; add --follow, or log in")
+        raise Failure(
+            Exit.USAGE,
+            "events: with --as a tenant sees events as they come; add --follow, or leave --as out",
+        )
     return _live_events(where, who)
 
 

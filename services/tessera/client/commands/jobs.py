@@ -126,7 +126,7 @@ async def checkpoint(
     """Say that a job's program has saved its work: stopping it then loses only what comes after."""
     where = to.find()
     found = await ordering.find_job_id(where, job, "save")
-    tenant = to.identity if where.login is not None else where.tenant(to.identity).identity.name
+    tenant = to.identity if where.commands_api is not None else where.tenant(to.identity).identity.name
     order = ReportCheckpoint(kind="report_checkpoint", v=1, job_id=found, path=path, attempt=attempt, at=at)
     await ordering.send(where, tenant, order, found)
     print(f"job {found}: the checkpoint {path} is reported")
@@ -181,7 +181,7 @@ def _as_sent(where: Where, identity: str | None, asked: Json, key: str | None) -
     """The bytes of a submit, and the id that its job would have; "" where that depends on chance or on a token."""
     named = asked.get("spec", asked).get("name") or asked.get("template", "job")
     chosen = choose_key(key, str(named), os.environ, random_key)
-    by_api = where.login is not None and identity is None
+    by_api = where.commands_api is not None and identity is None
     tenant = "" if by_api else where.tenant(identity).identity.name
     data = submitting.command_bytes(asked, chosen.key, tenant)
     return data, "" if by_api or chosen.source == "random" else job_id(where.shard, tenant, chosen.key)

@@ -12,6 +12,7 @@ from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Refused
 from tessera.client.rendering import notify
 from tessera.client.shard_views import ReadViews, ShardViews
+from tessera.client.where import Where
 from tessera_schemas.base import Strict
 from tessera_schemas.commands import HoldJob, ReleaseJob, SetPriority
 from tessera_schemas.reasons import Code, Reason
@@ -32,14 +33,18 @@ async def hold(at: AccessOptions, job: JobName) -> Exit | None:
     )
 
 
+async def _job_of(where: Where, job: str) -> JobView:
+    async with where.views() as views:
+        return await views.job(job)
+
+
 @command
 async def release(at: AccessOptions, job: JobName) -> Exit | None:
     """Let a held job start again."""
     where = at.find()
     if where.can_read():
-        async with where.views() as views:
-            found = await views.job(job)
-        if not found.held and found.phase not in ENDED:
+        found = await ordering.unless_away(_job_of(where, job))
+        if found is not None and not found.held and found.phase not in ENDED:
             print(f"job {found.job_id} is not held; nothing changes")
             return None
     return await _order(

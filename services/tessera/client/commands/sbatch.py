@@ -196,7 +196,7 @@ async def _identity_of(at: AccessOptions, account: str | None) -> str | None:
     if at.identity is not None:
         raise Failure(Exit.USAGE, f"--account={account} and --as {at.identity}: say one of them")
     where = at.find()
-    if where.api is None or where.can_be(account):
+    if where.commands_api is None or where.can_be(account):
         return account
     await where.check_token_of(account)
     return None

@@ -37,7 +37,10 @@ def allowed(identity: Identity, shard: str) -> Allowed:
         # Its answers go to whatever private inbox a client named; the tenants are not known when this is written.
         publish.append("_INBOX.>")
     if spec is not None and spec.speaks_for_tenants:
-        subscribe.append(f"{subjects.gateway_inbox('*')}.>")
+        subscribe += [f"{subjects.gateway_inbox('*')}.>", subjects.login(shard, "*")]
+        publish.append(f"{subjects.login_inbox('*')}.*")
+    if identity.role == subjects.TENANT:
+        publish.append(subjects.login(shard, identity.name))
     if identity.role == subjects.OPERATOR:
         publish += _admin(shard)
     return Allowed(tuple(sorted(set(publish))), tuple(sorted(set(subscribe))))
