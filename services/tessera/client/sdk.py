@@ -43,6 +43,8 @@ if TYPE_CHECKING:  # the models when a job is sent, what connecting needs when s
 
 Notify = Callable[[str], None]
 LOOK_SECONDS = 0.5
+BESIDES_SECONDS = 2.0
+"""Patience for admission's reasons beside those that are known already."""
 AT_ONCE = 32
 """Submits that one `submit_many` has under way."""
 
@@ -216,11 +218,11 @@ class Tessera:
         from tessera.client.job_input import find_faults, read_submit
 
         if against:
-            raise Refused(await self._all_against(asked, key, (*against, *find_faults(asked)), answer_seconds))
+            raise Refused(await self._all_against(asked, key, (*against, *find_faults(asked))))
         try:
             read, chosen = read_submit(asked, key, notify)
         except Refused as refused:
-            raise Refused(await self._all_against(asked, key, refused.reasons, answer_seconds)) from refused
+            raise Refused(await self._all_against(asked, key, refused.reasons)) from refused
         if self._asking is None:
             from tessera.client.sending_by_api import PUBLISH_SECONDS, submit_by_api
 
@@ -245,7 +247,7 @@ class Tessera:
         return Submitted(job, answer is not None, chosen, None if answer is None else answer.ended)
 
     async def _all_against(
-        self, asked: Mapping[str, Any], key: str | None, own: "Sequence[PublicReason]", answer_seconds: float
+        self, asked: Mapping[str, Any], key: str | None, own: "Sequence[PublicReason]"
     ) -> "tuple[PublicReason, ...]":
         """The reasons found here, and what admission has besides against a job, if it answers now."""
         from tessera_schemas.reading import besides, not_to_be_admitted
@@ -253,7 +255,6 @@ class Tessera:
         if not isinstance(asked.get("spec"), Mapping):
             return tuple(own)
         marked = {**asked, "spec": not_to_be_admitted(asked["spec"], own)}
-        found: tuple[PublicReason, ...] = ()
         try:
             chosen = choose_key(key, "", {}, random_key).key
             data = as_json({"v": 1, "key": chosen, "tenant": self.tenant or None, **marked})
@@ -263,15 +264,14 @@ class Tessera:
                 from tessera.client.sending_by_api import submit_by_api
 
                 await submit_by_api(self._api(), marked, chosen, publish_seconds=0)
-            else:
-                subject = subjects.submit(self.shard, self.tenant)
-                answer = await self._asking.ask(subject, data, answer_seconds=answer_seconds, publish_seconds=0)
-                found = () if answer is None else answer.reasons
+                return tuple(own)
+            subject = subjects.submit(self.shard, self.tenant)
+            answer = await self._asking.ask(subject, data, answer_seconds=BESIDES_SECONDS, publish_seconds=0)
+            return besides(own, () if answer is None else answer.reasons)
         except Refused as refused:
-            found = refused.reasons
-        except (KernelError, Failure):
-            pass  # nobody answers now, or not to us: what was found here is told all the same
-        return besides(own, found)
+            return besides(own, refused.reasons)
+        except (KernelError, Failure):  # nobody answers now, or not to us: what was found here is told all the same
+            return tuple(own)
 
     async def checkpoint(self, job: str, path: str, attempt: int = 0, at: str = "") -> None:
         """
