@@ -61,7 +61,7 @@ class Limits(Strict):
         Positive | None, Field(le=1_000_000, description="Jobs handed in, lastingly; orders about jobs as many again")
     ] = later(100)
     submits_burst: Annotated[Positive, Field(le=10_000_000, description="And so many at once after a pause")] = later(
-        20_000
+        2_000
     )
     bytes_per_second: Annotated[
         Positive | None, Field(description="Of what is handed in, lastingly: the ledger keeps it for good")

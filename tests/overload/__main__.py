@@ -10,8 +10,8 @@ import argparse
 import asyncio
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -68,8 +68,9 @@ class Line:
 
 @dataclass
 class Moments:
-    """When jobs were allocated and released by the ledger, in milliseconds, and which it turned away for what."""
+    """When jobs were queued, allocated and released by the ledger, in ms, and which it turned away for what."""
 
+    queued: dict[str, int] = field(default_factory=dict)
     allocated: dict[str, int] = field(default_factory=dict)
     released: dict[str, int] = field(default_factory=dict)
     turned_away: dict[str, str] = field(default_factory=dict)
@@ -84,7 +85,9 @@ class Moments:
     def take(self, message: dict[str, Any]) -> None:
         """Note what one message allocates and releases."""
         for record in message.get("records", ()):
-            if record["kind"] == "allocated":
+            if record["kind"] == "job_queued":
+                self.queued[record["job_id"]] = message["ts"]
+            elif record["kind"] == "allocated":
                 self.allocated[record["job_id"]] = message["ts"]
             elif record["kind"] == "released" and not record.get("ranks"):
                 self.released[record["run_id"].rpartition("-")[0]] = message["ts"]
@@ -124,6 +127,17 @@ class Overload:
         self._on, self._buses, self._spec, self._clock = on, buses, job(job_seconds), SystemClock()
         self.senders: list[Sender] = []
         self.moments = Moments()
+        self._following: asyncio.Task[None] | None = None
+
+    @asynccontextmanager
+    async def following(self) -> AsyncIterator[None]:
+        """Note the moments of the ledger meanwhile."""
+        async with self._on.place.bus(self._operator) as bus:
+            self._following = asyncio.create_task(self.moments.follow(bus, self._on.shard))
+            try:
+                yield
+            finally:
+                self._following.cancel()
 
     async def burst(self, name: str, jobs: int) -> Phase:
         """All tenants' jobs at once, until all have ended."""
@@ -147,6 +161,8 @@ class Overload:
             over = self.moments.released.keys() | self.moments.turned_away.keys()
             while any(sender.jobs().keys() - over for sender in senders):
                 over = self.moments.released.keys() | self.moments.turned_away.keys()
+                if self._following is not None and self._following.done():
+                    self._following.result()  # what ended it, in place of a wait for nothing
                 await self._clock.sleep(LOOK_SECONDS)
 
     async def stored(self) -> list[bytes]:
@@ -205,7 +221,7 @@ def lines_of(peak: Phase, alone: Sequence[Phase], flood: Phase, samples: Samples
             f"{what} behind the ledger, most", f"{max(behind):.1f} s", f"{percentile(behind, 50):.1f} s at the median",
             f"{BEHIND_SECONDS:g} s", max(behind) <= BEHIND_SECONDS,
         )  # fmt: skip
-    for what in ("released", "allocated"):
+    for what in ("released", "allocated", "queued"):
         floor = [ms for phase in alone for ms in moments.took_ms(phase.others, what)]
         took = moments.took_ms(flood.others, what)
         before, now = percentile(floor, 99), percentile(took, 99)
@@ -264,9 +280,7 @@ async def overload(seconds: float, nodes: int, job_seconds: float, burst: int) -
         on = await stack.enter_async_context(start_platform(nodes, False, TENANTS, limits=Limits()))
         buses = {name: await stack.enter_async_context(on.place.bus(on.place.tenant(name))) for name in TENANTS}
         run = Overload(on, buses, job_seconds)
-        reader = await stack.enter_async_context(on.place.bus(on.place.identity(subjects.OPERATOR)))
-        following = asyncio.create_task(run.moments.follow(reader, on.shard))
-        stack.callback(following.cancel)
+        await stack.enter_async_context(run.following())
         await run.burst("warm", burst // 4)
         peak = await run.burst("peak", burst)
         best = run.moments.per_second(peak.begin_ms, last_release(peak, run.moments))
