@@ -21,7 +21,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tessera.client.as_json import as_json
 from tessera.client.contexts import ApiLogin
-from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.outcomes import Exit, Failure, NotYet, Refused
 from tessera.kernel.errors import Transient
 from tessera_schemas.reasons import Code, PublicReason
 
@@ -189,7 +189,8 @@ class Api:
             what = f"job {path.split('/')[3]}: there is none" if path.startswith(f"{JOBS}/") else f"{path}: not found"
             return Failure(Exit.NOT_FOUND, f"{what}; see `tessera ls`")
         if status == HTTPStatus.CONFLICT and path != JOBS:
-            return Failure(Exit.CONFLICT, sentence)
+            kind = NotYet if problem.get("code") == Code.NOT_RUNNING else Failure
+            return kind(Exit.CONFLICT, sentence)
         reasons = tuple(PublicReason.model_validate(reason) for reason in problem.get("reasons", ()))
         return Refused(reasons) if reasons else Failure(Exit.FAILED, f"HTTP API at {self.url}: {sentence} ({status})")
 

@@ -5,10 +5,11 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tessera.client.outcomes import Exit, Failure
+from tessera.client.outcomes import Exit, Failure, NotYet
 from tessera.client.where import Where
 from tessera_schemas.base import run_id
 from tessera_schemas.labels import pod_name
+from tessera_schemas.reasons import Code
 from tessera_schemas.views import JobView
 
 if TYPE_CHECKING:
@@ -81,7 +82,8 @@ async def _from_kubernetes(where: Where, job: JobView, part: LogPart) -> AsyncGe
         reason = no_log(error, part.rank, job.pods, job.tenant)
         if reason is None:
             raise Failure(Exit.UNAVAILABLE, f"log of job {job.job_id}: {error.message}") from error
-        raise Failure(Exit.CONFLICT, reason.sentence()) from error
+        kind = NotYet if reason.code == Code.NOT_RUNNING else Failure
+        raise kind(Exit.CONFLICT, reason.sentence()) from error
     finally:
         await cluster.close()
 

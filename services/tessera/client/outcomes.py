@@ -42,6 +42,10 @@ class Mistaken(Failure):
         self.reasons = reasons
 
 
+class NotYet(Failure):
+    """What was asked of a job or pod that does not run; it may do so soon."""
+
+
 class Refused(Exception):
     """The command had no effect; `reasons` are all that there is against it."""
 

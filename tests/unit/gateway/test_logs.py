@@ -100,7 +100,7 @@ async def test_a_job_that_never_started_has_no_log_and_an_attempt_must_have_been
 
 REFUSALS = {
     "the pod is gone": (ApiError(404, "NotFound", "pods not found"), 409, "NoLogs"),
-    "the container has not started": (ApiError(400, "BadRequest", "ContainerCreating"), 409, "NoLogs"),
+    "the container has not started": (ApiError(400, "BadRequest", "ContainerCreating"), 409, "NotRunning"),
     "the gateway may not": (ApiError(403, "Forbidden", "User system:secret cannot"), 503, "Unavailable"),
     "the node is away": (ApiError(500, "InternalError", "dial tcp 10.0.0.7"), 503, "Unavailable"),
 }

@@ -10,7 +10,7 @@ from tessera.client.commands.context import AccessOptions, ago, command
 from tessera.client.completing import JobName
 from tessera.client.job_glance import ENDED
 from tessera.client.job_logs import LogPart, log_pieces
-from tessera.client.outcomes import Exit, Failure
+from tessera.client.outcomes import Exit, Failure, NotYet
 from tessera.client.rendering import notify
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
@@ -52,14 +52,26 @@ async def copy_log(
     tail: int = 0,
     newest: int = 0,
 ) -> None:
-    """Write what a pod of a job writes; `newest` is the part of so many seconds, 0 all. Raises Failure."""
-    found = await until_started(where, job, follow)
-    part = LogPart(rank, attempt, follow, tail, newest)
-    pieces = log_pieces(where, found, part, by_api=identity is None)
-    async with aclosing(pieces):
-        async for piece in pieces:
-            to.write(piece)
-            to.flush()
+    """
+    Write what a pod of a job writes; `newest` is the part of so many seconds, 0 all.
+
+    With `follow` a pod that is still on its way, as one of an elastic job may be, is waited for. Raises Failure.
+    """
+    part, shown = LogPart(rank, attempt, follow, tail, newest), ""
+    while True:
+        found = await until_started(where, job, follow)
+        try:
+            async with aclosing(log_pieces(where, found, part, by_api=identity is None)) as pieces:
+                async for piece in pieces:
+                    to.write(piece)
+                    to.flush()
+            return
+        except NotYet as failure:
+            if not follow or found.phase in ENDED or (attempt or 0) > found.attempt:
+                raise
+            if str(failure) != shown:
+                notify(shown := str(failure))
+        await SystemClock().sleep(POLL_SECONDS)
 
 
 async def until_started(where: Where, named: str, follow: bool) -> JobView:

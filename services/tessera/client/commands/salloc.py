@@ -28,7 +28,7 @@ async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
 
     `salloc OPTIONS srun COMMAND` runs the command in all pods instead.
 
-    Both are `kubectl exec`: they need kubectl, and your own right to `pods/exec` in the tenant's namespace.
+    Both are `kubectl exec`: they need kubectl, and your own rights to get pods and create `pods/exec` in the namespace.
     """
     said, rest = split_words(words or ())
     at, ignored, key, said = own_options(at, ignore or (), key, said)

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.options import Asked
@@ -73,16 +74,21 @@ async def _run_in_pod(kubectl: str, job: JobView, rank: int, words: Sequence[str
         *(kubectl, "exec", *options, "-n", job.tenant, pod, "--", *words),
         stdin=None if alone else asyncio.subprocess.DEVNULL,
         stdout=piped,
-        stderr=asyncio.subprocess.STDOUT if step.label else None,
+        stderr=piped,
         limit=LINE_BYTES,
     )
     try:
-        if process.stdout is not None:
-            async for line in process.stdout:
-                sys.stdout.buffer.write(b"%d: %s" % (rank, line))
-                sys.stdout.buffer.flush()
+        if process.stdout is not None and process.stderr is not None:
+            both = (process.stdout, sys.stdout), (process.stderr, sys.stderr)
+            await asyncio.gather(*(_copy_labelled(lines, to.buffer, rank) for lines, to in both))
         return await process.wait()
     finally:
         if process.returncode is None:
             process.terminate()
             await process.wait()
+
+
+async def _copy_labelled(lines: asyncio.StreamReader, to: BinaryIO, rank: int) -> None:
+    async for line in lines:
+        to.write(b"%d: %s" % (rank, line))
+        to.flush()

@@ -38,5 +38,5 @@ def no_log(error: ApiError, rank: int, pods: int, namespace: str) -> Reason | No
         gone = f"{gone}; {ADOPTED.format(namespace=namespace)}"
         return Reason(code=Code.NO_LOGS, field="job_id", detail=gone)
     if error.status == 400:
-        return Reason(code=Code.NO_LOGS, field="job_id", detail=error.message[:200])
+        return Reason(code=Code.NOT_RUNNING, field="job_id", detail=error.message[:200])
     return None
