@@ -156,15 +156,16 @@ images: ## build the container image of each service, and `client` (IMAGE_FLAGS 
 image-report: $(READY) ## sizes and contents of the images that were built, and an SBOM of each in build/sbom
 	@$(BIN)/python deploy/image_report.py $(addsuffix :$(VERSION),$(addprefix tessera-,$(IMAGES)))
 
-container-engine: ## Debian's docker.io, docker-compose and mmdebstrap, for test-containers, where root may install them
-	@if command -v dockerd >/dev/null && command -v docker-compose >/dev/null && command -v mmdebstrap >/dev/null; then :; \
+ENGINE := docker.io docker-compose mmdebstrap containernetworking-plugins busybox-static
+container-engine: ## Debian's packages that test-containers runs (docker.io and others), where root may install them
+	@if [ -z "$$(for each in dockerd docker-compose mmdebstrap busybox /usr/lib/cni/bridge; do command -v $$each >/dev/null || echo $$each; done)" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  echo "installing the distribution's packages docker.io, docker-compose and mmdebstrap, for tests in containers"; \
-	  install="apt-get install -y -qq --no-install-recommends docker.io docker-compose mmdebstrap"; export RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive; \
+	  echo "installing the distribution's packages $(ENGINE), for tests in containers"; \
+	  install="apt-get install -y -qq --no-install-recommends $(ENGINE)"; export RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive; \
 	  { $$install || { apt-get update -qq && $$install; }; } >/dev/null 2>&1 || echo "they could not be installed: tests that need them are skipped"; \
 	else echo "no container engine, and no right to install one: tests that need it are skipped"; fi
 
-test-containers: $(READY) container-engine prometheus ## images, docker-compose.yml and the servers' permissions on a real container engine (minutes)
+test-containers: $(READY) container-engine prometheus ## images, docker-compose.yml, servers' permissions, jobs in real pods on real container engines (minutes)
 	$(BIN)/pytest -q -rs -n0 tests/containers
 
 compose-up: ## run docker-compose.yml in the background, with the simulated cluster (COMPOSE_PROFILES=sim,watch adds more)

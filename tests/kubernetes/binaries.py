@@ -1,6 +1,6 @@
 """
-The programs of a real control plane: etcd, Kubernetes itself, KWOK, which plays the kubelets, Helm, KEDA, and an
-object store that speaks S3.
+The programs of a real control plane: etcd, Kubernetes itself with its kubelet, KWOK, which plays others, Helm, KEDA,
+and an object store that speaks S3.
 
 Looked for where envtest keeps them (`KUBEBUILDER_ASSETS`), on PATH, then in a cache folder; what is in none of these is
 built into that folder from Go modules by name, at the versions pinned under `go/`. The folder is `TESSERA_TOOLS`, else
@@ -30,6 +30,7 @@ PACKAGES = {
     "kube-controller-manager": ("controlplane", "k8s.io/kubernetes/cmd/kube-controller-manager"),
     "kube-scheduler": ("controlplane", "k8s.io/kubernetes/cmd/kube-scheduler"),
     "kubectl": ("controlplane", "k8s.io/kubernetes/cmd/kubectl"),
+    "kubelet": ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     "helm": ("helm", "helm.sh/helm/v3/cmd/helm"),
     "versitygw": ("versitygw", "github.com/versity/versitygw/cmd/versitygw"),
@@ -39,15 +40,18 @@ PACKAGES = {
 }
 KEDA = "github.com/kedacore/keda/v2"
 BUILT_BY_NAME = ("keda-operator", "keda-adapter")  # with every cloud's libraries: more than CI has minutes for
-OF_CONTAINERS = ("compose-2",)  # no test of Kubernetes asks for it: two and a half minutes on two cores
+OF_CONTAINERS = ("compose-2", "kubelet")  # tests in containers alone ask for them
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok")
 _MINOR = KUBERNETES_VERSION.split(".")[1]
 _VERSION, _CAPABILITIES = "k8s.io/component-base/version", "helm.sh/helm/v3/pkg/chartutil"
 # Built by a plain `go build` Kubernetes does not know its own version, and its parts refuse each other; and Helm takes
 # a cluster that it does not see for one of 1.20.
+_KUBERNETES_FLAGS = (
+    f"-s -w -X {_VERSION}.gitVersion={KUBERNETES_VERSION} -X {_VERSION}.gitMajor=1 -X {_VERSION}.gitMinor={_MINOR}"
+)
 _LINKER_FLAGS = {
-    "controlplane": f"-s -w -X {_VERSION}.gitVersion={KUBERNETES_VERSION} -X {_VERSION}.gitMajor=1 "
-    f"-X {_VERSION}.gitMinor={_MINOR}",
+    "controlplane": _KUBERNETES_FLAGS,
+    "kubelet": _KUBERNETES_FLAGS,
     "compose": "-s -w -X github.com/docker/compose/v2/internal.Version=v2.40.3",  # else it calls itself `dev`
     "helm": f"-s -w -X {_CAPABILITIES}.k8sVersionMajor=1 -X {_CAPABILITIES}.k8sVersionMinor={_MINOR}",
 }

@@ -14,9 +14,11 @@ from pathlib import Path
 import yaml
 
 ADMIN, CONTROLLERS, KUBELETS, SCHEDULER = "admin", "controllers", "kubelets", "system:kube-scheduler"
+NODE_NAME = "real-1"
+NODE = f"system:node:{NODE_NAME}"
 NAMED = ("binder", "reclamation", "node-reader", "log-reader", "stranger")
 _MASTERS = "system:masters"
-_GROUPS = {ADMIN: _MASTERS, CONTROLLERS: _MASTERS, KUBELETS: _MASTERS, SCHEDULER: ""}
+_GROUPS = {ADMIN: _MASTERS, CONTROLLERS: _MASTERS, KUBELETS: _MASTERS, SCHEDULER: "", NODE: "system:nodes"}
 
 
 def new_tokens() -> dict[str, str]:

@@ -1,0 +1,330 @@
+"""
+Jobs in real pods: a real kubelet ends them, `kubectl exec` reaches them, their logs come from their node.
+
+Who types the commands has a token of the tenant, and a kubeconfig with the rights that docs/slurm.md names, no more.
+"""
+
+import asyncio
+import fcntl
+import os
+import pty
+import select
+import subprocess
+import sys
+import termios
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tessera.testkit.checker import PodChange
+from tessera_schemas.config import Policy
+from tessera_schemas.job import CheckpointPolicy, JobSpec, Role, Template
+from tests.containers.node import ADDRESS, IMAGE, Node, NoNode, api_flags, bridge
+from tests.e2e.elastic_suite import has_pods
+from tests.e2e.live import SECONDS, Said, configuration, eventually, job, started
+from tests.kubernetes import binaries, deployed
+from tests.kubernetes.conftest import running
+from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.live import KubernetesLive, live_on
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+GPUS, PERSON = 2, "person"  # each job asks for a CPU, and the machine may have no more
+RIGHTS = """
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: person, namespace: lab}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: person, namespace: lab}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [get]}
+- {apiGroups: [""], resources: [pods/exec], verbs: [create]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: person, namespace: lab}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: person}
+subjects: [{kind: ServiceAccount, name: person, namespace: lab}]
+"""
+GANG = """\
+#!/bin/sh
+#SBATCH --ntasks=2 --gpus-per-task=1 --job-name=gang
+echo all $SLURM_PROCID of $SLURM_NTASKS
+until [ -e /tmp/go ]; do sleep 0.1; done
+srun -n1 echo first
+srun echo every
+"""
+SAVER = """\
+[ "$TESSERA_ATTEMPT" = 1 ] || { echo again, from $TESSERA_CHECKPOINT_PATH; exit; }
+trap 'echo saving; until [ -e /tmp/saved ]; do sleep 0.1; done; echo saved; exit' TERM
+echo begun
+until [ -s /etc/tessera/evict-at ]; do sleep 0.1; done
+echo noticed
+while :; do sleep 0.1; done
+"""
+ELASTIC = """\
+trap 'echo saving; sleep 0.5; echo the last line; exit' TERM
+echo rank $TESSERA_RANK
+while :; do sleep 0.1; done
+"""
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A cluster of one node, which runs what it is told to run."""
+    folder = tmp_path_factory.mktemp("kubernetes")
+    try:
+        with (
+            bridge(),
+            running(folder, address=ADDRESS, api_flags=api_flags(folder), kubelets=False) as plane,
+            Node(plane, tmp_path_factory.mktemp("node"), GPUS),
+        ):
+            yield plane
+    except NoNode as why:
+        pytest.skip(str(why))
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody of the tenant, at a machine of their own."""
+
+    live: KubernetesLive
+    environment: dict[str, str]
+
+    async def run(self, *words: str) -> Said:
+        return await self.live.command(*words, environment=self.environment)
+
+    async def start(self, *words: str, stdin: int = asyncio.subprocess.DEVNULL) -> asyncio.subprocess.Process:
+        return await started(*words, environment=self.environment, stdin=stdin)
+
+    async def until_log(self, text: str, *words: str) -> None:
+        """Wait until this is the log: a pod may be gone before what was read of it is kept."""
+
+        async def is_it() -> bool:
+            return (await self.run("logs", *words)).out == text
+
+        await eventually(is_it, f"logs {' '.join(words)} shows {text!r}")
+
+    def id_of(self, name: str) -> str:
+        """The id of the job of this name that has not ended."""
+        (job_id,) = (job.job_id for job in self.live.state.jobs.values() if job.name == name)
+        return job_id
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubernetesLive]:
+    """A higher class evicts a lower one at once; logs of pods that are gone are kept."""
+    deployed.deploy(plane)
+    body = configuration(policy=Policy(preset="priority", min_runtime_seconds=0, grow_after_seconds=1))
+    gateway = {
+        "TESSERA_CLUSTER_URL": plane.url,
+        "TESSERA_CLUSTER_TOKEN": deployed.token_of(plane, "gateway"),
+        "SSL_CERT_FILE": str(plane.ca_file),
+    }
+    folder = tmp_path_factory.mktemp("platform")
+    async with live_on(plane, folder, body, settings={"gateway": gateway}) as live:
+        yield live
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def person(live: KubernetesLive, tmp_path_factory: pytest.TempPathFactory) -> Person:
+    plane = live.plane
+    deployed.Kubectl(plane)("apply", "-f", "-", stdin=RIGHTS)
+    folder = tmp_path_factory.mktemp("person")
+    (folder / "kubectl").symlink_to(binaries.find("kubectl"))
+    token = (await live.command("token", "new", "lab")).out.strip()
+    person = Person(live, {
+        "PATH": f"{folder}:{os.environ['PATH']}",
+        "HOME": str(folder),
+        "KUBECONFIG": str(plane.kubeconfig(PERSON, plane.service_account_token("lab", PERSON))),
+        "TESSERA_API": live.platform.gateway_url,
+        "TESSERA_TOKEN": token,
+        "TESSERA_CONTAINER_IMAGE": IMAGE,
+    })  # fmt: skip
+
+    async def let_in() -> bool:
+        return (await person.run("ls")).code == 0
+
+    await eventually(let_in, "the gateway takes the new token")
+    return person
+
+
+class Terminal:
+    """A terminal in which a command runs."""
+
+    def __init__(self, environment: Mapping[str, str], *words: str) -> None:
+        self._ours, theirs = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tessera", *words],
+            env={**os.environ, **environment},
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+        )
+        os.close(theirs)
+        self.shown = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._ours, text.encode())
+
+    async def until(self, wanted: str) -> None:
+        """Wait until this is shown after all that was waited for before."""
+        await eventually(lambda: wanted in self._look(), f"the terminal shows {wanted!r}")
+        self.shown = self.shown.partition(wanted)[2]
+
+    async def end(self) -> int:
+        code = await asyncio.to_thread(self.process.wait, SECONDS)
+        os.close(self._ours)
+        return code
+
+    def _look(self) -> str:
+        if select.select([self._ours], [], [], 0)[0]:
+            with suppress(OSError):  # nobody has the other end any more
+                self.shown += os.read(self._ours, 65536).decode(errors="replace")
+        return self.shown
+
+
+async def read_line(process: asyncio.subprocess.Process) -> str:
+    """The next line, as soon as it is there; what it complained of, if it has ended instead."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    async with asyncio.timeout(SECONDS):
+        line = await process.stdout.readline() or await process.stderr.read()
+    return line.decode().rstrip()
+
+
+async def read_rest(process: asyncio.subprocess.Process) -> tuple[int, list[str]]:
+    """Exit code and the further lines of a command that ends."""
+    out, err = await asyncio.wait_for(process.communicate(), SECONDS)
+    assert process.returncode is not None
+    return process.returncode, (out or err).decode().splitlines()
+
+
+def program_job(name: str, program: str, gpus: int, **more: Any) -> JobSpec:
+    """A job of one real pod."""
+    spec = job(name, gpus=gpus, ttl_seconds_after_finished=600, **more)
+    template = Template(image=IMAGE, command=("sh", "-c", program))
+    return spec.model_copy(update={"roles": (spec.roles[0].model_copy(update={"template": template}),)})
+
+
+def ended(change: PodChange) -> bool:
+    return change.type == "DELETED" or change.object["status"].get("phase") in ("Succeeded", "Failed")
+
+
+async def test_srun_shows_what_is_written_as_it_is_written_and_ends_as_it_does(
+    live: KubernetesLive, person: Person
+) -> None:
+    program = "echo begun; until [ -e /tmp/go ]; do sleep 0.1; done; echo rank $SLURM_PROCID; exit 3"
+    srun = await person.start("srun", "--gpus=1", "--no-requeue", "--job-name=alone", "sh", "-c", program)
+    assert await read_line(srun) == "begun"
+    step = await person.run("srun", f"--jobid={person.id_of('alone')}", "sh", "-c", "touch /tmp/go; echo in it; exit 5")
+    assert (step.code, step.out) == (5, "in it\n"), step
+    assert await read_rest(srun) == (3, ["rank 0"])
+
+
+async def test_steps_run_in_every_pod_of_a_gang_or_in_as_many_as_they_ask_for(
+    live: KubernetesLive, person: Person, tmp_path: Path
+) -> None:
+    script = tmp_path / "gang.sh"
+    script.write_text(GANG)
+    job_id = (await person.run("sbatch", "--parsable", str(script))).out.strip()
+    logs = [await person.start("logs", "-f", "--rank", str(rank), job_id) for rank in range(2)]
+    assert [await read_line(log) for log in logs] == ["all 0 of 2", "all 1 of 2"]
+    every = await person.run("srun", f"--jobid={job_id}", "--label", "sh", "-c", "hostname; exit $SLURM_PROCID")
+    assert sorted(every.out.splitlines()) == [f"{rank}: {job_id}-1-{rank}" for rank in range(2)], every
+    assert (every.code, every.err) == (1, "1: command terminated with exit code 1\n")
+    one = await person.start("srun", f"--jobid={job_id}", "-n1", "cat", stdin=asyncio.subprocess.PIPE)
+    assert await asyncio.wait_for(one.communicate(b"typed\n"), SECONDS) == (b"typed\n", b"")
+    assert (await person.run("srun", f"--jobid={job_id}", "touch", "/tmp/go")).code == 0
+    assert [await read_rest(log) for log in logs] == [(0, ["first", "every"]), (0, ["every"])]
+    await live.until_ended(job_id)
+    assert live.phase(job_id) == "succeeded"
+
+
+async def test_salloc_gives_a_shell_in_a_pod_and_takes_the_allocation_back(
+    live: KubernetesLive, person: Person
+) -> None:
+    terminal = Terminal(person.environment, "salloc", "--ntasks=2", "--gpus-per-task=1", "--job-name=shell")
+    await terminal.until("Granted job allocation ")
+    await terminal.until("# ")
+    job_id = person.id_of("shell")
+    terminal.type("echo $((6 * 7)) $(tty) $(hostname)\n")
+    await terminal.until(f"42 /dev/pts/0 {job_id}-1-0")
+    terminal.type("srun -n1 echo $((8 * 8)) here\n")
+    await terminal.until("64 here")
+    terminal.type("srun hostname\n")
+    await terminal.until(f"tessera srun --jobid={job_id} COMMAND")
+    terminal.type("echo $((5 * 5)); sleep 1000\n")
+    await terminal.until("25")
+    terminal.type("\x03")  # ends what runs in the pod, not salloc
+    terminal.type("echo $((9 * 9))\n")
+    await terminal.until("81")
+    terminal.type("exit 7\n")
+    await terminal.until(f"Relinquishing job allocation {job_id}")
+    assert await terminal.end() == 7
+    await live.until_ended(job_id)
+    assert live.phase(job_id) == "cancelled"
+    both = await person.run(
+        *("salloc", "--ntasks=2", "--gpus-per-task=1", "srun", "--label", "sh", "-c", "echo $SLURM_NTASKS; exit 9")
+    )
+    assert (both.code, sorted(both.out.splitlines())) == (9, ["0: 2", "1: 2"]), both
+
+
+async def test_who_is_evicted_has_its_notice_and_sigterm_and_keeps_its_gpus_until_it_has_ended(
+    live: KubernetesLive, person: Person
+) -> None:
+    notice = CheckpointPolicy(interval_seconds=60, notice_seconds=120)
+    saver = program_job("saver", SAVER, gpus=GPUS, checkpoint=notice, termination_grace_seconds=120)
+    job_id = (await live.submit(saver)).job_id
+    log = await person.start("logs", "-f", "saver")
+    assert await read_line(log) == "begun"
+    rush = await person.start("srun", f"--gpus={GPUS}", "--qos=high", "--job-name=rush", "echo", "rushed")
+    assert await read_line(log) == "noticed"
+    assert (await person.run("checkpoint", job_id, "s3://bucket/step-1")).code == 0
+    assert await read_line(log) == "saving"
+    rush_id = person.id_of("rush")
+    assert live.phase(rush_id) == "queued"
+    assert (await person.run("srun", f"--jobid={job_id}", "touch", "/tmp/saved")).code == 0
+    assert await read_rest(log) == (0, ["saved"])
+    assert await read_rest(rush) == (0, ["rushed"])
+    seen = [(change.object["metadata"]["name"], ended(change)) for change in live.pods]
+    begun = next(n for n, (name, _) in enumerate(seen) if name == f"{rush_id}-1-0")
+    assert any(is_over for name, is_over in seen[:begun] if name == f"{job_id}-1-0")
+    await live.until_ended(job_id)
+    assert live.phase(job_id) == "succeeded"
+    assert (await person.run("logs", "saver")).out == "again, from s3://bucket/step-1\n"
+    await person.until_log("begun\nnoticed\nsaving\nsaved\n", "saver", "--attempt", "1")
+
+
+async def test_the_log_of_a_pod_that_gives_way_is_shown_and_kept_to_its_end(
+    live: KubernetesLive, person: Person
+) -> None:
+    spec = program_job("elastic", ELASTIC, gpus=1, termination_grace_seconds=60)
+    role = Role.model_validate(spec.roles[0].model_dump() | {"max_replicas": GPUS})
+    job_id = (await live.submit(spec.model_copy(update={"roles": (role,)}))).job_id
+    await live.until_phase(job_id, "running")
+    await live.until(lambda state: has_pods(state, job_id, GPUS), "it has all GPUs")
+    logs = {rank: await person.start("logs", "-f", "--rank", str(rank), job_id) for rank in range(GPUS)}
+    for rank, log in logs.items():
+        assert await read_line(log) == f"rank {rank}"
+    rush = await person.start("srun", "--gpus=1", "--job-name=next", "echo", "my turn")
+    rests = {asyncio.create_task(read_rest(log)): rank for rank, log in logs.items()}
+    done, going_on = await asyncio.wait(rests, return_when=asyncio.FIRST_COMPLETED)
+    (left,) = done
+    assert left.result() == (0, ["saving", "the last line"])
+    assert rests[left] > 0
+    assert await read_rest(rush) == (0, ["my turn"])
+    await person.until_log(f"rank {rests[left]}\nsaving\nthe last line\n", "--rank", str(rests[left]), job_id)
+    assert (await person.run("scancel", job_id)).code == 0
+    for each in going_on:
+        assert await each == (0, ["saving", "the last line"])
+    await live.until_idle()
+    assert all(set(node.gpu_free) == {1000} for node in live.state.nodes.values())
