@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tessera.client.outcomes import Exit
 from tessera.testkit.checker import PodChange
 from tessera_schemas.config import Policy
 from tessera_schemas.job import CheckpointPolicy, JobSpec, Role, Template
@@ -328,3 +329,21 @@ async def test_the_log_of_a_pod_that_gives_way_is_shown_and_kept_to_its_end(
         assert await each == (0, ["saving", "the last line"])
     await live.until_idle()
     assert all(set(node.gpu_free) == {1000} for node in live.state.nodes.values())
+
+
+async def test_why_a_program_did_not_start_or_was_ended_is_said_in_the_nodes_words(
+    live: KubernetesLive, person: Person
+) -> None:
+    srun = ("srun", "--no-requeue")
+    big = await person.run(*srun, "--mem=64M", "sh", "-c", "echo begun; tail /dev/zero")
+    assert (big.code, big.out, "OOMKilled" in big.err) == (137, "begun\n", True), big
+    late = await person.run(*srun, "--time=0:02", "--signal=TERM@1", "sh", "-c", "echo begun; sleep 1000")
+    assert (late.code, late.out, "TimeLimit" in late.err) == (137, "begun\n", True), late
+    wrong = await person.start(*srun, "--job-name=wrong", "--container-image=tessera.test/none:1", "true")
+    assert wrong.stderr is not None
+    async with asyncio.timeout(SECONDS):
+        while "image" not in (line := (await wrong.stderr.readline()).decode()):
+            assert line, "srun has ended"
+    assert "waiting to start" in line
+    assert (await person.run("scancel", person.id_of("wrong"))).code == 0
+    assert await asyncio.wait_for(wrong.wait(), SECONDS) == Exit.CANCELLED

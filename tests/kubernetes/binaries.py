@@ -40,7 +40,7 @@ PACKAGES = {
 }
 KEDA = "github.com/kedacore/keda/v2"
 BUILT_BY_NAME = ("keda-operator", "keda-adapter")  # with every cloud's libraries: more than CI has minutes for
-OF_CONTAINERS = ("compose-2", "kubelet")  # tests in containers alone ask for them
+OF_CONTAINERS = ("compose-2", "kubelet")  # only tests in containers ask for them, and compose takes minutes
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok")
 _MINOR = KUBERNETES_VERSION.split(".")[1]
 _VERSION, _CAPABILITIES = "k8s.io/component-base/version", "helm.sh/helm/v3/pkg/chartutil"

@@ -10,12 +10,13 @@ from tessera.client.commands.context import AccessOptions, ago, command
 from tessera.client.completing import JobName
 from tessera.client.job_glance import ENDED
 from tessera.client.job_logs import LogPart, log_pieces
-from tessera.client.outcomes import Exit, Failure, NotYet
+from tessera.client.outcomes import EXPECTED, Exit, Failure, NotYet
 from tessera.client.rendering import notify
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.views import JobView
 
+BINDING = "binding"
 FIRST_POLL_SECONDS, POLL_SECONDS = 0.1, 1.0  # each pause is twice the one before: most jobs start soon, or late
 
 
@@ -83,6 +84,8 @@ async def until_started(where: Where, named: str, follow: bool) -> JobView:
             if (job.attempt and job.started_ts) or job.phase in ENDED:
                 return job
             now = job.phase + (f": {job.reason.sentence()}" if job.reason else "")
+            if follow and job.phase == BINDING:
+                now += await _why_it_does_not_run(where, job)
             if not follow:
                 raise Failure(Exit.CONFLICT, f"job {job.name}: has not started yet ({now}); `--follow` waits for it")
             if now != shown:
@@ -90,3 +93,15 @@ async def until_started(where: Where, named: str, follow: bool) -> JobView:
             shown = now
             await SystemClock().sleep(pause)
             pause = min(2 * pause, POLL_SECONDS)
+
+
+async def _why_it_does_not_run(where: Where, job: JobView) -> str:
+    """What the node of the first pod says of it, such as that it cannot pull the image; "" where nobody says it."""
+    try:
+        async with aclosing(log_pieces(where, job, LogPart(tail=1))) as pieces:
+            await anext(pieces, None)
+    except NotYet as failure:
+        return f": {failure}"
+    except EXPECTED:
+        pass
+    return ""
