@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -35,7 +36,7 @@ from tests.servers import Server
 IMAGE = "tessera.test/busybox:1"
 NAME, BRIDGE, ADDRESS, SUBNET = identities.NODE_NAME, "tessera-node", "10.231.7.1", "10.231.7.0/24"
 BUSYBOX, CNI_PROGRAMS, CGROUPS = Path("/bin/busybox"), Path("/usr/lib/cni"), Path("/sys/fs/cgroup")
-PROGRAMS = ("containerd", "ctr", "runc", "unshare", "ip", "iptables", str(BUSYBOX), str(CNI_PROGRAMS / "bridge"))
+PROGRAMS = ("containerd", "ctr", "runc", "unshare", "ip", str(BUSYBOX), str(CNI_PROGRAMS / "bridge"))
 KERNEL = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")  # a kubelet changes them
 BOTH = 'containerd --config containerd.toml & until [ -S containerd.sock ]; do sleep 0.1; done; exec "$0" "$@"'
 
@@ -103,9 +104,9 @@ class Node:
         self._server.stop(signal.SIGKILL)
         for name, text in self._kernel.items():
             Path("/proc/sys", name).write_text(text)
-        wait_until(self._has_left, "nothing is left of the pods")
+        wait_until(self._has_let_go, "nothing is left of the pods")
 
-    def _has_left(self) -> bool:
+    def _has_let_go(self) -> bool:
         """Take away the groups of processes that containers were; one that is not empty stays."""
         containers = {path.name for path in (self._folder / "state").glob("*.task/k8s.io/*")}
         left = [group for group in CGROUPS.glob("**/k8s.io/*") if group.name in containers]
@@ -192,7 +193,7 @@ def image() -> bytes:
         {**{f"bin/{name}": "busybox" for name in names}, "bin/busybox": BUSYBOX.read_bytes(), "tmp/.keep": b""}
     )
     config = {
-        "architecture": "amd64",
+        "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()],
         "os": "linux",
         "config": {"Cmd": ["/bin/sleep", "1000000"], "Env": ["PATH=/bin"]},
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
