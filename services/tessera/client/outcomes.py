@@ -43,7 +43,7 @@ class Mistaken(Failure):
 
 
 class NotYet(Failure):
-    """What was asked of a job or pod that does not run; it may do so soon."""
+    """The job or pod does not run, and may do so soon."""
 
 
 class Refused(Exception):

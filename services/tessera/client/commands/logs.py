@@ -96,7 +96,7 @@ async def until_started(where: Where, named: str, follow: bool) -> JobView:
 
 
 async def _why_it_does_not_run(where: Where, job: JobView) -> str:
-    """What the node of the first pod says of it, such as that it cannot pull the image; "" where nobody says it."""
+    """Words of the node of the first pod, such as that it cannot pull the image; "" where there are none."""
     try:
         async with aclosing(log_pieces(where, job, LogPart(tail=1))) as pieces:
             await anext(pieces, None)
