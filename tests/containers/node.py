@@ -89,9 +89,11 @@ class Node:
             self._server.start()
             wait_until(self._take_gpus, "the node has its GPUs")
             self._plane.wait_for_nodes([NAME])
-        except BaseException as error:
+        except Exception as error:
             self.close()
-            error.add_note(self.log_tail())
+            raise NoNode(f"a node did not start ({error}): {self.log_tail()[-1000:]}") from error
+        except BaseException:
+            self.close()
             raise
         return self
 
