@@ -73,7 +73,7 @@ async def check_cluster(cluster: Reader, tenants: Collection[str], shard: str) -
         return [Finding(f"Kubernetes API: {error}", "use a kubeconfig that may list pods and Jobs")]
     except Transient as error:
         return [Finding(f"Kubernetes API does not answer ({error})", "set KUBECONFIG or TESSERA_CLUSTER_URL")]
-    waiting, elsewhere = work.pop(shard, Counter[str]()), _of_no_shard(work, nodes)
+    waiting, elsewhere = work.pop(shard, Counter[str]()), _work_without_shard(work, nodes)
     strangers = [
         Finding(f"namespace {name} is no tenant: {describe_waiting(waiting[name])}", MAKE_TENANT)
         for name in sorted(waiting.keys() - set(tenants))
@@ -106,7 +106,7 @@ def waiting_work(pods: Sequence[JsonObject], owners: Sequence[JsonObject] = ()) 
     return found
 
 
-def _of_no_shard(work: Mapping[str, Counter[str]], nodes: Sequence[JsonObject]) -> list[Finding]:
+def _work_without_shard(work: Mapping[str, Counter[str]], nodes: Sequence[JsonObject]) -> list[Finding]:
     """Findings about work for a shard that has no node, of a cluster that has nodes: nobody watches it."""
     found = []
     for named in sorted(work.keys() - {shard_of(node) for node in nodes}) if nodes else ():
