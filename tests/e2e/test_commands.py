@@ -13,7 +13,7 @@ import pytest_asyncio
 from tessera.binder.stopping import gone_is_fine
 from tessera_schemas.arrays import Dependency, JobArray
 from tessera_schemas.config import Policy, Queue, Quota
-from tests.e2e.live import Live, Said, configuration, job, started
+from tests.e2e.live import Live, Said, configuration, eventually, job, started
 from tests.e2e.platform_checks import assert_all_is_well
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -288,10 +288,14 @@ async def test_salloc_holds_its_pods_until_the_shell_ends(live: Live, tmp_path: 
     (job_id,) = {line.split()[-1] for line in said.err.splitlines() if "job allocation" in line}
     pods = [f"{rank}: exec -n lab {job_id}-1-{rank} -- ... hostname" for rank in (0, 1)]
     assert (said.code, sorted(said.out.splitlines())) == (7, pods)
-    await live.until_ended(job_id)
+    await eventually(lambda: is_shown(live, job_id, "cancelled"), "the views show the end, a moment after the ledger")
     said = await live.command("srun", f"--jobid={job_id}", "hostname", environment=environment)
     assert (said.code, said.err) == (4, f"error: srun: job {job_id} has ended (cancelled)\n")
     await assert_all_is_well(live)
+
+
+async def is_shown(live: Live, job_id: str, phase: str) -> bool:
+    return bool((await ok(live, "get", job_id, "-o", "json")).json["phase"] == phase)
 
 
 async def test_an_array_and_the_job_after_it_run_to_their_end(live: Live) -> None:
