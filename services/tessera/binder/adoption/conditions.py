@@ -29,10 +29,11 @@ class Conditions:
         self._made: BoundedDict[tuple[str, str], None] = BoundedDict(REMEMBERED)
         self._closed_until: dict[str, float] = {}
 
-    async def write(self, pods: Sequence[Json], verdict: Verdict | None) -> None:
-        """Write on each pod why it waits, unless its condition says so already."""
-        if verdict is not None:
-            await all_of([self._write_one(pod, verdict) for pod in pods])
+    async def write(self, pods: Sequence[Json], verdict: Verdict | None) -> int:
+        """Write on each pod why it waits, unless its condition says so already; how many were written."""
+        if verdict is None:
+            return 0
+        return sum(await all_of([self._write_one(pod, verdict) for pod in pods]))
 
     async def renew(self, pods: Sequence[Json], verdict: Verdict) -> int:
         """Bring the numbers of what the pods say up to date, without an event; how many were written."""
@@ -57,13 +58,14 @@ class Conditions:
         self._made[key] = None
         await self._make_event(thing, verdict, self._now())
 
-    async def _write_one(self, pod: Json, verdict: Verdict) -> None:
+    async def _write_one(self, pod: Json, verdict: Verdict) -> bool:
         now = self._now()
         if not await self._patch(pod, condition_patch(pod, verdict, now)):
-            return
+            return False
         meta = mapping(pod, "metadata")
         log.info("pod_told", pod=text(meta, "name"), namespace=text(meta, "namespace"), reason=verdict.code)
         await self._make_event(pod, verdict, now)
+        return True
 
     async def _patch(self, pod: Json, patch: Json | None) -> bool:
         """Whether it was written: there is something to say, and the pod is as we have seen it."""

@@ -1,10 +1,12 @@
-"""Delay before pods show why they wait, and before a gang of undeclared size counts as whole."""
+"""Delay before pods show why they wait or show another reason, and before a gang of undeclared size counts as whole."""
 
 from collections.abc import Sequence
 
 from tessera.binder.adoption.decide.verdicts import Verdict
 from tessera.binder.workloads.reading import Json, text
 from tessera.kernel.ports import Clock
+
+BETWEEN_WRITES_SECONDS = 1.0
 
 
 class ReportDelay:
@@ -13,25 +15,35 @@ class ReportDelay:
 
     Warnings are shown at once. The delay runs from when a group is first found waiting until it is forgotten; a binder
     that was restarted counts anew, and reads from the pods what they show already.
+
+    What was written on a group stays for a second at least, warnings included: two binders of which one is behind with
+    the ledger see different reasons, and each would answer the other's write as fast as the API server takes it.
     """
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock, self._seconds = clock, seconds
         self._since: dict[str, float] = {}
+        self._written: dict[str, float] = {}
 
     def left(self, group_id: str, verdict: Verdict | None) -> float:
         """Seconds until this verdict may be shown; 0 is now."""
         if verdict is None:
             self.forget(group_id)
             return 0.0
-        if verdict.warning:
-            return 0.0
         now = self._clock.monotonic()
-        return max(0.0, self._since.setdefault(group_id, now) + self._seconds - now)
+        due = self._written.get(group_id, -BETWEEN_WRITES_SECONDS) + BETWEEN_WRITES_SECONDS
+        if not verdict.warning:
+            due = max(due, self._since.setdefault(group_id, now) + self._seconds)
+        return max(0.0, due - now)
+
+    def note_written(self, group_id: str) -> None:
+        """Note that pods of the group were given another reason just now."""
+        self._written[group_id] = self._clock.monotonic()
 
     def forget(self, group_id: str) -> None:
         """Forget a group that does not wait any more."""
         self._since.pop(group_id, None)
+        self._written.pop(group_id, None)
 
 
 class Settling:

@@ -76,12 +76,7 @@ class GroupReports:
 
     async def report(self, group_id: str, waiting: list[Json], verdict: Verdict | None) -> None:
         """Show a verdict on the pods, on their owner and on a suspended owner without pods; later, if it is not due."""
-        left = self.delay.left(group_id, verdict)
-        if left > 0:
-            self._look_later(group_id, left)
-            return
-        await self.conditions.write(waiting, verdict)
-        if verdict is None:
+        if not await self._write(group_id, waiting, verdict) or verdict is None:
             return
         group = self._groups.get(group_id)
         if group is not None and group.pod_group is not None and group.kind is not GroupKind.POD:
@@ -103,14 +98,16 @@ class GroupReports:
     async def report_ungrouped(self, uid: str) -> None:
         """Show on a pod that is in no group why it is in none."""
         pod, reason = self._groups.informer.objects.get(uid), self._groups.alone.get(uid)
-        if pod is not None and reason is not None:
+        if pod is None or reason is None:
+            self.delay.forget(f"{ALONE}{uid}")
+        else:
             verdict = describe_finding(reason)
             if is_refusal(reason):
                 self.note_refusal(f"{ALONE}{uid}", (reason,))
                 controller = controller_of(pod)
                 if controller is not None:
                     self.status.queue(controller, verdict)
-            await self.conditions.write([pod], verdict)
+            await self._write(f"{ALONE}{uid}", [pod], verdict)
 
     async def renew(self, group_id: str, waiting: list[Json], job: Job, verdict: Verdict | None) -> None:
         """Update the position in the queue order that the pods show, once a minute at most."""
@@ -138,6 +135,16 @@ class GroupReports:
             await self.status.write(group.pod_group, PLACED)
         if group.owner is not None and waits:
             self.status.queue(group.owner, PLACED)
+
+    async def _write(self, group_id: str, waiting: list[Json], verdict: Verdict | None) -> bool:
+        """Whether the verdict was due; else the group is looked at again once it is."""
+        left = self.delay.left(group_id, verdict)
+        if left > 0:
+            self._look_later(group_id, left)
+            return False
+        if await self.conditions.write(waiting, verdict):
+            self.delay.note_written(group_id)
+        return True
 
     def _note(self, group_id: str, waiting: list[Json], verdict: Verdict) -> None:
         """Queue the verdict for the object whose pods these are; of pods that start one by one only warnings."""

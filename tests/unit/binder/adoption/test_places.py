@@ -48,3 +48,29 @@ async def test_a_long_line_whose_places_change_costs_a_few_writes_a_second(monke
         world.core.delete("pods", "lab", "each-00")
         await world.run(120)
         assert 5 <= writes["status"] <= 130
+
+
+async def test_two_binders_that_see_different_reasons_do_not_answer_each_other_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ours = 0
+    patch = MemoryCluster.patch_pod_status
+
+    async def answered(self: Any, namespace: str, name: str, body: Any) -> None:
+        nonlocal ours
+        await patch(self, namespace, name, body)
+        if name == "second":
+            ours += 1
+            other = {"type": "PodScheduled", "status": "False", "reason": "BehindQueueHead", "message": "as of before"}
+            await patch(self, namespace, name, {"status": {"conditions": [other]}})
+
+    async with AdoptionWorld() as world:
+        world.make_pod("holder", gpus=8)
+        await world.run(5)
+        monkeypatch.setattr(MemoryCluster, "patch_pod_status", answered)
+        world.make_pod("second", gpus=8)
+        await world.run(20)
+        assert 2 <= ours <= 20
+        monkeypatch.setattr(MemoryCluster, "patch_pod_status", patch)
+        await world.run(5)
+        assert world.condition(world.owned("second")[0])["reason"] == "NoFit"
