@@ -162,6 +162,11 @@ class SimulatedServices:
         del self._reviving[slot]
         self.start(slot)
 
+    def set_clocks_right(self) -> None:
+        """Set every instance's wall clock right; one that was an hour behind jumps."""
+        for member in self.members.values():
+            member.clock.skew_ms = 0
+
     def crash(self, slot: str) -> None:
         """Let the instance die at one of its next calls, any or a named one, before or after the call's effect."""
         member = self.members.get(slot)

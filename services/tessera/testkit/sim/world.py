@@ -139,8 +139,10 @@ class World:
         """
         Settles as operators do in the end: nothing is stopped, drained, held or out of quota any more.
 
-        A tenant's command whose delivery was lost comes again much later, behind younger ones: a hold after release.
+        Clocks are set right, too: a job whose begin time an hour's error has put off waits that long, and should. A
+        tenant's command whose delivery was lost comes again much later, behind younger ones: a hold after release.
         """
+        self.services.set_clocks_right()
         deadline = self.loop.time() + SETTLING_SECONDS
         while self.loop.time() < deadline:
             state = self.state()
