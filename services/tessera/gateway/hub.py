@@ -1,17 +1,20 @@
 """
 The newest public events in memory, shared by all streams, and how one stream reads them.
 
-One follower of the whole EVENTS stream fills a bounded memory. A stream is only a cursor, so that it costs no memory
-however slow it is: what it reads is either held here, or, when it is behind that, read from EVENTS again. Between
-the two nothing is lost: all that came after `floor` is held, and what is not held is read up to it.
+One follower of the whole EVENTS stream fills a bounded memory while any stream is open. A stream is only a cursor, so
+that it costs no memory however slow it is: what it reads is either held here, or, when it is behind that, read from
+EVENTS again. Between the two nothing is lost: all that came after `floor` is held, and what is not held is read up to
+it.
 """
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 
 import structlog
 
+from tessera.kernel.errors import Transient
 from tessera.kernel.messaging.follow import follow
 from tessera.kernel.ports import Bus, Clock, Follow, Message
 from tessera.kernel.tasks.waiting import wait_for
@@ -21,6 +24,8 @@ BATCH = 64
 BATCH_BYTES = 256 * 1024
 HELD_BYTES_MAX = 64 << 20  # an event of a large gang has some hundred kilobytes
 REPLAY_SECONDS = 2.0
+OPEN_SECONDS = 10.0
+AGAIN_SECONDS = 1.0
 
 log = structlog.get_logger()
 
@@ -38,16 +43,51 @@ class Hub:
         self._held: list[Message] = []
         self._seqs: list[int] = []
         self._bytes = 0
+        self._streams = 0
+        self._wanted, self._unwanted, self._located = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def locate(self) -> None:
-        """Begin at the newest event that there is now."""
-        newest = await self.bus.last(self.stream, self.everything)
-        self.floor = self.head = 0 if newest is None else newest.seq
+    @asynccontextmanager
+    async def followed(self, clock: Clock) -> AsyncIterator[None]:
+        """
+        Have newer events taken in while one stream or more is open; at rest they cost nothing.
+
+        Raises Transient when the newest event cannot be found out.
+        """
+        self._streams += 1
+        self._wanted.set()
+        try:
+            if not await wait_for(self._located, clock, OPEN_SECONDS):
+                raise Transient("the newest event is not known: no answer from NATS")
+            yield
+        finally:
+            self._streams -= 1
+            if not self._streams:
+                self._wanted.clear()
+                self._located.clear()
+                self._unwanted.set()
 
     async def run(self, clock: Clock) -> None:
-        """Follows the events stream from `head` on, for ever, and takes in what comes."""
-        source = self.bus.follow(self.stream, self.everything, self.head)
-        await follow(source, self.take, stop=asyncio.Event(), clock=clock)
+        """Follow the events stream for ever while any stream is open, from the newest event of that moment on."""
+        while True:
+            await self._wanted.wait()
+            self._unwanted.clear()
+            try:
+                await self.locate()
+            except Transient as error:
+                log.warning("events_not_located", error=str(error))
+                await wait_for(self._unwanted, clock, AGAIN_SECONDS)
+                continue
+            if self._unwanted.is_set():
+                continue
+            self._located.set()
+            source = self.bus.follow(self.stream, self.everything, self.head)
+            await follow(source, self.take, stop=self._unwanted, clock=clock)
+
+    async def locate(self) -> None:
+        """Begin at the newest event that there is now, and hold none."""
+        newest = await self.bus.last(self.stream, self.everything)
+        self.floor = self.head = 0 if newest is None else newest.seq
+        self._held, self._seqs, self._bytes = [], [], 0
 
     async def take(self, messages: Sequence[Message]) -> None:
         """Newer events, in order."""
@@ -62,6 +102,7 @@ class Hub:
     def close(self) -> None:
         """Tell every stream that it is over."""
         self.closed = True
+        self._located.set()
         self._wake()
 
     def read(self, after: int, wanted: Callable[[str], bool]) -> tuple[list[Message], int]:

@@ -47,7 +47,6 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
     shard = await restore(ports.bus, ports.ledger, settings.shard)
     await shard.catch_up(ports.ledger)  # else a job that is there would be told not to be
     hub = Hub(ports.bus, settings.shard, settings.events_held)
-    await hub.locate()
     arrivals, measures = Arrivals(clock), Measures(ports.metrics)
     streams = Streams(hub, settings, tokens, clock, measures)
     handlers = Handlers(

@@ -48,24 +48,25 @@ class Streams:
         self._lingering: set[asyncio.Task[None]] = set()
 
     async def serve(self, request: web.Request, query: EventQuery) -> web.StreamResponse:
-        """Stream until somebody ends it. Raises Refusal before it has begun."""
+        """Stream until somebody ends it. Raises Refusal or Transient before it has begun."""
         caller = request[CALLER]
         subject = self._subject(caller, query)
         after = _last_event_id(request)
         after = query.after if after is None else after
-        gap = await self._gap(after)
         with self.counting(caller):
-            response = web.StreamResponse(headers=HEADERS)
-            response.content_type, response.charset = "text/event-stream", "utf-8"
-            await response.prepare(request)
-            reader = EventReader(self._hub, subject, self._hub.head if after is None else after, self._clock)
-            stream = _Stream(self, request, response, reader, query, caller)
-            try:
-                await stream.run(gap)
-            except Exception:  # its beginning is sent: there is no status left to say it with
-                log.exception("event_stream_failed")
-            finally:
-                await reader.close()
+            async with self._hub.followed(self._clock):
+                gap = await self._gap(after)
+                response = web.StreamResponse(headers=HEADERS)
+                response.content_type, response.charset = "text/event-stream", "utf-8"
+                await response.prepare(request)
+                reader = EventReader(self._hub, subject, self._hub.head if after is None else after, self._clock)
+                stream = _Stream(self, request, response, reader, query, caller)
+                try:
+                    await stream.run(gap)
+                except Exception:  # its beginning is sent: there is no status left to say it with
+                    log.exception("event_stream_failed")
+                finally:
+                    await reader.close()
         return response
 
     def _subject(self, caller: Caller, query: EventQuery) -> str:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tessera.gateway import hub as hub_module
 from tessera.gateway.hub import EventReader, Hub
+from tessera.kernel.errors import Transient
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Message, Outgoing
@@ -163,6 +164,75 @@ async def test_large_events_push_older_ones_out_sooner(monkeypatch: pytest.Monke
         assert sum(len(message.data) for message in shelf.hub._held) <= 100
         assert shelf.hub.head - shelf.hub.floor == len(shelf.hub._held)
     assert await shelf.read_all(reader) == list(range(1, 10))
+
+
+async def test_events_are_taken_in_only_while_a_stream_is_open_and_none_is_missed() -> None:
+    shelf = Shelf(held=16)
+    running = asyncio.create_task(shelf.hub.run(shelf.clock))
+    for _ in range(3):
+        shelf.store("lab")
+    await shelf.clock.run(1)
+    assert shelf.hub.head == 0  # nobody reads
+    expected, before = list[int](), 0
+    for _ in range(3):  # streams come and go
+        async with shelf.hub.followed(shelf.clock):
+            reader = shelf.reader("lab", before)
+            for _ in range(4):
+                shelf.store("lab")
+                await shelf.clock.run(0.1)
+            assert shelf.hub.head == shelf.stored[-1][0]
+            expected += await shelf.read_all(reader)
+            before = reader.cursor
+            await reader.close()
+        held = shelf.hub.head
+        shelf.store("lab")
+        await shelf.clock.run(1)
+        assert shelf.hub.head == held
+    assert expected == [seq for seq, _ in shelf.stored[:-1]]
+    running.cancel()
+
+
+async def test_a_stream_that_opens_as_the_last_one_leaves_is_served() -> None:
+    shelf = Shelf(held=16)
+    running = asyncio.create_task(shelf.hub.run(shelf.clock))
+    for waits in range(12):  # at each step of the way out
+        async with shelf.hub.followed(shelf.clock):
+            pass
+        for _ in range(waits):
+            await asyncio.sleep(0)
+        opened = asyncio.create_task(_first_event(shelf))
+        await shelf.clock.run(1)
+        shelf.store("lab")
+        await shelf.clock.run(1)
+        assert await opened == [shelf.stored[-1][0]]
+    running.cancel()
+
+
+async def _first_event(shelf: Shelf) -> list[int]:
+    async with shelf.hub.followed(shelf.clock):
+        reader = shelf.reader("lab", shelf.hub.head)
+        return [message.seq for message in await reader.next(5)]
+
+
+async def test_a_stream_that_cannot_be_opened_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    shelf = Shelf()
+
+    async def silent(self: SlowBus, stream: str, subject: str) -> Message | None:
+        raise Transient("no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SlowBus, "last", silent)
+        running = asyncio.create_task(shelf.hub.run(shelf.clock))
+        opened = asyncio.create_task(_first_event(shelf))
+        await shelf.clock.run(hub_module.OPEN_SECONDS + 1)
+        with pytest.raises(Transient):
+            await opened
+    opened = asyncio.create_task(_first_event(shelf))
+    await shelf.clock.run(2)
+    shelf.store("lab")
+    await shelf.clock.run(1)
+    assert await opened == [1]
+    running.cancel()
 
 
 @pytest.mark.parametrize("empty", [True, False])
