@@ -26,6 +26,7 @@ class SubmitJob(Strict):
     tenant: Name | None = None
     spec: JobSpec
     held: Annotated[bool, Field(description="It does not start before it is released")] = False
+    dry_run: Annotated[bool, Field(description="It is judged and answered, and not taken in")] = False
 
 
 class SubmitTemplate(Strict):
@@ -41,6 +42,7 @@ class SubmitTemplate(Strict):
     queue: Name | None = None
     priority_class: Name | None = None
     held: Annotated[bool, Field(description="It does not start before it is released")] = False
+    dry_run: Annotated[bool, Field(description="It is judged and answered, and not taken in")] = False
 
     @property
     def overrides(self) -> dict[str, str]:

@@ -137,15 +137,6 @@ def refusal(code: Code, at: str = "", detail: str = "", numbers: dict[str, int] 
     )
 
 
-def not_to_be_admitted(spec: Mapping[str, Any], against: Iterable[PublicReason]) -> Json:
-    """
-    The spec with what its sender has against it already as further fields, which no version of the contract knows.
-
-    Whoever judges it refuses it for these, and says what else there is: `besides` puts both together.
-    """
-    return {**spec, **{reason.field or "job": reason.detail for reason in against}}
-
-
 def besides(own: Iterable[PublicReason], found: Iterable[PublicReason]) -> tuple[PublicReason, ...]:
     """The sender's own reasons, then those found by others about other fields."""
     told = tuple(own)

@@ -47,6 +47,8 @@ LATER = {
     "answer.v1": {"ended"},
     "command.cancel_job.v1": {"now"},
     "command.report_checkpoint.v1": {"at"},
+    "command.submit_job.v1": {"dry_run"},
+    "command.submit_template.v1": {"dry_run"},
     "fact.bind_failed.v1": {"within"},
     "fact.cancel_requested.v1": {"now"},
     "fact.checkpoint_reported.v1": {"at"},

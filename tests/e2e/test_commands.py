@@ -188,6 +188,22 @@ async def test_what_is_refused_here_is_told_with_what_admission_refuses(live: Li
     await assert_all_is_well(live)
 
 
+async def test_a_dry_run_says_whether_admission_would_take_the_job_in(live: Live) -> None:
+    well = ("submit", "--as", "lab", "--gpus", "1", "--key", "k1", "--dry-run", "--", "true")
+    said = await live.command(*well)
+    assert (said.code, "would be admitted as job " in said.err) == (0, True), said
+    said = await live.command("sbatch", "--as", "lab", "--test-only", "--container-image=x", "--wrap=true")
+    assert (said.code, "would be admitted; nothing was stored" in said.err) == (0, True), said
+    assert refusals(await live.command(*well[:3], "--gpus", "40000", *well[5:])) == [
+        "InvalidField roles[0].resources.gpus"
+    ]
+    no = await live.command(*well[:3], "--gpus", "8", "--replicas", "500", *well[5:])
+    assert refusals(no) == ["ExceedsMaxQuota queues.default.gpu_milli", "Inadmissible roles.worker"]
+    assert not live.state.jobs
+    assert not live.state.refused
+    await assert_all_is_well(live)
+
+
 def refusals(said: Said) -> list[str]:
     """Code and field of each."""
     assert said.code == 6, said

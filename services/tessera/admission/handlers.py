@@ -25,7 +25,7 @@ from tessera.kernel.service.spans import step_span
 from tessera.kernel.service.trace import TRACEPARENT, bind, take_trace
 from tessera_schemas import reading, subjects
 from tessera_schemas.commands import END_HEADER, REPLY_HEADER, Answer
-from tessera_schemas.facts import JobAdmitted, JobRefused
+from tessera_schemas.facts import JobRefused
 from tessera_schemas.reading import Parsed
 
 NOT_KNOWN = Transient("tenant policy is not known yet")
@@ -59,8 +59,8 @@ class CommandHandlers:
             for case, delivery in zip(results, batch, strict=True)
         ]
         for case in results:
-            if isinstance(case, Case) and isinstance(case.outcome.fact, JobAdmitted):
-                self._jobs.note(case.outcome.fact.job_id)
+            if isinstance(case, Case) and (job := case.taken_in) is not None:
+                self._jobs.note(job.job_id)
         results = await self._orders.checked(batch, results, [_has_listener(case) for case in results])
         await self._settle([case for case in results if isinstance(case, Case)])
         self._report_spans(results, began_ms)
@@ -118,11 +118,13 @@ class CommandHandlers:
         return [self._judge(message, parsed) for message, parsed in read]
 
     async def _settle(self, cases: list[Case]) -> None:
-        """Publish what is recorded, count the rest, then answer."""
+        """Publish what is recorded, count the rest, then answer; a dry run is answered and leaves nothing."""
         outgoing: list[Outgoing] = []
         uncounted: list[tuple[JobRefused, str]] = []
         for case in cases:
             fact = case.outcome.fact
+            if case.outcome.dry_run:
+                continue
             if isinstance(fact, JobRefused):
                 self._note_refusal(fact)
                 if not self._is_recorded(case, fact):
@@ -138,8 +140,8 @@ class CommandHandlers:
     def _report_spans(self, results: list[object], began_ms: int) -> None:
         spans, now_ms = self._ports.spans, self._ports.clock.now_ms()
         for case in results if spans.on else ():
-            if isinstance(case, Case) and isinstance(fact := case.outcome.fact, JobAdmitted):
-                spans.report(step_span("admit", fact.job_id, fact.trace, began_ms, now_ms))
+            if isinstance(case, Case) and (job := case.taken_in) is not None:
+                spans.report(step_span("admit", job.job_id, job.trace, began_ms, now_ms))
 
     def _is_recorded(self, case: Case, refused: JobRefused) -> bool:
         """
@@ -170,10 +172,10 @@ class CommandHandlers:
 
     async def _answer_of(self, case: Case) -> Answer:
         """A client that waits for the end of a job that has ended before would otherwise wait for an event in vain."""
-        answer, fact = case.outcome.answer, case.outcome.fact
-        if END_HEADER not in case.message.headers or not isinstance(fact, JobAdmitted):
+        answer, job = case.outcome.answer, case.taken_in
+        if END_HEADER not in case.message.headers or job is None:
             return answer
-        return answer.model_copy(update={"ended": await self._jobs.end_of(fact.job_id)})
+        return answer.model_copy(update={"ended": await self._jobs.end_of(job.job_id)})
 
     def _note_redeliveries(self, batch: list[Delivery]) -> None:
         again = sum(1 for delivery in batch if delivery.deliveries > 1)

@@ -49,7 +49,8 @@ class TenantLimits:
             spent = budget.spend(origin.tenant, self._of(origin.tenant), size)
             if spent is not None:
                 return spent
-        self._room.let_in(size)
+        if not case.outcome.dry_run:
+            self._room.let_in(size)
         return None
 
     def _full(self, case: Case) -> Reason | None:

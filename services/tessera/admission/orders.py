@@ -14,7 +14,7 @@ from tessera.admission.known_jobs import LONG_SECONDS, SHORT_SECONDS, JobPresenc
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Delivery, Message
 from tessera.kernel.tasks.task_group import gather_all
-from tessera_schemas.facts import CancelRequested
+from tessera_schemas.facts import CancelRequested, JobAdmitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,12 @@ class Case:
     origin: Origin
     outcome: Outcome
     identity: str
+
+    @property
+    def taken_in(self) -> JobAdmitted | None:
+        """Job that the command takes in; None for a refused one, a dry run and other commands."""
+        fact = self.outcome.fact
+        return fact if isinstance(fact, JobAdmitted) and not self.outcome.dry_run else None
 
     @property
     def about_a_job(self) -> Request | None:

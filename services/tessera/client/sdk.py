@@ -19,17 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tessera.client import where
-from tessera.client.as_json import as_json
 from tessera.client.keys import choose_key
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.errors import KernelError
 from tessera.kernel.ids import random_key
 from tessera_schemas import subjects
 from tessera_schemas.subjects import ANSWER_SECONDS
 
 if TYPE_CHECKING:  # the models when a job is sent, what connecting needs when somebody connects, and so on
     from tessera.client.api import Api
+    from tessera.client.sending import Sender
     from tessera.client.shard_views import ReadViews
     from tessera.client.watching import Subscription, Watch
     from tessera.kernel.messaging.requests import Requester
@@ -43,8 +42,6 @@ if TYPE_CHECKING:  # the models when a job is sent, what connecting needs when s
 
 Notify = Callable[[str], None]
 LOOK_SECONDS = 0.5
-BESIDES_SECONDS = 2.0
-"""Patience for admission's reasons beside those that are known already."""
 AT_ONCE = 32
 """Submits that one `submit_many` has under way."""
 
@@ -155,6 +152,29 @@ class Tessera:
             against=against,
         )
 
+    async def dry_run(
+        self, spec: "JobSpec | Mapping[str, Any]", key: str | None = None, *, answer_seconds: float = ANSWER_SECONDS
+    ) -> str:
+        """
+        Ask whether the job would be admitted now; nothing is taken in. Returns the id that it would have by this key.
+
+        Raises Refused with all reasons, and Transient when admission has not answered.
+        """
+        from tessera.client.job_input import read_spec
+
+        full, against = read_spec(spec)
+        return await self.judge({"kind": "submit_job", "spec": full}, key, answer_seconds, against)
+
+    async def judge(
+        self,
+        asked: Mapping[str, Any],
+        key: str | None = None,
+        answer_seconds: float = ANSWER_SECONDS,
+        against: "Sequence[PublicReason]" = (),
+    ) -> str:
+        """As `dry_run`, in the words of the contract; refused for what is `against` it and all else."""
+        return await self._sender().judge(asked, key, answer_seconds, against)
+
     async def submit_many(
         self, specs: "Sequence[JobSpec | Mapping[str, Any]]", key: str | None = None, *, held: bool = False
     ) -> "Sequence[Submitted | Refused]":
@@ -215,63 +235,13 @@ class Tessera:
         against: "Sequence[PublicReason]" = (),
     ) -> Submitted:
         """As `submit`, in the words of the contract; refused for what is `against` it. `tell_end`: with `ended`."""
-        from tessera.client.job_input import find_faults, read_submit
+        more: dict[str, Any] = {"answer_seconds": answer_seconds, "publish_seconds": publish_seconds, "notify": notify}
+        return await self._sender().send(asked, key, tell_end=tell_end, against=against, **more)
 
-        if against:
-            raise Refused(await self._all_against(asked, key, (*against, *find_faults(asked))))
-        try:
-            read, chosen = read_submit(asked, key, notify)
-        except Refused as refused:
-            raise Refused(await self._all_against(asked, key, refused.reasons)) from refused
-        if self._asking is None:
-            from tessera.client.sending_by_api import PUBLISH_SECONDS, submit_by_api
+    def _sender(self) -> "Sender":
+        from tessera.client.sending import Sender
 
-            patience = publish_seconds or PUBLISH_SECONDS
-            return Submitted(*await submit_by_api(self._api(), dict(asked), chosen, patience), key=chosen)
-        from tessera_schemas.base import job_id
-        from tessera_schemas.reading import too_large
-
-        command = type(read).model_validate({**dict(read), "key": chosen, "tenant": self.tenant})
-        job = job_id(self.shard, self.tenant, chosen)
-        if (size := len(command.to_bytes())) > subjects.SUBMIT_BYTES_MAX:
-            raise Refused((too_large(size),), job)
-        answer = await self._asking.ask(
-            subjects.submit(self.shard, self.tenant),
-            command,
-            answer_seconds=answer_seconds,
-            publish_seconds=publish_seconds,
-            tell_end=tell_end,
-        )
-        if answer is not None and not answer.accepted:
-            raise Refused(answer.reasons, answer.job_id)
-        return Submitted(job, answer is not None, chosen, None if answer is None else answer.ended)
-
-    async def _all_against(
-        self, asked: Mapping[str, Any], key: str | None, own: "Sequence[PublicReason]"
-    ) -> "tuple[PublicReason, ...]":
-        """The reasons found here, and what admission has besides against a job, if it answers now."""
-        from tessera_schemas.reading import besides, not_to_be_admitted
-
-        if not isinstance(asked.get("spec"), Mapping):
-            return tuple(own)
-        marked = {**asked, "spec": not_to_be_admitted(asked["spec"], own)}
-        try:
-            chosen = choose_key(key, "", {}, random_key).key
-            data = as_json({"v": 1, "key": chosen, "tenant": self.tenant or None, **marked})
-            if len(data) > subjects.SUBMIT_BYTES_MAX:
-                return tuple(own)
-            if self._asking is None:
-                from tessera.client.sending_by_api import submit_by_api
-
-                await submit_by_api(self._api(), marked, chosen, publish_seconds=0)
-                return tuple(own)
-            subject = subjects.submit(self.shard, self.tenant)
-            answer = await self._asking.ask(subject, data, answer_seconds=BESIDES_SECONDS, publish_seconds=0)
-            return besides(own, () if answer is None else answer.reasons)
-        except Refused as refused:
-            return besides(own, refused.reasons)
-        except (KernelError, Failure):  # nobody answers now, or not to us: what was found here is told all the same
-            return tuple(own)
+        return Sender(self.shard, self.tenant, self._asking, self._api if self._asking is None else None)
 
     async def checkpoint(self, job: str, path: str, attempt: int = 0, at: str = "") -> None:
         """

@@ -1,4 +1,4 @@
-"""`tessera submit` without its options: the spec of a command line, a dry run, and waiting for a job's end."""
+"""`tessera submit` without its options: the spec of a command line, and waiting for a job's end."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -11,16 +11,13 @@ from tessera.client.job_glance import ENDED
 from tessera.client.ordering import PUBLISH_SECONDS, poll
 from tessera.client.outcomes import EXPECTED, Exit, Failure, Mistaken, Refused, exit_of, with_all_else
 from tessera.client.rendering import notify
-from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
-from tessera_schemas.commands import Answer
 from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1, JobRefusedV1
-from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.subjects import OPERATOR
 
 if TYPE_CHECKING:
-    from tessera.client.sdk import Submitted
+    from tessera.client.sdk import Submitted, Tessera
 
 WAIT_SECONDS = 0.25
 """Between two looks for a job's end."""
@@ -76,17 +73,6 @@ def command_bytes(asked: Json, key: str, tenant: str) -> bytes:
     return as_json({"kind": asked["kind"], "v": 1, "key": key, **whose, **asked})
 
 
-async def dry_run(views: ShardViews, data: bytes, shard: str, tenant: str) -> tuple[Answer, int]:
-    """The answer that admission would give, and the ledger number that it holds for."""
-    from tessera.admission.decide.outcome import Origin, judge_tenant_command
-    from tessera.admission.decide.policy import AdmissionPolicy, NodeShapes, templates_of, tree_of
-
-    config, nodes = await views.config(), await views.store.get_all("nodes")
-    n = await views.as_of()
-    policy = AdmissionPolicy(n, tree_of(config), NodeShapes().update(nodes), templates_of(config))
-    return judge_tenant_command(read_tenant_command(data), Origin(shard, tenant, 0), policy).answer, n
-
-
 End = tuple[str, PublicReason | None]
 """Phase in which a job ended, and its reason."""
 
@@ -115,6 +101,18 @@ async def refuse(
 
 
 @asynccontextmanager
+async def connected(where: Where, identity: str | None) -> "AsyncIterator[Tessera]":
+    """Connect as the tenant, by HTTP where a token is at hand, else by NATS. Raises Failure, StartupError."""
+    from tessera.client.sdk import Tessera
+
+    by_http = where.commands_api is not None and (identity is None or not where.can_be(identity))
+    if by_http and identity is not None:
+        await where.check_token_of(identity)
+    async with Tessera.at(where, None if by_http else where.tenant(identity)) as tessera:
+        yield tessera
+
+
+@asynccontextmanager
 async def submitted(
     where: Where, identity: str | None, asked: Json, key: str | None, against: Sequence[PublicReason] = ()
 ) -> AsyncIterator[Sent]:
@@ -124,16 +122,11 @@ async def submitted(
     `wait` asks the views, which miss nothing; a tenant that cannot read them listens to its events from before the
     submit on, and asks with it whether the job has ended before.
     """
-    from tessera.client.sdk import Tessera
-
-    if where.commands_api is not None and (identity is None or not where.can_be(identity)):
-        if identity is not None:
-            await where.check_token_of(identity)
-        async with Tessera.at(where, None) as tessera:
+    async with connected(where, identity) as tessera:
+        if not tessera.tenant:
             done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify, against=against)
             yield Sent(done, lambda seconds: wait_by_views(where, done.job_id, seconds))
-        return
-    async with Tessera.at(where, where.tenant(identity)) as tessera:
+            return
         watch = await tessera.watch()
         done = await tessera.send(
             asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify, tell_end=True, against=against

@@ -74,6 +74,12 @@ class SyncTessera:
         more: dict[str, Any] = {"answer_seconds": answer_seconds, "publish_seconds": publish_seconds, "notify": notify}
         return self._done(self._tessera.submit(spec, key, held=held, **more))
 
+    def dry_run(
+        self, spec: "JobSpec | Mapping[str, Any]", key: str | None = None, *, answer_seconds: float = ANSWER_SECONDS
+    ) -> str:
+        """Ask whether the job would be admitted now; nothing is taken in. Raises Refused, Transient."""
+        return self._done(self._tessera.dry_run(spec, key, answer_seconds=answer_seconds))
+
     def submit_many(
         self, specs: "Sequence[JobSpec | Mapping[str, Any]]", key: str | None = None, *, held: bool = False
     ) -> Sequence[Submitted | Refused]:

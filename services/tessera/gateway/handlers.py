@@ -40,7 +40,7 @@ from tessera_schemas.commands import (
 )
 from tessera_schemas.config import Queue
 from tessera_schemas.job import JobSpec
-from tessera_schemas.reading import besides, not_to_be_admitted
+from tessera_schemas.reading import besides
 from tessera_schemas.reasons import Code
 from tessera_schemas.short_form import ShortFormError
 
@@ -80,22 +80,19 @@ class Handlers:
     # -- jobs
 
     async def submit(self, request: web.Request) -> web.Response:
-        """Submits a job under the caller's key: 201 queued, 200 existing, 202 not yet known; else raises Refusal."""
+        """
+        Submits a job under the caller's key: 201 queued, 200 existing or a dry run, 202 not yet known; else raises
+        Refusal.
+        """
         caller = request[CALLER]
         if caller.tenant is None:
             raise refused(Code.FORBIDDEN, "Authorization", "a job is submitted with a token of its tenant")
-        body = await read_body(request, models.SubmitEnvelope)
-        key = _key(request, body.key)
-        if key is None:
-            raise refused(Code.MISSING_FIELD, KEY_HEADER, "whoever sends the job again needs to name the same one")
+        command = await self._submit_command(request, caller.tenant)
+        key = command["key"]
+        if command.get("dry_run") is True:
+            return await self._judged(caller.tenant, command, key)
         job = job_id(self._settings.shard, caller.tenant, key)
         existed, began = self._known(job) is not None, self._clock.monotonic()
-        if body.spec is None and body.template is None:
-            raise refused(Code.MISSING_FIELD, "spec", "a job's spec, or a template with its parameters")
-        try:
-            command = body.command(key, caller.tenant)
-        except ShortFormError as error:
-            raise await self._all_against(body, key, caller.tenant, error) from error
         async with self._arrivals.expecting(job) as arrival:
             answer = await self._commands.send(caller.tenant, command)
             reasons = None
@@ -113,15 +110,37 @@ class Handlers:
             raise refused(Code.IDEMPOTENCY_CONFLICT, "key", key)
         return self._submitted(caller, job, key, "existing" if existed else "queued", 200 if existed else 201)
 
+    async def _submit_command(self, request: web.Request, tenant: str) -> dict[str, Any]:
+        """The command that the body asks for, to be judged by admission. Raises Refusal."""
+        body = await read_body(request, models.SubmitEnvelope)
+        key = _key(request, body.key)
+        if key is None:
+            raise refused(Code.MISSING_FIELD, KEY_HEADER, "whoever sends the job again needs to name the same one")
+        if body.spec is None and body.template is None:
+            raise refused(Code.MISSING_FIELD, "spec", "a job's spec, or a template with its parameters")
+        try:
+            return body.command(key, tenant)
+        except ShortFormError as error:
+            raise await self._all_against(body, key, tenant, error) from error
+
     async def _all_against(self, body: models.SubmitEnvelope, key: str, tenant: str, error: ShortFormError) -> Refusal:
         """All that is against a job with quantities that are none: admission says the rest, if it answers."""
         own = error.reasons("spec.")
-        rest = body.model_copy(update={"spec": not_to_be_admitted(error.made, own)})
+        rest = body.model_copy(update={"spec": error.made, "dry_run": True})
         try:
             await self._commands.send(tenant, rest.command(key, tenant))
         except Refusal as refusal:
             return Refusal(*besides(own, refusal.reasons if refusal.status == REFUSED else ()))
         return Refusal(*own)
+
+    async def _judged(self, tenant: str, command: dict[str, Any], key: str) -> web.Response:
+        """Answer that the job would be admitted. Raises Refusal with all that admission has against it."""
+        answer = await self._commands.send(tenant, command)
+        if answer is None:
+            raise refused(Code.UNAVAILABLE, detail="admission has not answered; nothing was stored")
+        job = job_id(self._settings.shard, tenant, key)
+        body = models.StoredSubmit(job_id=job, key=key, state="dry_run", as_of=self._state.n)
+        return json_response(body)
 
     def _submitted(self, caller: Caller, job: str, key: str, state: Any, status: int) -> web.Response:
         log.info("job_submitted", job=job, tenant=caller.tenant, token=caller.token_id, state=state)

@@ -18,19 +18,18 @@ from tessera_schemas.views import JobView, NodeView, QueueView
 PAGE_MAX = 500
 WAIT_SECONDS_MAX = 300
 
+EXAMPLE_ROLE: dict[str, JsonValue] = {
+    "name": "worker",
+    "replicas": 2,
+    "resources": {"gpus": 8, "cpu_milli": 16_000, "memory_bytes": 64 * 2**30},
+    "template": {"image": "registry.example/train:7", "command": ["python", "train.py"]},
+}
 EXAMPLE_JOB: dict[str, JsonValue] = {
     "key": "nightly-7",
     "spec": {
         "name": "nightly",
         "queue": "research",
-        "roles": [
-            {
-                "name": "worker",
-                "replicas": 2,
-                "resources": {"gpus": 8, "cpu_milli": 16_000, "memory_bytes": 64 * 2**30},
-                "template": {"image": "registry.example/train:7", "command": ["python", "train.py"]},
-            }
-        ],
+        "roles": [EXAMPLE_ROLE],
     },
 }
 
@@ -53,6 +52,7 @@ class SubmitBody(Strict):
     queue: Name | None = None
     priority_class: Name | None = None
     held: Annotated[bool, Field(description="It does not start before it is released")] = False
+    dry_run: Annotated[bool, Field(description="It is judged and answered, and not taken in")] = False
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_JOB]})
 
@@ -68,6 +68,7 @@ class SubmitEnvelope(Strict):
     queue: JsonValue = None
     priority_class: JsonValue = None
     held: JsonValue = None
+    dry_run: JsonValue = None
 
     def command(self, key: str, tenant: str) -> dict[str, Any]:
         """The command to send, its spec in full form; what the client left out stays out. Raises ShortFormError."""
@@ -174,7 +175,7 @@ class Problem(Lenient):
 
 class StoredSubmit(Lenient):
     """
-    The submit is stored and will not be lost.
+    The submit is stored and will not be lost; that of a dry run would be admitted, and nothing was stored.
 
     queued: the ledger has it. existing: it was there before, under the same key. admitted: admission took it, the
     ledger has not answered in time. stored: nobody has answered in time; events tell what becomes of it.
@@ -182,7 +183,7 @@ class StoredSubmit(Lenient):
 
     job_id: str
     key: str
-    state: Literal["queued", "existing", "admitted", "stored"]
+    state: Literal["queued", "existing", "admitted", "stored", "dry_run"]
     as_of: AsOf
 
 

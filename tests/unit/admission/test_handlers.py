@@ -47,6 +47,22 @@ async def test_a_command_handled_twice_says_the_same_twice_under_one_cause() -> 
     assert FactMessage.model_validate_json(first.data).cause == f"SUBMIT_{SHARD}.1"
 
 
+async def test_a_dry_run_is_answered_like_the_submit_and_leaves_nothing() -> None:
+    headers = {REPLY_HEADER: "_INBOX.lab.abc.1"}
+    world = await World.with_policy()
+    refused = {**changed("spec.queue", "nowhere"), "dry_run": True}
+    for command in (submit(dry_run=True), refused, {**submit(dry_run=True), "spec": {"name": "odd"}}):
+        await world.submits(command, headers=headers)
+    await world.handlers.flush_counted()
+    (_, yes), (_, no), (_, unread) = world.answers
+    assert (yes.accepted, yes.job_id) == (True, job_id(SHARD, "lab", "k1"))
+    assert [reason.code.value for reason in no.reasons] == ["NoSuchQueue"]
+    assert {reason.code.value for reason in unread.reasons} == {"MissingField"}
+    assert world.stored == []
+    await world.submits(submit(), headers=headers)
+    assert isinstance(world.facts[-1], JobAdmitted)
+
+
 async def test_the_trace_goes_on_with_the_fact() -> None:
     world = await World.with_policy()
     await world.submits(submit(), headers={"traceparent": TRACE})

@@ -73,6 +73,16 @@ async def test_a_job_that_was_refused_for_now_is_taken_later_under_the_same_key(
     assert [fact.kind for fact in world.facts] == ["job_admitted", "job_admitted"]
 
 
+async def test_a_dry_run_is_charged_like_a_submit_and_takes_no_room_in_the_ledger() -> None:
+    world = await world_with(submits_per_second=1, submits_burst=1)
+    before = world.room._let_in
+    assert await codes(world, submit("a", dry_run=True), submit("a", dry_run=True)) == [
+        "accepted",
+        "TenantBudgetExceeded",
+    ]
+    assert (world.room._let_in, world.facts) == (before, [])
+
+
 async def test_a_job_larger_than_the_whole_budget_is_not_kept_out_for_ever() -> None:
     world = await world_with(bytes_per_second=100, bytes_burst=10)
     assert await codes(world, submit("a"), submit("b")) == ["accepted", "TenantBudgetExceeded"]

@@ -62,7 +62,10 @@ def test_a_dry_run_by_token_refuses_what_is_not_well_written() -> None:
     wrong = CliRunner().invoke(app, [*words, "--export=1X=2"], env=environment)
     assert (wrong.exit_code, "template.env.1X" in wrong.output) == (6, True), wrong.output
     well = CliRunner().invoke(app, words, env=environment)
-    assert (well.exit_code, "limits and nodes are not judged" in well.output) == (0, True), well.output
+    assert (well.exit_code, "it is well written, and whether it would be admitted is not known" in well.output) == (
+        5,
+        True,
+    ), well.output
 
 
 def test_a_configuration_with_a_number_of_more_than_64_bits_is_refused() -> None:

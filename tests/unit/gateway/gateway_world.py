@@ -255,7 +255,8 @@ class World:
                 answer = answer if self.judge is None else self.judge(tenant, command)
                 if self.answers:
                     self.broker.send(message.headers[REPLY_HEADER], answer.to_bytes())
-                if answer.accepted and command["kind"] in ("submit_job", "submit_template") and self.answers:
+                taken_in = answer.accepted and not command.get("dry_run")
+                if taken_in and command["kind"] in ("submit_job", "submit_template") and self.answers:
                     await self.commit(self._fact(tenant, message.data))
                 await work.ack(delivery)
 

@@ -54,6 +54,19 @@ async def test_the_same_submit_again_is_the_same_job_and_another_under_its_key_a
     assert (other.status, other.code, other.body["field"]) == (409, "IdempotencyConflict", "key")
 
 
+async def test_a_dry_run_says_what_admission_would_and_leaves_no_job(world: World) -> None:
+    token = world.token("lab")
+    async with world.gateway():
+        well = await world.ask("POST", "/v1/jobs", token, {**submit(), "dry_run": True})
+        unread = {"name": "odd", "queue": "nowhere", "gpus": 1, "image": "i", "memory": "lots"}
+        no = await world.ask("POST", "/v1/jobs", token, {"key": "k1", "spec": unread, "dry_run": True})
+        there = await world.ask("GET", f"/v1/jobs/{K1}", token)
+    assert (well.status, well.body["state"], well.body["job_id"]) == (200, "dry_run", K1)
+    assert (no.status, no.code, no.body["field"]) == (422, "InvalidField", "spec.resources.memory")
+    assert there.status == 404
+    assert [command["dry_run"] for _, command in world.commands] == [True, True]
+
+
 async def test_two_different_submits_at_once_under_one_key_make_one_job_and_one_conflict(world: World) -> None:
     token = world.token("lab")
     async with world.gateway():

@@ -59,12 +59,12 @@ async def test_a_script_submits_reads_and_orders_with_a_token_alone(world: World
     assert len(events) == len(explained["story"]) > 0
     kinds = [command["kind"] for tenant, command in world.commands if tenant == "lab"]
     assert kinds == ["submit_job", "submit_job", "hold_job", "release_job", "set_priority", "submit_job", "cancel_job"]
-    assert "resources.memory" in world.commands[-2][1]["spec"]  # which admission refuses for it, and for all else
+    assert world.commands[-2][1]["dry_run"] is True  # so that admission says all else that is against it
     assert world.commands[-3][1]["priority_class"] == "high"
     assert world.commands[-1][1]["why"] == "tried"
 
 
-ON_NATS = {"at", "send", "subscribe", "watch"}
+ON_NATS = {"at", "judge", "send", "subscribe", "watch"}
 """Methods of `Tessera` for programs that are asynchronous: streams on NATS, and what other methods are made of."""
 
 

@@ -1,7 +1,7 @@
 """The outcome of one command: the fact to publish and the answer to its sender. Pure."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessera.admission.decide import verdict
 from tessera.admission.decide.configuration import find_config_faults
@@ -63,8 +63,11 @@ Fact = JobAdmitted | JobRefused | Request | DrainRequested | ConfigProposed
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
+    """Of a dry run the answer alone counts."""
+
     fact: Fact
     answer: Answer
+    dry_run: bool = False
 
     @property
     def refused_by_policy(self) -> bool:
@@ -106,7 +109,12 @@ def needs_policy(parsed: Parsed) -> bool:
 
 
 def judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolicy) -> Outcome:
-    """The outcome of a command on SUBMIT."""
+    """The outcome of a command on SUBMIT; what the binder adopts is never a dry run."""
+    dry_run = parsed.raw.get("dry_run") is True and not origin.adopted
+    return replace(_judge_tenant_command(parsed, origin, policy), dry_run=dry_run)
+
+
+def _judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolicy) -> Outcome:
     command = parsed.command
     if command is None:
         return _refused(
@@ -214,7 +222,7 @@ def refuse_for(outcome: Outcome, origin: Origin, why: Reason) -> Outcome:
         reasons=(why,),
         source_seq=origin.seq,
     )
-    return Outcome(fact, Answer(accepted=False, job_id=outcome.answer.job_id, reasons=(why,)))
+    return Outcome(fact, Answer(accepted=False, job_id=outcome.answer.job_id, reasons=(why,)), outcome.dry_run)
 
 
 def refuse_absent_job(outcome: Outcome, origin: Origin) -> Outcome:

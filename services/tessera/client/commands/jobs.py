@@ -13,17 +13,14 @@ import typer
 from tessera.client import files, ordering, submitting
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.completing import JobName
-from tessera.client.keys import choose_key
-from tessera.client.outcomes import Exit, Failure, Mistaken, Refused, with_all_else
+from tessera.client.keys import ChosenKey, choose_key
+from tessera.client.outcomes import Exit, Failure, Mistaken, Refused
 from tessera.client.rendering import Output, notify, show_value
 from tessera.client.sdk import Submitted
-from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
+from tessera.kernel.errors import Transient
 from tessera.kernel.ids import random_key
-from tessera_schemas import subjects
-from tessera_schemas.base import job_id
 from tessera_schemas.commands import CancelJob, ReportCheckpoint
-from tessera_schemas.reading import not_to_be_admitted, read_tenant_command
 
 DEFAULT_IMAGE = "python:3.12-slim"
 
@@ -60,7 +57,7 @@ async def submit(
     wait: Annotated[bool, typer.Option("--wait", help="Until the job has ended; its end is the exit code")] = False,
     timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most (exit code 7)")] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be sent and answered; send nothing")
+        bool, typer.Option("--dry-run", help="Say what would be sent and answered; nothing is taken in")
     ] = False,
     output: Format = Output.TABLE,
 ) -> Exit | None:
@@ -68,7 +65,8 @@ async def submit(
     # What the options ask for is read from `parsed`, by `_command_of`.
     asked, against = _command_of(parsed)
     if dry_run:
-        return await _dry_run(at.find(), at.identity, asked, key, output, against)
+        await _dry_run(at.find(), at.identity, asked, key, output, against)
+        return None
     if against is not None:
         await submitting.refuse(at.find, at.identity, asked, key, against)
     async with submitting.submitted(at.find(), at.identity, asked, key) as sent:
@@ -170,50 +168,38 @@ def _show_submitted(done: Submitted, output: Output) -> None:
 
 async def _dry_run(
     where: Where, identity: str | None, asked: Json, key: str | None, output: Output, against: Mistaken | None
-) -> Exit | None:
+) -> None:
     if against is None:
-        data, _ = _as_sent(where, identity, asked, key)
+        by_api = where.commands_api is not None and identity is None
+        tenant = "" if by_api else where.tenant(identity).identity.name
+        data = submitting.command_bytes(asked, _key_of(asked, key).key, tenant)
         show_value(output if output.for_programs else Output.JSON, orjson.loads(data), None)
-    return await judge(where, identity, asked, key, against)
+    await judge(where, identity, asked, key, against)
 
 
-def _as_sent(where: Where, identity: str | None, asked: Json, key: str | None) -> tuple[bytes, str]:
-    """The bytes of a submit, and the id that its job would have; "" where that depends on chance or on a token."""
-    named = asked.get("spec", asked).get("name") or asked.get("template", "job")
-    chosen = choose_key(key, str(named), os.environ, random_key)
-    by_api = where.commands_api is not None and identity is None
-    tenant = "" if by_api else where.tenant(identity).identity.name
-    data = submitting.command_bytes(asked, chosen.key, tenant)
-    return data, "" if by_api or chosen.source == "random" else job_id(where.shard, tenant, chosen.key)
+def _key_of(asked: Json, key: str | None) -> ChosenKey:
+    name = asked.get("spec", asked).get("name") or asked.get("template", "job")
+    return choose_key(key, str(name), os.environ, random_key)
 
 
 async def judge(
     where: Where, identity: str | None, asked: Json, key: str | None, against: Mistaken | Refused | None = None
-) -> Exit | None:
+) -> None:
     """
-    Say whether a submit would be admitted, as far as the policy can be read; nothing is sent.
+    Say that admission would take the job in; nothing is stored.
 
-    Raises Refused, or what is `against` it already, with all that is found besides.
+    Raises Refused, or what is `against` it already, with all that is found besides; Failure when nobody answers.
     """
     if against is not None:
-        asked = {**asked, "spec": not_to_be_admitted(asked["spec"], against.reasons)}
-    data, known = _as_sent(where, identity, asked, key)
-    if not where.can_be(subjects.OPERATOR):
-        found = read_tenant_command(data).reasons
-    else:
-        tenant = where.tenant(identity).identity.name
-        async with where.store(where.identity(subjects.OPERATOR)) as store:
-            answer, n = await submitting.dry_run(ShardViews(store), data, where.shard, tenant)
-        found = answer.reasons
-    if against is not None:
-        raise with_all_else(against, found)
-    if found:
-        raise Refused(found)
-    if not where.can_be(subjects.OPERATOR):
-        notify("it is well written; queue, limits and nodes are not judged: only an operator reads them")
-    else:
-        notify(f"would be admitted{f' as job {known}' if known else ''}, as of {n}; nothing was sent")
-    return None
+        await submitting.refuse(lambda: where, identity, asked, key, against)
+    chosen = _key_of(asked, key)
+    try:
+        async with submitting.connected(where, identity) as tessera:
+            job = await tessera.judge(asked, chosen.key)
+    except Transient as error:
+        said = f"it is well written, and whether it would be admitted is not known: {error}"
+        raise Failure(Exit.UNAVAILABLE, said) from error
+    notify(f"would be admitted{'' if chosen.source == 'random' else f' as job {job}'}; nothing was stored")
 
 
 @contextmanager

@@ -46,7 +46,8 @@ async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
     script = _script_of(dict(said).get("wrap"), rest, ignored, said)
     asked = await asked_of(at, script)
     if "test-only" in script.options:
-        return await judge(at.find(), asked.identity, asked.command, key, asked.against)
+        await judge(at.find(), asked.identity, asked.command, key, asked.against)
+        return None
     await asked.refuse(at, key)
     async with submitting.submitted(at.find(), asked.identity, asked.command, key) as sent:
         job_id = sent.done.job_id

@@ -1,0 +1,114 @@
+"""
+A submit on its way, by NATS or by HTTP: read here as strictly as admission will, then sent, or asked for a dry run.
+
+What is found here is told with all that admission has against the job besides.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tessera.client.as_json import as_json
+from tessera.client.job_input import find_faults, read_submit
+from tessera.client.keys import choose_key
+from tessera.client.outcomes import Failure, Refused
+from tessera.client.sdk import Notify, Submitted
+from tessera.client.sending_by_api import PUBLISH_SECONDS, submit_by_api
+from tessera.kernel.errors import KernelError, Transient
+from tessera.kernel.ids import random_key
+from tessera_schemas import subjects
+from tessera_schemas.base import job_id
+from tessera_schemas.commands import Answer
+from tessera_schemas.reading import besides, too_large
+from tessera_schemas.reasons import PublicReason
+
+if TYPE_CHECKING:
+    from tessera.client.api import Api
+    from tessera.kernel.messaging.requests import Requester
+
+BESIDES_SECONDS = 2.0
+"""Patience for admission's reasons beside those that are known already."""
+
+
+class Sender:
+    """Sends for one tenant of a shard: to NATS through `asking`, else to the API that `api` opens."""
+
+    def __init__(
+        self, shard: str, tenant: str, asking: "Requester | None", api: "Callable[[], Api] | None" = None
+    ) -> None:
+        self._shard, self._tenant, self._asking, self._api = shard, tenant, asking, api
+
+    async def send(
+        self,
+        asked: Mapping[str, Any],
+        key: str | None,
+        *,
+        answer_seconds: float,
+        publish_seconds: float | None,
+        notify: Notify,
+        tell_end: bool,
+        against: Sequence[PublicReason],
+    ) -> Submitted:
+        """See `Tessera.send`."""
+        if against:
+            raise Refused(await self._all_against(asked, key, (*against, *find_faults(asked))))
+        try:
+            read, chosen = read_submit(asked, key, notify)
+        except Refused as refused:
+            raise Refused(await self._all_against(asked, key, refused.reasons)) from refused
+        if self._api is not None:
+            patience = publish_seconds or PUBLISH_SECONDS
+            return Submitted(*await submit_by_api(self._api(), dict(asked), chosen, patience), key=chosen)
+        job = job_id(self._shard, self._tenant, chosen)
+        data = type(read).model_validate({**dict(read), "key": chosen, "tenant": self._tenant}).to_bytes()
+        answer = await self._ask(data, job, answer_seconds, publish_seconds, tell_end)
+        return Submitted(job, answer is not None, chosen, None if answer is None else answer.ended)
+
+    async def judge(
+        self, asked: Mapping[str, Any], key: str | None, answer_seconds: float, against: Sequence[PublicReason]
+    ) -> str:
+        """See `Tessera.judge`."""
+        own = (*against, *find_faults(asked))
+        if own:
+            raise Refused(await self._all_against(asked, key, own))
+        return await self._dry_run(asked, key, answer_seconds)
+
+    async def _all_against(
+        self, asked: Mapping[str, Any], key: str | None, own: Sequence[PublicReason]
+    ) -> tuple[PublicReason, ...]:
+        """The reasons found here, and what admission has besides against a job, if it answers now."""
+        try:
+            await self._dry_run(asked, key, BESIDES_SECONDS)
+        except Refused as refused:
+            return besides(own, refused.reasons)
+        except (KernelError, Failure):  # nobody answers now, or not to us: what was found here is told all the same
+            pass
+        return tuple(own)
+
+    async def _dry_run(self, asked: Mapping[str, Any], key: str | None, seconds: float) -> str:
+        chosen, dry = choose_key(key, "", {}, random_key).key, {**asked, "dry_run": True}
+        if self._api is not None:
+            job, _ = await submit_by_api(self._api(), dry, chosen, publish_seconds=0)
+            return job
+        job = job_id(self._shard, self._tenant, chosen)
+        data = as_json({"v": 1, "key": chosen, "tenant": self._tenant, **dry})
+        if await self._ask(data, job, seconds, publish_seconds=0) is None:
+            raise Transient("admission has not answered")
+        return job
+
+    async def _ask(
+        self, data: bytes, job: str, answer_seconds: float, publish_seconds: float | None, tell_end: bool = False
+    ) -> Answer | None:
+        """Admission's yes, None when it has not answered in time. Raises Refused, Transient."""
+        assert self._asking is not None
+        if len(data) > subjects.SUBMIT_BYTES_MAX:
+            raise Refused((too_large(len(data)),), job)
+        answer = await self._asking.ask(
+            subjects.submit(self._shard, self._tenant),
+            data,
+            answer_seconds=answer_seconds,
+            publish_seconds=publish_seconds,
+            tell_end=tell_end,
+        )
+        if answer is not None and not answer.accepted:
+            raise Refused(answer.reasons, answer.job_id)
+        return answer
