@@ -345,5 +345,8 @@ async def test_why_a_program_did_not_start_or_was_ended_is_said_in_the_nodes_wor
         while "image" not in (line := (await wrong.stderr.readline()).decode()):
             assert line, "srun has ended"
     assert "waiting to start" in line
+    told = " ".join((await person.run("explain", person.id_of("wrong"))).out.split())
+    assert "Its node says of pod" in told
+    assert "waiting to start" in told
     assert (await person.run("scancel", person.id_of("wrong"))).code == 0
     assert await asyncio.wait_for(wrong.wait(), SECONDS) == Exit.CANCELLED

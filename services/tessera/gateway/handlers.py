@@ -277,6 +277,9 @@ class Handlers:
         answer = explained(self._state, known.job_id, request[CALLER].tenant, self._clock.now_ms())
         if answer is None:
             raise _no_such_job(known.job_id)
+        told = await self._logs.said_of_start(known) if isinstance(known, Job) else ""
+        if told:
+            answer = answer.model_copy(update={"said": (*answer.said, told), "notes": (told, *answer.notes)})
         return json_response(answer)
 
     async def job_logs(self, request: web.Request) -> web.StreamResponse:

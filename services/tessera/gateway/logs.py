@@ -6,6 +6,7 @@ The gateway may read nothing else of Kubernetes, and only in the namespaces of t
 names that follow from the run; pods that users made themselves do not, so that `kubectl` has to show theirs.
 """
 
+import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, aclosing
 
@@ -13,6 +14,7 @@ import structlog
 from aiohttp import web
 
 from tessera.domain.entities import EndedJob, Job
+from tessera.domain.phases import Phase
 from tessera.gateway.guard import CALLER
 from tessera.gateway.models import LogQuery
 from tessera.gateway.problems import Refusal, refused
@@ -27,6 +29,9 @@ from tessera_schemas.reasons import Code
 
 HIDDEN = (401, 403)
 """Answers of the API server that say what this service may do, not what the caller may."""
+START_RANKS, START_SECONDS = 16, 1.0
+"""So many pods of a job that binds are asked after, within so long."""
+SAID_CHARACTERS = 300
 
 log = structlog.get_logger()
 
@@ -62,6 +67,31 @@ class Logs:
                 await response.prepare(request)
                 await self._send(request, response, pieces)
         return response
+
+    async def said_of_start(self, job: Job) -> str:
+        """What its node says of the first pod that has not started; "" where none says anything, or not in time."""
+        if job.phase is not Phase.BINDING or job.adopted is not None:
+            return ""
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                for rank in range(min(job.pods, START_RANKS)):
+                    name = pod_name(run_id(job.job_id, job.attempt), rank)
+                    said = await self._not_started(job, name)
+                    if said:
+                        return f"Its node says of pod {name}: {said}"
+        except (ApiError, Transient, TimeoutError) as error:
+            log.debug("start_not_seen", job=job.job_id, error=str(error))
+        return ""
+
+    async def _not_started(self, job: Job, name: str) -> str:
+        async with aclosing(self._cluster.read_log(job.tenant, name, tail_lines=1)) as pieces:
+            try:
+                await anext(pieces)
+            except ApiError as error:
+                if error.status not in (400, 404):
+                    raise
+                return error.message[:SAID_CHARACTERS] if error.status == 400 else ""
+        return ""
 
     async def _send(
         self, request: web.Request, response: web.StreamResponse, pieces: AsyncGenerator[bytes, None]

@@ -11,6 +11,7 @@ import pytest
 from tessera.gateway.tokens import drop_token
 from tessera.kernel.ports import ApiError
 from tessera_schemas.base import job_id
+from tessera_schemas.facts import PodsMade
 from tests.builders import SHARD, admitted, job_spec
 from tests.unit.gateway.gateway_world import SECONDS, World
 
@@ -96,6 +97,33 @@ async def test_a_job_that_never_started_has_no_log_and_an_attempt_must_have_been
                 await asyncio.sleep(0.02)
     assert (said.status, said.code) == (409, "NotRunning")
     assert not kubelet.asked
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (ApiError(400, "BadRequest", 'container "main" is waiting to start: trying and failing to pull image'), True),
+        (ApiError(404, "NotFound", "pods not found"), False),
+        (ApiError(500, "InternalError", "dial tcp 10.0.0.7"), False),
+        (None, False),
+    ],
+)
+async def test_a_job_that_binds_is_explained_with_what_its_node_says_of_a_pod(
+    world: World, kubelet: Kubelet, error: ApiError | None, expected: bool
+) -> None:
+    token = await running(world)
+    kubelet.error = error
+    async with world.gateway():
+        before = await world.ask("GET", f"/v1/jobs/{JOB}/explain", token)
+        assert (before.body["phase"], kubelet.asked) == ("allocated", [])
+        await world.commit(PodsMade(kind="pods_made", run_id=f"{JOB}-1", uids=("uid-0",)))
+        async with asyncio.timeout(SECONDS):
+            while (said := await world.ask("GET", f"/v1/jobs/{JOB}/explain", token)).body["phase"] == "allocated":
+                await asyncio.sleep(0.02)
+    told = [note for note in said.body["notes"] if note.startswith("Its node says of pod")]
+    assert said.body["phase"] == "binding"
+    assert [JOB in note and "failing to pull image" in note for note in told] == [True] * expected
+    assert kubelet.asked[0][:2] == ("lab", f"{JOB}-1-0")
 
 
 REFUSALS = {
