@@ -71,19 +71,29 @@ def job(key: str, value: bytes | None = b"{}") -> Change:
     return Change("jobs", key, value)
 
 
+async def rows_of(store: ProjectionStore, view: str) -> dict[str, bytes]:
+    _, (rows,) = await store.rows_as_of(view)
+    return rows
+
+
+async def field_of(store: ProjectionStore, view: str, key: str) -> bytes | None:
+    _, (value,) = await store.fields_as_of((view, key))
+    return value
+
+
 async def contents(store: ProjectionStore) -> dict[str, dict[str, bytes]]:
-    return {view: rows for view in keys.VIEWS if (rows := await store.get_all(view))}
+    return {view: rows for view in keys.VIEWS if (rows := await rows_of(store, view))}
 
 
 async def test_a_store_that_nobody_filled_stands_at_nothing(store):
-    assert (await store.cursor(), await store.get("jobs", "a"), await store.get_all("jobs")) == (0, None, {})
+    assert (await store.cursor(), await field_of(store, "jobs", "a"), await rows_of(store, "jobs")) == (0, None, {})
 
 
 async def test_changes_and_cursor_move_together(store, connect):
     assert await store.apply(1, 3, [job("a", b"1"), Change("nodes", "n", b"2")]) == 3
     reader = connect()
     assert (await reader.cursor(), await contents(reader)) == (3, {"jobs": {"a": b"1"}, "nodes": {"n": b"2"}})
-    assert await reader.get("nodes", "n") == b"2"
+    assert await field_of(reader, "nodes", "n") == b"2"
 
 
 async def test_the_head_of_the_ledger_moves_with_the_cursor(store, connect):
@@ -138,19 +148,19 @@ async def test_the_first_batch_begins_at_one(store):
 async def test_a_batch_of_many_fields_goes_in_whole(store):
     many = [job(f"job-{i}", b"%d" % i) for i in range(20_003)]
     await store.apply(1, 1, many)
-    assert len(await store.get_all("jobs")) == 20_003
+    assert len(await rows_of(store, "jobs")) == 20_003
     await store.apply(2, 2, [job(change.key, None) for change in many[1:]])
-    assert await store.get_all("jobs") == {"job-0": b"0"}
+    assert await rows_of(store, "jobs") == {"job-0": b"0"}
 
 
 async def test_a_replacement_holds_exactly_what_it_was_given(store, connect):
     await store.apply(1, 9, [job("old"), Change("queues", "q", b"1")])
     await store.replace(7, [job("new", b"2"), job("nothing", None), *(job(f"job-{i}") for i in range(2500))])
     reader = connect()
-    found = await reader.get_all("jobs")
-    assert (await reader.cursor(), len(found), found["new"], await reader.get_all("queues")) == (7, 2501, b"2", {})
+    found = await rows_of(reader, "jobs")
+    assert (await reader.cursor(), len(found), found["new"], await rows_of(reader, "queues")) == (7, 2501, b"2", {})
     assert await store.apply(8, 8, [job("newer")]) == 8
-    assert await reader.get("jobs", "newer") == b"{}"
+    assert await field_of(reader, "jobs", "newer") == b"{}"
 
 
 async def test_fields_and_rows_come_with_the_cursor_that_they_are_as_of(store, connect):
@@ -168,7 +178,7 @@ async def test_a_reader_follows_every_replacement(store, connect):
     reader = connect()
     for n in range(1, 4):
         await store.replace(n, [job("a", b"%d" % n)])
-        assert (await reader.get("jobs", "a"), await reader.cursor()) == (b"%d" % n, n)
+        assert (await field_of(reader, "jobs", "a"), await reader.cursor()) == (b"%d" % n, n)
 
 
 async def test_an_empty_replacement_is_one_too(store):
@@ -184,7 +194,7 @@ async def test_two_that_replace_at_once_leave_one_whole_build(store, connect):
     )
     assert all(outcome is None or isinstance(outcome, Conflict) for outcome in outcomes)
     n = await store.cursor()
-    assert set(await store.get_all("jobs")) == {change.key for change in builds[n]}
+    assert set(await rows_of(store, "jobs")) == {change.key for change in builds[n]}
 
 
 async def test_the_digest_tells_contents_apart_and_nothing_else(store, connect):
@@ -208,9 +218,9 @@ async def test_an_emptied_redis_is_a_gap_and_then_replaced(redis_server, admin):
     await admin.flushall()
     with pytest.raises(Conflict):
         await store.apply(5, 5, [job("b")])
-    assert (await store.cursor(), await store.get("jobs", "a")) == (0, None)
+    assert (await store.cursor(), await field_of(store, "jobs", "a")) == (0, None)
     await store.replace(5, [job("a"), job("b")])
-    assert (await store.cursor(), len(await store.get_all("jobs"))) == (5, 2)
+    assert (await store.cursor(), len(await rows_of(store, "jobs"))) == (5, 2)
     await store.close()
 
 
@@ -303,7 +313,7 @@ async def test_a_redis_that_is_away_or_silent_is_transient_and_comes_back(tmp_pa
             await store.apply(3, 3, [])
         server.start()
         assert await store.apply(3, 3, [job("b", b"2")]) == 3
-        assert await store.get_all("jobs") == {"a": b"1", "b": b"2"}
+        assert await rows_of(store, "jobs") == {"a": b"1", "b": b"2"}
     finally:
         await store.close()
         server.stop()
@@ -329,7 +339,7 @@ async def test_projection_and_readers_need_no_more_than_their_identities_allow(t
         await writer.apply(2, 2, [job("a", None)])
         await writer.replace(3, [job("c")])
         await writer.apply(4, 4, [Change("config", "config", b"{}")])
-        assert (await reader.cursor(), await reader.get("jobs", "c"), await reader.get_all("config")) == (
+        assert (await reader.cursor(), await field_of(reader, "jobs", "c"), await rows_of(reader, "config")) == (
             4,
             b"{}",
             {"config": b"{}"},

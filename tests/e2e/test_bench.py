@@ -51,7 +51,8 @@ async def test_each_row_has_its_rounds_its_floor_and_the_ratio(
 async def test_a_platform_to_load_knows_all_its_nodes_before_the_first_submit() -> None:
     """A gang that asks for more nodes than are known yet is refused, and the row would wait for it in vain."""
     async with start_platform(10_000, False) as on, on.place.store(on.place.identity(OPERATOR)) as store:
-        assert len(await store.get_all("nodes")) == 10_000
+        _, (rows,) = await store.rows_as_of("nodes")
+        assert len(rows) == 10_000
 
 
 def test_the_command_prints_one_report_as_json(

@@ -58,10 +58,10 @@ class KnownJobs:
     async def end_of(self, job_id: str) -> JobEnd | None:
         """How a job ended that the views show, waiting a moment for them when they show it alive; None: it has not."""
         try:
-            stored = await self._store.get("jobs", job_id)
+            _, (stored,) = await self._store.fields_as_of(("jobs", job_id))
             if stored is not None and JobView.from_bytes(stored).phase not in ENDED:
                 await self.caught_up(SHORT_SECONDS)
-                stored = await self._store.get("jobs", job_id)
+                _, (stored,) = await self._store.fields_as_of(("jobs", job_id))
         except KernelError:
             return None
         job = None if stored is None else JobView.from_bytes(stored)

@@ -218,12 +218,6 @@ class ProjectionStore(Protocol):
         Raises Conflict when the pointer was moved meanwhile: then this build is dropped.
         """
 
-    async def get(self, view: str, key: str) -> bytes | None:
-        """One field of the current generation; None without it. Raises Transient when the store is away."""
-
-    async def get_all(self, view: str) -> dict[str, bytes]:
-        """All fields of a view as of one moment; {} without a generation. Raises Transient when away."""
-
     async def fields_as_of(self, *fields: tuple[str, str]) -> tuple[int, list[bytes | None]]:
         """Cursor and these (view, key) as of one moment: what is not there at this cursor does not exist."""
 

@@ -115,7 +115,7 @@ async def test_a_submit_is_answered_without_its_end_while_the_views_are_away(mon
     async def fail(*_: object) -> bytes:
         raise Transient("Redis is away")
 
-    monkeypatch.setattr(world.ports.store, "get", fail)
+    monkeypatch.setattr(world.ports.store, "fields_as_of", fail)
     await world.submits(submit(), headers={REPLY_HEADER: "_INBOX.lab.abc.1", END_HEADER: "1"})
     ((_, answer),) = world.answers
     assert answer.accepted

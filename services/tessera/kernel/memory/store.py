@@ -104,15 +104,6 @@ class MemoryStore:
         self.shared.current = built
         await self._after("replace")
 
-    async def get(self, view: str, key: str) -> bytes | None:
-        """Field of a copy of the view; passes the fault hook as one "get"."""
-        return (await self.get_all(view)).get(key)
-
-    async def get_all(self, view: str) -> dict[str, bytes]:
-        """Copy of the view, which the caller may change. Raises KeyError for an unknown view."""
-        await self._before("get")
-        return dict(self.shared.current.views[view]) if self.shared.current else {}
-
     async def fields_as_of(self, *fields: tuple[str, str]) -> tuple[int, list[bytes | None]]:
         """Cursor and fields of the shared generation; passes the fault hook as one "get"."""
         n, found = await self.rows_as_of(*(view for view, _ in fields))

@@ -186,18 +186,6 @@ class RedisStore:
             raise Conflict("another generation was switched to, or swept this one away, while it was built")
 
     @_transient
-    async def get(self, view: str, key: str) -> bytes | None:
-        """One MULTI of pointer and field. Raises Transient when Redis does not answer in time."""
-        (value,) = await self._read(lambda generation: [("HGET", keys.view(self._shard, generation, view), key)])
-        return value if value is None else bytes(value)
-
-    @_transient
-    async def get_all(self, view: str) -> dict[str, bytes]:
-        """One MULTI of pointer and whole hash: a view of a million jobs takes seconds. Raises Transient."""
-        (found,) = await self._read(lambda generation: [("HGETALL", keys.view(self._shard, generation, view))])
-        return _text_keys(found)
-
-    @_transient
     async def fields_as_of(self, *fields: tuple[str, str]) -> tuple[int, list[bytes | None]]:
         """One MULTI of pointer, cursor and fields. Raises Transient."""
         shard = self._shard

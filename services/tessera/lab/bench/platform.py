@@ -113,7 +113,7 @@ async def _nodes_known(place: where.Where, nodes: int) -> None:
     """
     clock = SystemClock()
     async with asyncio.timeout(NODES_SECONDS), place.store(place.identity(subjects.OPERATOR)) as store:
-        while len(await store.get_all("nodes")) < nodes:
+        while len((await store.rows_as_of("nodes"))[1][0]) < nodes:
             await clock.sleep(POLL_SECONDS)
 
 
