@@ -18,7 +18,7 @@ from tessera.kernel.provisioning.secrets import IDENTITY_KEY
 from tessera.local.platform import Platform
 from tessera_schemas.labels import FINALIZER
 from tessera_schemas.services import SERVICES
-from tests.e2e.live import TENANTS, configuration, job, tessera
+from tests.e2e.live import TENANTS, configuration, eventually, job, tessera
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane, wait_until
 from tests.kubernetes.deployed import CHART, NAMESPACE, RELEASE, add_namespace, helm
@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(400)
 
 Json = dict[str, Any]
 SECONDS = "180s"
+REPLACED_SECONDS = 120.0
 ONE_EACH = {f"services.{service}.replicas": 1 for service in SERVICES if service != "scheduler"}
 SYSTEM = f"/api/v1/namespaces/{NAMESPACE}"
 
@@ -130,6 +131,20 @@ def ours(plane: ControlPlane, kind: str) -> set[str]:
     return {name for name in names if name.startswith(RELEASE)}
 
 
+async def replaced(plane: ControlPlane, old: set[str]) -> list[Json]:
+    """The pods of the services once none of `old` is left: Helm may come back before a controller has begun."""
+
+    def of_services() -> list[Json]:
+        return [pod for pod in pods(plane) if pod["metadata"]["labels"]["app.kubernetes.io/component"] in SERVICES]
+
+    def is_done() -> bool:
+        found = of_services()
+        return bool(found) and not old & {pod["metadata"]["uid"] for pod in found}
+
+    await eventually(is_done, "every pod is replaced", REPLACED_SECONDS)
+    return of_services()
+
+
 async def test_an_upgrade_under_load_loses_nothing_and_keeps_every_password(
     live: KubernetesLive, kubelet: Kubelet
 ) -> None:
@@ -140,8 +155,7 @@ async def test_an_upgrade_under_load_loses_nothing_and_keeps_every_password(
     async with load(live, every_seconds=1.0):
         await Helm(plane, kubelet)("upgrade", RELEASE, str(CHART), values=values)
     assert secrets(plane) == before
-    services = [pod for pod in pods(plane) if pod["metadata"]["labels"]["app.kubernetes.io/component"] in SERVICES]
-    assert not old & {pod["metadata"]["uid"] for pod in services}, "every pod was replaced"
+    services = await replaced(plane, old)
     assert {pod["metadata"]["labels"]["helm.sh/chart"] for pod in services} == {f"tessera-{chart_version()}"}
     assert not ours(plane, "serviceaccounts") & {f"{RELEASE}-init", f"{RELEASE}-upgrade"}, (
         "who may write Secrets is gone with the hook"
@@ -158,8 +172,7 @@ async def test_a_rollback_under_load_loses_nothing_and_the_ledger_stays_as_it_is
     async with load(live, every_seconds=1.0):
         await Helm(plane, kubelet)("rollback", RELEASE)
     assert secrets(plane) == before
-    services = [pod for pod in pods(plane) if pod["metadata"]["labels"]["app.kubernetes.io/component"] in SERVICES]
-    assert not old & {pod["metadata"]["uid"] for pod in services}, "every pod was replaced"
+    services = await replaced(plane, old)
     assert {pod["metadata"]["labels"]["helm.sh/chart"] for pod in services} == {f"tessera-{chart_version()}-before"}
     await assert_all_is_well(live)
 
