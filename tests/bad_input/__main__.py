@@ -11,18 +11,23 @@ from random import Random
 from tests.bad_input.corpora import JSON_TEXTS
 from tests.bad_input.described import try_described
 from tests.bad_input.over_http import try_all
-from tests.bad_input.trials import READERS, Tally, lines, naughty_commands, try_command, try_commands, try_decoders
-from tests.builders import admitted, config_body
-from tests.unit.admission.admission_world import World as Admission
-from tests.unit.admission.admission_world import node
+from tests.bad_input.trials import (
+    READERS,
+    Tally,
+    good_policy,
+    lines,
+    naughty_commands,
+    try_command,
+    try_commands,
+    try_decoders,
+)
+from tests.builders import admitted
 from tests.unit.gateway.gateway_world import a_world
 
 
 async def run(cases: int, requests: int, flips: float, seed: int) -> list[str]:
     """Everything, a row at a time; returns what went wrong."""
-    here = await Admission.with_policy(config_body(), [node("node-a"), node("node-b")])
-    policy, wrong = here.policy.known, list[str]()
-    assert policy is not None
+    policy, wrong = await good_policy(), list[str]()
     for kind in READERS:
         tally = Tally()
         try_commands(kind, cases, Random(seed), policy, tally)

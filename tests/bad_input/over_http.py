@@ -13,7 +13,7 @@ from yarl import URL
 from tessera.gateway.routes import ROUTES, Route
 from tests.bad_input.corpora import NAUGHTY
 from tests.bad_input.generated import drawn, flipped, mutated
-from tests.bad_input.trials import Tally, golden_command
+from tests.bad_input.trials import Tally, good_command
 from tests.unit.gateway.gateway_world import World
 
 NO_LIMIT = {"requests_per_second": 100_000, "requests_burst": 100_000, "streams_per_token": 10_000}
@@ -29,7 +29,7 @@ TYPED = frozenset({503})
 def bodies(route: Route, job: str) -> list[dict[str, Any]]:
     """Good bodies of an operation, for chance to spoil."""
     if route.name == "submit":
-        spec = golden_command("submit_job")["spec"]
+        spec = good_command("submit_job")["spec"]
         return [{"key": "k", "spec": spec}, {"key": "k", "template": "tune", "parameters": {"seconds": 1}}]
     return [{"why": "done"}, {"priority_class": "high"}, {"path": "/a", "attempt": 1}, {"job_id": job, "now": True}]
 
