@@ -100,6 +100,10 @@ class Servers(Platform):
         kept.mkdir()
 
 
+OLD = 3
+"""An early message of the ledger, which a snapshot covers."""
+
+
 class Operator:
     """A shell where `tessera` and `kubectl` are on the path and `credentials/` is at hand."""
 
@@ -150,6 +154,7 @@ class Shard:
     cycles: int = 0
     kept: list[tuple[str, str]] = field(default_factory=list)
     last: Message = field(default_factory=lambda: Message("", 0, b""))
+    as_stored: dict[int, bytes] = field(default_factory=dict)
 
     @property
     def older(self) -> Path:
@@ -168,6 +173,10 @@ class Shard:
             last = await StreamLedger(live.bus, live.shard_name).tail()  # who stopped may have said something
             assert last is not None
             self.last = last
+            for n in (OLD, last.seq):
+                found = await live.bus.get(subjects.stream("LEDGER", live.shard_name), n)
+                assert found is not None
+                self.as_stored[n] = found.data
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -189,16 +198,17 @@ async def cut(shard: Shard, live: Live) -> None:
 
 async def flip_a_byte_at_the_end(shard: Shard, live: Live) -> None:
     """NATS drops what its checksum refuses, and everything behind it."""
-    await flip_a_byte(shard, shard.last.data)
+    await flip_a_byte(shard, shard.last.seq)
 
 
 async def flip_an_old_byte(shard: Shard, live: Live) -> None:
     """In a message that a snapshot covers: nobody who starts reads it."""
-    await flip_a_byte(shard, live.stored[2])
+    await flip_a_byte(shard, OLD)
 
 
-async def flip_a_byte(shard: Shard, message: bytes) -> None:
-    """In the one block that has it."""
+async def flip_a_byte(shard: Shard, n: int) -> None:
+    """In the middle of message `n` as it is stored, which may be compressed, in the one block that has it."""
+    message = shard.as_stored[n]
     async with shard.platform.stopped("nats"):
         (block,) = (file for file in shard.platform.ledger.glob("msgs/*.blk") if message in file.read_bytes())
         data = bytearray(block.read_bytes())
