@@ -20,14 +20,12 @@ from schemathesis.core import NotSet
 from yarl import URL
 
 from tessera.gateway.openapi import document
-from tests.bad_input.over_http import ANSWER_SECONDS, ENDLESS, NO_LIMIT, answer_fault
+from tests.bad_input.over_http import ANSWER_SECONDS, BEGUN_SECONDS, ENDLESS, NO_LIMIT, answer_fault
 from tests.bad_input.trials import Tally
 from tests.unit.gateway.gateway_world import World
 
 ANYWHERE = frozenset({400, 404, 405})
 """What the way to an operation may answer before it: a path with an empty or a broken part is another one."""
-
-BEGUN_SECONDS = 0.2  # whoever waits for a job that runs gets no answer for as long as it runs
 
 Validators = dict[tuple[str, str, int], Any]
 
