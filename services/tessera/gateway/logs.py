@@ -69,7 +69,7 @@ class Logs:
         return response
 
     async def said_of_start(self, job: Job) -> str:
-        """What its node says of the first pod that has not started; "" where none says anything, or not in time."""
+        """The node's words about the first pod that has not started; "" where there are none, or not in time."""
         if job.phase is not Phase.BINDING or job.adopted is not None:
             return ""
         try:
