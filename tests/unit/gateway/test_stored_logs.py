@@ -14,8 +14,9 @@ from tessera.gateway.stored_logs.newest_part import NewestPart
 from tessera.gateway.stored_logs.stores import DirectoryLogStore, log_folder, log_key, open_store
 from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.ports import ApiError
+from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import job_id
-from tessera_schemas.facts import CancelRequested, RunAbsent, RunEnded
+from tessera_schemas.facts import CancelRequested, JobAdmitted, RunAbsent, RunEnded
 from tests.builders import SHARD, admitted, job_spec
 from tests.unit.gateway.gateway_world import SECONDS, Said, World
 
@@ -148,6 +149,33 @@ async def test_what_ended_while_no_gateway_was_up_is_caught_up_with(world: World
     async with world.gateway(logs_store=str(kept)):
         await until(lambda: bool(stored(kept)))
     assert list(stored(kept).values()) == [b"one\n"]
+
+
+@pytest.mark.parametrize("began", ["before the gateway", "while it is up"])
+async def test_nobody_asks_for_logs_of_users_own_pods(world: World, kubelet: Kubelet, kept: Path, began: str) -> None:
+    adopted = Adopted(owner_kind="Pod", owner_name="a", owner_uid="u", uids=("uid-0",), group="pod/lab/u")
+    facts = admitted("k1").model_copy(update={"adopted": adopted}), admitted("k2"), admitted("k3")
+    ours = [f"{fact.job_id}-1" for fact in facts[1:]]
+    kubelet.texts |= {f"{run}-0": b"one\n" for run in ours}
+    if began == "before the gateway":
+        await begin(world, *facts)
+    async with world.gateway(logs_store=str(kept)):
+        if began == "while it is up":
+            await begin(world, *facts)
+        await world.commit(RunEnded(kind="run_ended", run_id=ours[0]))
+        await until(lambda: len(stored(kept)) == 1)
+        await run_ends(world)
+        await world.commit(RunAbsent(kind="run_absent", run_id=RUN))
+        await world.commit(RunEnded(kind="run_ended", run_id=ours[1]))
+        await until(lambda: len(stored(kept)) == 2)
+    assert kubelet.asked == [f"lab/{run}-0" for run in ours]
+
+
+async def begin(world: World, *facts: JobAdmitted) -> None:
+    for fact in facts:
+        await world.commit(fact)
+        world.committed.start(fact.job_id, fact.key)
+    await world.publish_what_is_committed()
 
 
 async def test_a_node_that_does_not_answer_is_asked_again(world: World, kubelet: Kubelet, kept: Path) -> None:

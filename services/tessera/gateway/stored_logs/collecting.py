@@ -26,7 +26,7 @@ from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.base import run_id
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.labels import pod_name
-from tessera_schemas.ledger import Released, Revoked, Shrunk
+from tessera_schemas.ledger import Allocated, Released, Revoked, Shrunk
 
 RUNS_AT_ONCE = 16
 READS_AT_ONCE = 64
@@ -64,21 +64,34 @@ class LogCollector:
         self._clock, self._measures, self._bytes_max, self._days = clock, measures, bytes_max, days
         self._worklist: Worklist | None = None
         self._ranks: dict[str, set[int]] = {}
+        self._users_own: set[str] = set()
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
 
     async def on_ledger(self, entries: list[Entry]) -> None:
         """Names what has begun to end: runs, and single pods of runs that go on."""
         if self._worklist is None:
             return
+        named: dict[str, None] = {}
         for entry in entries:
-            for taken in entry.message.facts:
-                if isinstance(taken.fact, RunEnded):
-                    self._worklist.name(taken.fact.run_id)
+            named |= {taken.fact.run_id: None for taken in entry.message.facts if isinstance(taken.fact, RunEnded)}
             for record in entry.message.records:
+                if isinstance(record, Allocated):
+                    self._note_users_own(record.job_id)
                 if isinstance(record, Shrunk | Released) and record.ranks:
                     self._ranks.setdefault(record.run_id, set()).update(record.ranks)
                 if isinstance(record, Shrunk | Released | Revoked):
-                    self._worklist.name(record.run_id)
+                    named[record.run_id] = None
+        for run in named:
+            if run not in self._users_own:
+                self._worklist.name(run)
+            elif self._state.runs.get(run) is None:
+                self._users_own.discard(run)
+
+    def _note_users_own(self, job_id: str) -> None:
+        """Of an ended job nobody knows any more whether it was adopted."""
+        job = self._state.jobs.get(job_id)
+        if job is not None and job.adopted is not None:
+            self._users_own.add(job.run_id)
 
     async def run(self, leadership: Leadership) -> None:
         """Collect whenever this gateway leads, for ever."""
@@ -101,9 +114,11 @@ class LogCollector:
         finally:
             self._worklist = None
             self._ranks.clear()
+            self._users_own.clear()
 
     def _catch_up(self, worklist: Worklist) -> None:
         for run in self._state.runs.values():
+            self._note_users_own(run.job_id)
             if run.stopping:
                 worklist.name(run.run_id)
         since = self._clock.now_ms() - CATCH_UP_MS
