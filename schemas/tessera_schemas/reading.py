@@ -138,10 +138,10 @@ def refusal(code: Code, at: str = "", detail: str = "", numbers: dict[str, int] 
 
 
 def besides(own: Iterable[PublicReason], found: Iterable[PublicReason]) -> tuple[PublicReason, ...]:
-    """The sender's own reasons, then those found by others about other fields."""
+    """The sender's own reasons, then those found by others about other fields, and about the whole for other causes."""
     told = tuple(own)
-    fields = {reason.field or "job" for reason in told}
-    return (*told, *(reason for reason in found if reason.field not in fields))
+    known = {reason.field or reason.code for reason in told}
+    return (*told, *(reason for reason in found if (reason.field or reason.code) not in known))
 
 
 def too_large(size: int) -> Reason:

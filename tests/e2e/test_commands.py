@@ -153,6 +153,11 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
         live.acknowledged.append(("lab", "batch"))
         job_id = said.out.split()[-1]
         assert (said.out, said.err) == (f"Submitted batch job {job_id}\n", "")
+
+        async def is_listed() -> bool:
+            return job_id in (await ok(live, "squeue")).out
+
+        await eventually(is_listed, "the views show what was submitted a moment ago")
         (line,) = (line for line in (await ok(live, "squeue")).out.splitlines() if line.startswith(job_id))
         assert line.split()[1:6] == ["default", "batch", "lab", "PD", "0:00"]
         assert line.endswith("(JobHeldUser)")

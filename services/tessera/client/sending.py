@@ -86,11 +86,12 @@ class Sender:
 
     async def _dry_run(self, asked: Mapping[str, Any], key: str | None, seconds: float) -> str:
         chosen, dry = choose_key(key, "", {}, random_key).key, {**asked, "dry_run": True}
+        data = as_json({"v": 1, "key": chosen, "tenant": self._tenant or None, **dry})
+        _check_size(data)
         if self._api is not None:
             job, _ = await submit_by_api(self._api(), dry, chosen, publish_seconds=0)
             return job
         job = job_id(self._shard, self._tenant, chosen)
-        data = as_json({"v": 1, "key": chosen, "tenant": self._tenant, **dry})
         if await self._ask(data, job, seconds, publish_seconds=0) is None:
             raise Transient("admission has not answered")
         return job
@@ -100,8 +101,7 @@ class Sender:
     ) -> Answer | None:
         """Admission's yes, None when it has not answered in time. Raises Refused, Transient."""
         assert self._asking is not None
-        if len(data) > subjects.SUBMIT_BYTES_MAX:
-            raise Refused((too_large(len(data)),), job)
+        _check_size(data, job)
         answer = await self._asking.ask(
             subjects.submit(self._shard, self._tenant),
             data,
@@ -112,3 +112,9 @@ class Sender:
         if answer is not None and not answer.accepted:
             raise Refused(answer.reasons, answer.job_id)
         return answer
+
+
+def _check_size(data: bytes, job: str = "") -> None:
+    """Raises Refused for more bytes than a command may have."""
+    if len(data) > subjects.SUBMIT_BYTES_MAX:
+        raise Refused((too_large(len(data)),), job)
