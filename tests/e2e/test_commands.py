@@ -218,6 +218,11 @@ def refusals(said: Said) -> list[str]:
 async def test_a_job_that_nobody_knows_is_said_wherever_it_is_named(live: Live) -> None:
     done = await live.submit(job("known", seconds=600))
     array = await live.submit(job("many", seconds=600, array=JobArray(tasks="0-3", limit=1)))
+
+    async def is_shown() -> bool:
+        return (await live.command("get", array.job_id)).code == 0
+
+    await eventually(is_shown, "the array is in the views")
     listed = (("squeue", "--noheader", "-o", "%j", "-j"), ("sacct", "-n", "-P", "--format", "JobName", "-j"))
     for words in listed:
         said = await live.command(*words, f"nobody,{done.job_id},{array.job_id}_3,{array.job_id}_9")
