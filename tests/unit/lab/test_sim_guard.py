@@ -75,3 +75,23 @@ def test_whoever_fences_a_node_or_forces_an_object_off_vouches_that_nothing_runs
     go(cluster.core)
     assert cluster.is_gone("p")
     assert not cluster.core.still_runs(pod)
+
+
+def test_a_machine_that_lost_power_runs_nothing_when_it_is_back() -> None:
+    """A forced deletion that was under way when its operator brought the machine back ends nothing that runs."""
+    cluster, pod = bound()
+    cluster.core.set_out_of_service("n1", True)
+    cluster.core.set_out_of_service("n1", False)
+    cluster.core.set_reachable("n1", True)
+    cluster.core.delete("pods", NS, "p", {"gracePeriodSeconds": 0})
+    assert cluster.is_gone("p")
+    assert not cluster.core.still_runs(pod)
+
+
+def test_a_machine_that_answers_has_its_power_whatever_its_operator_says() -> None:
+    cluster, pod = bound(reachable=True)
+    cluster.core.set_out_of_service("n1", True)
+    cluster.core.set_out_of_service("n1", False)
+    cluster.core.set_reachable("n1", False)
+    cluster.core.delete("pods", NS, "p", {"gracePeriodSeconds": 0})
+    assert cluster.core.still_runs(pod)

@@ -191,10 +191,19 @@ class SimCluster:
         self._store.replace(self._store.nodes, found, {**found.object, "metadata": dict(found.meta), "spec": spec})
 
     def set_out_of_service(self, node: str, out: bool) -> None:
-        """Say of a node, as an operator who has cut its power, that nothing can run on it any more."""
+        """
+        Say of a node, as an operator who has cut its power, that nothing can run on it any more. One that answers
+        has its power all the same.
+        """
         found = self._store.nodes.require("", node)
+        if out and self._store.kubelets.is_away(node):
+            self.power_off(node)
         spec = _with_taint(found, _OUT_OF_SERVICE, out)
         self._store.replace(self._store.nodes, found, {**found.object, "metadata": dict(found.meta), "spec": spec})
+
+    def power_off(self, node: str) -> None:
+        """End the programs on a machine at once; what the API shows of their pods stays until its kubelet is back."""
+        self._store.kubelets.power_off(node, self._store.now_ms())
 
     def remove_node(self, node: str) -> None:
         """Take a node's object off at once; its pods' objects stay, and nobody ends them."""

@@ -2,8 +2,9 @@
 The kubelets: what happens to a pod from its bind to its end, on the node it was bound to.
 
 Level-triggered: `sync` looks at the pod as it is now, does all that is due, and says when to look again. A node that
-is not reachable does nothing until it is back, then catches up; its pods meanwhile go on holding their devices. A pod
-whose object was removed by force is killed, and holds its devices until then.
+is not reachable does nothing until it is back, then catches up; its pods meanwhile go on holding their devices, and
+those of a machine that lost power fail then. A pod whose object was removed by force is killed, and holds its devices
+until then.
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from tessera.local.cluster.timers import Timers
 from tessera_schemas.labels import CHECKPOINT_ANNOTATION, EVICT_AT_ANNOTATION
 
 _UNSTARTED = Ending("Failed", "", 0)
+_CUT_OFF = Ending("Failed", "", 137)
 
 
 @dataclass(slots=True)
@@ -55,6 +57,8 @@ class PodRun:
     node: str
     start_ms: int
     started: StartedProgram | None = None
+    lost_power: bool = False
+    """Whether nothing of the pod runs since its machine lost power, until it is started."""
 
 
 class Kubelets:
@@ -74,7 +78,11 @@ class Kubelets:
 
     def has(self, uid: str) -> bool:
         """Whether containers of the pod run, or are about to, whatever the API shows of it."""
-        return uid in self._runs
+        return uid in self._runs and not self._runs[uid].lost_power
+
+    def is_away(self, node: str) -> bool:
+        """Whether the node is cut off, or its object is gone."""
+        return node in self._away
 
     def use_of(self, node: str) -> NodeUse | None:
         """Capacity and use of a node; None for a name that no kubelet has."""
@@ -100,6 +108,14 @@ class Kubelets:
         self._away.pop(node, None)
         for uid in self._on_node.get(node, ()):
             self._timers.set(uid, now_ms)
+
+    def power_off(self, node: str, now_ms: int) -> None:
+        """Programs of a machine that loses power are over, which its kubelet tells once it is back."""
+        for uid in self._on_node.get(node, ()):
+            run = self._runs[uid]
+            run.lost_power = True
+            if run.started is not None and run.started.ends_ms > now_ms:
+                run.started.ends_ms, run.started.ending = now_ms, _CUT_OFF
 
     def bound(self, pod: Version, now_ms: int) -> None:
         """A pod was bound; its node, which need not exist, looks at it after the start delay."""
@@ -158,7 +174,7 @@ class Kubelets:
             why = {"reason": "UnexpectedAdmissionError", "message": f"Pod was rejected: {refusal}"}
             self._end_pod(pod, {"phase": "Failed", "startTime": rfc3339(now_ms), **why})
             return
-        ends_ms = now_ms + behaviour.run_ms
+        ends_ms, run.lost_power = now_ms + behaviour.run_ms, False
         run.started = StartedProgram(behaviour, request, devices, now_ms, ends_ms, behaviour.ending, saved_ms=now_ms)
         self._pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": _running(pod, now_ms)})
 

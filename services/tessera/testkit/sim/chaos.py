@@ -90,7 +90,8 @@ class Chaos:
         for member in self._services.members.values():
             member.faults.cut_off, member.faults.crash_at, member.faults.crash_point = False, None, ""
         for node, row in self._rows.items():
-            self._put_back(node)
+            if self._put_back(node):
+                self._services.cluster.power_off(node)  # what was gone for so long is another machine of that name
             self._services.cluster.set_reachable(node, True)
             self._services.cluster.set_out_of_service(node, False)
             self._services.cluster.set_cordoned(node, False)
@@ -258,9 +259,12 @@ class Chaos:
         if self._random.random() < 0.5:  # else it stays away until the world heals
             self._put_back(node)
 
-    def _put_back(self, node: str) -> None:
+    def _put_back(self, node: str) -> bool:
+        """Whether it was away."""
         with suppress(ApiError):  # it is there
             self._services.cluster.create("nodes", "", node_object(self._rows[node], node))
+            return True
+        return False
 
     async def _foreign_pod(self) -> None:
         """Somebody else's pod is there all at once, and takes what it asks for if its kubelet lets it."""
