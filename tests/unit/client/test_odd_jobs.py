@@ -1,5 +1,6 @@
 """Values that no job should hold, which callers of the SDK hand over by mistake, are refused as any wrong one."""
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tessera.client import Refused
 from tessera.client.applying import read_body
 from tessera.client.cli import app
 from tessera.client.job_input import full_spec, read_submit
+from tessera.client.sdk import Tessera
 
 JOB: Mapping[str, Any] = {"name": "a", "queue": "default", "gpus": 1, "cpu": 1, "memory": "1Gi", "image": "x"}
 
@@ -66,6 +68,20 @@ def test_a_dry_run_by_token_refuses_what_is_not_well_written() -> None:
         5,
         True,
     ), well.output
+
+
+def test_a_dry_run_asks_under_the_key_that_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str]()
+
+    async def judge(self: Tessera, command: object, key: str) -> str:
+        asked.append(key)
+        return "job"
+
+    monkeypatch.setattr(Tessera, "judge", judge)
+    environment = {"TESSERA_API": "http://127.0.0.1:1", "TESSERA_TOKEN": "token"}
+    said = CliRunner().invoke(app, ["submit", "--dry-run", "--", "true"], env=environment)
+    assert said.exit_code == 0, said.output
+    assert [json.loads(said.stdout)["key"]] == asked
 
 
 def test_a_configuration_with_a_number_of_more_than_64_bits_is_refused() -> None:

@@ -169,21 +169,23 @@ def _show_submitted(done: Submitted, output: Output) -> None:
 async def _dry_run(
     where: Where, identity: str | None, asked: Json, key: str | None, output: Output, against: Mistaken | None
 ) -> None:
+    chosen = key_of(asked, key)
     if against is None:
         by_api = where.commands_api is not None and identity is None
         tenant = "" if by_api else where.tenant(identity).identity.name
-        data = submitting.command_bytes(asked, _key_of(asked, key).key, tenant)
+        data = submitting.command_bytes(asked, chosen.key, tenant)
         show_value(output if output.for_programs else Output.JSON, orjson.loads(data), None)
-    await judge(where, identity, asked, key, against)
+    await judge(where, identity, asked, chosen, against)
 
 
-def _key_of(asked: Json, key: str | None) -> ChosenKey:
+def key_of(asked: Json, key: str | None) -> ChosenKey:
+    """The key of a submit, by its job's name where it is made from a CI run. Raises Failure for an empty one."""
     name = asked.get("spec", asked).get("name") or asked.get("template", "job")
     return choose_key(key, str(name), os.environ, random_key)
 
 
 async def judge(
-    where: Where, identity: str | None, asked: Json, key: str | None, against: Mistaken | Refused | None = None
+    where: Where, identity: str | None, asked: Json, chosen: ChosenKey, against: Mistaken | Refused | None = None
 ) -> None:
     """
     Say that admission would take the job in; nothing is stored.
@@ -191,8 +193,7 @@ async def judge(
     Raises Refused, or what is `against` it already, with all that is found besides; Failure when nobody answers.
     """
     if against is not None:
-        await submitting.refuse(lambda: where, identity, asked, key, against)
-    chosen = _key_of(asked, key)
+        await submitting.refuse(lambda: where, identity, asked, chosen.key, against)
     try:
         async with submitting.connected(where, identity) as tessera:
             job = await tessera.judge(asked, chosen.key)

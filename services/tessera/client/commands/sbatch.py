@@ -15,7 +15,7 @@ import typer
 
 from tessera.client import files, ordering, submitting
 from tessera.client.commands.context import AccessOptions, command
-from tessera.client.commands.jobs import judge, report_end, told_what_goes_on
+from tessera.client.commands.jobs import judge, key_of, report_end, told_what_goes_on
 from tessera.client.commands.logs import copy_log, until_started
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure, Mistaken, Refused
@@ -46,7 +46,7 @@ async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
     script = _script_of(dict(said).get("wrap"), rest, ignored, said)
     asked = await asked_of(at, script)
     if "test-only" in script.options:
-        await judge(at.find(), asked.identity, asked.command, key, asked.against)
+        await judge(at.find(), asked.identity, asked.command, key_of(asked.command, key), asked.against)
         return None
     await asked.refuse(at, key)
     async with submitting.submitted(at.find(), asked.identity, asked.command, key) as sent:
