@@ -31,7 +31,6 @@ HIDDEN = (401, 403)
 """Answers of the API server that say what this service may do, not what the caller may."""
 START_RANKS, START_SECONDS = 16, 1.0
 """So many pods of a job that binds are asked after, within so long."""
-SAID_CHARACTERS = 300
 
 log = structlog.get_logger()
 
@@ -75,22 +74,24 @@ class Logs:
         try:
             async with asyncio.timeout(START_SECONDS):
                 for rank in range(min(job.pods, START_RANKS)):
-                    name = pod_name(run_id(job.job_id, job.attempt), rank)
-                    said = await self._not_started(job, name)
+                    said = await self._not_started(job, rank)
                     if said:
-                        return f"Its node says of pod {name}: {said}"
+                        return said
         except (ApiError, Transient, TimeoutError) as error:
             log.debug("start_not_seen", job=job.job_id, error=str(error))
         return ""
 
-    async def _not_started(self, job: Job, name: str) -> str:
+    async def _not_started(self, job: Job, rank: int) -> str:
+        name = pod_name(run_id(job.job_id, job.attempt), rank)
         async with aclosing(self._cluster.read_log(job.tenant, name, tail_lines=1)) as pieces:
             try:
                 await anext(pieces)
             except ApiError as error:
-                if error.status not in (400, 404):
+                reason = no_log(error, rank, job.pods, job.tenant)
+                if reason is None:
                     raise
-                return error.message[:SAID_CHARACTERS] if error.status == 400 else ""
+                if reason.code is Code.NOT_RUNNING:
+                    return f"Its node says of pod {name}: {reason.detail}"
         return ""
 
     async def _send(
