@@ -31,6 +31,8 @@ TENANTS = ("red", "blue")
 QUEUES = ("research", "prod", "batch")
 TIGHT = Quota(resource="gpu_milli", nominal=4000)
 NODES = ("gpu-a", "gpu-b", "gpu-c", "gpu-d", "cpu-a")
+H100_GPUS, UNTAINTED_GPUS = 8, 20
+"""Of the world's nodes, when nothing else is there: what asks for more of them at once would wait for ever."""
 FLAVORS = (Flavor(name="fast", gpu_models=("H100",)), Flavor(name="slow", gpu_models=("A100",)))
 CLASSES = ("low", "normal", "high")
 START_TIMEOUT_SECONDS = 15
@@ -308,13 +310,14 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
         },
     )
     replicas, elastic = random.randrange(2, 7) if gang else 1, random.random() < 0.35 and gpus is None
+    needed = replicas * asked.get("gpus", 0)
     role = Role(
         name="worker",
         replicas=replicas,
         max_replicas=replicas + random.randrange(1, 5) if elastic else None,
         resources=Resources(**asked),
-        gpu_models=("H100",) if random.random() < 0.1 and gpus is None and "mig_profile" not in asked else (),
-        tolerations=(Toleration(key="dedicated"),) if random.random() < 0.5 else (),
+        gpu_models=("H100",) if random.random() < 0.1 and needed <= H100_GPUS and "mig_profile" not in asked else (),
+        tolerations=(Toleration(key="dedicated"),) if random.random() < 0.5 or needed > UNTAINTED_GPUS else (),
         template=template,
         release="together" if random.random() < 0.1 else "pod",
     )
