@@ -9,6 +9,7 @@ be forgotten. Nobody sees the difference: what is packed is found, listed, hashe
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
+from heapq import heapify, heappop, heappush
 
 from pydantic import TypeAdapter
 from sortedcontainers import SortedList
@@ -27,7 +28,7 @@ _ROW = TypeAdapter(EndedJob)
 class EndedJobs(Table[EndedJob]):
     """`gone` are the rows that the last hash counted and that are here no more; the hash holds no digest of each."""
 
-    __slots__ = ("_blocks", "_due_at", "_first_due", "_index", "_next_block", "_now", "gone")
+    __slots__ = ("_blocks", "_due_at", "_first_due", "_index", "_last_end", "_next_block", "_now", "gone")
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,6 +36,7 @@ class EndedJobs(Table[EndedJob]):
         self._due_at: SortedList[tuple[int, str]] = SortedList()  # of the rows that are not packed
         self._blocks: dict[int, bytes] = {}
         self._first_due: SortedList[tuple[int, int]] = SortedList()  # of each block: its earliest, and its number
+        self._last_end: dict[int, int] = {}  # of each block: when the last of its jobs ended
         self._index = KeyIndex()
         self._next_block = self._now = 0
 
@@ -85,14 +87,24 @@ class EndedJobs(Table[EndedJob]):
     def values(self) -> Iterator[EndedJob]:
         """Rows, the packed ones first; one block at a time is unpacked for it."""
         for number in list(self._blocks):
-            yield from map(_ROW.validate_json, zlib.decompress(self._blocks[number]).split(b"\n"))
+            yield from self._rows_of(number)
         yield from self._rows.values()
 
     def newest_first(self) -> Iterator[EndedJob]:
-        """Rows in about the reverse order of their ends: what is not packed, then block by block, the latest first."""
-        yield from reversed(self._rows.values())
-        for number in reversed(list(self._blocks)):
-            yield from map(_ROW.validate_json, reversed(zlib.decompress(self._blocks[number]).split(b"\n")))
+        """
+        Rows by their ends, the latest first. A block is unpacked for it once it may hold the next one.
+
+        Jobs of a block that was unpacked to forget one of them are old ones among the youngest.
+        """
+        next_rows = [(-row.ended_ts, key) for key, row in self._rows.items()]
+        heapify(next_rows)
+        rows, blocks = dict(self._rows), sorted((ended_ts, number) for number, ended_ts in self._last_end.items())
+        while next_rows or blocks:
+            while blocks and (not next_rows or blocks[-1][0] >= -next_rows[0][0]):
+                for row in self._rows_of(blocks.pop()[1]):
+                    rows[row.job_id] = row
+                    heappush(next_rows, (-row.ended_ts, row.job_id))
+            yield rows.pop(heappop(next_rows)[1])
 
     def _all(self) -> dict[str, EndedJob]:
         return dict(self.items())
@@ -123,15 +135,20 @@ class EndedJobs(Table[EndedJob]):
             self._due_at.remove((row.forget_ts, row.job_id))
             self._index.add(_fingerprint(row.job_id), number)
         self._blocks[number] = zlib.compress(b"\n".join(map(encode, rows)))
+        self._last_end[number] = max(row.ended_ts for row in rows)
         self._first_due.add((min(row.forget_ts for row in rows), number))
 
     def _unpack(self, entry: tuple[int, int]) -> None:
         self._first_due.remove(entry)
-        for line in zlib.decompress(self._blocks.pop(entry[1])).split(b"\n"):
-            row = _ROW.validate_json(line)
+        rows = self._rows_of(entry[1])
+        del self._blocks[entry[1]], self._last_end[entry[1]]
+        for row in rows:
             self._index.remove(_fingerprint(row.job_id), entry[1])
             self._rows[row.job_id] = row
             self._due_at.add((row.forget_ts, row.job_id))
+
+    def _rows_of(self, number: int) -> list[EndedJob]:
+        return [_ROW.validate_json(line) for line in zlib.decompress(self._blocks[number]).split(b"\n")]
 
     def _packed(self, key: str) -> tuple[int, bytes] | None:
         """The block of a key and its row there. A row begins with its key; quotes inside of a text are escaped."""

@@ -45,7 +45,7 @@ class RecentlyEnded:
         for job in self._ended.newest_first():
             if len(self._ended_ts) >= self._count_max and self._oldest and job.ended_ts < self._oldest[0][0]:
                 self._crowded_out_ts = max(self._crowded_out_ts, job.ended_ts)
-                break  # blocks are packed in the order of their ends
+                break  # all others ended even earlier
             self._add(job)
             self._trim(ts)
 

@@ -66,6 +66,18 @@ def test_packed_or_not_each_is_found_listed_and_counted() -> None:
     assert dict(table.items()) == {row.job_id: row for row in rows}
 
 
+def test_the_latest_end_comes_first_whatever_was_unpacked_meanwhile() -> None:
+    """Of a block that is unpacked, since one of its jobs may be forgotten, the others are younger than nobody else."""
+    table, rows = EndedJobs(), [ended(number) for number in range(100)]
+    rows[5] = ended(5, forget_ts=rows[40].ended_ts)
+    for row in rows[:60]:
+        table.put(row.job_id, row)
+    assert table.due(rows[40].ended_ts) == [rows[5].job_id]
+    for row in rows[60:]:
+        table.put(row.job_id, row)
+    assert [row.ended_ts for row in table.newest_first()] == [row.ended_ts for row in reversed(rows)]
+
+
 def test_they_are_due_when_their_time_has_come_and_not_before() -> None:
     table, forget = EndedJobs(), {}
     for number in range(200):

@@ -10,7 +10,9 @@ from typing import Any
 import aiohttp
 import pytest
 
+from tessera.gateway.stored_logs import collecting
 from tessera.gateway.stored_logs.newest_part import NewestPart
+from tessera.gateway.stored_logs.progress import Progress
 from tessera.gateway.stored_logs.stores import DirectoryLogStore, log_folder, log_key, open_store
 from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.ports import ApiError
@@ -149,6 +151,51 @@ async def test_what_ended_while_no_gateway_was_up_is_caught_up_with(world: World
     async with world.gateway(logs_store=str(kept)):
         await until(lambda: bool(stored(kept)))
     assert list(stored(kept).values()) == [b"one\n"]
+
+
+async def test_what_was_collected_is_not_asked_for_by_the_next_gateway(
+    world: World, kubelet: Kubelet, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "PROGRESS_SECONDS", 0.02)
+    facts = admitted("k1"), admitted("k2")
+    await begin(world, *facts)
+    for run in (f"{fact.job_id}-1" for fact in facts):  # their pods are gone before anybody can read them
+        kubelet.asked.clear()
+        async with world.gateway(logs_store=str(kept)):
+            await world.commit(RunEnded(kind="run_ended", run_id=run))
+            await until(lambda: bool(kubelet.asked))
+            await world.commit(RunAbsent(kind="run_absent", run_id=run))
+            await until(lambda: collected_until(kept) == world.committed.state.ts)
+        assert set(kubelet.asked) == {f"lab/{run}-0"}
+
+
+def collected_until(kept: Path) -> int:
+    mark = kept / SHARD / ".collected-until"
+    return int(mark.read_text()) if mark.exists() else 0
+
+
+async def test_progress_waits_for_what_is_not_collected_yet(kept: Path) -> None:
+    store = DirectoryLogStore(kept)
+    progress = Progress(store, SHARD)
+    assert await progress.begin() == 0
+    progress.named("a-1", n=5, ts=500)
+    progress.named("b-1", n=6, ts=600)
+    progress.collected("b-1", n=6)
+    await progress.write(900)
+    assert collected_until(kept) == 500
+    progress.named("a-1", n=8, ts=800)  # again, while it is being collected
+    progress.collected("a-1", n=7)
+    await progress.write(900)
+    assert collected_until(kept) == 800
+    progress.collected("a-1", n=8)
+    await progress.write(950)
+    assert await Progress(store, SHARD).begin() == collected_until(kept) == 950
+
+
+async def test_progress_that_cannot_be_read_is_none(kept: Path) -> None:
+    store = DirectoryLogStore(kept)
+    await store.put(f"{SHARD}/.collected-until", b"yesterday")
+    assert await Progress(store, SHARD).begin() == 0
 
 
 @pytest.mark.parametrize("began", ["before the gateway", "while it is up"])

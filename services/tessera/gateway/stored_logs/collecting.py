@@ -2,9 +2,9 @@
 Collects the logs of runs as they end, while the pods are still there.
 
 One gateway of a shard does it at a time, by a lease. A run that is stopped is followed from then on, so that what its
-pods write in their grace is kept, too; one that ended by itself is read once. What a gateway missed while none was up
-is caught up with from the state: runs that are stopping, and jobs that ended within the last hour. Pods that users made
-themselves are not ours to read.
+pods write in their grace is kept, too; one that ended by itself is read once. What was missed while no gateway was up
+is caught up with from the state: runs that are stopping, and jobs that ended since everything was collected, of the
+last hour at most. Pods that users made themselves are not ours to read.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from tessera.domain.entities import EndedJob, Job, Run
 from tessera.domain.state import State
 from tessera.gateway.measures import Measures
 from tessera.gateway.stored_logs.newest_part import NewestPart
+from tessera.gateway.stored_logs.progress import Progress
 from tessera.gateway.stored_logs.stores import LogStore, StoredLog, log_folder, log_key
 from tessera.kernel.errors import Transient
 from tessera.kernel.ledger.shard import Entry
@@ -26,7 +27,7 @@ from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.base import run_id
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.labels import pod_name
-from tessera_schemas.ledger import Allocated, Released, Revoked, Shrunk
+from tessera_schemas.ledger import Allocated, LedgerMessage, Released, Revoked, Shrunk
 
 RUNS_AT_ONCE = 16
 READS_AT_ONCE = 64
@@ -38,6 +39,7 @@ RELEASED_SECONDS = 10.0
 TRIES_MAX = 60
 PARTS_AFTER_TRIES = 3
 """So many times a log that breaks off is read anew; then what there is of it is kept."""
+PROGRESS_SECONDS = 30.0
 PRUNE_SECONDS = 6 * 3600.0
 DAY_MS = 86_400_000
 GONE = (400, 404)
@@ -63,6 +65,7 @@ class LogCollector:
         self._cluster, self._store, self._state, self._shard = cluster, store, state, shard
         self._clock, self._measures, self._bytes_max, self._days = clock, measures, bytes_max, days
         self._worklist: Worklist | None = None
+        self._progress = Progress(store, shard)
         self._ranks: dict[str, set[int]] = {}
         self._users_own: set[str] = set()
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
@@ -71,21 +74,27 @@ class LogCollector:
         """Names what has begun to end: runs, and single pods of runs that go on."""
         if self._worklist is None:
             return
-        named: dict[str, None] = {}
+        named: dict[str, LedgerMessage] = {}
         for entry in entries:
-            named |= {taken.fact.run_id: None for taken in entry.message.facts if isinstance(taken.fact, RunEnded)}
-            for record in entry.message.records:
+            message = entry.message
+            named |= {taken.fact.run_id: message for taken in message.facts if isinstance(taken.fact, RunEnded)}
+            for record in message.records:
                 if isinstance(record, Allocated):
                     self._note_users_own(record.job_id)
                 if isinstance(record, Shrunk | Released) and record.ranks:
                     self._ranks.setdefault(record.run_id, set()).update(record.ranks)
                 if isinstance(record, Shrunk | Released | Revoked):
-                    named[record.run_id] = None
-        for run in named:
+                    named[record.run_id] = message
+        for run, message in named.items():
             if run not in self._users_own:
-                self._worklist.name(run)
+                self._name(run, message.n, message.ts)
             elif self._state.runs.get(run) is None:
                 self._users_own.discard(run)
+
+    def _name(self, run: str, n: int, ts: int) -> None:
+        if self._worklist is not None:
+            self._progress.named(run, n, ts)
+            self._worklist.name(run)
 
     def _note_users_own(self, job_id: str) -> None:
         """Of an ended job nobody knows any more whether it was adopted."""
@@ -107,31 +116,37 @@ class LogCollector:
             while leadership.held:
                 await self._clock.sleep(LOOK_SECONDS)
 
+        since = max(await self._progress.begin(), self._clock.now_ms() - CATCH_UP_MS)
         self._worklist = Worklist(self._collect, self._clock, RUNS_AT_ONCE)
-        self._catch_up(self._worklist)
+        self._catch_up(since)
+        loops = self._worklist.run(), self._keep_pruned(), self._keep_progress()
         try:
-            await run_loops(asyncio.Event(), until_lost(), self._worklist.run(), self._keep_pruned())
+            await run_loops(asyncio.Event(), until_lost(), *loops)
         finally:
             self._worklist = None
             self._ranks.clear()
             self._users_own.clear()
 
-    def _catch_up(self, worklist: Worklist) -> None:
+    def _catch_up(self, since: int) -> None:
         for run in self._state.runs.values():
             self._note_users_own(run.job_id)
             if run.stopping:
-                worklist.name(run.run_id)
-        since = self._clock.now_ms() - CATCH_UP_MS
+                self._name(run.run_id, self._state.n, since)
         for job in self._state.remembered.newest_first():
             if job.ended_ts < since:
                 break
             for attempt in range(max(1, job.attempt - CATCH_UP_ATTEMPTS + 1), job.attempt + 1):
-                worklist.name(run_id(job.job_id, attempt))
+                self._name(run_id(job.job_id, attempt), self._state.n, job.ended_ts)
 
     # -- one run
 
     async def _collect(self, name: str) -> None:
         """Read and store each due log that is not stored yet. Raises Transient or ApiError to be tried again."""
+        n = self._state.n
+        await self._collect_due(name)
+        self._progress.collected(name, n)
+
+    async def _collect_due(self, name: str) -> None:
         job_id, _, number = name.rpartition("-")
         attempt = int(number)
         job = self._state.jobs.get(job_id) or self._state.ended.get(job_id)
@@ -230,6 +245,11 @@ class LogCollector:
                 return
             await self._store.remove([each.key for each in by_attempt[attempt]])
             total -= sum(each.bytes for each in by_attempt[attempt])
+
+    async def _keep_progress(self) -> None:
+        while True:
+            await self._clock.sleep(PROGRESS_SECONDS)
+            await self._progress.write(self._state.ts)
 
     async def _keep_pruned(self) -> None:
         while True:
