@@ -13,13 +13,15 @@ import pytest
 from tessera.gateway.stored_logs import collecting
 from tessera.gateway.stored_logs.newest_part import NewestPart
 from tessera.gateway.stored_logs.progress import Progress
-from tessera.gateway.stored_logs.stores import DirectoryLogStore, log_folder, log_key, open_store
+from tessera.gateway.stored_logs.stores import DirectoryLogStore, log_key, open_store
 from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.ports import ApiError
 from tessera_schemas.adopted import Adopted
-from tessera_schemas.base import job_id
-from tessera_schemas.facts import CancelRequested, JobAdmitted, RunAbsent, RunEnded
-from tests.builders import SHARD, admitted, job_spec
+from tessera_schemas.base import job_id, run_id
+from tessera_schemas.facts import CancelRequested, JobAdmitted, PodsMade, RunAbsent, RunEnded, RunLost, RunStarted
+from tessera_schemas.job import Role
+from tessera_schemas.reasons import Code, Reason
+from tests.builders import SHARD, admitted, job_spec, role
 from tests.unit.gateway.gateway_world import SECONDS, Said, World
 
 JOB = job_id(SHARD, "lab", "k1")
@@ -70,12 +72,36 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def run_begins(world: World, **spec: Any) -> str:
+async def run_begins(world: World, *roles: Role, **spec: Any) -> str:
     """A job of lab runs; returns the tenant's token."""
-    await world.commit(admitted("k1", job_spec(**spec)))
+    await world.commit(admitted("k1", job_spec(*roles, **spec)))
     assert world.committed.start(JOB, "k1") == RUN
     await world.publish_what_is_committed()
     return world.token("lab")
+
+
+async def begins_again(world: World) -> str:
+    """The job's first run is lost, and a second one runs; returns its id."""
+    await run_begins(world)
+    second = run_id(JOB, 2)
+    await world.commit(RunLost(kind="run_lost", run_id=RUN, reason=Reason(code=Code.NODE_LOST)))
+    await world.commit(RunAbsent(kind="run_absent", run_id=RUN))
+    await world.commit(PodsMade(kind="pods_made", run_id=second, uids=("uid-2",)))
+    await world.commit(RunStarted(kind="run_started", run_id=second))
+    return second
+
+
+async def test_a_log_is_read_once_also_by_whoever_collects_next(world: World, kubelet: Kubelet, kept: Path) -> None:
+    await run_begins(world, role(replicas=2))
+    kubelet.texts = {f"{RUN}-{rank}": b"one\n" for rank in range(2)}
+    async with world.gateway(logs_store=str(kept)):
+        await run_ends(world)
+        await until(lambda: len(stored(kept)) == 2)
+        await world.commit(RunAbsent(kind="run_absent", run_id=RUN))
+        await asyncio.sleep(0.3)
+    async with world.gateway(logs_store=str(kept)):
+        await asyncio.sleep(0.3)
+    assert sorted(kubelet.asked) == [f"lab/{RUN}-0", f"lab/{RUN}-1"]
 
 
 async def run_ends(world: World) -> None:
@@ -252,13 +278,12 @@ async def test_an_answer_without_a_log_says_why_there_is_none(world: World, kube
 async def test_a_jobs_logs_stay_within_their_bound_and_the_newest_part_is_kept(
     world: World, kubelet: Kubelet, kept: Path
 ) -> None:
-    await run_begins(world)
-    older = DirectoryLogStore(kept)
-    await older.put(f"{log_folder(SHARD, 'lab', JOB, 0)}/0.log", b"x" * 60_000)
-    kubelet.texts[f"{RUN}-0"] = b"".join(b"line %06d\n" % n for n in range(10_000))
+    second = await begins_again(world)
+    await DirectoryLogStore(kept).put(log_key(SHARD, "lab", JOB, 1, 0), b"x" * 60_000)
+    kubelet.texts[f"{second}-0"] = b"".join(b"line %06d\n" % n for n in range(10_000))
     async with world.gateway(logs_store=str(kept), logs_job_bytes_max=1 << 16):
-        await run_ends(world)
-        await until(lambda: list(stored(kept)) == [f"{SHARD}/lab/{JOB}/1/0.log"])
+        await world.commit(RunEnded(kind="run_ended", run_id=second))
+        await until(lambda: list(stored(kept)) == [f"{SHARD}/lab/{JOB}/2/0.log"])
     (whole,) = stored(kept).values()
     assert len(whole) <= 1 << 15
     first, second, *_, last = whole.decode().splitlines()

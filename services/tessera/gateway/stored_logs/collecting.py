@@ -9,6 +9,7 @@ last hour at most. Pods that users made themselves are not ours to read.
 
 import asyncio
 from contextlib import aclosing
+from dataclasses import dataclass
 
 import structlog
 
@@ -67,6 +68,8 @@ class LogCollector:
         self._worklist: Worklist | None = None
         self._progress = Progress(store, shard)
         self._ranks: dict[str, set[int]] = {}
+        self._stored: dict[str, set[int] | None] = {}
+        """Ranks whose logs are stored, of runs that are not released yet; None: those of an earlier collector, too."""
         self._users_own: set[str] = set()
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
 
@@ -125,50 +128,62 @@ class LogCollector:
         finally:
             self._worklist = None
             self._ranks.clear()
+            self._stored.clear()
             self._users_own.clear()
 
     def _catch_up(self, since: int) -> None:
         for run in self._state.runs.values():
             self._note_users_own(run.job_id)
             if run.stopping:
-                self._name(run.run_id, self._state.n, since)
+                self._name_again(run.run_id, since)
         for job in self._state.remembered.newest_first():
             if job.ended_ts < since:
                 break
             for attempt in range(max(1, job.attempt - CATCH_UP_ATTEMPTS + 1), job.attempt + 1):
-                self._name(run_id(job.job_id, attempt), self._state.n, job.ended_ts)
+                self._name_again(run_id(job.job_id, attempt), job.ended_ts)
+
+    def _name_again(self, run: str, ts: int) -> None:
+        self._stored[run] = None
+        self._name(run, self._state.n, ts)
 
     # -- one run
 
     async def _collect(self, name: str) -> None:
         """Read and store each due log that is not stored yet. Raises Transient or ApiError to be tried again."""
         n = self._state.n
-        await self._collect_due(name)
-        self._progress.collected(name, n)
-
-    async def _collect_due(self, name: str) -> None:
-        job_id, _, number = name.rpartition("-")
-        attempt = int(number)
+        job_id, _, attempt = name.rpartition("-")
         job = self._state.jobs.get(job_id) or self._state.ended.get(job_id)
         ranks = [] if job is None else self._due(name, job)
-        if job is None or not ranks:
-            return
-        tries = self._worklist.failures(name) if self._worklist else 0
-        try:
-            have = {each.key for each in await self._stored(log_folder(self._shard, job.tenant, job_id, attempt))}
-            keys = {rank: log_key(self._shard, job.tenant, job_id, attempt, rank) for rank in ranks}
-            limit = max(1024, self._bytes_max // 2 // max(job.pods, len(ranks)))
-            missing = [(rank, key) for rank, key in keys.items() if key not in have]
-            if any(await gather_all(*(self._collect_pod(job, name, *each, limit, tries) for each in missing))):
-                await self._trim(job.tenant, job_id)
-        except (ApiError, Transient) as error:
-            if tries >= TRIES_MAX:
-                log.warning("log_not_collected", job=job_id, run=name, tenant=job.tenant, error=str(error))
-                self._measures.logs.labels("failed").inc()
-                return
-            raise
+        if job is not None and ranks:
+            tries = self._worklist.failures(name) if self._worklist else 0
+            run = _EndingRun(name, int(attempt), job, self._bytes_max // 2 // max(job.pods, len(ranks)), tries)
+            await self._collect_run(run, ranks)
         if self._state.runs.get(name) is None:
             self._ranks.pop(name, None)
+            self._stored.pop(name, None)
+        self._progress.collected(name, n)
+
+    async def _collect_run(self, run: "_EndingRun", ranks: list[int]) -> None:
+        try:
+            have = await self._stored_ranks(run)
+            missing = [rank for rank in ranks if rank not in have]
+            stored = await gather_all(*(self._collect_pod(run, rank, have) for rank in missing))
+            if any(stored) and run.attempt > 1:
+                await self._trim(run.job.tenant, run.job.job_id)
+        except (ApiError, Transient) as error:
+            if run.tries < TRIES_MAX:
+                raise
+            log.warning("log_not_collected", job=run.job.job_id, run=run.name, tenant=run.job.tenant, error=str(error))
+            self._measures.logs.labels("failed").inc()
+
+    async def _stored_ranks(self, run: "_EndingRun") -> set[int]:
+        """Ranks of a run whose logs are stored, to be added to."""
+        have = self._stored.setdefault(run.name, set())
+        if have is None:
+            stored = await self._listed(log_folder(self._shard, run.job.tenant, run.job.job_id, run.attempt))
+            names = (each.key.removesuffix(".log").rpartition("/")[2] for each in stored)
+            have = self._stored[run.name] = {int(name) for name in names if name.isdecimal()}
+        return have
 
     def _due(self, name: str, job: Job | EndedJob) -> list[int]:
         """Ranks whose pods end or have ended; of users' own pods none."""
@@ -181,33 +196,34 @@ class LogCollector:
             return sorted({*(place.rank for place in run.all_placements), *named})
         return sorted(named)
 
-    async def _collect_pod(self, job: Job | EndedJob, name: str, rank: int, key: str, limit: int, tries: int) -> bool:
+    async def _collect_pod(self, run: "_EndingRun", rank: int, have: set[int]) -> bool:
         """Whether the log was stored; one that is not there, or goes on after all, is not."""
-        newest, pod = NewestPart(limit), pod_name(name, rank)
+        newest, tenant = NewestPart(max(1024, run.pod_bytes_max)), run.job.tenant
         async with self._reading:
             try:
-                whole = await self._read(job.tenant, pod, name, rank, newest)
+                whole = await self._read(tenant, run.name, rank, newest)
             except ApiError as error:
                 if error.status in GONE:
                     self._measures.logs.labels("gone").inc()
                     return False
                 raise
             except Transient:
-                if not newest or tries < PARTS_AFTER_TRIES:
+                if not newest or run.tries < PARTS_AFTER_TRIES:
                     raise
                 whole = True
         if not whole:
             return False
-        await self._store.put(key, newest.text())
+        await self._store.put(log_key(self._shard, tenant, run.job.job_id, run.attempt, rank), newest.text())
+        have.add(rank)
         self._measures.logs.labels("collected").inc()
         return True
 
-    async def _read(self, tenant: str, pod: str, name: str, rank: int, newest: NewestPart) -> bool:
+    async def _read(self, tenant: str, name: str, rank: int, newest: NewestPart) -> bool:
         """Read to the end; False when the pod is not stopped after all."""
         following = self._state.runs.get(name) is not None
 
         async def read() -> None:
-            async with aclosing(self._cluster.read_log(tenant, pod, follow=following)) as pieces:
+            async with aclosing(self._cluster.read_log(tenant, pod_name(name, rank), follow=following)) as pieces:
                 async for piece in pieces:
                     newest.add(piece)
 
@@ -226,14 +242,14 @@ class LogCollector:
             await cancel_all(reading)
         return True
 
-    async def _stored(self, folder: str) -> list[StoredLog]:
+    async def _listed(self, folder: str) -> list[StoredLog]:
         return [each async for batch in self._store.batches(folder) for each in batch]
 
     # -- bounds
 
     async def _trim(self, tenant: str, job_id: str) -> None:
         """Remove the oldest attempts of a job until the others are within its bound."""
-        stored = await self._stored(log_folder(self._shard, tenant, job_id))
+        stored = await self._listed(log_folder(self._shard, tenant, job_id))
         by_attempt: dict[int, list[StoredLog]] = {}
         for each in stored:
             folder = each.key.split("/")[-2]
@@ -268,6 +284,17 @@ class LogCollector:
             removed += len(old)
         if removed:
             log.info("old_logs_removed", logs=removed, days=self._days)
+
+
+@dataclass(frozen=True, slots=True)
+class _EndingRun:
+    """A run whose logs are due: `name` is the run's id, `tries` how often in a row it has failed."""
+
+    name: str
+    attempt: int
+    job: Job | EndedJob
+    pod_bytes_max: int
+    tries: int
 
 
 def _is_released(run: Run | None, rank: int) -> bool:
