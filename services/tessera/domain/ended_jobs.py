@@ -28,7 +28,7 @@ _ROW = TypeAdapter(EndedJob)
 class EndedJobs(Table[EndedJob]):
     """`gone` are the rows that the last hash counted and that are here no more; the hash holds no digest of each."""
 
-    __slots__ = ("_blocks", "_due_at", "_first_due", "_index", "_last_end", "_next_block", "_now", "gone")
+    __slots__ = ("_blocks", "_due_at", "_first_due", "_index", "_last_end", "_looked_at", "_next_block", "_now", "gone")
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,6 +37,7 @@ class EndedJobs(Table[EndedJob]):
         self._blocks: dict[int, bytes] = {}
         self._first_due: SortedList[tuple[int, int]] = SortedList()  # of each block: its earliest, and its number
         self._last_end: dict[int, int] = {}  # of each block: when the last of its jobs ended
+        self._looked_at = 0, b""  # the block of the last key that was looked for: the next one is often there, too
         self._index = KeyIndex()
         self._next_block = self._now = 0
 
@@ -154,7 +155,9 @@ class EndedJobs(Table[EndedJob]):
         """The block of a key and its row there. A row begins with its key; quotes inside of a text are escaped."""
         begin = b'{"job_id":"%s",' % key.encode()
         for number in self._index.find(_fingerprint(key)):
-            data = zlib.decompress(self._blocks[number])
+            if self._looked_at[0] != number:
+                self._looked_at = number, zlib.decompress(self._blocks[number])
+            data = self._looked_at[1]
             at = data.find(begin)
             if at >= 0:
                 end = data.find(b"\n", at)

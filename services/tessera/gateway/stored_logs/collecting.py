@@ -40,7 +40,7 @@ RELEASED_SECONDS = 10.0
 TRIES_MAX = 60
 PARTS_AFTER_TRIES = 3
 """So many times a log that breaks off is read anew; then what there is of it is kept."""
-PROGRESS_SECONDS = 30.0
+PROGRESS_SECONDS = 10.0
 PRUNE_SECONDS = 6 * 3600.0
 DAY_MS = 86_400_000
 GONE = (400, 404)
@@ -125,6 +125,7 @@ class LogCollector:
         loops = self._worklist.run(), self._keep_pruned(), self._keep_progress()
         try:
             await run_loops(asyncio.Event(), until_lost(), *loops)
+            await self._progress.write(self._state.ts)
         finally:
             self._worklist = None
             self._ranks.clear()
