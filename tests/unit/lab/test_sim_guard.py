@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from tessera.local.cluster.core import SimCluster
+from tessera.testkit.sim import __main__ as sim_main
 from tessera.testkit.sim import world
-from tessera.testkit.sim.guard import SeedFailed
+from tessera.testkit.sim.coverage import Coverage
+from tessera.testkit.sim.guard import SeedFailed, again
 from tests.unit.local.cluster_world import NS
 from tests.unit.local.cluster_world import World as Cluster
 
@@ -36,6 +38,16 @@ def test_a_seed_that_fails_or_never_ends_is_named_with_how_to_run_it_again(
     (violation,) = world.judge_seed(41, seconds=0.2).violations
     assert violation.startswith("seed 41: ")
     assert run.__name__ in violation, "where it was"
+
+
+def test_failed_seeds_are_the_last_that_a_run_says(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = world.SeedOutcome(41, ["I10: late"], Coverage())
+    monkeypatch.setattr(sim_main, "_outcomes", lambda *_: iter((wrong, world.SeedOutcome(42, [], Coverage()))))
+    monkeypatch.setattr("sys.argv", ["sim", "--seeds", "2", "--first", "41"])
+    assert sim_main.main() == 1
+    assert capsys.readouterr().out.splitlines()[-2:] == [f"seed 41 fails; {again(41)}", "  I10: late"]
 
 
 def bound(reachable: bool = False) -> tuple[Cluster, Any]:

@@ -42,27 +42,33 @@ def main() -> int:
     asked = parser.parse_args()
     first = int(asked.commit[:COMMIT_DIGITS], 16) if asked.commit else asked.first
     until = None if asked.minutes is None else SystemClock().monotonic() + asked.minutes * 60
-    console, hundreds, failed = Console(), Hundreds(first), 0
+    console, hundreds, failed = Console(), Hundreds(first), list[SeedOutcome]()
     jobs = records = 0
     outcomes = _outcomes(range(first, first + asked.seeds), asked.workers, asked.seconds, until)
     for outcome in track(outcomes, "seeds", total=asked.seeds, console=console):
         hundreds.add(outcome.coverage)
         jobs, records = jobs + outcome.jobs, records + outcome.records
         if outcome.violations:
-            failed += 1
-            console.print(f"[red]seed {outcome.seed} fails[/]; {again(outcome.seed)}")
-            for violation in outcome.violations[:SHOWN_VIOLATIONS]:
-                console.print(f"  {violation}", markup=False, highlight=False)
+            failed.append(outcome)
+            _tell(console, outcome)
     console.print("\n".join(hundreds.lines()), highlight=False)
     holes = hundreds.holes()
     for hole in holes:
         console.print(f"[red]never reached:[/] {hole}", highlight=False)
     console.print(
-        f"{hundreds.seeds:,} seeds from {first}, {jobs:,} jobs, {records:,} ledger messages: {failed} failed, "
+        f"{hundreds.seeds:,} seeds from {first}, {jobs:,} jobs, {records:,} ledger messages: {len(failed)} failed, "
         f"{len(holes)} holes"
     )
+    for outcome in failed:  # once more, since who reads the log of a machine sees its end
+        _tell(console, outcome)
     by_chance = asked.minutes is not None  # which seeds, and how many: what they miss is told and no fault of the code
     return 1 if failed or (holes and not by_chance) else 0
+
+
+def _tell(console: Console, outcome: SeedOutcome) -> None:
+    console.print(f"[red]seed {outcome.seed} fails[/]; {again(outcome.seed)}")
+    for violation in outcome.violations[:SHOWN_VIOLATIONS]:
+        console.print(f"  {violation}", markup=False, highlight=False)
 
 
 def _outcomes(seeds: range, workers: int, seconds: float, until: float | None) -> Iterator[SeedOutcome]:
