@@ -1,4 +1,4 @@
-"""How far the logs of ended runs have been collected, kept beside them for the gateway that collects next."""
+"""Progress of collecting the logs of ended runs, kept beside them for the gateway that collects next."""
 
 import structlog
 
@@ -39,7 +39,7 @@ class Progress:
         self._named[run] = n, ts
 
     def collected(self, run: str, n: int) -> None:
-        """What was due of a run at ledger message `n` is done with."""
+        """Take a run off whose logs that were due at ledger message `n` are done with."""
         if run in self._named and self._named[run][0] <= n:
             del self._named[run]
 

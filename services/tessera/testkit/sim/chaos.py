@@ -260,7 +260,7 @@ class Chaos:
             self._put_back(node)
 
     def _put_back(self, node: str) -> bool:
-        """Whether it was away."""
+        """Put a node back; whether its object was gone."""
         with suppress(ApiError):  # it is there
             self._services.cluster.create("nodes", "", node_object(self._rows[node], node))
             return True
