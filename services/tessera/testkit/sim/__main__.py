@@ -50,7 +50,7 @@ def main() -> int:
         jobs, records = jobs + outcome.jobs, records + outcome.records
         if outcome.violations:
             failed.append(outcome)
-            _tell(console, outcome)
+            _report(console, outcome)
     console.print("\n".join(hundreds.lines()), highlight=False)
     holes = hundreds.holes()
     for hole in holes:
@@ -60,12 +60,12 @@ def main() -> int:
         f"{len(holes)} holes"
     )
     for outcome in failed:  # once more, since who reads the log of a machine sees its end
-        _tell(console, outcome)
+        _report(console, outcome)
     by_chance = asked.minutes is not None  # which seeds, and how many: what they miss is told and no fault of the code
     return 1 if failed or (holes and not by_chance) else 0
 
 
-def _tell(console: Console, outcome: SeedOutcome) -> None:
+def _report(console: Console, outcome: SeedOutcome) -> None:
     console.print(f"[red]seed {outcome.seed} fails[/]; {again(outcome.seed)}")
     for violation in outcome.violations[:SHOWN_VIOLATIONS]:
         console.print(f"  {violation}", markup=False, highlight=False)
