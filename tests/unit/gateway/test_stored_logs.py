@@ -167,6 +167,30 @@ async def test_a_run_that_is_stopped_is_followed_to_its_last_words(world: World,
     assert stored(kept)[f"{SHARD}/lab/{JOB}/1/0.log"] == b"working\nlast words\n"
 
 
+@pytest.mark.parametrize("released", ["while it is followed", "after"])
+async def test_a_stored_log_stands_though_its_node_has_less_of_it_later(
+    world: World, kubelet: Kubelet, kept: Path, released: str
+) -> None:
+    """A kubelet that has removed the containers of a pod answers for it until its object is gone."""
+    await run_begins(world)
+    kubelet.texts[f"{RUN}-0"], kubelet.open = b"working\n", {f"{RUN}-0"}
+    absent = RunAbsent(kind="run_absent", run_id=RUN)
+    async with world.gateway(logs_store=str(kept)):
+        await world.commit(CancelRequested(kind="cancel_requested", job_id=JOB, tenant="lab"))
+        await asyncio.wait_for(kubelet.reading.wait(), SECONDS)
+        if released == "while it is followed":
+            await world.commit(absent)
+            await asyncio.sleep(0.3)
+        kubelet.texts[f"{RUN}-0"] = b""
+        kubelet.open.clear()
+        await until(lambda: bool(stored(kept)))
+        if released == "after":
+            await world.commit(absent)
+        await world.commit(RunEnded(kind="run_ended", run_id=RUN))  # as told by a binder that began anew
+        await asyncio.sleep(0.3)
+    assert stored(kept)[f"{SHARD}/lab/{JOB}/1/0.log"] == b"working\nlast words\n"
+
+
 async def test_what_ended_while_no_gateway_was_up_is_caught_up_with(world: World, kubelet: Kubelet, kept: Path) -> None:
     world.committed.ts = world.clock.now_ms() - 60_000
     await run_begins(world)

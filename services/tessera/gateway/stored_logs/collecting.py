@@ -68,8 +68,10 @@ class LogCollector:
         self._worklist: Worklist | None = None
         self._progress = Progress(store, shard)
         self._ranks: dict[str, set[int]] = {}
-        self._stored: dict[str, set[int] | None] = {}
-        """Ranks whose logs are stored, of runs that are not released yet; None: those of an earlier collector, too."""
+        self._stored: dict[str, set[int]] = {}
+        """Ranks whose logs are stored, of runs that are not released yet."""
+        self._taken_over: set[str] = set()
+        """Runs that began before this gateway led: an earlier one may have stored logs of theirs."""
         self._users_own: set[str] = set()
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
 
@@ -130,28 +132,26 @@ class LogCollector:
             self._worklist = None
             self._ranks.clear()
             self._stored.clear()
+            self._taken_over.clear()
             self._users_own.clear()
 
     def _catch_up(self, since: int) -> None:
         for run in self._state.runs.values():
+            self._taken_over.add(run.run_id)
             self._note_users_own(run.job_id)
             if run.stopping:
-                self._name_again(run.run_id, since)
+                self._name(run.run_id, self._state.n, since)
         for job in self._state.remembered.newest_first():
             if job.ended_ts < since:
                 break
             for attempt in range(max(1, job.attempt - CATCH_UP_ATTEMPTS + 1), job.attempt + 1):
-                self._name_again(run_id(job.job_id, attempt), job.ended_ts)
-
-    def _name_again(self, run: str, ts: int) -> None:
-        self._stored[run] = None
-        self._name(run, self._state.n, ts)
+                self._name(run_id(job.job_id, attempt), self._state.n, job.ended_ts)
 
     # -- one run
 
     async def _collect(self, name: str) -> None:
         """Read and store each due log that is not stored yet. Raises Transient or ApiError to be tried again."""
-        n = self._state.n
+        n, is_released = self._state.n, self._state.runs.get(name) is None
         job_id, _, attempt = name.rpartition("-")
         job = self._state.jobs.get(job_id) or self._state.ended.get(job_id)
         ranks = [] if job is None else self._due(name, job)
@@ -159,9 +159,10 @@ class LogCollector:
             tries = self._worklist.failures(name) if self._worklist else 0
             run = _EndingRun(name, int(attempt), job, self._bytes_max // 2 // max(job.pods, len(ranks)), tries)
             await self._collect_run(run, ranks)
-        if self._state.runs.get(name) is None:
+        if is_released:
             self._ranks.pop(name, None)
             self._stored.pop(name, None)
+            self._taken_over.discard(name)
         self._progress.collected(name, n)
 
     async def _collect_run(self, run: "_EndingRun", ranks: list[int]) -> None:
@@ -178,13 +179,22 @@ class LogCollector:
             self._measures.logs.labels("failed").inc()
 
     async def _stored_ranks(self, run: "_EndingRun") -> set[int]:
-        """Ranks of a run whose logs are stored, to be added to."""
-        have = self._stored.setdefault(run.name, set())
+        """
+        Ranks of a run whose logs are stored, to be added to.
+
+        What is stored is never read again, since a node may have less of it by then. Of a run that has begun since this
+        gateway leads, nothing is stored that it has not stored itself.
+        """
+        have = self._stored.get(run.name)
         if have is None:
-            stored = await self._listed(log_folder(self._shard, run.job.tenant, run.job.job_id, run.attempt))
-            names = (each.key.removesuffix(".log").rpartition("/")[2] for each in stored)
-            have = self._stored[run.name] = {int(name) for name in names if name.isdecimal()}
+            begun_here = self._state.runs.get(run.name) is not None and run.name not in self._taken_over
+            have = self._stored[run.name] = set() if begun_here else await self._listed_ranks(run)
         return have
+
+    async def _listed_ranks(self, run: "_EndingRun") -> set[int]:
+        stored = await self._listed(log_folder(self._shard, run.job.tenant, run.job.job_id, run.attempt))
+        names = (each.key.removesuffix(".log").rpartition("/")[2] for each in stored)
+        return {int(name) for name in names if name.isdecimal()}
 
     def _due(self, name: str, job: Job | EndedJob) -> list[int]:
         """Ranks whose pods end or have ended; of users' own pods none."""
