@@ -6,22 +6,29 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import aiohttp
 import pytest
 
 from tessera.gateway.stored_logs import collecting
+from tessera.gateway.stored_logs.collecting import LogCollector
 from tessera.gateway.stored_logs.newest_part import NewestPart
 from tessera.gateway.stored_logs.progress import Progress
 from tessera.gateway.stored_logs.stores import DirectoryLogStore, log_key, open_store
+from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError, Transient
+from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.ports import ApiError
+from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import job_id, run_id
 from tessera_schemas.facts import CancelRequested, JobAdmitted, PodsMade, RunAbsent, RunEnded, RunLost, RunStarted
 from tessera_schemas.job import Role
+from tessera_schemas.ledger import Released
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import SHARD, admitted, job_spec, role
+from tests.ledgers import Committed
 from tests.unit.gateway.gateway_world import SECONDS, Said, World
 
 JOB = job_id(SHARD, "lab", "k1")
@@ -266,6 +273,20 @@ async def test_nobody_asks_for_logs_of_users_own_pods(world: World, kubelet: Kub
         await world.commit(RunEnded(kind="run_ended", run_id=ours[1]))
         await until(lambda: len(stored(kept)) == 2)
     assert kubelet.asked == [f"lab/{run}-0" for run in ours]
+
+
+async def test_nothing_is_kept_of_users_own_runs_whose_pods_ended_one_by_one(kept: Path) -> None:
+    adopted = Adopted(owner_kind="Pod", owner_name="a", owner_uid="u", uids=("uid-0",), group="pod/lab/u")
+    committed = Committed().begin()
+    committed.commit(admitted("k1").model_copy(update={"adopted": adopted}))
+    clock = SystemClock()
+    collector = LogCollector(Kubelet(), DirectoryLogStore(kept), committed.state, SHARD, clock, Mock(), 1 << 20, 7)  # type: ignore[arg-type]
+    collector._worklist = Worklist(collector._collect, clock, 1)
+    placed = committed.commit(orders=(committed.line(),))
+    await collector.on_ledger([Entry(placed, b"")])
+    part = Released(kind="released", run_id=RUN, ranks=(0,))
+    await collector.on_ledger([Entry(placed.model_copy(update={"records": (part,)}), b"")])
+    assert (collector._ranks, collector._users_own) == ({}, {RUN})
 
 
 async def begin(world: World, *facts: JobAdmitted) -> None:

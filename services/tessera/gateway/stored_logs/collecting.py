@@ -93,7 +93,9 @@ class LogCollector:
         for run, message in named.items():
             if run not in self._users_own:
                 self._name(run, message.n, message.ts)
-            elif self._state.runs.get(run) is None:
+                continue
+            self._ranks.pop(run, None)
+            if self._state.runs.get(run) is None:
                 self._users_own.discard(run)
 
     def _name(self, run: str, n: int, ts: int) -> None:
@@ -137,8 +139,9 @@ class LogCollector:
 
     def _catch_up(self, since: int) -> None:
         for run in self._state.runs.values():
-            self._taken_over.add(run.run_id)
             self._note_users_own(run.job_id)
+            if run.run_id not in self._users_own:
+                self._taken_over.add(run.run_id)
             if run.stopping:
                 self._name(run.run_id, self._state.n, since)
         for job in self._state.remembered.newest_first():
