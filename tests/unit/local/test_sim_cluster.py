@@ -671,22 +671,24 @@ def test_cordoning_and_taking_out_of_service_change_nothing_but_the_nodes_object
     assert world.phase("p") == "Succeeded"
 
 
-def test_pods_of_a_machine_that_lost_power_fail_once_it_is_back_and_those_not_started_yet_start():
+def test_pods_of_a_machine_that_lost_power_fail_once_it_is_back_also_those_that_were_bound_meanwhile():
     world = World()
     world.node()
     world.pod("runs", simulate_seconds="60")
     world.wait(1000)
-    world.pod("starts", simulate_seconds="1")
+    world.pod("begins", simulate_seconds="1")
     world.core.set_reachable("n1", False)
     world.core.set_out_of_service("n1", True)
+    world.pod("bound", simulate_seconds="1")
     world.wait(5000)
     assert world.phase("runs") == "Running", "nobody is there to tell"
     world.core.set_out_of_service("n1", False)
     world.core.set_reachable("n1", True)
     world.wait(10)
-    assert world.phase("runs") == "Failed"
-    world.wait(2000)
-    assert world.phase("starts") == "Succeeded"
+    assert [world.phase(name) for name in ("runs", "begins", "bound")] == ["Failed"] * 3
+    world.pod("later", simulate_seconds="1")
+    world.wait(3000)
+    assert world.phase("later") == "Succeeded"
 
 
 # -- an end of the process, and a start

@@ -58,7 +58,7 @@ class PodRun:
     start_ms: int
     started: StartedProgram | None = None
     lost_power: bool = False
-    """Whether nothing of the pod runs since its machine lost power, until it is started."""
+    """Whether nothing of the pod runs, since its machine lost power, nor ever will."""
 
 
 class Kubelets:
@@ -72,6 +72,7 @@ class Kubelets:
         self._on_node: dict[str, dict[str, None]] = {}
         self._use: dict[str, NodeUse] = {}
         self._away: dict[str, None] = {}
+        self._off: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -106,11 +107,18 @@ class Kubelets:
             self._away[node] = None
             return
         self._away.pop(node, None)
+        self._off.discard(node)
         for uid in self._on_node.get(node, ()):
             self._timers.set(uid, now_ms)
 
     def power_off(self, node: str, now_ms: int) -> None:
-        """Programs of a machine that loses power are over, which its kubelet tells once it is back."""
+        """
+        Pods of a machine that loses power fail once it is back, those too that are bound to it meanwhile.
+
+        A real kubelet may start one that it had not begun. Who forces that one off just then relies on the operator's
+        word, as Kubernetes' own collector of pods does.
+        """
+        self._off.add(node)
         for uid in self._on_node.get(node, ()):
             run = self._runs[uid]
             run.lost_power = True
@@ -119,7 +127,7 @@ class Kubelets:
 
     def bound(self, pod: Version, now_ms: int) -> None:
         """A pod was bound; its node, which need not exist, looks at it after the start delay."""
-        run = PodRun(pod.node, now_ms + self._start_ms)
+        run = PodRun(pod.node, now_ms + self._start_ms, lost_power=pod.node in self._off)
         self._runs[pod.uid] = run
         self._on_node.setdefault(pod.node, {})[pod.uid] = None
         self._timers.set(pod.uid, run.start_ms)
@@ -157,7 +165,7 @@ class Kubelets:
     def _before_start(self, uid: str, run: PodRun, pod: Version | None, now_ms: int) -> None:
         if pod is None:
             self._forget(uid, run)
-        elif pod.deleting:
+        elif pod.deleting or run.lost_power:
             self._forget(uid, run)
             self._end_pod(pod, {"phase": _UNSTARTED.phase})
         elif now_ms < run.start_ms:
@@ -174,7 +182,7 @@ class Kubelets:
             why = {"reason": "UnexpectedAdmissionError", "message": f"Pod was rejected: {refusal}"}
             self._end_pod(pod, {"phase": "Failed", "startTime": rfc3339(now_ms), **why})
             return
-        ends_ms, run.lost_power = now_ms + behaviour.run_ms, False
+        ends_ms = now_ms + behaviour.run_ms
         run.started = StartedProgram(behaviour, request, devices, now_ms, ends_ms, behaviour.ending, saved_ms=now_ms)
         self._pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": _running(pod, now_ms)})
 
