@@ -95,17 +95,16 @@ class EndedJobs(Table[EndedJob]):
         """
         Rows by their ends, the latest first. A block is unpacked for it once it may hold the next one.
 
-        Jobs of a block that was unpacked to forget one of them are old ones among the youngest.
+        The places of rows do not say it: those of a block that was unpacked to forget one stand behind younger ones.
         """
-        next_rows = [(-row.ended_ts, key) for key, row in self._rows.items()]
+        next_rows = [(-row.ended_ts, key, row) for key, row in self._rows.items()]
         heapify(next_rows)
-        rows, blocks = dict(self._rows), sorted((ended_ts, number) for number, ended_ts in self._last_end.items())
+        blocks = sorted((ended_ts, number) for number, ended_ts in self._last_end.items())
         while next_rows or blocks:
             while blocks and (not next_rows or blocks[-1][0] >= -next_rows[0][0]):
                 for row in self._rows_of(blocks.pop()[1]):
-                    rows[row.job_id] = row
-                    heappush(next_rows, (-row.ended_ts, row.job_id))
-            yield rows.pop(heappop(next_rows)[1])
+                    heappush(next_rows, (-row.ended_ts, row.job_id, row))
+            yield heappop(next_rows)[2]
 
     def _all(self) -> dict[str, EndedJob]:
         return dict(self.items())

@@ -67,7 +67,7 @@ def test_packed_or_not_each_is_found_listed_and_counted() -> None:
 
 
 def test_the_latest_end_comes_first_whatever_was_unpacked_meanwhile() -> None:
-    """Of a block that is unpacked, since one of its jobs may be forgotten, the others are younger than nobody else."""
+    """Jobs of a block that is unpacked, since one of them may be forgotten, stand behind younger ones from then on."""
     table, rows = EndedJobs(), [ended(number) for number in range(100)]
     rows[5] = ended(5, forget_ts=rows[40].ended_ts)
     for row in rows[:60]:

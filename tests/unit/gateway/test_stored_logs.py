@@ -35,6 +35,7 @@ JOB = job_id(SHARD, "lab", "k1")
 RUN = f"{JOB}-1"
 PATH = f"/v1/jobs/{JOB}/logs"
 GONE = ApiError(404, "NotFound", "pods not found")
+ADOPTED = Adopted(owner_kind="Pod", owner_name="a", owner_uid="u", uids=("uid-0",), group="pod/lab/u")
 
 
 @dataclass
@@ -174,15 +175,20 @@ async def test_a_run_that_is_stopped_is_followed_to_its_last_words(world: World,
     assert stored(kept)[f"{SHARD}/lab/{JOB}/1/0.log"] == b"working\nlast words\n"
 
 
+@pytest.mark.parametrize("began", ["before the gateway", "while it is up"])
 @pytest.mark.parametrize("released", ["while it is followed", "after"])
 async def test_a_stored_log_stands_though_its_node_has_less_of_it_later(
-    world: World, kubelet: Kubelet, kept: Path, released: str
+    world: World, kubelet: Kubelet, kept: Path, released: str, began: str
 ) -> None:
-    """A kubelet that has removed the containers of a pod answers for it until its object is gone."""
-    await run_begins(world)
+    """A kubelet that has removed the containers of a pod still answers for it until the pod's object is gone."""
+    if began == "before the gateway":
+        await run_begins(world)
     kubelet.texts[f"{RUN}-0"], kubelet.open = b"working\n", {f"{RUN}-0"}
     absent = RunAbsent(kind="run_absent", run_id=RUN)
     async with world.gateway(logs_store=str(kept)):
+        if began == "while it is up":
+            await asyncio.sleep(0.3)
+            await run_begins(world)
         await world.commit(CancelRequested(kind="cancel_requested", job_id=JOB, tenant="lab"))
         await asyncio.wait_for(kubelet.reading.wait(), SECONDS)
         if released == "while it is followed":
@@ -257,8 +263,7 @@ async def test_progress_that_cannot_be_read_is_none(kept: Path) -> None:
 
 @pytest.mark.parametrize("began", ["before the gateway", "while it is up"])
 async def test_nobody_asks_for_logs_of_users_own_pods(world: World, kubelet: Kubelet, kept: Path, began: str) -> None:
-    adopted = Adopted(owner_kind="Pod", owner_name="a", owner_uid="u", uids=("uid-0",), group="pod/lab/u")
-    facts = admitted("k1").model_copy(update={"adopted": adopted}), admitted("k2"), admitted("k3")
+    facts = admitted("k1").model_copy(update={"adopted": ADOPTED}), admitted("k2"), admitted("k3")
     ours = [f"{fact.job_id}-1" for fact in facts[1:]]
     kubelet.texts |= {f"{run}-0": b"one\n" for run in ours}
     if began == "before the gateway":
@@ -276,9 +281,8 @@ async def test_nobody_asks_for_logs_of_users_own_pods(world: World, kubelet: Kub
 
 
 async def test_nothing_is_kept_of_users_own_runs_whose_pods_ended_one_by_one(kept: Path) -> None:
-    adopted = Adopted(owner_kind="Pod", owner_name="a", owner_uid="u", uids=("uid-0",), group="pod/lab/u")
     committed = Committed().begin()
-    committed.commit(admitted("k1").model_copy(update={"adopted": adopted}))
+    committed.commit(admitted("k1").model_copy(update={"adopted": ADOPTED}))
     clock = SystemClock()
     collector = LogCollector(Kubelet(), DirectoryLogStore(kept), committed.state, SHARD, clock, Mock(), 1 << 20, 7)  # type: ignore[arg-type]
     collector._worklist = Worklist(collector._collect, clock, 1)

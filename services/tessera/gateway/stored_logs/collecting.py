@@ -3,8 +3,8 @@ Collects the logs of runs as they end, while the pods are still there.
 
 One gateway of a shard does it at a time, by a lease. A run that is stopped is followed from then on, so that what its
 pods write in their grace is kept, too; one that ended by itself is read once. What was missed while no gateway was up
-is caught up with from the state: runs that are stopping, and jobs that ended since everything was collected, of the
-last hour at most. Pods that users made themselves are not ours to read.
+is caught up with from the state: runs that are stopping, and jobs that ended within the last hour and since everything
+was collected. Pods that users made themselves are not ours to read.
 """
 
 import asyncio
@@ -68,10 +68,9 @@ class LogCollector:
         self._worklist: Worklist | None = None
         self._progress = Progress(store, shard)
         self._ranks: dict[str, set[int]] = {}
-        self._stored: dict[str, set[int]] = {}
-        """Ranks whose logs are stored, of runs that are not released yet."""
-        self._taken_over: set[str] = set()
-        """Runs that began before this gateway led: an earlier one may have stored logs of theirs."""
+        self._stored: dict[str, set[str]] = {}
+        """Keys of the logs that are stored, of runs that are not released yet."""
+        self._leads_since_ts = 0
         self._users_own: set[str] = set()
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
 
@@ -86,16 +85,14 @@ class LogCollector:
             for record in message.records:
                 if isinstance(record, Allocated):
                     self._note_users_own(record.job_id)
-                if isinstance(record, Shrunk | Released) and record.ranks:
+                if isinstance(record, Shrunk | Released) and record.ranks and record.run_id not in self._users_own:
                     self._ranks.setdefault(record.run_id, set()).update(record.ranks)
                 if isinstance(record, Shrunk | Released | Revoked):
                     named[record.run_id] = message
         for run, message in named.items():
             if run not in self._users_own:
                 self._name(run, message.n, message.ts)
-                continue
-            self._ranks.pop(run, None)
-            if self._state.runs.get(run) is None:
+            elif self._state.runs.get(run) is None:
                 self._users_own.discard(run)
 
     def _name(self, run: str, n: int, ts: int) -> None:
@@ -134,14 +131,12 @@ class LogCollector:
             self._worklist = None
             self._ranks.clear()
             self._stored.clear()
-            self._taken_over.clear()
             self._users_own.clear()
 
     def _catch_up(self, since: int) -> None:
+        self._leads_since_ts = self._state.ts
         for run in self._state.runs.values():
             self._note_users_own(run.job_id)
-            if run.run_id not in self._users_own:
-                self._taken_over.add(run.run_id)
             if run.stopping:
                 self._name(run.run_id, self._state.n, since)
         for job in self._state.remembered.newest_first():
@@ -165,14 +160,14 @@ class LogCollector:
         if is_released:
             self._ranks.pop(name, None)
             self._stored.pop(name, None)
-            self._taken_over.discard(name)
         self._progress.collected(name, n)
 
     async def _collect_run(self, run: "_EndingRun", ranks: list[int]) -> None:
         try:
-            have = await self._stored_ranks(run)
-            missing = [rank for rank in ranks if rank not in have]
-            stored = await gather_all(*(self._collect_pod(run, rank, have) for rank in missing))
+            have = await self._stored_keys(run)
+            keys = ((rank, log_key(self._shard, run.job.tenant, run.job.job_id, run.attempt, rank)) for rank in ranks)
+            missing = [(rank, key) for rank, key in keys if key not in have]
+            stored = await gather_all(*(self._collect_pod(run, *each, have) for each in missing))
             if any(stored) and run.attempt > 1:
                 await self._trim(run.job.tenant, run.job.job_id)
         except (ApiError, Transient) as error:
@@ -181,23 +176,20 @@ class LogCollector:
             log.warning("log_not_collected", job=run.job.job_id, run=run.name, tenant=run.job.tenant, error=str(error))
             self._measures.logs.labels("failed").inc()
 
-    async def _stored_ranks(self, run: "_EndingRun") -> set[int]:
+    async def _stored_keys(self, run: "_EndingRun") -> set[str]:
         """
-        Ranks of a run whose logs are stored, to be added to.
+        Keys of a run's logs that are stored, to be added to.
 
-        What is stored is never read again, since a node may have less of it by then. Of a run that has begun since this
-        gateway leads, nothing is stored that it has not stored itself.
+        A stored log is never read again, since a node may have less of it by then. Of a run that was allocated since
+        this gateway leads, nothing is stored that it has not stored itself.
         """
         have = self._stored.get(run.name)
         if have is None:
-            begun_here = self._state.runs.get(run.name) is not None and run.name not in self._taken_over
-            have = self._stored[run.name] = set() if begun_here else await self._listed_ranks(run)
+            folder = log_folder(self._shard, run.job.tenant, run.job.job_id, run.attempt)
+            live = self._state.runs.get(run.name)
+            begun_here = live is not None and live.allocated_ts > self._leads_since_ts
+            have = self._stored[run.name] = set() if begun_here else {each.key for each in await self._listed(folder)}
         return have
-
-    async def _listed_ranks(self, run: "_EndingRun") -> set[int]:
-        stored = await self._listed(log_folder(self._shard, run.job.tenant, run.job.job_id, run.attempt))
-        names = (each.key.removesuffix(".log").rpartition("/")[2] for each in stored)
-        return {int(name) for name in names if name.isdecimal()}
 
     def _due(self, name: str, job: Job | EndedJob) -> list[int]:
         """Ranks whose pods end or have ended; of users' own pods none."""
@@ -210,12 +202,12 @@ class LogCollector:
             return sorted({*(place.rank for place in run.all_placements), *named})
         return sorted(named)
 
-    async def _collect_pod(self, run: "_EndingRun", rank: int, have: set[int]) -> bool:
+    async def _collect_pod(self, run: "_EndingRun", rank: int, key: str, have: set[str]) -> bool:
         """Whether the log was stored; one that is not there, or goes on after all, is not."""
-        newest, tenant = NewestPart(max(1024, run.pod_bytes_max)), run.job.tenant
+        newest = NewestPart(max(1024, run.pod_bytes_max))
         async with self._reading:
             try:
-                whole = await self._read(tenant, run.name, rank, newest)
+                whole = await self._read(run.job.tenant, run.name, rank, newest)
             except ApiError as error:
                 if error.status in GONE:
                     self._measures.logs.labels("gone").inc()
@@ -227,8 +219,8 @@ class LogCollector:
                 whole = True
         if not whole:
             return False
-        await self._store.put(log_key(self._shard, tenant, run.job.job_id, run.attempt, rank), newest.text())
-        have.add(rank)
+        await self._store.put(key, newest.text())
+        have.add(key)
         self._measures.logs.labels("collected").inc()
         return True
 

@@ -44,7 +44,7 @@ class Progress:
             del self._named[run]
 
     async def write(self, ts: int) -> None:
-        """Write down how far everything is collected, at the ledger's time `ts`; a store that is away is told later."""
+        """Store the time up to which all is collected, `ts` at most; a store that is away gets it later."""
         until = min((named_ts for _, named_ts in self._named.values()), default=ts)
         if until <= self._written:
             return
