@@ -343,6 +343,20 @@ class Policy(Strict):
     key_memory_seconds: Annotated[
         Positive, Field(le=YEAR_SECONDS, description="How long an ended job's key is remembered")
     ] = 604_800
+    requeues_max: Annotated[
+        Positive,
+        Field(
+            le=1000,
+            description="Runs in a row that nodes or images kept from starting, after which their job is put on hold",
+        ),
+    ] = later(10)
+    steady_seconds: Annotated[
+        Count,
+        Field(
+            le=YEAR_SECONDS,
+            description="A run that lasted so long, or saved a checkpoint, gives its job all its attempts back",
+        ),
+    ] = later(3600)
     order_patience_seconds: Annotated[
         Count,
         Field(

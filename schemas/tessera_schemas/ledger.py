@@ -24,7 +24,7 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
 
 GENESIS = "0" * 64
-FORMAT = 3
+FORMAT = 4
 """The newest record format that this build reads and writes."""
 
 
@@ -305,13 +305,19 @@ class Released(AnyRecord, event=events.JobReleasedV1):
 
 
 class Requeued(AnyRecord, event=events.JobRequeuedV1):
-    """The job waits for its next attempt, not before `not_before`; only a strike counts against its retries."""
+    """
+    The job waits for its next attempt, not before `not_before`; only a strike counts against its retries.
+
+    `trouble` counts towards the policy's `requeues_max`. `fresh`: the run held, so that all earlier ones are forgiven.
+    """
 
     kind: Literal["requeued"]
     job_id: JobId
     not_before: Millis
     reason: Reason
     strike: bool = True
+    trouble: bool = False
+    fresh: bool = False
 
 
 class Finished(AnyRecord):

@@ -84,6 +84,11 @@ class Code(StrEnum):
     BEGIN_TIME = "BeginTime"
     DEPENDENCY_NOT_MET = "DependencyNotMet"
     ARRAY_TASKS = "ArrayTasks"
+    HELD_AFTER_REQUEUES = "HeldAfterRequeues"
+    ARRAY_KEEPS_FAILING = "ArrayKeepsFailing"
+    WAITING_FOR_NODE = "WaitingForNode"
+    STOPS_HELD_BACK = "StopsHeldBack"
+    NO_SUITABLE_NODE_NOW = "NoSuitableNodeNow"
     # why a plan is not carried out
     VICTIM_GONE = "VictimGone"
     PLAN_DOES_NOT_FIT = "PlanDoesNotFit"
@@ -101,6 +106,8 @@ class Code(StrEnum):
     POD_FAILED = "PodFailed"
     POD_REFUSED_BY_NODE = "PodRefusedByNode"
     POD_DELETED = "PodDeleted"
+    POD_EVICTED = "PodEvicted"
+    IMAGE_NOT_PULLED = "ImageNotPulled"
     TIME_LIMIT = "TimeLimit"
     ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
     RETRY_TIME_EXHAUSTED = "RetryTimeExhausted"
@@ -110,6 +117,9 @@ class Code(StrEnum):
     NODE_LOST = "NodeLost"
     NODE_DRAINED = "NodeDrained"
     NODE_SHRUNK = "NodeShrunk"
+    NODE_RESTARTED = "NodeRestarted"
+    NODE_SHUT_DOWN = "NodeShutDown"
+    NODE_PRESSURE = "NodePressure"
     QUEUE_DRAINED = "QueueDrained"
     IDLE = "Idle"
     DEPENDENCY_NEVER_SATISFIED = "DependencyNeverSatisfied"
@@ -186,6 +196,12 @@ SENTENCES: dict[Code, str] = {
     Code.BEGIN_TIME: "it was submitted to begin later",
     Code.DEPENDENCY_NOT_MET: "it waits for other jobs",
     Code.ARRAY_TASKS: "its tasks wait, run and end each by itself; ask for one of them",
+    Code.HELD_AFTER_REQUEUES: "it could not be started too often in a row; `tessera release` starts it again",
+    Code.ARRAY_KEEPS_FAILING: "its tasks fail one after the other; `tessera release` goes on with the others",
+    Code.WAITING_FOR_NODE: "pods of it stand on a node that does not answer: it waits until the node is back or is "
+    "said to be off",
+    Code.STOPS_HELD_BACK: "too many runs would be stopped at once; an operator has to say so",
+    Code.NO_SUITABLE_NODE_NOW: "no node suits it as the nodes are now, but nodes have suited it before",
     Code.VICTIM_GONE: "a run that it would evict does not run any more",
     Code.PLAN_DOES_NOT_FIT: "it would not fit even without the runs to be evicted",
     Code.EVICTION_BUDGET_SPENT: "a run in the way is not preemptible, started just now, or was evicted too often",
@@ -200,6 +216,8 @@ SENTENCES: dict[Code, str] = {
     Code.POD_FAILED: "a pod failed",
     Code.POD_REFUSED_BY_NODE: "a node refused a pod",
     Code.POD_DELETED: "a pod was deleted by somebody else",
+    Code.POD_EVICTED: "a pod was evicted by somebody else",
+    Code.IMAGE_NOT_PULLED: "the image of a container cannot be pulled",
     Code.TIME_LIMIT: "it reached its time limit",
     Code.ATTEMPTS_EXHAUSTED: "it has no attempts left",
     Code.RETRY_TIME_EXHAUSTED: "the time in which it may be tried again is over",
@@ -209,6 +227,9 @@ SENTENCES: dict[Code, str] = {
     Code.NODE_LOST: "a node of it is lost",
     Code.NODE_DRAINED: "an operator drains a node of it",
     Code.NODE_SHRUNK: "a node of it has less than its runs hold",
+    Code.NODE_RESTARTED: "a node of it restarted",
+    Code.NODE_SHUT_DOWN: "a node of it was shut down",
+    Code.NODE_PRESSURE: "a node of it ran short of memory or disk, and its kubelet ended a pod",
     Code.QUEUE_DRAINED: "an operator stopped and drained its queue",
     Code.IDLE: "it held GPUs and used none",
     Code.DEPENDENCY_NEVER_SATISFIED: "what it waited for can never come true any more",
@@ -228,8 +249,6 @@ CODES = frozenset(code.value for code in Code)
 RETRY_NUMBER = "retry_after_seconds"
 TEMPORARY = frozenset({Code.TENANT_BUDGET_EXCEEDED, Code.LEDGER_FULL})
 """What is refused for these may be sent again as it is, after so many seconds by the reason's `RETRY_NUMBER`."""
-FAILURES_OF_NODES = frozenset({Code.POD_REFUSED_BY_NODE, Code.POD_FAILED})
-"""Reasons of one pod that count against its node, for its job and for the pods that its owner makes next."""
 
 
 class PublicReason(Lenient):

@@ -331,7 +331,13 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.Shrunk(kind="shrunk", run_id=RUN, ranks=(3, 4), reason=Reason(code=Code.SHRUNK), by=OTHER),
     ledger.Released(kind="released", run_id=RUN, ranks=(3, 4)),
     ledger.Requeued(
-        kind="requeued", job_id=JOB, not_before=TS + 20_000, reason=Reason(code=Code.POD_DELETED), strike=False
+        kind="requeued",
+        job_id=JOB,
+        not_before=TS + 20_000,
+        reason=Reason(code=Code.POD_DELETED),
+        strike=False,
+        trouble=True,
+        fresh=True,
     ),
     ledger.Finished(
         kind="finished", job_id=JOB, phase="failed", reason=Reason(code=Code.ATTEMPTS_EXHAUSTED), exit_code=137

@@ -26,6 +26,7 @@ from tessera_schemas.job import Retry
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.orders import Order
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.run_ends import RUN_ENDS
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
 from tests.ledgers import Committed
 
@@ -110,7 +111,11 @@ class Happenings:
             role(**asked),
             queue=shape.choice(("research", "research", "batch", "nowhere")),
             priority_class=shape.choice(("low", "normal", "high")),
-            retry=Retry(max_attempts=shape.choice((1, 2, 3)), backoff_seconds=shape.choice((0, 5))),
+            retry=Retry(
+                max_attempts=shape.choice((1, 2, 3)),
+                backoff_seconds=shape.choice((0, 5)),
+                on_failure=shape.random() < 0.7,
+            ),
         )
         return admitted(key, spec, tenant=Random(key + "tenant").choice(("lab", "other")))
 
@@ -150,8 +155,8 @@ class Happenings:
         name = chance.choice(there if there and chance.random() < 0.85 else made_up)
         run = self.state.runs.get(name)
         pods = len(run.placements) if run is not None else 1
-        why = Reason(code=Code.POD_FAILED, numbers={"exit_code": 3}, detail="oom")
-        own = chance.random() < 0.5
+        code = chance.choice((Code.POD_FAILED, Code.POD_FAILED, *sorted(RUN_ENDS)))
+        why = Reason(code=code, numbers={"exit_code": 3}, detail="oom")
         likely: list[AnyFact] = [
             PodsMade(kind="pods_made", run_id=name, uids=tuple(f"{name}-{rank}" for rank in range(pods))),
             PodsBound(kind="pods_bound", run_id=name),
@@ -160,7 +165,7 @@ class Happenings:
         ]
         unlikely: list[AnyFact] = [
             BindFailed(kind="bind_failed", run_id=name, rank=0, reason=Reason(code=Code.BIND_REFUSED)),
-            RunEnded(kind="run_ended", run_id=name, reason=why, own=own, exit_code=3),
+            RunEnded(kind="run_ended", run_id=name, reason=why, own=RUN_ENDS[code].spends, exit_code=3),
             PodsMade(kind="pods_made", run_id=name, uids=("only-one",)),
         ]
         if run is not None and run.stopping:

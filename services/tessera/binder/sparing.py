@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 
 from tessera.binder.adoption.budgets import EvictionBlock
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.decide.steps import WORTH_A_NOTICE, Pod, is_touched
+from tessera.binder.decide.steps import Pod, is_touched
 from tessera.binder.pod_events import PodEvents
 from tessera.domain.entities import Run
-from tessera.domain.fold_steps import EVICTIONS
 from tessera.domain.state import State
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.facts import RunUntouched
 from tessera_schemas.reasons import Code
+from tessera_schemas.run_ends import EVICTIONS, WORTH_A_NOTICE
 
 ASKED_SECONDS = 3.0
 """An answer is believed for so long: within it a gang is evicted, or given its notice."""

@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 import structlog
 
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.decide.steps import WORTH_A_NOTICE, Pod, is_due_notice
+from tessera.binder.decide.steps import Pod, is_due_notice
 from tessera.binder.ledger_reach import LedgerReach
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.reading import format_time
@@ -21,6 +21,7 @@ from tessera.kernel.ports import ApiError
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.labels import EVICT_AT_ANNOTATION, FINALIZER
+from tessera_schemas.run_ends import WORTH_A_NOTICE
 
 log = structlog.get_logger()
 

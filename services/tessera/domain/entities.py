@@ -22,12 +22,13 @@ class Job:
     A job that has not ended. Its template stays in fact `fact_index` of ledger message `taken_n`.
 
     `attempt` counts runs, `strikes` the ones that count against the retry budget, `evictions` the ones that were
-    stopped for other jobs. `first_ts` is when its first run was allocated; `avoid` are nodes that failed it, newest
-    last; `saved_path` is where its last checkpoint is; `told_ts` is when it was last told to wait for another reason
-    than before. `adopted` is what it is in Kubernetes, where users made it there, and `away` that its
-    owner has yet to make its pods again. `user` is whose of the tenant it is, "" where
-    nobody said. An `array` never runs: it stands for its tasks, jobs whose `task_of` names it and whose `task` is the
-    index. `after` is what the job still waits for of others. Times are ledger milliseconds.
+    stopped for other jobs, `troubles` its latest runs in a row that others broke before they held. `first_ts` is when
+    its first run since one that held was allocated; `avoid` are nodes that failed it, newest last; `saved_path` is
+    where its last checkpoint is; `told_ts` is when it was last told to wait for another reason than before. `adopted`
+    is what it is in Kubernetes, where users made it there, and `away` that its owner has yet to make its pods again.
+    `user` is whose of the tenant it is, "" where nobody said. An `array` never runs: it stands for its tasks, jobs
+    whose `task_of` names it and whose `task` is the index. `after` is what the job still waits for of others. Times
+    are ledger milliseconds.
     """
 
     job_id: str
@@ -66,6 +67,7 @@ class Job:
     task_of: str = later("")
     task: int = later(0)
     after: tuple[Dependency, ...] = later(())
+    troubles: int = later(0)
 
     @property
     def gang(self) -> Gang:

@@ -7,7 +7,6 @@ from tessera.domain.entities import Earmark, EndedJob, Job
 from tessera.domain.errors import Contradiction
 from tessera.domain.fast import replace
 from tessera.domain.fold_steps import (
-    EVICTIONS,
     FORMAT_OF_LATER,
     count_task,
     drop_empty,
@@ -43,6 +42,7 @@ from tessera_schemas.ledger import (
     TakenFact,
     Waiting,
 )
+from tessera_schemas.run_ends import EVICTIONS
 
 
 @applies(JobQueued)
@@ -109,11 +109,11 @@ def apply_waiting(state: State, record: Waiting, facts: Sequence[TakenFact]) -> 
 
 @applies(Held)
 def apply_held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
-    """Puts a job on hold, or ends that with `undo`; raises Contradiction if the job is in that state already."""
+    """Puts a job on hold, or ends that with `undo`, which forgives the runs that others broke; raises Contradiction."""
     job = job_of(state, record.job_id)
     if job.held is not record.undo:
         raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'not held'} already")
-    state.put_job(replace(job, held=not record.undo))
+    state.put_job(replace(job, held=not record.undo, troubles=0 if record.undo else job.troubles))
 
 
 @applies(BackInLine)
@@ -153,7 +153,9 @@ def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -
         job,
         Phase.QUEUED,
         not_before=record.not_before,
-        strikes=job.strikes + record.strike,
+        strikes=(0 if record.fresh else job.strikes) + record.strike,
+        troubles=(0 if record.fresh else job.troubles) + record.trouble,
+        first_ts=0 if record.fresh else job.first_ts,
         evictions=job.evictions + (record.reason.code in EVICTIONS),
         reason=record.reason,
         started_ts=0,

@@ -7,7 +7,6 @@ from tessera.domain.entities import Job, Run, SurplusPod
 from tessera.domain.errors import Contradiction
 from tessera.domain.fast import replace
 from tessera.domain.fold_steps import (
-    EVICTIONS,
     FORMAT_OF_LATER,
     count_task,
     drop_empty,
@@ -38,13 +37,12 @@ from tessera_schemas.ledger import (
     Warned,
 )
 from tessera_schemas.ledger_form import NODE_FAILURES_FROM
-from tessera_schemas.reasons import FAILURES_OF_NODES, Code
+from tessera_schemas.reasons import Code
+from tessera_schemas.run_ends import ENDS_OF_ITS_OWN, EVICTIONS, FAILURES_OF_NODES
 
 AVOID_MAX = 16
 NO_FAILURES = frozenset({Code.SHRUNK, Code.NODE_LOST, Code.NODE_SHRUNK, Code.NODE_DRAINED})
 """The reasons why an elastic run goes on without pods, and which say nothing of how the next ones will fare."""
-ENDS_OF_ITS_OWN = frozenset({Code.POD_FAILED, Code.TIME_LIMIT})
-"""The reasons of a revoked run that tell how long such runs take; the others cut it short."""
 
 
 @applies(Allocated)

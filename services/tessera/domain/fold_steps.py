@@ -12,12 +12,9 @@ from tessera.domain.resources import Amount, Node
 from tessera.domain.runtimes import kind_of, learn
 from tessera.domain.state import State
 from tessera_schemas.placement import Placement
-from tessera_schemas.reasons import Code
 
 FORMAT_OF_LATER = 2
 """Before, no checkpoints of a run were remembered, nor class and evictions of an ended job: states hash as they did."""
-EVICTIONS = frozenset({Code.PREEMPTED, Code.RECLAIMED, Code.DEFRAGMENTED})
-"""The reasons that stop a run for another job's sake: they count against the job's eviction budget."""
 
 
 def job_of(state: State, job_id: str) -> Job:

@@ -145,10 +145,10 @@ async def test_a_stranger_of_the_same_name_ends_the_attempt_with_its_name() -> N
         world.core.create("services", "lab", body)
         await world.commit(fact)
         await world.run(10)
-        assert world.job(fact.job_id).phase == "failed"
         (said,) = world.said("bind_failed")
         assert "exists and is not ours" in said.reason.detail
-        assert names(world) == [service_name(f"{fact.job_id}-1")]
+        assert names(world)[0] == service_name(f"{fact.job_id}-1"), "the stranger's is left alone"
+        assert (world.job(fact.job_id).attempt, world.job(fact.job_id).strikes) == (2, 0)
 
 
 async def test_a_pod_that_its_owner_named_below_a_service_of_his_own_gets_none_of_ours() -> None:

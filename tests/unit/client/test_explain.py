@@ -106,11 +106,11 @@ def test_a_job_in_back_off_hears_how_long() -> None:
     run = f"{of('k1')}-1"
     made.commit(PodsMade(kind="pods_made", run_id=run, uids=("u",)))
     made.commit(RunStarted(kind="run_started", run_id=run))
-    made.commit(RunEnded(kind="run_ended", run_id=run, reason=Reason(code=Code.POD_DELETED)))
+    made.commit(RunEnded(kind="run_ended", run_id=run, reason=Reason(code=Code.POD_REFUSED_BY_NODE)))
     made.commit(run_absent(run))
     reason = reason_of(made, "k1")
-    assert (reason.code, reason.numbers) == (Code.BACKOFF, {"seconds_left": 10})
-    assert "PodDeleted" in reason.detail
+    assert (reason.code, reason.numbers) == (Code.BACKOFF, {"seconds_left": 1})
+    assert "PodRefusedByNode" in reason.detail
 
 
 def test_a_running_job_says_what_it_holds_and_an_ended_one_how_it_ended() -> None:

@@ -16,6 +16,7 @@ from tessera_schemas.facts import (
 from tessera_schemas.job import Role
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.run_ends import end_of
 from tests.builders import (
     SHARD,
     admitted,
@@ -27,6 +28,7 @@ from tests.ledgers import Committed
 K1 = job_id(SHARD, "lab", "k1")
 RUN = f"{K1}-1"
 FAILED = Reason(code=Code.POD_FAILED, numbers={"exit_code": 3}, detail="boom")
+DELETED = Reason(code=Code.POD_DELETED, detail="by hand")
 
 
 class World(Committed):
@@ -61,8 +63,8 @@ class World(Committed):
         return self
 
     def evicting(self, **spec: Any) -> "World":
-        """The platform's fault, so that the job is to be tried again."""
-        self.running(**spec).commit(ended(own=False))
+        """Somebody deleted a pod, so that the job is to be tried again."""
+        self.running(**spec).commit(ended(reason=DELETED))
         return self
 
     @property
@@ -94,8 +96,10 @@ def started(run: str = RUN) -> RunStarted:
     return RunStarted(kind="run_started", run_id=run)
 
 
-def ended(run: str = RUN, reason: Reason | None = FAILED, own: bool = True) -> RunEnded:
-    return RunEnded(kind="run_ended", run_id=run, reason=reason, own=own and reason is not None)
+def ended(run: str = RUN, reason: Reason | None = FAILED) -> RunEnded:
+    """The run's program failed, or with another `reason` the run ended for that; None: it succeeded."""
+    own = reason is not None and end_of(reason.code).spends
+    return RunEnded(kind="run_ended", run_id=run, reason=reason, own=own)
 
 
 def bind_failed(run: str = RUN) -> BindFailed:

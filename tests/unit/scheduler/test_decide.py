@@ -243,7 +243,7 @@ def test_what_one_job_gives_back_another_gets_in_the_same_message() -> None:
 
 def test_a_program_that_fails_ends_its_job_after_its_pods_are_absent() -> None:
     world = World().running()
-    assert world.say(ended(own=True)) == ["revoked"]
+    assert world.say(ended()) == ["revoked"]
     assert world.job.phase is Phase.EVICTING
     message = world.commit(run_absent(RUN))
     assert kinds(message) == ["released", "finished"]
@@ -253,16 +253,16 @@ def test_a_program_that_fails_ends_its_job_after_its_pods_are_absent() -> None:
 
 def test_a_program_that_fails_is_tried_again_if_its_job_says_so() -> None:
     world = World().running(retry=Retry(on_failure=True))
-    world.say(ended(own=True))
+    world.say(ended())
     assert kinds(world.commit(run_absent(RUN))) == ["released", "requeued"]
 
 
-def test_what_the_platform_did_is_tried_again_until_the_attempts_are_used_up() -> None:
-    world = World().running(retry=Retry(max_attempts=2, backoff_seconds=0))
-    world.say(ended(own=False))
+def test_a_failing_program_is_tried_again_until_the_attempts_are_used_up() -> None:
+    world = World().running(retry=Retry(max_attempts=2, backoff_seconds=0, on_failure=True))
+    world.say(ended())
     assert kinds(world.commit(run_absent(RUN))) == ["released", "requeued", "allocated"]
     second = f"{K1}-2"
-    world.say(made(second), started(second), ended(second, own=False))
+    world.say(made(second), started(second), ended(second))
     assert kinds(world.commit(run_absent(second))) == ["released", "finished"]
     end = world.state.ended.get(K1)
     assert (end.phase, end.reason.code) == (Phase.FAILED, Code.ATTEMPTS_EXHAUSTED)
@@ -270,13 +270,16 @@ def test_what_the_platform_did_is_tried_again_until_the_attempts_are_used_up() -
     assert "boom" in end.reason.detail
 
 
-def test_a_refused_bind_costs_an_attempt() -> None:
-    world = World().allocated(retry=Retry(max_attempts=2, backoff_seconds=0))
-    assert world.say(bind_failed()) == ["revoked"]
-    assert kinds(world.commit(run_absent(RUN))) == ["released", "requeued", "allocated"]
-    assert (world.job.strikes, world.job.attempt) == (1, 2)
-    assert world.say(bind_failed(f"{K1}-2")) == ["revoked"]
-    assert kinds(world.commit(run_absent(f"{K1}-2"))) == ["released", "finished"]
+def test_a_refused_bind_costs_no_attempt_and_the_job_waits_longer_each_time_up_to_a_minute() -> None:
+    world, waits = World().allocated(retry=Retry(max_attempts=1)), []
+    for attempt in range(1, 31):
+        run = f"{K1}-{attempt}"
+        assert world.say(bind_failed(run)) == ["revoked"]
+        assert kinds(world.commit(run_absent(run))) == ["released", "requeued"]
+        waits.append((world.job.not_before - world.ts) // 1000)
+        assert "allocated" in kinds(world.place(ms=60_000))
+    assert (waits[:8], set(waits[8:])) == ([1, 2, 4, 8, 16, 32, 60, 60], {60})
+    assert (world.job.strikes, world.job.attempt) == (0, 31)
 
 
 def test_a_bind_that_failed_after_the_start_is_an_old_story() -> None:
@@ -297,12 +300,13 @@ def test_a_run_that_started_in_time_is_left_alone() -> None:
 
 
 def test_a_back_off_doubles_with_every_strike_up_to_the_jobs_own_bound() -> None:
-    world = World().queued(retry=Retry(max_attempts=10, backoff_seconds=10, backoff_max_seconds=35))
+    retry = Retry(max_attempts=10, backoff_seconds=10, backoff_max_seconds=35, on_failure=True)
+    world = World().queued(retry=retry)
     waits = []
     for attempt in range(1, 5):
         world.place(ms=MINUTE_MS)
         run = f"{K1}-{attempt}"
-        world.say(bind_failed(run))
+        world.say(made(run), ended(run))
         world.say(run_absent(run))
         waits.append((world.job.not_before - world.ts) // 1000)
     assert waits == [10, 20, 35, 35]
@@ -314,8 +318,8 @@ def test_a_job_in_back_off_does_not_start_although_it_is_in_line() -> None:
     world.commit(orders=(stale,))
     world.say(bind_failed())
     world.say(run_absent(RUN))
-    assert kinds(world.commit(ms=9_000)) == []
-    assert kinds(world.commit(ms=1_000)) == ["allocated"]
+    assert kinds(world.commit(ms=900)) == []
+    assert kinds(world.commit(ms=100)) == ["allocated"]
 
 
 def test_the_absence_of_a_run_that_nobody_stopped_releases_nothing() -> None:
@@ -355,7 +359,7 @@ def test_a_job_that_is_evicted_to_be_tried_again_becomes_cancelled_instead() -> 
 
 def test_a_job_that_failed_for_good_is_not_made_cancelled() -> None:
     world = World().running()
-    world.say(ended(own=True))
+    world.say(ended())
     assert world.say(cancel()) == []
     world.say(run_absent(RUN))
     assert world.state.ended.get(K1).phase is Phase.FAILED

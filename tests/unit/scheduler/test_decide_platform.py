@@ -18,7 +18,7 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.templates import FromTemplate
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
-from tests.unit.scheduler.committer_world import K1, RUN, World, ended, kinds, made, reasons, started
+from tests.unit.scheduler.committer_world import DELETED, K1, RUN, World, ended, kinds, made, reasons, started
 from tests.unit.scheduler.contested_world import K2, contested, drain, plan, refusal
 
 FAIR = Policy(preset="fair", min_runtime_seconds=0)
@@ -76,7 +76,7 @@ def test_a_hold_of_somebody_elses_job_or_of_a_held_job_is_nothing() -> None:
 def test_a_hold_lets_a_run_go_on_and_keeps_the_job_from_its_next_attempt() -> None:
     world = World().running(retry=Retry(max_attempts=3))
     assert world.say(hold(tenant="")) == ["held"]
-    assert world.say(ended(own=False)) == ["revoked"]
+    assert world.say(ended(reason=DELETED)) == ["revoked"]
     requeued = world.commit(run_absent(RUN))
     assert kinds(requeued) == ["released", "requeued", "waiting"]
     assert kinds(world.place(ms=60_000)) == []
@@ -130,7 +130,7 @@ def test_nodes_that_refused_or_failed_a_pod_are_avoided_and_one_that_lost_it_is_
     elsewhere, there = (("node-a",), "node-b"), ((), "node-a")
     for reason, (avoid, then) in ((refused, elsewhere), (failed, elsewhere), (deleted, there)):
         world = World(node_seen("node-a"), node_seen("node-b")).running(retry=Retry(max_attempts=3, on_failure=True))
-        world.commit(ended(reason=reason, own=reason is failed))
+        world.commit(ended(reason=reason))
         world.commit(run_absent(RUN))
         world.place(ms=60_000)
         assert world.job.avoid == avoid
@@ -162,9 +162,9 @@ def test_an_avoided_node_is_better_than_none() -> None:
     assert world.say(run_absent(RUN))[-1] == "allocated"
 
 
-def test_the_time_in_which_a_job_is_tried_again_is_finite() -> None:
-    world = World().running(retry=Retry(give_up_seconds=100))
-    world.commit(lost(), ms=100_000)
+def test_the_time_in_which_a_failing_program_is_tried_again_is_finite() -> None:
+    world = World().running(retry=Retry(give_up_seconds=100, on_failure=True))
+    world.commit(ended(), ms=100_000)
     assert world.run.then == "failed"
     final = world.commit(run_absent(RUN)).records[-1]
     assert final.reason is not None  # type: ignore[union-attr]

@@ -16,7 +16,7 @@ from tessera.scheduler.decide.starts import _allocate
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.facts import HoldRequested, PodsBack, PodsGone
 from tessera_schemas.ledger import BackInLine, LedgerMessage, OutOfLine, Permitted
-from tessera_schemas.reasons import Code
+from tessera_schemas.reasons import Code, Reason
 from tests.builders import admitted, job_spec, placement, run_absent
 from tests.unit.scheduler.committer_world import K1, RUN, World, ended, kinds, made, started
 
@@ -32,7 +32,7 @@ def evicted() -> World:
     world.place()
     world.commit(made())
     world.commit(started())
-    world.commit(ended(own=False))
+    world.commit(ended(reason=Reason(code=Code.POD_REFUSED_BY_NODE)))
     world.commit(run_absent(RUN))
     assert world.job.phase is Phase.QUEUED
     return world

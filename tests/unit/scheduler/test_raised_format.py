@@ -7,6 +7,7 @@ from tessera.kernel.process.store_probe import StoreProbe
 from tessera.scheduler import decide
 from tessera_schemas import subjects
 from tessera_schemas.ledger import FORMAT, LedgerMessage
+from tessera_schemas.ledger_form import COMPRESSED_FROM
 from tests.builders import SHARD, config_proposed, node_seen
 from tests.unit.scheduler.committers import Leader, Served, World
 
@@ -15,10 +16,14 @@ LEASE = 2.0
 
 @pytest.fixture
 async def older(monkeypatch: pytest.MonkeyPatch) -> World:
-    """A ledger that a committer of the format before began, and ended well."""
+    return await began(monkeypatch, FORMAT - 1)
+
+
+async def began(monkeypatch: pytest.MonkeyPatch, known: int) -> World:
+    """A ledger that a committer of an earlier format began, and ended well."""
     world = World()
     with monkeypatch.context() as patch:
-        patch.setattr(decide, "FORMAT", FORMAT - 1)
+        patch.setattr(decide, "FORMAT", known)
         async with Leader(world, "scheduler-old"):
             await world.fact(config_proposed())
             await world.clock.run(0.1)
@@ -69,7 +74,10 @@ async def test_a_committer_of_this_format_asks_nobody(older: World) -> None:
     await second.dies()
 
 
-async def test_messages_are_compressed_once_the_ledger_has_the_format_that_says_so(older: World) -> None:
+async def test_messages_are_compressed_once_the_ledger_has_the_format_that_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    older = await began(monkeypatch, COMPRESSED_FROM - 1)
     newer = Served(older, "scheduler-new")
     await older.clock.run(2)
     await older.fact(node_seen())

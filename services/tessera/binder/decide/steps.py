@@ -27,24 +27,13 @@ from tessera_schemas.labels import (
     TTL_ANNOTATION,
     given_back_ms,
 )
-from tessera_schemas.reasons import FAILURES_OF_NODES, Code, Reason
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.run_ends import FAILURES_OF_NODES, WORTH_A_NOTICE
 
 Json = dict[str, Any]
 NOTICE_SECONDS_MAX = 3600
 PATH_CHARACTERS_MAX = 1024
 AT_CHARACTERS_MAX = 256
-WORTH_A_NOTICE = frozenset(
-    {
-        Code.CANCELLED,
-        Code.PREEMPTED,
-        Code.RECLAIMED,
-        Code.DEFRAGMENTED,
-        Code.NODE_DRAINED,
-        Code.QUEUE_DRAINED,
-        Code.IDLE,
-    }
-)
-"""Reasons that stop a run which is well: it can still save its work. A gang that broke cannot."""
 REFUSALS = ("UnexpectedAdmissionError", "OutOf", "NodeAffinity", "Evicted", "Preempting", "NodeShutdown", "Terminated")
 
 

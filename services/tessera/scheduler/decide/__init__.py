@@ -26,7 +26,7 @@ __all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
 PARTS = (configuration, jobs, nodes, plans, prices, refused, runs)
 """Where the functions stand that judge facts, each registered by its fact's class."""
 
-LOOKS_OF: dict[str, int | None] = {"tessera-5": None, ENGINE_ID: LOOKS_MAX}
+LOOKS_OF: dict[str, int | None] = {ENGINE_ID: LOOKS_MAX}
 """The engines whose decisions this build computes, and how many looks in vain one message takes by each."""
 
 

@@ -2,9 +2,9 @@
 
 from tessera.domain.checkpoints import is_known
 from tessera.domain.entities import Job, Run
-from tessera.domain.fold_steps import EVICTIONS
 from tessera.domain.idle import idle_policy
 from tessera.domain.phases import Phase
+from tessera.domain.state import State
 from tessera.engine.preemption.rules import in_the_way
 from tessera.engine.queueing.readiness import explain_missing_pods
 from tessera.scheduler.decide.draft import Draft, judges, record_waiting
@@ -33,6 +33,7 @@ from tessera_schemas.ledger import (
     Bound,
     EarmarkEnded,
     Finished,
+    Held,
     OutOfLine,
     Permitted,
     Released,
@@ -43,10 +44,15 @@ from tessera_schemas.ledger import (
     Started,
     Warned,
 )
-from tessera_schemas.reasons import FAILURES_OF_NODES, Code, Reason
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.run_ends import EVICTIONS, Limit, Pause, RunEnd, end_of
 
-NOT_ITS_FAULT = EVICTIONS | {Code.NODE_LOST, Code.NODE_DRAINED, Code.NODE_SHRUNK, Code.QUEUE_DRAINED}
-"""Reasons that spend none of a job's attempts. The time in which it is tried again bounds them."""
+SHORT_PAUSE_MAX_SECONDS = 60
+"""Longest pause after a run that was broken by anything but its program."""
+SCHEDULER = "scheduler"
+"""Who put a job on hold, where nobody asked for it."""
+TROUBLES_AT_ONCE = 5
+"""So many such runs in a row are followed by no pause, where somebody stops pods whose program is well."""
 
 
 def end_overdue(draft: Draft, facts_wait: bool) -> None:
@@ -68,32 +74,50 @@ def revoke(
     run: Run,
     reason: Reason,
     by: str,
-    own: bool = False,
     avoid: tuple[str, ...] = (),
     within: tuple[RoleReach, ...] = (),
 ) -> None:
-    """Stop a run; its job is tried again if its retry policy says so."""
+    """Stop a run; its job is tried again unless its own program failed too often."""
     job = draft.state.jobs.get(run.job_id)
-    again = job is not None and may_try_again(job, draft.state.ts, reason.code, own)
+    again = job is not None and may_try_again(draft.state, job, run, reason.code)
     then = "requeue" if again else "failed"
     draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by=by, avoid=avoid, within=within))
 
 
-def may_try_again(job: Job, ts: int, code: Code, own: bool = False) -> bool:
-    """Whether attempts and time are left after one more run that ended for `code`."""
-    attempts = code in NOT_ITS_FAULT or job.strikes + 1 < job.retry.max_attempts
-    return attempts and in_time(job, ts) and (job.retry.on_failure or not own)
+def may_try_again(state: State, job: Job, run: Run, code: Code) -> bool:
+    """Whether the job is tried again after a run that ended for `code`: only its own program's failures end it."""
+    if end_of(code).limit is not Limit.FAIL:
+        return True
+    if not job.retry.on_failure:
+        return False
+    return _strikes(state, job, run) + 1 < job.retry.max_attempts and in_time(state, job, run)
 
 
-def in_time(job: Job, ts: int) -> bool:
-    """Whether the time in which the job may be tried again has not run out."""
-    return ts < job.first_ts + job.retry.give_up_seconds * 1000
+def has_held(state: State, run: Run) -> bool:
+    """Whether the run worked so long, or saved so much, that the budgets of its job are full again."""
+    steady_ms = state.tree.policy.steady_seconds * 1000
+    ended = run.stopped_ts or state.ts
+    return run.started and (run.saved_ts > 0 or ended - run.started_ts >= steady_ms)
 
 
-def backoff_ms(job: Job) -> int:
-    """Time that the job waits after its latest counted attempt: doubled each time, up to the job's own bound."""
-    seconds = job.retry.backoff_seconds << min(job.strikes, 20)
-    return min(seconds, max(job.retry.backoff_max_seconds, job.retry.backoff_seconds)) * 1000
+def _strikes(state: State, job: Job, run: Run) -> int:
+    return 0 if has_held(state, run) else job.strikes
+
+
+def in_time(state: State, job: Job, run: Run) -> bool:
+    """Whether the time in which the job may be tried again has not run out; it begins anew with a run that held."""
+    return has_held(state, run) or state.ts < job.first_ts + job.retry.give_up_seconds * 1000
+
+
+def pause_ms(job: Job, end: RunEnd, strikes: int, troubles: int) -> int:
+    """Time that the job waits for its next attempt, after so many counted attempts and troubles in a row before."""
+    if end.pause is Pause.OWN:
+        seconds = job.retry.backoff_seconds << min(strikes, 20)
+        return min(seconds, max(job.retry.backoff_max_seconds, job.retry.backoff_seconds)) * 1000
+    first = {Pause.SHORT: 0, Pause.LATE: TROUBLES_AT_ONCE}.get(end.pause)
+    if first is None or troubles < first:
+        return 0
+    return min(1 << min(troubles - first, 6), SHORT_PAUSE_MAX_SECONDS) * 1000
 
 
 def _active(draft: Draft, run_id: str) -> Run | None:
@@ -163,7 +187,7 @@ def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
     if run is None or not run.uids:
         return
     if fact.reason is not None:
-        revoke(draft, run, fact.reason, "binder", own=fact.own, avoid=_failing(run, fact))
+        revoke(draft, run, fact.reason, "binder", avoid=_failing(run, fact))
         return
     if not run.started:
         draft.add(Started(kind="started", run_id=run.run_id))
@@ -175,7 +199,7 @@ def _failing(run: Run, fact: RunEnded) -> tuple[str, ...]:
     The node on which the pod failed, or whose kubelet did not take it: something may be wrong there that is in no book
     here, such as its disk or a GPU. The job's next attempt avoids it while there is room on others.
     """
-    counts = fact.reason is not None and fact.reason.code in FAILURES_OF_NODES
+    counts = fact.reason is not None and end_of(fact.reason.code).avoids
     return tuple(place.node for place in run.all_placements if counts and place.rank == fact.rank)
 
 
@@ -222,25 +246,41 @@ def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
     if job is None or run.revoked is None:
         return
     if run.then == "requeue":
-        _requeue(draft, job, run.revoked)
+        _requeue(draft, job, run, run.revoked)
         return
     draft.add(
         Finished(
             kind="finished",
             job_id=job.job_id,
             phase="cancelled" if run.then == "cancelled" else "failed",
-            reason=_final_reason(job, run),
+            reason=_final_reason(state, job, run),
             exit_code=run.revoked.numbers.get("exit_code"),
         )
     )
 
 
-def _requeue(draft: Draft, job: Job, reason: Reason) -> None:
-    """Back into its queue; only what was its own doing, or nobody's, spends an attempt and waits out a back-off."""
-    strike = reason.code not in NOT_ITS_FAULT
-    not_before = draft.state.ts + backoff_ms(job) if strike else 0
-    draft.add(Requeued(kind="requeued", job_id=job.job_id, not_before=not_before, reason=reason, strike=strike))
-    if job.held:
+def _requeue(draft: Draft, job: Job, run: Run, reason: Reason) -> None:
+    """Back into its queue, or on hold where others have broken too many of its runs in a row."""
+    state, end, fresh = draft.state, end_of(reason.code), has_held(draft.state, run)
+    strikes, troubles = (0, 0) if fresh else (job.strikes, job.troubles)
+    pause, trouble = pause_ms(job, end, strikes, troubles), end.pause in (Pause.SHORT, Pause.LATE)
+    draft.add(
+        Requeued(
+            kind="requeued",
+            job_id=job.job_id,
+            not_before=state.ts + pause if pause else 0,
+            reason=reason,
+            strike=end.spends,
+            trouble=trouble,
+            fresh=fresh,
+        )
+    )
+    if end.limit is Limit.HOLD and troubles + 1 >= state.tree.policy.requeues_max and not job.held:
+        draft.add(Held(kind="held", job_id=job.job_id, by=SCHEDULER))
+        numbers = {"runs_in_a_row": troubles + 1} | reason.numbers
+        why = Reason(code=Code.HELD_AFTER_REQUEUES, numbers=numbers, detail=f"last: {reason.sentence()}"[:1024])
+        record_waiting(draft, job.job_id, why)
+    elif job.held:
         record_waiting(draft, job.job_id, Reason(code=Code.ON_HOLD))
     elif job.adopted is not None:
         record_waiting(draft, job.job_id, explain_missing_pods(job))
@@ -273,13 +313,13 @@ def on_pods_gone(draft: Draft, index: int, fact: PodsGone) -> None:
         record_waiting(draft, job.job_id, explain_missing_pods(job))
 
 
-def _final_reason(job: Job, run: Run) -> Reason:
+def _final_reason(state: State, job: Job, run: Run) -> Reason:
     """Why the job ended: the last run's reason, or that its attempts ran out with it."""
     last = run.revoked or Reason(code=Code.CANCELLED)
-    if run.then == "failed" and last.code is not Code.IDLE and not in_time(job, run.stopped_ts):
+    if run.then == "failed" and last.code is not Code.IDLE and not in_time(state, job, run):
         numbers = {"attempts": job.attempt, "give_up_seconds": job.retry.give_up_seconds} | last.numbers
         return Reason(code=Code.RETRY_TIME_EXHAUSTED, numbers=numbers, detail=f"last: {last.sentence()}"[:1024])
-    if run.then == "failed" and job.retry.max_attempts > 1 and job.strikes + 1 >= job.retry.max_attempts:
+    if run.then == "failed" and job.retry.max_attempts > 1 and _strikes(state, job, run) + 1 >= job.retry.max_attempts:
         numbers = {"attempts": job.attempt} | last.numbers
         return Reason(code=Code.ATTEMPTS_EXHAUSTED, numbers=numbers, detail=f"last: {last.sentence()}"[:1024])
     # A cancel that came while the run was stopping for another reason leaves no detail of its own.
@@ -293,8 +333,7 @@ def on_run_lost(draft: Draft, index: int, fact: RunLost) -> None:
     if run is not None and fact.ranks:
         go_on_without(draft, run, fact.ranks, fact.reason, "reclamation")
     elif run is not None:
-        own = fact.reason.code is Code.TIME_LIMIT  # as when its kubelet had ended it in time
-        revoke(draft, run, fact.reason, "reclamation", own=own, avoid=fact.nodes)
+        revoke(draft, run, fact.reason, "reclamation", avoid=fact.nodes)
 
 
 @judges(RunIdle)
