@@ -292,6 +292,22 @@ class NodeDrained(AnyRecord):
     why: Text = ""
 
 
+class NodeBackedOff(AnyRecord):
+    """
+    A node takes no pods until `until_ts`, for the `times`-th time in a row, since pods did not start or last on it.
+
+    With `until_ts` 0 it only remembers which jobs' programs failed on it (`failed`): one program may be broken, those
+    of several jobs are not. The first run that starts there, or after failed programs one that lasts, ends all of it.
+    """
+
+    kind: Literal["node_backed_off"]
+    node: NodeName
+    until_ts: Millis
+    reason: Reason
+    times: Count = 0
+    failed: Annotated[tuple[JobId, ...], Field(max_length=8, description="Jobs and arrays, oldest first")] = ()
+
+
 class Released(AnyRecord, event=events.JobReleasedV1):
     """
     The run, or with `ranks` these pods of it, is absent from the cluster; the devices are free.
@@ -328,6 +344,7 @@ class Finished(AnyRecord):
     phase: Literal["succeeded", "failed", "cancelled"]
     reason: Reason | None = None
     exit_code: int | None = None
+    quick: Annotated[bool, Field(description="Its program failed within seconds of its start")] = False
 
 
 class PlanRefused(AnyRecord, story="a plan to make room for it was refused: {reason}"):

@@ -66,7 +66,8 @@ class RunEnd:
     """
     One cause of a run's end.
 
-    `avoids`: the job's next attempt avoids the node while there is room on others. `notice`: the run is well until
+    `avoids`: the job's next attempt avoids the node while there is room on others. `backs_off`: the node takes nobody,
+    of any job, for a while. `notice`: the run is well until
     then, so that its program gets its checkpoint notice. `learns`: how long the run took tells how long such jobs run.
     The job's place in line is its age, which no end of a run changes.
     """
@@ -76,6 +77,7 @@ class RunEnd:
     pause: Pause = Pause.NONE
     limit: Limit = Limit.NONE
     avoids: bool = False
+    backs_off: bool = False
     notice: bool = False
     learns: bool = False
 
@@ -93,13 +95,13 @@ RUN_ENDS: dict[Code, RunEnd] = {
     Code.TIME_LIMIT: RunEnd(_P, Word.LIMIT, Pause.OWN, Limit.FAIL, learns=True),
     Code.IDLE: RunEnd(_P, Word.POLICY, Pause.OWN, Limit.FAIL, notice=True),
     # a node's
-    Code.POD_REFUSED_BY_NODE: RunEnd(_N, Word.ENDED, Pause.SHORT, Limit.HOLD, avoids=True),
-    Code.START_TIMEOUT: RunEnd(_N, Word.UNSTARTED, Pause.SHORT, Limit.HOLD, avoids=True),
+    Code.POD_REFUSED_BY_NODE: RunEnd(_N, Word.ENDED, Pause.SHORT, Limit.HOLD, avoids=True, backs_off=True),
+    Code.START_TIMEOUT: RunEnd(_N, Word.UNSTARTED, Pause.SHORT, Limit.HOLD, avoids=True, backs_off=True),
     Code.NODE_LOST: RunEnd(_N, Word.PROOF, avoids=True),
     Code.NODE_SHRUNK: RunEnd(_N, Word.PROOF, avoids=True),
     Code.NODE_RESTARTED: RunEnd(_N, Word.ENDED, Pause.LATE),
-    Code.NODE_SHUT_DOWN: RunEnd(_N, Word.ENDED, Pause.LATE, avoids=True),
-    Code.NODE_PRESSURE: RunEnd(_N, Word.ENDED, Pause.LATE, avoids=True),
+    Code.NODE_SHUT_DOWN: RunEnd(_N, Word.ENDED, Pause.LATE, avoids=True, backs_off=True),
+    Code.NODE_PRESSURE: RunEnd(_N, Word.ENDED, Pause.LATE, avoids=True, backs_off=True),
     # the surroundings': the API server, its webhooks, registries, volumes
     Code.BIND_REFUSED: RunEnd(_S, Word.UNSTARTED, Pause.SHORT),
     Code.IMAGE_NOT_PULLED: RunEnd(_S, Word.UNSTARTED, Pause.SHORT, Limit.HOLD),

@@ -339,8 +339,21 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
         trouble=True,
         fresh=True,
     ),
+    ledger.NodeBackedOff(
+        kind="node_backed_off",
+        node="node-a",
+        until_ts=TS + 5_000,
+        reason=Reason(code=Code.POD_REFUSED_BY_NODE),
+        times=2,
+        failed=(JOB,),
+    ),
     ledger.Finished(
-        kind="finished", job_id=JOB, phase="failed", reason=Reason(code=Code.ATTEMPTS_EXHAUSTED), exit_code=137
+        kind="finished",
+        job_id=JOB,
+        phase="failed",
+        reason=Reason(code=Code.ATTEMPTS_EXHAUSTED),
+        exit_code=137,
+        quick=True,
     ),
     ledger.PlanRefused(kind="plan_refused", fact=4, job_id=JOB, reason=Reason(code=Code.VICTIM_GONE, detail=RUN)),
     ledger.EarmarkSet(

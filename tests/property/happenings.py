@@ -80,7 +80,7 @@ class Happenings:
         return self.ledger.commit(
             *facts,
             orders=tuple(orders.values()),
-            ms=chance.choice((0, 1, 1000, 30_000, 700_000)),
+            ms=chance.choice((0, 1, 1000, 1000, 30_000, 30_000, 700_000)),
             holder="scheduler-2" if chance.random() < 0.02 else "",
             checkpoint=chance.random() < 0.2,
         )
@@ -96,7 +96,7 @@ class Happenings:
             return self._node()
         if kind == 4 and chance.random() < 0.4:
             return config_proposed(self._configuration(), max(0, self.state.config.version - chance.choice((0, 0, 1))))
-        if kind == 5:
+        if kind == 5 and chance.random() < 0.3:
             who = chance.choice(("lab", "other", ""))
             return CancelRequested(kind="cancel_requested", job_id=self._job().job_id, tenant=who, why="enough")
         return self._about_a_run()
@@ -112,9 +112,9 @@ class Happenings:
             queue=shape.choice(("research", "research", "batch", "nowhere")),
             priority_class=shape.choice(("low", "normal", "high")),
             retry=Retry(
-                max_attempts=shape.choice((1, 2, 3)),
+                max_attempts=2,
                 backoff_seconds=shape.choice((0, 5)),
-                on_failure=shape.random() < 0.7,
+                on_failure=shape.random() < 0.9,
             ),
         )
         return admitted(key, spec, tenant=Random(key + "tenant").choice(("lab", "other")))
@@ -142,7 +142,7 @@ class Happenings:
         body = config_body(
             *([queue("research", gpu_milli=QUOTA_MILLI)] if chance.random() < 0.8 else []),
             queue("batch", pool=chance.choice(("default", "blue"))),
-            policy=Policy(start_timeout_seconds=chance.choice((5, 600)), key_memory_seconds=chance.choice((1, 3600))),
+            policy=Policy(start_timeout_seconds=chance.choice((60, 2000)), key_memory_seconds=chance.choice((1, 3600))),
         )
         limits = Limits(jobs=8, gpus=chance.choice((12, None)))
         return body.model_copy(update={"tenants": tuple(Tenant(name=t.name, limits=limits) for t in body.tenants)})
@@ -155,7 +155,7 @@ class Happenings:
         name = chance.choice(there if there and chance.random() < 0.85 else made_up)
         run = self.state.runs.get(name)
         pods = len(run.placements) if run is not None else 1
-        code = chance.choice((Code.POD_FAILED, Code.POD_FAILED, *sorted(RUN_ENDS)))
+        code = chance.choice((*(Code.POD_FAILED,) * 3 * len(RUN_ENDS), *sorted(RUN_ENDS)))
         why = Reason(code=code, numbers={"exit_code": 3}, detail="oom")
         likely: list[AnyFact] = [
             PodsMade(kind="pods_made", run_id=name, uids=tuple(f"{name}-{rank}" for rank in range(pods))),
@@ -165,9 +165,9 @@ class Happenings:
         ]
         unlikely: list[AnyFact] = [
             BindFailed(kind="bind_failed", run_id=name, rank=0, reason=Reason(code=Code.BIND_REFUSED)),
-            RunEnded(kind="run_ended", run_id=name, reason=why, own=RUN_ENDS[code].spends, exit_code=3),
+            *[RunEnded(kind="run_ended", run_id=name, reason=why, own=RUN_ENDS[code].spends, exit_code=3)] * 3,
             PodsMade(kind="pods_made", run_id=name, uids=("only-one",)),
         ]
         if run is not None and run.stopping:
             return run_absent(name)
-        return chance.choice(likely if chance.random() < 0.8 else [*unlikely, run_absent(name)])
+        return chance.choice(likely if chance.random() < 0.55 else [*unlikely, run_absent(name)])

@@ -314,6 +314,23 @@ class Drain:
 
 @fast_init
 @dataclass(frozen=True, slots=True)
+class NodeBackoff:
+    """
+    A node on which pods did not start or last: nothing new starts on it until `until_ts`, the `times`-th time in a row.
+
+    `failed` are jobs and arrays whose programs failed there soon after they had started, since one lasted.
+    """
+
+    node: str
+    until_ts: int
+    times: int
+    since_ts: int
+    reason: Reason
+    failed: tuple[str, ...] = ()
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
 class QueueOrder:
     """The newest order of a pool that was taken in: who is next, as of `basis_n`."""
 

@@ -10,6 +10,7 @@ from tessera.domain.fold_steps import (
     FORMAT_OF_LATER,
     count_task,
     drop_empty,
+    end_backoffs,
     hold,
     job_of,
     known,
@@ -113,7 +114,10 @@ def apply_held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
     job = job_of(state, record.job_id)
     if job.held is not record.undo:
         raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'not held'} already")
-    state.put_job(replace(job, held=not record.undo, troubles=0 if record.undo else job.troubles))
+    job = replace(job, held=not record.undo, troubles=0 if record.undo else job.troubles)
+    if record.undo and job.array is not None and job.array.failing:
+        job = replace(job, array=replace(job.array, failing=0))
+    state.put_job(job)
 
 
 @applies(BackInLine)
@@ -177,6 +181,7 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
         run = run_of(state, job.run_id)
         learn_runtime(state, run, job)
         state.put_run(replace(run, over=True))
+        end_backoffs(state, run.placements, failed=True)
     else:
         _still_held(state, job)
     state.drop_job(job)
@@ -208,6 +213,15 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
     )
     tally_tenant(state, job.tenant, job.amount, -1)
     count_task(state, job, live=-1, waiting=-(job.phase is Phase.QUEUED), **{phase.value: 1})
+    _count_failing(state, job, record.quick)
+
+
+def _count_failing(state: State, task: Job, quick: bool) -> None:
+    """Counts how many tasks of an array in a row failed within seconds."""
+    job = state.jobs.get(task.task_of) if task.task_of else None
+    if job is not None and job.array is not None and (quick or job.array.failing):
+        failing = job.array.failing + 1 if quick else 0
+        state.put_job(replace(job, array=replace(job.array, failing=failing)))
 
 
 def _class_of(job: Job) -> str:

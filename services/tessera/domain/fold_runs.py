@@ -10,6 +10,7 @@ from tessera.domain.fold_steps import (
     FORMAT_OF_LATER,
     count_task,
     drop_empty,
+    end_backoffs,
     hold,
     job_of,
     learn_runtime,
@@ -149,6 +150,7 @@ def apply_started(state: State, record: Started, facts: Sequence[TakenFact]) -> 
     if not run.uids or run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot have started")
     state.put_run(replace(run, bound=True, started=True, started_ts=state.ts))
+    end_backoffs(state, run.placements, failed=False)
     move(state, job_of(state, run.job_id), Phase.RUNNING, started_ts=state.ts)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.domain.devices import while_held
-from tessera.domain.entities import Drain, Earmark, PublishedSlots, RefusedWork, Run
+from tessera.domain.entities import Drain, Earmark, NodeBackoff, PublishedSlots, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.fast import replace
 from tessera.domain.fold_table import applies
@@ -22,6 +22,7 @@ from tessera_schemas.ledger import (
     JobTurnedAway,
     LeftChanged,
     MixPriced,
+    NodeBackedOff,
     NodeChanged,
     NodeDrained,
     PlanRefused,
@@ -79,6 +80,8 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
     if node.gone and not node.is_held:
         if before is not None:
             state.drop_node(before)
+        if state.backoffs.get(node.name) is not None:
+            state.backoffs.drop(node.name)
     else:
         state.put_node(node)
 
@@ -90,6 +93,15 @@ def apply_node_drained(state: State, record: NodeDrained, facts: Sequence[TakenF
         state.drains.drop(record.node)
     else:
         state.drains.put(record.node, Drain(record.node, state.ts, record.why))
+
+
+@applies(NodeBackedOff)
+def apply_node_backed_off(state: State, record: NodeBackedOff, facts: Sequence[TakenFact]) -> None:
+    """Keeps a node free of new pods until a time, or remembers whose programs failed on it."""
+    before = state.backoffs.get(record.node)
+    since = state.ts if before is None else before.since_ts
+    backoff = NodeBackoff(record.node, record.until_ts, record.times, since, record.reason, record.failed)
+    state.backoffs.put(record.node, backoff)
 
 
 @applies(LeftChanged)

@@ -66,6 +66,14 @@ def hold(state: State, gang: Gang, placements: Sequence[Placement], sign: int) -
         state.nodes.put(node.name, node)
 
 
+def end_backoffs(state: State, placements: Sequence[Placement], failed: bool) -> None:
+    """A run started on these nodes, which ends their back-offs; those after failed programs only if it lasted."""
+    for name in dict.fromkeys(placement.node for placement in placements):
+        backoff = state.backoffs.get(name)
+        if backoff is not None and (failed or not backoff.failed):
+            state.backoffs.drop(name)
+
+
 def drop_empty(state: State, placements: Sequence[Placement]) -> None:
     """A node that is gone stays only as long as something holds it."""
     for placement in placements:

@@ -13,7 +13,18 @@ import orjson
 from pydantic import TypeAdapter
 
 from tessera.domain.canonical import encode
-from tessera.domain.entities import Drain, Earmark, EndedJob, Job, PublishedSlots, QueueOrder, RefusedWork, Run, Use
+from tessera.domain.entities import (
+    Drain,
+    Earmark,
+    EndedJob,
+    Job,
+    NodeBackoff,
+    PublishedSlots,
+    QueueOrder,
+    RefusedWork,
+    Run,
+    Use,
+)
 from tessera.domain.fast import replacer
 from tessera.domain.gang import Gang, gang_of
 from tessera.domain.mix import Mix, Seen
@@ -35,6 +46,7 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "mixes": (TypeAdapter(Mix), "pool"),
     "lefts": (TypeAdapter(PublishedSlots), "pool"),
     "refused": (TypeAdapter(RefusedWork), "work_id"),
+    "backoffs": (TypeAdapter(NodeBackoff), "node"),
 }
 KINDS_MAX = 4_096
 """Rows kept to be copied: a shard of more kinds than these reads more of its rows whole."""

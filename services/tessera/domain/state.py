@@ -11,7 +11,18 @@ from typing import NamedTuple
 from sortedcontainers import SortedList
 
 from tessera.domain.ended_jobs import EndedJobs
-from tessera.domain.entities import Drain, Earmark, EndedJob, Job, PublishedSlots, QueueOrder, RefusedWork, Run, Use
+from tessera.domain.entities import (
+    Drain,
+    Earmark,
+    EndedJob,
+    Job,
+    NodeBackoff,
+    PublishedSlots,
+    QueueOrder,
+    RefusedWork,
+    Run,
+    Use,
+)
 from tessera.domain.gang import Gang
 from tessera.domain.job_relations import JobRelations
 from tessera.domain.mix import Mix, Seen
@@ -38,8 +49,9 @@ TABLES = (
     "mixes",
     "lefts",
     "refused",
+    "backoffs",
 )
-LATER_TABLES: frozenset[str] = frozenset({"refused"})
+LATER_TABLES: frozenset[str] = frozenset({"refused", "backoffs"})
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
 
 
@@ -72,6 +84,7 @@ class State:
         self.mixes: Table[Mix] = Table()
         self.lefts: Table[PublishedSlots] = Table()
         self.refused: Table[RefusedWork] = Table()
+        self.backoffs: Table[NodeBackoff] = Table()
         self.index = Index()
         self.relations = JobRelations()
         self.is_base = True

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from tessera.domain.fast import fast_init
+from tessera.domain.later import later
 from tessera_schemas.arrays import task_count
 from tessera_schemas.reasons import Reason
 
@@ -16,7 +17,8 @@ class TaskArray:
     """
     An array's tasks: the first `queued` of them were made jobs, and of these `live` have not ended.
 
-    `waiting` of the live ones have no run. `closed` is why no more are queued, None while nothing keeps them.
+    `waiting` of the live ones have no run. The last `failing` that ended failed within seconds. `closed` is why no more
+    are queued, None while nothing keeps them.
     Each task waits for the success of the task of its index in the arrays that it `follows`.
     """
 
@@ -30,6 +32,7 @@ class TaskArray:
     cancelled: int = 0
     closed: Reason | None = None
     follows: tuple[str, ...] = ()
+    failing: int = later(0)
 
     @property
     def count(self) -> int:

@@ -29,15 +29,19 @@ from tessera_schemas.ledger import (
     Allocated,
     EarmarkEnded,
     EarmarkSet,
+    Finished,
     Grown,
     LedgerMessage,
+    NodeBackedOff,
     NodeChanged,
     NodeDrained,
     RefusalNoted,
     Released,
+    Started,
     TaskQueued,
 )
 from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView, QueueView, QuotaUse
 
 JOBS, QUEUES, NODES, CONFIG, REFUSED = VIEWS
@@ -275,8 +279,17 @@ class Views:
             others=_others(node.others),
             mig_instances=node.mig_instances,
             gpu_uuids=node.gpu_uuids,
-            trouble=node.trouble,
+            trouble=node.trouble or self._backoff_of(name),
         ).to_bytes()
+
+    def _backoff_of(self, node: str) -> Reason | None:
+        """Why a node takes nothing new although it is well; shown until a run starts on it."""
+        backoff = self._state.backoffs.get(node)
+        if backoff is None or not backoff.until_ts:
+            return None
+        numbers = {"until_ts": backoff.until_ts, "times": backoff.times}
+        detail = f"last: {backoff.reason.sentence()}"[:1024]
+        return Reason(code=Code.NODE_BACKED_OFF, field=f"nodes.{node}", numbers=numbers, detail=detail)
 
     def _config(self, key: str) -> bytes | None:
         config = self._state.config
@@ -341,8 +354,10 @@ def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict
         if type(record) in MOVES_CAPACITY:
             quotas[JOB_OF[type(record)](record)] = None
             nodes |= {placement.node: None for placement in _placements(state, record)}
-        if type(record) is NodeDrained:
+        if isinstance(record, NodeDrained | NodeBackedOff):
             nodes[record.node] = None
+        if isinstance(record, Started | Finished) and len(state.backoffs):
+            nodes |= {node: None for node, _ in state.backoffs.items()}
         if type(record) is NodeChanged:
             fact = message.facts[record.fact].fact
             if isinstance(fact, NodeSeen):  # the fold refuses any other

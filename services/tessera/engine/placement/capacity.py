@@ -48,9 +48,21 @@ def stopped_ts(state: State, run: Run) -> int:
     return run.stopped_ts or (0 if ended is None else ended.ended_ts)
 
 
+def is_closed(state: State, node: str) -> bool:
+    """Whether a node takes nothing new, however well it is: it is drained, or pods did not start or last on it."""
+    backoff = state.backoffs.get(node)
+    return state.drains.get(node) is not None or (backoff is not None and backoff.until_ts > state.ts)
+
+
+def closed_nodes(state: State) -> set[str]:
+    """The names of the nodes that take nothing new."""
+    backed_off = (name for name, backoff in state.backoffs.items() if backoff.until_ts > state.ts)
+    return {*backed_off, *(name for name, _ in state.drains.items())}
+
+
 def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = ()) -> list[Node]:
-    """The nodes of a pool and flavor ("" for all) as decisions see them: a drained node is not ready."""
-    drained = {name for name, _ in state.drains.items()}
+    """The nodes of a pool and flavor ("" for all) as decisions see them: one that takes nothing new is not ready."""
+    drained = closed_nodes(state)
     nodes = [node for node in state.nodes.values() if node.pool == pool]
     if avoid:
         nodes = [node for node in nodes if node.name not in avoid]
@@ -78,6 +90,6 @@ def nodes_less(state: State, held: Iterable[Held]) -> dict[str, Node]:
         found |= {node.name: node for node in state.nodes.found(names)}
         gang.take(found, places, -1)
     for name, node in found.items():
-        if state.drains.get(name) is not None:
+        if is_closed(state, name):
             found[name] = replace(node, ready=False)
     return found

@@ -5,10 +5,13 @@ from tessera.domain.fold_steps import known
 from tessera.domain.phases import Phase
 from tessera.domain.task_array import TaskArray
 from tessera.engine.queueing.tenant_limits import over_limit
-from tessera.scheduler.decide.draft import Draft
+from tessera.scheduler.decide.draft import SCHEDULER, Draft, record_waiting
 from tessera_schemas.arrays import task_id, task_index
-from tessera_schemas.ledger import ArrayClosed, EarmarkEnded, Finished, Revoked, TaskQueued
+from tessera_schemas.ledger import ArrayClosed, EarmarkEnded, Finished, Held, Revoked, TaskQueued
 from tessera_schemas.reasons import Code, Reason
+
+FAILING_MAX = 10
+"""After so many tasks in a row that failed within seconds an array is put on hold."""
 
 
 def settle_arrays(draft: Draft) -> None:
@@ -38,6 +41,22 @@ def close_array(draft: Draft, job: Job, reason: Reason) -> None:
 def live_tasks(draft: Draft, array_id: str) -> list[Job]:
     """Tasks of an array that have not ended, in the order of their indexes."""
     return draft.state.jobs.found(sorted(draft.state.relations.tasks.get(array_id, ())))
+
+
+def hold_failing_array(draft: Draft, array_id: str) -> None:
+    """Put an array on hold whose tasks fail one after the other within seconds, while some of them are left."""
+    job = draft.state.jobs.get(array_id)
+    if job is None or job.array is None or job.held or job.array.failing < FAILING_MAX:
+        return
+    waiting = [task for task in live_tasks(draft, array_id) if task.phase is Phase.QUEUED and not task.held]
+    if not waiting and not job.array.left:
+        return
+    numbers = {"failed_in_a_row": job.array.failing, "tasks_left": job.array.left + len(waiting)}
+    why = Reason(code=Code.ARRAY_KEEPS_FAILING, numbers=numbers)
+    for each in (job, *waiting):
+        if not draft.full:
+            draft.add(Held(kind="held", job_id=each.job_id, by=SCHEDULER))
+            record_waiting(draft, each.job_id, why)
 
 
 def _queue_tasks(draft: Draft, job: Job) -> None:

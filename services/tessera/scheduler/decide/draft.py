@@ -13,6 +13,8 @@ from tessera_schemas.reasons import Reason
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
 ROOM_BYTES = MESSAGE_BYTES_MAX - 4 * 1024  # the envelope takes the rest
+SCHEDULER = "scheduler"
+"""Who puts a job on hold that was not asked to be."""
 RECORD_BYTES = 8 * 1024  # no record but an allocation, an earmark or a permit is larger
 
 

@@ -7,7 +7,9 @@ from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.engine.preemption.rules import in_the_way
 from tessera.engine.queueing.readiness import explain_missing_pods
-from tessera.scheduler.decide.draft import Draft, judges, record_waiting
+from tessera.scheduler.decide.arrays import hold_failing_array
+from tessera.scheduler.decide.backoffs import failed_quickly, note_end
+from tessera.scheduler.decide.draft import SCHEDULER, Draft, judges, record_waiting
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.jobs import record_closed
 from tessera_schemas.facts import (
@@ -49,8 +51,6 @@ from tessera_schemas.run_ends import EVICTIONS, Limit, Pause, RunEnd, end_of
 
 SHORT_PAUSE_MAX_SECONDS = 60
 """Longest pause after a run that was broken by anything but its program."""
-SCHEDULER = "scheduler"
-"""Who put a job on hold, where nobody asked for it."""
 TROUBLES_AT_ONCE = 5
 """So many such runs in a row are followed by no pause, where somebody stops pods whose program is well."""
 
@@ -187,11 +187,18 @@ def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
     if run is None or not run.uids:
         return
     if fact.reason is not None:
-        revoke(draft, run, fact.reason, "binder", avoid=_failing(run, fact))
+        avoid = _failing(run, fact)
+        revoke(draft, run, fact.reason, "binder", avoid=avoid)
+        for node in _nodes_of(run, fact.rank):
+            note_end(draft, run, node, fact.reason)
         return
     if not run.started:
         draft.add(Started(kind="started", run_id=run.run_id))
     draft.add(Finished(kind="finished", job_id=run.job_id, phase="succeeded", exit_code=0))
+
+
+def _nodes_of(run: Run, rank: int) -> tuple[str, ...]:
+    return tuple(place.node for place in run.all_placements if place.rank == rank)
 
 
 def _failing(run: Run, fact: RunEnded) -> tuple[str, ...]:
@@ -200,7 +207,7 @@ def _failing(run: Run, fact: RunEnded) -> tuple[str, ...]:
     here, such as its disk or a GPU. The job's next attempt avoids it while there is room on others.
     """
     counts = fact.reason is not None and end_of(fact.reason.code).avoids
-    return tuple(place.node for place in run.all_placements if counts and place.rank == fact.rank)
+    return _nodes_of(run, fact.rank) if counts else ()
 
 
 @judges(EvictionBlocked)
@@ -255,8 +262,11 @@ def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
             phase="cancelled" if run.then == "cancelled" else "failed",
             reason=_final_reason(state, job, run),
             exit_code=run.revoked.numbers.get("exit_code"),
+            quick=run.then == "failed" and failed_quickly(run),
         )
     )
+    if job.task_of:
+        hold_failing_array(draft, job.task_of)
 
 
 def _requeue(draft: Draft, job: Job, run: Run, reason: Reason) -> None:
