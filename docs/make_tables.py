@@ -12,6 +12,8 @@ from pathlib import Path
 from docs import make_reference
 from tessera.client.slurm.options import OPTIONS, Option
 from tessera.domain import phases
+from tessera_schemas.reasons import SENTENCES, Code
+from tessera_schemas.run_ends import RUN_ENDS, Pause, RunEnd
 from tessera_schemas.services import EVERY_USES, SPECS, RedisUse, ServiceSpec
 from tessera_schemas.streams import DAY_SECONDS, HOUR_SECONDS, Retention, StreamSpec, streams
 
@@ -99,14 +101,35 @@ def refused_table() -> str:
     return table(["option", "way out"], ([_said(option), option.way_out] for option in OPTIONS if option.way_out))
 
 
+PAUSES = {
+    Pause.NONE: "none",
+    Pause.OWN: "the job's own back-off, doubled with each attempt spent",
+    Pause.SHORT: "1 s, doubled with each in a row up to 60 s",
+    Pause.LATE: "none for the first five in a row, then from 1 s up to 60 s",
+}
+
+
+def run_ends_table() -> str:
+    """Every cause for which a run may end before its success, and who pays for it."""
+
+    def row(code: Code, end: RunEnd) -> list[str]:
+        node = "takes no other pods for a while" if end.backs_off else "avoided by the job" if end.avoids else ""
+        attempt = "spent" if end.spends else ""
+        return [f"`{code.value}`", SENTENCES[code], end.whose, end.word, attempt, PAUSES[end.pause], node, end.limit]
+
+    heads = ["cause", "meaning", "whose", "what says stop", "attempt", "pause", "node", "at the limit"]
+    return table(heads, (row(code, end) for code, end in RUN_ENDS.items()))
+
+
 TABLES: dict[str, Callable[[], str]] = {
+    "run-ends": run_ends_table,
     "streams": streams_table,
     "services": services_table,
     "services-operated": operated_table,
     "slurm-options": honoured_table,
     "slurm-refused": refused_table,
 }
-PAGES = ("README.md", "docs/architecture.md", "docs/contract.md", "docs/slurm.md")
+PAGES = ("README.md", "docs/architecture.md", "docs/contract.md", "docs/run-ends.md", "docs/slurm.md")
 
 
 def files() -> dict[str, str]:

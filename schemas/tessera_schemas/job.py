@@ -313,16 +313,22 @@ class CheckpointPolicy(Strict):
 
 
 class Retry(Strict):
-    """Retries of a job when something other than its own program failed, and the time between them."""
+    """
+    Retries of a job whose own program failed, and the time between them.
 
-    max_attempts: Annotated[int, Field(ge=1, le=1000, strict=True, description="Attempts, without preempted ones")] = 3
+    A run that anything else broke spends no attempt, and its job is tried again without end (docs/run-ends.md).
+    """
+
+    max_attempts: Annotated[
+        int, Field(ge=1, le=1000, strict=True, description="Runs of which the program failed, until the job fails")
+    ] = 3
     backoff_seconds: Annotated[int, Field(ge=0, le=86_400, strict=True, description="Doubled each time")] = 10
     backoff_max_seconds: Annotated[
         int, Field(ge=0, le=86_400, strict=True, description="The longest pause between two attempts")
     ] = 600
-    on_failure: Annotated[bool, Field(description="Also when the program itself failed")] = False
+    on_failure: Annotated[bool, Field(description="Whether a program that failed is tried again")] = False
     give_up_seconds: Annotated[
-        int, Field(ge=0, le=31_536_000, strict=True, description="No further attempt so long after the first start")
+        int, Field(ge=0, le=31_536_000, strict=True, description="No further attempt of a failing program so long after the first start")
     ] = 1_209_600
 
 

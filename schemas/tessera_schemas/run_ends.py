@@ -93,7 +93,7 @@ RUN_ENDS: dict[Code, RunEnd] = {
     # the program's own
     Code.POD_FAILED: RunEnd(_P, Word.ENDED, Pause.OWN, Limit.FAIL, avoids=True, learns=True),
     Code.TIME_LIMIT: RunEnd(_P, Word.LIMIT, Pause.OWN, Limit.FAIL, learns=True),
-    Code.IDLE: RunEnd(_P, Word.POLICY, Pause.OWN, Limit.FAIL, notice=True),
+    Code.IDLE: RunEnd(_P, Word.POLICY, Pause.OWN, notice=True),
     # a node's
     Code.POD_REFUSED_BY_NODE: RunEnd(_N, Word.ENDED, Pause.SHORT, Limit.HOLD, avoids=True, backs_off=True),
     Code.START_TIMEOUT: RunEnd(_N, Word.UNSTARTED, Pause.SHORT, Limit.HOLD, avoids=True, backs_off=True),

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import structlog
 
-from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.capacity import count_backed_off, nodes_for
 from tessera.engine.placement.free_slots import Tally, asked, unused
 from tessera.kernel.ledger.shard import Shard
 from tessera.kernel.service.context import Ports
@@ -34,6 +34,7 @@ async def measuring(ports: Ports, shard: Shard, every_seconds: float) -> AsyncIt
     finally:
         await cancel_all(task)
         ports.metrics.left_of_pools([])  # the next leader measures
+        ports.metrics.nodes_backed_off({})
         ports.metrics.sharing.show([])
         if task.done() and not task.cancelled() and (error := task.exception()) is not None:
             log.error("slots_not_measured", error=repr(error))
@@ -62,4 +63,5 @@ async def _measure_once(ports: Ports, shard: Shard) -> None:
                 await ports.clock.sleep(0)
         found.append(replace(tally.sum(), unused=unused(state, pool)))
     ports.metrics.left_of_pools(found)
+    ports.metrics.nodes_backed_off(count_backed_off(shard.state))
     ports.metrics.sharing.show(sharing(shard.state))

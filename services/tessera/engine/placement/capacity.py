@@ -60,6 +60,14 @@ def closed_nodes(state: State) -> set[str]:
     return {*backed_off, *(name for name, _ in state.drains.items())}
 
 
+def count_backed_off(state: State) -> dict[str, int]:
+    """Number of nodes of each pool on which pods did not start or last, and none has since."""
+    pools = dict.fromkeys((node.pool for node in state.nodes.values()), 0)
+    for node in state.nodes.found(name for name, backoff in state.backoffs.items() if backoff.until_ts):
+        pools[node.pool] += 1
+    return pools
+
+
 def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = ()) -> list[Node]:
     """The nodes of a pool and flavor ("" for all) as decisions see them: one that takes nothing new is not ready."""
     drained = closed_nodes(state)

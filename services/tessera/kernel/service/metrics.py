@@ -65,6 +65,9 @@ class Metrics:
             "tessera_ledger_bytes_max", "What it may hold; 0: nothing bounds it, or not seen yet", registry=r
         )
         self._pool = Gauge("tessera_pool_gpus", "GPUs of the nodes of a pool", ["pool"], registry=r)
+        self._backed_off = Gauge(
+            "tessera_nodes_backed_off", "Nodes on which pods do not start or last", ["pool"], registry=r
+        )
         self.sharing = Sharing(r)
         self.ledger_n = Gauge("tessera_ledger_n", "The newest ledger record this process has folded", registry=r)
         self._ready = Gauge("tessera_ready", "1 while a check of /readyz is well", ["check"], registry=r)
@@ -101,6 +104,12 @@ class Metrics:
         """Count a log line by its event; events on which no alarm stands are left out."""
         if event in COUNTED_EVENTS:
             self._events.labels(event).inc()
+
+    def nodes_backed_off(self, pools: Mapping[str, int]) -> None:
+        """Number of nodes of each pool that take no pods since pods did not start or last on them."""
+        self._backed_off.clear()
+        for pool, count in pools.items():
+            self._backed_off.labels(pool).set(count)
 
     def left_of_pools(self, pools: Iterable[Slots]) -> None:
         """The labels are bounded by the configuration and by the largest node; a pool that went is not shown."""
