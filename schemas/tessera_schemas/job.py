@@ -328,7 +328,13 @@ class Retry(Strict):
     ] = 600
     on_failure: Annotated[bool, Field(description="Whether a program that failed is tried again")] = False
     give_up_seconds: Annotated[
-        int, Field(ge=0, le=31_536_000, strict=True, description="No further attempt of a failing program so long after the first start")
+        int,
+        Field(
+            ge=0,
+            le=31_536_000,
+            strict=True,
+            description="From the first start on, until a failing program is given up",
+        ),
     ] = 1_209_600
 
 

@@ -7,6 +7,7 @@ from tessera.domain.devices import while_held
 from tessera.domain.entities import Drain, Earmark, NodeBackoff, PublishedSlots, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.fast import replace
+from tessera.domain.fold_steps import forget_node
 from tessera.domain.fold_table import applies
 from tessera.domain.resources import empty_node
 from tessera.domain.state import State
@@ -79,9 +80,7 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
     node = anew[node.name]
     if node.gone and not node.is_held:
         if before is not None:
-            state.drop_node(before)
-        if state.backoffs.get(node.name) is not None:
-            state.backoffs.drop(node.name)
+            forget_node(state, before)
     else:
         state.put_node(node)
 

@@ -79,7 +79,14 @@ def drop_empty(state: State, placements: Sequence[Placement]) -> None:
     for placement in placements:
         node = state.nodes.get(placement.node)
         if node is not None and node.gone and not node.is_held:
-            state.drop_node(node)
+            forget_node(state, node)
+
+
+def forget_node(state: State, node: Node) -> None:
+    """A node is gone and holds nothing: nothing is remembered of it."""
+    state.drop_node(node)
+    if state.backoffs.get(node.name) is not None:
+        state.backoffs.drop(node.name)
 
 
 def count_task(state: State, task: Job, **changes: int) -> None:

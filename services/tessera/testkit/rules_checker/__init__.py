@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pydantic import ValidationError
 
 from tessera.testkit.checker.report import Report
+from tessera.testkit.rules_checker.backoff_rules import BackoffRules
 from tessera.testkit.rules_checker.rules import Rules
 from tessera_schemas.ledger import LEDGER_MESSAGE
 
@@ -17,16 +18,17 @@ __all__ = ["check_rules"]
 
 def check_rules(report: Report, ledger: Iterable[bytes]) -> None:
     """
-    Quotas with borrowing and lending, flavors, stopped queues, holds, drains, and plans that evict.
+    Quotas with borrowing and lending, flavors, stopped queues, holds, drains, nodes that back off, plans that evict.
 
     Args:
         report: what is found goes here, beside what the invariant checker found; each violation names I6 or its rule.
         ledger: the stored bytes of every message, in order, from n = 1. The first that cannot be read ends the check.
     """
-    rules = Rules(report)
+    rules, backoffs = Rules(report), BackoffRules(report)
     for stored in ledger:
         try:
             message = LEDGER_MESSAGE.validate_json(stored)
         except ValidationError:
             return
         rules.take(message)
+        backoffs.take(message)

@@ -1,0 +1,77 @@
+"""Rules of nodes on which pods do not start or last: nothing new while they back off, and never without a cause."""
+
+from tessera.testkit.checker.report import Report
+from tessera_schemas import facts as f
+from tessera_schemas import ledger as m
+from tessera_schemas.base import run_id
+from tessera_schemas.placement import Placement
+
+LONGEST_MS = 300_000
+
+
+class BackoffRules:
+    """Follows the back-offs of nodes by the records alone."""
+
+    def __init__(self, report: Report) -> None:
+        self._report, self._n, self._ts = report, 0, 0
+        self._backoffs: dict[str, m.NodeBackedOff] = {}
+        self._nodes: dict[str, frozenset[str]] = {}
+        self._attempts: dict[str, int] = {}
+        self._stopped: set[str] = set()  # nodes of runs that this message stops
+        self._message: m.LedgerMessage
+
+    def take(self, message: m.LedgerMessage) -> None:
+        """Checks the records of a message in order."""
+        self._n, self._ts, self._stopped, self._message = message.n, message.ts, set(), message
+        for record in message.records:
+            getattr(self, f"_{record.kind}", lambda _: None)(record)
+
+    def _allocated(self, r: m.Allocated) -> None:
+        self._attempts[r.job_id] = r.attempt
+        self._place(run_id(r.job_id, r.attempt), r.placements)
+
+    def _grown(self, r: m.Grown) -> None:
+        self._place(r.run_id, r.placements)
+
+    def _revoked(self, r: m.Revoked) -> None:
+        self._stopped |= self._nodes.get(r.run_id, frozenset())
+
+    def _started(self, r: m.Started) -> None:
+        self._end(r.run_id, lasted=False)
+
+    def _finished(self, r: m.Finished) -> None:
+        attempt = self._attempts.pop(r.job_id, 0)
+        if r.phase == "succeeded":
+            self._end(run_id(r.job_id, attempt), lasted=True)
+
+    def _released(self, r: m.Released) -> None:
+        if not r.ranks:
+            self._nodes.pop(r.run_id, None)
+
+    def _node_changed(self, r: m.NodeChanged) -> None:
+        fact = self._message.facts[r.fact].fact
+        if isinstance(fact, f.NodeSeen) and fact.gone:
+            self._backoffs.pop(fact.name, None)
+
+    def _place(self, name: str, places: tuple[Placement, ...]) -> None:
+        nodes = frozenset(place.node for place in places)
+        self._nodes[name] = self._nodes.get(name, frozenset()) | nodes
+        closed = sorted(node for node in nodes if node in self._backoffs and self._backoffs[node].until_ts > self._ts)
+        self._demand(not closed, f"{name}: nodes {closed} take no pods for now")
+
+    def _node_backed_off(self, record: m.NodeBackedOff) -> None:
+        node, before = record.node, self._backoffs.get(record.node)
+        self._demand(node in self._stopped, f"{node} backs off, but no run of this message stops there")
+        kept = before is None or before.until_ts <= self._ts or record.until_ts == before.until_ts
+        self._demand(kept, f"{node} is kept longer while it backs off")
+        self._demand(record.until_ts <= self._ts + LONGEST_MS, f"{node} is kept from use for too long")
+        self._backoffs[node] = record
+
+    def _end(self, name: str, lasted: bool) -> None:
+        """A run started, or lasted: its nodes are well, of suspects for failed programs only where it lasted."""
+        for node in self._nodes.get(name, ()):
+            if node in self._backoffs and (lasted or not self._backoffs[node].failed):
+                del self._backoffs[node]
+
+    def _demand(self, holds: bool, text: str) -> None:
+        self._report.demand(holds, "backoff", self._n, text)
