@@ -15,7 +15,7 @@ import structlog
 
 from tests.chaos.campaign import Account, Broken, on_one_server, on_three_servers
 
-PHASES = ("services", "servers", "cluster", "clocks", "stale", "all kinds", "three")
+PHASES = ("services", "servers", "cluster", "accidents", "clocks", "stale", "all kinds", "three")
 THREE_SHARE = 0.15  # of the minutes, on three servers
 
 

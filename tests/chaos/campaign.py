@@ -50,9 +50,7 @@ class Broken(Exception):
 
 
 class Mending(Protocol):
-    """Whoever makes faults also puts right what they left behind; `deleted` are jobs whose pods others took away."""
-
-    deleted: set[str]
+    """Whoever makes faults also puts right what they left behind."""
 
     async def heal(self) -> None: ...
 
@@ -113,13 +111,12 @@ class Campaign:
         )
 
     def _unexpected(self) -> list[str]:
-        """Jobs that did not end as their programs would: unless cancelled, or somebody else took their pods."""
-        touched = self._load.cancelled | self._faults.deleted
+        """Jobs that did not end as their programs would, whoever took their pods or nodes, unless cancelled."""
         outcomes = self._world.live.outcomes
         return [
             f"job {job} {outcomes.get(job)}, expected {expected}"
             for job, expected in self._load.expected.items()
-            if job not in touched and outcomes.get(job) != expected
+            if job not in self._load.cancelled and outcomes.get(job) != expected
         ]
 
     async def _progress(self, phase: Phase) -> None:
@@ -170,14 +167,22 @@ async def on_one_server(
             redis = await world.live.redis_admin()
             faults, load = Faults(world, chance, redis, disk), Load(world, chance)
             campaign = Campaign(world, faults, load, chance, account)
-            everything = (*faults.services, *faults.servers, *faults.cluster, *faults.clocks, *faults.stale)
+            everything = (
+                *faults.services,
+                *faults.servers,
+                *faults.cluster,
+                *faults.accidents,
+                *faults.clocks,
+                *faults.stale,
+            )
             shares: tuple[tuple[str, Sequence[Fault], float], ...] = (
                 ("services", faults.services, 0.15),
-                ("servers", faults.servers, 0.2),
-                ("cluster", faults.cluster, 0.2),
+                ("servers", faults.servers, 0.15),
+                ("cluster", faults.cluster, 0.15),
+                ("accidents", faults.accidents, 0.15),
                 ("clocks", faults.clocks, 0.1),
                 ("stale", faults.stale, 0.1),
-                ("all kinds", everything, 0.25),
+                ("all kinds", everything, 0.2),
             )
             chosen = [each for each in shares if not phases or each[0] in phases]
             whole = sum(share for _, _, share in chosen)

@@ -14,27 +14,36 @@ from redis.exceptions import RedisError
 from tessera.kernel.ports import ApiError
 from tessera.local.platform import NATS, REDIS
 from tessera_schemas.services import SERVICES
+from tests.chaos.accidents import Accidents
 from tests.chaos.world import World, connected
 from tests.e2e.live import TENANTS, eventually
 from tests.full_disk import fill
 
 Fault = Callable[[], Awaitable[str]]
 LEASE_SECONDS = 2.0
+LONGEST_DEADLINE_SECONDS = 15.0
+"""To start, as `campaign_config` has it; a node is called lost after 3 s."""
 HOUR_MS = 3_600_000
 VERBS = ("list", "watch", "get", "create", "bind", "delete", "patch", "evict")
 STATUSES = (409, 410, 429, 500, 503)
 
 
 class Faults:
-    """Faults of one platform. `deleted` are the runs of which somebody else took a pod away."""
+    """Faults of one platform."""
 
     def __init__(self, world: World, chance: Random, redis: Redis, disk: Path | None) -> None:
         """`disk` is the small file system that NATS stores on; None where none could be made."""
         self._world, self._chance, self._redis, self._disk = world, chance, redis, disk
         self._live, self._platform, self._api = world.live, world.live.platform, world.api
         self._ballast = disk / "ballast" if disk else None
-        self.deleted: set[str] = set()
-        self.services: tuple[Fault, ...] = (self.kill_a_service, self.pause_a_service, self.kill_all_services)
+        self._accidents = Accidents(world.api, chance)
+        self.accidents: tuple[Fault, ...] = self._accidents.kinds
+        self.services: tuple[Fault, ...] = (
+            self.kill_a_service,
+            self.pause_a_service,
+            self.miss_a_service,
+            self.kill_all_services,
+        )
         self.servers: tuple[Fault, ...] = (
             self.kill_nats,
             self.pause_nats,
@@ -78,6 +87,14 @@ class Faults:
         await asyncio.sleep(seconds)
         self._platform.resume(name)
         return f"SIGSTOP {name} for {seconds:.1f} s"
+
+    async def miss_a_service(self) -> str:
+        """One service is absent for longer than any deadline of a run; its deadlines may end nothing by that."""
+        name, seconds = self._service(), self._chance.uniform(1.05, 1.3) * LONGEST_DEADLINE_SECONDS
+        self._platform.pause(name)
+        await asyncio.sleep(seconds)
+        self._platform.resume(name)
+        return f"{name} absent for {seconds:.1f} s"
 
     async def kill_all_services(self) -> str:
         for name in SERVICES:
@@ -202,7 +219,6 @@ class Faults:
         if not pods:
             return "no pod to delete"
         meta, vanish = self._chance.choice(pods)["metadata"], self._chance.random() < 0.3
-        self.deleted.add(str((meta.get("labels") or {}).get("tessera.io/run", "")).rpartition("-")[0])
         with suppress(ApiError):
             await self._api.order("delete_pod", namespace=meta["namespace"], name=meta["name"], vanish=vanish)
         return f"pod {meta['name']} {'forced off' if vanish else 'deleted'} by somebody else"
@@ -271,6 +287,7 @@ class Faults:
             self._world.skew(name, 0)
         await connected(self._live)
         await self._again(lambda: self._api.order("clear"))
+        await self._accidents.heal()
         await eventually(self._redis_answers, "Redis answers")
 
     async def _redis_answers(self) -> bool:

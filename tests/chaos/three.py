@@ -202,7 +202,6 @@ class ServerFaults:
 
     def __init__(self, world: World, platform: ThreeServerPlatform, chance: Random) -> None:
         self._world, self._platform, self._chance = world, platform, chance
-        self.deleted: set[str] = set()
         self.kinds = (
             self.kill_the_leader,
             self.pause_the_leader,

@@ -18,6 +18,7 @@ from tessera.projection.events import START, Cursor, last_cursor
 from tessera.projection.views import all_views
 from tessera.testkit.checker import Report, check
 from tessera.testkit.events_checker import check_events
+from tessera.testkit.pays_checker import check_pays
 from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas import subjects
@@ -55,6 +56,7 @@ async def assert_all_is_well(live: Live, *, by_older_engine: bool = False) -> Re
         )
         check_events(report, stored, events, shard=live.shard_name, drained=True)
         check_rules(report, stored)
+        check_pays(report, stored)
         check_relations(report, stored)
         assert report.violations == []
         unseen = [kind for kind in (*EXAMINED, *COUNTED) if not report.examined[kind]]

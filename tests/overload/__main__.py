@@ -32,6 +32,7 @@ from tessera.projection.events import Cursor
 from tessera.testkit.checker import check
 from tessera.testkit.events_checker import Stored, check_events
 from tessera.testkit.events_checker.due import due_events
+from tessera.testkit.pays_checker import check_pays
 from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas import subjects
@@ -263,6 +264,7 @@ async def judged(run: Overload) -> list[str]:
     report = check(stored, acknowledged=acknowledged, drained=True)
     check_events(report, stored, events, drained=True)
     check_rules(report, stored)
+    check_pays(report, stored)
     check_relations(report, stored)
     replay = verify(stored)
     print(

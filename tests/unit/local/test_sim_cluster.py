@@ -656,16 +656,15 @@ def test_a_node_that_is_gone_leaves_its_pods_as_they_are():
     assert world.phase("p") == "Running"
 
 
-def test_cordoning_and_taking_out_of_service_change_nothing_but_the_nodes_object():
+def test_cordoning_changes_nothing_but_the_nodes_object():
     world = World()
     world.node()
     world.pod("p", simulate_seconds="1")
     world.core.set_cordoned("n1", True)
-    world.core.set_out_of_service("n1", True)
     node = world.core.get("nodes", "", "n1").object
     assert node["spec"]["unschedulable"] is True
-    assert [taint["key"] for taint in node["spec"]["taints"]] == ["node.kubernetes.io/out-of-service"]
-    world.core.set_out_of_service("n1", False)
+    assert node["spec"]["taints"] == [{"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}]
+    world.core.set_cordoned("n1", False)
     assert world.core.get("nodes", "", "n1").object["spec"]["taints"] == []
     world.wait(2000)
     assert world.phase("p") == "Succeeded"
@@ -674,12 +673,12 @@ def test_cordoning_and_taking_out_of_service_change_nothing_but_the_nodes_object
 def test_pods_of_a_machine_that_lost_power_fail_once_it_is_back_also_those_that_were_bound_meanwhile():
     world = World()
     world.node()
-    world.pod("runs", simulate_seconds="60")
+    world.pod("runs", finalizer=True, simulate_seconds="60")
     world.wait(1000)
-    world.pod("begins", simulate_seconds="1")
+    world.pod("begins", finalizer=True, simulate_seconds="1")
     world.core.set_reachable("n1", False)
     world.core.set_out_of_service("n1", True)
-    world.pod("bound", simulate_seconds="1")
+    world.pod("bound", finalizer=True, simulate_seconds="1")
     world.wait(5000)
     assert world.phase("runs") == "Running", "nobody is there to tell"
     world.core.set_out_of_service("n1", False)

@@ -6,6 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from tessera_schemas.config import Policy
+from tessera_schemas.job import Toleration
+from tessera_schemas.labels import OUT_OF_SERVICE_TAINT
 from tessera_schemas.reasons import Code
 from tests.unit.binder.cluster_world import World, train
 
@@ -140,7 +142,9 @@ async def test_a_policy_may_let_runs_go_on_where_it_is_cordoned() -> None:
 
 
 async def test_a_node_that_answers_is_not_fenced_by_a_taint(world: World) -> None:
-    job = await world.submit(spec=GANG)
+    (plain,) = GANG.roles
+    stays = plain.model_copy(update={"tolerations": (Toleration(key=OUT_OF_SERVICE_TAINT),)})  # else it is evicted
+    job = await world.submit(spec=GANG.model_copy(update={"roles": (stays,)}))
     (node,) = world.nodes_of(job)
     world.core.set_out_of_service(node, True)
     await world.run(60)

@@ -6,6 +6,7 @@ API server: resourceVersions, UIDs, conflicts, finalizers, grace periods, expire
 I/O and asks one clock for the time, so that one code serves the simulator (virtual time) and the HTTP server
 (`python -m tessera.local.cluster`). Equal calls at equal times give equal objects and events.
 
-Not simulated, on purpose: pod restarts (`restartPolicy`), taint-based eviction, pod garbage collection, namespaces as
-objects, admission plug-ins, and any scheduler. Controllers are not either, but for batch/v1 Jobs (`jobs`).
+Not simulated, on purpose: pod restarts (`restartPolicy`), pod garbage collection, namespaces as objects, admission
+plug-ins, and any scheduler. Controllers are not either, but for batch/v1 Jobs (`jobs`), the taint manager (`taints`),
+and what the node controller writes at once (`machines`).
 """

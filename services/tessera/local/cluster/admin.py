@@ -6,6 +6,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tessera.local.cluster import answers
 from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.machines import REGISTRY_OUT, STUCK_PLUGIN
+from tessera.local.cluster.pod_statuses import Left
 
 Verb = Literal["list", "watch", "get", "create", "bind", "delete", "patch", "evict"]
 Count = Annotated[int, Field(ge=1)]
@@ -133,6 +135,153 @@ class NodeGpus(_Fault):
         cluster.set_gpus(self.node, self.gpus)
 
 
+class NodeTaint(_Fault):
+    fault: Literal["node_taint"]
+    node: str
+    key: str
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    value: str = ""
+    on: bool = True
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Set the taint or take it off. Raises ApiError 404 for an unknown node."""
+        cluster.set_taint(self.node, self.key, self.effect, self.on, self.value)
+
+
+class NodeReboot(_Fault):
+    """A machine that begins anew; `node_reachable` brings it back. `left` is what is then said of its containers."""
+
+    fault: Literal["node_reboot"]
+    node: str
+    left: Left = "killed"
+
+    def apply(self, cluster: SimCluster) -> None:
+        """End its programs and have it silent. Raises ApiError 404 for an unknown node."""
+        cluster.begin_reboot(self.node, self.left)
+
+
+class NodeShutdown(_Fault):
+    """A machine that is turned off in order; `node_reboot` takes its power, `node_reachable` brings it back."""
+
+    fault: Literal["node_shutdown"]
+    node: str
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Have its kubelet end all pods. Raises ApiError 404 for an unknown node."""
+        cluster.begin_shutdown(self.node)
+
+
+class NodeHealed(_Fault):
+    fault: Literal["node_healed"]
+    node: str
+
+    def apply(self, cluster: SimCluster) -> None:
+        """End every fault of the node but missing GPUs, taints and registries. Raises ApiError 404 as the others."""
+        cluster.heal(self.node)
+
+
+class NodeRefusing(_Fault):
+    """A kubelet that refuses every pod with the text `why`, or "" no longer."""
+
+    fault: Literal["node_refusing"]
+    node: str
+    why: str = STUCK_PLUGIN
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Begin or end it. Raises ApiError 404 for an unknown node."""
+        cluster.set_refusing(self.node, self.why)
+
+
+class NodeStartingNothing(_Fault):
+    fault: Literal["node_starting_nothing"]
+    node: str
+    on: bool = True
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Leave containers being created, or go on with them. Raises ApiError 404 for an unknown node."""
+        cluster.set_starting_nothing(self.node, self.on)
+
+
+class NodeStuck(_Fault):
+    fault: Literal["node_stuck"]
+    node: str
+    on: bool = True
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Have no container of the node stop, or let them. Raises ApiError 404 for an unknown node."""
+        cluster.set_stuck(self.node, self.on)
+
+
+class NodePressure(_Fault):
+    fault: Literal["node_pressure"]
+    node: str
+    on: bool = True
+    resource: Literal["memory", "ephemeral-storage", "pids"] = "memory"
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Set the condition and its taint, or take them off. Raises ApiError 404 for an unknown node."""
+        cluster.set_pressure(self.node, self.on, self.resource)
+
+
+class DevicePlugins(_Fault):
+    fault: Literal["device_plugins"]
+    node: str
+    there: bool
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Take the node's plugins away or bring them back. Raises ApiError 404 for an unknown node."""
+        cluster.set_device_plugins(self.node, self.there)
+
+
+class UnhealthyGpus(_Fault):
+    fault: Literal["unhealthy_gpus"]
+    node: str
+    gpus: Annotated[int, Field(ge=0)] = 1
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Make so many less allocatable; capacity stays. Raises ApiError 404 for an unknown node."""
+        cluster.set_unhealthy(self.node, self.gpus)
+
+
+class ImagesOut(_Fault):
+    """Images whose names begin so cannot be pulled, on any node or one; with a `why` of "" they can."""
+
+    fault: Literal["images_out"]
+    begins: str = ""
+    node: str = ""
+    why: str = REGISTRY_OUT
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Begin or end it for pods that have not started."""
+        cluster.set_images_out(self.begins, self.node, self.why)
+
+
+class ForbidCreates(_Fault):
+    fault: Literal["forbid_creates"]
+    namespace: str
+    on: bool = True
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Refuse new pods of the namespace with 403, or no longer."""
+        cluster.faults.forbid_creates(self.namespace, self.on)
+
+
+class EvictPod(_Fault):
+    """Somebody evicts a pod through the API, or (`pressure`) its kubelet does for what the node lacks."""
+
+    fault: Literal["evict_pod"]
+    namespace: str
+    name: str
+    pressure: Literal["", "memory", "ephemeral-storage", "pids"] = ""
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Raise ApiError 404 for an unknown pod, 429 where a budget forbids it."""
+        if self.pressure:
+            cluster.evict_for_pressure(self.namespace, self.name, self.pressure)
+        else:
+            cluster.evict(self.namespace, self.name)
+
+
 class DeletePod(_Fault):
     """Somebody else deletes a pod; `vanish` takes its object off at once, past finalizers and kubelet."""
 
@@ -150,7 +299,7 @@ class DeletePod(_Fault):
 
 
 class Clear(_Fault):
-    """Forget the answers that were ordered and not yet given."""
+    """Forget the answers that were ordered and not yet given, and what is forbidden."""
 
     fault: Literal["clear"]
 
@@ -159,9 +308,12 @@ class Clear(_Fault):
         cluster.faults.clear()
 
 
-OfNodes = NodeReachable | NodeCordoned | NodeOutOfService | NodeGone | NodeGpus
+OfNodes = NodeReachable | NodeCordoned | NodeTaint | NodeOutOfService | NodeGone | NodeReboot | NodeShutdown
+OfKubelets = NodeHealed | NodeRefusing | NodeStartingNothing | NodeStuck | NodePressure | ImagesOut
+OfDevices = NodeGpus | DevicePlugins | UnhealthyGpus
+OfPods = DeletePod | EvictPod | ForbidCreates
 OfWatches = CloseWatches | ExpireHistory | DropEvents | RepeatEvents
-AnyFault = AnswerFault | LoseAnswers | OfWatches | OfNodes | DeletePod | Clear
+AnyFault = AnswerFault | LoseAnswers | OfWatches | OfNodes | OfKubelets | OfDevices | OfPods | Clear
 _FAULT: TypeAdapter[AnyFault] = TypeAdapter(Annotated[AnyFault, Field(discriminator="fault")])
 
 

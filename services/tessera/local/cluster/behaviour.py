@@ -12,6 +12,9 @@ RANK_SECONDS = f"{SIMULATE_PREFIX}rank-seconds"
 EXIT_CODE = f"{SIMULATE_PREFIX}exit-code"
 TERM_MS = f"{SIMULATE_PREFIX}term-ms"
 CHECKPOINT_SECONDS = f"{SIMULATE_PREFIX}checkpoint-seconds"
+START_SECONDS = f"{SIMULATE_PREFIX}start-seconds"
+NOTICE_SECONDS = f"{SIMULATE_PREFIX}notice-seconds"
+NEVER = "never"
 CHECKPOINT_VARIABLE = "TESSERA_CHECKPOINT_PATH"
 _CHECKPOINTS = "/checkpoints/"
 KILLED, TERMINATED = 137, 143
@@ -37,20 +40,28 @@ class Behaviour:
 
     `save_ms` is how often it saves its work, 0 for never; it also does when it is told that it will be stopped.
     `done_ms` is what an earlier attempt had saved: that much is not done again.
+
+    `start_ms` pass before it starts: its init containers run, or where it has none its image is pulled. `notice_ms`
+    after it is told that it will be stopped, it ends by itself as it would have; None: it works on. A `term_ms` of None
+    is a program that no signal stops, as under a container runtime that hangs.
     """
 
     run_ms: int
     ending: Ending
-    term_ms: int
+    term_ms: int | None
     save_ms: int = 0
     done_ms: int = 0
+    start_ms: int = 0
+    notice_ms: int | None = None
 
     def path_after(self, ran_ms: int) -> str:
         """Path of the checkpoint after so much run time; the next attempt reads from it how much is done."""
         return f"{_CHECKPOINTS}{self.done_ms + ran_ms}"
 
-    def stopped(self, grace_ms: int) -> tuple[int, Ending]:
-        """After SIGTERM: how long it still runs, and its end. Out of grace, it is killed."""
+    def stopped(self, grace_ms: int) -> tuple[int, Ending] | None:
+        """After SIGTERM: how long it still runs, and its end. Out of grace, it is killed. None: it runs on."""
+        if self.term_ms is None:
+            return None
         code = TERMINATED if self.term_ms <= grace_ms else KILLED
         return min(self.term_ms, grace_ms), Ending("Failed", "", code)
 
@@ -62,18 +73,25 @@ def behaviour_of(pod: JsonObject) -> Behaviour:
         longer = Decimal(notes.get(RANK_SECONDS, "0")) * int(run_and_rank(pod)[1] or 0)
         run_ms = min(max(int((Decimal(notes.get(RUN_SECONDS, "1")) + longer) * 1000), 0), _TEN_YEARS_MS)
         exit_code = int(notes.get(EXIT_CODE, "0"))
-        term_ms = max(int(notes.get(TERM_MS, "20")), 0)
-        save_ms = max(int(Decimal(notes.get(CHECKPOINT_SECONDS, "0")) * 1000), 0)
+        asked_ms = notes.get(TERM_MS, "20")
+        term_ms = None if asked_ms == NEVER else max(int(asked_ms), 0)
+        save_ms = _milliseconds(notes, CHECKPOINT_SECONDS)
+        start_ms = _milliseconds(notes, START_SECONDS)
+        notice_ms = _milliseconds(notes, NOTICE_SECONDS) if NOTICE_SECONDS in notes else None
         done_ms = min(_saved_ms(pod), run_ms)
         run_ms -= done_ms
         deadline = pod["spec"].get("activeDeadlineSeconds")
         if deadline is not None and int(deadline) * 1000 < run_ms:
             overdue = Ending("Failed", "DeadlineExceeded", TERMINATED)
-            return Behaviour(int(deadline) * 1000, overdue, term_ms, save_ms, done_ms)
+            return Behaviour(int(deadline) * 1000, overdue, term_ms, save_ms, done_ms, start_ms, notice_ms)
     except (ValueError, TypeError, InvalidOperation, OverflowError) as error:
         raise AdmissionError(f"the pod's simulated behaviour cannot be read: {error}") from error
     ending = Ending("Failed" if exit_code else "Succeeded", "", exit_code)
-    return Behaviour(run_ms, ending, term_ms, save_ms, done_ms)
+    return Behaviour(run_ms, ending, term_ms, save_ms, done_ms, start_ms, notice_ms)
+
+
+def _milliseconds(notes: JsonObject, name: str) -> int:
+    return min(max(int(Decimal(notes.get(name, "0")) * 1000), 0), _TEN_YEARS_MS)
 
 
 def _saved_ms(pod: JsonObject) -> int:

@@ -92,12 +92,17 @@ def _further(amounts: JsonObject) -> dict[str, int]:
 
 @dataclass(slots=True)
 class NodeUse:
-    """Used and total of one node. Totals may shrink below use: pods that run keep what they hold."""
+    """
+    Used and total of one node. Totals may shrink below use: pods that run keep what they hold.
+
+    `gpus` are its slots; of these `gpus_offered` may be in use, fewer while some are unhealthy, whichever those are.
+    """
 
     cpu_milli: int = 0
     memory_bytes: int = 0
     pods: int = 0
     gpus: int = 0
+    gpus_offered: int = 0
     further: dict[str, int] = field(default_factory=dict)
     profile: str = "plugin"
     uuids: tuple[str, ...] = ()
@@ -109,17 +114,20 @@ class NodeUse:
 
     def resize(self, node: JsonObject) -> None:
         """Read totals, device profile and cards from the node's object; what is used stays as it is."""
-        allocatable = (node.get("status") or {}).get("allocatable") or {}
+        status = node.get("status") or {}
+        allocatable = status.get("allocatable") or {}
         self.cpu_milli = thousandths(allocatable.get("cpu", 0))
         self.memory_bytes = units(allocatable.get("memory", 0))
         self.pods = units(allocatable.get("pods", 0))
-        self.gpus = units(allocatable.get(GPU_RESOURCE, 0))
+        self.gpus_offered = units(allocatable.get(GPU_RESOURCE, 0))
+        self.gpus = max(units((status.get("capacity") or {}).get(GPU_RESOURCE, 0)), self.gpus_offered)
         self.further = _further(allocatable)
         meta = node["metadata"]
         notes = {**(meta.get("labels") or {}), **(meta.get("annotations") or {})}
         self.profile = notes.get(DEVICE_PROFILE_ANNOTATION, "plugin")
         self.uuids = tuple(filter(None, notes.get(GPU_UUIDS_ANNOTATION, "").split(",")))
-        self.gpus = len(self.uuids) if self.profile == BY_UUID else self.gpus
+        if self.profile == BY_UUID:
+            self.gpus = self.gpus_offered = len(self.uuids)
 
     def take(self, request: Request) -> tuple[int, ...]:
         """Reserve all of it and return the devices held. Raises AdmissionError, with nothing reserved."""
@@ -153,6 +161,7 @@ class NodeUse:
         free = [slot for slot in range(self.gpus) if self._used(slot) + request.gpu_milli <= WHOLE_DEVICE]
         if request.devices is None:
             _room(GPU_RESOURCE, 0, request.gpus, len(free))
+            self._check_offered(free[: request.gpus])
             return tuple(free[: request.gpus])
         for slot in request.devices:
             if slot not in free:
@@ -162,7 +171,13 @@ class NodeUse:
                     request.gpu_milli,
                     WHOLE_DEVICE * (slot < self.gpus),
                 )
+        self._check_offered(request.devices)
         return request.devices
+
+    def _check_offered(self, slots: Iterable[int]) -> None:
+        """Check that no more devices come into use than the plugin calls healthy."""
+        used = sum(1 for slot in range(self.gpus) if self._used(slot))
+        _room(GPU_RESOURCE, used, sum(1 for slot in slots if not self._used(slot)), self.gpus_offered)
 
     def _check_cards(self, request: Request) -> None:
         """Check that the container names exactly the cards of its slots, where no device plugin picks them."""

@@ -12,11 +12,11 @@ from typing import Any
 
 from tessera.kernel.kubernetes.api_paths import resource_of
 from tessera.kernel.ports import JsonObject
-from tessera.local.cluster import answers, budgets, rules
+from tessera.local.cluster import answers, budgets, pod_statuses, rules, taints
 from tessera.local.cluster.capacity import NodeUse
 from tessera.local.cluster.faults import Faults
 from tessera.local.cluster.logs import Log, log_of
-from tessera.local.cluster.nodes import cards_of
+from tessera.local.cluster.machines import Machines
 from tessera.local.cluster.paging import Pages
 from tessera.local.cluster.patching import JsonPatch, merged, patched
 from tessera.local.cluster.saved_pods import SavedPods
@@ -24,19 +24,16 @@ from tessera.local.cluster.selectors import parse_selector
 from tessera.local.cluster.shelf import Version
 from tessera.local.cluster.store import Options, Store, WallClock, resource_in
 from tessera.local.cluster.watching import WatchReader
-from tessera_schemas.labels import GPU_RESOURCE, GPU_UUIDS_ANNOTATION, OUT_OF_SERVICE_TAINT
+from tessera_schemas.labels import OUT_OF_SERVICE_TAINT
 
-_UNREACHABLE = {"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}
-_OUT_OF_SERVICE = {"key": OUT_OF_SERVICE_TAINT, "value": "nodeshutdown", "effect": "NoExecute"}
-_LOST = ("Unknown", "NodeStatusUnknown")
-_FOUND = ("True", "KubeletReady")
+EVICTED_BY_API = "EvictionByEvictionAPI"
 
 
-class SimCluster:
+class SimCluster(Machines):
     """Pods of every namespace, nodes, their kubelets and the faults ordered for them."""
 
     def __init__(self, clock: WallClock, seed: int = 1, options: Options | None = None) -> None:
-        self._store = Store(clock, seed, options or Options())
+        super().__init__(Store(clock, seed, options or Options()))
         self.faults = Faults()
         self.pages = Pages()
         self._forced: set[str] = set()
@@ -83,6 +80,7 @@ class SimCluster:
         self.faults.before("create")
         shelf = self._store.shelf(resource)
         new = rules.check_new(resource, namespace, obj)
+        self.faults.check_create(resource, namespace, new["metadata"]["name"])
         if shelf.get(namespace, new["metadata"]["name"]) is not None:
             raise answers.already_exists(resource, new["metadata"]["name"])
         created = self._store.create(shelf, namespace, new)
@@ -143,7 +141,8 @@ class SimCluster:
         for budget in protecting:
             shelf.replace(budget, budgets.used(budget))
         if not pod.deleting:
-            status = self._store.with_condition(pod, "DisruptionTarget", "True", "EvictionByEvictionAPI")
+            why = (EVICTED_BY_API, "Eviction API: evicting")
+            status = pod_statuses.disrupted(pod.object["status"], self._store.now_ms(), *why)
             pod = self._store.pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": status})
         self._store.begin_deletion(self._store.pods, pod, options.get("gracePeriodSeconds"))
         self.faults.after("evict")
@@ -162,8 +161,11 @@ class SimCluster:
     def advance(self) -> None:
         """Do everything that is due now."""
         now_ms = self._store.now_ms()
-        while (uid := self._store.timers.pop_due(now_ms)) is not None:
-            self._store.kubelets.sync(uid, now_ms)
+        while (key := self._store.timers.pop_due(now_ms)) is not None:
+            if key.startswith(taints.TIMER):
+                self._store.evict_by_taint(key.removeprefix(taints.TIMER))
+            else:
+                self._store.kubelets.sync(key, now_ms)
 
     def next_due_ms(self) -> int | None:
         """Time of the next thing that `advance` has to do, in milliseconds since the epoch; None for never."""
@@ -173,51 +175,7 @@ class SimCluster:
         """`call` whenever `next_due_ms` has come closer."""
         self._store.timers.on_earlier = call
 
-    # -- the world: what tests and the lab do to it ---------------------------------------------------------------
-
-    def set_reachable(self, node: str, reachable: bool) -> None:
-        """Cut a node off, or bring it back: its pods stand still meanwhile and its Ready condition is Unknown."""
-        found = self._store.nodes.require("", node)
-        self._store.kubelets.set_reachable(node, reachable, self._store.now_ms())
-        spec = _with_taint(found, _UNREACHABLE, not reachable)
-        status = self._store.with_condition(found, "Ready", *(_FOUND if reachable else _LOST))
-        changed = {**found.object, "metadata": dict(found.meta), "spec": spec, "status": status}
-        self._store.replace(self._store.nodes, found, changed)
-
-    def set_cordoned(self, node: str, cordoned: bool) -> None:
-        """Cordons a node as an operator does before a drain: no new pod comes, running ones go on."""
-        found = self._store.nodes.require("", node)
-        spec = {**found.object["spec"], "unschedulable": cordoned}
-        self._store.replace(self._store.nodes, found, {**found.object, "metadata": dict(found.meta), "spec": spec})
-
-    def set_out_of_service(self, node: str, out: bool) -> None:
-        """
-        Say of a node, as an operator who has cut its power, that nothing can run on it any more. One that answers
-        has its power all the same.
-        """
-        found = self._store.nodes.require("", node)
-        if out and self._store.kubelets.is_away(node):
-            self.power_off(node)
-        spec = _with_taint(found, _OUT_OF_SERVICE, out)
-        self._store.replace(self._store.nodes, found, {**found.object, "metadata": dict(found.meta), "spec": spec})
-
-    def power_off(self, node: str) -> None:
-        """End the programs on a machine at once; what the API shows of their pods stays until its kubelet is back."""
-        self._store.kubelets.power_off(node, self._store.now_ms())
-
-    def remove_node(self, node: str) -> None:
-        """Take a node's object off at once; its pods' objects stay, and nobody ends them."""
-        self._store.remove(self._store.nodes, self._store.nodes.require("", node))
-
-    def set_gpus(self, node: str, gpus: int) -> None:
-        """The node now has `gpus` devices, the first ones. Pods that run keep what they hold."""
-        found = self._store.nodes.require("", node)
-        sizes = {key: {**found.object["status"][key], GPU_RESOURCE: str(gpus)} for key in ("capacity", "allocatable")}
-        status, meta = {**found.object["status"], **sizes}, dict(found.meta)
-        if GPU_UUIDS_ANNOTATION in (meta.get("annotations") or {}):  # no plugin offers them: they are named
-            meta["annotations"] = meta["annotations"] | {GPU_UUIDS_ANNOTATION: cards_of(node, gpus)}
-            status = found.object["status"]
-        self._store.replace(self._store.nodes, found, {**found.object, "metadata": meta, "status": status})
+    # -- the world: what tests and the lab do to it; what they do to nodes is in `machines` -----------------------
 
     def vanish(self, namespace: str, name: str) -> None:
         """Take a pod's object off at once, finalizers and kubelet notwithstanding."""
@@ -273,9 +231,3 @@ class SimCluster:
             "timers": len(self._store.timers),
             "readers": sum(shelf.log.readers for shelf in self._store.shelves.values()),
         }
-
-
-def _with_taint(node: Version, taint: JsonObject, on: bool) -> JsonObject:
-    """The node's spec with this taint, or without it."""
-    others = [one for one in node.object["spec"].get("taints", ()) if one["key"] != taint["key"]]
-    return {**node.object["spec"], "taints": [*others, taint] if on else others}

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tessera.kernel.ports import ApiError
-from tessera.local.cluster.answers import REASONS, AnswerLost
+from tessera.local.cluster.answers import REASONS, AnswerLost, forbidden
 from tessera.local.cluster.budgets import FORBIDDEN
 
 VERBS = ("list", "watch", "get", "log", "create", "bind", "delete", "patch", "evict")
@@ -29,6 +29,7 @@ class Faults:
 
     def __init__(self) -> None:
         self._ordered: dict[str, list[_Fault]] = {}
+        self._forbidden: dict[str, None] = {}
         self._is_paused = False
 
     @contextmanager
@@ -51,9 +52,22 @@ class Faults:
         """Break the connection of the next `count` calls of `verb`, after their effect or instead of it."""
         self._order(verb, _Fault(count, None, after_effect))
 
+    def forbid_creates(self, namespace: str, on: bool = True) -> None:
+        """Refuse all new pods of a namespace with 403, as a ResourceQuota that is used up does, or no longer."""
+        self._forbidden.pop(namespace, None)
+        if on:
+            self._forbidden[namespace] = None
+
+    def check_create(self, resource: str, namespace: str, name: str) -> None:
+        """Raise ApiError 403 where new pods are forbidden."""
+        if resource == "pods" and namespace in self._forbidden and not self._is_paused:
+            spent = "exceeded quota: compute-resources, requested: pods=1, used: pods=10, limited: pods=10"
+            raise forbidden(f'pods "{name}" is forbidden: {spent}')
+
     def clear(self) -> None:
-        """Drop all orders of all verbs, also half used ones."""
+        """Drop all orders of all verbs, also half used ones; nothing is forbidden any more."""
         self._ordered.clear()
+        self._forbidden.clear()
 
     def before(self, verb: str) -> None:
         """Raises what was ordered instead of the effect of this call."""

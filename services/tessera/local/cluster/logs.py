@@ -47,7 +47,7 @@ def log_of(pod: JsonObject, now_ms: int) -> Log:
     state = states.get(name, {})
     ended = state.get("terminated")
     started = ended or state.get("running")
-    if started is None:
+    if started is None or not started["startedAt"]:
         where = f'container "{name}" in pod "{pod["metadata"]["name"]}"'
         raise answers.bad_request(f"{where} is waiting to start: ContainerCreating")
     start_ms = _milliseconds(started["startedAt"])

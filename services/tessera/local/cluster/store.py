@@ -5,10 +5,12 @@ An object under deletion goes when its kubelet (if it has one) has ended it and 
 comes last; as in the API, "ended" is a grace period of 0.
 """
 
+import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
 from tessera.kernel.ports import ApiError, JsonObject
+from tessera.local.cluster import pod_statuses, taints
 from tessera.local.cluster.behaviour import grace_ms_of
 from tessera.local.cluster.dates import rfc3339
 from tessera.local.cluster.kubelet import Kubelets
@@ -124,8 +126,9 @@ class Store:
         if shelf is self.nodes:
             self.kubelets.node_changed(created)
             self.kubelets.set_reachable(created.meta["name"], True, self.now_ms())
+            self._evict_by_taints(created)
         elif shelf is self.pods and created.node:  # made bound already, as a DaemonSet's or a foreign scheduler's pod
-            self.kubelets.bound(created, self.now_ms())
+            self._bound(created)
         return created
 
     def bind(self, pod: Version, node: str, annotations: JsonObject) -> None:
@@ -135,8 +138,34 @@ class Store:
             meta["annotations"] = {**(meta.get("annotations") or {}), **annotations}
         spec = {**pod.object["spec"], "nodeName": node}
         status = self.with_condition(pod, "PodScheduled", "True")
-        bound = self.pods.replace(pod, {**pod.object, "metadata": meta, "spec": spec, "status": status})
-        self.kubelets.bound(bound, self.now_ms())
+        self._bound(self.pods.replace(pod, {**pod.object, "metadata": meta, "spec": spec, "status": status}))
+
+    def _bound(self, pod: Version) -> None:
+        self.kubelets.bound(pod, self.now_ms())
+        if (node := self.nodes.get("", pod.node)) is not None:
+            self._time_on(node, pod)
+
+    # -- the taint manager
+
+    def _evict_by_taints(self, node: Version) -> None:
+        for pod in self.pods.on_node(node.meta["name"]):
+            self._time_on(node, pod)
+
+    def _time_on(self, node: Version, pod: Version) -> None:
+        """Set the time at which the node's taints evict the pod, or take it off."""
+        stays_ms = taints.stays_ms(pod.object, node.object["spec"].get("taints", ()))
+        if stays_ms is None:
+            self.timers.cancel(taints.TIMER + pod.uid)
+        elif taints.is_to_go(pod.object):
+            self.timers.set(taints.TIMER + pod.uid, self.now_ms() + stays_ms)
+
+    def evict_by_taint(self, uid: str) -> None:
+        """Mark and delete a pod whose time under a NoExecute taint is over, if it is still to go."""
+        pod = self.pods.with_uid(uid)
+        if pod is not None and taints.is_to_go(pod.object):
+            status = taints.marked(pod.object["status"], self.now_ms())
+            marked = self.pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": status})
+            self.begin_deletion(self.pods, marked, None)
 
     def replace(self, shelf: Shelf, old: Version, obj: JsonObject) -> Version:
         """Store a change; an object that only waited for this change to go, goes."""
@@ -148,6 +177,8 @@ class Store:
         new = shelf.replace(old, obj)
         if shelf is self.nodes:
             self.kubelets.node_changed(new)
+            if old.object["spec"].get("taints", ()) != new.object["spec"].get("taints", ()):
+                self._evict_by_taints(new)
         elif shelf is self.pods and EVICT_AT_ANNOTATION in (meta.get("annotations") or {}):
             # the one change that programs look out for
             self.kubelets.touched(new.uid, self.now_ms())
@@ -181,9 +212,15 @@ class Store:
             self.kubelets.touched(found.uid, self.now_ms())
         return found
 
-    def with_condition(self, found: Version, name: str, status: str, reason: str = "") -> JsonObject:
-        """The object's status with one condition set anew."""
-        return self._with_condition(found.object["status"], name, status, reason)
+    def with_condition(self, found: Version, name: str, status: str, reason: str = "", message: str = "") -> JsonObject:
+        """The object's status with one condition set."""
+        return pod_statuses.with_condition(found.object["status"], name, status, self.now_ms(), reason, message)
+
+    def boot_id(self, node: str) -> str:
+        """Identity of the present life of the machine of that name."""
+        life = f"{self._seed}/{node}/{self.kubelets.boots_of(node)}"
+        digest = hashlib.sha256(life.encode()).hexdigest()
+        return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
 
     def now_ms(self) -> int:
         """Clock of the whole cluster, in milliseconds since the Unix epoch."""
@@ -208,12 +245,8 @@ class Store:
     def _node_status(self, node: JsonObject) -> JsonObject:
         status: JsonObject = {"capacity": {}, **(node.get("status") or {})}
         status.setdefault("allocatable", status["capacity"])
-        return self._with_condition(status, "Ready", "True", "KubeletReady")
-
-    def _with_condition(self, status: JsonObject, name: str, value: str, reason: str) -> JsonObject:
-        others = [one for one in status.get("conditions", ()) if one["type"] != name]
-        condition = {"type": name, "status": value, "lastTransitionTime": rfc3339(self.now_ms())}
-        return {**status, "conditions": [*others, {**condition, "reason": reason} if reason else condition]}
+        status["nodeInfo"] = {**(status.get("nodeInfo") or {}), "bootID": self.boot_id(node["metadata"]["name"])}
+        return pod_statuses.with_condition(status, "Ready", "True", self.now_ms(), "KubeletReady")
 
     def _end_pod(self, pod: Version, status: JsonObject) -> None:
         """A kubelet's last word on a pod: its status, and its leave for the object to go if it was deleted."""

@@ -17,6 +17,7 @@ from tessera.local.demo.measures import RunMeasures
 from tessera.projection.views import all_views
 from tessera.testkit.checker import PodChange, Report, check
 from tessera.testkit.events_checker import check_events
+from tessera.testkit.pays_checker import check_pays
 from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.keys import VIEWS
@@ -114,6 +115,7 @@ class ShardRecords:
         )
         check_events(report, self._stored, events, shard=self._name, drained=True)
         check_rules(report, self._stored)
+        check_pays(report, self._stored)
         check_relations(report, self._stored)
         return Judgement(self.measures, report, await self._replayed())
 

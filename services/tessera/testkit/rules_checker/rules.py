@@ -115,8 +115,7 @@ class Rules:
             self.jobs[r.job_id] = job = JobRow(fact.tenant, fact.spec, fact.spec.priority_class, amount)
             self.lines.add(r.job_id, fact, (self.n, r.fact), self.ts)
             job.held, job.adopted, job.preemptible = fact.held, fact.adopted, fact.spec.preemptible
-            if fact.held:
-                self.asked.add(("held", r.job_id, False, fact.tenant))
+            self.asked |= {("held", r.job_id, False, fact.tenant)} if fact.held else set()
 
     def _task_queued(self, r: m.TaskQueued) -> None:
         if (array := self.jobs.get(r.array)) is not None:
@@ -125,7 +124,8 @@ class Rules:
 
     def _held(self, r: m.Held) -> None:
         if (job := self.jobs.get(r.job_id)) is not None:
-            self._was_asked("held", r.job_id, r.undo, job.tenant)
+            if r.undo or r.by != "scheduler":  # what the scheduler holds is for the pays checker to judge
+                self._was_asked("held", r.job_id, r.undo, job.tenant)
             job.held = not r.undo
 
     def _priority_set(self, r: m.PrioritySet) -> None:

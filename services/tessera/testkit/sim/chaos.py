@@ -10,6 +10,7 @@ from tessera.domain.state import State
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import ApiError, Outgoing
 from tessera.local.cluster.nodes import NodeRow, node_object
+from tessera.testkit.sim.accidents import Accidents
 from tessera.testkit.sim.planner import plan_by_chance
 from tessera.testkit.sim.prices import prices_by_chance
 from tessera.testkit.sim.services import SHARD, SimulatedServices
@@ -43,6 +44,9 @@ class Chaos:
         self._rows = {row.name: row for row in nodes}
         self._nodes = list(self._rows)
         self._foreign = 0
+        self._accidents = Accidents(
+            services.cluster, services.clock, Random(random.randrange(1 << 30)), nodes, services.coverage
+        )
         self._kinds = (
             self._crash,
             self._crash,
@@ -69,7 +73,8 @@ class Chaos:
         committer_at = random.uniform(1.0, self._seconds * 0.8)
         for slot in self._slots():
             self._services.members[slot].faults.crash_point = self._points.get(slot.split("/")[0], "")
-        meanwhile = [asyncio.create_task(work) for work in (self._land_late_publishes(), self._send_random_facts())]
+        beside = (self._land_late_publishes(), self._send_random_facts(), self._accidents.run(self._seconds))
+        meanwhile = [asyncio.create_task(work) for work in beside]
         try:
             for at in sorted([*times, committer_at]):
                 await self._services.clock.sleep(max(0.0, at - loop.time()))
@@ -93,9 +98,8 @@ class Chaos:
             if self._put_back(node):
                 self._services.cluster.power_off(node)  # what was gone for so long is another machine of that name
             self._services.cluster.set_reachable(node, True)
-            self._services.cluster.set_out_of_service(node, False)
-            self._services.cluster.set_cordoned(node, False)
             self._services.cluster.set_gpus(node, row.gpus)
+        self._accidents.end()
         for number in range(self._foreign):
             with suppress(ApiError):  # it is gone already
                 self._services.cluster.vanish(FOREIGN, f"foreign-{number}")

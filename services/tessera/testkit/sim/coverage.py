@@ -1,11 +1,13 @@
 """Counts of how often each fault, crash point, phase edge, fact, record and reason was reached; a zero is a hole."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tessera.domain.phases import LEGAL
+from tessera.kernel.ports import JsonObject
 from tessera_schemas.facts import FACTS as FACT_TYPES
 from tessera_schemas.facts import AnyFact
+from tessera_schemas.labels import ENDED_PHASES, EVICT_AT_ANNOTATION
 from tessera_schemas.ledger import RECORDS as RECORD_TYPES
 from tessera_schemas.ledger import Allocated, AnyRecord, LedgerMessage, Released
 from tessera_schemas.reasons import Code
@@ -39,7 +41,29 @@ FAULTS = (
     "idleness by chance",
     "prices by chance",
     "roll-over",
+    "pod evicted",
+    "node tainted",
+    "node shut down",
+    "node rebooted",
+    "node under pressure",
+    "node refuses pods",
+    "device plugin away",
+    "gpu unhealthy",
+    "node starts nothing",
+    "image not pulled",
+    "creates forbidden",
+    "node stops nothing",
+    "slow start",
+    "end in the notice",
 )
+EXIT_CODES = "programs are judged by their exit codes"
+NOT_YET = {
+    EXIT_CODES: "pods of a machine that lost power (node removed, out of service) count as failed by their programs",
+    "node rebooted": "their pods count as failed by their programs; one without finishedAt ends the binder",
+    "node shut down": "pods that a kubelet ends (Terminated) count as failed by their programs",
+    "node under pressure": "pods that a kubelet evicts count as failed by their programs",
+}
+"""Faults that no seed meets yet, a check that is not made yet, and what of the services they wait for."""
 SIMULATED = tuple(spec.name for spec in SPECS if not (spec.serves_http or spec.calls_out))
 """The services that meet others in the streams alone, and so can be simulated."""
 _NAMED: dict[str, tuple[str, ...]] = {
@@ -100,6 +124,9 @@ REASONS = (
     Code.START_TIMEOUT,
     Code.POD_FAILED,
     Code.POD_DELETED,
+    Code.POD_REFUSED_BY_NODE,
+    Code.BIND_REFUSED,
+    Code.HELD_AFTER_REQUEUES,
     Code.TIME_LIMIT,
     Code.ATTEMPTS_EXHAUSTED,
     Code.RETRY_TIME_EXHAUSTED,
@@ -113,13 +140,32 @@ REASONS = (
     Code.IDLE,
 )
 """The reasons that a run of many seeds must have given in its ledgers."""
+REASONS_NOT_YET = (
+    Code.POD_EVICTED,
+    Code.IMAGE_NOT_PULLED,
+    Code.NODE_RESTARTED,
+    Code.NODE_SHUT_DOWN,
+    Code.NODE_PRESSURE,
+)
+"""Reasons that no service gives yet; the faults that lead to them are there."""
+
+
+def seen_on(pod: JsonObject) -> Iterator[str]:
+    """What programs do that no fault makes them do, by its name in `FAULTS`."""
+    status, meta = pod["status"], pod["metadata"]
+    states = [one["state"] for one in status.get("containerStatuses", ())]
+    if any(state.get("waiting", {}).get("reason") in ("ContainerCreating", "PodInitializing") for state in states):
+        yield "slow start"
+    told = EVICT_AT_ANNOTATION in (meta.get("annotations") or {}) and "deletionTimestamp" not in meta
+    if told and status.get("phase") in ENDED_PHASES and not status.get("reason"):
+        yield "end in the notice"
 
 
 class Coverage:
     """Counts of one run, or summed over many."""
 
     def __init__(self) -> None:
-        self.faults: Counter[str] = Counter(dict.fromkeys(FAULTS, 0))
+        self.faults: Counter[str] = Counter(dict.fromkeys((name for name in FAULTS if name not in NOT_YET), 0))
         self.crashes: Counter[str] = Counter(dict.fromkeys(SERVICES, 0))
         self.crash_points: Counter[str] = Counter(dict.fromkeys(NAMED_POINTS, 0))
         self.edges: Counter[str] = Counter(dict.fromkeys(EDGES, 0))

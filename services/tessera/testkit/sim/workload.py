@@ -131,6 +131,8 @@ def _body(random: Random, stops: bool) -> ConfigBody:
             grow_after_seconds=random.choice((0, 1, 2)),
             start_timeout_seconds=random.choice((2, START_TIMEOUT_SECONDS, START_TIMEOUT_SECONDS)),
             node_lost_seconds=random.choice((0, 1, 3)),
+            requeues_max=random.choice((1, 2, 10)),
+            steady_seconds=random.choice((1, 3600)),
             idle=random.choice(("off", "warn", "requeue", "fail")),
             idle_warn_seconds=1,
             idle_reclaim_seconds=1,
@@ -307,6 +309,8 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
             "tessera.io/simulate-checkpoint-seconds": random.choice(("0", "0.5", "2")),
             "tessera.io/simulate-exit-code": exit_code,
             "tessera.io/simulate-term-ms": str(random.randrange(10, 3000)),
+            "tessera.io/simulate-start-seconds": random.choice(("0", "0", "0", "0.7")),
+            **({"tessera.io/simulate-notice-seconds": "0.3"} if random.random() < 0.3 else {}),
         },
     )
     replicas, elastic = random.randrange(2, 7) if gang else 1, random.random() < 0.35 and gpus is None

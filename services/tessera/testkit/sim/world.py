@@ -21,10 +21,11 @@ from tessera.local.cluster.jobs import JobController
 from tessera.local.cluster.nodes import NodeRow, TaintRow, node_object
 from tessera.testkit.checker import PodChange, check
 from tessera.testkit.events_checker import check_events
+from tessera.testkit.pays_checker import check_pays
 from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
 from tessera.testkit.sim.chaos import Chaos
-from tessera.testkit.sim.coverage import NAMED_POINTS, SIMULATED, Coverage
+from tessera.testkit.sim.coverage import EXIT_CODES, NAMED_POINTS, NOT_YET, SIMULATED, Coverage, seen_on
 from tessera.testkit.sim.faults import Rates, ServiceFaults
 from tessera.testkit.sim.guard import SEED_SECONDS, SeedFailed, guarded
 from tessera.testkit.sim.loop import VirtualLoop
@@ -187,6 +188,8 @@ class World:
                 if kind == "DELETED" and self.services.cluster.still_runs(pod):
                     kind = "MODIFIED"
                 self.pods.append(PodChange(kind, pod, 0 if last is None else last.seq))
+                for seen in seen_on(pod):
+                    self.coverage.fault(seen)
             if watch.closed:  # a fault that is meant for the services
                 self._record_pods()
 
@@ -248,6 +251,7 @@ class World:
         )
         check_events(report, stored, events, drained=True)
         check_rules(report, stored)
+        check_pays(report, stored, by_exit_codes=EXIT_CODES not in NOT_YET)
         check_relations(report, stored)
         violations = [f"{v.invariant} at {v.n}: {v.text}" for v in report.violations]
         if not drained:

@@ -1,0 +1,174 @@
+"""
+Who failed pays: attempts are spent and jobs fail by their own programs alone, and only troubles in a row hold a job.
+
+The table is this module's own, and short. Ledgers of engines before `tessera-7` had another rule and are not judged.
+"""
+
+from dataclasses import dataclass, field
+
+from tessera.testkit.checker.report import Report
+from tessera_schemas import facts as f
+from tessera_schemas import ledger as m
+from tessera_schemas.config import Policy
+from tessera_schemas.job import JobSpec
+from tessera_schemas.labels import SIMULATE_PREFIX
+from tessera_schemas.reasons import Code
+
+OWN = frozenset({Code.POD_FAILED, Code.TIME_LIMIT, Code.IDLE})
+"""What is the program's own doing, or for its owner's rule about it."""
+EXHAUSTED = frozenset({Code.ATTEMPTS_EXHAUSTED, Code.RETRY_TIME_EXHAUSTED})
+"""Ends that rest on the end of the last run before."""
+SCHEDULER = "scheduler"
+FIRST_ENGINE = 7
+EXIT_CODE = f"{SIMULATE_PREFIX}exit-code"
+
+
+@dataclass(slots=True, eq=False)
+class Payer:
+    """One job: what was counted against it, and its last run."""
+
+    spec: JobSpec
+    strikes: int = 0
+    troubles: int = 0
+    run_id: str = ""
+    started_ts: int | None = None
+    saved: bool = False
+    revoked_ts: int = 0
+    codes: set[str] = field(default_factory=set)
+    """Why its last run was stopped, by every revoke of it."""
+
+    def has_held(self, steady_seconds: int) -> bool:
+        """Whether the last run worked so long, or saved so much, that earlier ones are forgiven."""
+        worked = self.started_ts is not None
+        return worked and (self.saved or self.revoked_ts - (self.started_ts or 0) >= steady_seconds * 1000)
+
+    @property
+    def is_well(self) -> bool:
+        """Whether its programs are simulated ones that end with 0 by themselves, each of them."""
+        codes = [role.template.annotations.get(EXIT_CODE) for role in self.spec.roles]
+        return bool(codes) and all(code == "0" for code in codes)
+
+
+class WhoPays:
+    """Takes messages in order; each violation names the rule `pays`."""
+
+    def __init__(self, report: Report, by_exit_codes: bool = True) -> None:
+        self._report, self._policy, self._n, self._ts = report, Policy(), 0, 0
+        self._by_exit_codes = by_exit_codes
+        self._jobs: dict[str, Payer] = {}
+        self._array_of: dict[str, str] = {}
+        self._failed_tasks: set[str] = set()
+        self._message: m.LedgerMessage
+
+    def take(self, message: m.LedgerMessage) -> None:
+        """Follow each record of a message, and check it if this rule was in force."""
+        self._n, self._ts, self._message = message.n, message.ts, message
+        number = message.engine.rpartition("-")[2]
+        in_force = number.isdecimal() and int(number) >= FIRST_ENGINE
+        for record in message.records:
+            if in_force:
+                getattr(self, f"_check_{record.kind}", lambda _: None)(record)
+            getattr(self, f"_{record.kind}", lambda _: None)(record)
+
+    def _demand(self, holds: bool, text: str) -> None:
+        self._report.demand(holds, "pays", self._n, text)
+
+    def _of_run(self, run_id: str) -> Payer | None:
+        job = self._jobs.get(run_id.rpartition("-")[0])
+        return job if job is not None and job.run_id == run_id else None
+
+    # -- what is demanded
+
+    def _check_revoked(self, r: m.Revoked) -> None:
+        job = self._of_run(r.run_id)
+        own = r.reason.code in OWN or bool(job and job.codes & OWN)  # a cancel may hurry one that fails already
+        self._demand(r.then != "failed" or own, f"{r.run_id} fails its job by {r.reason.code}")
+
+    def _check_requeued(self, r: m.Requeued) -> None:
+        if (job := self._jobs.get(r.job_id)) is None:
+            return
+        text = f"{r.job_id} is tried again after {r.reason.code}"
+        self._demand(r.strike == (r.reason.code in OWN), f"{text}, {'' if r.strike else 'not '}at its own cost")
+        self._demand(not (r.strike and r.trouble), f"{text}, which counts twice")
+        self._demand(r.reason.code in job.codes, f"{text}, but its run stopped for {sorted(job.codes)}")
+        held = job.has_held(self._policy.steady_seconds)
+        self._demand(r.fresh == held, f"{text}, {'' if r.fresh else 'not '}as new, but its run held: {held}")
+        self._demand(not (r.strike and self._is_wronged(job, r.reason.code)), f"{text}, and its program is well")
+
+    def _check_finished(self, r: m.Finished) -> None:
+        job, code = self._jobs.get(r.job_id), None if r.reason is None else r.reason.code
+        if r.phase != "failed" or job is None or (job.spec.array is not None and r.job_id not in self._array_of):
+            return  # an array ends as its tasks do
+        text = f"{r.job_id} fails: {code}"
+        self._demand(bool(job.codes & OWN), f"{text}, but its last run stopped for {sorted(job.codes)}")
+        self._demand(code in OWN | EXHAUSTED | {Code.CANCELLED}, f"{text}, which is not its program's doing")
+        if code == Code.ATTEMPTS_EXHAUSTED:
+            spent = 1 + (0 if job.has_held(self._policy.steady_seconds) else job.strikes)
+            self._demand(spent >= job.spec.retry.max_attempts, f"{text}, having spent {spent}")
+        wronged = Code.POD_FAILED in job.codes and self._is_wronged(job, Code.POD_FAILED)
+        self._demand(not wronged, f"{text}, and its program is well")
+
+    def _is_wronged(self, job: Payer, code: str) -> bool:
+        return self._by_exit_codes and code == Code.POD_FAILED and job.is_well
+
+    def _check_held(self, r: m.Held) -> None:
+        job = self._jobs.get(r.job_id)
+        if r.by != SCHEDULER or r.undo or job is None:
+            return
+        if job.spec.array is not None and r.job_id not in self._array_of:
+            self._demand(r.job_id in self._failed_tasks, f"the array {r.job_id} is held, and none of its tasks failed")
+            return
+        enough = job.troubles >= self._policy.requeues_max
+        self._demand(enough, f"{r.job_id} is held after {job.troubles} troubles of {self._policy.requeues_max}")
+
+    # -- what is followed
+
+    def _config_set(self, r: m.ConfigSet) -> None:
+        fact = self._message.facts[r.fact].fact if r.fact < len(self._message.facts) else None
+        if isinstance(fact, f.ConfigProposed):
+            self._policy = fact.body.policy
+
+    def _job_queued(self, r: m.JobQueued) -> None:
+        fact = self._message.facts[r.fact].fact if r.fact < len(self._message.facts) else None
+        if isinstance(fact, f.JobAdmitted):
+            self._jobs[r.job_id] = Payer(fact.spec)
+            self._array_of.pop(r.job_id, None)
+
+    def _task_queued(self, r: m.TaskQueued) -> None:
+        if (array := self._jobs.get(r.array)) is not None:
+            self._jobs[r.job_id], self._array_of[r.job_id] = Payer(array.spec), r.array
+
+    def _allocated(self, r: m.Allocated) -> None:
+        if (job := self._jobs.get(r.job_id)) is not None:
+            job.run_id, job.started_ts, job.saved, job.revoked_ts = f"{r.job_id}-{r.attempt}", None, False, 0
+            job.codes = set()
+
+    def _started(self, r: m.Started) -> None:
+        if (job := self._of_run(r.run_id)) is not None:
+            job.started_ts = self._ts
+
+    def _saved(self, r: m.Saved) -> None:
+        if (job := self._of_run(r.run_id)) is not None:
+            job.saved = True
+
+    def _revoked(self, r: m.Revoked) -> None:
+        if (job := self._of_run(r.run_id)) is not None:
+            job.codes.add(r.reason.code)
+            job.revoked_ts = job.revoked_ts or self._ts
+
+    def _spared(self, r: m.Spared) -> None:
+        if (job := self._of_run(r.run_id)) is not None:
+            job.codes, job.revoked_ts = set(), 0
+
+    def _requeued(self, r: m.Requeued) -> None:
+        if (job := self._jobs.get(r.job_id)) is not None:
+            strikes, troubles = (0, 0) if r.fresh else (job.strikes, job.troubles)
+            job.strikes, job.troubles = strikes + r.strike, troubles + r.trouble
+
+    def _held(self, r: m.Held) -> None:
+        if r.undo and (job := self._jobs.get(r.job_id)) is not None:
+            job.troubles = 0
+
+    def _finished(self, r: m.Finished) -> None:
+        if r.phase == "failed" and r.job_id in self._array_of:
+            self._failed_tasks.add(self._array_of[r.job_id])
