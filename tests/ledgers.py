@@ -24,7 +24,8 @@ from tests.builders import admitted, config_proposed, job_spec, node_seen, role
 class Committed:
     """A shard that has only a committer: `commit` takes facts and orders in, decides, and folds."""
 
-    def __init__(self, ts: int = 1_760_000_000_000) -> None:
+    def __init__(self, ts: int = 1_760_000_000_000, name: str = "tx") -> None:
+        self.tx_name = name  # what its transaction ids begin with
         self.shard, self.stored = Shard(), list[bytes]()
         self.ts, self.facts_upto = ts, 0
         self.capacity = CapacityCache()
@@ -66,7 +67,7 @@ class Committed:
             n=inputs.n,
             prev=state.chain,
             epoch=inputs.epoch,
-            tx=f"tx-{inputs.n:08d}",
+            tx=f"{self.tx_name}-{inputs.n:08d}",
             ts=inputs.ts,
             engine=ENGINE_ID,
             policy=state.config.version,

@@ -12,11 +12,12 @@ SETTLE_ROUNDS = 50
 class VirtualClock:
     def __init__(self) -> None:
         self.now = 1000.0
+        self.ahead_ms = 0  # of the wall clock alone
         self._sleepers: list[tuple[float, int, asyncio.Future[None]]] = []
         self._order = itertools.count()
 
     def now_ms(self) -> int:
-        return round(self.now * 1000)
+        return round(self.now * 1000) + self.ahead_ms
 
     def monotonic(self) -> float:
         return self.now
@@ -25,6 +26,12 @@ class VirtualClock:
         woken = asyncio.get_running_loop().create_future()
         heapq.heappush(self._sleepers, (self.now + seconds, next(self._order), woken))
         await woken
+
+    def pause(self, seconds: float) -> None:
+        """Let `seconds` pass in which nobody does anything, as if every process had been stopped."""
+        self.now += seconds
+        self._sleepers = [(max(at, self.now), number, woken) for at, number, woken in self._sleepers]
+        heapq.heapify(self._sleepers)
 
     async def run(self, seconds: float = 0.0) -> None:
         """Let `seconds` pass and everybody do what they do meanwhile."""

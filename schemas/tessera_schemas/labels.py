@@ -19,6 +19,9 @@ SPEC_LABEL = "tessera.io/spec"
 SHARD_LABEL = "tessera.io/shard"
 """On pods and nodes: whose they are. A node without it is the main shard's; a pod without it is nobody's."""
 
+LEDGER_LABEL = "tessera.io/ledger"
+"""On pods and Services that a binder made: the identity of its ledger. Another ledger's are told and never touched."""
+
 NAME_ANNOTATION = "tessera.io/job-name"
 ALLOCATED_N_ANNOTATION = "tessera.io/allocated-n"
 TTL_ANNOTATION = "tessera.io/ttl-seconds-after-finished"
@@ -89,6 +92,16 @@ def shard_of(thing: Mapping[str, Any]) -> str:
     """The shard that a node, a user's pod or a pod template is of, by its label; the main one without it."""
     labels = (thing.get("metadata") or {}).get("labels")
     return str((labels.get(SHARD_LABEL) if isinstance(labels, Mapping) else "") or MAIN_SHARD)
+
+
+def ledger_of(thing: Mapping[str, Any]) -> str:
+    """Identity of the ledger that made an object; "" on those of versions that did not say it, and of users."""
+    return str((thing["metadata"].get("labels") or {}).get(LEDGER_LABEL, ""))
+
+
+def is_of_another(named: str, ledger_id: str) -> bool:
+    """Whether an object on which `named` is written was made by another ledger than `ledger_id`."""
+    return named not in ("", ledger_id)
 
 
 USERS_PODS = f"{MANAGED_BY_LABEL}!={SCHEDULER_NAME}"

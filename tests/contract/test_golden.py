@@ -55,7 +55,7 @@ LATER = {
     "fact.checkpoint_saved.v1": {"at"},
     "io.tessera.job.admitted.v1": {"array", "task", "tasks"},
     "job_spec.v1": {"user", "idle", "array", "after", "begin_ts"},
-    "ledger_message.v1": {"facts_wait"},
+    "ledger_message.v1": {"facts_wait", "starts_since"},
     "record.revoked.v1": {"now", "within"},
     "record.saved.v1": {"at"},
     "view.job.v1": {"held_pods", "held_gpu_milli", "array", "task_of", "task", "after"},

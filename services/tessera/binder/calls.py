@@ -25,6 +25,8 @@ from tessera_schemas.labels import (
     RUN_LABEL,
     SPEC_LABEL,
     bound_for,
+    is_of_another,
+    ledger_of,
     pod_name,
 )
 from tessera_schemas.placement import Placement
@@ -81,14 +83,17 @@ class Calls:
         """The UID of the pod of this rank, made now or by an earlier try."""
         pod = self._pod(job, run, rank, spec)
         try:
-            made = await self._cluster.create_pod(job.tenant, in_shard(pod, self._settings.shard))
+            made = await self._cluster.create_pod(
+                job.tenant, in_shard(pod, self._settings.shard, self._state.ledger_id)
+            )
         except ApiError as error:
             if error.status != 409:
                 raise self._judged(run, rank, error) from error
             name = pod["metadata"]["name"]
             made = await self._cluster.get_pod(job.tenant, name)
             labels = made["metadata"].get("labels", {})
-            if labels.get(RUN_LABEL) != run.run_id or labels.get(SPEC_LABEL) != spec_label(job):
+            ours = labels.get(RUN_LABEL) == run.run_id and labels.get(SPEC_LABEL) == spec_label(job)
+            if not ours or self._is_of_another(made):
                 raise refuse(rank, Code.BIND_REFUSED, f"pod {name} exists and is not ours") from error
             if "deletionTimestamp" in made["metadata"]:
                 raise refuse(rank, Code.POD_DELETED, f"pod {name} is being deleted") from error
@@ -108,14 +113,20 @@ class Calls:
     async def make_service(self, job: Job, run: Run, service: JsonObject) -> None:
         """The run's Service, made now or by an earlier try; its content follows from its name."""
         try:
-            await self._cluster.create_service(job.tenant, in_shard(service, self._settings.shard))
+            await self._cluster.create_service(
+                job.tenant, in_shard(service, self._settings.shard, self._state.ledger_id)
+            )
         except ApiError as error:
             if error.status != 409:
                 raise self._judged(run, 0, error) from error
             name = service["metadata"]["name"]
-            there = (await self._cluster.get_service(job.tenant, name))["metadata"]
-            if (there.get("labels") or {}).get(RUN_LABEL) != run.run_id:
+            there = await self._cluster.get_service(job.tenant, name)
+            of_run = (there["metadata"].get("labels") or {}).get(RUN_LABEL) == run.run_id
+            if not of_run or self._is_of_another(there):
                 raise refuse(0, Code.BIND_REFUSED, f"service {name} exists and is not ours") from error
+
+    def _is_of_another(self, found: JsonObject) -> bool:
+        return is_of_another(ledger_of(found), self._state.ledger_id)
 
     async def bind(self, job: Job, run: Run, placement: Placement, uid: str) -> None:
         """

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.calls import Calls, RefusedByCluster, all_of
+from tessera.binder.calls import Calls, RefusedByCluster, all_of, refuse
 from tessera.binder.checkpoints import Checkpoints
+from tessera.binder.decide.pods import spec_label
 from tessera.binder.decide.steps import Pod, missing, to_report
 from tessera.binder.hami_lock import HamiLock
 from tessera.binder.ledger_reach import LedgerReach
@@ -37,13 +38,19 @@ from tessera.kernel.process.leases import Members, partition_of, rounds
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.spans import step_span
 from tessera.kernel.service.trace import TRACEPARENT, bind, trace_of_job
+from tessera.kernel.tasks.freshness import Freshness
 from tessera.kernel.tasks.worklist import Worklist
+from tessera_schemas.base import run_id as id_of_run
 from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
 from tessera_schemas.job import JobSpec
+from tessera_schemas.labels import is_of_another
 from tessera_schemas.ledger import Allocated, Finished, Grown, Permitted, Released, Revoked, Saved, Shrunk, Spared
 from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code
 
 CLAIM_AGAIN_SECONDS = 2.0
+ATTEMPTS_LOOKED_FOR = 32
+"""So many attempts beyond the present one a job may have had before its ledger was restored."""
 NAME_A_RUN = (Permitted, Revoked, Spared, Released, Saved, Grown, Shrunk)
 
 
@@ -73,6 +80,7 @@ class Runs:
         ownership: Ownership,
         members: Members,
         adopted: AdoptedRuns,
+        fresh: Freshness,
     ) -> None:
         self._adopted = adopted
         self._ports, self._settings, self._state, self._pods, self._members = ports, settings, state, pods, members
@@ -82,7 +90,7 @@ class Runs:
         self.listeners: list[Callable[[list[Delta]], None]] = []
         self.worklist = Worklist(self._work_in_trace, ports.clock, settings.runs_at_once)
         reach = LedgerReach(ports.ledger, ports.clock, state)
-        self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted, reach)
+        self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted, reach, fresh)
         self.events = PodEvents(ports.cluster, ports.clock, settings.scheduled_events_per_second)
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
         self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist, state, hami, adopted, self.events)
@@ -169,20 +177,11 @@ class Runs:
         if partition_of(run_id.rpartition("-")[0]) not in self._members.partitions():
             return
         run = self._state.runs.get(run_id)
-        pods: Mapping[str, Pod] = self._pods.of(run_id)
-        if run is not None:  # whoever may make pods elsewhere may give them any label
-            pods = {uid: pod for uid, pod in pods.items() if pod.namespace == run.tenant}
-            pods = self._adopted.with_ours(run, pods)
         if run is None:
-            self._progress.pop(run_id, None)
-            self._checkpoints.forget(run_id)
-            self._surplus.forget(run_id)
-            self._sparing.forget(run_id)
-            self._adopted.forget(run_id)
-            await self._names.clear_away(run_id)
-            for pod in [*pods.values(), *self._adopted.bound(run_id).values()]:
-                await self._stopping.clear_away(run_id, pod)
-        elif run.revoked is not None:
+            await self._clear_away(run_id)
+            return
+        pods = await self._own_pods(run)
+        if run.revoked is not None:
             await self._checkpoints.report(run, pods)
             if await self._sparing.may_stop(run, pods):
                 await all_of([self._stopping.stop(run, pod) for pod in pods.values()])
@@ -194,6 +193,47 @@ class Runs:
             await self._advance(job, run, pods)
             await self._checkpoints.report(run, pods)
             await self._surplus.work(job, run, pods)
+
+    def _is_strange(self, run: Run, pod: Pod) -> bool:
+        """
+        Whether a pod with the run's name is not the run's: another ledger's, or bound without a permit of this run.
+
+        After a restore the run of a job that was sent again has the id of one that the ledger lost.
+        """
+        bound = bool(pod.node) and pod.uid not in run.permitted
+        return bound or is_of_another(pod.ledger, self._state.ledger_id)
+
+    def _is_earlier(self, run: Run, pod: Pod) -> bool:
+        """Whether it is of another submit of the job, and not of a permit that is only to be read yet."""
+        job = self._state.jobs.get(run.job_id)
+        return self._is_strange(run, pod) and job is not None and pod.spec != spec_label(job)
+
+    def _check_no_earlier_pod(self, job: Job, run: Run) -> None:
+        """A pod of the job that the ledger lost works on: the job begins no second time beside it."""
+        for attempt in range(1, run.attempt + ATTEMPTS_LOOKED_FOR):
+            name = id_of_run(job.job_id, attempt)
+            known = self._state.runs.get(name)
+            for pod in self._pods.of(name).values():
+                strange = pod.node and (known is None or pod.uid not in known.permitted)
+                if strange and not pod.over and pod.namespace == job.tenant:
+                    raise refuse(0, Code.BIND_REFUSED, describe_earlier(pod))
+
+    async def _clear_away(self, run_id: str) -> None:
+        """What is left of a run that the ledger has let go of, or never knew."""
+        self._progress.pop(run_id, None)
+        for part in (self._checkpoints, self._surplus, self._sparing, self._adopted):
+            part.forget(run_id)
+        await self._names.clear_away(run_id)
+        for pod in [*self._pods.of(run_id).values(), *self._adopted.bound(run_id).values()]:
+            await self._stopping.clear_away(run_id, pod)
+
+    async def _own_pods(self, run: Run) -> Mapping[str, Pod]:
+        """The run's pods by UID. Others may give theirs any label; what stands under its name and is not its goes."""
+        there = {uid: pod for uid, pod in self._pods.of(run.run_id).items() if pod.namespace == run.tenant}
+        for pod in [pod for pod in there.values() if self._is_earlier(run, pod)]:
+            await self._stopping.clear_away(run.run_id, pod)
+        ours = {uid: pod for uid, pod in there.items() if not self._is_strange(run, pod)}
+        return self._adopted.with_ours(run, ours)
 
     async def _advance(self, job: Job, run: Run, pods: Mapping[str, Pod]) -> None:
         """Make, then bind, then report."""
@@ -247,6 +287,7 @@ class Runs:
         if job.adopted is not None:
             await self._claim(job, run)
             return
+        self._check_no_earlier_pod(job, run)
         spec = await self._templates.of(job)
         await check_volume_reach(self._adopted.volumes, self._state, job, run, spec)
         await self._names.make(job, run, spec)
@@ -302,3 +343,11 @@ class Runs:
     async def _bind_one(self, job: Job, run: Run, placement: Placement, uid: str, bound: dict[str, None]) -> None:
         await self._calls.bind(job, run, placement, uid)
         bound[uid] = None
+
+
+def describe_earlier(pod: Pod) -> str:
+    """Words for a pod that works for a job, and for no run that the ledger knows."""
+    return (
+        f"pod {pod.name} on {pod.node} works for this job since before its ledger was restored, and goes on: the job "
+        "starts once that pod has ended or was deleted"
+    )

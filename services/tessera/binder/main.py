@@ -5,12 +5,14 @@ import asyncio
 from tessera.binder.adoption.assembly import UsersWork
 from tessera.binder.decide.steps import read_pod
 from tessera.binder.handlers import Runs
+from tessera.binder.other_ledgers import OtherLedgers
 from tessera.binder.others import OthersByNode, informers_of_others
 from tessera.binder.ownership import Ownership
 from tessera.binder.reduced import only_what_is_read
 from tessera.binder.settings import BinderSettings
 from tessera.binder.watch_nodes import NodeReports
 from tessera.kernel.kubernetes.informer import Informer
+from tessera.kernel.kubernetes.looks import Looks
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.ledger.loop import fold_ledger
@@ -18,6 +20,7 @@ from tessera.kernel.ledger.shard import Entry, restore
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.process.leases import Members
 from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.freshness import Freshness, keep_looking
 from tessera.kernel.tasks.task_group import run_loops
 from tessera_schemas.labels import pods_of_shard
 
@@ -25,22 +28,29 @@ from tessera_schemas.labels import pods_of_shard
 async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> None:
     """Carry out the ledger's decisions on our partitions' runs, and publish what the cluster shows."""
     shard = await restore(ports.bus, ports.ledger, settings.shard)
-    members = Members(ports.bus, ports.clock, settings.shard, "binder", ports.instance, settings.lease_seconds)
     ours = pods_of_shard(settings.shard)
     pod_informer = Informer(ports.cluster, "pods", ports.clock, ours, reduce=only_what_is_read, who=ports.instance)
     node_informer = Informer(ports.cluster, "nodes", ports.clock, who=ports.instance)
-    troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds)
+    fresh = Freshness(ports.clock)
+    troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds, fresh)
+    service, lease, who = settings.service, settings.lease_seconds, ports.instance
+    members = Members(ports.bus, ports.clock, settings.shard, service, who, lease, lambda: fresh.is_fresh)
     ownership = Ownership(node_informer, ports.cluster, ports.clock, settings.shard)
-    users = UsersWork(ports, settings, shard.state, members)
+    users = UsersWork(ports, settings, shard.state, members, fresh)
     pods = PodsByRun(pod_informer, read_pod)
-    runs = Runs(ports, settings, shard.state, pods, troubles, ownership, members, users.runs)
+    runs = Runs(ports, settings, shard.state, pods, troubles, ownership, members, users.runs, fresh)
     facts = Facts(ports.bus, settings.shard, "binder")
     others = OthersByNode(informers_of_others(ports.cluster, ports.clock, ports.instance), users.pods)
-    seconds = settings.others_seconds
-    nodes = NodeReports(node_informer, others, ownership, facts, shard.state, members, ports.clock, seconds)
+    looks = Looks(ports.cluster, ports.ledger, shard.state, node_informer, (pod_informer,), troubles.counted)
+    seconds, caught_up = settings.others_seconds, lambda: looks.caught_up
+    nodes = NodeReports(node_informer, others, ownership, facts, shard.state, members, ports.clock, seconds, caught_up)
     users.listeners += [runs.on_users, nodes.on_users]
     users.on_run_ready = runs.worklist.name
     runs.listeners.append(nodes.on_pods)
+    strangers = OtherLedgers(shard.state, ports.metrics)
+    runs.listeners.append(strangers.take)
+    ports.health.check("looks", fresh.problem)
+    ports.health.check("installation", strangers.problem)
     ports.health.check("pods", lambda: None if pod_informer.synced else "the pods have not been listed yet")
     ports.health.check("services", runs.problem)
     ports.health.check("users", users.problem)
@@ -57,6 +67,7 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
         await run_loops(
             stop,
             fold_ledger(ports, shard, on_ledger, stop),
+            keep_looking(fresh, ports.clock, looks.look),
             runs.follow_pods(),
             runs.follow_services(),
             runs.resync(),

@@ -13,6 +13,7 @@ from tessera.binder.calls import Calls, RefusedByCluster
 from tessera.binder.decide.launching import is_named, service_name, service_of
 from tessera.binder.decide.steps import Pod, count_of
 from tessera.binder.ledger_reach import LedgerReach
+from tessera.binder.other_ledgers import knows_job
 from tessera.binder.stopping import gone_is_fine
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
@@ -20,7 +21,7 @@ from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.ports import Clock, Cluster, JsonObject
 from tessera_schemas.job import JobSpec
-from tessera_schemas.labels import ALLOCATED_N_ANNOTATION, pods_of_shard
+from tessera_schemas.labels import ALLOCATED_N_ANNOTATION, is_of_another, ledger_of, pods_of_shard
 
 KEPT_SECONDS = 2.0
 """One Service is made again no more often; `resync` of the runs leads here again."""
@@ -84,7 +85,9 @@ class Names:
         """Delete the Service of a run that the ledger has released, or never knew."""
         self._not_again_before.pop(run_id, None)
         for uid, service in list(self._there.of(run_id).items()):
-            meta = service["metadata"]
+            meta, named = service["metadata"], ledger_of(service)
+            if is_of_another(named, self._state.ledger_id) or not (named or knows_job(self._state, run_id)):
+                continue
             n = count_of((meta.get("annotations") or {}).get(ALLOCATED_N_ANNOTATION, ""))
             await self._reach.check(n, "service")
             await gone_is_fine(self._cluster.delete_service(meta["namespace"], meta["name"], uid))

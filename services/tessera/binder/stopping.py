@@ -12,15 +12,18 @@ import structlog
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.decide.steps import Pod, is_due_notice
 from tessera.binder.ledger_reach import LedgerReach
+from tessera.binder.other_ledgers import knows_job
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.reading import format_time
 from tessera.domain.entities import Run
 from tessera.domain.state import State
+from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles, TroubleKind
 from tessera.kernel.ports import ApiError
 from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.freshness import Freshness
 from tessera.kernel.tasks.worklist import Worklist
-from tessera_schemas.labels import EVICT_AT_ANNOTATION, FINALIZER
+from tessera_schemas.labels import EVICT_AT_ANNOTATION, FINALIZER, is_of_another
 from tessera_schemas.run_ends import WORTH_A_NOTICE
 
 log = structlog.get_logger()
@@ -38,8 +41,9 @@ class Stopping:
         worklist: Worklist,
         adopted: AdoptedRuns,
         reach: LedgerReach,
+        fresh: Freshness,
     ) -> None:
-        self._adopted, self._reach = adopted, reach
+        self._adopted, self._reach, self._fresh = adopted, reach, fresh
         self._clock, self._cluster, self._settings = ports.clock, ports.cluster, settings
         self._state, self._troubles, self._worklist = state, troubles, worklist
         self._first_seen: dict[tuple[str, str], float] = {}
@@ -91,11 +95,13 @@ class Stopping:
         if pod.adopted:
             self._report_users(run_id, pod)
             return
+        if is_of_another(pod.ledger, self._state.ledger_id):
+            return
         await self._reach.check(pod.allocated_n, "pod")
         if pod.deleting:
             await self._let_go(run_id, pod)
-        elif not pod.is_ours:
-            self._report_orphan(run_id, pod)
+        elif not pod.is_ours or not (pod.ledger or knows_job(self._state, run_id)):
+            self._report_orphan(run_id, pod)  # without the ledger's name, it may be another installation's
         elif pod.over or not pod.node:
             seconds = self._seconds_to_keep(pod) if pod.over else 0
             if seconds > 0:
@@ -112,7 +118,7 @@ class Stopping:
         """
         if not pod.node or pod.over or pod.deleting:
             return
-        left = self._since("seen", pod) + self._settings.orphan_seconds - self._clock.monotonic()
+        left = self._settings.orphan_seconds - self._fresh.seconds(self._since("seen", pod))
         if left > 0:
             self._worklist.name_later(run_id, left)
         else:
@@ -120,10 +126,13 @@ class Stopping:
 
     async def _end_orphan(self, run_id: str, pod: Pod) -> None:
         """
-        Delete an orphan after a delay: it holds devices that the ledger believes free, and operators get time to find
-        out why.
+        Delete an orphan after a delay, in which operators get time to find out why. One of a job that lives goes on:
+        a restored ledger knows the job that was sent again under its key, and not the run that works for it.
         """
-        left = self._report_orphan(run_id, pod) + self._settings.orphan_seconds - self._clock.monotonic()
+        left = self._settings.orphan_seconds - self._fresh.seconds(self._report_orphan(run_id, pod))
+        if self._state.jobs.get(run_id.rpartition("-")[0]) is not None:
+            self._worklist.name_later(run_id, self._settings.orphan_seconds)
+            return
         if left > 0:
             self._worklist.name_later(run_id, left)
             return
@@ -182,6 +191,9 @@ class Stopping:
         """
         Delete the pod's object at once: nothing can run on a fenced node, and no kubelet will ever end the pod there.
         """
+        trouble = self._troubles.of(pod.node)
+        if trouble is None or not await self._troubles.is_still(self._cluster, pod.node, trouble.kind):
+            raise Transient(f"node {pod.node} is not what the watch shows")
         log.warning("pod_forced_off", pod=pod.name, namespace=pod.namespace, node=pod.node)
         await gone_is_fine(self._cluster.delete_pod(pod.namespace, pod.name, pod.uid, 0))
         await self._take_finalizer_off(pod)

@@ -1,11 +1,12 @@
 """The shard's nodes as they come, change and go, published as facts by whoever has the node's partition."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import structlog
 
 from tessera.binder.decide.nodes import node_gone, node_seen
-from tessera.binder.excess_use import SurplusByNode, with_surplus
+from tessera.binder.excess_use import DOUBT_SECONDS, SurplusByNode, with_surplus
 from tessera.binder.others import OthersByNode
 from tessera.binder.ownership import Ownership
 from tessera.domain.devices import while_held
@@ -72,11 +73,14 @@ class NodeReports:
         members: Members,
         clock: Clock,
         others_seconds: float,
+        caught_up: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`caught_up` says whether the ledger was folded to its end: earlier, pods seem to be of runs that it lost."""
+        self._caught_up = caught_up
         self._informer, self._others, self._ownership, self._facts = informer, others, ownership, facts
         self._state, self._members, self._clock = state, members, clock
         self._others_seconds = others_seconds
-        self._surplus = SurplusByNode(state)
+        self._surplus = SurplusByNode(state, clock)
         self._reported: dict[str, NodeSeen] = {}
         self._agreed: dict[str, NodeSources] = {}
         self.worklist = Worklist(self._work, clock, at_once=16)
@@ -136,21 +140,23 @@ class NodeReports:
         return NodeSources(
             name,
             node if self._ownership.is_ours(name) else None,
-            with_surplus(self._others.on(name), *self._surplus.on(name)),
+            with_surplus(self._others.on(name), self._surplus.on(name)),
             () if body is None else body.pools,
             self._state.nodes.get(name),
         )
 
     @property
     def _is_synced(self) -> bool:
-        """Tell whether nodes and others' pods are listed; earlier a node would be reported with too much free."""
-        return self._informer.synced and self._others.synced
+        """Whether nodes and others' pods are listed and the ledger is read: else a node's use would be told wrongly."""
+        return self._informer.synced and self._others.synced and self._caught_up()
 
     async def _work(self, name: str) -> None:
         if not self._is_synced:
             return  # `resync` names everything once it is
         if partition_of(name) not in self._members.partitions():
             return
+        if self._surplus.in_doubt(name):
+            self.worklist.name_later(name, DOUBT_SECONDS)
         fact = self._sources(name).seen()
         if self._reported.get(name) == fact or not await self._concerns_us(name, fact):
             return

@@ -19,13 +19,23 @@ from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.process.preflight import check_redis, check_synced
 from tessera.kernel.process.settings import ServiceSettings
 from tessera_schemas.cluster_roles import Right
-from tessera_schemas.labels import NAMES_US, SCHEDULER_NAME, SHARD_LABEL, USERS_PODS, shard_of
+from tessera_schemas.labels import (
+    NAMES_US,
+    SCHEDULER_NAME,
+    SHARD_LABEL,
+    USERS_PODS,
+    has_ended,
+    ledger_of,
+    pods_of_shard,
+    shard_of,
+)
 
 LET_IN = "name it under `tenants` in the values of the chart deploy/helm/tessera, and `helm upgrade`"
 ROLES = "`helm upgrade` to the chart of this version"
 MAKE_TENANT = "name it under tenants in the configuration and `tessera apply` it"
 NO_RIGHTS = "{} has no rights at all"
 NOTHING_STARTS = "no pod of this tenant can be made or bound"
+OTHER_SHARD = "give all but one of them another shard name: docs/operations.md, another installation"
 NAMESPACES_MAX, SAID_MAX = 100, 4
 
 
@@ -68,6 +78,7 @@ async def check_cluster(cluster: Reader, tenants: Collection[str], shard: str) -
     try:
         pods, _ = await cluster.list("pods", USERS_PODS, NAMES_US)
         nodes, _ = await cluster.list("nodes")
+        made, _ = await cluster.list("pods", pods_of_shard(shard), NAMES_US)
         work = waiting_work(pods, await _owners(cluster))
     except ApiError as error:
         return [Finding(f"Kubernetes API: {error}", "use a kubeconfig that may list pods and Jobs")]
@@ -78,7 +89,17 @@ async def check_cluster(cluster: Reader, tenants: Collection[str], shard: str) -
         Finding(f"namespace {name} is no tenant: {describe_waiting(waiting[name])}", MAKE_TENANT)
         for name in sorted(waiting.keys() - set(tenants))
     ]
-    return [*elsewhere, *strangers, *await _check_rights(cluster, tenants, waiting)]
+    return [*find_other_ledgers(made), *elsewhere, *strangers, *await _check_rights(cluster, tenants, waiting)]
+
+
+def find_other_ledgers(pods: Sequence[JsonObject]) -> list[Finding]:
+    """The finding that bound pods of one shard name several ledgers: installations share a shard name and nodes."""
+    bound = [pod for pod in pods if (pod.get("spec") or {}).get("nodeName") and not has_ended(pod)]
+    named = Counter(ledger for pod in bound if (ledger := ledger_of(pod)))
+    if len(named) < 2:
+        return []
+    counts = ", ".join(f"{ledger} ({count} pods)" for ledger, count in sorted(named.items())[:SAID_MAX])
+    return [Finding(f"pods of this shard were made by {len(named)} installations: ledgers {counts}", OTHER_SHARD)]
 
 
 async def _owners(cluster: Reader) -> list[JsonObject]:

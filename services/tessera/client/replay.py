@@ -248,6 +248,8 @@ class Replay:
             yield f"its engine is {message.engine}, after {self._engine}, and it opens no epoch"
         if message.facts_wait and not (message.holder or self._facts_wait):
             yield "facts wait in the middle of an epoch, so that runs would outlive their deadlines"
+        if message.starts_since > message.ts:
+            yield "starts are watched from a time on that is still to come"
         if message.policy != state.config.version:
             yield f"policy {message.policy}, but configuration {state.config.version} is in force"
         opened = [record.epoch for record in message.records if isinstance(record, EpochOpened)]
@@ -320,6 +322,7 @@ def inputs_of(message: LedgerMessage) -> Inputs:
         facts=message.facts,
         orders=message.orders,
         facts_wait=message.facts_wait,
+        starts_since=message.starts_since,
     )
 
 

@@ -11,6 +11,7 @@ from tessera.domain import fold_arrays, fold_jobs, fold_runs, fold_shard
 from tessera.domain.dependencies import is_decided
 from tessera.domain.entities import QueueOrder
 from tessera.domain.errors import Contradiction
+from tessera.domain.fold_steps import FORMAT_OF_IDENTITY
 from tessera.domain.fold_table import APPLY
 from tessera.domain.state import State
 from tessera_schemas.base import run_id
@@ -37,6 +38,8 @@ def fold_message(state: State, message: LedgerMessage, stored: bytes) -> None:
         apply_record(state, record, message.facts)
     if message.epoch != state.epoch:
         raise Contradiction(f"record {message.n}: epoch {message.epoch} was never opened")
+    if not state.ledger_id and state.format >= FORMAT_OF_IDENTITY:
+        state.ledger_id = message.tx  # made by chance, once, and in every copy and continuation of this ledger
     state.chain, state.is_whole = chain_hash(message.prev, stored), True
 
 

@@ -17,6 +17,10 @@ FORMAT_OF_LATER = 2
 """Before, no checkpoints of a run were remembered, nor class and evictions of an ended job: states hash as they did."""
 
 
+FORMAT_OF_IDENTITY = 4
+"""Before, a ledger had no name of its own, and its pods bore none."""
+
+
 def job_of(state: State, job_id: str) -> Job:
     """Returns the live job; raises Contradiction if there is none of this id."""
     job = state.jobs.get(job_id)

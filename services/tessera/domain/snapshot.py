@@ -22,8 +22,10 @@ BATCH = 256
 
 def dump(state: State) -> Iterator[bytes]:
     """The lines of a snapshot."""
+    identity = {"ledger_id": state.ledger_id} if state.ledger_id else {}
     yield orjson.dumps(
-        {
+        identity
+        | {
             "version": SNAPSHOT_VERSION,
             "n": state.n,
             "chain": state.chain,
@@ -54,6 +56,7 @@ def load(lines: Iterator[bytes], hasher: StateHash | None = None) -> State:
     state = State()
     state.n, state.chain, state.epoch = head["n"], head["chain"], head["epoch"]
     state.ts, state.format, state.facts_upto = head["ts"], head["format"], head["facts_upto"]
+    state.ledger_id = str(head.get("ledger_id", ""))
     state.set_config(Config.model_validate(head["config"]))
     rows = RowReader()
     for name, bodies in _batches(lines):

@@ -66,6 +66,8 @@ class State:
         self.epoch = 0
         self.ts = 0
         self.format = 0
+        self.ledger_id = ""
+        """Identity of the ledger, on each pod that it made: "" until a message raised the format to 4 or later."""
         self.facts_upto = 0
         self.config = Config()
         self.tree: QueueTree = queue_tree(self.config)

@@ -41,7 +41,8 @@ class StateHash:
         used = (f"{name} {self._sums[name]:032x}" for name in TABLES if name in LATER_TABLES and self._digests[name])
         if self._config is None or self._config[0] is not state.config:
             self._config = state.config, state.config.model_dump_json()
-        whole = [*scalars, self._config[1], *first, *used]
+        identity = [f"ledger {state.ledger_id}"] if state.ledger_id else []
+        whole = [*scalars, self._config[1], *first, *used, *identity]
         return hashlib.sha256(orjson.dumps(whole)).hexdigest()
 
     def adopt(self, name: str, keys: Sequence[str], encoded: Sequence[bytes]) -> None:

@@ -12,6 +12,7 @@ from tessera.domain.errors import Contradiction
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.loop import is_busy
 from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
+from tessera.kernel.ledger.skew import Skew
 from tessera.kernel.ports import Message
 from tessera.kernel.service.context import Ports
 from tessera.projection.events import Cursor, StoredEvent, events_of, last_cursor
@@ -41,7 +42,7 @@ class Cycle:
         self._ports, self._name, self._shard, self._views = ports, settings.shard, shard, views
         self._publisher, self._mirror, self._snapshots = sinks
         self._last_event = last_event
-        self._head = 0
+        self._head, self._skew = 0, Skew(ports)
         self.caught_up = asyncio.Event()
 
     async def start(self) -> None:
@@ -70,6 +71,8 @@ class Cycle:
                 await clock.sleep(0)
                 began = clock.monotonic()
         self._ports.metrics.ledger_n.set(entry.message.n)
+        if self.caught_up.is_set():
+            self._skew.heard(entry.message.ts)
         self._see_if_caught_up()
         if is_busy(len(messages), records):
             await self._ports.clock.sleep(SHARE_SECONDS)

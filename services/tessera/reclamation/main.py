@@ -6,6 +6,7 @@ from tessera.domain.state import State
 from tessera.engine.preemption.plans import proposing
 from tessera.engine.queueing.blocked_heads import stuck_heads
 from tessera.kernel.kubernetes.informer import Informer
+from tessera.kernel.kubernetes.looks import Looks
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.kubernetes.users_pods import UsersPods
@@ -15,6 +16,7 @@ from tessera.kernel.ports import JsonObject
 from tessera.kernel.process.leases import Members
 from tessera.kernel.process.proposing import Proposals
 from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.freshness import Freshness, keep_looking
 from tessera.kernel.tasks.task_group import run_loops
 from tessera.reclamation.absence.handlers import Absences, GonePods, only_what_is_judged
 from tessera.reclamation.idle_runs.exporters import Exporters
@@ -52,8 +54,11 @@ async def serve(
     users_informer = Informer(ports.cluster, "pods", ports.clock, USERS_PODS, NAMES_US, only_what_is_judged, who)
     users: UsersPods[JsonObject] = UsersPods(users_informer, dict, gone.note)
     absences = Absences(ports, settings, shard.state, pods, users, members, gone)
-    troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds)
-    losses = LostRuns(ports, settings, shard.state, pods, users, troubles, members)
+    fresh = Freshness(ports.clock)
+    troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds, fresh)
+    copies = (informer, users_informer)
+    looks = Looks(ports.cluster, ports.ledger, shard.state, node_informer, copies, troubles.counted)
+    losses = LostRuns(ports, settings, shard.state, pods, users, troubles, members, fresh)
     source = source_of(settings, shard.state)
     idleness = Idleness(ports, settings, shard.state, utilisation or source, members)
     proposals = Proposals(
@@ -67,6 +72,7 @@ async def serve(
         settings.heads,
     )
     prices = Prices(ports, settings, shard.state, members, learn)
+    ports.health.check("looks", fresh.problem)
     ports.health.check("pods", lambda: None if informer.synced else "the pods have not been listed yet")
     ports.health.check("users", lambda: None if users_informer.synced else "users' pods have not been listed yet")
     ports.health.check("nodes", lambda: None if node_informer.synced else "the nodes have not been listed yet")
@@ -89,6 +95,7 @@ async def serve(
             absences.follow_users(),
             absences.report(),
             follow_nodes(),
+            keep_looking(fresh, ports.clock, looks.look),
             losses.report(),
             proposals.propose(),
             *([idleness.report()] if utilisation or settings.measures else []),

@@ -16,14 +16,19 @@ from tessera.engine import ENGINE_ID
 from tessera.kernel.errors import Conflict, Full, InvariantViolation, Transient, UnknownOutcome
 from tessera.kernel.ledger.room import WAY_OUT
 from tessera.kernel.ledger.shard import Entry, Shard
+from tessera.kernel.ledger.skew import Skew
 from tessera.kernel.ledger.timestamps import LedgerTime
+from tessera.kernel.messaging.facts import newest_fact
 from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.freshness import keep_looking
+from tessera.kernel.tasks.task_group import beside
 from tessera.scheduler.decide import CapacityCache, Inputs, decide
+from tessera.scheduler.decide.runs import is_start_due
 from tessera.scheduler.inbox import Inbox
 from tessera.scheduler.job_spans import report_spans
 from tessera.scheduler.settings import SchedulerSettings
 from tessera.scheduler.since_checkpoint import SinceCheckpoint
-from tessera_schemas import subjects
+from tessera.scheduler.start_clock import StartClock
 from tessera_schemas.ledger import Allocated, AnyRecord, LedgerMessage, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
@@ -56,6 +61,8 @@ class Committer:
         self._since_checkpoint = SinceCheckpoint(settings)
         self._full: str | None = None
         self._facts_before = 0
+        self._skew = Skew(ports)
+        self._starts = StartClock(ports, settings.shard, shard.state, settings.lease_seconds)
         self.epoch = 0
         ports.health.check("ledger", lambda: self._full)
 
@@ -63,7 +70,8 @@ class Committer:
         """Open a new epoch and commit until `stop`; raises Deposed or InvariantViolation."""
         try:
             await self._open_epoch(stop)
-            async with Inbox(self._ports, self._settings.shard, self._shard.state) as inbox:
+            looking = keep_looking(self._starts.fresh, self._ports.clock, self._starts.look)
+            async with Inbox(self._ports, self._settings.shard, self._shard.state) as inbox, beside(looking):
                 while not stop.is_set():
                     await self._wait(inbox, stop)
                     inbox.wake.clear()
@@ -78,7 +86,7 @@ class Committer:
             try:
                 await self._shard.catch_up(self._ports.ledger)
                 self.epoch = self._shard.state.epoch + 1
-                self._facts_before = await self._newest_fact()
+                self._facts_before = await newest_fact(self._ports.bus, self._settings.shard)  # no deadline before it
                 inputs = self._inputs((self._shard.state.facts_upto, ()), (), holder=self._ports.instance)
                 if await self._commit(self._message(inputs, self._decide(inputs))):
                     log.info("epoch_opened", epoch=self.epoch, n=self._shard.state.n)
@@ -90,12 +98,6 @@ class Committer:
                 log.warning("epoch_not_opened", error=str(error))
                 await self._ports.clock.sleep(RETRY_SECONDS)
 
-    async def _newest_fact(self) -> int:
-        """The sequence number of the newest fact that is stored: until it is taken in, no deadline is judged."""
-        shard = self._settings.shard
-        found = await self._ports.bus.last(subjects.stream("FACTS", shard), f"fact.{shard}.>")
-        return 0 if found is None else found.seq
-
     def _facts_wait(self, upto: int) -> bool:
         return upto < self._facts_before
 
@@ -105,8 +107,9 @@ class Committer:
             raise inbox.failed
         seconds = self._settings.tick_seconds
         due = self._shard.state.index.start_by
-        if due and not self._facts_wait(self._shard.state.facts_upto):
-            seconds = min(seconds, max(0.0, (due[0][0] - self._time.now(self._shard.state.ts)) / 1000))
+        left = (due[0][0] - self._time.now(self._shard.state.ts)) / 1000 if due else 0.0
+        if left > 0:  # one that is due already waits for its starts to be watched for long enough
+            seconds = min(seconds, left)
         waits = [
             asyncio.ensure_future(wait) for wait in (inbox.wake.wait(), stop.wait(), self._ports.clock.sleep(seconds))
         ]
@@ -163,10 +166,12 @@ class Committer:
     def _inputs(self, facts: tuple[int, tuple], orders: tuple, holder: str = "") -> Inputs:  # type: ignore[type-arg]
         state = self._shard.state
         n = state.n + 1
+        ts = self._time.now(state.ts)
+        since = self._starts.since(ts)
         checkpoint = bool(holder) or self._since_checkpoint.is_due(n)
         return Inputs(
             n=n,
-            ts=self._time.now(state.ts),
+            ts=ts,
             epoch=self.epoch,
             facts_upto=facts[0],
             holder=holder,
@@ -174,6 +179,7 @@ class Committer:
             facts=facts[1],
             orders=orders,
             facts_wait=self._facts_wait(facts[0]),
+            starts_since=since if is_start_due(state, ts) else 0,
         )
 
     def _message(self, inputs: Inputs, records: tuple[AnyRecord, ...]) -> Entry:
@@ -190,6 +196,7 @@ class Committer:
             holder=inputs.holder,
             facts_upto=inputs.facts_upto,
             facts_wait=inputs.facts_wait,
+            starts_since=inputs.starts_since,
             facts=inputs.facts,
             orders=inputs.orders,
             records=records,
@@ -222,6 +229,7 @@ class Committer:
         self._since_checkpoint.count(entry)
         ports.metrics.step(Step.FOLD, clock.monotonic() - appended)
         ports.metrics.ledger_n.set(state.n)
+        self._skew.heard(message.ts)
         for record in message.records:
             if type(record) is Waiting:
                 ports.metrics.reason(record.reason.code)

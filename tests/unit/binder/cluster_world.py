@@ -5,19 +5,23 @@ What they say is committed at each turn as the scheduler would, in the order in 
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from tessera.binder.adoption.assembly import UsersWork
 from tessera.binder.decide.steps import read_pod
 from tessera.binder.handlers import Runs
+from tessera.binder.other_ledgers import OtherLedgers
 from tessera.binder.others import OthersByNode, informers_of_others
 from tessera.binder.ownership import Ownership
 from tessera.binder.reduced import only_what_is_read
 from tessera.binder.settings import BinderSettings
 from tessera.binder.watch_nodes import NodeReports
 from tessera.domain.entities import Job, Run
+from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Informer
+from tessera.kernel.kubernetes.looks import Looks
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.kubernetes.users_pods import UsersPods
@@ -25,11 +29,12 @@ from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.messaging.facts import Facts
-from tessera.kernel.ports import JsonObject, Message
+from tessera.kernel.ports import JsonObject, Message, WatchEvent
 from tessera.kernel.process.leases import PARTITIONS, Members
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
+from tessera.kernel.tasks.freshness import Freshness, keep_looking
 from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.driving import drive
 from tessera.local.cluster.in_memory import MemoryCluster
@@ -64,13 +69,43 @@ class NoLedger:
     """A ledger from which the binder fetches what it has forgotten."""
 
     def __init__(self, books: Committed) -> None:
-        self._books = books
+        self._books, self.is_away = books, False
 
     async def read(self, n: int) -> Message:
+        if self.is_away:
+            raise Transient("no responders")
         return Message("", n, self._books.stored[n - 1])
 
     async def tail(self) -> Message:
         return await self.read(len(self._books.stored))
+
+
+class Hanging(MemoryCluster):
+    """A cluster whose watches may hang: nothing comes, and nothing fails."""
+
+    hangs = False
+
+    async def watch(self, *args: Any) -> AsyncIterator[WatchEvent]:
+        async for event in super().watch(*args):
+            while self.hangs:
+                await self._clock.sleep(0.5)
+            yield event
+
+
+class OwnClock:
+    """A process's clocks: the wall clock may be wrong."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock, self.ahead_ms = clock, 0
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self.ahead_ms
+
+    def monotonic(self) -> float:
+        return self._clock.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await self._clock.sleep(seconds)
 
 
 class World:
@@ -81,17 +116,23 @@ class World:
         nodes: tuple[str, ...] = ("node-a", "node-b"),
         policy: Policy | None = None,
         utilisation: Utilisation | None = None,
+        beside: "World | None" = None,
         **settings: Any,
     ) -> None:
-        self.clock = VirtualClock()
-        self.core = SimCluster(self.clock)
+        """`beside` is an installation that has the same cluster, with NATS and a ledger of its own."""
+        self.clock = VirtualClock() if beside is None else beside.clock
+        self.core = SimCluster(self.clock) if beside is None else beside.core
+        self._beside = beside
         self.broker = MemoryBroker(self.clock)
         self.broker.add_shard(SHARD)
-        self.books = Committed(ts=self.clock.now_ms())
+        self.books = Committed(ts=self.clock.now_ms(), name="tx" if beside is None else "second")
         self.records: list[AnyRecord] = []
         self.facts: list[AnyFact] = []
         self._utilisation, self._settings = utilisation, settings
         self._cursor = 0
+        self.clock_of: dict[str, OwnClock] = {}
+        self._cluster_of: dict[str, Hanging] = {}
+        self._ledger_of: dict[str, NoLedger] = {}
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._has_listener: dict[str, Any] = {}
         self.books.begin(body=config_body(policy=policy or Policy(node_lost_seconds=30)))
@@ -99,7 +140,8 @@ class World:
             self.core.create("nodes", "", node_object(NodeRow(name=name, cpu="64", memory="512Gi", gpus=8), name))
 
     async def __aenter__(self) -> "World":
-        self._tasks["cluster"] = [asyncio.create_task(drive(self.core, self.clock))]
+        if self._beside is None:
+            self._tasks["cluster"] = [asyncio.create_task(drive(self.core, self.clock))]
         self.start_binder()
         self._start_reclamation()
         await self.run(1)
@@ -124,17 +166,20 @@ class World:
             Informer(ports.cluster, "nodes", self.clock),
         )
         members = cast(Members, Everything())
-        troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds)
+        fresh = Freshness(self.clock)
+        troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds, fresh)
+        looks = Looks(ports.cluster, ports.ledger, self.state, nodes, (pods,), troubles.counted)
         ownership = Ownership(nodes, ports.cluster, self.clock, SHARD)
-        users = UsersWork(ports, settings, self.state, members)
+        users = UsersWork(ports, settings, self.state, members, fresh)
         by_run = PodsByRun(pods, read_pod)
-        runs = Runs(ports, settings, self.state, by_run, troubles, ownership, members, users.runs)
+        runs = Runs(ports, settings, self.state, by_run, troubles, ownership, members, users.runs, fresh)
         others = OthersByNode(informers_of_others(ports.cluster, self.clock), users.pods)
         facts, seconds = Facts(ports.bus, SHARD, "binder"), settings.others_seconds
         seen = NodeReports(nodes, others, ownership, facts, self.state, members, self.clock, seconds)
         users.listeners += [runs.on_users, seen.on_users]
         users.on_run_ready = runs.worklist.name
-        runs.listeners.append(seen.on_pods)
+        self.strangers = OtherLedgers(self.state, ports.metrics)
+        runs.listeners += [seen.on_pods, self.strangers.take]
 
         async def on_ledger(entries: list[Entry]) -> None:
             await runs.on_ledger(entries)
@@ -148,6 +193,7 @@ class World:
             seen.worklist.run(),
         )
         loops = (
+            keep_looking(fresh, self.clock, looks.look),
             runs.follow_pods(),
             runs.follow_services(),
             runs.resync(),
@@ -165,11 +211,13 @@ class World:
         informer = Informer(ports.cluster, "pods", self.clock, USERS_PODS, NAMES_US, only_what_is_judged)
         users: UsersPods[JsonObject] = UsersPods(informer, dict, gone.note)
         absences = Absences(ports, settings, self.state, pods, users, members, gone)
-        troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds)
-        losses = LostRuns(ports, settings, self.state, pods, users, troubles, members)
+        fresh = Freshness(self.clock)
+        troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds, fresh)
+        looks = Looks(ports.cluster, ports.ledger, self.state, nodes, (ours, informer), troubles.counted)
+        losses = LostRuns(ports, settings, self.state, pods, users, troubles, members, fresh)
         parts: list[Any] = [absences, losses]
         follow = (absences.follow_pods(), absences.follow_users(), _drain(nodes))
-        loops = [*follow, absences.report(), losses.report()]
+        loops = [keep_looking(fresh, self.clock, looks.look), *follow, absences.report(), losses.report()]
         if self._utilisation is not None:
             parts.append(Idleness(ports, settings, self.state, self._utilisation, members))
             loops.append(parts[-1].report())
@@ -242,6 +290,31 @@ class World:
     def said(self, kind: str) -> list[Any]:
         return [fact for fact in self.facts if fact.kind == kind]
 
+    # -- absence
+
+    @asynccontextmanager
+    async def cut_off(self, name: str, road: str) -> AsyncIterator[None]:
+        """One service without the API server (`cluster`) or the ledger's leader (`ledger`)."""
+        cluster, ledger = self._cluster_of[name], self._ledger_of[name]
+
+        async def refuse(_operation: str) -> None:
+            raise Transient("connection refused")
+
+        before = cluster.before
+        if road == "cluster":
+            cluster.before = refuse
+            self.core.close_watches()
+        ledger.is_away = road == "ledger"
+        yield
+        cluster.before, ledger.is_away = before, False
+
+    @asynccontextmanager
+    async def hanging_watches(self, name: str) -> AsyncIterator[None]:
+        """One service whose watches bring nothing any more."""
+        self._cluster_of[name].hangs = True
+        yield
+        self._cluster_of[name].hangs = False
+
     # -- wiring
 
     def _mine(self, model: Any) -> dict[str, Any]:
@@ -249,12 +322,15 @@ class World:
 
     def _ports(self, name: str) -> Ports:
         metrics = Metrics(name)
+        clock = self.clock_of[name] = OwnClock(self.clock)
+        cluster = self._cluster_of[name] = Hanging(self.core, clock, name)
+        ledger = self._ledger_of[name] = NoLedger(self.books)
         return Ports(
-            clock=self.clock,
+            clock=clock,
             bus=MemoryBus(self.broker, name),
-            ledger=cast(Any, NoLedger(self.books)),
+            ledger=cast(Any, ledger),
             store=cast(Any, None),
-            cluster=MemoryCluster(self.core, self.clock, name),
+            cluster=cluster,
             health=Health(self.clock, metrics),
             metrics=metrics,
             instance=f"{name}-1",

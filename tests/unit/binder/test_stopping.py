@@ -7,7 +7,14 @@ import pytest
 
 from tessera.binder.decide.steps import read_pod
 from tessera_schemas.facts import CancelRequested, DrainRequested
-from tessera_schemas.labels import EVICT_AT_ANNOTATION, FINALIZER, NOTICE_ANNOTATION, RUN_LABEL, SHARD_LABEL
+from tessera_schemas.labels import (
+    EVICT_AT_ANNOTATION,
+    FINALIZER,
+    LEDGER_LABEL,
+    NOTICE_ANNOTATION,
+    RUN_LABEL,
+    SHARD_LABEL,
+)
 from tests.builders import SHARD
 from tests.unit.binder.binder_builders import api_pod
 from tests.unit.binder.cluster_world import World, train
@@ -166,8 +173,8 @@ async def test_a_notice_that_nobody_can_read_is_over(world: World) -> None:
 # -- pods that no run explains
 
 
-def stray(run: str, scheduler: str, shard: str, **annotations: str) -> dict[str, object]:
-    labels = {RUN_LABEL: run, SHARD_LABEL: shard}
+def stray(run: str, scheduler: str, shard: str, ledger: str, **annotations: str) -> dict[str, object]:
+    labels = {RUN_LABEL: run, SHARD_LABEL: shard} | ({LEDGER_LABEL: ledger} if ledger else {})
     meta = {"name": f"{run}-0", "labels": labels, "finalizers": [FINALIZER], "annotations": annotations}
     body = {"name": "main", "image": "train:1"}
     return {"metadata": meta, "spec": {"schedulerName": scheduler, "containers": [body]}}
@@ -178,10 +185,17 @@ FOR_EVER = {"tessera.io/simulate-seconds": "100000"}
 
 
 def place_stray(
-    world: World, scheduler: str = "tessera", shard: str = SHARD, bound: bool = True, allocated_n: int = 0
+    world: World,
+    scheduler: str = "tessera",
+    shard: str = SHARD,
+    bound: bool = True,
+    allocated_n: int = 0,
+    ledger: str | None = None,
 ) -> None:
     notes = FOR_EVER | {"tessera.io/allocated-n": str(allocated_n)}
-    made = world.core.create("pods", "lab", stray(UNKNOWN, scheduler, shard, **notes))
+    made = world.core.create(
+        "pods", "lab", stray(UNKNOWN, scheduler, shard, world.state.ledger_id if ledger is None else ledger, **notes)
+    )
     if bound:
         binding = {"metadata": {"uid": made.uid}, "target": {"name": "node-a"}}
         world.core.bind("lab", f"{UNKNOWN}-0", binding)
@@ -190,6 +204,16 @@ def place_stray(
 async def test_a_running_pod_that_no_run_explains_is_deleted_after_a_while(world: World) -> None:
     place_stray(world)
     await world.run(28)
+    assert deleting(world) == [False]
+    await world.run(40)
+    assert world.pods() == []
+
+
+async def test_the_time_for_which_such_a_pod_is_only_told_runs_while_the_binder_looks(world: World) -> None:
+    place_stray(world)
+    await world.run(20)
+    world.clock.pause(600)
+    await world.run(26)
     assert deleting(world) == [False]
     await world.run(40)
     assert world.pods() == []

@@ -168,3 +168,12 @@ async def test_work_of_another_shard_is_that_shards_to_judge() -> None:
 
 async def test_a_cluster_without_nodes_yet_has_no_wrong_shards() -> None:
     assert await lines(Api(of_shard("east", pod("lab")), let_in=("lab",)), "lab") == []
+
+
+async def test_pods_of_one_shard_that_two_ledgers_made_are_found() -> None:
+    made = [pod("lab", "node-a"), pod("lab", "node-b"), pod("lab"), pod("lab", "node-a")]
+    for each, ledger in zip(made, ("1111", "2222", "3333", "2222"), strict=True):
+        each["metadata"]["labels"] = {"tessera.io/ledger": ledger}
+    found = await lines(Api(*made, let_in=("lab",)), "lab")
+    assert [line for line in found if "1111 (1 pods), 2222 (2 pods)" in line]
+    assert not [line for line in await lines(Api(made[1], made[3], let_in=("lab",)), "lab") if "ledgers" in line]

@@ -167,6 +167,7 @@ def test_the_command_ends_with_a_code_of_its_own_when_something_could_not_be_rec
         ("a time before the last one", lambda m: m.update(ts=1), "goes back"),
         ("facts_upto that goes back", lambda m: m.pop("facts_upto"), "goes back"),
         ("a younger epoch without its record", lambda m: m.update(epoch=9), "epoch 9"),
+        ("starts watched from later on", lambda m: m.update(starts_since=m["ts"] + 1), "still to come"),
         ("facts that wait in the middle of an epoch", lambda m: m.update(facts_wait=True), "outlive their deadlines"),
     ],
 )

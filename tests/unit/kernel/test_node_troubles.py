@@ -9,6 +9,7 @@ import pytest
 
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles, TroubleKind, kind_of
+from tessera.kernel.tasks.freshness import Freshness
 from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.in_memory import MemoryCluster
 from tessera.local.cluster.nodes import NodeRow, node_object
@@ -46,6 +47,7 @@ class World:
     core: SimCluster
     informer: Informer
     troubles: NodeTroubles
+    fresh: Freshness
 
 
 @pytest.fixture
@@ -55,18 +57,25 @@ async def world() -> AsyncIterator[World]:
     for name in ("a", "b", "c"):
         core.create("nodes", "", node_object(NodeRow(name=name, cpu="8", memory="8Gi"), name))
     informer = Informer(MemoryCluster(core, clock, "test"), "nodes", clock)
-    world = World(clock, core, informer, NodeTroubles(informer, clock, gone_seconds=10))
+    fresh = Freshness(clock)
+    world = World(clock, core, informer, NodeTroubles(informer, clock, gone_seconds=10, freshness=fresh), fresh)
 
     async def read() -> None:
         while True:
             await informer.next()
 
+    async def look() -> None:
+        while True:
+            fresh.looked()
+            await clock.sleep(1)
+
     assert world.troubles.of("nowhere") is None  # nothing is known before the first list
-    reader = asyncio.create_task(read())
+    reader, looks = asyncio.create_task(read()), asyncio.create_task(look())
     await clock.run(1)
     yield world
     reader.cancel()
-    await asyncio.gather(reader, return_exceptions=True)
+    looks.cancel()
+    await asyncio.gather(reader, looks, return_exceptions=True)
     await informer.close()
 
 

@@ -9,6 +9,7 @@ from tessera.kernel.ledger.stream import StreamLedger, read_plain
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import Item, MemoryBus
 from tessera.kernel.ports import Outgoing
+from tessera.kernel.process.leases import Members
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
@@ -135,6 +136,22 @@ class Leader:
         await self.world.clock.run(0.1)
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+
+
+class ActingBinder:
+    """A binder's lease, renewed as a binder that is alive does; `acts` is what it says of itself."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.acts = world, True
+        self._members = Members(world.bus, world.clock, SHARD, "binder", "binder-1", acts=lambda: self.acts)
+
+    async def __aenter__(self) -> "ActingBinder":
+        await self._members.join()
+        await self.world.clock.run(5)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._members.leave()
 
 
 class Served:

@@ -18,7 +18,7 @@ from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
 from tests.ledgers import rechain
 from tests.unit.scheduler.committer_world import bound, made, started
-from tests.unit.scheduler.committers import Leader, Served, World, outgoing
+from tests.unit.scheduler.committers import ActingBinder, Leader, Served, World, outgoing
 
 LEDGER = "ledger."
 
@@ -340,7 +340,7 @@ async def test_an_order_made_from_a_state_that_was_not_reached_yet_waits() -> No
 
 async def test_a_deadline_is_noticed_although_nothing_comes() -> None:
     world = World()
-    async with Leader(world):
+    async with Leader(world), ActingBinder(world):
         await ready(world, start_timeout_seconds=60)
         await world.order(line(world, "k1"))
         await world.clock.run(59)
@@ -375,24 +375,19 @@ async def test_a_run_that_started_while_nobody_committed_goes_on(facts_per_messa
     assert not world.ledger[-1].facts_wait
 
 
-async def test_a_run_that_did_not_start_while_nobody_committed_ends_once_the_facts_are_taken_in() -> None:
+@pytest.mark.parametrize("facts", [(made(),), ()], ids=["a fact waits", "no fact waits"])
+async def test_a_run_that_did_not_start_while_nobody_committed_has_its_whole_time_again(
+    facts: tuple[AnyFact, ...],
+) -> None:
     world = World()
     await away(world)
-    await world.fact(made())
-    async with Leader(world, "scheduler-2"):
-        await world.clock.run(1)
-    opened, taken = world.ledger[-2:]
-    assert (opened.facts_wait, taken.facts_wait) == (True, False)
-    assert world.kinds[-1] == ["permitted", "revoked"]
-
-
-async def test_where_no_fact_waits_a_deadline_is_judged_as_an_epoch_opens() -> None:
-    world = World()
-    await away(world)
-    async with Leader(world, "scheduler-2"):
-        await world.clock.run(1)
-    assert not world.ledger[-1].facts_wait
-    assert world.kinds[-1] == ["revoked"]
+    for fact in facts:
+        await world.fact(fact)
+    async with Leader(world, "scheduler-2"), ActingBinder(world):
+        await world.clock.run(54)
+        assert "revoked" not in world.said
+        await world.clock.run(12)
+        assert world.kinds[-1] == ["revoked"]
 
 
 async def test_time_in_the_ledger_never_goes_back_when_the_clock_does() -> None:

@@ -22,6 +22,7 @@ from tessera.kernel.ledger.room import LedgerRoom
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.process.leases import Members
 from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.freshness import Freshness
 from tessera_schemas.labels import NAMES_US, USERS_PODS
 
 
@@ -31,7 +32,9 @@ class UsersWork:
     `on_run_ready` of a run whose pods have come.
     """
 
-    def __init__(self, ports: Ports, settings: BinderSettings, state: State, members: Members) -> None:
+    def __init__(
+        self, ports: Ports, settings: BinderSettings, state: State, members: Members, fresh: Freshness
+    ) -> None:
         cluster, clock = ports.cluster, ports.clock
         self.pods = Informer(cluster, "pods", clock, USERS_PODS, NAMES_US, who=ports.instance)
         self._watches = OwnerWatches(cluster, clock, ports.instance)
@@ -43,10 +46,10 @@ class UsersWork:
         self.on_run_ready: Callable[[str], None] = lambda _: None
         self.listeners: list[Callable[[list[Delta]], None]] = [failed.take, self._groups.take]
         adoptions = Adoptions(owners, volumes, gpu_sizes)
-        self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions, volumes)
+        self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions, volumes, fresh)
         self._room = LedgerRoom(ports.bus, clock, ports.metrics, settings.shard)
         self._adopting = Adopting(
-            ports, settings, state, self._groups, owners, adoptions, self._suspended, failed, members, self._room
+            ports, settings, state, self._groups, owners, adoptions, self._suspended, failed, members, self._room, fresh
         )
 
     def problem(self) -> str | None:

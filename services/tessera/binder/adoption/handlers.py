@@ -33,6 +33,7 @@ from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.process.leases import Members, partition_of, rounds
 from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.freshness import Freshness
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.facts import JobAdmitted, JobRefused, PodsBack
 from tessera_schemas.labels import has_ended
@@ -62,6 +63,7 @@ class Adopting:
         failed: FailedNodes,
         members: Members,
         room: LedgerRoom,
+        fresh: Freshness,
     ) -> None:
         self._ports, self._settings, self._state, self._members = ports, settings, state, members
         self._groups, self._adoptions, self._suspended = groups, adoptions, suspended
@@ -74,7 +76,9 @@ class Adopting:
         self._reports = GroupReports(ports, settings, state, groups, owners, suspended, self._facts, later)
         conditions = self._reports.conditions
         self._submitting = Submitting(ports, settings, state, self._gate, self._reports, failed, later)
-        self._podless = PodlessJobs(ports.clock, settings, owners, self._facts, conditions, self._submitting, later)
+        self._podless = PodlessJobs(
+            ports.clock, settings, owners, self._facts, conditions, self._submitting, later, fresh
+        )
         self.write_owner_conditions = self._reports.status.run
 
     # -- what makes a group worth a look --------------------------------------------------------------------------

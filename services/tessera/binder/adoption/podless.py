@@ -20,6 +20,7 @@ from tessera.domain.entities import Job
 from tessera.domain.phases import Phase
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import ApiError, Clock
+from tessera.kernel.tasks.freshness import Freshness
 from tessera_schemas.facts import PodsBack, PodsGone
 
 REPLACED_SECONDS = 1.0  # so long its owner takes to make another pod in the place of one
@@ -39,7 +40,9 @@ class PodlessJobs:
         conditions: Conditions,
         submitting: Submitting,
         look_later: Callable[[str, float], None],
+        fresh: Freshness,
     ) -> None:
+        self._fresh = fresh
         self._clock, self._settings, self._owners, self._facts = clock, settings, owners, facts
         self._conditions, self._submitting, self._look_later = conditions, submitting, look_later
         self._closed_until: dict[str, float] = {}
@@ -64,7 +67,7 @@ class PodlessJobs:
             return
         now = self._clock.monotonic()
         since = self._since.setdefault(job.job_id, now)
-        left = since + self._settings.pods_gone_seconds - now
+        left = self._settings.pods_gone_seconds - self._fresh.seconds(since)
         if why or left <= 0:
             await self._submitting.cancel(job, why or NO_PODS)
             return

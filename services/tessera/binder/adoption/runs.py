@@ -35,6 +35,7 @@ from tessera.kernel.kubernetes.users_pods import UsersPods
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import ApiError, without_managed_fields
 from tessera.kernel.service.context import Ports
+from tessera.kernel.tasks.freshness import Freshness
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.facts import EvictionBlocked, RunEnded
 from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, NAMES_US, USERS_PODS, is_given_back
@@ -58,7 +59,9 @@ class AdoptedRuns:
         owners: Owners,
         adoptions: Adoptions,
         volumes: VolumeClaims,
+        fresh: Freshness,
     ) -> None:
+        self._fresh = fresh
         self.volumes = volumes
         self._cluster, self._clock, self._settings = ports.cluster, ports.clock, settings
         self._groups, self._owners = groups, owners
@@ -128,7 +131,7 @@ class AdoptedRuns:
         seconds = self._settings.resumed_seconds if found.coming else self._settings.claim_seconds
         if found.coming and found.behind:
             seconds = self._settings.controller_seconds
-        if self._clock.monotonic() - found.since < seconds:
+        if self._fresh.seconds(found.since) < seconds:
             return None
         self._claims.forget(run.run_id)
         if found.coming:
@@ -266,8 +269,8 @@ class AdoptedRuns:
         """Whether a budget has kept half a gang for too long, as far as we have seen it."""
         if not is_touched(run, self.with_ours(run, {})):
             return False
-        now = self._clock.monotonic()
-        return now - self._half_gone.setdefault(run.run_id, now) >= budget_seconds
+        since = self._half_gone.setdefault(run.run_id, self._clock.monotonic())
+        return self._fresh.seconds(since) >= budget_seconds
 
     async def _override(self, run: Run, pod: Pod, budget_seconds: float, error: ApiError) -> None:
         log.warning("disruption_budget_overridden", pod=pod.name, namespace=pod.namespace, run=run.run_id)

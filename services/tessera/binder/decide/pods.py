@@ -13,6 +13,7 @@ from tessera_schemas.labels import (
     FINALIZER,
     GPU_MILLI_ANNOTATION,
     JOB_LABEL,
+    LEDGER_LABEL,
     MANAGED_BY_LABEL,
     NAME_ANNOTATION,
     NOTICE_ANNOTATION,
@@ -57,10 +58,10 @@ def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int, node:
     }
 
 
-def in_shard(pod: Json, shard: str) -> Json:
-    """The pod as one of this shard, whose binder and reclamation alone will see it."""
-    meta = pod["metadata"]
-    return pod | {"metadata": meta | {"labels": meta["labels"] | {SHARD_LABEL: shard}}}
+def in_shard(pod: Json, shard: str, ledger_id: str) -> Json:
+    """The pod as one of this shard, whose binder and reclamation alone will see it, and of this ledger."""
+    meta, whose = pod["metadata"], {SHARD_LABEL: shard} | ({LEDGER_LABEL: ledger_id} if ledger_id else {})
+    return pod | {"metadata": meta | {"labels": meta["labels"] | whose}}
 
 
 def placement_of(run: Run, rank: int) -> Placement:

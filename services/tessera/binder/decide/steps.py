@@ -24,8 +24,10 @@ from tessera_schemas.labels import (
     NOTICE_ANNOTATION,
     RANK_LABEL,
     SCHEDULER_NAME,
+    SPEC_LABEL,
     TTL_ANNOTATION,
     given_back_ms,
+    ledger_of,
 )
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.run_ends import FAILURES_OF_NODES, WORTH_A_NOTICE
@@ -63,6 +65,8 @@ class Pod:
     adopted: bool = False
     version: str = ""
     given_back_ms: int = 0
+    ledger: str = ""
+    spec: str = ""
 
     @property
     def over(self) -> bool:
@@ -103,6 +107,8 @@ def read_pod(pod: Json) -> Pod:
         adopted=_is_adopted(pod),
         version=meta.get("resourceVersion", ""),
         given_back_ms=given_back_ms(pod),
+        ledger=ledger_of(pod),
+        spec=(meta.get("labels") or {}).get(SPEC_LABEL, ""),
     )
 
 

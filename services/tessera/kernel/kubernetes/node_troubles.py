@@ -1,18 +1,21 @@
 """
 Nodes in trouble, as the cluster shows them, and for how long this process has seen it so.
 
-In come an informer's nodes and a monotonic clock; durations begin anew with the process, so that a clock that jumps
-ends nothing. Being asked is what keeps the count: whoever waits for something asks again and again.
+In come an informer's nodes and how fresh they are; durations begin anew with the process and after every gap in its
+looks, so that neither a clock that jumps nor time in which nobody looked ends anything. Being asked is what keeps the
+count: whoever waits for something asks again and again.
 
 A node is *fenced* when nothing can run on it any more: Kubernetes was told that it is out of service, or has no
 object of it for a while. Everything else may still run what it was given.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tessera.kernel.kubernetes.informer import Informer
-from tessera.kernel.ports import Clock, JsonObject
+from tessera.kernel.ports import Clock, Cluster, JsonObject
+from tessera.kernel.tasks.freshness import Freshness
 from tessera_schemas.labels import OUT_OF_SERVICE_TAINT
 
 FORGET_SECONDS = 900.0  # nobody asked meanwhile: it may have been well in between
@@ -65,8 +68,9 @@ class NodeTroubles:
     gone for good.
     """
 
-    def __init__(self, informer: Informer, clock: Clock, gone_seconds: float) -> None:
+    def __init__(self, informer: Informer, clock: Clock, gone_seconds: float, freshness: Freshness) -> None:
         self._informer, self._clock, self._gone_seconds = informer, clock, gone_seconds
+        self._freshness = freshness
         self._seen: dict[str, _Seen] = {}
 
     def of(self, node: str) -> Trouble | None:
@@ -77,8 +81,23 @@ class NodeTroubles:
             return None
         goes_on = before is not None and before.kind is kind and now - before.asked <= FORGET_SECONDS
         since = before.since if before is not None and goes_on else now
+        since = max(since, self._freshness.since)
         self._seen[node] = _Seen(kind, since, now)
         return Trouble(kind, now - since)
+
+    async def is_still(self, cluster: Cluster, node: str, kind: TroubleKind) -> bool:
+        """
+        Whether the API server itself shows this trouble now: what cannot be undone rests on a look, not on a copy.
+
+        Raises Transient, ApiError.
+        """
+        found, _ = await cluster.list("nodes", "", f"metadata.name={node}")
+        return kind_of(found[0] if found else None) is kind
+
+    @property
+    def counted(self) -> Collection[str]:
+        """The nodes whose trouble is being counted, as of each moment."""
+        return self._seen.keys()
 
     def fenced(self, node: str) -> bool:
         """Say whether nothing can run on the node any more; asking keeps the count of seconds, as with `of`."""

@@ -7,6 +7,7 @@ import structlog
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
+from tessera.kernel.ledger.skew import LIVE_SECONDS, Skew
 from tessera.kernel.messaging.follow import BACKOFF_SECONDS
 from tessera.kernel.ports import Message
 from tessera.kernel.service.context import Ports
@@ -36,14 +37,15 @@ async def fold_ledger(
     nobody waits for: after a batch of `BUSY_RECORDS` records or more the next one waits for it and brings more, since
     being woken for a message costs more than folding another. What a single job causes never meets it.
     """
-    failures = 0
+    failures, skew = 0, Skew(ports)
     while not stop.is_set():
         source = ports.ledger.follow(shard.state.n)
         async with closed_at(stop, source):
             try:
+                asked = ports.clock.monotonic() + LIVE_SECONDS  # what comes first may have lain there
                 while not stop.is_set():
                     messages = await source.next()
-                    failures = 0
+                    is_live, failures = ports.clock.monotonic() - asked >= LIVE_SECONDS, 0
                     for some in _pieces(messages):
                         entries = [decode_entry(message) for message in some]
                         for entry in entries:
@@ -51,11 +53,14 @@ async def fold_ledger(
                                 before_fold(entry)
                             shard.fold(entry)
                         _measure(ports, entries)
+                        if is_live and len(some) == len(messages):
+                            skew.heard(entries[-1].message.ts)
                         await react(entries)
                         if len(some) < len(messages):
                             await ports.clock.sleep(0)
                         elif linger is not None and is_busy(len(entries), sum(len(e.message.records) for e in entries)):
                             await linger()
+                    asked = ports.clock.monotonic()
             except Transient as error:
                 log.warning("ledger_follow_retries", error=str(error), n=shard.state.n)
         await wait_for(stop, ports.clock, BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])

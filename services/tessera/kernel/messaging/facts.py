@@ -11,6 +11,12 @@ from tessera_schemas import subjects
 from tessera_schemas.facts import AnyFact, FactMessage
 
 
+async def newest_fact(bus: Bus, shard: str) -> int:
+    """The sequence number of the newest fact that is stored; 0 without one. Raises Transient."""
+    found = await bus.last(subjects.stream("FACTS", shard), f"fact.{shard}.>")
+    return 0 if found is None else found.seq
+
+
 class Facts:
     """Publishes the facts of one service of one shard."""
 

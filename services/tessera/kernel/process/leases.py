@@ -26,10 +26,20 @@ RENEWALS_PER_LEASE = 4
 POLL_SECONDS = 0.2  # how soon a standby sees that the holder let go
 ROUND_POLL_SECONDS = 0.5  # how soon a replica sees that other partitions are its own
 LEADER = "leader"
+ACTS = "acts"
+"""In a lease, where a replica is alive and cannot work: `false`."""
 
 
-def _holder_bytes(instance: str) -> bytes:
-    return orjson.dumps({"holder": instance})
+def _holder_bytes(instance: str, acts: bool = True) -> bytes:
+    return orjson.dumps({"holder": instance} | ({} if acts else {ACTS: False}))
+
+
+def says_it_acts(message: Message) -> bool:
+    """Whether the replica of a lease said that it does its work; one of an earlier version does not say it cannot."""
+    try:
+        return orjson.loads(message.data).get(ACTS, True) is True
+    except (orjson.JSONDecodeError, AttributeError):
+        return True
 
 
 def _holder(message: Message) -> str:
@@ -146,8 +156,17 @@ class Members:
     """
 
     def __init__(
-        self, bus: Bus, clock: Clock, shard: str, service: str, instance: str, lease_seconds: float = 2.0
+        self,
+        bus: Bus,
+        clock: Clock,
+        shard: str,
+        service: str,
+        instance: str,
+        lease_seconds: float = 2.0,
+        acts: Callable[[], bool] = lambda: True,
     ) -> None:
+        """`acts` says whether this replica can do its work now; others read it in its lease."""
+        self._acts = acts
         self._bus, self._clock, self._instance = bus, clock, instance
         self._stream = subjects.stream("LEASES", shard)
         self._mine = subjects.lease(shard, service, instance)
@@ -192,7 +211,7 @@ class Members:
         Renews the lease and reads all others; while the bus is away the view stays as it was, for every replica alike.
         """
         with suppress(Transient, Conflict):
-            await self._bus.publish(Outgoing(self._mine, _holder_bytes(self._instance)))
+            await self._bus.publish(Outgoing(self._mine, _holder_bytes(self._instance, self._acts())))
             messages = await self._bus.last_all(self._stream, self._everybody)
             self._observe([message for message in messages if message.subject != self._leader])
 

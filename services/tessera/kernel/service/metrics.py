@@ -69,6 +69,12 @@ class Metrics:
             "tessera_nodes_backed_off", "Nodes on which pods do not start or last", ["pool"], registry=r
         )
         self.sharing = Sharing(r)
+        self.clock_skew = Gauge(
+            "tessera_clock_skew_seconds", "How far our clock is ahead of the ledger's; below 0: behind", registry=r
+        )
+        self.pods_of_others = Gauge(
+            "tessera_pods_of_another_ledger", "Bound pods of this shard that another ledger made", registry=r
+        )
         self.ledger_n = Gauge("tessera_ledger_n", "The newest ledger record this process has folded", registry=r)
         self._ready = Gauge("tessera_ready", "1 while a check of /readyz is well", ["check"], registry=r)
         self._events = Counter(

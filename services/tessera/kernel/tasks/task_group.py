@@ -6,7 +6,8 @@ call completes, and redis-py and nats-py wait with it. Whatever has not ended is
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 import structlog
@@ -49,6 +50,16 @@ async def gather_all(*calls: Coroutine[Any, Any, T]) -> list[T]:
         await cancel_all(*tasks)
     _raise_failure([task for task in tasks if task in done], tasks)
     return [task.result() for task in tasks]
+
+
+@asynccontextmanager
+async def beside(loop: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Runs the loop as long as the body runs; what the loop raises is left to the body's own ways."""
+    task = asyncio.ensure_future(loop)
+    try:
+        yield
+    finally:
+        await cancel_all(task)
 
 
 async def cancel_all(*tasks: "asyncio.Future[Any]") -> set["asyncio.Future[Any]"]:

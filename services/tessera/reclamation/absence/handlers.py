@@ -37,6 +37,8 @@ from tessera_schemas.labels import (
     bound_for,
     has_ended,
     has_succeeded,
+    is_of_another,
+    ledger_of,
 )
 from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk, Spared
 
@@ -222,12 +224,12 @@ class Absences:
             self._reported_ranks.setdefault(run.run_id, set()).update(ranks)
 
     def _cached(self, run: Run) -> list[JsonObject]:
-        ours = _select_tenant_pods(run, self._pods.of(run.run_id).values())
+        ours = self._select_own(run, self._pods.of(run.run_id).values())
         return [*ours, *self._users.of(run).values()]
 
     async def _absent_of(self, leaving: list[SurplusPod], run: Run) -> list[SurplusPod]:
         """Surplus pods without any object left; the API server is asked only where the cache cannot tell."""
-        cached = _select_tenant_pods(run, self._pods.of(run.run_id).values())
+        cached = self._select_own(run, self._pods.of(run.run_id).values())
         verdicts = [(extra, judge_surplus_pod(extra, cached)) for extra in leaving]
         if not any(verdict is PresenceVerdict.ASK for _, verdict in verdicts):
             return [extra for extra, verdict in verdicts if verdict is PresenceVerdict.ABSENT]
@@ -255,14 +257,22 @@ class Absences:
     async def _list(self, run: Run) -> list[JsonObject]:
         async with self._lists:
             pods, _ = await self._ports.cluster.list("pods", f"{RUN_LABEL}={run.run_id}")
-        return _select_tenant_pods(run, pods)
+        return self._select_own(run, pods)
+
+    def _select_own(self, run: Run, pods: Iterable[JsonObject]) -> list[JsonObject]:
+        """
+        Pods in namespaces of the run's tenant, without those of another ledger, where the same run id may be in use.
+
+        Labels prove nothing: others could copy them and keep the run's devices. Nor is a pod the run's that is bound
+        without its permit: it is of a run that the ledger lost, and counts as used on its node as long as it is there.
+        """
+        there = [pod for pod in pods if pod["metadata"]["namespace"] == run.tenant]
+        ours = [pod for pod in there if not is_of_another(ledger_of(pod), self._state.ledger_id)]
+        return [pod for pod in ours if pod["metadata"]["uid"] in run.permitted or not _is_bound(pod)]
 
 
-def _select_tenant_pods(run: Run, pods: Iterable[JsonObject]) -> list[JsonObject]:
-    """
-    Pods in namespaces of the run's tenant. Labels prove nothing: others could copy them and keep the run's devices.
-    """
-    return [pod for pod in pods if pod["metadata"]["namespace"] == run.tenant]
+def _is_bound(pod: JsonObject) -> bool:
+    return bool((pod.get("spec") or {}).get("nodeName"))
 
 
 def _leaving(run: Run) -> list[SurplusPod]:

@@ -62,16 +62,16 @@ def _find_idle_since(run: Run, rank: int, usage: Usage) -> int | None:
     return usage.get((run.tenant, name), usage.get(("", name)))
 
 
-def find_idleness(run: Run, idle_seconds: int | None, policy: IdlePolicy, now_ms: int) -> RunIdle | None:
+def find_idleness(run: Run, idle_seconds: int | None, policy: IdlePolicy) -> RunIdle | None:
     """
     The fact that would change something: idle for long enough to be warned about, in use again after a warning, or
-    idle for long enough since then. `now_ms` is the wall clock's; the committer judges by the ledger's.
+    idle for long enough since then, as far as it was measured. The committer judges by the ledger's time, too.
     """
     if policy.action == "off" or not run.started or run.stopping or idle_seconds is None:
         return None
     warned = bool(run.idle_ts)
     long_enough = idle_seconds >= policy.warn_seconds
-    due = policy.takes and now_ms - run.idle_ts >= policy.reclaim_seconds * 1000
+    due = policy.takes and idle_seconds >= policy.warn_seconds + policy.reclaim_seconds
     if (warned and idle_seconds == 0) or (long_enough and (not warned or due)):
         return RunIdle(kind="run_idle", run_id=run.run_id, idle_seconds=idle_seconds)
     return None

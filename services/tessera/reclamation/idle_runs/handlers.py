@@ -68,7 +68,7 @@ class Idleness:
                 continue
             policy = idle_policy(self._state.tree, run.queue, self._state.jobs.get(run.job_id))
             idle_seconds = self._activity.look(run, usage, int(clock.monotonic()), policy.busy_percent)
-            fact = find_idleness(run, idle_seconds, policy, clock.now_ms())
+            fact = find_idleness(run, idle_seconds, policy)
             if fact is not None:  # it may be so, not so, and so again: no identity
                 await self._facts.publish(fact)
                 log.info("run_idle", run=run.run_id, idle_seconds=fact.idle_seconds)

@@ -1,11 +1,13 @@
 """Runs that lost a node, a device or their time. Pure; times are ledger milliseconds."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from tessera.domain.entities import Run
 from tessera.domain.resources import Node
 from tessera.engine.placement.capacity import standing
 from tessera_schemas.facts import RunLost
+from tessera_schemas.labels import has_ended, has_succeeded
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.resource_kinds import is_device
@@ -70,13 +72,24 @@ def shrunk(run: Run, node: Node) -> RunLost:
     return RunLost(kind="run_lost", run_id=run.run_id, reason=reason, nodes=(node.name,), ranks=ranks)
 
 
-def overdue(run: Run, limit_seconds: int, slack_seconds: int, now_ms: int) -> RunLost | None:
-    """The fact, if the run has gone on beyond its time limit; with slack, which its kubelets have had to end it."""
-    if not run.started or run.stopping or now_ms < run.started_ts + (limit_seconds + slack_seconds) * 1000:
+def overdue(run: Run, limit_seconds: int, slack_seconds: int, seconds: int) -> RunLost | None:
+    """
+    The fact, if the run has gone on beyond its time limit; with slack, which its kubelets have had to end it.
+
+    `seconds` it has run. One clock has counted them: the difference of two clocks is no time that passed.
+    """
+    if not run.started or run.stopping or seconds < limit_seconds + slack_seconds:
         return None
-    numbers = {"limit_seconds": limit_seconds, "seconds": (now_ms - run.started_ts) // 1000}
+    numbers = {"limit_seconds": limit_seconds, "seconds": seconds}
     reason = Reason(code=Code.TIME_LIMIT, numbers=numbers, detail="its kubelet did not end it" if slack_seconds else "")
     return RunLost(kind="run_lost", run_id=run.run_id, reason=reason)
+
+
+def works_still(run: Run, pods: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a pod of the run works and none of its gang has failed: what has ended is never overdue."""
+    ours = [pod for pod in pods if pod["metadata"]["uid"] in run.permitted]
+    failed = any(has_ended(pod) and not has_succeeded(pod) and pod["metadata"]["uid"] in run.uids for pod in ours)
+    return not failed and any(not has_ended(pod) for pod in ours)
 
 
 def _beyond(run: Run, node: Node) -> list[Placement]:

@@ -17,13 +17,25 @@ from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.kubernetes.users_pods import UsersPods
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.messaging.facts import Facts
-from tessera.kernel.ports import JsonObject
+from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.process.leases import Members, partition_of
 from tessera.kernel.service.context import Ports
-from tessera.reclamation.lost_runs.decide import find_drained, lost_with_nodes, overdue, shrunk, shrunk_under
+from tessera.kernel.tasks.freshness import Freshness
+from tessera.reclamation.lost_runs.decide import (
+    find_drained,
+    lost_with_nodes,
+    overdue,
+    shrunk,
+    shrunk_under,
+    works_still,
+)
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import NodeSeen, RunLost
-from tessera_schemas.ledger import NodeChanged, Released, Spared
+from tessera_schemas.ledger import NodeChanged, Released, Spared, Started
+from tessera_schemas.reasons import Code
+
+LOOK_FIRST_SECONDS = 10.0
+"""So long after a gap no run is said to be beyond its time limit: who saw its end may say so first."""
 
 log = structlog.get_logger()
 
@@ -40,13 +52,17 @@ class LostRuns:
         users: UsersPods[JsonObject],
         troubles: NodeTroubles,
         members: Members,
+        fresh: Freshness,
     ) -> None:
+        """`fresh` says since when the ledger and the cluster were looked at without a gap."""
+        self._fresh = fresh
         self._ports, self._settings, self._state, self._pods, self._users = ports, settings, state, pods, users
         self._troubles, self._members = troubles, members
         self._facts = Facts(ports.bus, settings.shard, "reclamation")
         self._reported: dict[str, set[tuple[int, ...]]] = {}
         self._resized: dict[str, None] = {node.name: None for node in state.nodes.values()}
         self._short_since: dict[str, float] = {}
+        self._running_since: dict[str, tuple[int, float]] = {}
         self._outage = False
 
     async def on_ledger(self, entries: list[Entry]) -> None:
@@ -56,12 +72,16 @@ class LostRuns:
         """
         for entry in entries:
             for record in entry.message.records:
-                if type(record) is NodeChanged:
+                if type(record) is Started:
+                    self._running_since[record.run_id] = entry.message.ts, self._ports.clock.monotonic()
+                elif type(record) is NodeChanged:
                     fact = entry.message.facts[record.fact].fact
                     if isinstance(fact, NodeSeen):
                         self._resized[fact.name] = None
                 elif type(record) is Spared or (type(record) is Released and not record.ranks):
                     self._reported.pop(record.run_id, None)
+                    if type(record) is Released:
+                        self._running_since.pop(record.run_id, None)
 
     async def report(self) -> None:
         """Looks for lost runs every `recheck_seconds`, for ever, and reports each one found."""
@@ -77,7 +97,7 @@ class LostRuns:
             try:
                 for fact in found:
                     await self._report_lost(fact)
-            except Transient as error:
+            except (Transient, ApiError) as error:
                 log.warning("loss_not_said", error=str(error))
 
     async def _report_lost(self, fact: RunLost) -> None:
@@ -86,9 +106,19 @@ class LostRuns:
             return
         if partition_of(run.job_id) not in self._members.partitions():
             return
+        if fact.reason.code is Code.NODE_LOST and not await self._is_still_lost(fact):
+            return
         await self._facts.publish(fact)
         reported.add(fact.ranks)
         log.warning("run_lost", run=fact.run_id, reason=fact.reason.code, detail=fact.reason.detail, nodes=fact.nodes)
+
+    async def _is_still_lost(self, fact: RunLost) -> bool:
+        """Whether the API server itself says of one of these nodes, now, what the copy says."""
+        for node in fact.nodes:
+            trouble = self._troubles.of(node)
+            if trouble is not None and await self._troubles.is_still(self._ports.cluster, node, trouble.kind):
+                return True
+        return False
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
@@ -129,33 +159,45 @@ class LostRuns:
 
     def _on_shrunk_nodes(self) -> list[RunLost]:
         """Runs on nodes that stay too small; a device plugin that restarts has no devices for a moment only."""
-        found, now = list[RunLost](), self._ports.clock.monotonic()
+        found, now, fresh = list[RunLost](), self._ports.clock.monotonic(), self._fresh
         for name in list(self._resized):
             node = self._state.nodes.get(name)
             short = [] if node is None else shrunk_under(node, self._active(self._state.index.runs_on.get(name, ())))
             if node is None or not short:
                 del self._resized[name]
                 self._short_since.pop(name, None)
-            elif now - self._short_since.setdefault(name, now) >= self._state.tree.policy.node_lost_seconds:
+            elif fresh.seconds(self._short_since.setdefault(name, now)) >= self._state.tree.policy.node_lost_seconds:
                 found += [shrunk(run, node) for run in short]
         return found
 
     # -- time -------------------------------------------------------------------------------------------------------
 
     def _beyond_their_time(self) -> list[RunLost]:
-        now_ms, slack = self._ports.clock.now_ms(), self._settings.overtime_seconds
-        found = []
+        """After a gap what has ended meanwhile is seen first: until then nobody is judged."""
+        if self._fresh.seconds(0.0) < LOOK_FIRST_SECONDS:
+            return []
+        slack, found = self._settings.overtime_seconds, []
         for run_id in (*self._pods.runs(), *self._users.runs()):
             run = self._state.runs.get(run_id)
             pods = (*self._pods.of(run_id).values(), *self._users.bound(run_id).values())
             job = None if run is None else self._state.jobs.get(run.job_id)
+            if run is None or not works_still(run, pods):
+                continue
             by_kubelet = [int(limit) for pod in pods if (limit := pod["spec"].get("activeDeadlineSeconds"))]
             by_us = job.time_limit_seconds if job is not None else 0  # users' pods need not say it themselves
-            if run is not None and (by_kubelet or by_us):
-                found.append(
-                    overdue(run, by_kubelet[0], slack, now_ms) if by_kubelet else overdue(run, by_us, 0, now_ms)
-                )
+            if by_kubelet or by_us:
+                limit, more = (by_kubelet[0], slack) if by_kubelet else (by_us, 0)
+                found.append(overdue(run, limit, more, self._seconds_run(run)))
         return [fact for fact in found if fact is not None]
+
+    def _seconds_run(self, run: Run) -> int:
+        """
+        Seconds since the run started, by our own clock from when we heard of it, and by the ledger's before that.
+
+        Our wall clock and the ledger's may differ by any amount.
+        """
+        ts, at = self._running_since.setdefault(run.run_id, (self._state.ts, self._ports.clock.monotonic()))
+        return (max(0, ts - run.started_ts) + int((self._ports.clock.monotonic() - at) * 1000)) // 1000
 
     def _active(self, run_ids: dict[str, None] | tuple[str, ...]) -> list[Run]:
         runs = (self._state.runs.get(run_id) for run_id in run_ids)

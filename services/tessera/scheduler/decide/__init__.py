@@ -45,7 +45,7 @@ def decide(
     open_message(draft, inputs)
     for index, taken in enumerate(inputs.facts):
         JUDGE[type(taken.fact)](draft, index, taken.fact)
-    end_overdue(draft, inputs.facts_wait)
+    end_overdue(draft, inputs.facts_wait, inputs.starts_since)
     drain_queues(draft)
     record_stranded(draft)
     settle_dependencies(draft)
@@ -55,7 +55,7 @@ def decide(
     for pool in pools:
         place_in_order(draft, pool, known, looks and looks // len(pools))
     if state.index.elastic:
-        grow(draft, known)
+        grow(draft, known, inputs.starts_since)
     record_free_slots(draft, state.ts)
     return tuple(draft.records)
 

@@ -31,6 +31,7 @@ class Inputs:
     facts: tuple[TakenFact, ...] = ()
     orders: tuple[Order, ...] = ()
     facts_wait: bool = False
+    starts_since: int = 0
 
 
 @dataclass(slots=True)

@@ -35,14 +35,14 @@ FAILURES_COUNTED = 10
 """Up to here each failure doubles the time until a run grows again: then about a thousand times as long."""
 
 
-def grow(draft: Draft, known: CapacityCache) -> None:
+def grow(draft: Draft, known: CapacityCache, starts_since: int = 0) -> None:
     """
     Give each elastic run the next pods that fit, where nobody waits: highest priority class first, then the oldest.
 
     A run that grew or shrank a short while ago keeps its size, so that it does not change with every job that comes.
     """
     state = draft.state
-    drop_late(draft)
+    drop_late(draft, starts_since)
     crowded: dict[tuple[str, str], bool] = {}
     free = _Free(state, known)
     for run in sorted(state.runs.found(state.index.elastic), key=lambda run: _first(state, run)):
@@ -56,9 +56,11 @@ def grow(draft: Draft, known: CapacityCache) -> None:
             _grow_one(draft, run, pool, free)
 
 
-def drop_late(draft: Draft) -> None:
-    """Pods that a run was to grow by and that nobody made in time."""
-    for run in draft.state.runs.found(sorted(draft.state.index.elastic)):
+def drop_late(draft: Draft, starts_since: int) -> None:
+    """Pods that a run was to grow by and that nobody made in time, of which `starts_since` counts alone."""
+    state = draft.state
+    watched = state.ts - starts_since >= state.tree.policy.start_timeout_seconds * 1000
+    for run in state.runs.found(sorted(state.index.elastic) if watched else ()):
         late = [e for e in run.extra if e.deadline and e.deadline <= draft.state.ts and not e.leaving]
         if late and not run.stopping and not draft.full:
             ranks = tuple(extra.placement.rank for extra in late)

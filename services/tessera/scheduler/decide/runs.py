@@ -55,14 +55,28 @@ TROUBLES_AT_ONCE = 5
 """So many such runs in a row are followed by no pause, where somebody stops pods whose program is well."""
 
 
-def end_overdue(draft: Draft, facts_wait: bool) -> None:
-    """End runs that did not start in time, unless facts that say so may wait, and earmarks past their deadline."""
+def is_start_due(state: State, ts: int) -> bool:
+    """Whether a run, or a pod that one grew by, is past its start's deadline at `ts`, however it was watched."""
+    due = state.index.start_by
+    if due and due[0][0] <= ts:
+        return True
+    extras = (extra for run in state.runs.found(state.index.elastic) for extra in run.extra)
+    return any(0 < extra.deadline <= ts for extra in extras)
+
+
+def end_overdue(draft: Draft, facts_wait: bool, starts_since: int) -> None:
+    """
+    End runs that did not start in time, unless facts that say so may wait, and earmarks past their deadline.
+
+    A run has its whole time from `starts_since` on, when a gap ended in which no start could be seen.
+    """
     state = draft.state
     for deadline, run_id in () if facts_wait else list(state.index.start_by.irange(maximum=(state.ts, "~"))):
         if draft.full:
             return
         run = state.runs.get(run_id)
-        if run is not None and not run.started and not run.stopping:
+        watched = run is not None and state.ts >= starts_since + deadline - run.allocated_ts
+        if run is not None and watched and not run.started and not run.stopping:
             numbers = {"seconds": (deadline - run.allocated_ts) // 1000}
             revoke(draft, run, Reason(code=Code.START_TIMEOUT, numbers=numbers), "deadline")
     for mark in sorted((m for m in state.earmarks.values() if m.deadline <= state.ts), key=lambda m: m.owner):

@@ -76,6 +76,7 @@ class CheckedRun:
     leaving: set[int] = field(default_factory=set)  # ranks, and of them those seen absent, and those released
     gone: set[int] = field(default_factory=set)
     free: set[int] = field(default_factory=set)
+    start_ms: int = 0  # that it has to start in
 
 
 class Story:
@@ -84,7 +85,8 @@ class Story:
     def __init__(self, report: Report) -> None:
         self.report, self.checked_nodes, self.prev = report, CheckedNodes(), m.GENESIS
         self.n = self.ts = self.epoch = self.facts_upto = self.version = self.memory_ms = 0
-        self.led_since, self.facts_wait = 0, False  # nobody judges deadlines before that, or while facts wait
+        # no deadline is judged before the first, or while facts wait; starts were watched without a gap since the last
+        self.led_since, self.facts_wait, self.starts_since = 0, False, 0
         self.queues, self.levels = dict[str, Queue](), dict[str, str]()
         self.jobs, self.runs, self.earmarks = dict[str, CheckedJob](), dict[str, CheckedRun](), dict[str, Amounts]()
         self.turned_away, self.repeats = set[str](), Counter[str]()
@@ -126,6 +128,8 @@ class Story:
             self.led_since = e.ts
         self.n, self.ts, self.epoch, self.facts_upto = e.n, e.ts, e.epoch, e.facts_upto
         self.facts_wait = e.facts_wait
+        self.demand(e.starts_since <= e.ts, "I3", f"{e.n} watches starts from {e.starts_since} on")
+        self.starts_since = max(self.starts_since, e.starts_since)
 
     def _fact(self, taken: m.TakenFact) -> None:
         fact = taken.fact
@@ -217,7 +221,10 @@ class Story:
         self.demand(self.ts >= job.not_before, "I4", f"{run_id} begins before {job.not_before}")
         self.demand(all(run.released for run in job.runs), "I2", f"{run_id} begins while another is not released")
         takes = self._placed(job, run_id, r.placements)
-        run = self.runs[run_id] = CheckedRun(run_id, job, r.deadline, list(r.placements), takes, takes.copy())
+        run = CheckedRun(
+            run_id, job, r.deadline, list(r.placements), takes, takes.copy(), start_ms=r.deadline - self.ts
+        )
+        self.runs[run_id] = run
         job.runs.append(run)
         self._take(run_id, run.amounts, self.checked_nodes.held, self.checked_nodes.kept)
 
@@ -260,7 +267,7 @@ class Story:
         self.demand(self._late_ms(run) <= LATE_MS, "I3", f"{r.run_id} starts long after its deadline")
 
     def _late_ms(self, run: CheckedRun) -> int:
-        return self.ts - max(run.deadline, self.led_since)
+        return self.ts - max(run.deadline, self.led_since, self.starts_since + run.start_ms)
 
     def _revoked(self, r: m.Revoked, job: CheckedJob, run: CheckedRun) -> None:
         if job.phase == "evicting":  # a cancel that comes while the run is stopped to be tried again
@@ -268,8 +275,9 @@ class Story:
         else:
             on_time = job.phase == "running" or self._late_ms(run) <= LATE_MS
             self.demand(on_time, "I3", f"{r.run_id} is revoked long after its deadline")
-            judged = r.by != "deadline" or not self.facts_wait
-            self.demand(judged, "I3", f"{r.run_id} is ended by its deadline before what waited was taken in")
+            watched = self.ts >= self.starts_since + run.start_ms
+            judged = r.by != "deadline" or (watched and not self.facts_wait)
+            self.demand(judged, "I3", f"{r.run_id} is ended by its deadline before all was taken in and watched")
             self.checked_nodes.kept.subtract(run.kept)
         run.then = r.then
 

@@ -7,6 +7,7 @@ ones never happened.
 
 import asyncio
 from collections.abc import Callable
+from enum import StrEnum
 from random import Random
 from typing import TypeVar
 
@@ -15,6 +16,15 @@ from tessera.kernel.ports import Clock, Delivery, Message
 from tessera.testkit.sim.coverage import Coverage
 
 Item = TypeVar("Item", Message, Delivery)
+
+
+class Road(StrEnum):
+    """What a service reaches others by."""
+
+    NATS = "nats"
+    LEDGER = "ledger"
+    REDIS = "redis"
+    CLUSTER = "cluster"
 
 
 class Crashed(asyncio.CancelledError):
@@ -49,6 +59,7 @@ class ServiceFaults:
         self.crash_at: int | None = None
         self.crash_point = ""
         self.cut_off = False
+        self.cut_roads: set[Road] = set()
         self.calls = 0
         self._paused = 0.0
 
@@ -56,7 +67,16 @@ class ServiceFaults:
         """The process stands still for so long at its next call, and then goes on with that very call."""
         self._paused = seconds
 
-    async def before(self, op: str, subject: str = "") -> None:
+    def on(self, road: "Road") -> "RoadFaults":
+        """The hook of the calls on one road, which may be cut off alone."""
+        return RoadFaults(self, road)
+
+    def _is_cut(self, road: "Road", subject: str) -> bool:
+        """Whether a call gets nowhere; the ledger's leader may be away while the rest of NATS is there."""
+        to_ledger = Road.LEDGER in self.cut_roads and subject.lower().startswith("ledger")
+        return self.cut_off or road in self.cut_roads or to_ledger
+
+    async def before(self, op: str, subject: str = "", road: "Road | None" = None) -> None:
         """Delays, loses or cuts off a call before it is made; raises Transient or UnknownOutcome for a call lost."""
         point = f"{op} {subject.split('.')[0]}".strip()
         self._step(f"{self.service} before {point}")
@@ -64,7 +84,7 @@ class ServiceFaults:
             seconds, self._paused = self._paused, 0.0
             await self._clock.sleep(seconds)
             self._alive()
-        if self.cut_off:
+        if self._is_cut(road or Road.NATS, subject):
             await self._clock.sleep(self._rates.random.uniform(0.05, 0.3))
             self._alive()
             raise Transient("partitioned")
@@ -113,3 +133,22 @@ class ServiceFaults:
             self._coverage.crash(point)
             self._die(self.service)
             raise Crashed
+
+
+class RoadFaults:
+    """A service's fault hook, as the adapter of one road has it."""
+
+    def __init__(self, faults: ServiceFaults, road: Road) -> None:
+        self._faults, self._road = faults, road
+
+    async def before(self, op: str, subject: str = "") -> None:
+        """As `ServiceFaults.before`, on this road."""
+        await self._faults.before(op, subject, self._road)
+
+    async def after(self, op: str, subject: str = "") -> None:
+        """As `ServiceFaults.after`."""
+        await self._faults.after(op, subject)
+
+    def deliver(self, batch: list[Item]) -> list[Item]:
+        """As `ServiceFaults.deliver`."""
+        return self._faults.deliver(batch)

@@ -22,7 +22,7 @@ from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.in_memory import MemoryCluster
 from tessera.reclamation.prices.handlers import Learn
 from tessera.testkit.sim.coverage import CRASH_POINTS, Coverage
-from tessera.testkit.sim.faults import Crashed, Rates, ServiceFaults
+from tessera.testkit.sim.faults import Crashed, Rates, Road, ServiceFaults
 from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
 
 SHARD = "main"
@@ -118,16 +118,17 @@ class SimulatedServices:
         return tuple(gpus * milli * (1500 if models else 1000) for _, milli, gpus, models, _ in problem.kinds)
 
     def _ports(self, name: str, faults: ServiceFaults, clock: VirtualClock) -> Ports:
-        bus = MemoryBus(self.broker, name, faults)
+        bus = MemoryBus(self.broker, name, faults.on(Road.NATS))
         cluster = MemoryCluster(self.cluster, clock, name)
-        cluster.before, cluster.after = faults.before, faults.after
+        by_api = faults.on(Road.CLUSTER)
+        cluster.before, cluster.after = by_api.before, by_api.after
         metrics = Metrics(name)
         random = Random(self._started)
         return Ports(
             clock=clock,
             bus=bus,
             ledger=StreamLedger(bus, SHARD),
-            store=MemoryStore(self.views, faults),
+            store=MemoryStore(self.views, faults.on(Road.REDIS)),
             cluster=cluster,
             health=Health(clock, metrics),
             metrics=metrics,

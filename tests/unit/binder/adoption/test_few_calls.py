@@ -16,6 +16,7 @@ from tessera.binder.decide.steps import read_pod
 from tessera.binder.settings import BinderSettings
 from tessera.kernel.ports import ApiError
 from tessera.kernel.process.leases import Members
+from tessera.kernel.tasks.freshness import Freshness
 from tessera.local.cluster.in_memory import MemoryCluster
 from tessera_schemas.labels import NAMES_US
 from tests.builders import SHARD
@@ -102,7 +103,9 @@ async def test_a_binder_that_is_behind_cannot_bind_a_pod_that_was_given_back(wor
     late = replace(run, uids=(uid,))
 
     ports = world._ports("binder")
-    behind = UsersWork(ports, BinderSettings(shard=SHARD), world.state, cast(Members, Everything()))
+    behind = UsersWork(
+        ports, BinderSettings(shard=SHARD), world.state, cast(Members, Everything()), Freshness(world.clock)
+    )
     behind.pods.objects[uid] = shown
     name, version = await behind.runs.target(job, late, uid, fresh=False)
     await while_time_passes(world, behind.runs.give_back(late, read_pod(shown)))
@@ -120,7 +123,13 @@ async def test_a_pod_that_was_given_back_is_given_back_once(calls: Counter[str],
     await world.run(10)
     run = world.current(world.only("alone").job_id)
     world.make_pod("late")
-    users = UsersWork(world._ports("binder"), BinderSettings(shard=SHARD), world.state, cast(Members, Everything()))
+    users = UsersWork(
+        world._ports("binder"),
+        BinderSettings(shard=SHARD),
+        world.state,
+        cast(Members, Everything()),
+        Freshness(world.clock),
+    )
     for _ in range(2):
         (shown,) = world.owned("late")
         await while_time_passes(world, users.runs.give_back(run, read_pod(shown)))
