@@ -357,6 +357,14 @@ class Policy(Strict):
             description="A run that lasted so long, or saved a checkpoint, gives its job all its attempts back",
         ),
     ] = later(3600)
+    stop_patience_seconds: Annotated[
+        Positive,
+        Field(
+            le=86_400,
+            description="Beyond notice and grace of a run that is being stopped: then it counts as stuck, and another "
+            "plan is made for the job that waits for its room",
+        ),
+    ] = later(60)
     order_patience_seconds: Annotated[
         Count,
         Field(

@@ -183,7 +183,7 @@ class Revoked(AnyRecord, event=events.JobEvictingV1, story="is being stopped, th
     The run is to be stopped and its pods removed; what it holds stays held until it is released.
 
     `then` says what becomes of the job once it is released. A cancel may come while the run is being stopped already:
-    for a job that was to be tried again, or with `now`.
+    for a job that was to be tried again, or with `now`. So may its own end, with `ended`.
     """
 
     kind: Literal["revoked"]
@@ -197,6 +197,9 @@ class Revoked(AnyRecord, event=events.JobEvictingV1, story="is being stopped, th
         tuple[RoleReach, ...],
         Field(max_length=64, description="Where the job's next attempts may go, by their volumes"),
     ] = ()
+    ended: Annotated[
+        bool, Field(description="It was being stopped, and had ended by itself before any pod of it was stopped")
+    ] = False
 
 
 class Spared(AnyRecord, event=events.JobSparedV1, story="is not stopped after all: {reason}"):
@@ -379,7 +382,7 @@ class EarmarkEnded(AnyRecord, event=events.JobUnearmarkedV1, story="no devices a
 
     kind: Literal["earmark_ended"]
     owner: JobId
-    why: Literal["used", "owner_gone", "node_lost", "outranked", "deadline", "blocked"]
+    why: Literal["used", "owner_gone", "node_lost", "outranked", "deadline", "blocked", "stuck"]
 
 
 class SlotsLeft(Strict):

@@ -10,6 +10,8 @@ COMPRESSED_FROM = 3
 """The format of a ledger from which on its messages are compressed: whoever knows it reads both."""
 NODE_FAILURES_FROM = 3
 """The format from which on nodes are avoided that failed pods which a run grew by, or earlier pods of one owner."""
+STOP_TIMES_FROM = 4
+"""The format from which on jobs know how long a run of theirs takes to stop: their notice and grace."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

@@ -88,6 +88,7 @@ class Code(StrEnum):
     ARRAY_KEEPS_FAILING = "ArrayKeepsFailing"
     WAITING_FOR_NODE = "WaitingForNode"
     STOPS_HELD_BACK = "StopsHeldBack"
+    DOES_NOT_STOP = "DoesNotStop"
     NO_SUITABLE_NODE_NOW = "NoSuitableNodeNow"
     # why a plan is not carried out
     VICTIM_GONE = "VictimGone"
@@ -202,6 +203,7 @@ SENTENCES: dict[Code, str] = {
     Code.WAITING_FOR_NODE: "pods of it stand on a node that does not answer: it waits until the node is back or is "
     "said to be off",
     Code.STOPS_HELD_BACK: "too many runs would be stopped at once; an operator has to say so",
+    Code.DOES_NOT_STOP: "a run that was told to stop has not stopped within its notice and grace",
     Code.NO_SUITABLE_NODE_NOW: "no node suits it as the nodes are now, but nodes have suited it before",
     Code.VICTIM_GONE: "a run that it would evict does not run any more",
     Code.PLAN_DOES_NOT_FIT: "it would not fit even without the runs to be evicted",

@@ -56,7 +56,7 @@ LATER = {
     "io.tessera.job.admitted.v1": {"array", "task", "tasks"},
     "job_spec.v1": {"user", "idle", "array", "after", "begin_ts"},
     "ledger_message.v1": {"facts_wait", "starts_since"},
-    "record.revoked.v1": {"now", "within"},
+    "record.revoked.v1": {"now", "within", "ended"},
     "record.saved.v1": {"at"},
     "view.job.v1": {"held_pods", "held_gpu_milli", "array", "task_of", "task", "after"},
 }

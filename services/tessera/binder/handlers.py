@@ -13,7 +13,7 @@ from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.calls import Calls, RefusedByCluster, all_of, refuse
 from tessera.binder.checkpoints import Checkpoints
 from tessera.binder.decide.pods import spec_label
-from tessera.binder.decide.steps import Pod, missing, to_report
+from tessera.binder.decide.steps import Pod, find_own_end, missing, to_report
 from tessera.binder.hami_lock import HamiLock
 from tessera.binder.ledger_reach import LedgerReach
 from tessera.binder.names import Names
@@ -182,10 +182,7 @@ class Runs:
             return
         pods = await self._own_pods(run)
         if run.revoked is not None:
-            await self._checkpoints.report(run, pods)
-            if await self._sparing.may_stop(run, pods):
-                await all_of([self._stopping.stop(run, pod) for pod in pods.values()])
-                self._sparing.notify(run, pods)
+            await self._stop(run, pods)
         elif run.over:  # its gang has ended; a pod that it grew by may not have
             await all_of([self._stopping.stop(run, pod) for pod in list(pods.values())])
         elif (job := self._state.jobs.get(run.job_id)) is not None:
@@ -234,6 +231,15 @@ class Runs:
             await self._stopping.clear_away(run.run_id, pod)
         ours = {uid: pod for uid, pod in there.items() if not self._is_strange(run, pod)}
         return self._adopted.with_ours(run, ours)
+    async def _stop(self, run: Run, pods: Mapping[str, Pod]) -> None:
+        """Stop a revoked run, unless it has ended by itself; what it saved is said before its end."""
+        await self._checkpoints.report(run, pods)
+        own_end = find_own_end(run, pods.values())
+        if own_end is not None:
+            await self._publish_once(run.run_id, own_end)
+        if await self._sparing.may_stop(run, pods):
+            await all_of([self._stopping.stop(run, pod) for pod in pods.values()])
+            self._sparing.notify(run, pods)
 
     async def _advance(self, job: Job, run: Run, pods: Mapping[str, Pod]) -> None:
         """Make, then bind, then report."""

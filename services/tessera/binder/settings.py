@@ -20,6 +20,13 @@ class BinderSettings(ServiceSettings):
     node_gone_seconds: float = Field(
         10.0, ge=0, le=3600, description="A node without an object for so long is gone; one that is back earlier is not"
     )
+    node_back_seconds: float = Field(
+        12.0,
+        ge=0,
+        le=600,
+        description="How long a node that did not answer is back before pods on it are told to stop: kubelets "
+        "say every ten seconds what has ended",
+    )
     others_seconds: float = Field(
         1.0, ge=0, le=60, description="What pods of others take of one node is said no more often"
     )

@@ -26,6 +26,8 @@ from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.labels import EVICT_AT_ANNOTATION, FINALIZER, is_of_another
 from tessera_schemas.run_ends import WORTH_A_NOTICE
 
+UNHEARD_AGAIN_SECONDS = 2.0
+
 log = structlog.get_logger()
 
 
@@ -47,6 +49,7 @@ class Stopping:
         self._clock, self._cluster, self._settings = ports.clock, ports.cluster, settings
         self._state, self._troubles, self._worklist = state, troubles, worklist
         self._first_seen: dict[tuple[str, str], float] = {}
+        self._unheard: dict[str, float] = {}
 
     async def stop(self, run: Run, pod: Pod) -> None:
         """A pod of a revoked run: terminal ones stay readable, the others are deleted by UID, after their notice."""
@@ -61,7 +64,32 @@ class Stopping:
         elif is_due_notice(run, pod):
             await self._give_notice(run, pod)
         else:
+            await self._end(run, pod)
+
+    async def _end(self, run: Run, pod: Pod) -> None:
+        """Tell a pod to stop whose node hears it."""
+        if self._is_out_of_reach(run.run_id, pod):
+            return
+        if pod.adopted:
+            await self._take_users(run, pod)
+        else:
             await self._delete(pod)
+
+    def _is_out_of_reach(self, run_id: str, pod: Pod) -> bool:
+        """
+        Whether the pod's node does not answer, or has only just come back; the run is looked at again then.
+
+        A kubelet that does not answer cannot stop a pod. Once it is back it says first what has ended meanwhile: a
+        program that had is not told to stop, so that its end counts.
+        """
+        trouble, now = self._troubles.of(pod.node) if pod.node else None, self._clock.monotonic()
+        if trouble is not None and trouble.kind is TroubleKind.NOT_READY:
+            self._unheard[pod.uid] = now
+        elif pod.uid not in self._unheard or now - self._unheard[pod.uid] >= self._settings.node_back_seconds:
+            self._unheard.pop(pod.uid, None)
+            return False
+        self._worklist.name_later(run_id, UNHEARD_AGAIN_SECONDS)
+        return True
 
     async def _stop_users(self, run: Run, pod: Pod) -> None:
         """One that its user made is evicted, if it runs at all, and is not ours to delete."""
@@ -77,7 +105,7 @@ class Stopping:
         elif is_due_notice(run, pod):
             await self._give_notice(run, pod)
         else:
-            await self._take_users(run, pod)
+            await self._end(run, pod)
 
     async def _take_users(self, run: Run, pod: Pod) -> None:
         """A run that is well and comes back is stopped by suspending its owner, and evicted where that cannot be."""
@@ -92,6 +120,7 @@ class Stopping:
 
     async def clear_away(self, run_id: str, pod: Pod) -> None:
         """A pod whose run the ledger has released, or never knew. One that another scheduler runs is not ours."""
+        self._unheard.pop(pod.uid, None)
         if pod.adopted:
             self._report_users(run_id, pod)
             return
@@ -161,10 +190,8 @@ class Stopping:
         left = min(left, (pod.evict_at_ms - self._clock.now_ms()) / 1000)
         if left > 0:
             self._worklist.name_later(run.run_id, left)
-        elif pod.adopted:
-            await self._take_users(run, pod)
         else:
-            await self._delete(pod)
+            await self._end(run, pod)
 
     async def take_back(self, pod: Pod) -> None:
         """Withdraw the notice from a pod whose run goes on after all."""

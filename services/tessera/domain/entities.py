@@ -24,8 +24,9 @@ class Job:
     `attempt` counts runs, `strikes` the ones that count against the retry budget, `evictions` the ones that were
     stopped for other jobs, `troubles` its latest runs in a row that others broke before they held. `first_ts` is when
     its first run since one that held was allocated; `avoid` are nodes that failed it, newest last; `saved_path` is
-    where its last checkpoint is; `told_ts` is when it was last told to wait for another reason than before. `adopted`
-    is what it is in Kubernetes, where users made it there, and `away` that its owner has yet to make its pods again.
+    where its last checkpoint is; `told_ts` is when it was last told to wait for another reason than before.
+    `stop_seconds` is how long a run of it takes at most to stop, by its notice and grace; None: not known. `adopted` is
+    what it is in Kubernetes, where users made it there, and `away` that its owner has yet to make its pods again.
     `user` is whose of the tenant it is, "" where nobody said. An `array` never runs: it stands for its tasks, jobs
     whose `task_of` names it and whose `task` is the index. `after` is what the job still waits for of others. Times
     are ledger milliseconds.
@@ -68,6 +69,7 @@ class Job:
     task: int = later(0)
     after: tuple[Dependency, ...] = later(())
     troubles: int = later(0)
+    stop_seconds: int | None = later(None)
 
     @property
     def gang(self) -> Gang:

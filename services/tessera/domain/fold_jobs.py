@@ -43,6 +43,7 @@ from tessera_schemas.ledger import (
     TakenFact,
     Waiting,
 )
+from tessera_schemas.ledger_form import STOP_TIMES_FROM
 from tessera_schemas.run_ends import EVICTIONS
 
 
@@ -82,8 +83,15 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
         idle=spec.idle,
         array=array,
         after=own_dependencies(state, spec),
+        stop_seconds=_stop_seconds(spec) if state.format >= STOP_TIMES_FROM else None,
     )
     take_job_in(state, job)
+
+
+def _stop_seconds(spec: JobSpec) -> int:
+    """Time that a run of the job takes at most from the word that stops it: notice, then grace after SIGTERM."""
+    notice = 0 if spec.checkpoint is None else spec.checkpoint.notice_seconds
+    return notice + spec.termination_grace_seconds
 
 
 def _array(state: State, spec: JobSpec) -> TaskArray | None:
@@ -180,7 +188,8 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
     if phase is Phase.SUCCEEDED and job.array is None:
         run = run_of(state, job.run_id)
         learn_runtime(state, run, job)
-        state.put_run(replace(run, over=True))
+        # What was to stop it is void: an observed end wins over an intention.
+        state.put_run(replace(run, over=True, revoked=None, then="", stopped_ts=0, hurried=False))
         end_backoffs(state, run.placements, failed=True)
     else:
         _still_held(state, job)

@@ -156,8 +156,11 @@ def apply_started(state: State, record: Started, facts: Sequence[TakenFact]) -> 
 
 @applies(Revoked)
 def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> None:
-    """Begins to stop a run; a run that is stopping already takes only a cancel or an end of its notice."""
+    """Begins to stop a run; one that is stopping already takes only a cancel, an end of its notice, or its own end."""
     run = run_of(state, record.run_id)
+    if record.ended:
+        _apply_own_end(state, run, record)
+        return
     if run.stopping:
         # A cancel that finds the run on its way out changes what becomes of the job afterwards, or ends its notice.
         hurries = record.now and not run.hurried and record.then in (run.then, "cancelled")
@@ -172,6 +175,16 @@ def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> 
     avoid = _with_nodes(job, record.avoid)
     gang = gang_of(tuple(within_reach(role, record.within) for role in job.roles)) if record.within else job.gang
     move(state, job, Phase.EVICTING, reason=record.reason, avoid=avoid, roles=gang)
+
+
+def _apply_own_end(state: State, run: Run, record: Revoked) -> None:
+    """The run's own end takes the place of what it was to be stopped for; raises Contradiction for any other run."""
+    if run.over or run.revoked is None or run.revoked.code in ENDS_OF_ITS_OWN:
+        raise Contradiction(f"record {state.n}: run {run.run_id} is not stopping for another reason than its own end")
+    state.put_run(replace(run, revoked=record.reason, then=record.then))
+    job = job_of(state, run.job_id)
+    learn_runtime(state, run, job)
+    state.put_job(replace(job, reason=record.reason, avoid=_with_nodes(job, record.avoid)))
 
 
 def _with_nodes(job: Job, nodes: Iterable[str]) -> tuple[str, ...]:

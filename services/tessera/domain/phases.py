@@ -28,8 +28,9 @@ LEGAL: dict[Phase, frozenset[Phase]] = {
     Phase.ALLOCATED: frozenset({Phase.BINDING, Phase.EVICTING}),
     Phase.BINDING: frozenset({Phase.RUNNING, Phase.EVICTING}),
     Phase.RUNNING: frozenset({Phase.SUCCEEDED, Phase.EVICTING}),
-    # Running again: nothing of it had been stopped. Anything else: only once the run's absence is confirmed.
-    Phase.EVICTING: frozenset({Phase.RUNNING, Phase.QUEUED, Phase.FAILED, Phase.CANCELLED}),
+    # Running again: nothing of it had been stopped. Succeeded: its program ended before anything of it was stopped.
+    # Anything else: only once the run's absence is confirmed.
+    Phase.EVICTING: frozenset({Phase.RUNNING, Phase.QUEUED, Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED}),
     Phase.SUCCEEDED: frozenset(),
     Phase.FAILED: frozenset(),
     Phase.CANCELLED: frozenset(),

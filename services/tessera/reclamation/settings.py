@@ -15,6 +15,13 @@ class ReclamationSettings(ServiceSettings):
     recheck_seconds: float = Field(
         1.0, gt=0, le=60, description="How often runs that are not absent yet are looked at again"
     )
+    unsaid_end_seconds: float = Field(
+        30.0,
+        ge=0,
+        le=3600,
+        description="How long a run that ended by itself while it was to be stopped is not released, until the binder "
+        "has said how it ended",
+    )
     lists_at_once: int = Field(8, ge=1, le=64, description="Lists of the API server in flight")
     node_gone_seconds: float = Field(
         10.0, ge=0, le=3600, description="A node without an object for so long is gone; one that is back earlier is not"

@@ -1,15 +1,16 @@
 """What the binder says about a run, from what the cluster shows of its pods."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
-from tessera.binder.decide.steps import Json, read_pod, to_report
-from tessera.domain.entities import Run
+from tessera.binder.decide.steps import Json, find_own_end, read_pod, to_report
+from tessera.domain.entities import Run, SurplusPod
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.labels import RANK_LABEL, RUN_LABEL
-from tessera_schemas.reasons import Code
-from tests.builders import job_spec, role
+from tessera_schemas.reasons import Code, Reason
+from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import RUN, api_pod, run
 
 TWO = job_spec(role(replicas=2))
@@ -151,3 +152,45 @@ def test_an_object_that_says_almost_nothing_can_be_read() -> None:
 def test_a_pod_whose_labels_somebody_spoiled_can_still_be_read() -> None:
     """Anybody who may make pods in a namespace may put our labels on them."""
     assert read_pod(api_pod(labels={RUN_LABEL: RUN, RANK_LABEL: "first"})).uid == "uid-0"
+
+
+def own_end(*pods: Json, **more: object) -> RunEnded | None:
+    stopping = replace(run(TWO, pods=2, started=True), revoked=Reason(code=Code.PREEMPTED), then="requeue", **more)  # type: ignore[arg-type]
+    return find_own_end(stopping, [read_pod(pod) for pod in pods])
+
+
+def test_a_run_that_is_to_stop_has_ended_when_all_of_it_succeeded_or_one_pod_failed_by_itself() -> None:
+    succeeded = own_end(api_pod(0, "Succeeded"), api_pod(1, "Succeeded"))
+    assert succeeded is not None
+    assert succeeded.reason is None
+    for phases in (("Running", "Failed"), ("Succeeded", "Failed")):
+        failed = own_end(api_pod(0, phases[0]), api_pod(1, phases[1], exit_code=3))
+        assert failed is not None
+        assert failed.reason is not None
+        assert (failed.reason.code, failed.rank, failed.exit_code) == (Code.POD_FAILED, 1, 3)
+    limit = own_end(api_pod(0), api_pod(1, "Failed", reason="DeadlineExceeded"))
+    assert limit is not None
+    assert limit.reason is not None
+    assert limit.reason.code is Code.TIME_LIMIT
+
+
+def test_its_end_says_nothing_once_a_pod_of_it_was_told_to_stop_or_is_not_there() -> None:
+    assert own_end(api_pod(0, "Succeeded"), api_pod(1, "Succeeded", deleting=True)) is None
+    assert own_end(api_pod(0, deleting=True), api_pod(1, "Failed", exit_code=1)) is None
+    assert own_end(api_pod(1, "Succeeded")) is None
+    assert own_end(api_pod(1, "Succeeded"), released_ranks=(0,)) is None, "it may have been released since"
+    assert own_end(api_pod(0), api_pod(1)) is None
+    assert own_end(api_pod(0, "Succeeded"), api_pod(1)) is None
+
+
+def test_what_a_node_did_to_a_pod_is_no_end_of_its_own() -> None:
+    assert own_end(api_pod(0), api_pod(1, "Failed", reason="NodeShutdown")) is None
+
+
+def test_pods_that_it_grew_by_end_with_it_and_those_that_left_before_do_not_count() -> None:
+    there = [api_pod(0, "Succeeded"), api_pod(1, "Succeeded")]
+    grown = SurplusPod(placement(2, devices=(2,)), 0, "uid-2")
+    assert own_end(*there, api_pod(2), extra=(grown,)) is None
+    assert own_end(*there, api_pod(2, "Succeeded"), extra=(grown,)) is not None
+    assert own_end(*there, api_pod(2, deleting=True), extra=(grown,)) is None
+    assert own_end(*there, api_pod(2, deleting=True), extra=(replace(grown, leaving=True),)) is not None

@@ -135,7 +135,7 @@ async def test_a_notice_goes_on_where_it_was_when_the_binder_starts_anew(world: 
 
 
 async def test_while_no_binder_is_there_a_notice_runs_out_and_the_next_binder_deletes_at_once(world: World) -> None:
-    job = await world.submit(spec=train(notice=NOTICE))
+    job = await world.submit(spec=train(seconds=6000, notice=NOTICE))
     await drain(world, job)
     await world.run(1)
     await world.stop("binder")

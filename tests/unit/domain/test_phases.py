@@ -24,8 +24,8 @@ def test_a_move_that_is_not_listed_is_refused_and_says_which(now: Phase, to: Pha
 
 
 def test_the_only_way_from_evicting_back_to_queued_or_to_an_end_needs_no_other_phase() -> None:
-    """To running, as long as nothing of it was stopped."""
-    assert LEGAL[Phase.EVICTING] == {Phase.RUNNING, Phase.QUEUED, Phase.FAILED, Phase.CANCELLED}
+    """To running or success, as long as nothing of it was stopped."""
+    assert LEGAL[Phase.EVICTING] == {Phase.RUNNING, Phase.QUEUED, Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED}
 
 
 def test_a_run_that_was_allocated_ends_by_success_or_by_way_of_evicting() -> None:

@@ -75,7 +75,7 @@ def test_what_is_lent_counts_only_of_what_both_ask_for() -> None:
 
 
 def test_a_run_that_is_being_stopped_is_nobodys_victim_and_counts_as_leaving_for_a_while() -> None:
-    rounds = lending(earmark_seconds=60)
+    rounds = lending(stop_patience_seconds=30)  # after a grace of 30 s
     rounds.commit(CancelRequested(kind="cancel_requested", job_id=rounds.job("victim").job_id))
     assert verdict(rounds) is Code.VICTIM_GONE
     run: Run = rounds.run("victim")

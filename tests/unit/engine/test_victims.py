@@ -253,7 +253,7 @@ def test_nobody_is_evicted_for_a_job_that_only_waits_for_pods_that_are_going() -
 
 
 def test_a_run_that_has_been_stopping_for_too_long_is_not_waited_for() -> None:
-    rounds = full("a", "b", gpus=4, earmark_seconds=60)
+    rounds = full("a", "b", gpus=4, stop_patience_seconds=30)  # after a grace of 30 s
     rounds.commit(CancelRequested(kind="cancel_requested", job_id=rounds.job("a").job_id))
     rounds.submit("urgent", gpus=4, priority="urgent")
     assert why_not(rounds.plan("urgent")).code is Code.WAITING_FOR_PREEMPTED

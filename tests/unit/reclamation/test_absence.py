@@ -1,12 +1,14 @@
 """When a run is absent: only by what the kubelet reported, or by a fresh list in which nothing is left."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tessera.domain.entities import SurplusPod
-from tessera.reclamation.absence.decide import Pod, PresenceVerdict, judge, judge_surplus_pod
+from tessera.domain.entities import Run, SurplusPod
+from tessera.reclamation.absence.decide import Pod, PresenceVerdict, has_unsaid_end, judge, judge_surplus_pod
 from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, RANK_LABEL, RUN_LABEL, has_ended
+from tessera_schemas.reasons import Code, Reason
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import api_pod, run
 
@@ -147,3 +149,34 @@ def test_a_permitted_pod_is_over_once_no_bind_can_reach_it(
 
 def test_without_a_permit_nothing_that_went_says_anything() -> None:
     assert judge(run(TWO), [], ("uid-0", "uid-1")) is PresenceVerdict.ASK
+
+
+def revoked(code: Code, **more: Any) -> Run:
+    return replace(run(TWO, pods=2, started=True), revoked=Reason(code=code), then="requeue", stopped_ts=5, **more)
+
+
+def pod_that(phase: str, rank: int, **meta: str) -> Pod:
+    pod = api_pod(rank, phase)
+    return {**pod, "metadata": {**pod["metadata"], **meta}}
+
+
+def unsaid(of: Run, *phases: str) -> bool:
+    return has_unsaid_end(of, [pod_that(phase, rank) for rank, phase in enumerate(phases)])
+
+
+def test_the_release_of_a_run_waits_for_the_word_how_it_ended_before_it_was_stopped() -> None:
+    well, lost = revoked(Code.PREEMPTED), revoked(Code.NODE_LOST)
+    assert unsaid(well, "Succeeded", "Succeeded")
+    assert unsaid(lost, "Succeeded", "Succeeded")
+    assert unsaid(well, "Succeeded", "Failed")
+    assert not unsaid(lost, "Succeeded", "Failed"), "what failed beside a lost node did not fail by itself"
+    assert not unsaid(well, "Succeeded")
+    assert not unsaid(well, "Succeeded", "Running")
+
+
+def test_it_waits_for_no_word_where_there_is_none_to_come() -> None:
+    assert not unsaid(revoked(Code.POD_FAILED), "Failed", "Succeeded"), "it was said"
+    assert not unsaid(revoked(Code.PREEMPTED, saved_ts=5), "Succeeded", "Succeeded"), "it saved when told, and left"
+    stopped = [pod_that("Succeeded", rank, deletionTimestamp="2026-01-01T00:00:00Z") for rank in (0, 1)]
+    assert not has_unsaid_end(revoked(Code.PREEMPTED), stopped)
+    assert not has_unsaid_end(run(TWO, pods=2, started=True, over=True), [])

@@ -17,7 +17,7 @@ POLICY = Policy(preset="priority", min_runtime_seconds=0, node_lost_seconds=30)
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    async with World(nodes=("node-a",), policy=POLICY) as world:
+    async with World(nodes=("node-a",), policy=POLICY, unsaid_end_seconds=0) as world:
         yield world
 
 
@@ -67,13 +67,18 @@ async def test_a_run_that_was_lost_before_it_was_spared_starts_elsewhere(world: 
     assert world.state.runs.get(f"{job}-1").revoked.code is Code.NODE_LOST
 
 
-async def test_a_run_that_ended_before_it_was_spared_ends(world: World) -> None:
-    """Its binder said so once, while it was to stop, and nothing was taken in."""
+async def test_a_run_that_ended_before_it_could_be_spared_has_ended(world: World) -> None:
+    """Its binder had said so before it was to stop, and that is taken in behind the plan."""
     job = await world.submit(spec=train(gpus=8, seconds=5))
     await world.clock.run(10)
     await preempt(world)
+    revoked_ts = world.state.runs.get(f"{job}-1").stopped_ts
     await world.turn()
     assert len(world.said("run_ended")) == 1
-    await spare(world, f"{job}-1")
-    await world.run(30)
     assert world.job(job).phase == "succeeded"
+    await world.commit(
+        RunUntouched(kind="run_untouched", run_id=f"{job}-1", revoked_ts=revoked_ts, reason=WHY, kept=True)
+    )
+    assert "spared" not in world.kinds()
+    await world.run(30)
+    assert world.state.runs.get(f"{job}-1") is None

@@ -173,6 +173,26 @@ def to_report(run: Run, pods: Iterable[Pod]) -> list[AnyFact]:
     return facts
 
 
+def find_own_end(run: Run, pods: Iterable[Pod]) -> RunEnded | None:
+    """
+    The end of a run that is to be stopped, if it ended by itself before any pod of it was told to.
+
+    A program may answer SIGTERM with any exit code, and its peers fail with it: once a pod is being deleted, or is not
+    there any more, no end says anything.
+    """
+    by_uid = {pod.uid: pod for pod in pods}
+    ours = [by_uid.get(uid) for uid in run.uids]
+    there = [pod for pod in ours if pod is not None]
+    surplus = (by_uid.get(extra.uid) for extra in run.surplus)
+    if not ours or len(there) < len(ours) or any(pod is not None and pod.deleting for pod in (*there, *surplus)):
+        return None
+    broken = _first_broken(run, ours)
+    if broken is not None:
+        return broken if broken.own else None
+    ended = all(pod.phase == "Succeeded" for pod in there) and not _has_surplus_at_work(run, by_uid)
+    return RunEnded(kind="run_ended", run_id=run.run_id) if ended else None
+
+
 def _has_surplus_at_work(run: Run, pods: Mapping[str, Pod]) -> bool:
     """Whether a pod that the run grew by, and that is to stay, runs: what has not begun by now need not begin."""
     found = (pods.get(extra.uid) for extra in run.surplus if extra.uid)

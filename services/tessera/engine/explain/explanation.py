@@ -18,6 +18,7 @@ from tessera.engine.explain.lent_quota import describe_lent_quota
 from tessera.engine.explain.order_reasons import describe_expected_order, describe_jobs_before
 from tessera.engine.explain.suggestions import TriedChange, suggest_changes
 from tessera.engine.explain.what_if import WhatIf
+from tessera.engine.placement.capacity import is_stuck, stopped_ts, stops_by
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import unreachable
 from tessera.engine.queueing.expected_starts import expected_starts
@@ -204,6 +205,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
         if never is not None:
             yield f"Even empty, the pool could not hold it: {never.sentence()}"
         yield from _drained(state, pool)
+    yield from _not_stopping(state, pool, codes)
     if any(role.more for role in job.roles) and job.amount:
         most = job.pods + sum(role.more for role in job.roles)
         yield f"It is elastic: it starts with {job.pods} pods and grows to {most} while nobody waits."
@@ -219,6 +221,16 @@ def _drained(state: State, pool: str) -> Iterator[str]:
         yield f"Node {drain.node} is drained by an operator" + (f": {drain.why}" if drain.why else ".")
     if len(named) > DRAINED_MAX:
         yield f"Further nodes that are drained: {len(named) - DRAINED_MAX}."
+
+
+def _not_stopping(state: State, pool: str, codes: set[Code]) -> Iterator[str]:
+    """Room and quota of runs that should have stopped by now, by node."""
+    if codes.isdisjoint((Code.NO_FIT, Code.WAITING_FOR_QUOTA)):
+        return
+    stuck = [run for run in state.runs.values() if run.stopping and is_stuck(state, run)]
+    nodes = {place.node for run in stuck for place in run.places if _is_of(state, place.node, pool)}
+    if nodes:
+        yield f"No plan counts on room on {_some(sorted(nodes))}: runs there were told to stop and do not."
 
 
 def _is_of(state: State, name: str, pool: str) -> bool:
@@ -255,11 +267,20 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
         yield f"{surplus} of its pods are beyond its gang{less}: they go when others need the room."
     if run.revoked is not None:
         yield f"It is being stopped, then {run.then}: {run.revoked.sentence()}"
+        yield from _stuck(state, run)
     elif not run.started:
         yield f"All its pods have to run within {_left(run.deadline, state.ts)}, else it is tried again."
     yield from _idle(state, job, run)
     if job.held:
         yield "It is held: it goes on, but would not start again."
+
+
+def _stuck(state: State, run: Run) -> Iterator[str]:
+    """A run that should have stopped by now, and the way out."""
+    if is_stuck(state, run):
+        since, over = (format_age(state.ts - at) for at in (stopped_ts(state, run), stops_by(state, run)))
+        yield f"It was told to stop {since} ago and should have been gone {over} ago: no plan counts on its room now."
+        yield "What it holds stays held until its node says that its pods have ended, or the node is fenced."
 
 
 def _idle(state: State, job: Job, run: Run) -> Iterator[str]:

@@ -27,19 +27,38 @@ def leaving(state: State) -> list[tuple[Run, tuple[Placement, ...]]]:
     """
     Pods that are being stopped already, whoever wanted it: their room comes back without any plan.
 
-    Runs that have been stopping longer than `earmark_seconds` are ignored: a pod that never stops would cause endless
-    evictions.
+    Those that are stuck are left out: a job would wait for ever for pods that never stop.
     """
-    since = state.ts - state.tree.policy.earmark_seconds * 1000
     found = []
     for run in state.runs.values():
         if run.stopping:
-            if stopped_ts(state, run) > since:
+            if not is_stuck(state, run):
                 found.append((run, run.places))
-        elif run.extra and run.resized_ts > since:
+        elif run.extra and not is_stuck(state, run):
             going = tuple(extra.placement for extra in run.extra if extra.leaving)
             found += [(run, going)] if going else []
     return found
+
+
+def is_stuck(state: State, run: Run) -> bool:
+    """Whether pods of the run that are to stop, or the whole run, should have been gone by now."""
+    return state.ts >= stops_by(state, run)
+
+
+def stops_by(state: State, run: Run) -> int:
+    """
+    Time until which a run, or the pods by which it shrinks, is expected to stop: notice, grace and some patience.
+
+    Users' pods may be protected by a disruption budget as long as room is kept; of jobs from before format 4 the
+    notice is not known, nor of a run whose job has ended.
+    """
+    policy, job = state.tree.policy, state.jobs.get(run.job_id)
+    seconds = policy.earmark_seconds
+    if job is not None and job.stop_seconds is not None:
+        budget = 0 if job.adopted is None else policy.earmark_seconds
+        seconds = job.stop_seconds + policy.stop_patience_seconds + budget
+    since = stopped_ts(state, run) if run.stopping else run.resized_ts
+    return since + seconds * 1000
 
 
 def stopped_ts(state: State, run: Run) -> int:

@@ -15,7 +15,7 @@ from tessera.domain.phases import Phase
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.resources import Amount
 from tessera.domain.state import State
-from tessera.engine.placement.capacity import nodes_less
+from tessera.engine.placement.capacity import is_stuck, nodes_less
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code, Reason
 
@@ -167,6 +167,24 @@ def in_the_way(state: State, run: Run) -> list[Earmark]:
         or run.run_id in mark.victims
         or any(placement.node in full for placement in mark.placements)
     ]
+
+
+def find_stuck(state: State, mark: Earmark) -> Run | None:
+    """
+    A run for whose room the earmark's owner waits in vain: it is stuck, or pods by which it shrinks are.
+
+    That is a victim, the owner's own run if it is to move, or one that was stopping before, on a node of the earmark
+    that is overfull. The first by its id.
+    """
+    own = state.jobs.get(mark.owner)
+    named = [*mark.victims, *((own.run_id,) if own is not None and own.phase is Phase.EVICTING else ())]
+    nodes = state.nodes.found({placement.node for placement in mark.placements})
+    beside = [run_id for node in nodes if node.overfull for run_id in state.index.runs_on.get(node.name, ())]
+    for run in state.runs.found(sorted({*named, *beside})):
+        stops = run.stopping or any(extra.leaving for extra in run.extra)
+        if stops and is_stuck(state, run):
+            return run
+    return None
 
 
 def outranked(state: State, job: Job, nodes: Iterable[str]) -> list[Earmark]:

@@ -7,7 +7,7 @@ from tessera.domain.state import State
 from tessera.engine.queueing.ordering import order_jobs
 from tessera_schemas.reasons import Code
 
-STUCK = (Code.NO_FIT, Code.WAITING_FOR_QUOTA, Code.RESERVED)
+STUCK = (Code.NO_FIT, Code.WAITING_FOR_QUOTA, Code.RESERVED, Code.DOES_NOT_STOP)
 """What others' leaving would change. The committer has tried such a job and said so."""
 
 

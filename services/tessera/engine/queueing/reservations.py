@@ -15,7 +15,7 @@ from tessera.domain.fast import replace
 from tessera.domain.resources import Node, RoleNeed
 from tessera.domain.runtimes import JobKind, kind_of
 from tessera.domain.state import State
-from tessera.engine.placement.capacity import stopped_ts
+from tessera.engine.placement.capacity import is_stuck
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.durations import is_learnt, quantile
@@ -58,12 +58,11 @@ class Forecast:
         """
         Expected time at which the run's resources come back; always after now. None: unknown.
 
-        Runs that have been stopping longer than earmarks last are ignored, as in plans (`leaving`).
+        Runs that are stuck are ignored, as in plans (`leaving`).
         """
         state, job = self._state, self._state.jobs.get(run.job_id)
         if run.stopping or job is None:
-            waits = state.ts - stopped_ts(state, run) < state.tree.policy.earmark_seconds * 1000
-            return state.ts + 1 if waits else None
+            return None if is_stuck(state, run) else state.ts + 1
         start = run.started_ts or run.allocated_ts
         end = start + self.runtime(job)
         if end > state.ts:

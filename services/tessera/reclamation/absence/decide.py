@@ -6,6 +6,7 @@ from typing import Any
 
 from tessera.domain.entities import Run, SurplusPod
 from tessera_schemas.labels import RANK_LABEL, has_ended, has_succeeded, is_given_back
+from tessera_schemas.run_ends import Word, end_of
 
 Pod = dict[str, Any]
 
@@ -29,6 +30,24 @@ def judge(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> Presenc
     over = {pod["metadata"]["uid"] for pod in pods if is_over(run, pod)}
     over |= {uid for uid in run.permitted if uid in gone}
     return _judge(run.permitted if run.uids else (), pods, over)
+
+
+def has_unsaid_end(run: Run, cached: Iterable[Pod]) -> bool:
+    """
+    Whether a revoked run ended by itself before anything of it was stopped, which the ledger has yet to hear.
+
+    The binder says how. Until then the run is not released: its job would start again, or end otherwise.
+    """
+    if run.revoked is None or not run.uids:
+        return False
+    end = end_of(run.revoked.code)
+    if end.word is Word.ENDED or (end.notice and run.saved_ts >= run.stopped_ts):
+        return False
+    by_uid = {pod["metadata"]["uid"]: pod for pod in cached}
+    pods = [by_uid.get(uid, {}) for uid in run.uids]
+    if not all(has_ended(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods):
+        return False
+    return all(has_succeeded(pod) for pod in pods) or (end.notice and not end.learns)
 
 
 def is_over(run: Run, pod: Pod) -> bool:

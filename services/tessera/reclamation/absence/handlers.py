@@ -20,6 +20,7 @@ from tessera.kernel.tasks.waiting import wait_for
 from tessera.reclamation.absence.decide import (
     PresenceVerdict,
     ended_ranks,
+    has_unsaid_end,
     is_over,
     judge,
     judge_surplus_pod,
@@ -42,6 +43,7 @@ from tessera_schemas.labels import (
 )
 from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk, Spared
 
+KEPT_META = ("uid", "name", "namespace", "resourceVersion", "deletionTimestamp")
 NOTES = (RUN_ANNOTATION, PERMIT_ANNOTATION, GIVEN_BACK_ANNOTATION)
 
 ALL_EVERY = 10
@@ -54,7 +56,7 @@ def only_what_is_judged(pod: JsonObject) -> JsonObject:
     """Reduce a user's pod to the fields that are judged."""
     meta, spec, notes = pod["metadata"], pod.get("spec") or {}, pod["metadata"].get("annotations") or {}
     return {
-        "metadata": {name: meta[name] for name in ("uid", "name", "namespace", "resourceVersion")}
+        "metadata": {name: meta[name] for name in KEPT_META if name in meta}
         | {"annotations": {name: notes[name] for name in NOTES if name in notes}},
         "spec": {name: spec[name] for name in ("nodeName", "activeDeadlineSeconds") if name in spec},
         "status": {"phase": (pod.get("status") or {}).get("phase", "")},
@@ -108,6 +110,7 @@ class Absences:
         self._reported: dict[str, None] = {}
         self._reported_ranks: dict[str, set[int]] = {}
         self._changed_at: dict[str, float] = {}
+        self._ended_at: dict[str, float] = {}
         self._looks = 0
         self._wake = asyncio.Event()
         self._lists = asyncio.Semaphore(settings.lists_at_once)
@@ -133,6 +136,7 @@ class Absences:
             return
         self._stopping.pop(run_id, None)
         self._look_at.pop(run_id, None)
+        self._ended_at.pop(run_id, None)
         if run is None:
             self._reported.pop(run_id, None)
             self._reported_ranks.pop(run_id, None)
@@ -200,9 +204,16 @@ class Absences:
         await (self._look_at_all(run) if run.stopping else self._look_at_leaving(run))
 
     async def _look_at_all(self, run: Run) -> None:
-        if await self._absent(run):
+        if await self._absent(run) and not self._awaits_its_end(run):
             self._reported[run.run_id] = None
             await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id))
+
+    def _awaits_its_end(self, run: Run) -> bool:
+        """Whether how the run ended is still to be said; not for ever, since the binder may be away."""
+        if not has_unsaid_end(run, self._cached(run)):
+            return False
+        now = self._ports.clock.monotonic()
+        return now - self._ended_at.setdefault(run.run_id, now) < self._settings.unsaid_end_seconds
 
     async def _look_at_leaving(self, run: Run) -> None:
         reported = self._reported_ranks.get(run.run_id, set())

@@ -1,17 +1,20 @@
 """Facts about runs: made, bound, started, ended, idle, lost, absent; and what a deadline ends."""
 
+from typing import Literal
+
 from tessera.domain.checkpoints import is_known
-from tessera.domain.entities import Job, Run
+from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.idle import idle_policy
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
-from tessera.engine.preemption.rules import in_the_way
+from tessera.engine.placement.capacity import stopped_ts
+from tessera.engine.preemption.rules import find_stuck, in_the_way
 from tessera.engine.queueing.readiness import explain_missing_pods
 from tessera.scheduler.decide.arrays import hold_failing_array
 from tessera.scheduler.decide.backoffs import failed_quickly, note_end
 from tessera.scheduler.decide.draft import SCHEDULER, Draft, judges, record_waiting
 from tessera.scheduler.decide.elastic import go_on_without
-from tessera.scheduler.decide.jobs import record_closed
+from tessera.scheduler.decide.jobs import give_up_earmark, record_closed
 from tessera_schemas.facts import (
     BindFailed,
     CheckpointReported,
@@ -47,8 +50,9 @@ from tessera_schemas.ledger import (
     Warned,
 )
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.run_ends import EVICTIONS, Limit, Pause, RunEnd, end_of
+from tessera_schemas.run_ends import EVICTIONS, Limit, Pause, RunEnd, Word, end_of
 
+NODES_NAMED = 4
 SHORT_PAUSE_MAX_SECONDS = 60
 """Longest pause after a run that was broken by anything but its program."""
 TROUBLES_AT_ONCE = 5
@@ -79,8 +83,24 @@ def end_overdue(draft: Draft, facts_wait: bool, starts_since: int) -> None:
         if run is not None and watched and not run.started and not run.stopping:
             numbers = {"seconds": (deadline - run.allocated_ts) // 1000}
             revoke(draft, run, Reason(code=Code.START_TIMEOUT, numbers=numbers), "deadline")
-    for mark in sorted((m for m in state.earmarks.values() if m.deadline <= state.ts), key=lambda m: m.owner):
-        draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="deadline"))
+    for mark in sorted(state.earmarks.values(), key=lambda m: m.owner):
+        if mark.deadline <= state.ts:
+            draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="deadline"))
+        elif not facts_wait and (stuck := find_stuck(state, mark)) is not None:
+            _give_up_on(draft, mark, stuck)
+
+
+def _give_up_on(draft: Draft, mark: Earmark, stuck: Run) -> None:
+    """No job waits on for room under a run that does not stop; what the run holds stays held until it is absent."""
+    state = draft.state
+    seconds = (state.ts - stopped_ts(state, stuck)) // 1000
+    nodes = sorted({placement.node for placement in stuck.places})
+    where = ", ".join(nodes[:NODES_NAMED]) + (" and others" if len(nodes) > NODES_NAMED else "")
+    reason = Reason(code=Code.DOES_NOT_STOP, numbers={"stopping_seconds": seconds}, detail=f"on {where}")
+    draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="stuck"))
+    record_waiting(draft, stuck.job_id, reason)
+    if mark.owner != stuck.job_id:
+        record_waiting(draft, mark.owner, reason)
 
 
 def revoke(
@@ -197,8 +217,11 @@ def on_run_started(draft: Draft, index: int, fact: RunStarted) -> None:
 @judges(RunEnded)
 def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
     """All pods succeeded: the job is done. One did not: the gang is over and what is left of it is stopped."""
-    run = _active(draft, fact.run_id)
-    if run is None or not run.uids:
+    run = draft.state.runs.get(fact.run_id)
+    if run is None or run.over or not run.uids:
+        return
+    if run.revoked is not None:
+        _end_instead(draft, run, run.revoked, fact)
         return
     if fact.reason is not None:
         avoid = _failing(run, fact)
@@ -213,6 +236,42 @@ def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
 
 def _nodes_of(run: Run, rank: int) -> tuple[str, ...]:
     return tuple(place.node for place in run.all_placements if place.rank == rank)
+
+
+def _end_instead(draft: Draft, run: Run, revoked: Reason, fact: RunEnded) -> None:
+    """
+    The end of a run that was to be stopped, and of which nothing had been: an observed end wins over an intention.
+
+    Not of one that saved its work since it was told: its program may have left on purpose, to go on from there.
+    """
+    before = end_of(revoked.code)
+    if before.word is Word.ENDED or (before.notice and run.saved_ts >= run.stopped_ts):
+        return
+    if fact.reason is None:
+        give_up_earmark(draft, run.job_id)
+        draft.add(Finished(kind="finished", job_id=run.job_id, phase="succeeded", exit_code=0))
+        return
+    job = draft.state.jobs.get(run.job_id)
+    # Where a node was lost, other pods of the gang may fail for that. A time limit was reached all the same.
+    observed = before.notice or fact.reason.code is Code.TIME_LIMIT
+    if job is None or not end_of(fact.reason.code).learns or before.learns or not observed:
+        return
+    again = may_try_again(draft.state, job, run, fact.reason.code)
+    then: Literal["requeue", "failed", "cancelled"] = "failed"
+    if again and run.then != "failed":
+        then = "cancelled" if run.then == "cancelled" else "requeue"
+    give_up_earmark(draft, run.job_id)
+    draft.add(
+        Revoked(
+            kind="revoked",
+            run_id=run.run_id,
+            reason=fact.reason,
+            then=then,
+            by="binder",
+            avoid=_failing(run, fact),
+            ended=True,
+        )
+    )
 
 
 def _failing(run: Run, fact: RunEnded) -> tuple[str, ...]:

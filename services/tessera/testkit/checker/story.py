@@ -38,7 +38,7 @@ MOVES = {  # record, or how it ended: what is broken if the job is in none of th
     "permitted_part": ("I3", ("running",), ""),
     "released_part": ("I10", ("running", "evicting", *ENDS), ""),
     "requeued": ("I4", ("evicting",), "queued"),
-    "succeeded": ("I4", ("running", "array"), "succeeded"),
+    "succeeded": ("I4", ("running", "evicting", "array"), "succeeded"),
     "failed": ("I4", ("evicting", "array"), "failed"),
     "cancelled": ("I4", ("queued", "evicting", "array"), "cancelled"),
 }
@@ -73,6 +73,8 @@ class CheckedRun:
     then: str = ""
     absent: bool = False
     released: bool = False
+    succeeded: bool = False  # so it was said, and that it saved its work since it was to be stopped
+    saved: bool = False
     leaving: set[int] = field(default_factory=set)  # ranks, and of them those seen absent, and those released
     gone: set[int] = field(default_factory=set)
     free: set[int] = field(default_factory=set)
@@ -138,6 +140,8 @@ class Story:
         if isinstance(fact, f.RunAbsent) and (run := self.runs.get(fact.run_id)) is not None:
             run.absent |= not fact.ranks
             run.gone |= (run.leaving | {*run.uids}) & {*fact.ranks}
+        elif isinstance(fact, f.RunEnded) and (run := self.runs.get(fact.run_id)) is not None:
+            run.succeeded |= fact.reason is None
         elif isinstance(fact, f.JobRefused):
             self.repeats[fact.tenant] += fact.repeats
 
@@ -271,7 +275,8 @@ class Story:
 
     def _revoked(self, r: m.Revoked, job: CheckedJob, run: CheckedRun) -> None:
         if job.phase == "evicting":  # a cancel that comes while the run is stopped to be tried again
-            self.demand(r.now or (run.then, r.then) == ("requeue", "cancelled"), "I4", f"{r.run_id} is revoked twice")
+            again = r.now or r.ended or (run.then, r.then) == ("requeue", "cancelled")
+            self.demand(again, "I4", f"{r.run_id} is revoked twice")
         else:
             on_time = job.phase == "running" or self._late_ms(run) <= LATE_MS
             self.demand(on_time, "I3", f"{r.run_id} is revoked long after its deadline")
@@ -281,6 +286,10 @@ class Story:
             self.checked_nodes.kept.subtract(run.kept)
         run.then = r.then
 
+    def _saved(self, r: m.Saved) -> None:
+        if (run := self.runs.get(r.run_id)) is not None:
+            run.saved |= bool(run.then)
+
     def _spared(self, r: m.Spared, job: CheckedJob, run: CheckedRun) -> None:
         """Count a spared run again, beside earmarks: its room may not have been given away meanwhile."""
         marks = self.earmarks.values()
@@ -289,7 +298,7 @@ class Story:
         }
         spare = run.then == "requeue" and not over
         self.demand(spare, "I1", f"{r.run_id} is spared, kept for others is {sorted(over)}")
-        run.then = ""
+        run.then, run.saved = "", False
 
     def _released(self, r: m.Released, job: CheckedJob, run: CheckedRun) -> None:
         absent = {*r.ranks} <= run.gone - run.free if r.ranks else run.absent
@@ -305,14 +314,20 @@ class Story:
 
     def _requeued(self, r: m.Requeued, job: CheckedJob, _: None) -> None:
         self._leaves(r, job, "requeue")
+        again = job.runs[-1].saved or not job.runs[-1].succeeded
+        self.demand(again, "I4", f"{job.runs[-1].run_id} had succeeded before anything of it was stopped")
         job.not_before = r.not_before
 
     def _finished(self, r: m.Finished, job: CheckedJob, _: None) -> None:
-        self._leaves(r, job, r.phase)
         job.forget_ts = self.ts + self.memory_ms
-        if r.phase == "succeeded" and job.spec.array is None:  # its run stops by itself
-            job.runs[-1].then = r.phase
-            self.checked_nodes.kept.subtract(job.runs[-1].kept)
+        if r.phase != "succeeded" or job.spec.array is not None:
+            self._leaves(r, job, r.phase)
+            return
+        run = job.runs[-1]  # it stops by itself, or has before anything of it was stopped
+        self.demand(run.succeeded, "I4", f"job {job.job_id} succeeded, but nobody said so of {run.run_id}")
+        if job.phase != "evicting":
+            self.checked_nodes.kept.subtract(run.kept)
+        run.then = r.phase
 
     def _leaves(self, r: m.Requeued | m.Finished, job: CheckedJob, to: str) -> None:
         """A job leaves its revoked run only once that is released, and to what the revoke said or a later cancel."""

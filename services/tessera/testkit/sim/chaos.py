@@ -59,6 +59,7 @@ class Chaos:
             self._lose_node,
             self._cordon_node,
             self._shrink_node,
+            self._hang_stops,
             self._power_off_node,
             self._remove_node,
             self._foreign_pod,
@@ -97,6 +98,7 @@ class Chaos:
         for node, row in self._rows.items():
             if self._put_back(node):
                 self._services.cluster.power_off(node)  # what was gone for so long is another machine of that name
+            self._services.cluster.set_stuck(node, False)
             self._services.cluster.set_reachable(node, True)
             self._services.cluster.set_gpus(node, row.gpus)
         self._accidents.end()
@@ -226,6 +228,14 @@ class Chaos:
         self._services.coverage.fault("node cordoned")
         await self._services.clock.sleep(self._random.uniform(0.5, 3.0))
         self._services.cluster.set_cordoned(node, False)
+
+    async def _hang_stops(self) -> None:
+        """Pods of a node do not stop, for longer than some policies have patience."""
+        node = self._random.choice(self._nodes)
+        self._services.cluster.set_stuck(node, True)
+        self._services.coverage.fault("pods do not stop")
+        await self._services.clock.sleep(self._random.uniform(1.0, 12.0))
+        self._services.cluster.set_stuck(node, False)
 
     async def _shrink_node(self) -> None:
         """

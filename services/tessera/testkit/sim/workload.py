@@ -128,6 +128,7 @@ def _body(random: Random, stops: bool) -> ConfigBody:
             min_runtime_seconds=random.choice((0, 0, 1)),
             evictions_max=random.choice((0, 1, 3, 5)),
             earmark_seconds=random.choice((1, 5, 20)),
+            stop_patience_seconds=random.choice((1, 1, 60)),
             grow_after_seconds=random.choice((0, 1, 2)),
             start_timeout_seconds=random.choice((2, START_TIMEOUT_SECONDS, START_TIMEOUT_SECONDS)),
             node_lost_seconds=random.choice((0, 1, 3)),
@@ -341,7 +342,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
             on_failure=random.random() < 0.5,
             give_up_seconds=random.choice((5, 1_209_600, 1_209_600)),
         ),
-        checkpoint=CheckpointPolicy(interval_seconds=1, notice_seconds=random.choice((0, 1)))
+        checkpoint=CheckpointPolicy(interval_seconds=1, notice_seconds=random.choice((0, 1, 4)))
         if random.random() < 0.5
         else None,
         launcher="torchrun" if random.random() < 0.3 else None,
