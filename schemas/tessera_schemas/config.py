@@ -328,8 +328,9 @@ class Policy(Strict):
     cordoned: Annotated[
         Literal["restart", "keep"],
         Field(
-            description="What becomes of preemptible runs on a node that is cordoned for `node_lost_seconds`. restart: "
-            "elsewhere, after their checkpoint notice. keep: they go on. Others go on in any case"
+            description="What becomes of preemptible runs on a node that is cordoned for `cordoned_seconds`. restart: "
+            "those for which there is room elsewhere, and which lose less than the node has been cordoned, start again "
+            "there after their checkpoint notice. keep: they go on. Others go on in any case"
         ),
     ] = "restart"
     idle: Annotated[
@@ -365,6 +366,23 @@ class Policy(Strict):
             "plan is made for the job that waits for its room",
         ),
     ] = later(60)
+    cordoned_seconds: Annotated[
+        Count,
+        Field(
+            le=YEAR_SECONDS, description="How long a node has to be cordoned before `cordoned: restart` does anything"
+        ),
+    ] = later(3600)
+    mass_stop_percent: Annotated[
+        Positive,
+        Field(
+            le=100,
+            description="How much of a pool's running GPUs may be stopped within `mass_stop_seconds` because their "
+            "nodes or devices seem lost; beyond that an operator has to say so. Those of one node always may; 100: all",
+        ),
+    ] = later(25)
+    mass_stop_seconds: Annotated[
+        Positive, Field(le=86_400, description="For how long such stops count against `mass_stop_percent`")
+    ] = later(600)
     order_patience_seconds: Annotated[
         Count,
         Field(

@@ -27,6 +27,8 @@ plugin with the instances that an operator made.
 """
 NAMES_ITS_CARDS = frozenset({"visible-devices", "hami"})
 """Profiles under which a slot is one certain card, so that the node must say its UUIDs."""
+NAMES_NO_CARDS = frozenset({"whole", "shares", "plugin"})
+"""Profiles under which nobody says which card a slot is: when there are fewer, only sums compare."""
 
 GpuUuid = Annotated[str, StringConstraints(pattern=r"^GPU-[0-9A-Za-z-]{1,60}$")]
 

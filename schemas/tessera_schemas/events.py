@@ -119,6 +119,13 @@ class JobSparedV1(RunEvent):
     reason: PublicReason
 
 
+class JobStopHeldBackV1(RunEvent):
+    """The run seems lost, and so do too many others at once: it goes on until an operator says that it is."""
+
+    type: ClassVar[str] = "io.tessera.job.stop-held-back.v1"
+    reason: PublicReason
+
+
 class JobGrownV1(RunEvent):
     """The elastic run gets these pods besides those it has."""
 

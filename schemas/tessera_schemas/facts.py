@@ -284,7 +284,11 @@ class Others(Strict):
 
 
 class NodeSeen(AnyFact, sender="binder"):
-    """A node as the cluster describes it now; `gone` when there is no such node any more."""
+    """
+    A node as the cluster describes it now; `gone` when there is no such node any more.
+
+    `cordoned`: its kubelet is well, and it takes nothing new because somebody said so; it is not `ready` then.
+    """
 
     kind: Literal["node_seen"]
     name: NodeName
@@ -315,6 +319,7 @@ class NodeSeen(AnyFact, sender="binder"):
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=256)] = Field(default_factory=dict)
     taints: Annotated[tuple[Taint, ...], Field(max_length=64)] = ()
     others: Others = Others()
+    cordoned: bool = False
 
     @property
     def extended(self) -> dict[str, int]:
@@ -349,7 +354,8 @@ class RunLost(AnyFact, sender="reclamation"):
     A node or device of the run is lost: the run is to be stopped and tried again elsewhere.
 
     `nodes` are the ones that failed it, which its next attempt avoids while there is room on others. With `ranks`, only
-    these surplus pods are lost, and the run goes on without them.
+    these surplus pods are lost, and the run goes on without them. `told`: an operator said so of the node, by its taint
+    of being out of service. For NodeDrained the node is cordoned, and only a place elsewhere moves the run.
     """
 
     kind: Literal["run_lost"]
@@ -357,6 +363,7 @@ class RunLost(AnyFact, sender="reclamation"):
     reason: Reason
     nodes: Annotated[tuple[NodeName, ...], Field(max_length=64)] = ()
     ranks: Ranks = ()
+    told: bool = False
 
 
 class RunIdle(AnyFact, sender="reclamation"):

@@ -154,3 +154,8 @@ def has_succeeded(pod: Mapping[str, Any]) -> bool:
 def pod_name(run_id: str, rank: int) -> str:
     """Deterministic, so that a repeated create finds what is there; at most 40 characters."""
     return f"{run_id}-{rank}"
+
+
+def say_it_is_off(node: str) -> str:
+    """Command by which an operator says that nothing runs on a node any more, so that its runs may start elsewhere."""
+    return f"kubectl taint nodes {node} {OUT_OF_SERVICE_TAINT}=nodeshutdown:NoExecute"

@@ -200,6 +200,21 @@ class Revoked(AnyRecord, event=events.JobEvictingV1, story="is being stopped, th
     ended: Annotated[
         bool, Field(description="It was being stopped, and had ended by itself before any pod of it was stopped")
     ] = False
+    observed: Annotated[
+        NodeName | Literal[""],
+        Field(description="The node that seems lost: the stop counts against the policy's `mass_stop_percent`"),
+    ] = ""
+
+
+class StopHeldBack(AnyRecord, event=events.JobStopHeldBackV1, story="seems lost, and is not stopped: {reason}"):
+    """
+    The run is to be stopped by what was observed, and too many are at once: it goes on until an operator says so, or
+    others count no more. It ends with the run, or once its node is well again.
+    """
+
+    kind: Literal["stop_held_back"]
+    run_id: RunId
+    reason: Reason
 
 
 class Spared(AnyRecord, event=events.JobSparedV1, story="is not stopped after all: {reason}"):
@@ -369,7 +384,7 @@ class EarmarkSet(AnyRecord, event=events.JobEarmarkedV1):
 
     kind: Literal["earmark_set"]
     owner: JobId
-    cause: Literal["preemption", "head", "reclaim", "defragment", "reservation"]
+    cause: Literal["preemption", "head", "reclaim", "defragment", "reservation", "cordon"]
     deadline: Millis
     placements: Annotated[tuple[Placement, ...], Field(min_length=1)]
     flavor: str = ""

@@ -12,6 +12,11 @@ NODE_FAILURES_FROM = 3
 """The format from which on nodes are avoided that failed pods which a run grew by, or earlier pods of one owner."""
 STOP_TIMES_FROM = 4
 """The format from which on jobs know how long a run of theirs takes to stop: their notice and grace."""
+SUMS_FROM = 4
+"""
+The format from which on GPUs held in slots that a node lost count against those that it has, where nobody names
+cards, and from which on nodes know since when they are silent or cordoned.
+"""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

@@ -200,9 +200,8 @@ SENTENCES: dict[Code, str] = {
     Code.ARRAY_TASKS: "its tasks wait, run and end each by itself; ask for one of them",
     Code.HELD_AFTER_REQUEUES: "it could not be started too often in a row; `tessera release` starts it again",
     Code.ARRAY_KEEPS_FAILING: "its tasks fail one after the other; `tessera release` goes on with the others",
-    Code.WAITING_FOR_NODE: "pods of it stand on a node that does not answer: it waits until the node is back or is "
-    "said to be off",
-    Code.STOPS_HELD_BACK: "too many runs would be stopped at once; an operator has to say so",
+    Code.WAITING_FOR_NODE: "it is being stopped, and waits until the node is back or is said to be off",
+    Code.STOPS_HELD_BACK: "too many runs would be stopped at once; it goes on until an operator says otherwise",
     Code.DOES_NOT_STOP: "a run that was told to stop has not stopped within its notice and grace",
     Code.NO_SUITABLE_NODE_NOW: "no node suits it as the nodes are now, but nodes have suited it before",
     Code.VICTIM_GONE: "a run that it would evict does not run any more",

@@ -63,6 +63,14 @@ POLICY = (
         "a job that would gain less waits",
     ),
     Recommended(
+        "cordoned",
+        "keep",
+        "what runs on a node that somebody cordons goes on to its end; `tessera drain NODE --evict` says otherwise",
+        "a cordoned node is empty only when its last run has ended; `restart` moves those for which there is room "
+        "elsewhere once the node has been cordoned for `cordoned_seconds`, and each loses what it did since its last "
+        "checkpoint",
+    ),
+    Recommended(
         "idle",
         "warn",
         "runs that hold GPUs and use none are told of, by event, `explain` and metric",

@@ -191,3 +191,12 @@ class NodeView(Lenient):
     mig_instances: Annotated[tuple[tuple[str, int], ...], Field(description="As made: profile, number")] = ()
     gpu_uuids: tuple[str, ...] = ()
     trouble: Annotated[PublicReason | None, Field(description="Why it takes nothing new, whatever is free")] = None
+    cordoned: Annotated[bool, Field(description="Well, but somebody cordoned it: nothing new starts on it")] = False
+    away_since_ts: Annotated[int, Field(description="Since when it is silent or cordoned; 0: it is neither")] = 0
+    missing_gpus: Annotated[int, Field(description="GPUs that runs hold there and that it does not offer now")] = 0
+    waiting_runs: Annotated[
+        int, Field(description="Stopped runs that wait until the silent node is back or is said to be off")
+    ] = 0
+    held_back_runs: Annotated[
+        int, Field(description="Runs that seem lost on it, and go on until an operator says so: too many at once")
+    ] = 0

@@ -53,12 +53,15 @@ LATER = {
     "fact.cancel_requested.v1": {"now"},
     "fact.checkpoint_reported.v1": {"at"},
     "fact.checkpoint_saved.v1": {"at"},
+    "fact.node_seen.v1": {"cordoned"},
+    "fact.run_lost.v1": {"told"},
     "io.tessera.job.admitted.v1": {"array", "task", "tasks"},
     "job_spec.v1": {"user", "idle", "array", "after", "begin_ts"},
     "ledger_message.v1": {"facts_wait", "starts_since"},
-    "record.revoked.v1": {"now", "within", "ended"},
+    "record.revoked.v1": {"now", "within", "ended", "observed"},
     "record.saved.v1": {"at"},
     "view.job.v1": {"held_pods", "held_gpu_milli", "array", "task_of", "task", "after"},
+    "view.node.v1": {"cordoned", "away_since_ts", "missing_gpus", "waiting_runs", "held_back_runs"},
 }
 """Optional fields that came after a type's golden bytes, which never change and are read without them."""
 

@@ -153,6 +153,7 @@ async def test_a_run_loses_its_node_and_then_most_nodes_are_silent(live: Live, p
     node = run.placements[0].node
     await order(live, fault="node_reachable", node=node, reachable=False)
     await prometheus.until_rings("TesseraRunLost")
+    await prometheus.until_rings("TesseraRunsWaitForNode")
     others = [name for name in ("gpu-0", "gpu-1", "gpu-2", "gpu-3", "east-0", "north-0", "west-0") if name != node]
     for name in others:
         await order(live, fault="node_reachable", node=name, reachable=False)
@@ -160,8 +161,29 @@ async def test_a_run_loses_its_node_and_then_most_nodes_are_silent(live: Live, p
     for name in (node, *others):
         await order(live, fault="node_reachable", node=name, reachable=True)
     await prometheus.until_silent("TesseraOutage")
+    await prometheus.until_silent("TesseraRunsWaitForNode")
     await live.clients["lab"].cancel(done.job_id)
     await live.until_ended(done.job_id)
+
+
+async def test_two_nodes_seem_lost_at_once_and_a_third_has_no_devices(live: Live, prometheus: Prometheus) -> None:
+    done = [await live.submit(job(seconds=NEVER, gpus=8)) for _ in range(3)]
+    for each in done:
+        await live.until_phase(each.job_id, "running")
+    nodes = sorted(run.placements[0].node for run in live.state.runs.values())
+    await order(live, fault="device_plugins", node=nodes[2], there=False)
+    await prometheus.until_rings("TesseraDevicesAway")
+    for node in nodes[:2]:
+        await order(live, fault="node_reachable", node=node, reachable=False)
+    await prometheus.until_rings("TesseraStopsHeldBack")
+    for node in nodes[:2]:
+        await order(live, fault="node_reachable", node=node, reachable=True)
+    await order(live, fault="device_plugins", node=nodes[2], there=True)
+    await prometheus.until_silent("TesseraStopsHeldBack")
+    await prometheus.until_silent("TesseraDevicesAway")
+    for each in done:
+        await live.clients["lab"].cancel(each.job_id)
+        await live.until_ended(each.job_id)
 
 
 async def test_no_use_is_measured_no_prices_are_learnt_and_redis_fills(live: Live, prometheus: Prometheus) -> None:

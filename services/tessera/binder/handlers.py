@@ -231,6 +231,7 @@ class Runs:
             await self._stopping.clear_away(run.run_id, pod)
         ours = {uid: pod for uid, pod in there.items() if not self._is_strange(run, pod)}
         return self._adopted.with_ours(run, ours)
+
     async def _stop(self, run: Run, pods: Mapping[str, Pod]) -> None:
         """Stop a revoked run, unless it has ended by itself; what it saved is said before its end."""
         await self._checkpoints.report(run, pods)

@@ -6,13 +6,13 @@ Read only, with the rights of whoever asks: the servers by what they say of them
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Protocol
 
 from tessera.binder.adoption.decide.suspending import is_suspended
 from tessera.binder.workloads.reading import text
 from tessera.binder.workloads.registry import KINDS, kind_of_object
+from tessera.client.finding import Finding
 from tessera.client.rights import BIND, CLUSTER_WIDE, OF_TENANT, Rights, account, lacking
 from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.ports import ApiError, JsonObject
@@ -37,16 +37,6 @@ NO_RIGHTS = "{} has no rights at all"
 NOTHING_STARTS = "no pod of this tenant can be made or bound"
 OTHER_SHARD = "give all but one of them another shard name: docs/operations.md, another installation"
 NAMESPACES_MAX, SAID_MAX = 100, 4
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    what: str
-    way_out: str
-
-    def line(self) -> str:
-        """One line: what is wrong, and the way out."""
-        return f"{self.what}; {self.way_out}"
 
 
 class Reader(Rights, Protocol):

@@ -49,7 +49,8 @@ def node_line(nodes: Iterable[NodeView]) -> str:
     whole = sum(node.gpu_free.count(1000) for node in there)
     states = {"ready": sum(node.ready and not node.drained for node in there)}
     states["drained"] = sum(node.drained for node in there)
-    states["not ready"] = sum(not node.ready for node in there)
+    states["cordoned"] = sum(node.cordoned for node in there)
+    states["not ready"] = sum(not node.ready and not node.cordoned for node in there)
     counts = ", ".join(f"{count} {name}" for name, count in states.items() if count or name == "ready")
     return f"GPUs {format_milli(total - free)} of {format_milli(total)} in use, {whole} wholly free; nodes {counts}"
 

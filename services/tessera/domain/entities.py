@@ -154,6 +154,7 @@ class Run:
     to go on without pods that failed. `kept_ts` is when a disruption budget last kept it from being evicted.
     `released_ranks` are pods, of the gang or beyond it, that have ended before the run and hold nothing any more.
     `saved_marks` are its last checkpoints (`domain.checkpoints`); `hurried`: it is stopped without its notice.
+    `held_back` is why it goes on although it seems lost.
     """
 
     run_id: str
@@ -186,6 +187,7 @@ class Run:
     saved_marks: tuple[str, ...] = later(())
     hurried: bool = later(False)
     user: str = later("")
+    held_back: Reason | None = later(None)
 
     @property
     def gang(self) -> Gang:
@@ -278,6 +280,15 @@ class PublishedSlots:
 
     pool: str
     free: tuple[int, ...]
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class PoolStops:
+    """Runs of a pool that were stopped lately because their nodes seemed lost: when, the node, and their weight."""
+
+    pool: str
+    stops: tuple[tuple[int, str, int], ...]
 
 
 @fast_init

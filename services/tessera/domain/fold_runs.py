@@ -23,6 +23,7 @@ from tessera.domain.gang import gang_of
 from tessera.domain.phases import Phase
 from tessera.domain.resources import within_reach
 from tessera.domain.state import State
+from tessera.domain.stops import count_stop
 from tessera_schemas.ledger import (
     Allocated,
     Bound,
@@ -34,6 +35,7 @@ from tessera_schemas.ledger import (
     Shrunk,
     Spared,
     Started,
+    StopHeldBack,
     TakenFact,
     Warned,
 )
@@ -168,7 +170,10 @@ def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> 
             raise Contradiction(f"record {state.n}: run {run.run_id} is stopping already")
         state.put_run(replace(run, then=record.then, hurried=run.hurried or record.now))
         return
-    state.put_run(replace(run, revoked=record.reason, then=record.then, stopped_ts=state.ts, hurried=record.now))
+    stopped = replace(run, revoked=record.reason, then=record.then, stopped_ts=state.ts, hurried=record.now)
+    state.put_run(replace(stopped, held_back=None))
+    if record.observed:
+        count_stop(state, run, record.observed)
     job = job_of(state, run.job_id)
     if record.reason.code in ENDS_OF_ITS_OWN:
         learn_runtime(state, run, job)
@@ -185,6 +190,15 @@ def _apply_own_end(state: State, run: Run, record: Revoked) -> None:
     job = job_of(state, run.job_id)
     learn_runtime(state, run, job)
     state.put_job(replace(job, reason=record.reason, avoid=_with_nodes(job, record.avoid)))
+
+
+@applies(StopHeldBack)
+def apply_stop_held_back(state: State, record: StopHeldBack, facts: Sequence[TakenFact]) -> None:
+    """Notes why a run goes on that seems lost; raises Contradiction for one that is being stopped."""
+    run = run_of(state, record.run_id)
+    if run.stopping:
+        raise Contradiction(f"record {state.n}: run {run.run_id} is stopping already")
+    state.put_run(replace(run, held_back=record.reason))
 
 
 def _with_nodes(job: Job, nodes: Iterable[str]) -> tuple[str, ...]:

@@ -9,9 +9,10 @@ from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.fast import replace
 from tessera.domain.fold_steps import forget_node
 from tessera.domain.fold_table import applies
-from tessera.domain.resources import empty_node
+from tessera.domain.resources import Node, empty_node
 from tessera.domain.state import State
 from tessera_schemas.config import Config
+from tessera_schemas.devices import NAMES_NO_CARDS
 from tessera_schemas.facts import ConfigProposed, NodeSeen, PricesLearnt, WorkRefused
 from tessera_schemas.ledger import (
     FORMAT,
@@ -31,6 +32,7 @@ from tessera_schemas.ledger import (
     RefusalNoted,
     TakenFact,
 )
+from tessera_schemas.ledger_form import SUMS_FROM
 
 
 @applies(Checkpoint, ConfigRefused, JobTurnedAway, PlanRefused, PricesRefused)
@@ -78,11 +80,35 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
     for holder in holders:
         holder.gang.take(anew, holder.places if isinstance(holder, Run) else holder.placements)
     node = anew[node.name]
+    if state.format >= SUMS_FROM:
+        node = _counted(node, before, holders, state.ts)
     if node.gone and not node.is_held:
         if before is not None:
             forget_node(state, before)
     else:
         state.put_node(node)
+    if node.ready:
+        for run in state.runs.found(state.index.runs_on.get(node.name, ())):
+            if run.held_back is not None:
+                state.put_run(replace(run, held_back=None))
+
+
+def _counted(node: Node, before: Node | None, holders: Sequence[Run | Earmark], ts: int) -> Node:
+    """The node with what is held in slots that it lacks now, and with since when it has been silent or cordoned."""
+    if node.silent or node.cordoned:
+        same = before is not None and (before.silent, before.cordoned) == (node.silent, node.cordoned)
+        node = replace(node, away_ts=before.away_ts if before is not None and same and before.away_ts else ts)
+    if node.device_profile not in NAMES_NO_CARDS:
+        return node
+    beyond = sum(
+        1
+        for holder in holders
+        for place in (holder.places if isinstance(holder, Run) else holder.placements)
+        if place.node == node.name
+        for device in place.devices
+        if device >= node.gpus
+    )
+    return node.counting(beyond) if beyond else node
 
 
 @applies(NodeDrained)

@@ -173,6 +173,11 @@ class Node:
     Free may be negative while a node has shrunk under its runs, or others came beside them. Nobody says which GPUs
     others hold, and where slots are interchangeable it does not matter: of the slots that no run holds the highest
     count as theirs, and `gpu_others` names these.
+
+    `gpu_beyond` is how much is held in slots that the node does not have now, where nobody says which card a slot is:
+    whoever holds it still has as many of the GPUs that are there, so that these count as `gpu_others`, too; a share
+    counts as a whole one; None where nothing is held so. `cordoned`:
+    well, but not `ready`, as somebody said. `away_ts` is since when it is silent or cordoned, 0 while it is neither.
     """
 
     name: str
@@ -201,6 +206,14 @@ class Node:
     gpu_uuids: tuple[str, ...] = ()
     mig_instances: tuple[tuple[str, int], ...] = ()
     trouble: Reason | None = None
+    cordoned: bool = later(False)
+    away_ts: int = later(0)
+    gpu_beyond: int | None = later(None)
+
+    @property
+    def silent(self) -> bool:
+        """Whether its kubelet does not answer, though the cluster still has the node."""
+        return not (self.ready or self.cordoned or self.gone) and self.trouble is None
 
     @property
     def is_held(self) -> bool:
@@ -229,15 +242,16 @@ class Node:
         `mig_taken` counts the holders of each memory slice of each device, on a node that serves MIG instances: two
         where an earmark lies on what a stopping run still has.
         """
-        gpu, theirs = list(self.gpu_free), self.gpu_others
+        gpu, theirs, beyond = list(self.gpu_free), self.gpu_others, self.gpu_beyond
         for device in theirs:
             gpu[device] = WHOLE_GPU
         for device in placement.devices:
-            # A slot beyond the node's devices can only be given back: the node shrank meanwhile.
             if device < len(gpu):
                 gpu[device] -= sign * placement.gpu_milli
-        if self.others.gpus:
-            theirs = _give_others(gpu, self.others.gpus)
+            elif beyond is not None:
+                beyond += sign  # the node shrank meanwhile: its holder has another one of those that are left
+        if self.others.gpus or beyond is not None:
+            theirs = _give_others(gpu, self.others.gpus + max(0, beyond or 0))
         return replace(
             self,
             cpu_free=self.cpu_free - sign * need.cpu_milli,
@@ -249,7 +263,16 @@ class Node:
             if placement.mig is None
             else self._slices_after(placement.devices, placement.mig, sign),
             gpu_others=theirs,
+            gpu_beyond=beyond,
         )
+
+    def counting(self, beyond: int) -> "Node":
+        """The node, on which so many GPUs are held in slots that it does not have now."""
+        gpu = list(self.gpu_free)
+        for device in self.gpu_others:
+            gpu[device] = WHOLE_GPU
+        theirs = _give_others(gpu, self.others.gpus + beyond)
+        return replace(self, gpu_free=tuple(gpu), gpu_others=theirs, gpu_beyond=beyond)
 
     def _devices_after(self, need: Need, sign: int) -> tuple[tuple[str, int], ...]:
         asked = dict(need.devices)
@@ -267,7 +290,7 @@ class Node:
 
 def _give_others(gpu: list[int], count: int) -> tuple[int, ...]:
     """Take the highest slots that are wholly free, at most `count`; returns them in order."""
-    theirs = [slot for slot, left in enumerate(gpu) if left == WHOLE_GPU][-count:]
+    theirs = [slot for slot, left in enumerate(gpu) if left == WHOLE_GPU][-count:] if count else []
     for slot in theirs:
         gpu[slot] = 0
     return tuple(theirs)
@@ -339,6 +362,7 @@ def empty_node(seen: NodeSeen) -> Node:
         seen.gpu_uuids,
         tuple(sorted(seen.mig_instances.items())),
         seen.trouble,
+        seen.cordoned and not seen.gone,
     )
 
 
@@ -369,6 +393,7 @@ SHAPE = (
     "gpu_uuids",
     "mig_instances",
     "trouble",
+    "cordoned",
 )
 
 

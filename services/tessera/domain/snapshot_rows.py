@@ -19,6 +19,7 @@ from tessera.domain.entities import (
     EndedJob,
     Job,
     NodeBackoff,
+    PoolStops,
     PublishedSlots,
     QueueOrder,
     RefusedWork,
@@ -47,6 +48,7 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "lefts": (TypeAdapter(PublishedSlots), "pool"),
     "refused": (TypeAdapter(RefusedWork), "work_id"),
     "backoffs": (TypeAdapter(NodeBackoff), "node"),
+    "stops": (TypeAdapter(PoolStops), "pool"),
 }
 KINDS_MAX = 4_096
 """Rows kept to be copied: a shard of more kinds than these reads more of its rows whole."""

@@ -17,6 +17,7 @@ from tessera.domain.entities import (
     EndedJob,
     Job,
     NodeBackoff,
+    PoolStops,
     PublishedSlots,
     QueueOrder,
     RefusedWork,
@@ -50,8 +51,9 @@ TABLES = (
     "lefts",
     "refused",
     "backoffs",
+    "stops",
 )
-LATER_TABLES: frozenset[str] = frozenset({"refused", "backoffs"})
+LATER_TABLES: frozenset[str] = frozenset({"refused", "backoffs", "stops"})
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
 
 
@@ -87,6 +89,7 @@ class State:
         self.lefts: Table[PublishedSlots] = Table()
         self.refused: Table[RefusedWork] = Table()
         self.backoffs: Table[NodeBackoff] = Table()
+        self.stops: Table[PoolStops] = Table()
         self.index = Index()
         self.relations = JobRelations()
         self.is_base = True

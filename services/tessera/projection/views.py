@@ -15,6 +15,7 @@ from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import OthersUse
 from tessera.domain.state import State
+from tessera.domain.stops import missing_gpus, waiting_on
 from tessera.domain.task_array import TaskArray
 from tessera.kernel.ports import Change
 from tessera.projection.made import view
@@ -37,7 +38,10 @@ from tessera_schemas.ledger import (
     NodeDrained,
     RefusalNoted,
     Released,
+    Revoked,
+    Spared,
     Started,
+    StopHeldBack,
     TaskQueued,
 )
 from tessera_schemas.placement import Placement
@@ -48,6 +52,8 @@ JOBS, QUEUES, NODES, CONFIG, REFUSED = VIEWS
 Field = tuple[str, str]
 """View and key."""
 
+STOPS = frozenset({Revoked, Finished, StopHeldBack, Spared})
+"""Records by which a run comes to wait for its nodes, or goes on although it seems lost."""
 MOVES_CAPACITY = frozenset({Allocated, Grown, Released, EarmarkSet, EarmarkEnded})
 """Records that take or give back room on nodes, and quota with it: in a queue tree that is everybody's."""
 
@@ -156,7 +162,7 @@ class Views:
             priority=state.tree.priority_of(job),
             started_ts=job.started_ts,
             not_before=job.not_before,
-            reason=job.reason,
+            reason=self._held_back(job) or job.reason,
             **self._describe_run(job),
             priority_class=job.priority_class if job.adopted is None else job.adopted.priority_class,
             held=job.held,
@@ -167,6 +173,11 @@ class Views:
             owner="" if job.adopted is None else job.adopted.owner,
             after=job.after,
         ).to_bytes()
+
+    def _held_back(self, job: Job) -> Reason | None:
+        """Why the job's run goes on although it seems lost."""
+        run = self._state.runs.get(job.run_id)
+        return None if run is None else run.held_back
 
     def _describe_run(self, job: Job) -> dict[str, Any]:
         """Fields about the job's run until it is released."""
@@ -251,6 +262,7 @@ class Views:
         if node is None:
             return None
         drain = self._state.drains.get(name)
+        there = self._state.runs.found(self._state.index.runs_on.get(name, ()))
         return view(
             NodeView,
             name=node.name,
@@ -280,6 +292,11 @@ class Views:
             mig_instances=node.mig_instances,
             gpu_uuids=node.gpu_uuids,
             trouble=node.trouble or self._backoff_of(name),
+            cordoned=node.cordoned,
+            away_since_ts=node.away_ts,
+            missing_gpus=missing_gpus(node, there),
+            waiting_runs=len(waiting_on(self._state, name)),
+            held_back_runs=sum(run.held_back is not None for run in there),
         ).to_bytes()
 
     def _backoff_of(self, node: str) -> Reason | None:
@@ -358,12 +375,29 @@ def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict
             nodes[record.node] = None
         if isinstance(record, Started | Finished) and len(state.backoffs):
             nodes |= {node: None for node, _ in state.backoffs.items()}
+        if type(record) in STOPS:
+            nodes |= dict.fromkeys(_stopped_on(state, record))
         if type(record) is NodeChanged:
             fact = message.facts[record.fact].fact
             if isinstance(fact, NodeSeen):  # the fold refuses any other
                 nodes[fact.name] = None
+                there = state.runs.found(state.index.runs_on.get(fact.name, ()))
+                jobs |= {run.job_id: None for run in there if run.held_back is not None}
     arrays = {job.task_of: None for job in state.jobs.found(jobs) if job.task_of}
     return jobs | arrays, nodes, quotas
+
+
+def _stopped_on(state: State, record: Any) -> Iterator[str]:
+    """Nodes of which more is shown than what is free: silent ones, and those of a run that is or was held back."""
+    job = state.jobs.get(JOB_OF[type(record)](record))
+    run = None if job is None else state.runs.get(job.run_id)
+    if run is None:
+        return
+    shown = type(record) is StopHeldBack or run.held_back is not None
+    for place in run.places:
+        node = state.nodes.get(place.node)
+        if node is not None and (shown or node.silent):
+            yield node.name
 
 
 def refused_in(message: LedgerMessage) -> Iterator[str]:

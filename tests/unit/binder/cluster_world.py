@@ -133,6 +133,7 @@ class World:
         self.clock_of: dict[str, OwnClock] = {}
         self._cluster_of: dict[str, Hanging] = {}
         self._ledger_of: dict[str, NoLedger] = {}
+        self.metrics: dict[str, Metrics] = {}
         self._tasks: dict[str, list[asyncio.Task[None]]] = {}
         self._has_listener: dict[str, Any] = {}
         self.books.begin(body=config_body(policy=policy or Policy(node_lost_seconds=30)))
@@ -287,6 +288,10 @@ class World:
     def kinds(self) -> list[str]:
         return [record.kind for record in self.records]
 
+    def measured(self, name: str) -> float | None:
+        """A metric of reclamation's."""
+        return self.metrics["reclamation"].registry.get_sample_value(name)
+
     def said(self, kind: str) -> list[Any]:
         return [fact for fact in self.facts if fact.kind == kind]
 
@@ -321,7 +326,7 @@ class World:
         return {name: value for name, value in self._settings.items() if name in model.model_fields}
 
     def _ports(self, name: str) -> Ports:
-        metrics = Metrics(name)
+        metrics = self.metrics[name] = Metrics(name)
         clock = self.clock_of[name] = OwnClock(self.clock)
         cluster = self._cluster_of[name] = Hanging(self.core, clock, name)
         ledger = self._ledger_of[name] = NoLedger(self.books)

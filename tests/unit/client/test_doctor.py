@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tessera.client.doctor import Finding, check_cluster
+from tessera.client.doctor import check_cluster
+from tessera.client.finding import Finding
 from tessera.client.rights import CLUSTER_WIDE, OF_TENANT, account
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError

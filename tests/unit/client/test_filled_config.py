@@ -30,7 +30,10 @@ def test_each_value_that_was_filled_is_told_with_its_reason() -> None:
 
 @pytest.mark.parametrize("off", ["off", "'off'", "false"])
 def test_what_the_file_says_stays_also_the_word_off(off: str) -> None:
-    words, patience = f"preset: {off}, backfill: {off}, idle: {off}", "order_patience_seconds: 172800"
+    words, patience = (
+        f"preset: {off}, backfill: {off}, idle: {off}",
+        "order_patience_seconds: 172800, cordoned: restart",
+    )
     policy = f"policy: {{{words}, defragment: false, defragment_min_gain_gpu_seconds: 0, {patience}}}"
     found = read(f"tenants: [{{name: lab, priority_classes: []}}]\nqueues: [{{name: q}}]\n{policy}\n")
     assert found.body.policy == Policy()

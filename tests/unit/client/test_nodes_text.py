@@ -1,6 +1,8 @@
 """A node that takes nothing new says so where one looks first, and says why where one looks next."""
 
+from tessera.client.awaited import awaited
 from tessera.client.commands.views import NODES
+from tessera.client.overview import node_line
 from tessera.client.rendering import table
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.views import NodeView
@@ -15,3 +17,31 @@ def test_a_nodes_trouble_is_its_state_and_the_wide_table_says_what_it_is() -> No
     assert "ready" in short[2]
     assert "says mig" not in "".join(short)
     assert "pools.x.device_profile says mig" in table(NODES, [sick, well], wide=True)[1]
+
+
+def test_a_cordoned_node_is_cordoned_and_not_called_not_ready() -> None:
+    cordoned, silent = (
+        NodeView(name="a", pool="x", ready=False, cordoned=True),
+        NodeView(name="b", pool="x", ready=False),
+    )
+    short = table(NODES, [cordoned, silent])
+    assert "cordoned" in short[1]
+    assert "not ready" not in short[1]
+    assert "not ready" in short[2]
+    assert node_line([cordoned, silent]).endswith("nodes 0 ready, 1 cordoned, 1 not ready")
+
+
+def told(**more: int) -> list[str]:
+    return [found.line() for found in awaited(NodeView(name="n-0", pool="x", ready=False, gpus=7, **more), 725_000)]
+
+
+def test_a_silent_node_that_holds_stopped_runs_is_told_with_since_when_and_the_command_that_lets_them_go() -> None:
+    (line,) = told(waiting_runs=2, away_since_ts=5_000)
+    assert "has not answered for 12m" in line
+    assert "`kubectl taint nodes n-0 node.kubernetes.io/out-of-service=nodeshutdown:NoExecute`" in line
+
+
+def test_what_an_operator_has_to_say_or_mend_is_told_of_each_node_and_else_nothing() -> None:
+    assert told() == []
+    assert "`tessera drain n-0 --evict`" in told(held_back_runs=3)[0]
+    assert "1 GPUs fewer than its runs hold" in told(missing_gpus=1)[0]

@@ -433,6 +433,9 @@ def test_a_nodes_state_is_slurms_word_for_it() -> None:
     assert node_state(node("a", 0, drained=True)) == "drng"
     assert node_state(node("a", 1000, drained=True)) == "drain"
     assert node_state(node("a", 1000, ready=False)) == "down"
+    cordoned = node("a", 1000, ready=False).model_copy(update={"cordoned": True})
+    assert node_state(cordoned) == "drain"
+    assert node_state(cordoned.model_copy(update={"gpu_free": (0,)})) == "drng"
 
 
 @pytest.mark.parametrize("wide", ["n" * 253, "宽" * 60])

@@ -16,7 +16,7 @@ from tessera.engine.placement.fits import FitFailure, fits
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera.local.cluster.capacity import AdmissionError, NodeUse, request_of
 from tessera.projection.views import NODES, Views
-from tessera.reclamation.lost_runs.decide import shrunk_under
+from tessera.reclamation.lost_runs.decide import is_short
 from tessera.testkit.checker.checked_nodes import CheckedNodes, amounts
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import JobSpec, Role
@@ -127,7 +127,7 @@ def test_a_node_that_has_none_is_the_node_that_it_was_before_the_kind_was_known(
 @EVERY_FURTHER_KIND
 def test_a_node_that_has_less_of_it_than_is_held_loses_no_run_for_that(field: str) -> None:
     spec = job_spec(requester(field))
-    assert shrunk_under(having(field, 0), [run(spec, places=(placement(devices=()),))]) == []
+    assert not is_short(having(field, 0), [run(spec, places=(placement(devices=()),))])
 
 
 @EVERY_FURTHER_KIND

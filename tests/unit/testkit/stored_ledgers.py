@@ -54,7 +54,8 @@ class Shard(Chain):
         self.add(m.Started(kind="started", run_id=run), facts=[RunStarted(kind="run_started", run_id=run)])
 
     def revoked(self, run: str = first_run(), then: Any = "requeue", why: Reason = WHY) -> None:
-        self.add(m.Revoked(kind="revoked", run_id=run, reason=why, then=then))
+        ended = RunEnded(kind="run_ended", run_id=run, reason=why)
+        self.add(m.Revoked(kind="revoked", run_id=run, reason=why, then=then), facts=[ended])
 
     def released(self, *records: m.AnyRecord, run: str = first_run()) -> None:
         self.add(m.Released(kind="released", run_id=run), *records, facts=[run_absent(run)])

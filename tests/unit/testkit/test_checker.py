@@ -364,11 +364,16 @@ def test_i1_what_others_take_is_not_to_be_had_and_evicts_nobody() -> None:
         shard.allocated(place, key="k2")
         return broken(check(shard.stored))
 
-    shrunk = Shard(node_seen("node-a", gpus=4))
-    shrunk.queued("k1")
-    shrunk.allocated(placement(devices=(3,)))
-    shrunk.add(m.NodeChanged(kind="node_changed", fact=0), facts=[node_seen("node-a", gpus=1)])
-    assert starts(shrunk, placement(devices=(0,))) == set()
+    def shrunk(to: int) -> Shard:
+        """Nobody says which cards are left: who holds slot 3 of four has one of them."""
+        shard = Shard(node_seen("node-a", gpus=4))
+        shard.queued("k1")
+        shard.allocated(placement(devices=(3,)))
+        shard.add(m.NodeChanged(kind="node_changed", fact=0), facts=[node_seen("node-a", gpus=to)])
+        return shard
+
+    assert starts(shrunk(2), placement(devices=(0,))) == set()
+    assert starts(shrunk(1), placement(devices=(0,))) == {"I1"}
     assert check(beside(gpus=2, cpu_milli=9000, pods=500).stored).violations == []
     assert starts(beside(), placement(devices=(1,))) == set()
     assert starts(beside(gpus=1), placement(devices=(1,))) == {"I1"}
@@ -422,7 +427,8 @@ def test_i1_an_earmark_may_lie_on_devices_of_a_stopping_run_but_not_of_one_that_
     preempting.running()
     preempting.queued("k2")
     revoke = m.Revoked(kind="revoked", run_id=first_run(), reason=WHY, then="requeue")
-    preempting.add(revoke, earmark("k2", placement()))
+    ended = RunEnded(kind="run_ended", run_id=first_run(), reason=WHY)
+    preempting.add(revoke, earmark("k2", placement()), facts=[ended])
     preempting.released(requeue(), unmark("k2"), allocation(key="k2"))
     assert check(preempting.stored).violations == []
 
@@ -1047,7 +1053,9 @@ def test_i8_i13_an_eviction_names_its_cause_only_to_the_same_tenant() -> None:
     shard.running()
     stranger = admitted("k9", tenant="other")
     shard.add(m.JobQueued(kind="job_queued", fact=0, job_id=stranger.job_id), facts=[stranger])
-    shard.add(m.Revoked(kind="revoked", run_id=first_run(), reason=WHY, then="requeue", by=stranger.job_id))
+    ended = RunEnded(kind="run_ended", run_id=first_run(), reason=WHY)
+    stop = m.Revoked(kind="revoked", run_id=first_run(), reason=WHY, then="requeue", by=stranger.job_id)
+    shard.add(stop, facts=[ended])
     due = due_events(shard.stored)
     assert list(due.values())[-1].event_data["by"] == ""
     subject, headers, data = events_of(shard.stored)[-1]

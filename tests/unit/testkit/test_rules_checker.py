@@ -18,6 +18,8 @@ from tessera_schemas.facts import (
     PlanProposed,
     PodsBack,
     PriorityRequested,
+    RunIdle,
+    RunLost,
 )
 from tessera_schemas.job import JobIdle
 from tessera_schemas.reasons import Code, Reason
@@ -549,8 +551,79 @@ def test_an_idle_run_is_stopped_only_long_after_its_warning(
     shard = Plan(policy={"idle": policy})
     for idle_seconds in warned:
         shard.add(m.Warned(kind="warned", run_id=first_run(), idle_seconds=idle_seconds))
-    shard.add(shard.revoke(reason=Reason(code=Code.IDLE), by="reclamation"), ms=seconds * 1000)
+    idle = RunIdle(kind="run_idle", run_id=first_run(), idle_seconds=3600)
+    shard.add(shard.revoke(reason=Reason(code=Code.IDLE), by="reclamation"), facts=[idle], ms=seconds * 1000)
     assert broken(shard) == (set() if right else {"idle"})
+
+
+# -- the word that stops a run, and the brake on mass stops
+
+
+def lost(key: str, node: str, code: Code = Code.NODE_LOST, **more: Any) -> tuple[m.Revoked, RunLost]:
+    """A stop for a node that seems lost, with what reclamation said of it."""
+    reason = Reason(code=code, field=f"nodes.{node}")
+    fact = RunLost(kind="run_lost", run_id=first_run(key), reason=reason, nodes=(node,), **more)
+    observed = "" if more.get("told") else node
+    kind = {"kind": "revoked", "run_id": first_run(key), "then": "requeue", "by": "reclamation"}
+    return m.Revoked.model_validate({**kind, "reason": reason, "observed": observed}), fact
+
+
+def on_nodes(*nodes: str, **policy: Any) -> Shard:
+    """One run of one GPU on each of these nodes."""
+    shard = Shard(*(node_seen(name) for name in nodes), body=tree([quota(64_000)], policy=Policy(**policy)))
+    for node in nodes:
+        shard.queued(node, spec=job_spec(role(), queue="q0"))
+        shard.allocated(placement(node=node), key=node)
+        shard.permitted("u-0", run=first_run(node))
+        shard.add(m.Started(kind="started", run_id=first_run(node)))
+    return shard
+
+
+def test_a_run_is_stopped_for_a_lost_node_only_when_reclamation_said_so_of_a_node_of_its_own() -> None:
+    for code in (Code.NODE_LOST, Code.NODE_SHRUNK):
+        stop, fact = lost("node-a", "node-a", code)
+        said = on_nodes("node-a", "node-b")
+        said.add(stop, facts=[fact])
+        assert broken(said) == set()
+        for facts in ([], [node_seen("node-a", gpus=0)], [node_seen("node-a", ready=False)]):
+            unsaid = on_nodes("node-a", "node-b")
+            unsaid.add(stop, facts=facts)
+            assert broken(unsaid) == {"stops"}
+    elsewhere = on_nodes("node-a", "node-b")
+    elsewhere.add(*lost("node-a", "node-b")[:1], facts=[lost("node-a", "node-b")[1]])
+    assert broken(elsewhere) == {"stops"}
+
+
+def test_a_run_is_stopped_for_a_drain_by_an_operator_or_by_a_cordon_with_a_place_elsewhere() -> None:
+    drain = DrainRequested(kind="drain_requested", node="node-a", evict=True)
+    reason = Reason(code=Code.NODE_DRAINED, field="nodes.node-a")
+    evicted = m.Revoked(kind="revoked", run_id=first_run("node-a"), reason=reason, then="requeue", by="operator")
+    for fact, right in ((drain, True), (drain.model_copy(update={"evict": False}), False)):
+        shard = on_nodes("node-a", "node-b")
+        shard.add(m.NodeDrained(kind="node_drained", node="node-a"), evicted, facts=[fact])
+        assert broken(shard) == (set() if right else {"stops"})
+    stop, fact = lost("node-a", "node-a", Code.NODE_DRAINED)
+    place = placement(node="node-b", devices=(1,))
+    kept = mark("node-a", cause="cordon", placements=(place,))
+    for records, cordoned, right in (([kept], "restart", True), ([], "restart", False), ([kept], "keep", False)):
+        shard = on_nodes("node-a", "node-b", cordoned=cordoned)
+        shard.add(stop, *records, facts=[fact])
+        assert broken(shard) == (set() if right else {"stops"})
+
+
+def test_no_more_than_a_part_of_a_pool_is_stopped_by_what_was_observed_within_a_while() -> None:
+    names = tuple(f"node-{letter}" for letter in "abcdefgh")
+    for second, ms, told, right in (
+        ("node-b", 0, False, True),
+        ("node-c", 0, False, False),
+        ("node-c", 0, True, True),
+        ("node-c", 700_000, False, True),
+    ):
+        shard = on_nodes(*names)
+        for node in dict.fromkeys(("node-a", "node-b", second)):
+            stop, fact = lost(node, node, told=told and node == second)
+            shard.add(stop, facts=[fact], ms=ms if node == second else 1)
+        assert broken(shard) == (set() if right else {"stops"})  # two of eight are a quarter
 
 
 # -- pods that end before their gang
@@ -594,5 +667,6 @@ def test_an_idle_run_is_stopped_as_its_queue_and_its_job_say(
     body = config_body(*queues, policy=Policy(preset="fair", idle="warn"))
     shard = Plan(body=body, victim={"idle": JobIdle(**own)} if own else {})
     shard.add(m.Warned(kind="warned", run_id=first_run(), idle_seconds=1))
-    shard.add(shard.revoke(reason=Reason(code=Code.IDLE), by="reclamation"), ms=seconds * 1000)
+    idle = RunIdle(kind="run_idle", run_id=first_run(), idle_seconds=3600)
+    shard.add(shard.revoke(reason=Reason(code=Code.IDLE), by="reclamation"), facts=[idle], ms=seconds * 1000)
     assert broken(shard) == (set() if right else {"idle"})

@@ -34,6 +34,7 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
     capacity = status.get("allocatable") or status.get("capacity") or {}
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
     ready = any(c["type"] == "Ready" and c["status"] == "True" for c in status.get("conditions", ()))
+    cordoned = ready and node.get("spec", {}).get("unschedulable", False)
     pool = labels.get(POOL_LABEL, "default")
     profile, contradiction = chosen_profile(_list_profiles(pool, labels, annotations, pools))
     try:
@@ -43,7 +44,7 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
         seen = NodeSeen(
             kind="node_seen",
             name=meta["name"],
-            ready=ready and not node.get("spec", {}).get("unschedulable", False),
+            ready=ready and not cordoned,
             pool=pool,
             cpu_milli=int(quantity(capacity.get("cpu", 0)) * 1000),
             memory_bytes=int(quantity(capacity.get("memory", 0))),
@@ -62,6 +63,7 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
                 for t in node.get("spec", {}).get("taints", ())
             ),
             others=exclude_cut_cards(profile, others),
+            cordoned=cordoned,
         )
     except (ValidationError, ValueError, KeyError) as error:
         return NodeSeen(kind="node_seen", name=meta["name"], ready=False, trouble=_unreadable(meta["name"], error))

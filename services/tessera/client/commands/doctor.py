@@ -5,11 +5,14 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from tessera.client.awaited import awaited
 from tessera.client.commands.context import ShardOptions, cluster_of, command
-from tessera.client.doctor import Finding, check_cluster, check_servers
+from tessera.client.doctor import check_cluster, check_servers
+from tessera.client.finding import Finding
 from tessera.client.outcomes import Exit
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
+from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import KernelError, StartupError
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.kubernetes.kubeconfig import cluster_at
@@ -19,7 +22,7 @@ from tessera_schemas.subjects import OPERATOR
 
 @command
 async def doctor(at: ShardOptions) -> Exit | None:
-    """Look for what keeps work from starting: servers, the Kubernetes API, namespaces that are not let in."""
+    """Look for what keeps work from starting: servers, the Kubernetes API, namespaces, nodes that wait for a word."""
     found = await _findings(at.find())
     for finding in found:
         print(finding.line())
@@ -33,7 +36,9 @@ async def _findings(place: Where) -> list[Finding]:
     found, config = await check_servers(settings), None
     try:
         async with place.store(place.identity(OPERATOR)) as store:
-            config = await ShardViews(store).config()
+            views = ShardViews(store)
+            config, now_ms = await views.config(), SystemClock().now_ms()
+            found += [finding for node in await views.nodes() for finding in awaited(node, now_ms)]
     except KernelError as error:
         found.append(Finding(f"Redis: the configuration cannot be read ({error})", "see the other findings, try again"))
     if config is not None and not config.version:

@@ -152,12 +152,12 @@ def partitions(queues: Sequence[QueueView], nodes: Sequence[NodeView]) -> list[P
 
 
 def node_state(node: NodeView) -> str:
-    """idle, mix or alloc by its GPUs, or by its CPUs where it has none; drain while drained, down when not ready."""
-    if not node.ready:
+    """idle, mix or alloc by its GPUs, or by its CPUs without any; drain if drained or cordoned, down if not ready."""
+    if not node.ready and not node.cordoned:
         return "down"
     free = [left for left in node.gpu_free if left > 0]
     busy = sum(free) < node.gpus * 1000 if node.gpus else node.cpu_free_milli < node.cpu_milli
-    if node.drained:
+    if node.drained or node.cordoned:
         return "drng" if busy else "drain"
     if not busy:
         return "idle"

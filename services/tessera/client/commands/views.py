@@ -4,8 +4,10 @@ from typing import Annotated
 
 import typer
 
+from tessera.client.awaited import awaited
 from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
 from tessera.client.completing import JobName
+from tessera.client.explain import wrapped
 from tessera.client.job_glance import ENDED, JobFilter
 from tessera.client.live import watch
 from tessera.client.outcomes import Exit, Failure, Refused
@@ -103,12 +105,16 @@ async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str
 
 @command
 async def nodes(at: AccessOptions, output: Format = Output.TABLE) -> None:
-    """List nodes with what is free on them."""
+    """List nodes with what is free on them, and below what waits for an operator's word."""
     async with at.views() as views:
         found, as_of = await views.nodes(), await views.as_of()
     total = sum(node.gpus for node in found)
     whole = sum(node.gpu_free.count(1000) for node in found)
     show(output, NODES, found, as_of, f"{whole} of {total} GPUs wholly free on {len(found)} nodes")
+    if not output.for_programs:
+        now_ms = SystemClock().now_ms()
+        for line in (line for node in found for about in awaited(node, now_ms) for line in wrapped(about.line())):
+            print(line)
 
 
 def job_columns(now_ms: int) -> list[Column[JobView]]:
@@ -173,6 +179,8 @@ def _state_of(node: NodeView) -> str:
         return "gone"
     if node.trouble is not None:
         return node.trouble.code
+    if node.cordoned:
+        return "cordoned"
     return "not ready" if not node.ready else "drained" if node.drained else "ready"
 
 

@@ -45,7 +45,11 @@ OPTIONS: tuple[Option, ...] = (
     Option("mem", "memory of a node, divided by its tasks; megabytes without a unit"),
     Option("mem-per-cpu", "memory of a pod, times its CPUs"),
     Option("mem-per-gpu", "memory of a pod, times its GPUs"),
-    Option("no-requeue", "the program is tried once; a run that anything else broke is queued again all the same", flag=True),
+    Option(
+        "no-requeue",
+        "tries the program once; a run that others broke is queued again",
+        flag=True,
+    ),
     Option("nodelist", "nodes on which alone it runs", short="w"),
     Option("nodes", "with `--ntasks-per-node` the pods of the gang; the scheduler chooses where they lie", short="N"),
     Option("ntasks", "pods of the gang, one for each task", short="n"),

@@ -44,12 +44,12 @@ def may_move(state: State, owner: Job, run: Run) -> Reason | None:
         return against
     if tree.priority_of(job) > tree.priority_of(owner):
         return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="priority_class", detail=run.run_id)
-    if not _could_start_again(state, owner, job, run):
+    if state.tree.pool(job.queue) != state.tree.pool(owner.queue) or not could_start_again(state, job, run):
         return Reason(code=Code.PLAN_DOES_NOT_FIT, detail=f"{run.run_id} could not start again at once")
     return None
 
 
-def _could_start_again(state: State, owner: Job, job: Job, run: Run) -> bool:
+def could_start_again(state: State, job: Job, run: Run) -> bool:
     """
     Tells whether the run could start again with its quota, in its pool and on its flavor. Surplus pods would be lost,
     and so would the work of pods that have ended.
@@ -61,7 +61,6 @@ def _could_start_again(state: State, owner: Job, job: Job, run: Run) -> bool:
         and not job.held
         and job.adopted is None  # only its owner can make its pods again, in its own time
         and tree.pool(job.queue) is not None
-        and tree.pool(job.queue) == tree.pool(owner.queue)
         and tree.stopped(job.queue) is None
         and run.flavor in tree.flavors_for(job.queue, job.amount)
     )

@@ -24,6 +24,7 @@ from tessera.engine.placement.inadmissible import unreachable
 from tessera.engine.queueing.expected_starts import expected_starts
 from tessera.engine.queueing.readiness import not_in_line, quota_reason
 from tessera.engine.queueing.tenant_limits import over_limit
+from tessera_schemas.labels import say_it_is_off
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.units import format_age
 
@@ -85,7 +86,9 @@ def explain(state: State, job_id: str, now_ms: int, viewer: str | None = None) -
             return None if refused is None else _refused(state, refused)
         return Explanation(ended, state.n, ended.reason)
     if job.phase is not Phase.QUEUED:
-        return Explanation(job, state.n, job.reason, sentences=tuple(_on_its_way(state, job)))
+        reason, *others = _keeping(state, job, max(state.ts, now_ms)) or [job.reason]
+        rest = tuple(other for other in others if other is not None)
+        return Explanation(job, state.n, reason, others=rest, sentences=tuple(_on_its_way(state, job)))
     return _queued(state, job, max(state.ts, now_ms), Viewer(state.tree, viewer))
 
 
@@ -221,6 +224,9 @@ def _drained(state: State, pool: str) -> Iterator[str]:
         yield f"Node {drain.node} is drained by an operator" + (f": {drain.why}" if drain.why else ".")
     if len(named) > DRAINED_MAX:
         yield f"Further nodes that are drained: {len(named) - DRAINED_MAX}."
+    cordoned = sorted(n.name for n in state.nodes.values() if n.cordoned and n.pool == pool and not n.gone)
+    if cordoned:
+        yield f"Nothing new starts on {_some(cordoned)}: cordoned (`kubectl uncordon` ends it)."
 
 
 def _not_stopping(state: State, pool: str, codes: set[Code]) -> Iterator[str]:
@@ -250,6 +256,24 @@ def _holders(what_if: WhatIf, job: Job, pool: str, reasons: tuple[Reason, ...], 
                 what_if.state, job, [what_if.pool(pool, flavor)[1] for flavor in flavors], viewer
             )
     return NOBODY
+
+
+def _keeping(state: State, job: Job, now: int) -> list[Reason | None]:
+    """What keeps a job where it is that had its devices given, before what it was told; nothing where nothing does."""
+    run = state.runs.get(job.run_id)
+    if run is None:
+        return []
+    if run.held_back is not None:
+        return [run.held_back, job.reason]
+    nodes = [node for node in state.nodes.found(sorted({place.node for place in run.places})) if node.silent]
+    if not (run.stopping and nodes):
+        return []
+    since = min((node.away_ts for node in nodes if node.away_ts), default=0)
+    pods = sum(place.node in {node.name for node in nodes} for place in run.places)
+    numbers = {"nodes": len(nodes), "pods": pods} | ({"seconds": max(0, now - since) // 1000} if since else {})
+    way = f"if it is off, say so: `{say_it_is_off(nodes[0].name)}`"
+    field = f"nodes.{nodes[0].name}"
+    return [Reason(code=Code.WAITING_FOR_NODE, field=field, numbers=numbers, detail=way), job.reason]
 
 
 def _on_its_way(state: State, job: Job) -> Iterator[str]:

@@ -53,6 +53,11 @@ class FeasibleNodes:
         return any(node.ready for node in self._nodes.values())
 
     @cached_property
+    def cordoned(self) -> int:
+        """Number of nodes that are well and take nothing new because somebody cordoned them."""
+        return sum(node.cordoned for node in self._nodes.values())
+
+    @cached_property
     def largest_gpus(self) -> Node | None:
         """The ready node whose GPUs have the most memory."""
         ready = (node for node in self._nodes.values() if node.ready)

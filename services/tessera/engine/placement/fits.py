@@ -23,6 +23,7 @@ class FitFailure(StrEnum):
     """The test that a node failed. The values name the numbers in a reason."""
 
     NOT_READY = "nodes_not_ready"
+    CORDONED = "nodes_cordoned"
     GPU_MODEL = "nodes_of_other_gpu_model"
     GPU_MEMORY = "nodes_of_less_gpu_memory"
     SELECTOR = "nodes_not_selected"
@@ -45,7 +46,7 @@ def fits(need: Need, node: Node) -> FitFailure | None:
 def never_fits(need: Need, node: Node) -> FitFailure | None:
     """First failure that no departure of other pods would change."""
     if not node.ready:
-        return FitFailure.NOT_READY
+        return FitFailure.CORDONED if node.cordoned else FitFailure.NOT_READY
     if need.gpu_models and node.gpu_model not in need.gpu_models:
         return FitFailure.GPU_MODEL
     if need.gpu_memory_bytes and gpu_memory_for(need, node) < need.gpu_memory_bytes:

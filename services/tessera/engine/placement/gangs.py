@@ -49,7 +49,7 @@ def try_to_place(
     A group that is bound or spread leaves nothing behind when it fails; another leaves the pods that found a place.
     """
     if not places.any_ready:
-        return Reason(code=Code.NO_NODES)
+        return Reason(code=Code.NO_NODES, numbers={"nodes_cordoned": places.cordoned} if places.cordoned else {})
     attempt = Attempt(gang, nodes, places, ranks)
     for group in placement_groups(gang):
         failed = None if group.anywhere else place_together(group, attempt)
@@ -279,6 +279,7 @@ def _kinds(gang: Gang) -> list[BundleKind]:
 
 
 _name = attrgetter("name")
-_CHANGING = ("cpu_free", "memory_free", "pods_free", "gpu_free", "devices_free", "mig_taken", "gpu_others", "others")
+_ROOM = ("cpu_free", "memory_free", "pods_free", "gpu_free", "devices_free", "mig_taken")
+_CHANGING = (*_ROOM, "gpu_others", "others", "gpu_beyond", "away_ts")
 _lasting = attrgetter(*(name for name in Node.__slots__ if name not in _CHANGING), "others.devices")
 """Properties of a node that do not change when pods come and go, ours or others'."""

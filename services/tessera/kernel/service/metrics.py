@@ -82,6 +82,13 @@ class Metrics:
         )
         for event in COUNTED_EVENTS:  # from 0, too
             self._events.labels(event)
+        self._short = Gauge("tessera_nodes_short", "Nodes that offer fewer devices than their runs hold", registry=r)
+        self._waiting_for_node = Gauge(
+            "tessera_runs_waiting_for_node", "Stopped runs that wait for a node that does not answer", registry=r
+        )
+        self._held_back = Gauge(
+            "tessera_stops_held_back", "Runs that seem lost and go on, as too many seem lost at once", registry=r
+        )
         self.redis_bytes = Gauge("tessera_redis_bytes", "What Redis holds, as projection sees it", registry=r)
         self.redis_bytes_max = Gauge("tessera_redis_bytes_max", "The most that it may; 0 without a bound", registry=r)
         ProcessCollector(registry=r)  # CPU, memory, and since when it runs
@@ -100,6 +107,12 @@ class Metrics:
     def reason(self, reason: StrEnum, count: int = 1) -> None:
         """Count a no by its typed reason, `count` of them at once."""
         self._reasons.labels(reason.value).inc(count)
+
+    def awaited(self, short: int, waiting: int, held_back: int) -> None:
+        """What waits for an operator: nodes short of devices, stopped runs on silent nodes, runs that are held back."""
+        self._short.set(short)
+        self._waiting_for_node.set(waiting)
+        self._held_back.set(held_back)
 
     def readiness(self, texts: Mapping[str, str]) -> None:
         """Every check of /readyz with its text, `ok` when well."""

@@ -142,6 +142,15 @@ class Machines:
         total = int(capacity.get(GPU_RESOURCE, 0))
         self._set_allocatable(node, {GPU_RESOURCE: str(max(total - gpus, 0))} if total else {})
 
+    def set_device_health(self, namespace: str, name: str, health: str = "Unhealthy") -> None:
+        """Let a pod's status say so of the GPU that its containers were given (`allocatedResourcesStatus`)."""
+        found = self._store.pods.require(namespace, name)
+        said = [{"name": GPU_RESOURCE, "resources": [{"resourceID": "GPU-0", "health": health}]}]
+        status = found.object["status"]
+        containers = [{**one, "allocatedResourcesStatus": said} for one in status.get("containerStatuses", ())]
+        changed = {**found.object, "metadata": dict(found.meta), "status": {**status, "containerStatuses": containers}}
+        self._store.replace(self._store.pods, found, changed)
+
     def _set_allocatable(self, node: str, amounts: JsonObject) -> None:
         found = self._store.nodes.require("", node)
         status = found.object["status"]

@@ -8,6 +8,7 @@ import structlog
 from tessera.domain.entities import Run, SurplusPod
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
+from tessera.kernel.kubernetes.device_health import unhealthy_devices
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.kubernetes.users_pods import UsersPods
 from tessera.kernel.ledger.shard import Entry
@@ -55,11 +56,13 @@ log = structlog.get_logger()
 def only_what_is_judged(pod: JsonObject) -> JsonObject:
     """Reduce a user's pod to the fields that are judged."""
     meta, spec, notes = pod["metadata"], pod.get("spec") or {}, pod["metadata"].get("annotations") or {}
+    status = pod.get("status") or {}
     return {
         "metadata": {name: meta[name] for name in KEPT_META if name in meta}
         | {"annotations": {name: notes[name] for name in NOTES if name in notes}},
         "spec": {name: spec[name] for name in ("nodeName", "activeDeadlineSeconds") if name in spec},
-        "status": {"phase": (pod.get("status") or {}).get("phase", "")},
+        "status": {"phase": status.get("phase", "")}
+        | ({"containerStatuses": status["containerStatuses"]} if unhealthy_devices(pod) else {}),
     }
 
 

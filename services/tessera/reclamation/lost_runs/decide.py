@@ -1,10 +1,11 @@
 """Runs that lost a node, a device or their time. Pure; times are ledger milliseconds."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from tessera.domain.entities import Run
 from tessera.domain.resources import Node
+from tessera.domain.stops import missing_gpus
 from tessera.engine.placement.capacity import standing
 from tessera_schemas.facts import RunLost
 from tessera_schemas.labels import has_ended, has_succeeded
@@ -13,19 +14,26 @@ from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.resource_kinds import is_device
 
 NODES_MAX = 64
+OTHER_DEVICES = (Code.DEVICES_CHANGED, Code.DEVICE_UNHEALTHY)
+"""Troubles of nodes that name their cards: one that a run holds is not among them, or not well."""
 
 
-def lost_with_nodes(run: Run, lost: Mapping[str, tuple[str, int]]) -> RunLost | None:
-    """The fact, if any of the run's nodes is among `lost` (name: what is wrong with it, seconds)."""
+def lost_with_nodes(run: Run, lost: Mapping[str, tuple[str, int]], told: Collection[str] = ()) -> RunLost | None:
+    """
+    The fact, if any of the run's nodes is among `lost` (name: what is wrong with it, seconds).
+
+    `told` are the nodes that an operator said are off: one of them is named first, and its word is enough.
+    """
     there = [placement for placement in standing(run) if placement.node in lost]
     if not there:
         return None
-    names = sorted({placement.node for placement in there})
+    names = sorted({placement.node for placement in there}, key=lambda name: (name not in told, name))
     what, seconds = lost[names[0]]
     numbers = {"seconds": seconds, "nodes": len(names)}
     reason = Reason(code=Code.NODE_LOST, field=f"nodes.{names[0]}", numbers=numbers, detail=f"{names[0]} is {what}")
     nodes, ranks = tuple(names[:NODES_MAX]), beyond_its_gang(run, there)
-    return RunLost(kind="run_lost", run_id=run.run_id, reason=reason, nodes=nodes, ranks=ranks)
+    said = names[0] in told
+    return RunLost(kind="run_lost", run_id=run.run_id, reason=reason, nodes=nodes, ranks=ranks, told=said)
 
 
 def find_drained(run: Run, cordoned: Mapping[str, int]) -> RunLost | None:
@@ -42,33 +50,37 @@ def beyond_its_gang(run: Run, there: Iterable[Placement]) -> tuple[int, ...]:
     return ranks if ranks and ranks[0] >= len(run.placements) else ()
 
 
-def shrunk_under(node: Node, runs: Iterable[Run]) -> list[Run]:
+def is_short(node: Node, runs: Sequence[Run]) -> bool:
     """
-    The fewest of the node's runs (none of them stopping) without which it has what the others hold.
+    Whether the node offers fewer devices than its runs (none of them stopping) hold, or other cards than theirs.
 
-    Who holds a GPU that is not there any more has lost it. Of further devices only the number is known: who holds most
-    goes first. CPU and memory are no reason: a kubelet that counts them anew ends itself what it cannot keep, and what
-    it keeps runs well. A node that is not ready says nothing about its size.
+    Where nobody names cards only sums compare: which slots a run has is a matter of our books. CPU and memory are not
+    looked at: a kubelet that counts them anew ends itself what it cannot keep. Of a node that is gone or silent nothing
+    is known.
     """
-    if node.gone or not node.ready:
-        return []
-    staying = sorted((run for run in runs if not run.stopping), key=lambda run: run.run_id)
-    lost = [run for run in staying if _beyond(run, node)]
-    staying = [run for run in staying if run not in lost]
-    for name, size in _device_sizes(node, staying).items():
-        by_amount = sorted(staying, key=lambda run: (-_held(run, node, name), run.run_id))
-        while sum(_held(run, node, name) for run in staying) > size:
-            worst = next(run for run in by_amount if run in staying)
-            staying.remove(worst)
-            lost.append(worst)
-    return lost
+    if node.gone or node.silent or not runs:
+        return False
+    if node.trouble is not None and node.trouble.code in OTHER_DEVICES:
+        return True
+    return missing_gpus(node, runs) > 0 or any(
+        sum(_held(run, node, name) for run in runs) > size for name, size in _device_sizes(node, runs).items()
+    )
 
 
-def shrunk(run: Run, node: Node) -> RunLost:
-    """The fact about one of `shrunk_under`: it goes on if what it has there, or what it lost, is beyond its gang."""
-    numbers = {"gpus": node.gpus}
-    reason = Reason(code=Code.NODE_SHRUNK, field=f"nodes.{node.name}", numbers=numbers, detail=node.name)
-    ranks = beyond_its_gang(run, _beyond(run, node) or [p for p in standing(run) if p.node == node.name])
+def broken(run: Run, node: Node, pods: Mapping[int, Sequence[str]]) -> RunLost | None:
+    """
+    The fact about a run on a node that is short, if its pods (rank: their devices that are not well) say that it lost.
+
+    A plugin that is away offers nothing, and its containers go on: only the kubelet's word on the pod's own devices is
+    proof. The run goes on if what it lost is beyond its gang.
+    """
+    there = [place for place in standing(run) if place.node == node.name and pods.get(place.rank)]
+    if not there:
+        return None
+    numbers = {"gpus": node.gpus, "pods": len(there)}
+    detail = f"{node.name} says that {', '.join(sorted({name for p in there for name in pods[p.rank]}))} is unhealthy"
+    reason = Reason(code=Code.NODE_SHRUNK, field=f"nodes.{node.name}", numbers=numbers, detail=detail[:1024])
+    ranks = beyond_its_gang(run, there)
     return RunLost(kind="run_lost", run_id=run.run_id, reason=reason, nodes=(node.name,), ranks=ranks)
 
 
@@ -90,11 +102,6 @@ def works_still(run: Run, pods: Iterable[Mapping[str, Any]]) -> bool:
     ours = [pod for pod in pods if pod["metadata"]["uid"] in run.permitted]
     failed = any(has_ended(pod) and not has_succeeded(pod) and pod["metadata"]["uid"] in run.uids for pod in ours)
     return not failed and any(not has_ended(pod) for pod in ours)
-
-
-def _beyond(run: Run, node: Node) -> list[Placement]:
-    """Pods of the run on GPUs that no longer exist, without pods that are already leaving."""
-    return [p for p in standing(run) if p.node == node.name and any(d >= node.gpus for d in p.devices)]
 
 
 def _device_sizes(node: Node, runs: Sequence[Run]) -> dict[str, int]:

@@ -1,17 +1,20 @@
 """
-Runs that lost a node, a device or their time, found by looking again and again, and reported once each.
+Runs that lost a node, a device or their time, found by looking again and again, and reported.
 
 The report only revokes a lost run: its devices come back when it is absent, and on a node that does not answer that
-is when it is back, or fenced.
+is when it is back, or fenced. A run that goes on although the committer has taken its report in (too many are lost at
+once, a cordoned one has no place elsewhere) is reported again every `AGAIN_SECONDS` for as long as it is found.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import structlog
 
 from tessera.domain.entities import Run
 from tessera.domain.state import State
+from tessera.domain.stops import waiting_on
 from tessera.kernel.errors import Transient
+from tessera.kernel.kubernetes.device_health import unhealthy_devices
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles, Trouble, TroubleKind
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.kubernetes.users_pods import UsersPods
@@ -22,11 +25,11 @@ from tessera.kernel.process.leases import Members, partition_of
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import Freshness
 from tessera.reclamation.lost_runs.decide import (
+    broken,
     find_drained,
+    is_short,
     lost_with_nodes,
     overdue,
-    shrunk,
-    shrunk_under,
     works_still,
 )
 from tessera.reclamation.settings import ReclamationSettings
@@ -38,6 +41,9 @@ LOOK_FIRST_SECONDS = 10.0
 """So long after a gap no run is said to be beyond its time limit: who saw its end may say so first."""
 
 log = structlog.get_logger()
+
+AGAIN_SECONDS = 60.0
+"""From when a report was taken in that stopped nobody until it is made again."""
 
 
 class LostRuns:
@@ -59,7 +65,7 @@ class LostRuns:
         self._ports, self._settings, self._state, self._pods, self._users = ports, settings, state, pods, users
         self._troubles, self._members = troubles, members
         self._facts = Facts(ports.bus, settings.shard, "reclamation")
-        self._reported: dict[str, set[tuple[int, ...]]] = {}
+        self._reported: dict[str, dict[tuple[int, ...], float | None]] = {}
         self._resized: dict[str, None] = {node.name: None for node in state.nodes.values()}
         self._short_since: dict[str, float] = {}
         self._running_since: dict[str, tuple[int, float]] = {}
@@ -67,10 +73,11 @@ class LostRuns:
 
     async def on_ledger(self, entries: list[Entry]) -> None:
         """
-        Notes the nodes that changed, and forgets the reports on runs that are released as a whole, or spared: of one
-        that was to stop anyway nothing was taken in.
+        Notes the nodes that changed and the reports that were taken in, and forgets the reports on runs that are
+        released as a whole, or spared: of one that was to stop anyway nothing was taken in.
         """
         for entry in entries:
+            self._note_taken(entry)
             for record in entry.message.records:
                 if type(record) is Started:
                     self._running_since[record.run_id] = entry.message.ts, self._ports.clock.monotonic()
@@ -83,6 +90,12 @@ class LostRuns:
                     if type(record) is Released:
                         self._running_since.pop(record.run_id, None)
 
+    def _note_taken(self, entry: Entry) -> None:
+        for taken in entry.message.facts:
+            reported = self._reported.get(taken.fact.run_id, {}) if isinstance(taken.fact, RunLost) else {}
+            if isinstance(taken.fact, RunLost) and taken.fact.ranks in reported:
+                reported[taken.fact.ranks] = self._ports.clock.monotonic()
+
     async def report(self) -> None:
         """Looks for lost runs every `recheck_seconds`, for ever, and reports each one found."""
         clock, looks = self._ports.clock, 0
@@ -90,7 +103,8 @@ class LostRuns:
             await clock.sleep(self._settings.recheck_seconds)
             if self._outage:
                 self._is_outage()  # over also when no node is left to be judged: its end is logged
-            found = [*self._on_lost_nodes(), *self._on_shrunk_nodes()]
+            found = [*self._on_lost_nodes(), *self._on_short_nodes()]
+            self._measure()
             looks += 1
             if looks % 10 == 0:
                 found += self._beyond_their_time()
@@ -101,16 +115,26 @@ class LostRuns:
                 log.warning("loss_not_said", error=str(error))
 
     async def _report_lost(self, fact: RunLost) -> None:
-        run, reported = self._state.runs.get(fact.run_id), self._reported.setdefault(fact.run_id, set())
-        if run is None or run.stopping or fact.ranks in reported:
+        run, reported = self._state.runs.get(fact.run_id), self._reported.setdefault(fact.run_id, {})
+        if run is None or run.stopping or not self._is_due(fact, reported):
             return
         if partition_of(run.job_id) not in self._members.partitions():
             return
         if fact.reason.code is Code.NODE_LOST and not await self._is_still_lost(fact):
             return
         await self._facts.publish(fact)
-        reported.add(fact.ranks)
-        log.warning("run_lost", run=fact.run_id, reason=fact.reason.code, detail=fact.reason.detail, nodes=fact.nodes)
+        again = fact.ranks in reported
+        reported[fact.ranks] = None
+        if not again:
+            why = fact.reason
+            log.warning("run_lost", run=fact.run_id, reason=why.code, detail=why.detail, nodes=fact.nodes)
+
+    def _is_due(self, fact: RunLost, reported: Mapping[tuple[int, ...], float | None]) -> bool:
+        """Whether it was never reported, or was taken in a while ago and stopped nobody."""
+        if fact.ranks not in reported:
+            return True
+        taken = reported[fact.ranks]
+        return taken is not None and self._ports.clock.monotonic() - taken >= AGAIN_SECONDS
 
     async def _is_still_lost(self, fact: RunLost) -> bool:
         """Whether the API server itself says of one of these nodes, now, what the copy says."""
@@ -125,8 +149,9 @@ class LostRuns:
     def _on_lost_nodes(self) -> list[RunLost]:
         troubles = {name: trouble for name in self._state.index.runs_on if (trouble := self._troubles.of(name))}
         lost = {name: (str(t.kind), int(t.seconds)) for name, t in troubles.items() if self._is_lost(t)}
+        told = {name for name in lost if troubles[name].kind is TroubleKind.OUT_OF_SERVICE}
         cordoned = {name: int(t.seconds) for name, t in troubles.items() if self._is_to_be_left(t)}
-        found = [lost_with_nodes(run, lost) for run in self._active(self._on(lost))]
+        found = [lost_with_nodes(run, lost, told) for run in self._active(self._on(lost))]
         found += [find_drained(run, cordoned) for run in self._active(self._on(cordoned)) if self._may_move(run)]
         return [fact for fact in found if fact is not None]
 
@@ -140,7 +165,7 @@ class LostRuns:
 
     def _is_to_be_left(self, trouble: Trouble) -> bool:
         policy = self._state.tree.policy
-        patient = trouble.seconds >= policy.node_lost_seconds
+        patient = trouble.seconds >= policy.cordoned_seconds
         return trouble.kind is TroubleKind.CORDONED and policy.cordoned == "restart" and patient
 
     def _may_move(self, run: Run) -> bool:
@@ -157,18 +182,32 @@ class LostRuns:
             log.error("outage" if outage else "outage_over", nodes_not_ready_percent=percent)
         return outage
 
-    def _on_shrunk_nodes(self) -> list[RunLost]:
-        """Runs on nodes that stay too small; a device plugin that restarts has no devices for a moment only."""
+    def _on_short_nodes(self) -> list[RunLost]:
+        """Runs on nodes that stay short of devices, whose pods say that theirs are broken."""
         found, now, fresh = list[RunLost](), self._ports.clock.monotonic(), self._fresh
         for name in list(self._resized):
-            node = self._state.nodes.get(name)
-            short = [] if node is None else shrunk_under(node, self._active(self._state.index.runs_on.get(name, ())))
-            if node is None or not short:
+            node, runs = self._state.nodes.get(name), self._active(self._state.index.runs_on.get(name, ()))
+            if node is None or not is_short(node, runs):
                 del self._resized[name]
                 self._short_since.pop(name, None)
             elif fresh.seconds(self._short_since.setdefault(name, now)) >= self._state.tree.policy.node_lost_seconds:
-                found += [shrunk(run, node) for run in short]
+                found += [fact for run in runs if (fact := broken(run, node, self._unhealthy(run))) is not None]
         return found
+
+    def _unhealthy(self, run: Run) -> dict[int, tuple[str, ...]]:
+        """Resources of which a pod of the run has a device that is unhealthy, by rank."""
+        ranks = {uid: rank for rank, uid in enumerate(run.uids)}
+        ranks |= {extra.uid: extra.placement.rank for extra in run.extra if extra.uid}
+        pods = {**self._pods.of(run.run_id), **self._users.bound(run.run_id)}
+        return {ranks[uid]: names for uid, pod in pods.items() if uid in ranks and (names := unhealthy_devices(pod))}
+
+    def _measure(self) -> None:
+        """What waits for an operator: every replica sees all of it."""
+        state = self._state
+        silent = [node.name for node in state.nodes.values() if node.silent]
+        waiting = {run_id for name in silent for run_id in waiting_on(state, name)}
+        held_back = sum(run.held_back is not None for run in state.runs.values()) if len(state.stops) else 0
+        self._ports.metrics.awaited(short=len(self._short_since), waiting=len(waiting), held_back=held_back)
 
     # -- time -------------------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
 from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.queueing.search_limit import LOOKS_MAX
-from tessera.scheduler.decide import configuration, jobs, nodes, plans, prices, refused, runs
+from tessera.scheduler.decide import configuration, jobs, losses, nodes, plans, prices, refused, runs
 from tessera.scheduler.decide.arrays import settle_arrays
 from tessera.scheduler.decide.configuration import drain_queues
 from tessera.scheduler.decide.dependencies import settle_dependencies
@@ -23,7 +23,7 @@ from tessera.scheduler.decide.starts import place_in_order, start_marked
 from tessera_schemas.ledger import FORMAT, AnyRecord, Checkpoint, EpochOpened, FormatRaised
 
 __all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
-PARTS = (configuration, jobs, nodes, plans, prices, refused, runs)
+PARTS = (configuration, jobs, losses, nodes, plans, prices, refused, runs)
 """Where the functions stand that judge facts, each registered by its fact's class."""
 
 LOOKS_OF: dict[str, int | None] = {ENGINE_ID: LOOKS_MAX}

@@ -28,7 +28,6 @@ from tessera_schemas.facts import (
     RunAbsent,
     RunEnded,
     RunIdle,
-    RunLost,
     RunStarted,
     RunUntouched,
 )
@@ -110,12 +109,24 @@ def revoke(
     by: str,
     avoid: tuple[str, ...] = (),
     within: tuple[RoleReach, ...] = (),
+    observed: str = "",
 ) -> None:
     """Stop a run; its job is tried again unless its own program failed too often."""
     job = draft.state.jobs.get(run.job_id)
     again = job is not None and may_try_again(draft.state, job, run, reason.code)
     then = "requeue" if again else "failed"
-    draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by=by, avoid=avoid, within=within))
+    draft.add(
+        Revoked(
+            kind="revoked",
+            run_id=run.run_id,
+            reason=reason,
+            then=then,
+            by=by,
+            avoid=avoid,
+            within=within,
+            observed=observed,
+        )
+    )
 
 
 def may_try_again(state: State, job: Job, run: Run, code: Code) -> bool:
@@ -154,7 +165,7 @@ def pause_ms(job: Job, end: RunEnd, strikes: int, troubles: int) -> int:
     return min(1 << min(troubles - first, 6), SHORT_PAUSE_MAX_SECONDS) * 1000
 
 
-def _active(draft: Draft, run_id: str) -> Run | None:
+def active_run(draft: Draft, run_id: str) -> Run | None:
     """The run, if it has not ended and is not being stopped."""
     run = draft.state.runs.get(run_id)
     return None if run is None or run.stopping else run
@@ -163,7 +174,7 @@ def _active(draft: Draft, run_id: str) -> Run | None:
 @judges(PodsMade)
 def on_pods_made(draft: Draft, index: int, fact: PodsMade) -> None:
     """One permit per run, ever: it names the pods that may be bound. What a run grew by has its own, per rank."""
-    run = _active(draft, fact.run_id)
+    run = active_run(draft, fact.run_id)
     if fact.ranks:
         _permit_more(draft, run, fact)
         return
@@ -185,7 +196,7 @@ def _permit_more(draft: Draft, run: Run | None, fact: PodsMade) -> None:
 @judges(PodsLost)
 def on_pods_lost(draft: Draft, index: int, fact: PodsLost) -> None:
     """Go on without surplus pods that failed; only the gang is all or nothing."""
-    run = _active(draft, fact.run_id)
+    run = active_run(draft, fact.run_id)
     if run is not None:
         go_on_without(draft, run, fact.ranks, fact.reason, "binder")
 
@@ -193,7 +204,7 @@ def on_pods_lost(draft: Draft, index: int, fact: PodsLost) -> None:
 @judges(PodsBound)
 def on_pods_bound(draft: Draft, index: int, fact: PodsBound) -> None:
     """Records that a permitted run's pods are bound, once."""
-    run = _active(draft, fact.run_id)
+    run = active_run(draft, fact.run_id)
     if run is not None and run.uids and not run.bound:
         draft.add(Bound(kind="bound", run_id=run.run_id))
 
@@ -201,7 +212,7 @@ def on_pods_bound(draft: Draft, index: int, fact: PodsBound) -> None:
 @judges(BindFailed)
 def on_bind_failed(draft: Draft, index: int, fact: BindFailed) -> None:
     """Revokes a run whose pods could not be bound, unless the run has started."""
-    run = _active(draft, fact.run_id)
+    run = active_run(draft, fact.run_id)
     if run is not None and not run.started:
         revoke(draft, run, fact.reason, "binder", within=fact.within)
 
@@ -209,7 +220,7 @@ def on_bind_failed(draft: Draft, index: int, fact: BindFailed) -> None:
 @judges(RunStarted)
 def on_run_started(draft: Draft, index: int, fact: RunStarted) -> None:
     """Records that a permitted run's pods all run, once."""
-    run = _active(draft, fact.run_id)
+    run = active_run(draft, fact.run_id)
     if run is not None and run.uids and not run.started:
         draft.add(Started(kind="started", run_id=run.run_id))
 
@@ -409,20 +420,10 @@ def _final_reason(state: State, job: Job, run: Run) -> Reason:
     return last if run.then == "failed" or last.code is Code.CANCELLED else Reason(code=Code.CANCELLED)
 
 
-@judges(RunLost)
-def on_run_lost(draft: Draft, index: int, fact: RunLost) -> None:
-    """The gang restarts elsewhere, as long as it may be tried again; a run whose gang lost nothing goes on."""
-    run = _active(draft, fact.run_id)
-    if run is not None and fact.ranks:
-        go_on_without(draft, run, fact.ranks, fact.reason, "reclamation")
-    elif run is not None:
-        revoke(draft, run, fact.reason, "reclamation", avoid=fact.nodes)
-
-
 @judges(RunIdle)
 def on_run_idle(draft: Draft, index: int, fact: RunIdle) -> None:
     """Warn first; what is still idle long after the warning gives its devices back, if job, queue or policy say so."""
-    run = _active(draft, fact.run_id)
+    run = active_run(draft, fact.run_id)
     if run is None or not run.started:
         return
     policy = idle_policy(draft.state.tree, run.queue, draft.state.jobs.get(run.job_id))

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from tessera_schemas.config import Queue
-from tessera_schemas.devices import serves
+from tessera_schemas.devices import NAMES_NO_CARDS, serves
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import AffinityTerm, Role
 from tessera_schemas.mig import milli_at
@@ -45,13 +45,14 @@ class CheckedNodes:
     def _size(self, book: Amounts, node: str, what: str) -> int:
         """
         Less what pods of others take; of which GPUs nobody says, so that only their number counts. Who still holds a
-        slot that its node has lost takes none of those that it has.
+        slot that its node has lost takes none of those that it has, unless nobody says which card a slot is.
         """
         seen = self.nodes.get(node, NO_NODE)
         if what.startswith("gpu/"):
             return 1000 if 0 <= int(what[4:]) < seen.gpus else 0
         have, theirs = (seen.extended, seen.others.devices) if "/" in what else (vars(seen), vars(seen.others))
-        lost = sum(book[node, f"gpu/{slot}"] // 1000 for slot in range(seen.gpus, 64)) if what == "gpus" else 0
+        certain = what == "gpus" and seen.device_profile not in NAMES_NO_CARDS
+        lost = sum(book[node, f"gpu/{slot}"] // 1000 for slot in range(seen.gpus, 64)) if certain else 0
         return int(have.get(what.removeprefix("device/"), 0) - theirs.get(what.removeprefix("device/"), 0)) + lost
 
     def misplaced(self, role: Role, place: Placement, queue: Queue | None) -> str:

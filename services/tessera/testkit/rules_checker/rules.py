@@ -8,6 +8,7 @@ from typing import Any
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker.line_rules import OrderRules
 from tessera.testkit.rules_checker.quotas import RESOURCES, Cell, Quotas
+from tessera.testkit.rules_checker.stop_rules import Brake, Stopped, counts, has_word
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.adopted import Adopted
@@ -51,6 +52,7 @@ class RunRow:
     warned_ts: int | None = None
     roles: dict[int, str] = field(default_factory=dict)  # of the pods that it grew by
     leaving: set[int] = field(default_factory=set)
+    nodes: frozenset[str] = frozenset()
 
 
 class Rules:
@@ -63,6 +65,7 @@ class Rules:
         self.jobs, self.runs, self.marks = dict[str, JobRow](), dict[str, RunRow](), dict[str, m.EarmarkSet]()
         self.used: dict[str, m.EarmarkSet] = {}  # earmarks that ended just now because their owner starts
         self.asked: set[tuple[Any, ...]] = set()
+        self.brake = Brake()
         self.message: m.LedgerMessage
 
     def demand(self, holds: bool, rule: str, text: str) -> None:
@@ -143,7 +146,9 @@ class Rules:
         same = mark is None or (mark.placements, mark.flavor) == (r.placements, r.flavor)
         self.demand(same, "plan", f"{r.job_id} starts elsewhere than where room was made for it")
         self.demand(r.job_id not in self.marks, "plan", f"{r.job_id} starts, but room is still kept for it")
-        self.runs[f"{r.job_id}-{r.attempt}"] = RunRow(job, r.flavor, job.amount)
+        self.runs[f"{r.job_id}-{r.attempt}"] = RunRow(
+            job, r.flavor, job.amount, nodes=frozenset(place.node for place in r.placements)
+        )
         self._starts(r.job_id, job, r.flavor, r.placements)
 
     def _permitted(self, r: m.Permitted) -> None:
@@ -266,6 +271,7 @@ class Rules:
         self._cancels(r, r.run_id.partition("-")[0])
         if run is None or run.stopping:
             return
+        self._has_word(r, run)
         if r.reason.code is Code.IDLE:
             since, (action, reclaim_seconds) = self.ts - (run.warned_ts or self.ts), self._idle(run.job.spec)
             due = action in ("requeue", "fail") and run.warned_ts and since >= reclaim_seconds * 1000
@@ -273,6 +279,35 @@ class Rules:
         if r.reason.code in CAUSE:
             self._evicted(r, run, CAUSE[Code(r.reason.code)])
         run.stopping, run.victim = True, r.reason.code in CAUSE and r.then == "requeue"
+
+    def _has_word(self, r: m.Revoked, run: RunRow) -> None:
+        """What runs is stopped only by a word that says stop; by what was observed, only a part of its pool."""
+        spec, drains = run.job.spec, [q.stop_policy for q in self.quotas.path(run.job.spec.queue)]
+        may = run.job.preemptible
+        job_id = r.run_id.partition("-")[0]
+        stopped = Stopped(job_id, run.started_ts is not None, may, run.nodes, "hold_and_drain" in drains)
+        word = has_word(self.message, r, stopped, self.policy)
+        self.demand(word, "stops", f"{r.run_id} is stopped ({r.reason.code}), and nothing in its message says so")
+        node = counts(self.message, r)
+        self.demand(r.observed == node, "stops", f"{r.run_id} counts for node {r.observed!r}, not {node!r}")
+        if node:
+            pool, part = self._pool(run.job), max(1, run.amount["gpu_milli"])
+            few = self.brake.stop(self.ts, pool, node, part, self._held_in(pool), self.policy)
+            self.demand(few, "stops", f"{r.run_id} of {spec.queue}: more is stopped at once than an operator let")
+
+    def _held_in(self, pool: str) -> list[tuple[int, int]]:
+        """Number of runs and their GPUs in thousandths, by queue of the pool."""
+        held: dict[str, tuple[int, int]] = {}
+        for run in self.runs.values():
+            if self._pool(run.job) == pool:
+                runs, gpus = held.get(run.job.spec.queue, (0, 0))
+                held[run.job.spec.queue] = runs + 1, gpus + run.amount["gpu_milli"]
+        return list(held.values())
+
+    def _stop_held_back(self, r: m.StopHeldBack) -> None:
+        said = [t.fact for t in self.message.facts if isinstance(t.fact, f.RunLost) and t.fact.run_id == r.run_id]
+        self.demand(bool(said), "stops", f"{r.run_id} is held back, and nobody said that it is lost")
+        self.demand(not any(fact.told for fact in said), "stops", f"{r.run_id} is held back against an operator's word")
 
     def _spared(self, r: m.Spared) -> None:
         """Checks that the binder alone spares a run, and that the run was to stop for another job's sake."""

@@ -57,9 +57,11 @@ class Chaos:
             self._delete_pod,
             self._vanish_pod,
             self._lose_node,
+            self._lose_nodes,
             self._cordon_node,
             self._shrink_node,
             self._hang_stops,
+            self._take_plugins_away,
             self._power_off_node,
             self._remove_node,
             self._foreign_pod,
@@ -222,6 +224,20 @@ class Chaos:
         await self._services.clock.sleep(self._random.uniform(0.5, 6.0))
         self._services.cluster.set_reachable(node, True)
 
+    async def _lose_nodes(self) -> None:
+        """A switch fails: two nodes are silent at once, and with them runs, if there are any on two."""
+        held = sorted({p.node for run in self._state().runs.values() if not run.stopping for p in run.places})
+        there = [node for node in held if node in self._rows]
+        nodes = self._random.sample(there if len(there) > 1 else self._nodes, 2)
+        for node in nodes:
+            with suppress(ApiError):
+                self._services.cluster.set_reachable(node, False)
+        self._services.coverage.fault("nodes unreachable together")
+        await self._services.clock.sleep(self._random.uniform(2.0, 8.0))
+        for node in nodes:
+            with suppress(ApiError):
+                self._services.cluster.set_reachable(node, True)
+
     async def _cordon_node(self) -> None:
         node = self._random.choice(self._nodes)
         self._services.cluster.set_cordoned(node, True)
@@ -241,7 +257,7 @@ class Chaos:
         """
         Half of its GPUs or more fall off; of a node that runs hold some of, if there is one, also some of these.
 
-        Later they are back.
+        Sometimes kubelets say in the status of a pod there that its own is broken. Later they are back.
         """
         devices = {(p.node, gpu) for run in self._state().runs.values() for p in run.places for gpu in p.devices}
         held = Counter(node for node, _ in devices)
@@ -250,8 +266,30 @@ class Chaos:
         left = min(self._rows[node].gpus // 2 + 1, held[node] or self._rows[node].gpus)
         self._services.cluster.set_gpus(node, self._random.randrange(left))
         self._services.coverage.fault("node shrunk")
-        await self._services.clock.sleep(self._random.uniform(0.5, 3.0))
+        if self._random.random() < 0.7:
+            self._break_device(node)
+        await self._services.clock.sleep(self._random.uniform(0.5, 5.0))
         self._services.cluster.set_gpus(node, self._rows[node].gpus)
+
+    def _break_device(self, node: str) -> None:
+        pods = [version.object for version in self._services.cluster.list("pods")[0]]
+        there = [pod["metadata"] for pod in pods if (pod.get("spec") or {}).get("nodeName") == node]
+        if there:
+            meta = self._random.choice(there)
+            self._services.cluster.set_device_health(meta["namespace"], meta["name"])
+            self._services.coverage.fault("device broken")
+
+    async def _take_plugins_away(self) -> None:
+        """The device plugins of several nodes are rolled out: nothing is allocatable for a while, containers go on."""
+        nodes = self._random.sample(self._nodes, self._random.randrange(1, len(self._nodes)))
+        for node in nodes:
+            with suppress(ApiError):
+                self._services.cluster.set_device_plugins(node, False)
+        self._services.coverage.fault("device plugins away")
+        await self._services.clock.sleep(self._random.uniform(0.5, 5.0))
+        for node in nodes:
+            with suppress(ApiError):
+                self._services.cluster.set_device_plugins(node, True)
 
     async def _power_off_node(self) -> None:
         """Power a node off, and say so as an operator: what it held is gone for good."""

@@ -1,0 +1,126 @@
+"""
+Runs that seem lost: what reclamation has seen of their nodes and devices, and whether that stops them.
+
+Proof stops a run, up to the brake on mass stops (`domain.stops`). A cordon stops nothing: where the policy says so, a
+run moves off a cordoned node once there is room for all of it elsewhere and the move loses less than it gains.
+"""
+
+from tessera.domain.entities import Job, Run
+from tessera.domain.state import State
+from tessera.domain.stops import is_mass_stop, pool_weight, recent_stops, weight
+from tessera.engine.defragmentation.relocations import NodesOfRuns, TargetCapacity, could_start_again, lacks_again
+from tessera.engine.placement.gangs import place_gang
+from tessera.engine.queueing.readiness import book_without
+from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, judges
+from tessera.scheduler.decide.elastic import go_on_without
+from tessera.scheduler.decide.runs import active_run, revoke
+from tessera.scheduler.decide.starts import allocation_bytes
+from tessera_schemas.base import INT_MAX, NODE_NAME_LENGTH_MAX
+from tessera_schemas.facts import RunLost
+from tessera_schemas.ledger import EarmarkSet, StopHeldBack
+from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.run_ends import Word, end_of
+
+
+@judges(RunLost)
+def on_run_lost(draft: Draft, index: int, fact: RunLost) -> None:
+    """The gang restarts elsewhere; a run whose gang lost nothing goes on, and so does one too many at once."""
+    run = active_run(draft, fact.run_id)
+    if run is None:
+        return
+    if fact.ranks:
+        go_on_without(draft, run, fact.ranks, fact.reason, "reclamation")
+    elif fact.reason.code is Code.NODE_DRAINED:
+        _move_off(draft, run, fact)
+    else:
+        _stop(draft, run, fact)
+
+
+def _stop(draft: Draft, run: Run, fact: RunLost) -> None:
+    end = end_of(fact.reason.code)
+    observed = fact.nodes[0] if fact.nodes and end.word is Word.PROOF and not fact.told else ""
+    if observed and _is_held_back(draft, run, fact, observed):
+        return
+    revoke(draft, run, fact.reason, "reclamation", avoid=fact.nodes if end.avoids else (), observed=observed)
+
+
+def _is_held_back(draft: Draft, run: Run, fact: RunLost, node: str) -> bool:
+    """Whether the run goes on because too many would be stopped at once; that is recorded once."""
+    state = draft.state
+    if not is_mass_stop(state, run, node):
+        return False
+    if run.held_back is None or run.held_back.field != f"nodes.{node}":
+        draft.add(StopHeldBack(kind="stop_held_back", run_id=run.run_id, reason=_too_many(state, run, fact, node)))
+    return True
+
+
+def _too_many(state: State, run: Run, fact: RunLost, node: str) -> Reason:
+    policy, pool = state.tree.policy, state.tree.pool(run.queue) or ""
+    recent = recent_stops(state, pool)
+    numbers = {
+        "stopped_gpu_milli": min(INT_MAX, sum(part for _, _, part in recent)),
+        "gpu_milli": weight(run),
+        "held_gpu_milli": min(INT_MAX, pool_weight(state, pool)),
+        "mass_stop_percent": policy.mass_stop_percent,
+        "mass_stop_seconds": policy.mass_stop_seconds,
+    }
+    way = f"`tessera drain {node} --evict` stops what is there now"
+    detail = f"{fact.reason.code}: {fact.reason.detail}; {way}"
+    return Reason(code=Code.STOPS_HELD_BACK, field=f"nodes.{node}", numbers=numbers, detail=detail[:1024])
+
+
+def _move_off(draft: Draft, run: Run, fact: RunLost) -> None:
+    """
+    The run moves off cordoned nodes to a place that is earmarked for it in the same message; else nothing happens.
+
+    Reclamation says so again and again, so that it moves once there is room.
+    """
+    state, job = draft.state, draft.state.jobs.get(run.job_id)
+    if job is None or not job.preemptible or not _gains(state, run) or not could_start_again(state, job, run):
+        return
+    node = next(place.node for place in run.gang_places if _is_cordoned(state, place))
+    if _is_held_back(draft, run, fact, node):
+        return
+    places = _elsewhere(state, job, run)
+    if places is None or allocation_bytes(job, NODE_NAME_LENGTH_MAX) + 2 * RECORD_BYTES > draft.bytes_left:
+        return
+    revoke(draft, run, fact.reason, "reclamation", observed=node)
+    draft.add(
+        EarmarkSet(
+            kind="earmark_set",
+            owner=job.job_id,
+            cause="cordon",
+            deadline=state.ts + state.tree.policy.earmark_seconds * 1000,
+            placements=places,
+            flavor=run.flavor,
+        )
+    )
+
+
+def _is_cordoned(state: State, place: Placement) -> bool:
+    node = state.nodes.get(place.node)
+    return node is not None and node.cordoned
+
+
+def _gains(state: State, run: Run) -> bool:
+    """
+    Whether the policy lets it move, and what it has not saved is less than for how long its node has been cordoned.
+
+    Both grow by the second: a run that never saves anything has to be younger than the cordon.
+    """
+    policy = state.tree.policy
+    nodes = state.nodes.found(place.node for place in run.gang_places)
+    since = [node.away_ts for node in nodes if node.cordoned and node.away_ts]
+    if policy.cordoned != "restart" or not run.started or not since:
+        return False
+    cordoned_ms, unsaved_ms = state.ts - min(since), state.ts - max(run.started_ts, run.saved_ts)
+    return cordoned_ms >= policy.cordoned_seconds * 1000 and unsaved_ms < cordoned_ms
+
+
+def _elsewhere(state: State, job: Job, run: Run) -> tuple[Placement, ...] | None:
+    """Places for the whole gang on what is free now, within its quota; None where there are none."""
+    if lacks_again(state, book_without(state, [(run, run.places)]), run) is not None:
+        return None
+    found = place_gang(run.roles, *TargetCapacity(NodesOfRuns(state)).nodes(run, job.avoid))
+    return None if isinstance(found, Reason) else found
