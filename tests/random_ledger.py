@@ -23,6 +23,7 @@ from tessera_schemas.facts import (
     RunIdle,
     RunLost,
     RunStarted,
+    StartDelayed,
 )
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.reasons import Code, Reason
@@ -198,10 +199,13 @@ class Life:
         failed = RunEnded(kind="run_ended", run_id=run_id, reason=why, own=chance.random() < 0.5, exit_code=3)
         if not run.uids:
             made = PodsMade(kind="pods_made", run_id=run_id, uids=tuple(f"{run_id}-{i}" for i in range(pods)))
-            refused = BindFailed(kind="bind_failed", run_id=run_id, rank=0, reason=Reason(code=Code.BIND_REFUSED))
+            no = Reason(code=Code.BIND_REFUSED, numbers={"status": 403})
+            refused = BindFailed(kind="bind_failed", run_id=run_id, rank=0, reason=no)
             return refused if chance.random() < 0.1 else made
-        if not run.started and chance.random() < 0.9:
-            return RunStarted(kind="run_started", run_id=run_id)
+        if not run.started and (draw := chance.random()) < 0.9:
+            late = Reason(code=Code.START_TIMEOUT, detail="no container of it was created")
+            delayed = StartDelayed(kind="start_delayed", run_id=run_id, works=draw < 0.05, reason=late, nodes=("n",))
+            return delayed if draw < 0.1 else RunStarted(kind="run_started", run_id=run_id)
         return chance.choice(
             (
                 PodsBound(kind="pods_bound", run_id=run_id),

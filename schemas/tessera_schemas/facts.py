@@ -161,7 +161,8 @@ class BindFailed(AnyFact, sender="binder"):
     """
     Kubernetes refused to create or bind a pod for good; the run cannot start.
 
-    `within` are the roles whose volumes tie them to nodes that the run was not placed on.
+    `within` are the roles whose volumes tie them to nodes that the run was not placed on; `nodes` are those on which
+    its pods did not start.
     """
 
     kind: Literal["bind_failed"]
@@ -169,6 +170,20 @@ class BindFailed(AnyFact, sender="binder"):
     rank: Count
     reason: Reason
     within: Annotated[tuple[RoleReach, ...], Field(max_length=64)] = ()
+    nodes: Annotated[tuple[NodeName, ...], Field(max_length=64)] = ()
+
+
+class StartDelayed(AnyFact, sender="binder"):
+    """
+    Pods of a bound run have not started yet. `works`: the nodes of all of them work on that, so that it may take its
+    time. Else `reason` says why, in the kubelet's words, and `nodes` where; without both nothing is wrong.
+    """
+
+    kind: Literal["start_delayed"]
+    run_id: RunId
+    works: bool = False
+    reason: Reason | None = None
+    nodes: Annotated[tuple[NodeName, ...], Field(max_length=64)] = ()
 
 
 class RunStarted(AnyFact, sender="binder"):
@@ -182,7 +197,8 @@ class RunEnded(AnyFact, sender="binder"):
     """
     All pods succeeded (`reason` None), or one ended otherwise: then the gang is over.
 
-    `own` tells whether the program itself failed: then the job is tried again only if its retry policy says so.
+    `own` tells whether the program itself failed: then the job is tried again only if its retry policy says so. `rank`
+    is the pod that ended first; where several ended at once, `nodes` are those of all.
     """
 
     kind: Literal["run_ended"]
@@ -191,6 +207,7 @@ class RunEnded(AnyFact, sender="binder"):
     own: bool = False
     exit_code: int | None = None
     rank: Count = 0
+    nodes: Annotated[tuple[NodeName, ...], Field(max_length=64)] = ()
 
 
 class EvictionBlocked(AnyFact, sender="binder"):

@@ -401,6 +401,10 @@ class JobSpec(Strict):
         Field(max_length=DEPENDENCIES_MAX, description="It waits until all of these hold of other jobs"),
     ] = ()
     begin_ts: Annotated[Millis, Field(description="It does not start before")] = 0
+    start_timeout_seconds: Annotated[
+        Annotated[Positive, Field(le=86_400)] | None,
+        Field(description="From allocation until all pods run, without time in which nodes work on them; null: policy"),
+    ] = None
 
     @model_validator(mode="after")
     def _corresponds(self) -> Self:

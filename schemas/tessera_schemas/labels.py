@@ -26,6 +26,8 @@ NAME_ANNOTATION = "tessera.io/job-name"
 ALLOCATED_N_ANNOTATION = "tessera.io/allocated-n"
 TTL_ANNOTATION = "tessera.io/ttl-seconds-after-finished"
 PERMIT_ANNOTATION = "tessera.io/permit"
+BOOT_ANNOTATION = "tessera.io/boot-id"
+"""Boot of the machine that the pod was bound to: another one later tells that it restarted under the pod."""
 DEVICES_ANNOTATION = "tessera.io/devices"
 GPU_MILLI_ANNOTATION = "tessera.io/gpu-milli"
 

@@ -173,6 +173,19 @@ class Bound(AnyRecord, event=events.JobBoundV1, story="bound"):
     run_id: RunId
 
 
+class Delayed(AnyRecord):
+    """
+    Pods of a bound run have not started: `reason` says why and `nodes` where, as far as anything is wrong; the run has
+    time until `deadline`, which moves while its nodes work on the pods.
+    """
+
+    kind: Literal["delayed"]
+    run_id: RunId
+    deadline: Millis
+    reason: Reason | None = None
+    nodes: Annotated[tuple[NodeName, ...], Field(max_length=64)] = ()
+
+
 class Started(AnyRecord, event=events.JobRunningV1, story="running"):
     kind: Literal["started"]
     run_id: RunId

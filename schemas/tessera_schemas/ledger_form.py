@@ -17,6 +17,8 @@ SUMS_FROM = 4
 The format from which on GPUs held in slots that a node lost count against those that it has, where nobody names
 cards, and from which on nodes know since when they are silent or cordoned.
 """
+RUN_ENDS_FROM = 4
+"""The format from which on facts tell more of how runs end: several nodes, and what keeps pods from starting."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

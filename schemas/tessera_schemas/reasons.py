@@ -90,6 +90,7 @@ class Code(StrEnum):
     STOPS_HELD_BACK = "StopsHeldBack"
     DOES_NOT_STOP = "DoesNotStop"
     NO_SUITABLE_NODE_NOW = "NoSuitableNodeNow"
+    NAMESPACE_REFUSES = "NamespaceRefuses"
     # why a plan is not carried out
     VICTIM_GONE = "VictimGone"
     PLAN_DOES_NOT_FIT = "PlanDoesNotFit"
@@ -109,6 +110,8 @@ class Code(StrEnum):
     POD_DELETED = "PodDeleted"
     POD_EVICTED = "PodEvicted"
     IMAGE_NOT_PULLED = "ImageNotPulled"
+    IMAGE_NOT_FOUND = "ImageNotFound"
+    STARTS_STALL = "StartsStall"
     TIME_LIMIT = "TimeLimit"
     ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
     RETRY_TIME_EXHAUSTED = "RetryTimeExhausted"
@@ -204,6 +207,7 @@ SENTENCES: dict[Code, str] = {
     Code.STOPS_HELD_BACK: "too many runs would be stopped at once; it goes on until an operator says otherwise",
     Code.DOES_NOT_STOP: "a run that was told to stop has not stopped within its notice and grace",
     Code.NO_SUITABLE_NODE_NOW: "no node suits it as the nodes are now, but nodes have suited it before",
+    Code.NAMESPACE_REFUSES: "Kubernetes refuses the pods of its namespace; one job after the other is tried",
     Code.VICTIM_GONE: "a run that it would evict does not run any more",
     Code.PLAN_DOES_NOT_FIT: "it would not fit even without the runs to be evicted",
     Code.EVICTION_BUDGET_SPENT: "a run in the way is not preemptible, started just now, or was evicted too often",
@@ -219,7 +223,9 @@ SENTENCES: dict[Code, str] = {
     Code.POD_REFUSED_BY_NODE: "a node refused a pod",
     Code.POD_DELETED: "a pod was deleted by somebody else",
     Code.POD_EVICTED: "a pod was evicted by somebody else",
-    Code.IMAGE_NOT_PULLED: "the image of a container cannot be pulled",
+    Code.IMAGE_NOT_PULLED: "the image of a container could not be pulled",
+    Code.IMAGE_NOT_FOUND: "the image of a container does not exist",
+    Code.STARTS_STALL: "pods do not start on several nodes at once",
     Code.TIME_LIMIT: "it reached its time limit",
     Code.ATTEMPTS_EXHAUSTED: "it has no attempts left",
     Code.RETRY_TIME_EXHAUSTED: "the time in which it may be tried again is over",

@@ -104,7 +104,9 @@ RUN_ENDS: dict[Code, RunEnd] = {
     Code.NODE_PRESSURE: RunEnd(_N, Word.ENDED, Pause.LATE, avoids=True, backs_off=True),
     # the surroundings': the API server, its webhooks, registries, volumes
     Code.BIND_REFUSED: RunEnd(_S, Word.UNSTARTED, Pause.SHORT),
-    Code.IMAGE_NOT_PULLED: RunEnd(_S, Word.UNSTARTED, Pause.SHORT, Limit.HOLD),
+    Code.IMAGE_NOT_PULLED: RunEnd(_S, Word.UNSTARTED, Pause.SHORT, avoids=True),
+    Code.IMAGE_NOT_FOUND: RunEnd(_S, Word.UNSTARTED, Pause.SHORT, Limit.HOLD),
+    Code.STARTS_STALL: RunEnd(_S, Word.UNSTARTED, Pause.SHORT),
     Code.VOLUME_NOT_READY: RunEnd(_S, Word.UNSTARTED, Pause.SHORT),
     # an operator's, or another controller's
     Code.POD_EVICTED: RunEnd(_O, Word.ENDED, Pause.LATE),

@@ -230,6 +230,13 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.PodsMade(kind="pods_made", run_id=RUN, uids=("uid-0", "uid-1"), ranks=(3, 4)),
     facts.PodsBound(kind="pods_bound", run_id=RUN),
     facts.BindFailed(kind="bind_failed", run_id=RUN, rank=1, reason=Reason(code=Code.BIND_REFUSED, detail="quota")),
+    facts.StartDelayed(
+        kind="start_delayed",
+        run_id=RUN,
+        works=True,
+        reason=Reason(code=Code.IMAGE_NOT_FOUND, detail="image train:2"),
+        nodes=("node-a",),
+    ),
     facts.RunStarted(kind="run_started", run_id=RUN),
     facts.RunEnded(kind="run_ended", run_id=RUN, reason=Reason(code=Code.POD_FAILED), own=True, exit_code=137, rank=1),
     facts.PodsLost(kind="pods_lost", run_id=RUN, ranks=(3, 4), reason=Reason(code=Code.POD_FAILED)),
@@ -310,6 +317,13 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ),
     ledger.Permitted(kind="permitted", run_id=RUN, uids=("uid-0", "uid-1"), ranks=(3, 4)),
     ledger.Bound(kind="bound", run_id=RUN),
+    ledger.Delayed(
+        kind="delayed",
+        run_id=RUN,
+        deadline=1_760_000_600_123,
+        reason=Reason(code=Code.IMAGE_NOT_FOUND, detail="image train:2"),
+        nodes=("node-a",),
+    ),
     ledger.Started(kind="started", run_id=RUN),
     ledger.Spared(kind="spared", run_id=RUN, reason=WHY, kept=True),
     ledger.Revoked(

@@ -21,6 +21,7 @@ from tessera_schemas.facts import (
     PodsMade,
     RunEnded,
     RunStarted,
+    StartDelayed,
 )
 from tessera_schemas.job import Retry
 from tessera_schemas.ledger import LedgerMessage
@@ -157,6 +158,10 @@ class Happenings:
         pods = len(run.placements) if run is not None else 1
         code = chance.choice((*(Code.POD_FAILED,) * 3 * len(RUN_ENDS), *sorted(RUN_ENDS)))
         why = Reason(code=code, numbers={"exit_code": 3}, detail="oom")
+        refused = Reason(code=Code.BIND_REFUSED, numbers={"status": 403})
+        late = Reason(code=Code.START_TIMEOUT, detail="no container of it was created")
+        slow = () if run is None else tuple(sorted({place.node for place in run.placements}))
+        own = chance.random() < 0.5
         likely: list[AnyFact] = [
             PodsMade(kind="pods_made", run_id=name, uids=tuple(f"{name}-{rank}" for rank in range(pods))),
             PodsBound(kind="pods_bound", run_id=name),
@@ -164,7 +169,8 @@ class Happenings:
             RunEnded(kind="run_ended", run_id=name),
         ]
         unlikely: list[AnyFact] = [
-            BindFailed(kind="bind_failed", run_id=name, rank=0, reason=Reason(code=Code.BIND_REFUSED)),
+            BindFailed(kind="bind_failed", run_id=name, rank=0, reason=refused),
+            StartDelayed(kind="start_delayed", run_id=name, works=own, reason=None if own else late, nodes=slow),
             *[RunEnded(kind="run_ended", run_id=name, reason=why, own=RUN_ENDS[code].spends, exit_code=3)] * 3,
             PodsMade(kind="pods_made", run_id=name, uids=("only-one",)),
         ]

@@ -19,6 +19,7 @@ from tessera.kernel.ports import ApiError, Cluster, JsonObject
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.job import JobSpec, RoleReach
 from tessera_schemas.labels import (
+    BOOT_ANNOTATION,
     PERMIT_ANNOTATION,
     RANK_ANNOTATION,
     RUN_ANNOTATION,
@@ -151,7 +152,8 @@ class Calls:
         if job.adopted is not None:
             name, version = await self._adopted.target(job, run, uid, fresh)
             more |= {RUN_ANNOTATION: run.run_id, RANK_ANNOTATION: str(placement.rank)}
-        annotations = await self._at_bind(job, name, placement) | more
+        boot = self._ownership.boot_of(placement.node)
+        annotations = await self._at_bind(job, name, placement) | more | ({BOOT_ANNOTATION: boot} if boot else {})
         try:
             await self._cluster.bind_pod(job.tenant, name, uid, placement.node, annotations, version)
         except ApiError as error:
@@ -211,11 +213,15 @@ class Calls:
         return bool(node)
 
     def _judged(self, run: Run, rank: int, error: ApiError) -> Exception:
-        """Worth another try, or the end of this run: the budget of tries bounds what a refusal can cost."""
+        """
+        Worth another try, or the end of this run: what is refused for now gives its devices back and waits without.
+
+        A webhook that fails is in the way of this pod, other trouble of the API server in the way of all.
+        """
         passing = error.status >= 500 or error.status in RETRY_STATUS
-        if (passing or error.status == 403) and self._worklist.failures(run.run_id) + 1 < self._settings.attempts:
+        if passing and self._worklist.failures(run.run_id) + 1 < self._settings.attempts:
             return error
-        if passing and error.status != 409:
+        if passing and error.status != 409 and "webhook" not in error.message:
             return error  # the API server is in trouble, not this pod: the run's own deadline bounds the wait
         return refuse(rank, Code.BIND_REFUSED, f"{error.reason}: {error.message}", rank=rank, status=error.status)
 

@@ -13,7 +13,7 @@ from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.calls import Calls, RefusedByCluster, all_of, refuse
 from tessera.binder.checkpoints import Checkpoints
 from tessera.binder.decide.pods import spec_label
-from tessera.binder.decide.steps import Pod, find_own_end, missing, to_report
+from tessera.binder.decide.steps import Pod, find_own_end, missing, seconds_to_settle, to_report
 from tessera.binder.hami_lock import HamiLock
 from tessera.binder.ledger_reach import LedgerReach
 from tessera.binder.names import Names
@@ -21,6 +21,7 @@ from tessera.binder.ownership import Ownership
 from tessera.binder.pod_events import PodEvents
 from tessera.binder.settings import BinderSettings
 from tessera.binder.sparing import Sparing
+from tessera.binder.starting import Starting
 from tessera.binder.stopping import Stopping
 from tessera.binder.surplus_pods import SurplusPods
 from tessera.binder.templates import Templates
@@ -45,6 +46,7 @@ from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
 from tessera_schemas.job import JobSpec
 from tessera_schemas.labels import is_of_another
 from tessera_schemas.ledger import Allocated, Finished, Grown, Permitted, Released, Revoked, Saved, Shrunk, Spared
+from tessera_schemas.ledger_form import RUN_ENDS_FROM
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
 
@@ -56,11 +58,15 @@ NAME_A_RUN = (Permitted, Revoked, Spared, Released, Saved, Grown, Shrunk)
 
 @dataclass(slots=True)
 class RunProgress:
-    """Steps done for one run, remembered to save calls: kinds of facts published, UIDs made by rank, UIDs bound."""
+    """
+    Steps done for one run, remembered to save calls: kinds of facts published, UIDs made by rank, UIDs bound; and when
+    (monotonic seconds) a pod of it was first seen to have broken it.
+    """
 
     published: dict[str, None] = field(default_factory=dict)
     made: dict[int, str] = field(default_factory=dict)
     bound: dict[str, None] = field(default_factory=dict)
+    broken_at: float | None = None
 
 
 class Runs:
@@ -95,8 +101,10 @@ class Runs:
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
         self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist, state, hami, adopted, self.events)
         self._names = Names(ports.cluster, ports.clock, settings.shard, self._calls, state, reach)
-        self._surplus = SurplusPods(self._calls, self._stopping, self._facts, self._templates, state)
+        self._boots = ownership.boot_of
+        self._surplus = SurplusPods(self._calls, self._stopping, self._facts, self._templates, state, self._boots)
         self._sparing = Sparing(state, adopted, self._facts, self.events, ports.clock, self.worklist)
+        self._starting = Starting(self._facts, state, ports.clock, self.worklist)
         self._checkpoints = Checkpoints(self._facts, settings, state, ports.clock, self.worklist)
 
     # -- what makes a run worth a look ----------------------------------------------------------------------------
@@ -218,7 +226,7 @@ class Runs:
     async def _clear_away(self, run_id: str) -> None:
         """What is left of a run that the ledger has let go of, or never knew."""
         self._progress.pop(run_id, None)
-        for part in (self._checkpoints, self._surplus, self._sparing, self._adopted):
+        for part in (self._checkpoints, self._surplus, self._starting, self._sparing, self._adopted):
             part.forget(run_id)
         await self._names.clear_away(run_id)
         for pod in [*self._pods.of(run_id).values(), *self._adopted.bound(run_id).values()]:
@@ -235,7 +243,7 @@ class Runs:
     async def _stop(self, run: Run, pods: Mapping[str, Pod]) -> None:
         """Stop a revoked run, unless it has ended by itself; what it saved is said before its end."""
         await self._checkpoints.report(run, pods)
-        own_end = find_own_end(run, pods.values())
+        own_end = find_own_end(run, pods.values(), self._boots)
         if own_end is not None:
             await self._publish_once(run.run_id, own_end)
         if await self._sparing.may_stop(run, pods):
@@ -255,11 +263,36 @@ class Runs:
             await self._publish_once(run.run_id, self._refusal(run, refused))
             return
         await self._names.keep(job, run, pods.values())
-        for fact in to_report(run, pods.values()):
-            judged = await self._adopted.judged(job, fact) if isinstance(fact, RunEnded) else fact
+        if job.adopted is None and self._must_settle(run, pods):
+            return
+        for fact in to_report(run, pods.values(), self._boots):
+            judged = await self._judged(job, fact) if isinstance(fact, RunEnded) else fact
             await self._publish_once(run.run_id, judged)
+        await self._starting.report(job, run, pods)
         for rank in missing(run, pods, self._adopted.gone):
             await self._report_vanished(job, run, rank)
+
+    def _must_settle(self, run: Run, pods: Mapping[str, Pod]) -> bool:
+        """
+        Whether the run's end is told a moment later, once it is known what broke it.
+
+        Users' pods may be gone by then; those of ours stay until they were told of.
+        """
+        settle_seconds = seconds_to_settle(run, pods, self._boots)
+        if not settle_seconds:
+            return False
+        progress, now = self._progress[run.run_id], self._ports.clock.monotonic()
+        if progress.broken_at is None:
+            progress.broken_at = now
+        left = progress.broken_at + settle_seconds - now
+        if left > 0:
+            self.worklist.name_later(run.run_id, left)
+        return left > 0
+
+    async def _judged(self, job: Job, fact: RunEnded) -> RunEnded:
+        """A committer that is not of this version yet knows nothing of `nodes`."""
+        judged = await self._adopted.judged(job, fact)
+        return judged if self._state.format >= RUN_ENDS_FROM else judged.model_copy(update={"nodes": ()})
 
     def _report_span(self, name: str, job: Job, run: Run, began_ms: int) -> None:
         spans, now_ms = self._ports.spans, self._ports.clock.now_ms()
@@ -279,7 +312,7 @@ class Runs:
         reason = await where.vanished(job, run, rank, run.uids[rank])
         if reason is not None:
             ended = RunEnded(kind="run_ended", run_id=run.run_id, reason=reason, rank=rank)
-            await self._publish_once(run.run_id, await self._adopted.judged(job, ended))
+            await self._publish_once(run.run_id, await self._judged(job, ended))
 
     async def _publish_once(self, run_id: str, fact: AnyFact) -> None:
         published = self._progress[run_id].published

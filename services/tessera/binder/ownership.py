@@ -37,6 +37,13 @@ class Ownership:
         """Tells whether the node is of this shard."""
         return self.shard_of(name) == self._shard
 
+    def boot_of(self, name: str) -> str:
+        """The boot of the node's machine, by which a restart is told; "" where the node does not say."""
+        node = self.nodes.named(name)
+        info = {} if node is None else (node.get("status") or {}).get("nodeInfo") or {}
+        boot: str = info.get("bootID") or ""
+        return boot
+
     async def is_held_by_others(self, name: str) -> bool:
         """Whether an unfinished pod of another shard is bound to the node. Raises Transient, ApiError."""
         async with self._listing:

@@ -83,5 +83,5 @@ class BinderSettings(ServiceSettings):
         description="Conditions `tessera.io/Placed` on Jobs and their like, written no faster than this; 0: none",
     )
     attempts: int = Field(
-        5, ge=1, le=100, description="Tries of a call that the API server refuses, before the run fails"
+        5, ge=1, le=100, description="Tries of a call that the API server cannot answer, before the run is given back"
     )

@@ -236,8 +236,8 @@ class Stopping:
         """Seconds until the ttl is over, by the kubelet's clock; at most the ttl from when we first saw the end."""
         ttl = max(pod.ttl_seconds, self._settings.ended_pod_seconds)
         left = self._since("over", pod) + ttl - self._clock.monotonic()
-        if pod.finished_ms is not None:
-            left = min(left, ttl + (pod.finished_ms - self._clock.now_ms()) / 1000)
+        if pod.end.finished_ms is not None:
+            left = min(left, ttl + (pod.end.finished_ms - self._clock.now_ms()) / 1000)
         return left
 
     def _since(self, what: str, pod: Pod) -> float:

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Mapping
 
 from tessera.binder.calls import Calls, RefusedByCluster, all_of
-from tessera.binder.decide.steps import Pod, find_broken_surplus
+from tessera.binder.decide.steps import Boots, Pod, find_broken_surplus
 from tessera.binder.stopping import Stopping
 from tessera.binder.templates import Templates
 from tessera.domain.entities import Job, Run, SurplusPod
@@ -21,8 +21,10 @@ from tessera_schemas.reasons import Reason
 class SurplusPods:
     """Every step may be repeated. What was said and bound is remembered, by run and rank, only to save messages."""
 
-    def __init__(self, calls: Calls, stopping: Stopping, facts: Facts, templates: Templates, state: State) -> None:
-        self._calls, self._stopping, self._facts = calls, stopping, facts
+    def __init__(
+        self, calls: Calls, stopping: Stopping, facts: Facts, templates: Templates, state: State, boots: Boots
+    ) -> None:
+        self._calls, self._stopping, self._facts, self._boots = calls, stopping, facts, boots
         self._templates, self._state = templates, state
         self._made: dict[str, set[int]] = {}
         self._bound: dict[str, set[int]] = {}
@@ -77,7 +79,8 @@ class SurplusPods:
         self, job: Job, run: Run, permitted: Mapping[int, SurplusPod], pods: Mapping[str, Pod]
     ) -> dict[int, Reason]:
         """The ranks whose pods ended otherwise than by success, and those that were bound and are not there."""
-        found = find_broken_surplus({rank: pods[e.uid] for rank, e in permitted.items() if e.uid in pods})
+        there = {rank: pods[extra.uid] for rank, extra in permitted.items() if extra.uid in pods}
+        found = find_broken_surplus(there, self._boots)
         for rank, extra in permitted.items():
             if extra.uid not in pods and rank in self._bound[run.run_id]:
                 reason = await self._calls.vanished(job, run, rank, extra.uid)

@@ -95,6 +95,13 @@ def _requeued(record: records.Requeued, message: LedgerMessage) -> str:
     return "queued again" + (f", not before {_time(record.not_before)}" if later else "")
 
 
+def _delayed(record: records.Delayed, message: LedgerMessage) -> str:
+    until = f"it has until {_time(record.deadline)}"
+    if record.reason is None:
+        return f"its nodes work on its pods: {until}"
+    return f"has not started: {record.reason.sentence()}; {until}"
+
+
 def _warned(record: records.Warned, message: LedgerMessage) -> str:
     if not record.idle_seconds:
         return "its GPUs are in use again: the warning is taken back"
@@ -140,6 +147,7 @@ DESCRIBE: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.Allocated: _allocated,
     records.Permitted: lambda record, _: "more pods exist and may be bound" if record.ranks else PERMITTED,
     records.Released: lambda record, _: _released(record.ranks) if record.ranks else RELEASED,
+    records.Delayed: _delayed,
     records.Warned: _warned,
     records.Saved: lambda record, _: "its work is saved" + (f" in {record.path}" if record.path else ""),
     records.Held: lambda record, _: f"{'let go' if record.undo else 'held'} by {record.by}",

@@ -70,6 +70,7 @@ class Job:
     after: tuple[Dependency, ...] = later(())
     troubles: int = later(0)
     stop_seconds: int | None = later(None)
+    start_timeout_seconds: int = later(0)
 
     @property
     def gang(self) -> Gang:
@@ -154,7 +155,8 @@ class Run:
     to go on without pods that failed. `kept_ts` is when a disruption budget last kept it from being evicted.
     `released_ranks` are pods, of the gang or beyond it, that have ended before the run and hold nothing any more.
     `saved_marks` are its last checkpoints (`domain.checkpoints`); `hurried`: it is stopped without its notice.
-    `held_back` is why it goes on although it seems lost.
+    `held_back` is why it goes on although it seems lost. `delay` is why it has not started, in the kubelet's words, and
+    `slow_nodes` are the nodes on which its pods do not start.
     """
 
     run_id: str
@@ -188,6 +190,8 @@ class Run:
     hurried: bool = later(False)
     user: str = later("")
     held_back: Reason | None = later(None)
+    delay: Reason | None = later(None)
+    slow_nodes: tuple[str, ...] = later(())
 
     @property
     def gang(self) -> Gang:
@@ -289,6 +293,23 @@ class PoolStops:
 
     pool: str
     stops: tuple[tuple[int, str, int], ...]
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class ClosedNamespace:
+    """
+    A tenant's namespace that refuses pods: the last refusal and its job, how many there were in a row, and since and
+    until when (ledger milliseconds) no other job of the tenant is tried. `probe` is the run that is tried now.
+    """
+
+    tenant: str
+    reason: Reason
+    job_id: str
+    refusals: int
+    since: int
+    until: int = 0
+    probe: str = ""
 
 
 @fast_init

@@ -84,6 +84,7 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
         array=array,
         after=own_dependencies(state, spec),
         stop_seconds=_stop_seconds(spec) if state.format >= STOP_TIMES_FROM else None,
+        start_timeout_seconds=spec.start_timeout_seconds or 0,
     )
     take_job_in(state, job)
 

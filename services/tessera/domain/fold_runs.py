@@ -22,11 +22,13 @@ from tessera.domain.fold_table import applies
 from tessera.domain.gang import gang_of
 from tessera.domain.phases import Phase
 from tessera.domain.resources import within_reach
+from tessera.domain.starting import note_refusal, note_taken, note_try
 from tessera.domain.state import State
 from tessera.domain.stops import count_stop
 from tessera_schemas.ledger import (
     Allocated,
     Bound,
+    Delayed,
     Grown,
     Permitted,
     Released,
@@ -39,7 +41,7 @@ from tessera_schemas.ledger import (
     TakenFact,
     Warned,
 )
-from tessera_schemas.ledger_form import NODE_FAILURES_FROM
+from tessera_schemas.ledger_form import NODE_FAILURES_FROM, RUN_ENDS_FROM
 from tessera_schemas.reasons import Code
 from tessera_schemas.run_ends import ENDS_OF_ITS_OWN, EVICTIONS, FAILURES_OF_NODES
 
@@ -61,22 +63,22 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
     count_task(state, job, waiting=-1)
     hold(state, job.gang, record.placements, 1)
     tally(state, job.queue, record.flavor, job.amount, 1)
-    state.put_run(
-        Run(
-            job.run_id,
-            job.job_id,
-            job.attempt,
-            job.tenant,
-            job.queue,
-            job.roles,
-            job.amount,
-            record.placements,
-            state.ts,
-            record.deadline,
-            flavor=record.flavor,
-            user=job.user,
-        )
+    run = Run(
+        job.run_id,
+        job.job_id,
+        job.attempt,
+        job.tenant,
+        job.queue,
+        job.roles,
+        job.amount,
+        record.placements,
+        state.ts,
+        record.deadline,
+        flavor=record.flavor,
+        user=job.user,
     )
+    state.put_run(run)
+    note_try(state, run)
 
 
 @applies(Permitted)
@@ -89,7 +91,9 @@ def apply_permitted(state: State, record: Permitted, facts: Sequence[TakenFact])
     if run.uids or run.stopping or len(record.uids) != len(run.placements):
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot be permitted")
     state.put_run(replace(run, uids=record.uids))
-    move(state, job_of(state, run.job_id), Phase.BINDING)
+    job = move(state, job_of(state, run.job_id), Phase.BINDING)
+    if job.adopted is None:  # users' pods were there before
+        note_taken(state, run)
 
 
 def _permit_extra(state: State, run: Run, record: Permitted) -> None:
@@ -143,6 +147,17 @@ def apply_bound(state: State, record: Bound, facts: Sequence[TakenFact]) -> None
     if not run.uids or run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot have been bound")
     state.put_run(replace(run, bound=True))
+    note_taken(state, run)
+
+
+@applies(Delayed)
+def apply_delayed(state: State, record: Delayed, facts: Sequence[TakenFact]) -> None:
+    """Notes what keeps a run from starting, and its new deadline; raises Contradiction once it runs or stops."""
+    run = run_of(state, record.run_id)
+    if not run.uids or run.started or run.stopping or record.deadline < run.deadline:
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot be waited for")
+    state.put_run(replace(run, deadline=record.deadline, delay=record.reason, slow_nodes=record.nodes))
+    state.put_job(replace(job_of(state, run.job_id), reason=record.reason))
 
 
 @applies(Started)
@@ -151,9 +166,9 @@ def apply_started(state: State, record: Started, facts: Sequence[TakenFact]) -> 
     run = run_of(state, record.run_id)
     if not run.uids or run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} cannot have started")
-    state.put_run(replace(run, bound=True, started=True, started_ts=state.ts))
+    state.put_run(replace(run, bound=True, started=True, started_ts=state.ts, delay=None, slow_nodes=()))
     end_backoffs(state, run.placements, failed=False)
-    move(state, job_of(state, run.job_id), Phase.RUNNING, started_ts=state.ts)
+    move(state, job_of(state, run.job_id), Phase.RUNNING, started_ts=state.ts, reason=None)
 
 
 @applies(Revoked)
@@ -174,6 +189,8 @@ def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> 
     state.put_run(replace(stopped, held_back=None))
     if record.observed:
         count_stop(state, run, record.observed)
+    if state.format >= RUN_ENDS_FROM:
+        note_refusal(state, run, record.reason)
     job = job_of(state, run.job_id)
     if record.reason.code in ENDS_OF_ITS_OWN:
         learn_runtime(state, run, job)

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter
 
 from tessera.domain.canonical import encode
 from tessera.domain.entities import (
+    ClosedNamespace,
     Drain,
     Earmark,
     EndedJob,
@@ -49,6 +50,7 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "refused": (TypeAdapter(RefusedWork), "work_id"),
     "backoffs": (TypeAdapter(NodeBackoff), "node"),
     "stops": (TypeAdapter(PoolStops), "pool"),
+    "closed": (TypeAdapter(ClosedNamespace), "tenant"),
 }
 KINDS_MAX = 4_096
 """Rows kept to be copied: a shard of more kinds than these reads more of its rows whole."""

@@ -12,6 +12,7 @@ from sortedcontainers import SortedList
 
 from tessera.domain.ended_jobs import EndedJobs
 from tessera.domain.entities import (
+    ClosedNamespace,
     Drain,
     Earmark,
     EndedJob,
@@ -52,8 +53,9 @@ TABLES = (
     "refused",
     "backoffs",
     "stops",
+    "closed",
 )
-LATER_TABLES: frozenset[str] = frozenset({"refused", "backoffs", "stops"})
+LATER_TABLES: frozenset[str] = frozenset({"refused", "backoffs", "stops", "closed"})
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
 
 
@@ -90,6 +92,7 @@ class State:
         self.refused: Table[RefusedWork] = Table()
         self.backoffs: Table[NodeBackoff] = Table()
         self.stops: Table[PoolStops] = Table()
+        self.closed: Table[ClosedNamespace] = Table()
         self.index = Index()
         self.relations = JobRelations()
         self.is_base = True
@@ -277,6 +280,9 @@ class Index:
         if was and not now and old is not None:
             self.start_by.remove((old.deadline, old.run_id))
         elif now and not was and new is not None:
+            self.start_by.add((new.deadline, new.run_id))
+        elif was and old is not None and new is not None and old.deadline != new.deadline:
+            self.start_by.remove((old.deadline, old.run_id))
             self.start_by.add((new.deadline, new.run_id))
         if old is None or new is None or (old.extra, old.released_ranks) != (new.extra, new.released_ranks):
             self._stand(old, new)

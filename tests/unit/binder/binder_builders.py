@@ -8,7 +8,7 @@ from tessera.domain.gang import gang_of
 from tessera.domain.resources import Node, empty_node, role_need
 from tessera_schemas.base import job_id, run_id
 from tessera_schemas.job import JobSpec
-from tessera_schemas.labels import FINALIZER, RUN_LABEL, pod_name
+from tessera_schemas.labels import BOOT_ANNOTATION, FINALIZER, RUN_LABEL, pod_name
 from tests.builders import SHARD, job_spec, node_seen, placement
 
 JOB = job_id(SHARD, "lab", "k1")
@@ -54,7 +54,11 @@ def node(profile: str = "plugin", gpus: int = 8, **more: Any) -> Node:
 
 
 def api_pod(rank: int = 0, phase: str = "Running", node: str = "node-a", **more: Any) -> Json:
-    """The object as the API gives it; `exit_code` and `why` are its container's, `reason` the pod's own."""
+    """
+    The object as the API gives it; `exit_code`, `why` and `finished` are its container's, `reason` and `message` the
+    pod's own; `deleting` may be the time of its deletion, `disrupted` the reason of its condition `DisruptionTarget`,
+    `boot` the boot that it was bound to.
+    """
     meta: Json = {
         "name": pod_name(RUN, rank),
         "namespace": "lab",
@@ -62,13 +66,17 @@ def api_pod(rank: int = 0, phase: str = "Running", node: str = "node-a", **more:
         "labels": more.pop("labels", {RUN_LABEL: RUN}),
         "finalizers": [FINALIZER],
     }
-    if more.pop("deleting", False):
-        meta["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    status: Json = {"phase": phase}
-    if "reason" in more:
-        status["reason"] = more.pop("reason")
+    deleting = more.pop("deleting", False)
+    if deleting:
+        meta["deletionTimestamp"] = deleting if isinstance(deleting, str) else "2026-01-01T00:00:00Z"
+    if "boot" in more:
+        meta["annotations"] = {BOOT_ANNOTATION: more.pop("boot")}
+    status: Json = {"phase": phase} | {name: more.pop(name) for name in ("reason", "message") if name in more}
+    if "disrupted" in more:
+        status["conditions"] = [{"type": "DisruptionTarget", "status": "True", "reason": more.pop("disrupted")}]
     if "exit_code" in more:
         ended = {"exitCode": more.pop("exit_code"), "reason": more.pop("why", "Error")}
+        ended |= {"finishedAt": more.pop("finished")} if "finished" in more else {}
         status["containerStatuses"] = [{"state": {"terminated": ended}}]
     assert not more
     return {"metadata": meta, "spec": {"nodeName": node} if node else {}, "status": status}

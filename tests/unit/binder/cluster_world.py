@@ -39,6 +39,7 @@ from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.driving import drive
 from tessera.local.cluster.in_memory import MemoryCluster
 from tessera.local.cluster.nodes import NodeRow, node_object
+from tessera.local.cluster.store import Options
 from tessera.reclamation.absence.handlers import Absences, GonePods, only_what_is_judged
 from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
 from tessera.reclamation.lost_runs.handlers import LostRuns
@@ -109,7 +110,9 @@ class OwnClock:
 
 
 class World:
-    """`nodes` have eight GPUs each. Use it as a context; `run` lets time pass."""
+    """
+    `nodes` have eight GPUs each, and start pods `start_ms` after their bind. Use it as a context; `run` lets time pass.
+    """
 
     def __init__(
         self,
@@ -117,11 +120,12 @@ class World:
         policy: Policy | None = None,
         utilisation: Utilisation | None = None,
         beside: "World | None" = None,
+        start_ms: int = 5,
         **settings: Any,
     ) -> None:
         """`beside` is an installation that has the same cluster, with NATS and a ledger of its own."""
         self.clock = VirtualClock() if beside is None else beside.clock
-        self.core = SimCluster(self.clock) if beside is None else beside.core
+        self.core = SimCluster(self.clock, options=Options(start_ms=start_ms)) if beside is None else beside.core
         self._beside = beside
         self.broker = MemoryBroker(self.clock)
         self.broker.add_shard(SHARD)
@@ -243,7 +247,9 @@ class World:
         new = [FACT_MESSAGE.validate_json(stored[seq].data).fact for seq in sorted(stored) if seq > self._cursor]
         self._cursor = max(stored, default=0)
         waiting = any(self.state.index.waiting.values())
-        if new or waiting or self.state.index.elastic:
+        start_by = self.state.index.start_by
+        due = start_by and start_by[0][0] <= self.clock.now_ms()
+        if new or waiting or due or self.state.index.elastic:
             await self.commit(*new)
 
     async def commit(self, *facts: AnyFact) -> LedgerMessage:

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
-from tessera.binder.decide.steps import Json, find_own_end, read_pod, to_report
+from tessera.binder.decide.steps import Json, find_own_end, read_pod, seconds_to_settle, to_report
 from tessera.domain.entities import Run, SurplusPod
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.labels import RANK_LABEL, RUN_LABEL
@@ -14,6 +15,7 @@ from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import RUN, api_pod, run
 
 TWO = job_spec(role(replicas=2))
+gone, going = partial(api_pod, 1, "Failed"), partial(api_pod, 1, deleting=True)
 
 
 def said(of: Run, *pods: Json) -> list[str]:
@@ -21,9 +23,15 @@ def said(of: Run, *pods: Json) -> list[str]:
 
 
 def end(*pods: Json, of: Run | None = None) -> RunEnded:
-    (fact,) = to_report(of or run(TWO, pods=2, bound=True, started=True), [read_pod(pod) for pod in pods])
+    gang = of or run(TWO, pods=2, bound=True, started=True)
+    (fact,) = to_report(gang, [read_pod(pod) for pod in pods], lambda node: "boot-2")
     assert isinstance(fact, RunEnded)
     return fact
+
+
+def code_of(fact: RunEnded) -> Code:
+    assert fact.reason is not None
+    return fact.reason.code
 
 
 def a_run(**more: bool) -> Run:
@@ -55,10 +63,10 @@ STORIES: list[tuple[str, Run, Sequence[Json], list[str]]] = [
     (
         "one of two failed",
         a_run(bound=True, started=True),
-        [api_pod(0), api_pod(1, "Failed", exit_code=1)],
+        [api_pod(0), gone(exit_code=1)],
         ["run_ended"],
     ),
-    ("one failed and one was not seen", a_run(), [api_pod(1, "Failed", exit_code=1)], ["run_ended"]),
+    ("one failed and one was not seen", a_run(), [gone(exit_code=1)], ["run_ended"]),
     ("a pod of another run's uid", a_run(), [api_pod(0), api_pod(1, uid="impostor")], []),
     (
         "a done pod that is being cleared away",
@@ -80,21 +88,106 @@ def test_a_success_has_no_reason() -> None:
     assert (fact.run_id, fact.reason, fact.own) == (RUN, None, False)
 
 
+AT = "2026-01-01T00:00:00Z"
+LIMIT = "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi. "
+PRESSURE = "The node was low on resource: memory. "
+KUBELET, EVICTION = "TerminationByKubelet", "EvictionByEvictionAPI"
+FAILED, PRESSED, RESTARTED, EVICTED, SHUT_DOWN = (
+    Code.POD_FAILED,
+    Code.NODE_PRESSURE,
+    Code.NODE_RESTARTED,
+    Code.POD_EVICTED,
+    Code.NODE_SHUT_DOWN,
+)
 REASONS = [
-    ("the program failed", api_pod(1, "Failed", exit_code=3), Code.POD_FAILED, True),
-    ("it ran out of memory", api_pod(1, "Failed", exit_code=137, why="OOMKilled"), Code.POD_FAILED, True),
-    ("it reached its time limit", api_pod(1, "Failed", reason="DeadlineExceeded"), Code.TIME_LIMIT, True),
+    ("the program failed", gone(exit_code=3), FAILED, True),
+    ("it ran out of memory", gone(exit_code=137, why="OOMKilled"), FAILED, True),
+    ("it reached its time limit", gone(reason="DeadlineExceeded"), Code.TIME_LIMIT, True),
     ("somebody deleted it", api_pod(1, deleting=True), Code.POD_DELETED, False),
     ("somebody deleted it before it ran", api_pod(1, "Pending", "", deleting=True), Code.POD_DELETED, False),
     (
-        "the node had no such device",
-        api_pod(1, "Failed", reason="UnexpectedAdmissionError"),
-        Code.POD_REFUSED_BY_NODE,
+        "it took more disk than it asked for",
+        gone(reason="Evicted", exit_code=137, message=LIMIT),
+        Code.POD_FAILED,
+        True,
+    ),
+    ("it was evicted", going(disrupted=EVICTION), EVICTED, False),
+    (
+        "it was evicted, and failed on its way",
+        gone(deleting=True, exit_code=1, disrupted=EVICTION),
+        Code.POD_EVICTED,
         False,
     ),
-    ("the node was full", api_pod(1, "Failed", reason="OutOfcpu"), Code.POD_REFUSED_BY_NODE, False),
-    ("the node evicted it", api_pod(1, "Failed", reason="Evicted", exit_code=137), Code.POD_REFUSED_BY_NODE, False),
-    ("the node went down", api_pod(1, "Failed", reason="NodeShutdown"), Code.POD_REFUSED_BY_NODE, False),
+    ("a taint drove it away", going(disrupted="DeletionByTaintManager"), EVICTED, False),
+    (
+        "another scheduler preempted it",
+        going(disrupted="PreemptionByScheduler"),
+        Code.POD_EVICTED,
+        False,
+    ),
+    ("a controller disrupted it", going(disrupted="SomethingNew"), EVICTED, False),
+    ("its node is no more", gone(deleting=True, disrupted="DeletionByPodGC"), Code.NODE_LOST, False),
+    (
+        "the node was short of memory",
+        gone(reason="Evicted", exit_code=137, disrupted=KUBELET, message=PRESSURE),
+        Code.NODE_PRESSURE,
+        False,
+    ),
+    ("an old kubelet evicted it", gone(reason="Evicted", exit_code=137), PRESSED, False),
+    (
+        "a critical pod took its place",
+        gone(reason="Preempting", exit_code=143, disrupted=KUBELET),
+        Code.NODE_PRESSURE,
+        False,
+    ),
+    (
+        "its kubelet ended it",
+        gone(exit_code=143, disrupted=KUBELET),
+        Code.NODE_PRESSURE,
+        False,
+    ),
+    (
+        "the node was shut down",
+        gone(reason="Terminated", exit_code=143, disrupted=KUBELET),
+        Code.NODE_SHUT_DOWN,
+        False,
+    ),
+    ("an old kubelet was shut down", gone(reason="NodeShutdown"), SHUT_DOWN, False),
+    (
+        "its container was gone after a restart",
+        gone(exit_code=137, why="ContainerStatusUnknown"),
+        Code.NODE_RESTARTED,
+        False,
+    ),
+    ("containerd did not know its end", gone(exit_code=255, why="Unknown"), RESTARTED, False),
+    ("killed in another boot", gone(exit_code=143, boot="boot-1"), RESTARTED, False),
+    ("killed in this boot", gone(exit_code=143, boot="boot-2"), FAILED, True),
+    ("failed in another boot", gone(exit_code=1, boot="boot-1"), FAILED, True),
+    (
+        "out of memory in another boot",
+        gone(exit_code=137, why="OOMKilled", boot="boot-1"),
+        Code.POD_FAILED,
+        True,
+    ),
+    (
+        "a kubelet that started anew did not take it",
+        gone(reason="UnexpectedAdmissionError"),
+        Code.NODE_RESTARTED,
+        False,
+    ),
+    (
+        "it failed long before it was deleted",
+        gone(exit_code=3, finished=AT, deleting="2026-01-01T00:10:00Z"),
+        Code.POD_FAILED,
+        True,
+    ),
+    (
+        "it failed when it was deleted",
+        gone(exit_code=3, finished=AT, deleting=AT),
+        Code.POD_DELETED,
+        False,
+    ),
+    ("a time that is null", gone(exit_code=3, finished=None), FAILED, True),
 ]
 
 
@@ -105,8 +198,16 @@ def test_an_end_has_a_typed_reason_and_says_whose_fault_it_was(pod: Json, code: 
     assert (fact.reason.code, fact.own, fact.rank) == (code, own, 1)
 
 
+@pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", "OutOfcpu", "OutOfnvidia.com/gpu", "AppArmor"])
+def test_a_node_refuses_only_pods_that_never_ran(reason: str) -> None:
+    pods = api_pod(0), gone(reason=reason)
+    fresh, ran = run(TWO, pods=2, bound=True), run(TWO, pods=2, bound=True, started=True)
+    assert code_of(end(*pods, of=fresh)) is Code.POD_REFUSED_BY_NODE
+    assert code_of(end(*pods, of=ran)) is not Code.POD_REFUSED_BY_NODE
+
+
 def test_an_end_carries_exit_code_rank_and_place() -> None:
-    fact = end(api_pod(0), api_pod(1, "Failed", exit_code=3))
+    fact = end(api_pod(0), gone(exit_code=3))
     assert fact.reason is not None
     assert fact.reason.numbers == {"rank": 1, "exit_code": 3}
     assert fact.exit_code == 3
@@ -127,19 +228,65 @@ def test_an_init_container_that_failed_is_named() -> None:
 
 
 def test_an_init_container_that_did_its_work_says_nothing_of_the_pods_end() -> None:
-    pod = api_pod(1, "Failed", reason="DeadlineExceeded")
+    pod = gone(reason="DeadlineExceeded")
     pod["status"]["initContainerStatuses"] = [{"state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}]
     fact = end(api_pod(0), pod)
     assert fact.exit_code is None
 
 
-def test_of_several_failed_pods_the_first_rank_is_named() -> None:
-    assert end(api_pod(1, "Failed", exit_code=1), api_pod(0, "Failed", exit_code=2)).exit_code == 2
+FOUR = job_spec(role(replicas=4))
+
+
+def gang_end(*pods: Json) -> RunEnded:
+    return end(*pods, of=run(FOUR, pods=4, bound=True, started=True))
+
+
+def failed(rank: int, second: int | None, exit_code: int = 1, node: str = "", **more: str) -> Json:
+    finished = None if second is None else f"2026-01-01T00:00:{second:02}Z"
+    return api_pod(rank, "Failed", node or f"node-{rank}", exit_code=exit_code, finished=finished, **more)
+
+
+BLAMED: list[tuple[str, list[Json], int, tuple[str, ...]]] = [
+    ("the first that ended", [failed(0, 9), failed(3, 2)], 3, ()),
+    ("the only one whose end is known", [failed(0, None), failed(3, 2)], 3, ()),
+    ("of those that ended at once who ran out of memory", [failed(0, 5), failed(3, 6, 137, why="OOMKilled")], 3, ()),
+    ("of those that ended at once who failed, not who was killed", [failed(0, 5, 143), failed(3, 6)], 3, ()),
+    ("the node that went down under one of them", [failed(0, 5), failed(3, 6, 143, reason="Terminated")], 3, ()),
+    ("a restart whose time nobody knows", [failed(0, 5), failed(3, None, 137, why="ContainerStatusUnknown")], 3, ()),
+    ("who failed, not whom its owner deleted then", [api_pod(0, deleting="2026-01-01T00:00:05Z"), failed(3, 5)], 3, ()),
+    ("several at once", [failed(0, 9), failed(1, 5), failed(3, 6)], 1, ("node-1", "node-3")),
+    ("several whose ends nobody knows", [failed(1, None), failed(2, None)], 1, ("node-1", "node-2")),
+]
+
+
+@pytest.mark.parametrize(("pods", "rank", "nodes"), [b[1:] for b in BLAMED], ids=[b[0] for b in BLAMED])
+def test_a_gang_that_broke_blames(pods: list[Json], rank: int, nodes: tuple[str, ...]) -> None:
+    fact = gang_end(*pods)
+    assert (fact.rank, fact.nodes) == (rank, nodes)
+
+
+def test_all_suspects_are_named() -> None:
+    fact = gang_end(failed(1, 5), failed(3, 6))
+    assert fact.reason is not None
+    assert fact.reason.numbers == {"rank": 1, "exit_code": 1, "suspects": 2}
+    assert fact.reason.detail == f"{RUN}-1 on node-1 Error; at once with it {RUN}-3 on node-3"
+
+
+def test_a_gang_whose_other_pods_still_run_waits_for_what_they_are_about_to_tell() -> None:
+    gang, one = run(FOUR, pods=4, bound=True, started=True), [failed(2, 5), api_pod(0), api_pod(1), api_pod(3)]
+
+    def seconds(*pods: Json) -> float:
+        return seconds_to_settle(gang, {read.uid: read for read in map(read_pod, pods)}, lambda node: "boot-2")
+
+    assert seconds(*one) > 0
+    assert seconds(api_pod(0), api_pod(1)) == 0
+    assert seconds(*(failed(rank, 5) for rank in range(4))) == 0
+    assert seconds(*(failed(rank, 5, 143, boot="boot-2") for rank in range(4))) > 0  # the node may have restarted
 
 
 def test_an_object_that_says_almost_nothing_can_be_read() -> None:
     pod = read_pod({"metadata": {"name": "p", "namespace": "n", "uid": "u", "labels": {RUN_LABEL: RUN}}})
-    assert (pod.phase, pod.node, pod.over, pod.deleting, pod.held, pod.exit_code) == (
+    assert (pod.phase, pod.node, pod.over, pod.deleting, pod.held, pod.end.exit_code) == (
         "Pending",
         "",
         False,

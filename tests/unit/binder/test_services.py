@@ -140,15 +140,16 @@ async def test_an_answer_that_was_lost_makes_no_second_one() -> None:
 
 async def test_a_stranger_of_the_same_name_ends_the_attempt_with_its_name() -> None:
     async with World() as world:
-        fact = admitted("k1", torchrun(retry={"max_attempts": 1}))
+        fact = admitted("k1", torchrun())
         body = {"metadata": {"name": service_name(f"{fact.job_id}-1")}, "spec": {}}
         world.core.create("services", "lab", body)
         await world.commit(fact)
         await world.run(10)
+        job = world.job(fact.job_id)
+        assert (job.phase, job.attempt, job.strikes) == ("running", 2, 0)
         (said,) = world.said("bind_failed")
         assert "exists and is not ours" in said.reason.detail
-        assert names(world)[0] == service_name(f"{fact.job_id}-1"), "the stranger's is left alone"
-        assert (world.job(fact.job_id).attempt, world.job(fact.job_id).strikes) == (2, 0)
+        assert names(world) == [service_name(f"{fact.job_id}-{attempt}") for attempt in (1, 2)]
 
 
 async def test_a_pod_that_its_owner_named_below_a_service_of_his_own_gets_none_of_ours() -> None:

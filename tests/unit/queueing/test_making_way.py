@@ -8,10 +8,11 @@ from tessera.client.replay import verify
 from tessera.domain.state import State
 from tessera.engine.queueing.ordering import first_in_line, order, order_jobs
 from tessera.engine.queueing.scheduling_pass import CapacityCache
-from tessera_schemas.config import Queue
-from tessera_schemas.facts import AnyFact, CancelRequested
+from tessera_schemas.config import PriorityClass, Queue
+from tessera_schemas.facts import AnyFact, BindFailed, CancelRequested
 from tessera_schemas.orders import HEADS_MAX
-from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role
+from tessera_schemas.reasons import Code, Reason
+from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
 from tests.ledgers import Committed
 
 BLOCKED = 1_000
@@ -113,3 +114,20 @@ def kinds(state: State) -> dict[object, object]:
     return {
         whose: {kind: list(line) for kind, line in found.items()} for whose, found in state.index.kinds(state).items()
     }
+
+
+def test_jobs_whose_namespace_refuses_pods_make_way_for_other_tenants() -> None:
+    ledger, other = Committed(), admitted("k", job_spec(role(gpus=1)), tenant="other")
+    classes = (PriorityClass(name="high", value=100), PriorityClass(name="normal", value=0))
+    ledger.commit(config_proposed(config_body(priority_classes=classes)), holder="scheduler-1")
+    ledger.commit(node_seen("a", gpus=4))
+    urgent = job_spec(role(gpus=1), priority_class="high")
+    submit(ledger, [admitted(f"k{at}", urgent) for at in range(BLOCKED)])
+    ledger.commit(other, orders=(ledger.line(),))
+    assert other.job_id not in ledger.line().jobs
+    no, held = Reason(code=Code.BIND_REFUSED, numbers={"status": 403}), list(ledger.state.runs.values())
+    ledger.commit(*(BindFailed(kind="bind_failed", run_id=run.run_id, rank=0, reason=no) for run in held))
+    ledger.commit(*(run_absent(run.run_id) for run in held))
+    assert other.job_id in ledger.line().jobs
+    assert other.job_id in started(ledger)
+    assert verify(ledger.stored).findings == []

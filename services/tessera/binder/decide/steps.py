@@ -4,11 +4,21 @@ Next steps of the binder for a run, from its state and its pods as the cluster s
 The order of the questions is the protocol: make all pods, wait for the permit, bind the permitted UIDs, report.
 """
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
+from tessera.binder.decide.ends import (
+    Broken,
+    End,
+    cause_of,
+    describe,
+    may_be_of_a_restart,
+    milliseconds,
+    read_end,
+    suspects,
+)
+from tessera.binder.decide.starting import Start, read_start
 from tessera.domain.checkpoints import is_known
 from tessera.domain.entities import Run
 from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
@@ -29,14 +39,19 @@ from tessera_schemas.labels import (
     given_back_ms,
     ledger_of,
 )
-from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.run_ends import FAILURES_OF_NODES, WORTH_A_NOTICE
+from tessera_schemas.reasons import Reason
+from tessera_schemas.run_ends import FAILURES_OF_NODES, WORTH_A_NOTICE, end_of
 
 Json = dict[str, Any]
 NOTICE_SECONDS_MAX = 3600
 PATH_CHARACTERS_MAX = 1024
 AT_CHARACTERS_MAX = 256
-REFUSALS = ("UnexpectedAdmissionError", "OutOf", "NodeAffinity", "Evicted", "Preempting", "NodeShutdown", "Terminated")
+SUSPECTS_MAX = 64
+SETTLE_SECONDS = 1.0
+"""Kubelets look at their containers once a second: so much later than another one may tell of an earlier end."""
+RESTART_SECONDS = 3.0
+Boots = Callable[[str], str]
+"""The boot of a node as of now, "" where it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +65,8 @@ class Pod:
     phase: str
     deleting: bool
     held: bool
-    reason: str
-    exit_code: int | None
-    finished_ms: int | None
+    end: End
+    start: Start
     allocated_n: int
     ttl_seconds: int
     is_ours: bool = True
@@ -81,9 +95,8 @@ class Pod:
 
 def read_pod(pod: Json) -> Pod:
     """Read the API's object; what is not there is empty."""
-    meta, status = pod["metadata"], pod.get("status", {})
+    meta, status = pod["metadata"], pod.get("status") or {}
     notes = meta.get("annotations") or {}
-    terminated = _ended_container(status)
     return Pod(
         uid=meta["uid"],
         name=meta["name"],
@@ -92,14 +105,13 @@ def read_pod(pod: Json) -> Pod:
         phase=status.get("phase", "Pending"),
         deleting="deletionTimestamp" in meta,
         held=FINALIZER in meta.get("finalizers", ()),
-        reason=status.get("reason", "") or terminated.get("reason", ""),
-        exit_code=terminated.get("exitCode"),
-        finished_ms=_milliseconds(terminated.get("finishedAt", "")),
+        end=read_end(pod),
+        start=read_start(pod),
         allocated_n=count_of(notes.get(ALLOCATED_N_ANNOTATION, "")),
         ttl_seconds=count_of(notes.get(TTL_ANNOTATION, "")),
         is_ours=pod.get("spec", {}).get("schedulerName") == SCHEDULER_NAME,
         notice_seconds=min(count_of(notes.get(NOTICE_ANNOTATION, "")), NOTICE_SECONDS_MAX),
-        evict_at_ms=_milliseconds(notes[EVICT_AT_ANNOTATION]) or 0 if EVICT_AT_ANNOTATION in notes else None,
+        evict_at_ms=milliseconds(notes[EVICT_AT_ANNOTATION]) or 0 if EVICT_AT_ANNOTATION in notes else None,
         saved=notes.get(CHECKPOINT_ANNOTATION, ""),
         saved_at=notes.get(CHECKPOINT_AT_ANNOTATION, ""),
         rank=_rank((meta.get("labels") or {}).get(RANK_LABEL, "")),
@@ -110,18 +122,6 @@ def read_pod(pod: Json) -> Pod:
         ledger=ledger_of(pod),
         spec=(meta.get("labels") or {}).get(SPEC_LABEL, ""),
     )
-
-
-def _ended_container(status: Json) -> Json:
-    """End of the pod's container; before it began, end of the init container that kept it from beginning."""
-    terminated: Json = {}
-    for container in status.get("containerStatuses", ()):
-        terminated = container.get("state", {}).get("terminated") or terminated
-    for container in () if terminated else status.get("initContainerStatuses", ()):
-        ended = container.get("state", {}).get("terminated") or {}
-        if ended.get("exitCode"):
-            return {**ended, "reason": f"init container {container.get('name', '')}: {ended.get('reason', '')}"}
-    return terminated
 
 
 def _is_adopted(pod: Json) -> bool:
@@ -142,14 +142,12 @@ def count_of(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) <= DIGITS_MAX else 0
 
 
-def _milliseconds(time: str) -> int | None:
-    try:
-        return int(datetime.fromisoformat(time).timestamp() * 1000)
-    except ValueError:
-        return None
+def no_boots(node: str) -> str:
+    """No node's boot is known."""
+    return ""
 
 
-def to_report(run: Run, pods: Iterable[Pod]) -> list[AnyFact]:
+def to_report(run: Run, pods: Iterable[Pod], boots: Boots = no_boots) -> list[AnyFact]:
     """
     The facts that a permitted, unstopped run's pods amount to, in the order in which they became so.
 
@@ -157,7 +155,7 @@ def to_report(run: Run, pods: Iterable[Pod]) -> list[AnyFact]:
     """
     by_uid = {pod.uid: pod for pod in pods}
     ours = [by_uid.get(uid) for uid in run.uids]
-    broken = _first_broken(run, ours)
+    broken = _ended_badly(run, ours, boots)
     if broken is not None:
         return [broken]
     there = [pod for pod in ours if pod is not None]
@@ -173,7 +171,7 @@ def to_report(run: Run, pods: Iterable[Pod]) -> list[AnyFact]:
     return facts
 
 
-def find_own_end(run: Run, pods: Iterable[Pod]) -> RunEnded | None:
+def find_own_end(run: Run, pods: Iterable[Pod], boots: Boots = no_boots) -> RunEnded | None:
     """
     The end of a run that is to be stopped, if it ended by itself before any pod of it was told to.
 
@@ -186,7 +184,7 @@ def find_own_end(run: Run, pods: Iterable[Pod]) -> RunEnded | None:
     surplus = (by_uid.get(extra.uid) for extra in run.surplus)
     if not ours or len(there) < len(ours) or any(pod is not None and pod.deleting for pod in (*there, *surplus)):
         return None
-    broken = _first_broken(run, ours)
+    broken = _ended_badly(run, ours, boots)
     if broken is not None:
         return broken if broken.own else None
     ended = all(pod.phase == "Succeeded" for pod in there) and not _has_surplus_at_work(run, by_uid)
@@ -199,9 +197,10 @@ def _has_surplus_at_work(run: Run, pods: Mapping[str, Pod]) -> bool:
     return any(pod is not None and pod.phase == "Running" and not pod.deleting for pod in found)
 
 
-def find_broken_surplus(pods: Mapping[int, Pod]) -> dict[int, Reason]:
+def find_broken_surplus(pods: Mapping[int, Pod], boots: Boots = no_boots) -> dict[int, Reason]:
     """The ranks, of these that a run grew by, whose pods ended otherwise than by success, and why."""
-    return {rank: _why(pod, rank)[0] for rank, pod in pods.items() if _is_broken(pod)}
+    broken = {rank: broken_of(pod, rank, False, boots) for rank, pod in pods.items() if _is_broken(pod)}
+    return {rank: Reason(code=pod.code, numbers=pod.numbers, detail=pod.detail) for rank, pod in broken.items()}
 
 
 def _is_broken(pod: Pod) -> bool:
@@ -221,35 +220,55 @@ def is_touched(run: Run, pods: Mapping[str, Pod]) -> bool:
     return any(pod is None or pod.deleting or pod.phase == "Failed" for pod in there)
 
 
-def _first_broken(run: Run, pods: list[Pod | None]) -> RunEnded | None:
-    """The first pod that ended otherwise than by success ends the gang."""
-    for rank, pod in enumerate(pods):
-        if pod is None or not _is_broken(pod):
-            continue
-        reason, own = _why(pod, rank)
-        return RunEnded(kind="run_ended", run_id=run.run_id, reason=reason, own=own, exit_code=pod.exit_code, rank=rank)
-    return None
+def broken_of(pod: Pod, rank: int, started: bool, boots: Boots) -> Broken:
+    """Why a pod that is broken is so; `started`: it is known to have run, though its status may not show it."""
+    failed, boot = pod.phase == "Failed", boots(pod.node)
+    code = cause_of(pod.end, failed=failed, deleting=pod.deleting, started=started, boot=boot)
+    return Broken(rank, pod.name, pod.node, code, pod.end)
 
 
-def _why(pod: Pod, rank: int) -> tuple[Reason, bool]:
-    """The typed reason, and whether the program itself is to blame."""
-    numbers = {"rank": rank} | ({} if pod.exit_code is None else {"exit_code": pod.exit_code})
-    detail = " ".join(part for part in (pod.name, f"on {pod.node}" if pod.node else "", pod.reason) if part)
-    if pod.deleting:
-        return Reason(code=Code.POD_DELETED, numbers=numbers, detail=detail), False
-    if pod.reason == "DeadlineExceeded":
-        return Reason(code=Code.TIME_LIMIT, numbers=numbers, detail=detail), True
-    if pod.reason.startswith(REFUSALS):
-        return Reason(code=Code.POD_REFUSED_BY_NODE, numbers=numbers, detail=detail), False
-    return Reason(code=Code.POD_FAILED, numbers=numbers, detail=detail), True
+def _ended_badly(run: Run, pods: list[Pod | None], boots: Boots) -> RunEnded | None:
+    """A pod that ended otherwise than by success ends the gang: the first one that did, not the first by rank."""
+    pairs = [(rank, pod) for rank, pod in enumerate(pods) if pod is not None and _is_broken(pod)]
+    if not pairs:
+        return None
+    found = suspects([broken_of(pod, rank, run.started, boots) for rank, pod in pairs])
+    first, several = found[0], len(found) > 1
+    numbers = first.numbers | ({"suspects": len(found)} if several else {})
+    return RunEnded(
+        kind="run_ended",
+        run_id=run.run_id,
+        reason=Reason(code=first.code, numbers=numbers, detail=describe(found)[:1024]),
+        own=end_of(first.code).spends,
+        exit_code=first.end.exit_code,
+        rank=first.rank,
+        nodes=tuple(dict.fromkeys(pod.node for pod in found if pod.node))[:SUSPECTS_MAX] if several else (),
+    )
+
+
+def seconds_to_settle(run: Run, pods: Mapping[str, Pod], boots: Boots) -> float:
+    """
+    Time that the end of a broken run waits for what else is about to be seen; 0 when nothing is.
+
+    Each node tells by itself that a pod of the gang ended, maybe an earlier one; and that its machine restarted, by
+    another watch than the pod's.
+    """
+    ours = [pods.get(uid) for uid in run.uids]
+    broken = [
+        broken_of(pod, rank, run.started, boots) for rank, pod in enumerate(ours) if pod is not None and _is_broken(pod)
+    ]
+    if any(may_be_of_a_restart(each.end, each.code, boots(each.node)) for each in broken):
+        return RESTART_SECONDS
+    at_work = any(pod is not None and not pod.over and not pod.deleting for pod in ours)
+    return SETTLE_SECONDS if broken and at_work else 0.0
 
 
 def failed_at(pod: Json) -> str:
     """The node that a failure of this pod counts against, as of a run's pod; "" where there is none."""
-    if pod.get("status", {}).get("phase") != "Failed":
+    if (pod.get("status") or {}).get("phase") != "Failed":
         return ""
     read = read_pod(pod)
-    return read.node if _why(read, 0)[0].code in FAILURES_OF_NODES else ""
+    return read.node if broken_of(read, 0, False, no_boots).code in FAILURES_OF_NODES else ""
 
 
 def is_due_notice(run: Run, pod: Pod) -> bool:

@@ -67,7 +67,14 @@ def planned(state: State, job: Job, ts: int) -> Plan | Reason:
     return moves if isinstance(moves, Plan) or moves.code is Code.NO_NET_GAIN else found
 
 
-NO_PLAN_LIFTS = (Code.NO_SUCH_QUEUE, Code.ON_HOLD, Code.BACKOFF, Code.GANG_INCOMPLETE, Code.QUEUE_STOPPED)
+NO_PLAN_LIFTS = (
+    Code.NO_SUCH_QUEUE,
+    Code.ON_HOLD,
+    Code.BACKOFF,
+    Code.GANG_INCOMPLETE,
+    Code.QUEUE_STOPPED,
+    Code.NAMESPACE_REFUSES,
+)
 """Reasons for which nobody plans: not room is missing, but the word of somebody, or time."""
 
 

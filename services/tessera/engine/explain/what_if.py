@@ -7,7 +7,7 @@ class is not known: all jobs of that order then take what they can first, so tha
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import copy
 
 from tessera.domain.entities import Job, Run
@@ -15,6 +15,7 @@ from tessera.domain.fast import replace
 from tessera.domain.fold import apply_record
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import Node, RoleNeed
+from tessera.domain.starting import closing, explain_closing, start_timeout_ms
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
@@ -149,14 +150,7 @@ class WhatIf:
         pool = tree.pool(job.queue)
         if pool is None:
             return [Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=job.queue)]
-        found: list[Reason] = []
-        waits = not_in_line(job, state.ts)
-        if waits is not None:
-            found.append(waits)
-        elif job.not_before > state.ts:
-            seconds = (job.not_before - state.ts + 999) // 1000
-            detail = f"after: {job.reason.sentence()}" if job.reason is not None else ""
-            found.append(Reason(code=Code.BACKOFF, numbers={"seconds_left": seconds}, detail=detail[:1024]))
+        found = list(self._waits_for(job))
         if job.held:
             found.append(Reason(code=Code.ON_HOLD))
         if job.away:
@@ -177,6 +171,20 @@ class WhatIf:
             detail = f"only the first {HEADS_MAX} are looked at"
             found.append(Reason(code=Code.WAITING_FOR_TURN, numbers={"position": place}, detail=detail))
         return found
+
+    def _waits_for(self, job: Job) -> Iterator[Reason]:
+        """The times and others that the job waits for, besides its turn."""
+        state = self.state
+        waits = not_in_line(job, state.ts)
+        if waits is not None:
+            yield waits
+        elif job.not_before > state.ts:
+            seconds = (job.not_before - state.ts + 999) // 1000
+            detail = f"after: {job.reason.sentence()}" if job.reason is not None else ""
+            yield Reason(code=Code.BACKOFF, numbers={"seconds_left": seconds}, detail=detail[:1024])
+        closed = closing(state, job)
+        if closed is not None:
+            yield explain_closing(state, closed, job)
 
     def behind(self, job: Job) -> tuple[Job | None, int]:
         """The first job of the same queue that it may not pass, and how many of its queue stand before it."""
@@ -246,7 +254,7 @@ class WhatIf:
             kind="allocated",
             job_id=job.job_id,
             attempt=job.attempt + 1,
-            deadline=state.ts + state.tree.policy.start_timeout_seconds * 1000,
+            deadline=state.ts + start_timeout_ms(state, job),
             placements=placements,
             flavor=flavor,
         )

@@ -20,6 +20,7 @@ from itertools import islice
 from tessera.domain.entities import Job
 from tessera.domain.queues import UNLIMITED
 from tessera.domain.resources import NOTHING, Amount
+from tessera.domain.starting import is_closed
 from tessera.domain.state import Bucket, QueuedJob, State, WaitingKind
 from tessera.engine import ORDER_ENGINE_ID
 from tessera.engine.queueing.orders import ORDERS, WaitingJobs
@@ -47,14 +48,19 @@ def order(state: State, pool: str, ts: int, known: CapacityCache | None = None) 
     """
     The ids of the next jobs of the pool as of `state` and the time `ts`, at most 512.
 
-    In a longer line, jobs beyond the first `STAY` that certainly find no quota or no room make way for those behind the
-    512 that may: so many blocked jobs keep nobody from idle nodes. A strict queue gives way as a whole or not at all.
+    In a longer line, jobs beyond the first `STAY` that certainly find no quota or no room, or whose namespace refuses
+    pods, make way for those behind the 512 that may: so many blocked jobs keep nobody from idle nodes. A strict queue
+    gives way as a whole or not at all.
     `known` carries from one order to the next what is known of the nodes; the order is the same with and without.
     """
     heads = first_in_line(state, pool, ts)
     if len(heads) < HEADS_MAX:
         return heads
-    may_start = SchedulingPass(state, pool, CapacityCache() if known is None else known).may_start
+    places = SchedulingPass(state, pool, CapacityCache() if known is None else known)
+
+    def may_start(job: Job) -> bool:
+        return not is_closed(state, job.tenant) and places.may_start(job)
+
     named, stay, come = set(heads), set(heads[:STAY]), list[str]()
     for job_id in order_jobs(state, pool, ts, may_start):
         if job_id in named:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from tessera.domain.entities import Job, Run
 from tessera.domain.phases import Phase
 from tessera.domain.queues import Over, QuotaBook
+from tessera.domain.starting import closing
 from tessera.domain.state import State
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import PlanCause
@@ -13,7 +14,12 @@ from tessera_schemas.reasons import Code, Reason
 
 
 def startable(state: State, job: Job) -> bool:
-    """Whether the job may start now, were there room: it waits, nobody holds it, its queue is there and not stopped."""
+    """Whether the job may start now, were there room: it is in line, and its namespace takes pods."""
+    return is_in_line(state, job) and closing(state, job) is None
+
+
+def is_in_line(state: State, job: Job) -> bool:
+    """Whether the job waits for its turn: nobody holds it, its back-off is over, its queue is there and not stopped."""
     return (
         job.phase is Phase.QUEUED
         and not job.kept_out

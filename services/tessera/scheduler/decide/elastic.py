@@ -9,6 +9,7 @@ from tessera.domain.gang import gang_of
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import NOTHING
+from tessera.domain.starting import start_timeout_ms
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
@@ -140,7 +141,7 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> None:
     for left_out in dict.fromkeys((avoid, ())):
         places = _find_places(state, run, free.capacity(pool, run.flavor, left_out), free.book)
         if places:
-            deadline = state.ts + state.tree.policy.start_timeout_seconds * 1000
+            deadline = state.ts + start_timeout_ms(state, job)
             draft.add(Grown(kind="grown", run_id=run.run_id, deadline=deadline, placements=tuple(places)))
             return
 

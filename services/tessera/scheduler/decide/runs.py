@@ -6,12 +6,13 @@ from tessera.domain.checkpoints import is_known
 from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.idle import idle_policy
 from tessera.domain.phases import Phase
+from tessera.domain.starting import start_timeout_ms
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import stopped_ts
 from tessera.engine.preemption.rules import find_stuck, in_the_way
 from tessera.engine.queueing.readiness import explain_missing_pods
 from tessera.scheduler.decide.arrays import hold_failing_array
-from tessera.scheduler.decide.backoffs import failed_quickly, note_end
+from tessera.scheduler.decide.backoffs import back_off, failed_quickly, note_end
 from tessera.scheduler.decide.draft import SCHEDULER, Draft, judges, record_waiting
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.jobs import give_up_earmark, record_closed
@@ -30,11 +31,13 @@ from tessera_schemas.facts import (
     RunIdle,
     RunStarted,
     RunUntouched,
+    StartDelayed,
 )
 from tessera_schemas.job import RoleReach
 from tessera_schemas.ledger import (
     BackInLine,
     Bound,
+    Delayed,
     EarmarkEnded,
     Finished,
     Held,
@@ -54,6 +57,8 @@ from tessera_schemas.run_ends import EVICTIONS, Limit, Pause, RunEnd, Word, end_
 NODES_NAMED = 4
 SHORT_PAUSE_MAX_SECONDS = 60
 """Longest pause after a run that was broken by anything but its program."""
+AVOID_MAX = 64
+"""Nodes that one record names as having failed a run."""
 TROUBLES_AT_ONCE = 5
 """So many such runs in a row are followed by no pause, where somebody stops pods whose program is well."""
 
@@ -78,10 +83,10 @@ def end_overdue(draft: Draft, facts_wait: bool, starts_since: int) -> None:
         if draft.full:
             return
         run = state.runs.get(run_id)
-        watched = run is not None and state.ts >= starts_since + deadline - run.allocated_ts
+        whole = start_timeout_ms(state, None if run is None else state.jobs.get(run.job_id))
+        watched = state.ts >= starts_since + whole
         if run is not None and watched and not run.started and not run.stopping:
-            numbers = {"seconds": (deadline - run.allocated_ts) // 1000}
-            revoke(draft, run, Reason(code=Code.START_TIMEOUT, numbers=numbers), "deadline")
+            _end_late(draft, run, _why_late(state, run, (deadline - run.allocated_ts) // 1000))
     for mark in sorted(state.earmarks.values(), key=lambda m: m.owner):
         if mark.deadline <= state.ts:
             draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="deadline"))
@@ -100,6 +105,33 @@ def _give_up_on(draft: Draft, mark: Earmark, stuck: Run) -> None:
     record_waiting(draft, stuck.job_id, reason)
     if mark.owner != stuck.job_id:
         record_waiting(draft, mark.owner, reason)
+
+
+def _end_late(draft: Draft, run: Run, reason: Reason) -> None:
+    """Stop a run that has not started in time; a node that starts nothing takes no others for a while."""
+    end = end_of(reason.code)
+    revoke(draft, run, reason, "deadline", avoid=run.slow_nodes if end.avoids else ())
+    for node in run.slow_nodes if end.backs_off else ():
+        back_off(draft, node, reason)
+
+
+def _why_late(state: State, run: Run, seconds: int) -> Reason:
+    """Why a run has not started in time, as its binder says; what several nodes do at once is no node's doing."""
+    numbers = {"seconds": seconds}
+    if run.delay is None:
+        return Reason(code=Code.START_TIMEOUT, numbers=numbers)
+    slow = _nodes_that_start_nothing(state)
+    code = run.delay.code
+    if code is Code.START_TIMEOUT and len(slow) > 1:
+        code, numbers = Code.STARTS_STALL, numbers | {"nodes": len(slow)}
+    return run.delay.model_copy(update={"code": code, "numbers": run.delay.numbers | numbers})
+
+
+def _nodes_that_start_nothing(state: State) -> set[str]:
+    """The nodes on which pods of any run do not start, by the kubelet and not by what they ask for."""
+    waiting = (state.runs.get(run_id) for _, run_id in state.index.start_by)
+    late = (run for run in waiting if run is not None and run.delay is not None and not run.started)
+    return {node for run in late if run.delay and run.delay.code is Code.START_TIMEOUT for node in run.slow_nodes}
 
 
 def revoke(
@@ -214,7 +246,25 @@ def on_bind_failed(draft: Draft, index: int, fact: BindFailed) -> None:
     """Revokes a run whose pods could not be bound, unless the run has started."""
     run = active_run(draft, fact.run_id)
     if run is not None and not run.started:
-        revoke(draft, run, fact.reason, "binder", within=fact.within)
+        avoid = fact.nodes if end_of(fact.reason.code).avoids else ()
+        revoke(draft, run, fact.reason, "binder", avoid=avoid, within=fact.within)
+
+
+@judges(StartDelayed)
+def on_start_delayed(draft: Draft, index: int, fact: StartDelayed) -> None:
+    """
+    Records why a bound run has not started. While its nodes work on it its clock stands still: it gets the whole time
+    again, but no more often than once in an eighth of it.
+    """
+    run, state = active_run(draft, fact.run_id), draft.state
+    if run is None or run.started or not run.uids:
+        return
+    whole = start_timeout_ms(state, state.jobs.get(run.job_id))
+    moves = fact.works and state.ts + whole - run.deadline >= whole // 8
+    if not moves and (fact.reason, fact.nodes) == (run.delay, run.slow_nodes):
+        return
+    deadline = state.ts + whole if moves else run.deadline
+    draft.add(Delayed(kind="delayed", run_id=run.run_id, deadline=deadline, reason=fact.reason, nodes=fact.nodes))
 
 
 @judges(RunStarted)
@@ -287,11 +337,14 @@ def _end_instead(draft: Draft, run: Run, revoked: Reason, fact: RunEnded) -> Non
 
 def _failing(run: Run, fact: RunEnded) -> tuple[str, ...]:
     """
-    The node on which the pod failed, or whose kubelet did not take it: something may be wrong there that is in no book
-    here, such as its disk or a GPU. The job's next attempt avoids it while there is room on others.
+    The nodes on which the pods failed that broke the run, or whose kubelets did not take them: something may be wrong
+    there that is in no book here, such as a disk or a GPU. The job's next attempt avoids them while there is room on
+    others.
     """
-    counts = fact.reason is not None and end_of(fact.reason.code).avoids
-    return _nodes_of(run, fact.rank) if counts else ()
+    if fact.reason is None or not end_of(fact.reason.code).avoids:
+        return ()
+    broke = [place.node for place in run.all_placements if place.rank == fact.rank or place.node in fact.nodes]
+    return tuple(dict.fromkeys(broke))[:AVOID_MAX]
 
 
 @judges(EvictionBlocked)

@@ -1,11 +1,12 @@
 """Start what fits: first the jobs for which room was made, then each pool's line."""
 
-from tessera.domain.entities import Earmark, Job
+from tessera.domain.entities import ClosedNamespace, Earmark, Job
 from tessera.domain.gang import Gang
+from tessera.domain.starting import closing, explain_closing, start_timeout_ms
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_without
 from tessera.engine.placement.faults import placement_faults
-from tessera.engine.queueing.readiness import awaits_placement, quota_reason, startable
+from tessera.engine.queueing.readiness import awaits_placement, is_in_line, quota_reason, startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.search_limit import SearchLimit
 from tessera.engine.queueing.starting import Choice
@@ -99,6 +100,10 @@ class _Line:
     def goes_on(self, place: int, job: Job) -> bool:
         """Start the job, or say why not; False when the rest of the line is left to the next message."""
         draft, places = self._draft, self._places
+        closed = closing(draft.state, job)
+        if closed is not None and not draft.full:
+            self._tell_closed(job, closed)
+            return True
         if places.still_blocked(job) or not awaits_placement(draft.state, job) or self._knows_why(job):
             return True
         if draft.full:
@@ -115,6 +120,11 @@ class _Line:
             self._refuse(job, verdict)
             return True
         return size <= draft.bytes_left and self._start(job, verdict)
+
+    def _tell_closed(self, job: Job, closed: ClosedNamespace) -> None:
+        """Tell a job that could start, but for its namespace."""
+        if is_in_line(self._draft.state, job):
+            record_waiting(self._draft, job.job_id, explain_closing(self._draft.state, closed, job))
 
     def _start(self, job: Job, choice: Choice) -> bool:
         _allocate(self._draft, job, *choice)
@@ -172,7 +182,7 @@ def _alike(job: Job, places: SchedulingPass) -> Alike:
 
 def _allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
     state = draft.state
-    deadline = state.ts + state.tree.policy.start_timeout_seconds * 1000
+    deadline = state.ts + start_timeout_ms(state, job)
     draft.add(
         Allocated(
             kind="allocated",

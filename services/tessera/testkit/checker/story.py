@@ -29,6 +29,7 @@ MOVES = {  # record, or how it ended: what is broken if the job is in none of th
     "allocated": ("I4", ("queued",), "allocated"),
     "permitted": ("I3", ("allocated",), "binding"),
     "bound": ("I3", ("binding", "running"), ""),
+    "delayed": ("I3", ("binding",), ""),
     "started": ("I3", ("binding",), "running"),
     "revoked": ("I4", ("allocated", "binding", "running", "evicting"), "evicting"),
     "spared": ("I4", ("evicting",), "running"),
@@ -266,6 +267,10 @@ class Story:
         roles, places = {role.name: role for role in run.job.spec.roles}, [run.placements[rank] for rank in ranks]
         for book in books:
             book.subtract(amounts([roles[place.role] for place in places], places))
+
+    def _delayed(self, r: m.Delayed, job: CheckedJob, run: CheckedRun) -> None:
+        self.demand(r.deadline >= run.deadline, "I3", f"{r.run_id} gets less time to start than it had")
+        run.deadline = r.deadline
 
     def _started(self, r: m.Started, job: CheckedJob, run: CheckedRun) -> None:
         self.demand(self._late_ms(run) <= LATE_MS, "I3", f"{r.run_id} starts long after its deadline")

@@ -47,6 +47,7 @@ WAYS_OUT: dict[Code, str] = {
     Code.BACKOFF: "it is tried again by itself; why its last run ended: `tessera explain`",
     Code.ON_HOLD: "let it go with `tessera release`",
     Code.QUEUE_STOPPED: "an operator lets the queue go",
+    Code.NAMESPACE_REFUSES: "the namespace takes pods again: look at its quota, rights and admission rules",
     Code.NO_FIT: "it starts once there is room; `tessera explain` names the changes that would start it now",
     Code.NO_NODES: "an operator adds nodes to the pool, or makes them ready",
 }

@@ -1,0 +1,206 @@
+"""
+How bound pods start: whether their node works on them, and what keeps them from starting, in the kubelet's words. Pure.
+
+A kubelet tries again by itself, with pauses of 10, 20, 40 … seconds. So a refusal holds GPUs for a while before it is
+believed; how long depends on what it says.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tessera.binder.decide.ends import containers
+from tessera_schemas.reasons import Code, Reason
+
+Json = dict[str, Any]
+READY_TO_START = "PodReadyToStartContainers"
+"""The condition that says that a pod has its network and volumes, so that only its images and containers are left."""
+AT_WORK = ("ContainerCreating", "PodInitializing")
+NO_NAME = "InvalidImageName"
+PULL_FAILED = "ErrImagePull"
+PULL_ERRORS = (
+    PULL_FAILED,
+    "ImagePullBackOff",
+    NO_NAME,
+    "ErrImageNeverPull",
+    "RegistryUnavailable",
+    "ImageInspectError",
+    "SignatureValidationFailed",
+)
+NO_CONFIGURATION = "CreateContainerConfigError"
+NOT_THERE = re.compile(r"not ?found|manifest unknown|name unknown|does not exist|invalid reference", re.IGNORECASE)
+IN_TROUBLE = re.compile(
+    r"time(d )?out|deadline exceeded|refused|no such host|reset by peer|unreachable|too many requests"
+    r"|internal server error|bad gateway|service unavailable",
+    re.IGNORECASE,
+)
+"""What a registry that is away or overloaded leads to, whatever else is said with it."""
+NOT_THERE_SECONDS = 15.0
+"""So long an image that is not there is waited for: the kubelet has asked twice by then."""
+NOT_PULLED_SECONDS = 60.0
+"""So long a pull is waited for that failed otherwise, if no second failure is seen before."""
+NO_CONFIGURATION_SECONDS = 60.0
+"""So long a Secret or ConfigMap that a container names may be missing."""
+PULLS_MAX = 2
+PULL_SECONDS_MAX = 1800.0
+"""So long a pod without its images counts as worked on after its last step: kubelets do not tell of pulls as such."""
+STUCK_SECONDS = 30.0
+"""A pod without a sign of work for so long, or for half the time that it has to start, is said to be stuck."""
+DETAIL_CHARACTERS_MAX = 480
+BELIEVED_AFTER = {
+    Code.IMAGE_NOT_FOUND: NOT_THERE_SECONDS,
+    Code.IMAGE_NOT_PULLED: NOT_PULLED_SECONDS,
+    Code.BIND_REFUSED: NO_CONFIGURATION_SECONDS,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """What a container waits for, in the kubelet's words."""
+
+    container: str
+    image: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """
+    What a pod's status says of its start.
+
+    `prepares`: a container runs that prepares the pod. `creates`: the pod is there on its node, so that what is left
+    are images and containers. `done` counts containers that have ended, `halts` are those that the kubelet cannot make.
+    """
+
+    prepares: bool = False
+    creates: bool = False
+    done: int = 0
+    halts: tuple[Halt, ...] = ()
+
+
+def read_start(pod: Json) -> Start:
+    """Read the API's object; nothing is said of a pod that does not wait to start."""
+    status = pod.get("status") or {}
+    if status.get("phase", "Pending") != "Pending":
+        return Start()
+    states = [(one, one.get("state") or {}) for one in containers(status)]
+    waiting = [(one, state["waiting"]) for one, state in states if state.get("waiting")]
+    halts = tuple(
+        Halt(one.get("name") or "", one.get("image") or "", each.get("reason") or "", each.get("message") or "")
+        for one, each in waiting
+        if (each.get("reason") or AT_WORK[0]) not in AT_WORK
+    )
+    done = sum(1 for _, state in states if state.get("terminated"))
+    return Start(
+        prepares=any(state.get("running") for _, state in states),
+        creates=bool(waiting) and (done > 0 or _has_its_network(status)),
+        done=done,
+        halts=halts,
+    )
+
+
+def _has_its_network(status: Json) -> bool:
+    conditions = status.get("conditions") or ()
+    return any(one.get("type") == READY_TO_START and one.get("status") == "True" for one in conditions)
+
+
+@dataclass(slots=True)
+class HaltMemory:
+    """What is remembered of one halted container: since when, how many pulls failed, and what the last one said."""
+
+    since: float
+    pulls: int = 0
+    reason: str = ""
+    said: str = ""
+
+
+@dataclass(slots=True)
+class PodMemory:
+    """What is remembered of one pod that has not started: since when it is bound, its last step, its containers."""
+
+    since: float
+    done: int = 0
+    moved: float = 0.0
+    halts: dict[str, HaltMemory] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Delay:
+    """Why one pod has not started; `believed`: the kubelet has tried often enough, and its run is given back."""
+
+    rank: int
+    node: str
+    reason: Reason
+    believed: bool = False
+
+
+def delay_of(
+    rank: int, name: str, node: str, start: Start, memory: PodMemory, now: float, stuck: float
+) -> Delay | None:
+    """
+    Why a bound pod has not started, as far as anything is wrong; what was seen goes into its `memory`.
+
+    `now` in seconds of the clock of `memory`; `stuck` is how long it may show no sign of work.
+    """
+    _remember(start, memory, now)
+    where = f"{name} on {node}"
+    delays = [_halted(rank, node, where, halt, memory.halts[halt.container], now) for halt in start.halts]
+    if delays:
+        return min(delays, key=lambda delay: (not delay.believed, delay.reason.code not in BELIEVED_AFTER))
+    if is_worked_on(start, memory, now) or now - memory.since < stuck:
+        return None
+    detail = f"{where}: no container of it was created; the events of the pod say more"
+    return Delay(rank, node, Reason(code=Code.START_TIMEOUT, numbers={"rank": rank}, detail=detail))
+
+
+def is_worked_on(start: Start, memory: PodMemory, now: float) -> bool:
+    """Whether the pod's node works on it: a container prepares it, or its images are pulled, which takes so long."""
+    pulls = start.creates and now - max(memory.since, memory.moved) < PULL_SECONDS_MAX
+    return not start.halts and (start.prepares or pulls)
+
+
+def _remember(start: Start, memory: PodMemory, now: float) -> None:
+    if start.done != memory.done:
+        memory.done, memory.moved = start.done, now
+    there = {halt.container for halt in start.halts}
+    for name in [name for name in memory.halts if name not in there]:
+        del memory.halts[name]
+    for halt in start.halts:
+        known = memory.halts.setdefault(halt.container, HaltMemory(now))
+        if halt.reason == PULL_FAILED and known.reason != PULL_FAILED:
+            known.pulls += 1
+        if halt.message and (halt.reason != "ImagePullBackOff" or not known.said):
+            known.said = halt.message
+        known.reason = halt.reason
+
+
+def _halted(rank: int, node: str, where: str, halt: Halt, known: HaltMemory, now: float) -> Delay:
+    code = _code(halt, known)
+    what = f"image {halt.image}" if halt.reason in PULL_ERRORS and halt.image else f"container {halt.container}"
+    said = known.said or halt.message
+    detail = f"{where}: {what}: {halt.reason}" + (f": {said}" if said else "")
+    reason = Reason(code=code, numbers={"rank": rank}, detail=detail[:DETAIL_CHARACTERS_MAX])
+    after = BELIEVED_AFTER.get(code)
+    is_over = after is not None and (halt.reason == NO_NAME or now - known.since >= after or known.pulls >= PULLS_MAX)
+    return Delay(rank, node, reason, is_over)
+
+
+def _code(halt: Halt, known: HaltMemory) -> Code:
+    if halt.reason == NO_NAME:
+        return Code.IMAGE_NOT_FOUND
+    if halt.reason in PULL_ERRORS:
+        said = f"{known.said} {halt.message}"
+        gone = NOT_THERE.search(said) and not IN_TROUBLE.search(said)
+        return Code.IMAGE_NOT_FOUND if gone else Code.IMAGE_NOT_PULLED
+    return Code.BIND_REFUSED if halt.reason == NO_CONFIGURATION else Code.START_TIMEOUT
+
+
+def worst(delays: Iterable[Delay]) -> Delay | None:
+    """The delay that is told of a run: one that gives it back, else one with the kubelet's word, by rank."""
+    return min(
+        delays,
+        key=lambda each: (not each.believed, each.reason.code is Code.START_TIMEOUT, each.rank),
+        default=None,
+    )
