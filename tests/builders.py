@@ -62,8 +62,9 @@ def queue(name: str = "research", pool: str = "default", **quotas: int) -> Queue
     return Queue(name=name, pool=pool, quotas=named)
 
 
-def config_proposed(body: ConfigBody | None = None, expected_version: int = 0) -> ConfigProposed:
-    return ConfigProposed(kind="config_proposed", expected_version=expected_version, body=body or config_body())
+def config_proposed(body: ConfigBody | None = None, expected_version: int = 0, abandon: bool = False) -> ConfigProposed:
+    body = body or config_body()
+    return ConfigProposed(kind="config_proposed", expected_version=expected_version, body=body, abandon=abandon)
 
 
 def run_absent(run: str) -> RunAbsent:

@@ -14,6 +14,7 @@ from tessera_schemas.facts import (
     DrainRequested,
     HoldRequested,
     JobRefused,
+    MoveRequested,
     Others,
     PodsBound,
     PodsLost,
@@ -110,6 +111,7 @@ class Life:
                 PriorityRequested(
                     kind="priority_requested", job_id=job_id, tenant=tenant, priority_class=chance.choice(CLASSES)
                 ),
+                MoveRequested(kind="move_requested", job_id=job_id, tenant=tenant, queue=chance.choice(QUEUES)),
             )
         )
 
@@ -131,13 +133,19 @@ class Life:
         return admitted(key, spec, self._tenant(key)).model_copy(update={"trace": chance.choice(("", TRACE))})
 
     def _configuration(self) -> AnyFact:
-        return config_proposed(self._body(), self.ledger.state.config.version - (self.random.random() < 0.2))
+        stale, abandon = self.random.random() < 0.2, self.random.random() < 0.6
+        return config_proposed(self._body(), self.ledger.state.config.version - stale, abandon)
 
     def _body(self) -> ConfigBody:
         chance = self.random
+        names = QUEUES[: chance.choice((1, 2, 2))]
+        queues = [self._queue(name) for name in names]
+        if len(names) < len(QUEUES) and chance.random() < 0.5:
+            queues[0] = queues[0].model_copy(update={"was": QUEUES[-1]})
         return config_body(
             Queue(name="all", quotas=(Quota(resource="gpu_milli", nominal=2000),)),
-            *(self._queue(name) for name in QUEUES[: chance.choice((1, 2, 2))]),
+            *queues,
+            tenants=TENANTS[: chance.choice((1, 2, 2, 2))],
             priority_classes=(
                 PriorityClass(name="low", value=-1),
                 PriorityClass(name="high", value=chance.randrange(3)),

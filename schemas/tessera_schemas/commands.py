@@ -102,6 +102,16 @@ class SetPriority(Strict):
     tenant: Name | None = None
 
 
+class MoveJob(Strict):
+    """Let a waiting job wait in another queue, with all tasks of an array that have not started."""
+
+    kind: Literal["move_job"]
+    v: Literal[1]
+    job_id: JobId
+    queue: Name
+    tenant: Name | None = None
+
+
 class ReportCheckpoint(Strict):
     """The job's program has saved its work here: stopping it now loses only what comes after."""
 
@@ -128,15 +138,23 @@ class DrainNode(Strict):
 
 
 class ApplyConfig(Strict):
-    """Make this the configuration if it was made from version `expected_version`."""
+    """
+    Make this the configuration if it was made from version `expected_version`.
+
+    A configuration that takes away what live jobs name is refused, unless an entry says that it `was` that name.
+    """
 
     kind: Literal["apply_config"]
     v: Literal[1]
     expected_version: Count
     body: ConfigBody
+    abandon: Annotated[
+        bool,
+        Field(description="Take away also what live jobs name: what runs goes on, what waits does not start"),
+    ] = False
 
 
-JobCommand = CancelJob | HoldJob | ReleaseJob | SetPriority
+JobCommand = CancelJob | HoldJob | ReleaseJob | SetPriority | MoveJob
 AnyTenantCommand = SubmitJob | SubmitTemplate | ReportCheckpoint | JobCommand
 AnyClusterCommand = AdoptJob | CancelJob
 AnyOperatorCommand = ApplyConfig | DrainNode | JobCommand

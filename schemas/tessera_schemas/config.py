@@ -217,6 +217,10 @@ class Queue(Strict):
             "first of those that have waited for the policy's `order_patience_seconds`. A strict_fifo queue goes by age"
         ),
     ] = later("age")
+    was: Annotated[
+        Name | None,
+        Field(description="Former name: live jobs of the queue that had it move to this one"),
+    ] = later(None)
 
     @model_validator(mode="after")
     def _one_order(self) -> Self:
@@ -246,6 +250,10 @@ class Level(Strict):
 class PriorityClass(Strict):
     name: Annotated[Name, Field(description="What jobs say")]
     value: Annotated[int, Field(ge=-1_000_000, le=1_000_000, strict=True, description="Higher goes first")]
+    was: Annotated[
+        Name | None,
+        Field(description="Former name: live jobs of the class that had it get this one"),
+    ] = later(None)
 
 
 class Policy(Strict):
@@ -416,7 +424,7 @@ class ConfigBody(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        wrong = [*_repeated(self), *_dangling(self), *_levels(self)]
+        wrong = [*_repeated(self), *_dangling(self), *_levels(self), *_renamed(self)]
         if wrong:
             raise ValueError("; ".join(wrong))
         return self
@@ -433,6 +441,25 @@ def _repeated(body: ConfigBody) -> Iterator[str]:
             for (resource, flavor), count in cells.items()
             if count > 1
         )
+
+
+def _renamed(body: ConfigBody) -> Iterator[str]:
+    """Former names that are still in use, or that two entries claim."""
+    inner = {queue.parent for queue in body.queues}
+    there = {
+        "queues": {queue.name for queue in body.queues} - inner,
+        "priority_classes": {entry.name for entry in body.priority_classes},
+    }
+    for kind, names in there.items():
+        renamed = [entry for entry in getattr(body, kind) if entry.was is not None]
+        counts = Counter(entry.was for entry in renamed)
+        for entry in renamed:
+            if entry.was in names:
+                yield f"{kind}.{entry.name}.was: {entry.was} is there itself; leave `was` out, or {entry.was}"
+            elif counts[entry.was] > 1:
+                yield f"{kind}.{entry.name}.was: {entry.was} is said twice; its jobs go to one of them"
+            elif kind == "queues" and entry.name in inner:
+                yield f"{kind}.{entry.name}.was: {entry.name} has queues below it and takes no jobs"
 
 
 def _levels(body: ConfigBody) -> Iterator[str]:

@@ -179,6 +179,14 @@ class JobReprioritizedV1(JobEvent):
     priority_class: str
 
 
+class JobMovedV1(JobEvent):
+    """From here on the job is of this queue; a run of it goes on."""
+
+    type: ClassVar[str] = "io.tessera.job.moved.v1"
+    from_queue: str = ""
+    by: Annotated[str, Field(description="Who asked; empty: the queue took the former one's place")] = ""
+
+
 class JobWarnedV1(RunEvent):
     """The run holds GPUs and uses none; by policy it may be stopped for that."""
 

@@ -112,6 +112,15 @@ class PriorityRequested(AnyFact, sender="admission"):
     tenant: str = ""
 
 
+class MoveRequested(AnyFact, sender="admission"):
+    """Admission found that the tenant may use the queue. `tenant` is empty when an operator asked."""
+
+    kind: Literal["move_requested"]
+    job_id: JobId
+    queue: Name
+    tenant: str = ""
+
+
 class CheckpointReported(AnyFact, sender="admission"):
     """
     The owner of a job says that its run `attempt` (0: the one there is) has saved its work.
@@ -138,9 +147,12 @@ class DrainRequested(AnyFact, sender="admission"):
 
 
 class ConfigProposed(AnyFact, sender="admission"):
+    """An operator wants this configuration; with `abandon` also where it takes away what live jobs name."""
+
     kind: Literal["config_proposed"]
     expected_version: Count
     body: ConfigBody
+    abandon: bool = False
 
 
 class PodsMade(AnyFact, sender="binder"):

@@ -82,9 +82,12 @@ class ConfigSet(AnyRecord):
 
 
 class ConfigRefused(AnyRecord):
+    """The configuration of fact `fact` is not put in force; `others` are further reasons."""
+
     kind: Literal["config_refused"]
     fact: Count
     reason: Reason
+    others: Annotated[tuple[Reason, ...], Field(max_length=64)] = ()
 
 
 class NodeChanged(AnyRecord):
@@ -312,6 +315,19 @@ class PrioritySet(AnyRecord, event=events.JobReprioritizedV1, story="priority cl
     kind: Literal["priority_set"]
     job_id: JobId
     priority_class: Name
+
+
+class JobMoved(AnyRecord, event=events.JobMovedV1, story="is in queue {queue} from now on"):
+    """
+    The job is of another queue from here on, and so is its run, if it has one.
+
+    `by` is who asked; empty: the queue took the former one's place in the configuration.
+    """
+
+    kind: Literal["job_moved"]
+    job_id: JobId
+    queue: Name
+    by: str = ""
 
 
 class NodeDrained(AnyRecord):

@@ -19,6 +19,7 @@ from tessera_schemas.commands import (
     CancelJob,
     DrainNode,
     HoldJob,
+    MoveJob,
     ReleaseJob,
     ReportCheckpoint,
     SetPriority,
@@ -42,6 +43,7 @@ CONTROL: dict[str, type[Strict]] = {
     "hold_job": HoldJob,
     "release_job": ReleaseJob,
     "set_priority": SetPriority,
+    "move_job": MoveJob,
 }
 TENANT_KINDS: dict[str, type[Strict]] = {
     "submit_job": SubmitJob,

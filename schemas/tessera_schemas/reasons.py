@@ -47,6 +47,8 @@ class Code(StrEnum):
     TENANT_BUDGET_EXCEEDED = "TenantBudgetExceeded"
     LEDGER_FULL = "LedgerFull"
     CONFIG_CONFLICT = "ConfigConflict"
+    STILL_IN_USE = "StillInUse"
+    MEETS_NOTHING = "MeetsNothing"
     NO_SUCH_JOB = "NoSuchJob"
     ALREADY_ENDED = "AlreadyEnded"
     NOT_RUNNING = "NotRunning"
@@ -167,6 +169,8 @@ SENTENCES: dict[Code, str] = {
     Code.TENANT_BUDGET_EXCEEDED: "the tenant hands in more than its configuration lets it; send it again later",
     Code.LEDGER_FULL: "the ledger is nearly full and takes no new work; an operator has to enlarge it",
     Code.CONFIG_CONFLICT: "the configuration has changed since; read it again",
+    Code.STILL_IN_USE: "live jobs name it",
+    Code.MEETS_NOTHING: "nothing in the cluster has it",
     Code.NO_SUCH_JOB: "there is no such job",
     Code.ALREADY_ENDED: "the job has ended already",
     Code.NO_LONGER_SHOWN: "the job has ended, and lists keep only the jobs that ended last",

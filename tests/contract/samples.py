@@ -167,6 +167,13 @@ BODY = config.ConfigBody(
     ),
 )
 
+RENAMED = BODY.model_copy(
+    update={
+        "queues": (BODY.queues[0], BODY.queues[1].model_copy(update={"was": "lab"})),
+        "priority_classes": (config.PriorityClass(name="normal", value=0, was="middle"), BODY.priority_classes[1]),
+    }
+)
+
 COMMANDS: tuple[Strict, ...] = (
     commands.SubmitJob(kind="submit_job", v=1, key="ci-17/1/train", tenant="lab", spec=SPEC, held=True),
     commands.SubmitTemplate(
@@ -189,8 +196,9 @@ COMMANDS: tuple[Strict, ...] = (
     commands.HoldJob(kind="hold_job", v=1, job_id=JOB, tenant="lab"),
     commands.ReleaseJob(kind="release_job", v=1, job_id=JOB, tenant="lab"),
     commands.SetPriority(kind="set_priority", v=1, job_id=JOB, priority_class="high", tenant="lab"),
+    commands.MoveJob(kind="move_job", v=1, job_id=JOB, queue="prod", tenant="lab"),
     commands.DrainNode(kind="drain_node", v=1, node="node-a", evict=True, undo=True, why="new fans"),
-    commands.ApplyConfig(kind="apply_config", v=1, expected_version=6, body=BODY),
+    commands.ApplyConfig(kind="apply_config", v=1, expected_version=6, body=RENAMED, abandon=True),
 )
 
 FACTS: tuple[facts.AnyFact, ...] = (
@@ -211,6 +219,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.CancelRequested(kind="cancel_requested", job_id=JOB, tenant="lab", why="not needed"),
     facts.HoldRequested(kind="hold_requested", job_id=JOB, tenant="lab", undo=True),
     facts.PriorityRequested(kind="priority_requested", job_id=JOB, priority_class="high", tenant="lab"),
+    facts.MoveRequested(kind="move_requested", job_id=JOB, queue="prod", tenant="lab"),
     facts.EvictionBlocked(kind="eviction_blocked", run_id=RUN, reason=WHY),
     facts.RunUntouched(kind="run_untouched", run_id=RUN, revoked_ts=TS, reason=WHY, kept=True),
     facts.WorkRefused(
@@ -226,7 +235,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.PodsGone(kind="pods_gone", job_id=JOB),
     facts.CheckpointReported(kind="checkpoint_reported", job_id=JOB, tenant="lab", path="/data/step-100", attempt=2),
     facts.DrainRequested(kind="drain_requested", node="node-a", evict=True, undo=True, why="new fans"),
-    facts.ConfigProposed(kind="config_proposed", expected_version=6, body=BODY),
+    facts.ConfigProposed(kind="config_proposed", expected_version=6, body=RENAMED, abandon=True),
     facts.PodsMade(kind="pods_made", run_id=RUN, uids=("uid-0", "uid-1"), ranks=(3, 4)),
     facts.PodsBound(kind="pods_bound", run_id=RUN),
     facts.BindFailed(kind="bind_failed", run_id=RUN, rank=1, reason=Reason(code=Code.BIND_REFUSED, detail="quota")),
@@ -304,7 +313,7 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.EpochOpened(kind="epoch_opened", epoch=3, holder="scheduler-1"),
     ledger.Checkpoint(kind="checkpoint", state_hash="ab" * 32),
     ledger.ConfigSet(kind="config_set", fact=3, version=7),
-    ledger.ConfigRefused(kind="config_refused", fact=3, reason=Reason(code=Code.CONFIG_CONFLICT)),
+    ledger.ConfigRefused(kind="config_refused", fact=3, reason=Reason(code=Code.CONFIG_CONFLICT), others=(WHY,)),
     ledger.NodeChanged(kind="node_changed", fact=9),
     ledger.JobQueued(kind="job_queued", fact=1, job_id=JOB),
     ledger.TaskQueued(kind="task_queued", job_id=OTHER, array=JOB, task=7),
@@ -341,6 +350,7 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.BackInLine(kind="back_in_line", job_id=JOB, preemptible=False, uids=("uid-0", "uid-1")),
     ledger.OutOfLine(kind="out_of_line", job_id=JOB),
     ledger.PrioritySet(kind="priority_set", job_id=JOB, priority_class="high"),
+    ledger.JobMoved(kind="job_moved", job_id=JOB, queue="prod", by="lab"),
     ledger.NodeDrained(kind="node_drained", node="node-a", undo=True, why="new fans"),
     ledger.Grown(kind="grown", run_id=RUN, deadline=TS + 600_000, placements=PLACEMENTS),
     ledger.Shrunk(kind="shrunk", run_id=RUN, ranks=(3, 4), reason=Reason(code=Code.SHRUNK), by=OTHER),
@@ -423,6 +433,7 @@ EVENTS: tuple[events.PublicEvent, ...] = (
     events.JobHeldV1(**JOB_FIELDS, by="lab"),
     events.JobUnheldV1(**JOB_FIELDS, by="operator"),
     events.JobReprioritizedV1(**JOB_FIELDS, priority_class="high"),
+    events.JobMovedV1(**JOB_FIELDS, from_queue="prod", by="lab"),
     events.JobWarnedV1(**RUN_FIELDS, idle_seconds=1900),
     events.JobSavedV1(**RUN_FIELDS, path="/data/step-100"),
     events.JobEarmarkedV1(

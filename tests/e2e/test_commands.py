@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+import yaml
 
 from tessera.binder.stopping import gone_is_fine
 from tessera_schemas.arrays import Dependency, JobArray
@@ -138,6 +139,34 @@ async def test_a_queue_is_held_shown_and_released(live: Live) -> None:
     assert (await live.command("queue", "hold", "nowhere")).code == 3
     rows = (await ok(live, "quota", "-o", "json")).json["items"]
     assert [(row["queue"], row["quota"]["nominal"]) for row in rows] == [("default", 32_000)]
+    await assert_all_is_well(live)
+
+
+async def test_a_file_that_would_strand_jobs_is_refused_and_a_move_makes_way(live: Live, tmp_path: Path) -> None:
+    file, body = tmp_path / "shard.yaml", yaml.safe_load((await ok(live, "config", "show")).out)
+    file.write_text(yaml.safe_dump({**body, "queues": [*body["queues"], {"name": "child", "parent": "default"}]}))
+    async with filled(live):
+        done = await live.submit(job("patient", gpus=8, seconds=0.1))
+        await live.until(lambda state: state.jobs.get(done.job_id) is not None, "it waits")
+        refused = await live.command("apply", "-f", str(file), "--yes")
+        assert (refused.code, "StillInUse: queues.default" in refused.err) == (6, True)
+        assert "running 1, waiting 1" in refused.err
+        assert (await live.command("queue", "move", "default", "nowhere")).code == 3
+        moved = await ok(live, "queue", "move", "default", "night", "--as", "lab")
+        assert moved.out == "1 of 1 jobs moved from default to night\n"
+        assert live.state.jobs.get(done.job_id).queue == "night"  # type: ignore[union-attr]
+        await ok(live, "queue", "hold", "night")
+        file.write_text(yaml.safe_dump({**body, "topology": [{"name": "zone", "label": "zoen"}]}))
+        applied = await live.command("apply", "-f", str(file), "--yes", "-o", "json")
+        assert applied.code == 0
+        assert [warning["field"] for warning in applied.json["warnings"]] == ["topology.zone"]
+        assert live.state.tree.queues["night"].stop_policy == "hold"
+        file.write_text(yaml.safe_dump({**body, "version": applied.json["version"] - 1}))
+        stale = await live.command("apply", "-f", str(file), "--yes")
+        assert (stale.code, "ConfigConflict: version" in stale.err) == (6, True)
+        file.write_text(yaml.safe_dump(body))
+        assert (await live.command("apply", "-f", str(file), "--yes")).code == 0
+        await ok(live, "queue", "release", "night")
     await assert_all_is_well(live)
 
 

@@ -1,8 +1,9 @@
 """`tessera apply` without its options: what would change, putting it in force, and what follows from it on the bus."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import yaml
 
@@ -10,9 +11,12 @@ from tessera.admission.decide.configuration import find_config_faults
 from tessera.client import files
 from tessera.client.as_json import as_json
 from tessera.client.files import Json
+from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
+from tessera.domain.live_names import LiveJob, find_stranded, lost_names
+from tessera.domain.phases import Phase
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.messaging.requests import Requester
@@ -21,12 +25,17 @@ from tessera.kernel.provisioning.credential_files import Credential
 from tessera.kernel.provisioning.credentials import ensure_identities, notifier_identity, reload_nats, tenant_identity
 from tessera.kernel.provisioning.streams import ensure_subscribers, ensure_webhooks
 from tessera_schemas import subjects
+from tessera_schemas.arrays import task_count
 from tessera_schemas.commands import ApplyConfig
-from tessera_schemas.config import Config, ConfigBody
+from tessera_schemas.config import Config, ConfigBody, Queue
 from tessera_schemas.reading import read_operator_command
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.recommended import Filled, explicit, filled
+from tessera_schemas.views import JobView
 
 POLL_SECONDS = 0.1
+STRANDED_SECONDS = 1.0
+"""How often we look whether jobs that have come since make the committer refuse what it was sent."""
 SEEN_SECONDS = 0.1
 """From when we see a configuration in the views until admission surely does."""
 
@@ -37,6 +46,7 @@ class ConfigChange:
 
     now: Config
     body: ConfigBody
+    abandon: bool = False
 
     @property
     def lines(self) -> list[str]:
@@ -51,17 +61,67 @@ class Read:
 
     body: ConfigBody
     filled: tuple[Filled, ...]
+    version: int | None = None
 
     @property
     def lines(self) -> list[str]:
         """Values that were filled in, for people."""
         return [f"filled in: {_describe(found)}" for found in self.filled]
 
+    def over(self, now: Config) -> "Read":
+        """
+        What to apply in place of `now`: a queue whose file does not say `stop_policy` stays stopped as it is.
+
+        Raises Refused when the file names the version that it was made from, and that is not in force any more.
+        """
+        if self.version is not None and self.version != now.version:
+            numbers = {"expected_version": self.version, "version": now.version}
+            detail = "take `tessera config show` and make the change there, or delete the file's `version`"
+            raise Refused((Reason(code=Code.CONFIG_CONFLICT, field="version", numbers=numbers, detail=detail),))
+        stopped = {} if now.body is None else {q.name: q.stop_policy for q in now.body.queues}
+        queues = tuple(_kept_stopped(queue, stopped) for queue in self.body.queues)
+        kept = [new for old, new in zip(self.body.queues, queues, strict=True) if new is not old]
+        added = [Filled(f"queues.{q.name}.stop_policy", q.stop_policy, "as it is in force") for q in kept]
+        return Read(self.body.model_copy(update={"queues": queues}), (*self.filled, *added), self.version)
+
+
+def _kept_stopped(queue: Queue, stopped: Mapping[str, Any]) -> Queue:
+    """The queue, stopped as it or the one that it takes the place of is in force, unless its file says otherwise."""
+    policy = stopped.get(queue.name, stopped.get(queue.was or "", "none"))
+    if "stop_policy" in queue.model_fields_set or policy == "none":
+        return queue
+    return queue.model_copy(update={"stop_policy": policy})
+
 
 def read_file(value: Json, where: str) -> Read:
-    """A file's mapping, with recommended values where it says none. Raises Failure, or Refused with all reasons."""
+    """
+    A file's mapping, with recommended values where it says none. Raises Failure, or Refused with all reasons.
+
+    `version` is the one that the file was made from, if it says so.
+    """
+    value = dict(value)
+    version = value.pop("version", None)
+    if version is not None and (type(version) is not int or version < 0):
+        raise Failure(Exit.USAGE, f"{where}: version: is no number of a version; see `tessera config show`")
     body, added = filled(files.config_body(value, where))
-    return Read(read_body(body), added)
+    return Read(read_body(body), added, version)
+
+
+def named_by(jobs: Iterable[JobView]) -> Iterator[LiveJob]:
+    """What live jobs of the views name, as the committer sees it in its state."""
+    for job in jobs:
+        if job.phase in ENDED:
+            continue
+        count = 1 if job.array is None else task_count(job.array.left) if job.array.left else 0
+        name = "" if job.owner else job.priority_class
+        yield LiveJob(job.queue, job.tenant, name, job.flavor, job.phase != Phase.QUEUED, count)
+
+
+async def find_stranded_jobs(views: ShardViews, change: ConfigChange) -> list[Reason]:
+    """What the change takes away although live jobs name it, by the views."""
+    if not lost_names(change.now.body, change.body):
+        return []  # there may be a hundred thousand jobs to read
+    return find_stranded(named_by(await views.jobs()), change.now.body, change.body)
 
 
 def shown(body: ConfigBody) -> str:
@@ -89,17 +149,28 @@ async def put_in_force(
     began = clock.monotonic()
     async with where.bus(operator) as bus:
         requester = await Requester.open(bus, operator.identity.name)
-        command = ApplyConfig(kind="apply_config", v=1, expected_version=change.now.version, body=change.body)
+        command = ApplyConfig(
+            kind="apply_config",
+            v=1,
+            expected_version=change.now.version,
+            body=change.body,
+            abandon=change.abandon,
+        )
         answer = await requester.ask(subjects.control(where.shard), command, publish_seconds=seconds)
     if answer is not None and not answer.accepted:
         raise Refused(answer.reasons)
+    look_at = began + STRANDED_SECONDS
     while clock.monotonic() - began < seconds:
         try:
             config = await views.config()
+            if config.version > change.now.version:
+                return await _judged(config, change, clock)
+            if not change.abandon and clock.monotonic() > look_at:
+                look_at += STRANDED_SECONDS
+                if stranded := await find_stranded_jobs(views, change):
+                    raise Refused(tuple(stranded))  # jobs that came meanwhile: the committer has refused it
         except Transient:
-            config = change.now
-        if config.version > change.now.version:
-            return await _judged(config, change, clock)
+            pass
         await clock.sleep(POLL_SECONDS)
     raise Failure(
         Exit.TIMED_OUT,

@@ -20,6 +20,9 @@ from tessera_schemas.views import NodeView
 WIDTH = 100
 NAME_LENGTH_MAX = 63
 DEFAULT_POOL = DEFAULT_QUEUE = "default"
+ROOT = "everyone"
+HINT = "#+"
+"""Begins a line of YAML that the reader may take in as it stands, all of them together."""
 LEVEL_LABELS = (
     "topology.kubernetes.io/region",
     "topology.kubernetes.io/zone",
@@ -96,23 +99,41 @@ def _queues(cluster: ClusterSurvey) -> Iterator[str]:
     largest = min(pools, key=lambda pool: (pool != DEFAULT_QUEUE, -_gpus(pools[pool]), pool))
     yield "# Where jobs wait; `default` takes those that name no queue. `gpus` is the nominal quota: all that"
     yield "# the cluster has now; `cpu` and `memory` can be given as well, and are not limited otherwise."
-    if len(cluster.tenants) > 1:
-        tenant, pool = cluster.tenants[0], _quoted(largest)
-        below = (
-            f"{{name: {_name(tenant)[:58]}-jobs, pool: {pool}, parent: {DEFAULT_QUEUE}, tenants: [{_quoted(tenant)}]"
-        )
-        yield "# Its tenants share a queue by fair share. To promise each a part, give them queues of their own below"
-        yield "# one, which takes no jobs itself then; they lend each other what they do not use (docs/queues.md):"
-        yield f"#  - {below}, quotas: {{gpus: 8}}}}"
-    yield "queues:"
+    yield from _own_queues(cluster, largest)
     for pool, nodes in pools.items():
         yield f"  - name: {_quoted(DEFAULT_QUEUE if pool == largest else pool)}"
         yield f"    pool: {_quoted(pool)}"
+        if pool == largest and len(cluster.tenants) > 1:
+            yield f"{HINT}    parent: {_free(ROOT, cluster)}"
         yield f"    tenants: [{', '.join(map(_quoted, cluster.tenants))}]"
         if gpus := _gpus(nodes):
             yield f"    quotas: {{gpus: {gpus}}}"
         else:
             yield "    # quotas: {gpus: 8}             # the pool has no GPUs now: nothing is limited"
+
+
+def _own_queues(cluster: ClusterSurvey, largest: str) -> Iterator[str]:
+    """The list's head; for several tenants also lines to take in, which put a queue of each beside `default`."""
+    if len(cluster.tenants) < 2:
+        yield "queues:"
+        return
+    pool, root = _quoted(largest), _free(ROOT, cluster)
+    yield "# Its tenants share a queue by fair share. To give each a queue of its own, take away each `#+` below: jobs"
+    yield "# of `default` stay there, and all these queues lend each other what they do not use. What you promise"
+    yield "# one of them, take from `default`: together they cannot have more than the pool (docs/queues.md)."
+    yield "queues:"
+    yield f"{HINT}  - {{name: {root}, pool: {pool}}}  # takes no jobs itself"
+    nothing = ", quotas: {gpus: 0}" if _gpus(cluster.pools[largest]) else ""
+    for tenant in cluster.tenants:
+        name = _free(f"{_name(tenant)[:58]}-jobs", cluster)
+        of_tenant = f"name: {name}, pool: {pool}, parent: {root}, tenants: [{_quoted(tenant)}]"
+        yield f"{HINT}  - {{{of_tenant}{nothing}}}"
+
+
+def _free(name: str, cluster: ClusterSurvey) -> str:
+    """The name, or one like it that no queue of the file has: each pool's is called as the pool."""
+    taken = {DEFAULT_QUEUE, *cluster.pools}
+    return next(free for free in (name, *(f"{name[:58]}-{n}" for n in range(2, len(taken) + 3))) if free not in taken)
 
 
 def _gpus(nodes: Sequence[NodeView]) -> int:

@@ -64,11 +64,23 @@ async def find_job_id(where: Where, named: str, doing: str = "") -> str:
 
 async def send(where: Where, identity: str | None, command: Strict, job: str = "") -> bool:
     """Store the command; False when nobody has answered yet. Raises Refused, or Failure when there is no such job."""
+    return await send_all(where, identity, [(job, command)])
+
+
+async def send_all(where: Where, identity: str | None, commands: Iterable[tuple[str, Strict]]) -> bool:
+    """
+    Store commands, each with the job that it is about, over one connection; False when not all were answered.
+
+    Raises Refused, or Failure when there is no such job; then those after it are not sent.
+    """
+    commands, answered = list(commands), True
     if where.commands_api is not None and identity is None:
         from tessera.client.sending_by_api import ACTIONS, order_by_api
 
-        if getattr(command, "kind", "") in ACTIONS:
-            return await order_by_api(where.commands_api, command, job)
+        if all(getattr(command, "kind", "") in ACTIONS for _, command in commands):
+            for job, command in commands:
+                answered &= await order_by_api(where.commands_api, command, job)
+            return answered
     from tessera.kernel.messaging.requests import Requester
 
     who = choose_identity(where, identity)
@@ -76,12 +88,15 @@ async def send(where: Where, identity: str | None, command: Strict, job: str = "
     subject = subjects.control(where.shard) if operator else subjects.submit(where.shard, who.identity.name)
     async with where.bus(who) as bus:
         requester = await Requester.open(bus, who.identity.name)
-        answered = await requester.ask(subject, command, publish_seconds=PUBLISH_SECONDS)
-    if answered is not None and not answered.accepted:
-        if any(reason.code == Code.NO_SUCH_JOB for reason in answered.reasons):
-            raise Failure(Exit.NOT_FOUND, f"job {job}: there is none; see `tessera ls`")
-        raise Refused(answered.reasons, job)
-    return answered is not None
+        for job, command in commands:
+            answer = await requester.ask(subject, command, publish_seconds=PUBLISH_SECONDS)
+            if answer is None:
+                answered = False
+            elif any(reason.code == Code.NO_SUCH_JOB for reason in answer.reasons):
+                raise Failure(Exit.NOT_FOUND, f"job {job}: there is none; see `tessera ls`")
+            elif not answer.accepted:
+                raise Refused(answer.reasons, job)
+    return answered
 
 
 async def each(jobs: Iterable[str], order: Callable[[str], Awaitable[None]]) -> Exit | None:

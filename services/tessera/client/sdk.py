@@ -272,6 +272,10 @@ class Tessera:
         """Ask that a job of this tenant gets another priority class, of those granted to it. Raises Refused."""
         await self._order(job, "set_priority", priority_class=priority_class)
 
+    async def move(self, job: str, queue: str) -> None:
+        """Ask that a waiting job of this tenant waits in another queue, one that the tenant may use. Raises Refused."""
+        await self._order(job, "move_job", queue=queue)
+
     async def _order(self, job: str, kind: str, **fields: Any) -> None:
         from tessera.client.job_input import read_command
 

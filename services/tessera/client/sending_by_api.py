@@ -15,6 +15,7 @@ ACTIONS = {
     "release_job": "release",
     "report_checkpoint": "checkpoint",
     "set_priority": "priority",
+    "move_job": "queue",
 }
 """By the kind of command: what the HTTP API calls it."""
 Json = dict[str, Any]

@@ -159,6 +159,10 @@ class SyncTessera:
         """Ask that a job, by its id, gets another priority class, of those granted to it. Raises Refused."""
         self._done(self._tessera.set_priority(job, priority_class))
 
+    def move(self, job: str, queue: str) -> None:
+        """Ask that a waiting job, by its id, waits in another queue. Raises Refused."""
+        self._done(self._tessera.move(job, queue))
+
     def checkpoint(self, job: str, path: str, attempt: int = 0, at: str = "") -> None:
         """Say that the job's program has saved its work at `path`. Raises Refused."""
         self._done(self._tessera.checkpoint(job, path, attempt, at))

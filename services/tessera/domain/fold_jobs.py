@@ -17,6 +17,7 @@ from tessera.domain.fold_steps import (
     learn_runtime,
     move,
     run_of,
+    tally,
     tally_tenant,
 )
 from tessera.domain.fold_table import applies
@@ -36,6 +37,7 @@ from tessera_schemas.ledger import (
     EarmarkSet,
     Finished,
     Held,
+    JobMoved,
     JobQueued,
     OutOfLine,
     PrioritySet,
@@ -154,6 +156,20 @@ def apply_out_of_line(state: State, record: OutOfLine, facts: Sequence[TakenFact
 def apply_priority_set(state: State, record: PrioritySet, facts: Sequence[TakenFact]) -> None:
     """Gives a job another priority class; raises Contradiction if the job is not live."""
     state.put_job(replace(job_of(state, record.job_id), priority_class=record.priority_class))
+
+
+@applies(JobMoved)
+def apply_job_moved(state: State, record: JobMoved, facts: Sequence[TakenFact]) -> None:
+    """Gives a job, and the run that it has, to another queue; raises Contradiction if that is its queue already."""
+    job = job_of(state, record.job_id)
+    if job.queue == record.queue:
+        raise Contradiction(f"record {state.n}: job {job.job_id} is in queue {job.queue} already")
+    run = state.runs.get(job.run_id)
+    if run is not None:
+        tally(state, run.queue, run.flavor, run.amount, -1)
+        tally(state, record.queue, run.flavor, run.amount, 1)
+        state.put_run(replace(run, queue=record.queue))
+    state.put_job(replace(job, queue=record.queue))
 
 
 @applies(Requeued)

@@ -46,6 +46,7 @@ def apply_format_raised(state: State, record: FormatRaised, facts: Sequence[Take
     if record.format > FORMAT:
         raise UnknownFormat(f"record {state.n}: the ledger uses format {record.format}, this build knows {FORMAT}")
     state.format = record.format
+    state.set_config(state.config)  # what the configuration does not name counts otherwise from here on
 
 
 @applies(EpochOpened)

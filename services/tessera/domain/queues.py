@@ -1,7 +1,7 @@
 """The configuration as decisions ask for it: the queue tree, its quotas, priority classes, flavors of nodes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from tessera.domain.entities import Job
@@ -27,6 +27,10 @@ class QueueTree:
     flavors: tuple[Flavor, ...]
     policy: Policy
     topology: tuple[Level, ...] = ()
+    new_classes: Mapping[str, str] = field(default_factory=dict)
+    """The class that took the place of another, by the former name."""
+    knows_all: bool = True
+    """False in ledgers before format 4: there a job of a missing tenant started, and a missing class counted as 0."""
 
     def limits_of(self, tenant: str) -> Limits:
         """The tenant's limits; the default ones of a tenant that the configuration does not know."""
@@ -113,9 +117,31 @@ class QueueTree:
         found = self.queues.get(queue)
         return None if found is None or queue in self.children else found.pool
 
+    def takes(self, job: Job) -> bool:
+        """Whether the job stands in a line: its queue is there and takes jobs, and its tenant is there."""
+        return self.pool(job.queue) is not None and not self.lacks_tenant(job)
+
+    def lacks_tenant(self, job: Job) -> bool:
+        """Whether the job waits because its tenant was taken out of the configuration."""
+        return self.knows_all and job.tenant not in self.tenants
+
+    def is_stray(self, job: Job) -> bool:
+        """Whether the job names a queue, a tenant or a class that the configuration does not have."""
+        return not self.takes(job) or (job.adopted is None and job.priority_class not in self.priorities)
+
+    @cached_property
+    def new_queues(self) -> dict[str, str]:
+        """The queue that took the place of another, by the former name."""
+        return {queue.was: queue.name for queue in self.queues.values() if queue.was is not None}
+
+    @cached_property
+    def lowest_priority(self) -> int:
+        """Priority of jobs whose class is not configured any more."""
+        return min(self.priorities.values(), default=0) if self.knows_all else 0
+
     def priority(self, priority_class: str) -> int:
-        """Number of a priority class, the higher the sooner; 0 for a class that is not configured."""
-        return self.priorities.get(priority_class, 0)
+        """Number of a priority class, the higher the sooner; the lowest there is for one that is not configured."""
+        return self.priorities.get(priority_class, self.lowest_priority)
 
     def priority_of(self, job: Job | None) -> int:
         """Priority of the job in order and preemption; that of adopted work comes from Kubernetes."""
@@ -179,10 +205,10 @@ class QueueTree:
 
 
 @lru_cache(maxsize=8)
-def _tree(version: int, body_json: str) -> QueueTree:
+def _tree(version: int, body_json: str, knows_all: bool) -> QueueTree:
     body = Config.model_validate_json(body_json).body
     if body is None:
-        return QueueTree(version, {}, {}, {}, (), Policy())
+        return QueueTree(version, {}, {}, {}, (), Policy(), knows_all=knows_all)
     return QueueTree(
         version,
         {queue.name: queue for queue in body.queues},
@@ -191,12 +217,14 @@ def _tree(version: int, body_json: str) -> QueueTree:
         body.flavors,
         body.policy,
         body.topology,
+        {entry.was: entry.name for entry in body.priority_classes if entry.was is not None},
+        knows_all,
     )
 
 
-def queue_tree(config: Config) -> QueueTree:
-    """The look-ups of `config`; equal configurations share one."""
-    return _tree(config.version, config.model_dump_json())
+def queue_tree(config: Config, knows_all: bool = True) -> QueueTree:
+    """The look-ups of `config`; equal configurations share one. `knows_all` is False before format 4."""
+    return _tree(config.version, config.model_dump_json(), knows_all)
 
 
 @dataclass(frozen=True, slots=True)

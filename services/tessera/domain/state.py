@@ -59,6 +59,10 @@ LATER_TABLES: frozenset[str] = frozenset({"refused", "backoffs", "stops", "close
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
 
 
+FORMAT_OF_STRAYS = 4
+"""Before, a job whose tenant was taken out started all the same, and one whose class was taken out counted as 0."""
+
+
 class State:
     """State of a shard: all that its decisions may look at."""
 
@@ -109,7 +113,7 @@ class State:
     def set_config(self, config: Config) -> None:
         """Puts a configuration in force: makes its queue tree and, in the base, the waiting lines anew."""
         self.config = config
-        self.tree = queue_tree(config)
+        self.tree = queue_tree(config, self.format >= FORMAT_OF_STRAYS)
         if self.is_base:
             self.index.rebuild_waiting(self)
 
@@ -240,7 +244,8 @@ class Index:
     `waiting` holds the queued jobs of each leaf that are in line: priority first, then age; `lines` the same apart for
     each tenant, and for each of its users; `buckets` these again by bucket, where the queue's order looks at runtimes.
     `held` is what runs hold by (queue, tenant), and by (queue, tenant, user) where a user is named. `runs_on` says
-    which runs hold something on a node; `capacity` is what all nodes of a pool have together; `elastic` runs may change
+    which runs hold something on a node; `strays` are live jobs that name a queue, tenant or class that the
+    configuration does not have; `capacity` is what all nodes of a pool have together; `elastic` runs may change
     their size.
     """
 
@@ -252,13 +257,17 @@ class Index:
         self.held: dict[tuple[str, ...], Amount] = {}
         self.retry_at: SortedList[tuple[int, str]] = SortedList()
         self.start_by: SortedList[tuple[int, str]] = SortedList()
-        self.orphaned: dict[str, None] = {}
+        self.strays: dict[str, None] = {}
         self.runs_on: dict[str, dict[str, None]] = {}
         self.capacity: dict[str, Amount] = {}
         self.elastic: dict[str, None] = {}
 
     def job_changes(self, state: State, old: Job | None, new: Job | None) -> None:
         """Follows a job from `old` to `new` (None: not there) in the waiting lines and the times of retries."""
+        if old is not None:
+            self.strays.pop(old.job_id, None)
+        if new is not None and state.tree.is_stray(new):
+            self.strays[new.job_id] = None
         was = old if old is not None and old.phase is Phase.QUEUED else None
         now = new if new is not None and new.phase is Phase.QUEUED else None
         if was is not None and was.not_before:
@@ -286,7 +295,7 @@ class Index:
             self.start_by.add((new.deadline, new.run_id))
         if old is None or new is None or (old.extra, old.released_ranks) != (new.extra, new.released_ranks):
             self._stand(old, new)
-        if old is None or new is None or old.amount is not new.amount:
+        if old is None or new is None or (old.amount, old.queue) != (new.amount, new.queue):
             self._hold(old, -1)
             self._hold(new, 1)
 
@@ -323,15 +332,13 @@ class Index:
 
     def rebuild_waiting(self, state: State) -> None:
         """A new configuration moves queues between pools and priorities up and down."""
-        self.waiting, self.lines, self.buckets, self.orphaned, self._kinds = {}, {}, {}, {}, None
+        self.waiting, self.lines, self.buckets, self.strays, self._kinds = {}, {}, {}, {}, None
         tree, waiting = state.tree, dict[str, list[QueuedJob]]()
         by_user, by_bucket = dict[Whose, list[QueuedJob]](), dict[Whose, dict[Bucket, list[QueuedJob]]]()
         for job in state.jobs.values():
-            if job.phase is not Phase.QUEUED:
-                continue
-            if tree.pool(job.queue) is None:
-                self.orphaned[job.job_id] = None
-            elif not job.kept_out:
+            if tree.is_stray(job):
+                self.strays[job.job_id] = None
+            if job.phase is Phase.QUEUED and not job.kept_out and tree.takes(job):
                 place, whose = _key_in_queue(tree, job), (job.queue, job.tenant, job.user)
                 waiting.setdefault(job.queue, []).append(place)
                 by_user.setdefault(whose, []).append(place)
@@ -345,9 +352,7 @@ class Index:
             self.buckets[whose] = {bucket: SortedList(places) for bucket, places in buckets.items()}
 
     def _wait(self, state: State, job: Job) -> None:
-        if state.tree.pool(job.queue) is None:
-            self.orphaned[job.job_id] = None
-        elif not job.kept_out:
+        if not job.kept_out and state.tree.takes(job):
             place = _key_in_queue(state.tree, job)
             self.waiting.setdefault(job.queue, SortedList()).add(place)
             users = self.lines.setdefault(job.queue, {}).setdefault(job.tenant, {})
@@ -359,9 +364,7 @@ class Index:
                 self._wait_by_kind(self._kinds, state.tree, job, place)
 
     def _leave(self, state: State, job: Job) -> None:
-        if state.tree.pool(job.queue) is None:
-            self.orphaned.pop(job.job_id, None)
-        elif not job.kept_out:
+        if not job.kept_out and state.tree.takes(job):
             place = _key_in_queue(state.tree, job)
             self.waiting[job.queue].remove(place)
             tenants = self.lines[job.queue]
@@ -389,7 +392,7 @@ class Index:
 
     def _change_kind(self, state: State, was: Job, now: Job) -> None:
         """Follow a job whose needs changed while it waits, as when its volumes turn out to be elsewhere."""
-        if self._kinds is None or was.kept_out or state.tree.pool(was.queue) is None:
+        if self._kinds is None or was.kept_out or not state.tree.takes(was):
             return
         if _waiting_kind(state.tree, was) != _waiting_kind(state.tree, now):
             place = _key_in_queue(state.tree, was)
@@ -422,9 +425,9 @@ def sharers(queue: str, tenant: str, user: str) -> tuple[tuple[str, ...], ...]:
     return ((queue, tenant), (queue, tenant, user)) if user else ((queue, tenant),)
 
 
-def _stands(job: Job) -> tuple[str, bool]:
+def _stands(job: Job) -> tuple[str, str, bool]:
     """The fields that decide a queued job's place and that may change while it waits."""
-    return job.priority_class, job.kept_out
+    return job.queue, job.priority_class, job.kept_out
 
 
 def _key_in_queue(tree: QueueTree, job: Job) -> QueuedJob:

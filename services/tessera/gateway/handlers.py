@@ -10,6 +10,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from tessera.domain.entities import EndedJob, Job, RefusedWork
+from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.engine.explain.changed_spec import changed_spec, differences
 from tessera.gateway import models
@@ -32,6 +33,7 @@ from tessera_schemas.commands import (
     TENANT_COMMAND,
     CancelJob,
     HoldJob,
+    MoveJob,
     ReleaseJob,
     ReportCheckpoint,
     SetPriority,
@@ -210,6 +212,13 @@ class Handlers:
             detail = f"{known.adopted.owner} has the priority of its PriorityClass in Kubernetes; change it there"
             raise refused(Code.PRIORITY_NOT_ALLOWED, "priority_class", detail)
         return await self._order(request, SetPriority, "set_priority", priority_class=body.priority_class)
+
+    async def move_job(self, request: web.Request) -> web.Response:
+        """Sends the order that lets a waiting job wait in another queue; raises Refusal for a job that runs."""
+        body, known = await read_body(request, models.QueueBody), self._own(request)
+        if isinstance(known, Job) and known.phase is not Phase.QUEUED:
+            raise refused(Code.NOT_WAITING, "job_id", f"it is {known.phase.value}; only what waits moves")
+        return await self._order(request, MoveJob, "move_job", queue=body.queue)
 
     async def job_classes(self, request: web.Request) -> web.Response:
         """Answers with the classes granted to the job's tenant; raises Refusal for a job that has ended."""

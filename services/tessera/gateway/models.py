@@ -100,6 +100,12 @@ class PriorityBody(Strict):
     priority_class: Name
 
 
+class QueueBody(Strict):
+    """The queue that a waiting job goes to; the job's tenant must be allowed there."""
+
+    queue: Name
+
+
 class NoBody(Strict):
     """An empty body or `{}`."""
 

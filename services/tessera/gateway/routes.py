@@ -103,6 +103,16 @@ ROUTES = (
         keyed=True,
     ),
     Route(
+        "POST",
+        f"{JOB}/queue",
+        "move_job",
+        "Let a waiting job wait in another queue",
+        {202: models.Ordered},
+        ORDERS,
+        body=models.QueueBody,
+        keyed=True,
+    ),
+    Route(
         "GET",
         f"{JOB}/priority",
         "job_classes",

@@ -28,6 +28,7 @@ from tessera_schemas.ledger import (
     EarmarkSet,
     Finished,
     Held,
+    JobMoved,
     JobQueued,
     JobTurnedAway,
     LedgerMessage,
@@ -209,7 +210,8 @@ def _queued(message_jobs: MessageJobs, record: JobQueued) -> EventParts:
 def _task_queued(message_jobs: MessageJobs, record: TaskQueued) -> EventParts:
     """Event of a task as of any job that was taken in, with the key under which its array was submitted."""
     array = message_jobs.array(record.array)
-    job = message_jobs.add(Subject(record.job_id, array.tenant, array.queue, array.name, array.trace))
+    queue = message_jobs.job(record.array).queue  # this message may have moved the array
+    job = message_jobs.add(Subject(record.job_id, array.tenant, queue, array.name, array.trace))
     size = {"gpu_milli": array.gang.amount.gpu_milli, "pods": array.gang.pods}
     more = {"array": array.job_id, **_given(task=record.task)}
     return public.JobAdmittedV1, job, _job_data(job, key=array.key, **{k: v for k, v in size.items() if v}, **more)
@@ -256,6 +258,13 @@ def _held(message_jobs: MessageJobs, record: Held) -> EventParts:
     job = message_jobs.job(record.job_id)
     event: type[public.PublicEvent] = public.JobUnheldV1 if record.undo else public.JobHeldV1
     return event, job, _job_data(job, **_given(by=record.by))
+
+
+def _moved(message_jobs: MessageJobs, record: JobMoved) -> EventParts:
+    """Event of a job in its new queue, on whose subject it and later ones stand."""
+    before = message_jobs.job(record.job_id)
+    job = message_jobs.add(replace(before, queue=record.queue))
+    return public.JobMovedV1, job, _job_data(job, from_queue=before.queue, **_given(by=record.by))
 
 
 def _earmark_set(message_jobs: MessageJobs, record: EarmarkSet) -> EventParts:
@@ -318,6 +327,7 @@ DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     JobTurnedAway: _turned_away,
     Allocated: _allocated,
     Held: _held,
+    JobMoved: _moved,
     EarmarkSet: _earmark_set,
     Finished: _finished,
     LeftChanged: _left_changed,

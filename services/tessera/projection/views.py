@@ -99,7 +99,7 @@ class Views:
             queues |= dict.fromkeys(tree.queues) | dict.fromkeys(self._queues())
             if state.tree.flavors != tree.flavors:
                 fields |= {(NODES, name): None for name, _ in state.nodes.items()}
-            if state.tree.priorities != tree.priorities:
+            if (state.tree.priorities, state.tree.knows_all) != (tree.priorities, tree.knows_all):
                 fields |= {(JOBS, job.job_id): None for job in state.jobs.values()}
         return fields | {(QUEUES, name): None for name in queues}
 

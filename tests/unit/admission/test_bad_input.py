@@ -170,6 +170,10 @@ BAD: dict[str, tuple[object, list[tuple[str, str]]]] = {
         {"kind": "set_priority", "v": 1, "job_id": "a" * 20, "priority_class": "golden"},
         [("NoSuchPriorityClass", "priority_class")],
     ),
+    "a queue that is not there to go to": (
+        {"kind": "move_job", "v": 1, "job_id": "a" * 20, "queue": "nowhere"},
+        [("NoSuchQueue", "queue")],
+    ),
     "a drain by a tenant": ({"kind": "drain_node", "v": 1, "node": "node-a"}, [("InvalidField", "kind")]),
     "a cancel without a job": ({"kind": "cancel_job", "v": 1}, [("MissingField", "job_id")]),
     "a cancel for somebody else": (

@@ -100,11 +100,14 @@ async def test_an_order_right_behind_its_submit_is_answered_at_once() -> None:
     assert [answer.accepted for answer in answers(world)] == [True] * 3
 
 
-@pytest.mark.parametrize("kind", ["cancel_job", "hold_job", "release_job", "set_priority", "report_checkpoint"])
+@pytest.mark.parametrize(
+    "kind", ["cancel_job", "hold_job", "release_job", "set_priority", "move_job", "report_checkpoint"]
+)
 async def test_somebody_elses_job_is_one_that_does_not_exist(kind: str) -> None:
     world = await shard()
     await world.job_seen(K1, tenant="other")
-    more = {"set_priority": {"priority_class": "high"}, "report_checkpoint": {"path": "/data/1"}}.get(kind, {})
+    fields = {"set_priority": {"priority_class": "high"}, "report_checkpoint": {"path": "/data/1"}}
+    more = (fields | {"move_job": {"queue": "research"}}).get(kind, {})
     await give(world, order(kind, **more))
     assert codes(world) == [["NoSuchJob"]]
     assert [type(fact) for fact in world.facts] == [JobRefused]

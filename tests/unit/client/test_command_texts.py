@@ -9,7 +9,7 @@ from rich.cells import cell_len
 
 from tessera.client.commands.drains import drain_line, on_node
 from tessera.client.commands.preempt import VICTIMS, plan_lines, planned
-from tessera.client.commands.queues import queue_facts, stopped
+from tessera.client.commands.queues import movable, queue_facts, stopped
 from tessera.client.commands.views import job_columns, job_facts
 from tessera.client.explain import explanation_lines, story_lines
 from tessera.client.job_glance import JobGlance
@@ -102,6 +102,22 @@ def test_stopping_a_queue_changes_nothing_else_of_the_configuration() -> None:
     assert stopped(held, "b", "none") == body
     with pytest.raises(Failure, match="queue c: there is no such queue"):
         stopped(body, "c", "hold")
+
+
+def test_a_move_names_the_jobs_that_wait_and_an_array_for_its_tasks() -> None:
+    waits = {"tenant": "lab", "queue": "a", "phase": "queued"}
+    rows = {
+        "one": waits,
+        "runs": waits | {"phase": "running"},
+        "elsewhere": waits | {"queue": "b"},
+        "array": waits,
+        "task": waits | {"task_of": "array"},
+        "orphan": waits | {"task_of": "gone"},
+    }
+    common = {"name": "train", "key": "k", "attempt": 0, "pods": 1, "gpu_milli": 0, "submitted_ts": 1}
+    jobs = [JobView.model_validate({**common, "priority": 0, "job_id": name, **row}) for name, row in rows.items()]
+    assert movable(jobs, "a") == ["one", "array", "orphan"]
+    assert movable(jobs, "a", {"task", "one"}) == ["one", "task"]
 
 
 # -- nodes

@@ -97,7 +97,7 @@ def test_a_job_that_fits_waits_for_its_turn() -> None:
 
 def test_a_job_whose_queue_is_gone_hears_so() -> None:
     made = ledger(("k1", 16))
-    made.commit(config_proposed(config_body(queue("other")), expected_version=1))
+    made.commit(config_proposed(config_body(queue("other")), expected_version=1, abandon=True))
     assert reason_of(made, "k1").code is Code.NO_SUCH_QUEUE
 
 

@@ -1,11 +1,15 @@
 """What a person's file leaves out is written out, shown, and stays; what it says is never touched."""
 
+from typing import Any
+
 import pytest
 
 from tessera.client import applying, files
-from tessera.client.outcomes import Refused
-from tessera_schemas.config import Config, ConfigBody, Policy
+from tessera.client.outcomes import Failure, Refused
+from tessera.domain.live_names import LiveJob
+from tessera_schemas.config import Config, ConfigBody, Policy, Queue
 from tessera_schemas.recommended import POLICY, explicit, filled
+from tessera_schemas.views import JobView
 
 LEAST = "tenants: [{name: lab}]\nqueues: [{name: q}]\n"
 RECOMMENDED = {found.field: found.value for found in POLICY}
@@ -85,3 +89,52 @@ def test_filling_changes_nothing_of_what_was_given() -> None:
     made, _ = filled(given)
     assert given == before
     assert made["policy"]["idle"] == "fail"
+
+
+def in_force(*queues: Queue, version: int = 3) -> Config:
+    return Config(version=version, body=read(LEAST).body.model_copy(update={"queues": queues}))
+
+
+@pytest.mark.parametrize("policy", ["hold", "hold_and_drain"])
+def test_a_queue_that_an_operator_stopped_stays_stopped_when_its_file_does_not_say_so(policy: Any) -> None:
+    now = in_force(Queue(name="q", stop_policy=policy))
+    found = read(LEAST).over(now)
+    assert found.body.queues[0].stop_policy == policy
+    assert found.lines[-1] == f"filled in: queues.q.stop_policy: {policy} (as it is in force)"
+    assert applying.ConfigChange(now, found.body).lines == []
+
+
+def test_what_a_file_says_of_a_stop_counts_and_a_stop_goes_with_a_renamed_queue() -> None:
+    now = in_force(Queue(name="q", stop_policy="hold"))
+    opened = read("tenants: [{name: lab}]\nqueues: [{name: q, stop_policy: none}]\n").over(now)
+    assert opened.body.queues[0].stop_policy == "none"
+    renamed = read("tenants: [{name: lab}]\nqueues: [{name: new, was: q}, {name: other}]\n").over(now)
+    assert [queue.stop_policy for queue in renamed.body.queues] == ["hold", "none"]
+
+
+def test_a_file_that_names_another_version_than_the_one_in_force_is_refused() -> None:
+    now = in_force(Queue(name="q"))
+    assert read(LEAST + "version: 3\n").over(now).body == read(LEAST).body
+    for version in (2, 4):
+        with pytest.raises(Refused, match="ConfigConflict: version") as refused:
+            read(LEAST + f"version: {version}\n").over(now)
+        assert refused.value.reasons[0].numbers == {"expected_version": version, "version": 3}
+    with pytest.raises(Failure, match="is no number of a version"):
+        read(LEAST + "version: v3\n")
+
+
+def test_live_jobs_of_the_views_name_what_the_state_says() -> None:
+    common = {"key": "k", "attempt": 1, "pods": 1, "gpu_milli": 0, "submitted_ts": 1, "priority": 0, "started_ts": 0}
+    common |= {"tenant": "lab", "queue": "q", "name": "train", "priority_class": "high"}
+    array = {"tasks": "0-9", "count": 10, "left": "4-9"}
+    jobs = [
+        JobView.model_validate({**common, "job_id": "a", "phase": "queued", "array": array}),
+        JobView.model_validate({**common, "job_id": "b", "phase": "running", "flavor": "h100"}),
+        JobView.model_validate({**common, "job_id": "c", "phase": "queued", "owner": "Job/train"}),
+        JobView.model_validate({**common, "job_id": "d", "phase": "failed"}),
+    ]
+    assert list(applying.named_by(jobs)) == [
+        LiveJob("q", "lab", "high", "", False, 6),
+        LiveJob("q", "lab", "high", "h100", True),
+        LiveJob("q", "lab", "", "", False),
+    ]

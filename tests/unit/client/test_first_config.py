@@ -6,10 +6,12 @@ import pytest
 
 from tessera.admission.decide.configuration import find_config_faults
 from tessera.client import applying, files
-from tessera.client.first_config import ClusterSurvey, first_config
+from tessera.client.first_config import HINT, ClusterSurvey, first_config
 from tessera_schemas.config import FLAVORS_MAX, ConfigBody
 from tessera_schemas.recommended import POLICY
 from tessera_schemas.views import NodeView
+from tests.builders import admitted, config_proposed, job_spec, role
+from tests.rounds import Rounds
 
 ZONE, RACK = "topology.kubernetes.io/zone", "example.org/rack"
 
@@ -81,11 +83,15 @@ def test_all_tenants_submit_to_one_queue_for_each_pool_of_which_one_is_the_defau
     assert {queue.tenants for queue in body.queues} == {("demo", "lab")}
 
 
-def test_tenants_that_want_a_quota_each_find_how_it_is_written() -> None:
-    text = written(node("a"), tenants=("demo", "lab"))
-    (line,) = (line for line in text.splitlines() if "parent: default" in line)
-    body = read(text.replace("queues:\n", f"queues:\n{line.removeprefix('#')}\n"))
-    assert [(queue.name, queue.parent) for queue in body.queues] == [("demo-jobs", "default"), ("default", None)]
+def test_tenants_that_want_a_queue_each_find_how_it_is_written() -> None:
+    body = read(written(node("a"), tenants=("demo", "lab")).replace(HINT, ""))
+    parents = {queue.name: queue.parent for queue in body.queues}
+    assert parents == {
+        "everyone": None,
+        "demo-jobs": "everyone",
+        "lab-jobs": "everyone",
+        "default": "everyone",
+    }
     assert find_config_faults(body) == []
 
 
@@ -120,3 +126,38 @@ def test_each_recommended_value_says_what_it_brings_and_what_it_costs() -> None:
 
 def test_no_line_is_wider_than_a_screen_of_120_columns() -> None:
     assert max(map(len, written(*CLUSTERS["two pools"]).splitlines())) <= 120
+
+
+@pytest.mark.parametrize("nodes", CLUSTERS.values(), ids=CLUSTERS)
+def test_the_hint_promises_no_more_than_the_pool_has_and_leaves_default_a_queue_that_takes_jobs(
+    nodes: tuple[NodeView, ...],
+) -> None:
+    text = written(*nodes, tenants=("demo", "default", "everyone"))
+    assert text.count(HINT) > 4
+    before, after = read(text), read(text.replace(HINT, ""))
+    assert {queue.parent for queue in after.queues} == {None, "everyone"}
+    assert "default" not in {queue.parent for queue in after.queues}
+    assert len(after.queues) == len(before.queues) + 4
+    assert sum(q.nominal for queue in after.queues for q in queue.quotas) == sum(
+        q.nominal for queue in before.queues for q in queue.quotas
+    )
+
+
+def test_following_the_hint_strands_no_job_and_evicts_nobody() -> None:
+    """Case 5 of the issue: two jobs run on 16 GPUs, others wait, the file's own hint is followed."""
+    text = written(node("a"), node("b"), tenants=("lab", "other"))
+    rounds = Rounds(nodes={"a": 8, "b": 8})
+    rounds.commit(config_proposed(read(text), 1, abandon=True))
+    eight = job_spec(role(gpus=8), queue="default", priority_class="low")
+    rounds.commit(*(admitted(f"k{at}", eight) for at in range(4)))
+    rounds.settle()
+    running = {run.run_id for run in rounds.state.runs.values() if run.started}
+    assert len(running) == 2
+    rounds.commit(config_proposed(read(text.replace(HINT, "")), rounds.state.config.version))
+    assert rounds.state.config.version == 3
+    rounds.commit(admitted("theirs", job_spec(role(gpus=8), queue="lab-jobs", priority_class="normal")))
+    rounds.settle()
+    assert {run.run_id for run in rounds.state.runs.values()} == running
+    assert not any(run.stopping for run in rounds.state.runs.values())
+    codes = {job.reason.code for job in rounds.state.jobs.values() if job.reason is not None}
+    assert "NoSuchQueue" not in codes

@@ -27,6 +27,7 @@ from tessera_schemas.ledger import (
     EpochOpened,
     Finished,
     FormatRaised,
+    JobMoved,
     JobQueued,
     JobTurnedAway,
     NodeChanged,
@@ -252,10 +253,37 @@ def test_a_job_whose_queue_is_gone_is_in_no_line_until_the_queue_is_back() -> No
     books = Books().queued()
     books.write(ConfigSet(kind="config_set", fact=0, version=2), config_proposed(config_body(queue("else"))))
     assert not list(order_jobs(books.state, "default", books.state.ts))
-    assert list(books.state.index.orphaned) == [JOB]
+    assert list(books.state.index.strays) == [JOB]
     books.write(ConfigSet(kind="config_set", fact=0, version=3), config_proposed())
     assert list(order_jobs(books.state, "default", books.state.ts)) == [JOB]
-    assert not books.state.index.orphaned
+    assert not books.state.index.strays
+
+
+def test_before_format_4_jobs_of_a_missing_tenant_and_class_stand_in_line_as_they_did() -> None:
+    """So an order that was computed then is computed again by a replay; from format 4 on they are left out, or last."""
+    books = Books().queued("k1")
+    theirs = admitted("theirs", job_spec(priority_class="low"), tenant="other")
+    books.write(JobQueued(kind="job_queued", fact=0, job_id=theirs.job_id), theirs)
+    classes = (PriorityClass(name="deep", value=-9), PriorityClass(name="low", value=-1))
+    body = config_body(tenants=("other",), priority_classes=classes)
+    books.write(ConfigSet(kind="config_set", fact=0, version=2), config_proposed(body))
+    assert list(order_jobs(books.state, "default", books.state.ts)) == [JOB, theirs.job_id]
+    books.write(FormatRaised(kind="format_raised", format=4))
+    assert list(order_jobs(books.state, "default", books.state.ts)) == [theirs.job_id]
+    books.write(ConfigSet(kind="config_set", fact=0, version=3), config_proposed(config_body(priority_classes=classes)))
+    assert list(order_jobs(books.state, "default", books.state.ts)) == [theirs.job_id, JOB]
+
+
+def test_a_job_that_moves_takes_its_run_and_what_that_holds_with_it() -> None:
+    books = Books().running()
+    books.write(JobMoved(kind="job_moved", job_id=JOB, queue="else"))
+    job, run = books.state.jobs.get(JOB), books.state.runs.get(RUN)
+    assert job is not None
+    assert run is not None
+    assert (job.queue, run.queue, run.placements) == ("else", "else", (placement(),))
+    assert books.state.held_by_queue("else").gpu_milli == 1000
+    assert books.state.held_by_queue("research").gpu_milli == 0
+    assert books.state.index.held.keys() == {("else", "lab")}
 
 
 def test_new_priorities_reorder_the_line() -> None:
@@ -423,6 +451,7 @@ CONTRADICTIONS: list[tuple[str, Callable[[Books], object], AnyRecord]] = [
     ("a job is queued twice", lambda b: b.queued(), JobQueued(kind="job_queued", fact=0, job_id=JOB)),
     ("the fact is about another job", lambda b: b, JobQueued(kind="job_queued", fact=0, job_id=OTHER)),
     ("a job that is not there waits", lambda b: b, Waiting(kind="waiting", job_id=JOB, reason=NO_FIT)),
+    ("a job moves to where it is", lambda b: b.queued(), JobMoved(kind="job_moved", job_id=JOB, queue="research")),
     ("a configuration skips a version", lambda b: b, ConfigSet(kind="config_set", fact=0, version=2)),
     ("a node record points at no node", lambda b: b, NodeChanged(kind="node_changed", fact=0)),
     (

@@ -106,7 +106,7 @@ def test_a_snapshot_gives_back_an_equal_state(seed: int) -> None:
     assert list(mine.retry_at) == list(theirs.retry_at)
     assert list(mine.start_by) == list(theirs.start_by)
     assert restored.remembered.due(INT_MAX) == ledger.state.remembered.due(INT_MAX)
-    assert sorted(mine.orphaned) == sorted(theirs.orphaned)
+    assert sorted(mine.strays) == sorted(theirs.strays)
 
 
 def test_a_restored_committer_writes_the_bytes_that_the_old_one_would_have_written() -> None:

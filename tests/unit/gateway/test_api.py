@@ -142,6 +142,20 @@ async def test_a_job_gets_another_priority_class_and_free_slots_are_told(world: 
     assert {size["gpus"] for size in slots.body["items"][0]["sizes"]} >= {1, 2, 4, 8}
 
 
+async def test_a_waiting_job_goes_to_another_queue_and_one_that_runs_does_not(world: World) -> None:
+    token = world.token("lab")
+    async with world.gateway():
+        await world.ask("POST", "/v1/jobs", token, submit())
+        said = await world.ask("POST", f"/v1/jobs/{K1}/queue", token, {"queue": "prod"})
+        none = await world.ask("POST", f"/v1/jobs/{K1}/queue", token, {})
+        await world.commit(orders=(world.committed.line(),))
+        runs = await world.ask("POST", f"/v1/jobs/{K1}/queue", token, {"queue": "prod"})
+    assert (said.status, none.status, none.code) == (202, 422, "MissingField")
+    moved = {"kind": "move_job", "v": 1, "job_id": K1, "tenant": "lab", "queue": "prod"}
+    assert [command for _, command in world.commands if command["kind"] == "move_job"] == [moved]
+    assert (runs.status, runs.code) == (409, "NotWaiting")
+
+
 async def test_a_refused_submit_brings_all_reasons_with_their_numbers(world: World) -> None:
     reasons = (
         Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail="nowhere"),

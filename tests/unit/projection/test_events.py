@@ -13,12 +13,14 @@ from tessera.domain.state import State
 from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera.projection.events import DESCRIBE, Cursor, StoredEvent, events_of, last_cursor, rfc3339
+from tessera_schemas.config import Queue
 from tessera_schemas.events import EVENT_TYPES, CloudEvent
 from tessera_schemas.facts import (
     CancelRequested,
     CheckpointSaved,
     HoldRequested,
     JobRefused,
+    MoveRequested,
     PlanProposed,
     PodsBound,
     PodsMade,
@@ -294,6 +296,20 @@ def test_holds_priorities_warnings_and_checkpoints_are_told():
         assert told(ledger) == [("job.warned.v1", {**common, "attempt": 1, **says})]
     ledger.commit(CheckpointSaved(kind="checkpoint_saved", run_id=first_run(), path="/data/7"))
     assert told(ledger) == [("job.saved.v1", {**common, "attempt": 1, "path": "/data/7"})]
+
+
+def test_a_job_that_moves_is_told_on_the_subject_of_its_new_queue():
+    ledger = Committed().begin(body=config_body(Queue(name="research"), Queue(name="prod")))
+    ledger.commit(admitted("k1"))
+    job = admitted("k1").job_id
+    ledger.commit(MoveRequested(kind="move_requested", job_id=job, tenant="lab", queue="prod"))
+    ((_, data),) = told(ledger)
+    assert data == {"job_id": job, "name": "train", "queue": "prod", "from_queue": "research", "by": "lab"}
+    (*_, (*_, events)) = steps(ledger.stored)
+    assert [event.subject for event in events] == ["events.main.lab.prod.job.moved.v1"]
+    ledger.commit(CancelRequested(kind="cancel_requested", job_id=job, tenant="lab"))
+    ((_, data),) = told(ledger)
+    assert data["queue"] == "prod"
 
 
 def test_a_tenant_whose_name_looks_like_a_job_cancels_under_its_name():

@@ -197,7 +197,7 @@ def test_a_queue_shows_what_waits_and_what_it_holds():
 def test_a_queue_that_the_configuration_dropped_is_shown_while_something_is_in_it():
     ledger, views = Committed().begin(), Followed()
     ledger.commit(admitted("k1"))
-    ledger.commit(config_proposed(config_body(queue("other")), 1))
+    ledger.commit(config_proposed(config_body(queue("other")), 1, abandon=True))
     views.fold(ledger.stored)
     assert (views.view("queues", "research").queued, views.view("queues", "research").pool) == (1, "")
     assert views.view("queues", "other").queued == 0

@@ -133,7 +133,7 @@ def test_a_repeat_of_what_is_in_force_already_is_nothing() -> None:
 
 def test_jobs_whose_queue_goes_are_told_once_and_start_when_it_is_back() -> None:
     world = World().queued()
-    world.say(config_proposed(config_body(queue("else")), 1))
+    world.say(config_proposed(config_body(queue("else")), 1, abandon=True))
     assert reasons(world.commit()) == [Code.NO_SUCH_QUEUE]
     assert reasons(world.commit()) == []
     assert kinds(world.place()) == []
@@ -514,7 +514,7 @@ def test_many_reasons_take_as_many_messages_as_they_need() -> None:
 def test_thousands_of_jobs_whose_queue_goes_are_told_in_as_many_messages_as_it_takes() -> None:
     world = World()
     world.commit(*(admitted(f"k{n}", job_spec(role(gpus=0))) for n in range(5000)))
-    world.say(config_proposed(config_body(queue("else")), 1))
+    world.say(config_proposed(config_body(queue("else")), 1, abandon=True))
     assert max(sizes(world, 3)[-4:]) <= MESSAGE_BYTES_MAX
     assert all(job.reason is not None for job in world.state.jobs.values())
 

@@ -10,11 +10,12 @@ from tessera.testkit.rules_checker import check_rules
 from tessera_schemas import ledger as m
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import job_id
-from tessera_schemas.config import ConfigBody, Flavor, Policy, Queue, Quota
+from tessera_schemas.config import ConfigBody, Flavor, Policy, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
     CancelRequested,
     DrainRequested,
     HoldRequested,
+    MoveRequested,
     PlanProposed,
     PodsBack,
     PriorityRequested,
@@ -142,6 +143,10 @@ def test_i6_each_flavor_has_a_quota_of_its_own() -> None:
     assert broken(using(body, ("q0", 3), flavor="fast")) == {"I6"}
 
 
+def moving(queue: str, tenant: str) -> MoveRequested:
+    return MoveRequested(kind="move_requested", job_id=id_of("k1"), queue=queue, tenant=tenant)
+
+
 # -- stopped queues, holds, priorities, drains ---------------------------------------------------------------------
 
 
@@ -201,6 +206,63 @@ def test_a_priority_class_is_changed_to_what_was_asked_for_by_who_may(asked: str
     fact = PriorityRequested(kind="priority_requested", job_id=id_of("k1"), priority_class=asked, tenant=tenant)
     shard.add(m.PrioritySet(kind="priority_set", job_id=id_of("k1"), priority_class="high"), facts=[fact])
     assert broken(shard) == {"I13"}
+
+
+NEWER = m.FormatRaised(kind="format_raised", format=4)
+
+
+@pytest.mark.parametrize(
+    ("body", "abandon", "wrong"),
+    [
+        pytest.param(config_body(Queue(name="else")), False, {"config"}, id="the queue of a live job is gone"),
+        pytest.param(config_body(Queue(name="else")), True, set(), id="it was asked for"),
+        pytest.param(config_body(Queue(name="else", was="research")), False, set(), id="the queue has a new name"),
+        pytest.param(
+            config_body(Queue(name="research"), Queue(name="b", parent="research")), False, {"config"}, id="it is inner"
+        ),
+        pytest.param(config_body(tenants=("other",)), False, {"config"}, id="its tenant is gone"),
+        pytest.param(
+            config_body(priority_classes=(PriorityClass(name="low", value=0),)), False, {"config"}, id="its class is"
+        ),
+    ],
+)
+def test_a_configuration_takes_away_what_live_jobs_name_only_when_asked_to(
+    body: ConfigBody, abandon: bool, wrong: set[str]
+) -> None:
+    shard = Shard()
+    shard.add(NEWER)
+    shard.queued()
+    proposed = config_proposed(body, 1, abandon)
+    shard.add(m.ConfigSet(kind="config_set", fact=0, version=2), facts=[proposed])
+    assert broken(shard) == wrong
+
+
+def test_no_job_of_a_tenant_that_is_not_there_starts() -> None:
+    shard = Shard()
+    shard.add(NEWER)
+    shard.queued()
+    proposed = config_proposed(config_body(tenants=("other",)), 1, abandon=True)
+    shard.add(m.ConfigSet(kind="config_set", fact=0, version=2), facts=[proposed])
+    shard.add(allocation())
+    assert broken(shard) == {"config"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "to", "wrong"),
+    [
+        pytest.param([], "else", {"I13"}, id="nobody asked"),
+        pytest.param([moving("else", "other")], "else", {"I13"}, id="a stranger asked"),
+        pytest.param([moving("else", "")], "else", set(), id="an operator asked"),
+        pytest.param([moving("nowhere", "lab")], "nowhere", {"config"}, id="to no queue"),
+    ],
+)
+def test_a_job_moves_to_the_queue_that_was_asked_for_by_who_may(
+    facts: list[MoveRequested], to: str, wrong: set[str]
+) -> None:
+    shard = Shard(body=config_body(Queue(name="research"), Queue(name="else")))
+    shard.queued()
+    shard.add(m.JobMoved(kind="job_moved", job_id=id_of("k1"), queue=to), facts=facts)
+    assert broken(shard) == wrong
 
 
 def drained(undo: bool = False) -> tuple[m.NodeDrained, DrainRequested]:

@@ -15,6 +15,7 @@ from tessera_schemas.commands import (
     CancelJob,
     DrainNode,
     HoldJob,
+    MoveJob,
     ReleaseJob,
     ReportCheckpoint,
     SetPriority,
@@ -29,6 +30,7 @@ from tessera_schemas.facts import (
     HoldRequested,
     JobAdmitted,
     JobRefused,
+    MoveRequested,
     PriorityRequested,
 )
 from tessera_schemas.reading import Parsed, bounded, refusal
@@ -57,7 +59,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _JOB_ID = re.compile(r"[a-z2-7]{20}")
 
-Request = CancelRequested | HoldRequested | PriorityRequested | CheckpointReported
+Request = CancelRequested | HoldRequested | PriorityRequested | MoveRequested | CheckpointReported
 Fact = JobAdmitted | JobRefused | Request | DrainRequested | ConfigProposed
 
 
@@ -102,10 +104,12 @@ def is_tenant_name(name: str) -> bool:
 
 def needs_policy(parsed: Parsed) -> bool:
     """
-    Tells whether the command is judged by the admission policy: jobs and priority changes are, all other commands are
-    not.
+    Tells whether the command is judged by the admission policy: jobs, moves and priority changes are, all other
+    commands are not.
     """
-    return parsed.command is None or isinstance(parsed.command, SubmitJob | SubmitTemplate | AdoptJob | SetPriority)
+    return parsed.command is None or isinstance(
+        parsed.command, SubmitJob | SubmitTemplate | AdoptJob | SetPriority | MoveJob
+    )
 
 
 def judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolicy) -> Outcome:
@@ -132,6 +136,8 @@ def _judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolic
     against = verdict.mismatch(parsed.raw.get("tenant"), origin.tenant)
     if isinstance(command, SetPriority):
         against += verdict.find_priority_faults(command.priority_class, origin.tenant, policy)
+    if isinstance(command, MoveJob):
+        against += verdict.find_queue_faults(command.queue, origin.tenant, policy)
     if against:
         return _refused(parsed, origin, against)
     return _requested(command, origin.tenant)
@@ -168,6 +174,8 @@ def _requested(command: Strict, tenant: str) -> Outcome:
             fact = PriorityRequested(
                 kind="priority_requested", job_id=command.job_id, tenant=tenant, priority_class=name
             )
+        case MoveJob():
+            fact = MoveRequested(kind="move_requested", job_id=command.job_id, tenant=tenant, queue=command.queue)
         case ReportCheckpoint():
             fields = {"path": command.path, "attempt": command.attempt, "at": command.at}
             fact = CheckpointReported(kind="checkpoint_reported", job_id=command.job_id, tenant=tenant, **fields)
@@ -193,7 +201,8 @@ def _admitted(command: SubmitJob | AdoptJob, origin: Origin, template: FromTempl
 
 
 def _proposed(command: ApplyConfig) -> Outcome:
-    fact = ConfigProposed(kind="config_proposed", expected_version=command.expected_version, body=command.body)
+    expected, body = command.expected_version, command.body
+    fact = ConfigProposed(kind="config_proposed", expected_version=expected, body=body, abandon=command.abandon)
     return Outcome(fact, Answer(accepted=True))
 
 

@@ -83,6 +83,13 @@ def find_priority_faults(name: str, tenant: str, policy: AdmissionPolicy) -> lis
     return _by_name(None, name, tenant, policy.tree)
 
 
+def find_queue_faults(name: str, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
+    """All reasons against giving a job of the tenant to this queue."""
+    if policy.tree is None:
+        return [refusal(Code.NOT_CONFIGURED)]
+    return _by_name(name, None, tenant, policy.tree)
+
+
 def find_submit_faults(raw: Json, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
     """Further reasons, besides its syntax, against a submit that cannot be read."""
     against = mismatch(raw.get("tenant"), tenant)

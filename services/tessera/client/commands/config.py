@@ -4,17 +4,20 @@ configuration for the cluster that is there, and the one in force, as files to a
 """
 
 import sys
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tessera.client import applying, files
-from tessera.client.commands.context import ShardOptions, command, shard_views
+from tessera.client.commands.context import Format, ShardOptions, command, shard_views
 from tessera.client.first_config import ClusterSurvey, first_config
-from tessera.client.outcomes import Exit, Failure
-from tessera.client.rendering import notify
+from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.rendering import Output, notify, show_value
+from tessera.client.unmet import find_unmet
 from tessera.client.where import Where
+from tessera_schemas.reasons import Reason
 from tessera_schemas.subjects import OPERATOR, TENANT
 
 WAIT_SECONDS = 30.0
@@ -29,24 +32,73 @@ async def apply(
     file: Annotated[Path, typer.Option("--file", "-f", help="The whole configuration (YAML)")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change")] = False,
+    abandon: Annotated[
+        bool,
+        typer.Option(
+            "--abandon", help="Take away also what live jobs name: what runs goes on, what waits does not start"
+        ),
+    ] = False,
     timeout: Annotated[float, typer.Option(help="Seconds to wait until it is in force")] = WAIT_SECONDS,
+    output: Format = Output.TABLE,
 ) -> None:
     """Apply a configuration: tenants, queues, quotas, priority classes, limits, policy."""
     read = applying.read_file(files.read_yaml(file), str(file))
-    body = read.body
     async with shard_views(at) as (where, views):
         operator = where.identity(OPERATOR)
-        change = applying.ConfigChange(await views.config(), body)
-        print("\n".join(change.lines) or f"nothing changes: version {change.now.version} says the same")
-        print("\n".join(read.lines), end="\n" if read.lines else "")
-        if dry_run:
-            return
-        if change.lines:
-            _agreed(yes)
-            config = await applying.put_in_force(where, operator, views, change, timeout)
-            print(f"version {config.version} is in force")
-        for made in await applying.provide(where, operator, body):
-            notify(made)
+        now = await views.config()
+        read = read.over(now)
+        change = applying.ConfigChange(now, read.body, abandon)
+        told = Told(change, read.lines, find_unmet(read.body, await views.nodes()))
+        told.stranded = await applying.find_stranded_jobs(views, change)
+        if not output.for_programs:
+            told.show()
+        if told.stranded and not abandon:
+            raise Refused(tuple(told.stranded))
+        if not dry_run:
+            if change.lines:
+                _agreed(yes, shown=not output.for_programs)
+                told.version = (await applying.put_in_force(where, operator, views, change, timeout)).version
+                if not output.for_programs:
+                    print(f"version {told.version} is in force")
+            told.made = await applying.provide(where, operator, read.body)
+    if output.for_programs:
+        show_value(output, told.for_programs(), None)
+    for made in () if output.for_programs else told.made:
+        notify(made)
+
+
+@dataclass(slots=True)
+class Told:
+    """What `apply` says of a change: the difference, values filled in, warnings, and jobs that it strands."""
+
+    change: applying.ConfigChange
+    filled: list[str]
+    warnings: list[Reason]
+    stranded: list[Reason] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    version: int | None = None
+
+    def show(self) -> None:
+        """Print it for people; warnings and stranded jobs to stderr."""
+        now = self.change.now.version
+        print("\n".join(self.change.lines) or f"nothing changes: version {now} says the same")
+        print("\n".join(self.filled), end="\n" if self.filled else "")
+        for warning in self.warnings:
+            notify(f"warning: {warning.sentence()}")
+        for reason in self.stranded if self.change.abandon else ():
+            notify(f"abandoned: {reason.sentence()}")
+
+    def for_programs(self) -> dict[str, Any]:
+        """All of it as data; `version` is the one in force afterwards."""
+        stranded = [reason.model_dump(mode="json") for reason in self.stranded]
+        return {
+            "version": self.change.now.version if self.version is None else self.version,
+            "changes": self.change.lines,
+            "filled": self.filled,
+            "warnings": [warning.model_dump(mode="json") for warning in self.warnings],
+            "abandoned": stranded,
+            "made": self.made,
+        }
 
 
 @config.command()
@@ -80,7 +132,8 @@ async def show_config(at: ShardOptions) -> None:
         now = await views.config()
     if now.body is None:
         raise Failure(Exit.NOT_FOUND, "config: nothing is configured yet; begin with `tessera config init`")
-    print(f"# version {now.version}\n{applying.shown(now.body)}", end="")
+    print(f"# version: {now.version}  # without the first #: applied only while this version is in force")
+    print(applying.shown(now.body), end="")
 
 
 def _tenants_here(where: Where) -> list[str]:
@@ -99,10 +152,10 @@ def _write_new(file: Path, text: str) -> None:
         raise Failure(Exit.USAGE, f"{file}: cannot be written ({error.strerror}); name another file") from error
 
 
-def _agreed(yes: bool) -> None:
+def _agreed(yes: bool, shown: bool) -> None:
     if yes:
         return
-    if not sys.stdin.isatty():
+    if not sys.stdin.isatty() or not shown:
         raise Failure(Exit.USAGE, "apply: nobody can be asked here; say --yes")
     if not typer.confirm("Apply this?"):
         raise Failure(Exit.FAILED, "apply: nothing was applied")

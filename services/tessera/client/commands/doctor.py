@@ -11,6 +11,7 @@ from tessera.client.doctor import check_cluster, check_servers
 from tessera.client.finding import Finding
 from tessera.client.outcomes import Exit
 from tessera.client.shard_views import ShardViews
+from tessera.client.unmet import find_unmet
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import KernelError, StartupError
@@ -18,6 +19,9 @@ from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.kubernetes.kubeconfig import cluster_at
 from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera_schemas.subjects import OPERATOR
+from tessera_schemas.views import NodeView
+
+MEND_NAME = "correct the name in the configuration and `tessera apply` it, or add such nodes"
 
 
 @command
@@ -34,15 +38,18 @@ async def doctor(at: ShardOptions) -> Exit | None:
 async def _findings(place: Where) -> list[Finding]:
     settings = _settings(place)
     found, config = await check_servers(settings), None
+    nodes: list[NodeView] = []
     try:
         async with place.store(place.identity(OPERATOR)) as store:
             views = ShardViews(store)
-            config, now_ms = await views.config(), SystemClock().now_ms()
-            found += [finding for node in await views.nodes() for finding in awaited(node, now_ms)]
+            config, nodes, now_ms = await views.config(), await views.nodes(), SystemClock().now_ms()
+            found += [finding for node in nodes for finding in awaited(node, now_ms)]
     except KernelError as error:
         found.append(Finding(f"Redis: the configuration cannot be read ({error})", "see the other findings, try again"))
     if config is not None and not config.version:
         found.append(Finding("no configuration has been applied", "`tessera config init`, then `tessera apply`"))
+    if config is not None and config.body is not None:
+        found += [Finding(warning.sentence(), MEND_NAME) for warning in find_unmet(config.body, nodes)]
     try:
         cluster = _cluster(place, settings)
     except StartupError as error:

@@ -69,6 +69,7 @@ def planned(state: State, job: Job, ts: int) -> Plan | Reason:
 
 NO_PLAN_LIFTS = (
     Code.NO_SUCH_QUEUE,
+    Code.NO_SUCH_TENANT,
     Code.ON_HOLD,
     Code.BACKOFF,
     Code.GANG_INCOMPLETE,

@@ -1,23 +1,30 @@
-"""`queue list|show|hold|drain|release` and `quota`: what queues use, lend and borrow, and stopping them."""
+"""`queue list|show|hold|drain|release|move` and `quota`: use, lending and borrowing; stopping and emptying queues."""
 
+from collections.abc import Collection, Iterable, Sequence
 from typing import Annotated, Literal
 
 import typer
 
-from tessera.client import applying
+from tessera.client import applying, ordering
 from tessera.client.commands.context import AccessOptions, Format, ShardOptions, command, shard_views
+from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.queues import QUEUES, QUOTAS, QueueRow, queue_rows, quota_rows, state_of
-from tessera.client.rendering import Output, plain, show, show_value, table
+from tessera.client.rendering import Output, notify, plain, show, show_value, table
+from tessera.client.shard_views import ReadViews
+from tessera.client.where import Where
+from tessera_schemas.commands import MoveJob
 from tessera_schemas.config import ConfigBody, Queue
 from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.units import format_milli
+from tessera_schemas.views import JobView, QueueView
 
 Name = Annotated[str, typer.Argument(help="The queue's name")]
 StopPolicy = Literal["none", "hold", "hold_and_drain"]
 SEEN_SECONDS = 30.0
+QUEUED = "queued"
 
-queue = typer.Typer(help="Show and stop queues.", no_args_is_help=True)
+queue = typer.Typer(help="Show, stop and empty queues.", no_args_is_help=True)
 
 
 @queue.command("list")
@@ -72,6 +79,74 @@ async def drain(at: ShardOptions, name: Name) -> None:
 async def release(at: ShardOptions, name: Name) -> None:
     """Let jobs of a stopped queue start again."""
     await _stop(at, name, "none")
+
+
+@queue.command("move")
+@command
+async def move(
+    at: AccessOptions,
+    old: Annotated[str, typer.Argument(metavar="FROM", help="The queue in which the jobs wait")],
+    new: Annotated[str, typer.Argument(metavar="TO", help="The queue in which they are to wait")],
+    job: Annotated[list[str] | None, typer.Option("--job", help="Only this one; one option for each")] = None,
+) -> Exit | None:
+    """Let what waits in a queue wait in another; what runs goes on where it is. Tenants move their own jobs."""
+    where = at.find()
+    async with where.views() as views:
+        jobs = await views.jobs()
+        named = {(await views.job(each)).job_id for each in job} if job else None
+        _check_takes_jobs(await views.queues(), new)
+    moving = movable([each for each in jobs if _may_move(where, at.identity, each)], old, named)
+    if not moving:
+        print(f"queue {old}: no job of it waits" + (" of those" if job else ""))
+        return None
+    commands = [(each, MoveJob(kind="move_job", v=1, job_id=each, queue=new)) for each in moving]
+    await ordering.send_all(where, at.identity, commands)
+    still: list[JobView] = []
+
+    async def carried_out(views: ReadViews) -> bool:
+        still[:] = [each for each in await views.jobs() if each.job_id in moving and each.queue == old]
+        return all(each.phase != QUEUED for each in still)
+
+    seen = await ordering.is_seen(where, carried_out)
+    print(f"{len(moving) - len(still)} of {len(moving)} jobs moved from {old} to {new}")
+    if not seen:
+        return _not_moved([each for each in still if each.phase == QUEUED], new)
+    if started := [each for each in still if each.phase not in ENDED]:
+        notify(f"{len(started)} started meanwhile and go on in {old}")
+    return None
+
+
+def _may_move(where: Where, identity: str | None, job: JobView) -> bool:
+    """Whether the job is of whoever asks; an operator moves all."""
+    if where.commands_api is not None and identity is None:
+        return True  # the gateway shows a tenant its own
+    who = ordering.choose_identity(where, identity).identity
+    return who.role == OPERATOR or who.name == job.tenant
+
+
+def movable(jobs: Iterable[JobView], queue: str, named: Collection[str] | None = None) -> list[str]:
+    """Ids of the jobs that wait in the queue, of all or of those named; an array stands for its tasks."""
+    waiting = [job for job in jobs if job.queue == queue and job.phase == QUEUED]
+    found = {job.job_id for job in waiting if named is None or job.job_id in named}
+    return [job.job_id for job in waiting if job.job_id in found and job.task_of not in found]
+
+
+def _not_moved(stay: Sequence[JobView], new: str) -> Exit:
+    some = ", ".join(each.job_id for each in stay[:5])
+    notify(
+        f"error: not moved after {ordering.SEEN_SECONDS:g} s: {some}; admission, scheduler and projection have to run, "
+        f"and queue {new} has to take jobs of their tenants"
+    )
+    return Exit.TIMED_OUT
+
+
+def _check_takes_jobs(queues: Iterable[QueueView], name: str) -> None:
+    """Raises Failure for a queue that is not there, or that only has queues below it."""
+    found = next((queue for queue in queues if queue.name == name and queue.pool), None)
+    if found is None:
+        raise _no_such(name)
+    if found.inner:
+        raise Failure(Exit.USAGE, f"queue {name}: takes no jobs itself; name one of the queues below it")
 
 
 @command

@@ -60,7 +60,7 @@ def could_start_again(state: State, job: Job, run: Run) -> bool:
         and not run.released_ranks
         and not job.held
         and job.adopted is None  # only its owner can make its pods again, in its own time
-        and tree.pool(job.queue) is not None
+        and tree.takes(job)
         and tree.stopped(job.queue) is None
         and run.flavor in tree.flavors_for(job.queue, job.amount)
     )

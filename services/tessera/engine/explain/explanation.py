@@ -22,7 +22,7 @@ from tessera.engine.placement.capacity import is_stuck, stopped_ts, stops_by
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import unreachable
 from tessera.engine.queueing.expected_starts import expected_starts
-from tessera.engine.queueing.readiness import not_in_line, quota_reason
+from tessera.engine.queueing.readiness import no_place_in_line, not_in_line, quota_reason
 from tessera.engine.queueing.tenant_limits import over_limit
 from tessera_schemas.labels import say_it_is_off
 from tessera_schemas.reasons import Code, Reason
@@ -102,9 +102,9 @@ def _refused(state: State, work: RefusedWork) -> Explanation:
 
 
 def _queued(state: State, job: Job, now: int, viewer: Viewer) -> Explanation:
-    pool = state.tree.pool(job.queue)
-    if pool is None:
-        return Explanation(job, state.n, Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=job.queue))
+    pool, absent = state.tree.pool(job.queue), no_place_in_line(state.tree, job)
+    if pool is None or absent is not None:  # the same: without its queue a job has no place
+        return Explanation(job, state.n, absent)
     if job.array is not None:
         reason, *others = _against_array(state, job, now)
         return Explanation(job, state.n, reason, pool=pool, others=tuple(others))

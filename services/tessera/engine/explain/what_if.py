@@ -21,7 +21,7 @@ from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.ordering import order_jobs
-from tessera.engine.queueing.readiness import awaits_placement, explain_missing_pods, not_in_line
+from tessera.engine.queueing.readiness import awaits_placement, explain_missing_pods, no_place_in_line, not_in_line
 from tessera.engine.queueing.starting import Choice, choose
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.ledger import Allocated, NodeDrained, Released
@@ -147,9 +147,9 @@ class WhatIf:
     def gates(self, job: Job) -> list[Reason]:
         """All that keeps the job from being looked at, whatever is free."""
         state, tree = self.state, self.state.tree
-        pool = tree.pool(job.queue)
-        if pool is None:
-            return [Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=job.queue)]
+        pool, absent = tree.pool(job.queue), no_place_in_line(tree, job)
+        if pool is None or absent is not None:
+            return [] if absent is None else [absent]
         found = list(self._waits_for(job))
         if job.held:
             found.append(Reason(code=Code.ON_HOLD))

@@ -54,6 +54,8 @@ def may_evict(
         return refused
     if victim is None or victim.job_id == owner.job_id or run.stopping or victim.phase is not Phase.RUNNING:
         return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
+    if state.tree.pool(run.queue) is None:  # an operator abandoned it: it runs on, and could not come back
+        return Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=run.run_id)
     against = protected(state, victim, run, lent=cause == "reclaim" and run.queue != owner.queue)
     if against is not None:
         return against

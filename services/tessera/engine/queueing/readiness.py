@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.phases import Phase
-from tessera.domain.queues import Over, QuotaBook
+from tessera.domain.queues import Over, QueueTree, QuotaBook
 from tessera.domain.starting import closing
 from tessera.domain.state import State
 from tessera_schemas.base import INT_MAX
@@ -24,9 +24,18 @@ def is_in_line(state: State, job: Job) -> bool:
         job.phase is Phase.QUEUED
         and not job.kept_out
         and job.not_before <= state.ts
-        and state.tree.pool(job.queue) is not None
+        and state.tree.takes(job)
         and state.tree.stopped(job.queue) is None
     )
+
+
+def no_place_in_line(tree: QueueTree, job: Job) -> Reason | None:
+    """Why the job stands in no line: the configuration has no such queue that takes jobs, or no such tenant."""
+    if tree.pool(job.queue) is None:
+        return Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=job.queue)
+    if tree.lacks_tenant(job):
+        return Reason(code=Code.NO_SUCH_TENANT, field="tenant", detail=job.tenant)
+    return None
 
 
 def awaits_placement(state: State, job: Job) -> bool:

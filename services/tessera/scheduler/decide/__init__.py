@@ -12,7 +12,7 @@ from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.queueing.search_limit import LOOKS_MAX
 from tessera.scheduler.decide import configuration, jobs, losses, nodes, plans, prices, refused, runs
 from tessera.scheduler.decide.arrays import settle_arrays
-from tessera.scheduler.decide.configuration import drain_queues
+from tessera.scheduler.decide.configuration import drain_queues, rename_strays
 from tessera.scheduler.decide.dependencies import settle_dependencies
 from tessera.scheduler.decide.draft import JUDGE, ROOM_BYTES, Draft, Inputs
 from tessera.scheduler.decide.elastic import grow
@@ -47,6 +47,7 @@ def decide(
         JUDGE[type(taken.fact)](draft, index, taken.fact)
     end_overdue(draft, inputs.facts_wait, inputs.starts_since)
     drain_queues(draft)
+    rename_strays(draft)
     record_stranded(draft)
     settle_dependencies(draft)
     settle_arrays(draft)

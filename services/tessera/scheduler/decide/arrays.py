@@ -61,7 +61,7 @@ def hold_failing_array(draft: Draft, array_id: str) -> None:
 
 def _queue_tasks(draft: Draft, job: Job) -> None:
     state = draft.state
-    if state.tree.pool(job.queue) is None or state.tree.stopped(job.queue) is not None:
+    if not state.tree.takes(job) or state.tree.stopped(job.queue) is not None:
         return
     while not draft.full and (array := _array_of(draft, job.job_id)) is not None and array.has_room:
         if job.held or job.after or over_limit(state, job.tenant, job.gang.amount) is not None:

@@ -1,25 +1,70 @@
-"""Facts about the configuration, and what a stopped queue means for what runs of it."""
+"""
+Facts about the configuration, what becomes of jobs whose names it takes away, and what a stopped queue means for what
+runs of it.
+"""
 
+from collections.abc import Iterable
+
+from tessera.domain.entities import Job
+from tessera.domain.live_names import find_stranded, live_jobs
 from tessera.domain.phases import Phase
 from tessera.scheduler.decide.draft import Draft, judges, record_waiting
-from tessera.scheduler.decide.jobs import record_closed
+from tessera.scheduler.decide.jobs import give_up_earmark, record_closed, record_open
 from tessera_schemas.facts import ConfigProposed
-from tessera_schemas.ledger import ConfigRefused, ConfigSet, Revoked
+from tessera_schemas.ledger import ConfigRefused, ConfigSet, JobMoved, PrioritySet, Revoked
 from tessera_schemas.reasons import Code, Reason
+
+REASONS_MAX = 64
 
 
 @judges(ConfigProposed)
 def on_config_proposed(draft: Draft, index: int, fact: ConfigProposed) -> None:
-    """Puts a configuration in force if made for the version in force; refuses any other but a repeat."""
+    """
+    Puts a configuration in force if made for the version in force, and if it strands no live job unasked.
+
+    A repeat of what is in force changes nothing; any other is refused with the reasons.
+    """
     state = draft.state
+    against: list[Reason] = []
     if fact.expected_version != state.config.version:
-        if fact.body != state.config.body:  # else a repeat of what is in force already
-            numbers = {"expected_version": fact.expected_version, "version": state.config.version}
-            reason = Reason(code=Code.CONFIG_CONFLICT, numbers=numbers)
-            draft.add(ConfigRefused(kind="config_refused", fact=index, reason=reason))
+        if fact.body == state.config.body:
+            return
+        numbers = {"expected_version": fact.expected_version, "version": state.config.version}
+        against.append(Reason(code=Code.CONFIG_CONFLICT, numbers=numbers))
+    elif not fact.abandon:
+        against += find_stranded(live_jobs(state), state.config.body, fact.body)[:REASONS_MAX]
+    if against:
+        draft.add(ConfigRefused(kind="config_refused", fact=index, reason=against[0], others=tuple(against[1:])))
         return
     draft.add(ConfigSet(kind="config_set", fact=index, version=state.config.version + 1))
+    _rename(draft, state.jobs.values())
     _record_stopped(draft)
+    for owner in sorted(owner for owner, _ in state.earmarks.items()):
+        job = state.jobs.get(owner)
+        if job is not None and not state.tree.takes(job):
+            give_up_earmark(draft, owner)
+
+
+def rename_strays(draft: Draft) -> None:
+    """Gives jobs the new names of their queues and classes that earlier messages had no room for, or came after."""
+    _rename(draft, list(draft.state.jobs.found(draft.state.index.strays)))
+
+
+def _rename(draft: Draft, jobs: Iterable[Job]) -> None:
+    """Follows the names that queues and classes had before (`was`), as far as the message has room."""
+    tree = draft.state.tree
+    if not tree.new_queues and not tree.new_classes:
+        return
+    renamed = [job for job in jobs if tree.is_stray(job)]
+    for job in sorted(renamed, key=lambda job: job.job_id):
+        if draft.full:
+            return
+        if tree.pool(job.queue) is None and (queue := tree.new_queues.get(job.queue)) is not None:
+            draft.add(JobMoved(kind="job_moved", job_id=job.job_id, queue=queue))
+            record_open(draft, job.job_id)
+        name = tree.new_classes.get(job.priority_class)
+        if name is not None and job.adopted is None and job.priority_class not in tree.priorities:
+            draft.add(PrioritySet(kind="priority_set", job_id=job.job_id, priority_class=name))
 
 
 def _record_stopped(draft: Draft) -> None:

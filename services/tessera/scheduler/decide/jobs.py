@@ -6,15 +6,34 @@ from tessera.domain.levels import unknown_levels
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, Amount
 from tessera.domain.state import State
-from tessera.engine.queueing.readiness import not_in_line
+from tessera.engine.queueing.readiness import no_place_in_line, not_in_line
 from tessera.engine.queueing.tenant_limits import over_limit, over_limit_alone
 from tessera.scheduler.decide.arrays import close_array, live_tasks
 from tessera.scheduler.decide.dependencies import dependency_faults
 from tessera.scheduler.decide.draft import Draft, judges, record_waiting
 from tessera_schemas.arrays import FAMILY
-from tessera_schemas.facts import CancelRequested, HoldRequested, JobAdmitted, JobRefused, PriorityRequested
-from tessera_schemas.ledger import EarmarkEnded, Finished, Held, JobQueued, JobTurnedAway, PrioritySet, Revoked
+from tessera_schemas.facts import (
+    CancelRequested,
+    HoldRequested,
+    JobAdmitted,
+    JobRefused,
+    MoveRequested,
+    PriorityRequested,
+)
+from tessera_schemas.ledger import (
+    EarmarkEnded,
+    Finished,
+    Held,
+    JobMoved,
+    JobQueued,
+    JobTurnedAway,
+    PrioritySet,
+    Revoked,
+)
 from tessera_schemas.reasons import Code, Reason
+
+OF_A_QUEUE = (Code.NO_SUCH_QUEUE, Code.QUEUE_STOPPED, Code.BEHIND_QUEUE_HEAD, Code.WAITING_FOR_QUOTA)
+"""Reasons that are about the queue that a job is in."""
 
 
 @judges(JobAdmitted)
@@ -55,24 +74,26 @@ def _waits(draft: Draft, job_id: str) -> Reason | None:
 
 
 def record_closed(draft: Draft, job_id: str, queue: str) -> None:
-    """Record why the job waits when its queue is absent or stopped; no pass over the queue would do so."""
-    tree = draft.state.tree
-    if tree.pool(queue) is None:
-        record_waiting(draft, job_id, Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=queue))
+    """Record why the job waits when its queue or tenant is absent, or its queue stopped; no pass would do so."""
+    tree, job = draft.state.tree, draft.state.jobs.get(job_id)
+    if job is None:
+        return
+    absent = no_place_in_line(tree, job)
+    if absent is not None:
+        record_waiting(draft, job_id, absent)
     elif (stopped := tree.stopped(queue)) is not None:
         record_waiting(draft, job_id, Reason(code=Code.QUEUE_STOPPED, field=f"queues.{stopped}"))
 
 
 def record_stranded(draft: Draft) -> None:
-    """Jobs whose queue is gone stand in no line, so that nothing else would tell them."""
+    """Jobs whose queue or tenant is gone stand in no line, so that nothing else would tell them."""
     state = draft.state
     stranded = [
         job
-        for job_id in state.index.orphaned
-        if (job := state.jobs.get(job_id)) is not None
-        and job.phase is Phase.QUEUED
-        and state.tree.pool(job.queue) is None
-        and (job.reason is None or job.reason.code is not Code.NO_SUCH_QUEUE)
+        for job in state.jobs.found(state.index.strays)
+        if job.phase is Phase.QUEUED
+        and not state.tree.takes(job)
+        and (job.reason is None or job.reason.code not in (Code.NO_SUCH_QUEUE, Code.NO_SUCH_TENANT))
     ]
     for job in sorted(stranded, key=lambda job: job.job_id):
         if draft.full:
@@ -152,6 +173,32 @@ def _hold(draft: Draft, job: Job, fact: HoldRequested) -> None:
     if waits:
         held = Reason(code=Code.WAITING_FOR_TURN if fact.undo else Code.ON_HOLD)
         record_waiting(draft, job.job_id, (_waits(draft, job.job_id) if fact.undo else None) or held)
+
+
+@judges(MoveRequested)
+def on_move_requested(draft: Draft, index: int, fact: MoveRequested) -> None:
+    """A waiting job goes to another queue that takes jobs of its tenant, an array with all of it that waits."""
+    job, queue = draft.state.jobs.get(fact.job_id), draft.state.tree.queues.get(fact.queue)
+    if job is None or queue is None or fact.tenant not in ("", job.tenant) or job.phase is not Phase.QUEUED:
+        return
+    if draft.state.tree.pool(fact.queue) is None or (queue.tenants and job.tenant not in queue.tenants):
+        return
+    for each in (job, *live_tasks(draft, job.job_id)):
+        if each.queue == fact.queue or each.phase is not Phase.QUEUED:
+            continue
+        give_up_earmark(draft, each.job_id)
+        draft.add(JobMoved(kind="job_moved", job_id=each.job_id, queue=fact.queue, by=fact.tenant or "operator"))
+        record_open(draft, each.job_id)
+
+
+def record_open(draft: Draft, job_id: str) -> None:
+    """The job has come to a queue that takes jobs: what was said of its former queue does not hold any more."""
+    job = draft.state.jobs.get(job_id)
+    if job is None or job.phase is not Phase.QUEUED:
+        return
+    if job.reason is not None and job.reason.code in OF_A_QUEUE:
+        record_waiting(draft, job_id, _waits(draft, job_id) or Reason(code=Code.WAITING_FOR_TURN))
+    record_closed(draft, job_id, job.queue)
 
 
 @judges(PriorityRequested)

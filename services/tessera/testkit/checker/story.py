@@ -25,6 +25,7 @@ MOVES = {  # record, or how it ended: what is broken if the job is in none of th
     "dependency_met": ("I4", ("queued", "array"), ""),
     "waiting": ("I4", ("queued", "array", "evicting"), ""),  # what keeps a run from going is said, too
     "back_in_line": ("I4", ("queued",), ""),
+    "job_moved": ("I4", ("queued", "array", "allocated", "binding", "running", "evicting"), ""),
     "earmark_set": ("I4", ("queued", "evicting"), ""),
     "allocated": ("I4", ("queued",), "allocated"),
     "permitted": ("I3", ("allocated",), "binding"),
@@ -199,6 +200,10 @@ class Story:
         if self.demand(new and array is not None, "I4", f"task {r.job_id} was queued twice") and array is not None:
             spec = array.spec.model_copy(update={"array": None})
             self.jobs[r.job_id] = CheckedJob(r.job_id, array.tenant, spec, array.levels, array.not_before)
+
+    def _job_moved(self, r: m.JobMoved, job: CheckedJob, _: None) -> None:
+        self.demand(job.spec.queue != r.queue, "I4", f"job {r.job_id} moves to {r.queue}, where it is")
+        job.spec = job.spec.model_copy(update={"queue": r.queue})
 
     def _placed(self, job: CheckedJob, owner: str, placements: tuple[Placement, ...]) -> Amounts:
         """Amounts that the gang holds there; a violation, and nothing, if the placements are not the whole gang."""

@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from tessera_schemas.facts import JobAdmitted, JobRefused
-from tessera_schemas.ledger import LEDGER_MESSAGE, RECORDS, TaskQueued
+from tessera_schemas.ledger import LEDGER_MESSAGE, RECORDS, JobMoved, TaskQueued
 from tessera_schemas.registry import kind_of
 from tessera_schemas.subjects import OPERATOR
 
@@ -71,6 +71,10 @@ class _Jobs:
             self.admitted[job_id], self.attempts[job_id] = array, 0
             event_data |= {"name": array.spec.name, "queue": array.spec.queue, "key": array.key}
             return Due(type_, array.tenant, array.spec.queue, event_data)
+        if isinstance(record, JobMoved) and (moved := self.admitted.get(job_id)) is not None:
+            event_data["from_queue"] = moved.spec.queue
+            spec = moved.spec.model_copy(update={"queue": record.queue})
+            self.admitted[job_id] = moved.model_copy(update={"spec": spec})
         if name == "allocated":
             self.attempts[job_id] = record.attempt
         job = self.admitted.get(job_id)

@@ -12,12 +12,14 @@ from tessera.testkit.rules_checker.stop_rules import Brake, Stopped, counts, has
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.adopted import Adopted
-from tessera_schemas.config import Policy
+from tessera_schemas.config import ConfigBody, Policy
 from tessera_schemas.job import JobSpec
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
 
 CAUSE = {Code.PREEMPTED: "preemption", Code.RECLAIMED: "reclaim", Code.DEFRAGMENTED: "defragment"}
+FORMAT_OF_REFUSALS = 4
+"""Before, a configuration could take away names of live jobs, and jobs of a missing tenant started."""
 OLDER = "tessera-3"
 """The last engine by which work that may not be evicted could borrow."""
 
@@ -39,6 +41,7 @@ class JobRow:
     away: bool = False
     preemptible: bool = True
     array: str = ""  # the one that it is a task of
+    ended: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -58,7 +61,7 @@ class RunRow:
 class Rules:
     def __init__(self, report: Report) -> None:
         self.report, self.quotas, self.policy = report, Quotas(), Policy()
-        self.n = self.ts = 0
+        self.n = self.ts = self.format = 0
         self.lines = OrderRules(report)
         self.nodes: dict[str, f.NodeSeen] = {}
         self.drained: set[str] = set()
@@ -98,9 +101,45 @@ class Rules:
     def _config_set(self, r: m.ConfigSet) -> None:
         fact = self._cited(r.fact)
         if isinstance(fact, f.ConfigProposed):
+            if not fact.abandon and self.quotas.body is not None and self.format >= FORMAT_OF_REFUSALS:
+                named = sorted(self._stranded(self.quotas.body, fact.body))
+                self.demand(not named, "config", f"version {r.version} takes away {named}, which live jobs name")
             self.quotas.configure(fact.body)
             self.policy = fact.body.policy
             self.lines.configure(fact.body, r.version)
+
+    def _stranded(self, now: ConfigBody, wanted: ConfigBody) -> set[tuple[str, str]]:
+        """Names of live jobs that the next configuration takes away and that no entry of it says it `was`."""
+        lost = _names(now) - _names(wanted)
+        lost -= {("queue", queue.was or "") for queue in wanted.queues}
+        lost -= {("class", entry.was or "") for entry in wanted.priority_classes}
+        live = {name for job in self.jobs.values() if not job.ended for name in _named(job)}
+        holders = [run.flavor for run in self.runs.values() if not run.job.ended]
+        return lost & (live | {("flavor", flavor) for flavor in holders})
+
+    def _format_raised(self, r: m.FormatRaised) -> None:
+        self.format = r.format
+
+    def _job_moved(self, r: m.JobMoved) -> None:
+        job = self.jobs.get(r.job_id)
+        if job is None:
+            return
+        body, before = self.quotas.body, job.spec.queue
+        renamed = body is not None and any((q.name, q.was) == (r.queue, before) for q in body.queues)
+        if r.by or not renamed:
+            self._was_asked("job_moved", r.job_id, r.queue, job.tenant)
+        inner = self.quotas.children(r.queue)
+        self.demand(bool(self.quotas.path(r.queue)) and not inner, "config", f"{r.job_id}: {r.queue} takes no jobs")
+        for run in self.runs.values():
+            if run.job is job:
+                self.quotas.add(before, run.flavor, run.amount, -1)
+                self.quotas.add(r.queue, run.flavor, run.amount)
+        mark = self.marks.get(r.job_id)
+        if mark is not None:
+            self.quotas.add(before, mark.flavor, job.amount, -1)
+            self.quotas.add(r.queue, mark.flavor, job.amount)
+        job.spec = job.spec.model_copy(update={"queue": r.queue})
+        self.lines.forget(r.job_id)
 
     def _node_changed(self, r: m.NodeChanged) -> None:
         fact = self._cited(r.fact)
@@ -133,7 +172,10 @@ class Rules:
 
     def _priority_set(self, r: m.PrioritySet) -> None:
         if (job := self.jobs.get(r.job_id)) is not None:
-            self._was_asked("priority_set", r.job_id, r.priority_class, job.tenant)
+            body, before = self.quotas.body, job.priority_class
+            classes = () if body is None else body.priority_classes
+            if not any((entry.name, entry.was) == (r.priority_class, before) for entry in classes):
+                self._was_asked("priority_set", r.job_id, r.priority_class, job.tenant)
             job.priority_class = r.priority_class
             self.lines.forget(r.job_id)
 
@@ -237,6 +279,9 @@ class Rules:
         self.demand(bool(path) and not quotas.children(queue), "stop", f"{what}: there is no queue {queue}")
         stopped = [q.name for q in path if q.stop_policy != "none"]
         self.demand(not stopped, "stop", f"{what}: {stopped} are stopped")
+        if self.format >= FORMAT_OF_REFUSALS and whole is None:
+            there = quotas.body is None or any(tenant.name == job.tenant for tenant in quotas.body.tenants)
+            self.demand(there, "config", f"{what}: there is no tenant {job.tenant}")
         drained = sorted({place.node for place in pods} & self.drained)
         self.demand(not drained, "drain", f"{what}: nodes {drained} are drained")
         named = quotas.flavors(queue, whole or amount)
@@ -356,7 +401,8 @@ class Rules:
 
     def _priority(self, job: JobRow) -> int:
         classes = self.quotas.body.priority_classes if self.quotas.body else ()
-        value = next((entry.value for entry in classes if entry.name == job.priority_class), 0)
+        lowest = min((entry.value for entry in classes), default=0) if self.format >= FORMAT_OF_REFUSALS else 0
+        value = next((entry.value for entry in classes if entry.name == job.priority_class), lowest)
         return value if job.adopted is None else job.adopted.priority
 
     def _shrunk(self, r: m.Shrunk) -> None:
@@ -380,6 +426,8 @@ class Rules:
 
     def _finished(self, r: m.Finished) -> None:
         self._cancels(r, r.job_id)
+        if (job := self.jobs.get(r.job_id)) is not None:
+            job.ended = True
         for run_id, run in self.runs.items():
             run.stopping |= r.phase == "succeeded" and run_id.startswith(r.job_id)
 
@@ -432,12 +480,27 @@ PLANS = tuple(CAUSE.values())
 ASKED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
     f.HoldRequested: lambda fact: ("held", fact.job_id, fact.undo, fact.tenant),
     f.PriorityRequested: lambda fact: ("priority_set", fact.job_id, fact.priority_class, fact.tenant),
+    f.MoveRequested: lambda fact: ("job_moved", fact.job_id, fact.queue, fact.tenant),
     f.CancelRequested: lambda fact: ("cancelled", fact.job_id, True, fact.tenant),
     f.DrainRequested: lambda fact: ("node_drained", fact.node, fact.undo, ""),
 }
 """Who asked for what, whenever it was: a record may only do what somebody asked for who may."""
 COUNTED = {name: "total_gpu_milli" if name == "gpu_milli" else name for name in RESOURCES}
 """The property of a pod's resources that counts against the quotas of each."""
+
+
+def _names(body: ConfigBody) -> set[tuple[str, str]]:
+    """Everything that jobs may name: queues that take jobs, tenants, classes, flavors."""
+    inner = {queue.parent for queue in body.queues}
+    names = {("queue", queue.name) for queue in body.queues if queue.name not in inner}
+    names |= {("tenant", tenant.name) for tenant in body.tenants}
+    names |= {("class", entry.name) for entry in body.priority_classes}
+    return names | {("flavor", flavor.name) for flavor in body.flavors}
+
+
+def _named(job: JobRow) -> list[tuple[str, str]]:
+    names = [("queue", job.spec.queue), ("tenant", job.tenant)]
+    return names if job.adopted is not None else [*names, ("class", job.priority_class)]
 
 
 def _amount(spec: JobSpec, pods: list[tuple[str, int]]) -> dict[str, int]:

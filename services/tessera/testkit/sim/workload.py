@@ -15,13 +15,14 @@ from tessera_schemas.commands import (
     CancelJob,
     DrainNode,
     HoldJob,
+    MoveJob,
     ReleaseJob,
     ReportCheckpoint,
     SetPriority,
     SubmitJob,
     SubmitTemplate,
 )
-from tessera_schemas.config import ConfigBody, Flavor, Limits, Policy, Queue, Quota, Tenant
+from tessera_schemas.config import ConfigBody, Flavor, Limits, Policy, PriorityClass, Queue, Quota, Tenant
 from tessera_schemas.job import CheckpointPolicy, JobSpec, Resources, Retry, Role, Template, Toleration
 from tessera_schemas.subjects import control, submit
 from tessera_schemas.templates import JobTemplate, Parameter
@@ -35,6 +36,8 @@ H100_GPUS, UNTAINTED_GPUS = 8, 20
 """Of the world's nodes, when nothing else is there: what asks for more of them at once would wait for ever."""
 FLAVORS = (Flavor(name="fast", gpu_models=("H100",)), Flavor(name="slow", gpu_models=("A100",)))
 CLASSES = ("low", "normal", "high")
+NEW_QUEUE, NEW_CLASS = "night", "top"
+"""Names that the last queue and the last class get for a while."""
 START_TIMEOUT_SECONDS = 15
 HUGE_TENANT, HUGE_KEY = "red", "huge"
 """A job that no node can hold: refused once nodes are known, else it waits until it is cancelled in the end."""
@@ -63,17 +66,39 @@ def configuration(shard: str, random: Random, expected_version: int = 0, evicts:
         policy = _policy(preset="fair", min_runtime_seconds=0)
         queues = tuple(Queue(name=name, quotas=(TIGHT,)) for name in QUEUES)
         body = body.model_copy(update={"queues": queues, "policy": policy})
-    return apply_config(shard, body, expected_version, random.uniform(4, 8) if expected_version else 0.0)
+    if not expected_version:
+        return apply_config(shard, body, 0)
+    body, abandon = _take_away(random, body)
+    return apply_config(shard, body, expected_version, random.uniform(4, 8), abandon)
+
+
+def _take_away(random: Random, body: ConfigBody) -> tuple[ConfigBody, bool]:
+    """The configuration without names of live jobs, and whether that is asked for; else the committer may refuse it."""
+    queues, classes, tenants = body.queues, body.priority_classes, body.tenants
+    choice = random.choice(("nothing", "nothing", "queue", "class", "tenant", "refused"))
+    if choice == "queue":
+        queues = (*queues[:-1], queues[-1].model_copy(update={"name": NEW_QUEUE, "was": queues[-1].name}))
+    elif choice == "refused":
+        queues = tuple(queue for queue in queues if queue.name != QUEUES[1])
+    elif choice == "class":
+        new = {"name": NEW_CLASS, "was": CLASSES[-1]}
+        classes = tuple(c.model_copy(update=new) if c.name == CLASSES[-1] else c for c in classes)
+    elif choice == "tenant":
+        tenants = tenants[:1]
+    abandon = choice == "tenant" or random.random() < 0.5
+    return body.model_copy(update={"queues": queues, "priority_classes": classes, "tenants": tenants}), abandon
 
 
 def settling(shard: str, expected_version: int) -> Command:
     """Command that puts the settled configuration in force, after the expected version."""
-    return apply_config(shard, SETTLED, expected_version)
+    return apply_config(shard, SETTLED, expected_version, abandon=True)
 
 
-def apply_config(shard: str, body: ConfigBody, expected_version: int, at: float = 0.0) -> Command:
+def apply_config(
+    shard: str, body: ConfigBody, expected_version: int, at: float = 0.0, abandon: bool = False
+) -> Command:
     """Command of an operator that puts a configuration in force."""
-    command = ApplyConfig(kind="apply_config", v=1, expected_version=expected_version, body=body)
+    command = ApplyConfig(kind="apply_config", v=1, expected_version=expected_version, body=body, abandon=abandon)
     return Command(at, control(shard), command.to_bytes())
 
 
@@ -108,7 +133,15 @@ TUNE = JobTemplate(
 ENOUGH = Quota(resource="gpu_milli", nominal=64_000)
 SETTLED = ConfigBody(
     tenants=_tenants(),
-    queues=(Queue(name="all"), *(Queue(name=name, parent="all", quotas=(ENOUGH,)) for name in QUEUES)),
+    queues=(
+        Queue(name="all"),
+        *(Queue(name=name, parent="all", quotas=(ENOUGH,)) for name in QUEUES[:-1]),
+        Queue(name=QUEUES[-1], parent="all", quotas=(ENOUGH,), was=NEW_QUEUE),
+    ),
+    priority_classes=tuple(
+        PriorityClass(name=name, value=value, was=NEW_CLASS if name == CLASSES[-1] else None)
+        for name, value in zip(CLASSES, (-100, 0, 100), strict=True)
+    ),
     templates=(TUNE,),
     policy=_policy(grow_after_seconds=1),
 )
@@ -276,6 +309,9 @@ def _controls(shard: str, random: Random, tenant: str, job: str, at: float) -> l
     if random.random() < 0.15:
         command = SetPriority(kind="set_priority", v=1, job_id=job, priority_class=random.choice(CLASSES))
         made.append(Command(at + random.uniform(0, 4), submit(shard, tenant), command.to_bytes()))
+    if random.random() < 0.1:
+        moved = MoveJob(kind="move_job", v=1, job_id=job, queue=random.choice((*QUEUES, NEW_QUEUE)))
+        made.append(Command(at + random.uniform(0, 4), subject, moved.to_bytes()))
     return made
 
 

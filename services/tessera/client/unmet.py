@@ -1,0 +1,81 @@
+"""
+Names of a configuration that nothing in the cluster has: a queue's pool without nodes, a flavor that matches no node.
+
+In: a configuration and the nodes as the views have them. Out: a warning each, with what is meant perhaps. They stop
+nothing: nodes may come later. While no node is known at all, nothing is said. Pure.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from difflib import get_close_matches
+
+from tessera_schemas.config import ConfigBody, Flavor
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.views import NodeView
+
+SAID_MAX = 4
+
+
+def find_unmet(body: ConfigBody, nodes: Iterable[NodeView]) -> list[Reason]:
+    """A warning for each name that meets nothing, in the order of the configuration."""
+    present = [node for node in nodes if not node.gone]
+    return [*_pools(body, present), *_flavors(body, present), *_levels(body, present)] if present else []
+
+
+def _pools(body: ConfigBody, nodes: Sequence[NodeView]) -> Iterator[Reason]:
+    there = sorted({node.pool for node in nodes})
+    inner = {queue.parent for queue in body.queues}
+    for queue in body.queues:
+        if queue.pool not in there and queue.name not in inner:
+            detail = f"no node is in pool {queue.pool}, and nothing of the queue starts; {_hint(queue.pool, there)}"
+            yield _unmet(f"queues.{queue.name}.pool", detail)
+    for pool in body.pools:
+        if pool.name not in there:
+            yield _unmet(f"pools.{pool.name}", f"no node is in this pool; {_hint(pool.name, there)}")
+
+
+def _flavors(body: ConfigBody, nodes: Sequence[NodeView]) -> Iterator[Reason]:
+    models = sorted({node.gpu_model for node in nodes if node.gpu_model})
+    for flavor in body.flavors:
+        if any(_matches(flavor, node) for node in nodes):
+            continue
+        at, missing = f"flavors.{flavor.name}", [model for model in flavor.gpu_models if model not in models]
+        labels = [f"{key}={value}" for key, value in flavor.node_labels.items() if not _carried(key, value, nodes)]
+        said = [f"no node has {model} GPUs; {_hint(model, models)}" for model in missing]
+        said += [f"no node has the label {label}" for label in labels]
+        detail = "; ".join(said[:SAID_MAX]) or "no node has all of this"
+        yield _unmet(at, f"{detail}; quotas of this flavor bound nothing")
+
+
+def _levels(body: ConfigBody, nodes: Sequence[NodeView]) -> Iterator[Reason]:
+    labels = sorted({key for node in nodes for key in node.labels})
+    for level in body.topology:
+        if level.label not in labels:
+            detail = f"no node has the label {level.label}; {_hint(level.label, labels)}"
+            yield _unmet(f"topology.{level.name}", detail)
+
+
+def _matches(flavor: Flavor, node: NodeView) -> bool:
+    model = not flavor.gpu_models or node.gpu_model in flavor.gpu_models
+    return model and all(node.labels.get(key) == value for key, value in flavor.node_labels.items())
+
+
+def _carried(key: str, value: str, nodes: Sequence[NodeView]) -> bool:
+    return any(node.labels.get(key) == value for node in nodes)
+
+
+def _hint(name: str, there: Sequence[str]) -> str:
+    """The name that is meant perhaps, else the names there are."""
+    alike = [known for known in there if known.lower() == name.lower()]
+    alike += [known for known in there if name.lower() in known.lower()]
+    alike += get_close_matches(name, there, 1)
+    if alike:
+        return f"is {alike[0]} meant?"
+    return (
+        f"there are {', '.join(there[:SAID_MAX])}{' and others' if len(there) > SAID_MAX else ''}"
+        if there
+        else ("there are none")
+    )
+
+
+def _unmet(field: str, detail: str) -> Reason:
+    return Reason(code=Code.MEETS_NOTHING, field=field, detail=detail[:1024])
