@@ -12,6 +12,7 @@ from pathlib import Path
 from docs import make_reference
 from tessera.client.slurm.options import OPTIONS, Option
 from tessera.domain import phases
+from tessera.domain.evidence import EVIDENCE
 from tessera_schemas.reasons import SENTENCES, Code
 from tessera_schemas.run_ends import RUN_ENDS, Pause, RunEnd
 from tessera_schemas.services import EVERY_USES, SPECS, RedisUse, ServiceSpec
@@ -121,15 +122,29 @@ def run_ends_table() -> str:
     return table(heads, (row(code, end) for code, end in RUN_ENDS.items()))
 
 
+def never_table() -> str:
+    """Every test that a node may fail, and what a refusal for good is judged by."""
+    rows = ([f"`{failure.value}`", "yes" if row.refuses else "no", row.text] for failure, row in EVIDENCE.items())
+    return table(["the test that all nodes fail", "refuses for good", "judged by"], rows)
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "run-ends": run_ends_table,
     "streams": streams_table,
     "services": services_table,
     "services-operated": operated_table,
+    "never": never_table,
     "slurm-options": honoured_table,
     "slurm-refused": refused_table,
 }
-PAGES = ("README.md", "docs/architecture.md", "docs/contract.md", "docs/run-ends.md", "docs/slurm.md")
+PAGES = (
+    "README.md",
+    "docs/architecture.md",
+    "docs/contract.md",
+    "docs/placement.md",
+    "docs/run-ends.md",
+    "docs/slurm.md",
+)
 
 
 def files() -> dict[str, str]:

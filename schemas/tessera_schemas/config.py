@@ -13,7 +13,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from tessera_schemas.base import Count, Name, Positive, Strict, later
 from tessera_schemas.devices import DeviceProfile
-from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue
+from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
 from tessera_schemas.pod_template import ObjectName
 from tessera_schemas.templates import JobTemplate
 
@@ -238,6 +238,10 @@ class Pool(Strict):
     device_profile: Annotated[
         DeviceProfile | None, Field(description="Who hands out the GPUs of its nodes; None: each node says it itself")
     ] = None
+    tolerations: Annotated[
+        tuple[Toleration, ...],
+        Field(max_length=32, description="Standing tolerations: taints of its nodes that every job's pods there bear"),
+    ] = later(())
 
 
 class Level(Strict):

@@ -349,6 +349,14 @@ class NodeSeen(AnyFact, sender="binder"):
     taints: Annotated[tuple[Taint, ...], Field(max_length=64)] = ()
     others: Others = Others()
     cordoned: bool = False
+    capacity: Annotated[
+        dict[LabelKey, Count],
+        Field(
+            max_length=64,
+            description="Devices, whole GPUs among them, of which it has more than can be allocated, as while a device "
+            "plugin is away",
+        ),
+    ] = Field(default_factory=dict)
 
     @property
     def extended(self) -> dict[str, int]:

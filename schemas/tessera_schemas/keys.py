@@ -18,6 +18,7 @@ generation; a rebuild fills a new one and then moves the pointer.
 | `nodes` | node name | `NodeView` |
 | `config` | `config` | `Config`, with its version |
 | `refused` | an id of its own | `JobView` of phase `refused`: users' work in Kubernetes that is not taken in |
+| `remembered_nodes` | node name | `NodeView`: the node at its best before it lost something, or was gone |
 | `usage` | `<pool>/<start>` | `GpuUseView`: the pool's GPUs over five minutes; of the last week |
 
 The views follow from the state of the ledger's end. `usage` follows from the ledger on the way there: whoever builds it
@@ -26,7 +27,7 @@ anew from a snapshot has what came since, so that it is no part of the views' ha
 
 from tessera_schemas.services import OPERATOR_ROLE, SPECS, RedisUse
 
-VIEWS = ("jobs", "queues", "nodes", "config", "refused")
+VIEWS = ("jobs", "queues", "nodes", "config", "refused", "remembered_nodes")
 USAGE = "usage"
 HASHES = (*VIEWS, USAGE)
 """Every hash of a generation."""

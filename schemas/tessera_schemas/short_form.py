@@ -97,9 +97,24 @@ def _converted(value: Mapping[str, Any], table: Mapping[str, Convert], within: s
     return made
 
 
+def toleration_of(text: str) -> dict[str, str]:
+    """
+    `spot`, `spot=yes` or `spot=yes:NoSchedule` as a toleration, written as `kubectl taint` writes taints.
+
+    Without `=` it is of every value, with an empty value of that alone; without an effect of every effect.
+    """
+    before, _, effect = text.partition(":")
+    key, equals, value = before.partition("=")
+    said = {"key": key} | ({"operator": "Equal"} if equals else {}) | ({"value": value} if value else {})
+    return said | ({"effect": effect} if effect else {})
+
+
 def _role(role: Any, faults: Faults) -> Any:
     if not isinstance(role, dict):
         return role
+    if isinstance(role.get("tolerations"), list):
+        borne = [toleration_of(each) if isinstance(each, str) else each for each in role["tolerations"]]
+        role = {**role, "tolerations": borne}
     if isinstance(role.get("template"), dict):
         role = {**role, "template": _template_of_pods(role["template"], faults)}
     if not isinstance(role.get("resources"), dict):

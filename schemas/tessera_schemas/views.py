@@ -200,3 +200,12 @@ class NodeView(Lenient):
     held_back_runs: Annotated[
         int, Field(description="Runs that seem lost on it, and go on until an operator says so: too many at once")
     ] = 0
+    tolerated: Annotated[
+        tuple[tuple[str, str, str], ...], Field(description="Standing tolerations of its pool: key, value, effect")
+    ] = ()
+    capacity: Annotated[
+        tuple[tuple[str, int], ...], Field(description="Devices of which it has more than can be allocated")
+    ] = ()
+    lost_ts: Annotated[
+        int, Field(description="Of a node as it was before it lost something, or was gone: when that was")
+    ] = 0

@@ -126,7 +126,7 @@ BODY = config.ConfigBody(
         ),
     ),
     flavors=(config.Flavor(name="spot", node_labels={"spot": "yes"}, gpu_models=("a100", "h100")),),
-    pools=(config.Pool(name="a100", device_profile="hami"),),
+    pools=(config.Pool(name="a100", device_profile="hami", tolerations=(job.Toleration(key="own"),)),),
     topology=(config.Level(name="zone", label="topology.kubernetes.io/zone"),),
     templates=(
         templates.JobTemplate(
@@ -270,6 +270,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
         labels={"zone": "west-1"},
         taints=(facts.Taint(key="spot", value="yes", effect="NoSchedule"),),
         others=facts.Others(cpu_milli=1500, memory_bytes=2**30, pods=4, gpus=1, devices={"rdma/hca": 1}),
+        capacity={"nvidia.com/gpu": 9},
     ),
     facts.RunAbsent(kind="run_absent", run_id=RUN, ranks=(3, 4)),
     facts.RunLost(
@@ -562,6 +563,9 @@ WHOLE: dict[str, Strict | Lenient] = {
         mig_instances=(("1g.10gb", 7),),
         gpu_uuids=("GPU-5c1b2f0e-0000-0000-0000-000000000001",),
         trouble=PublicReason(code="DeviceConflict", field="nodes.node-a.devices", detail="the pool says whole"),
+        tolerated=(("own", "", ""),),
+        capacity=(("nvidia.com/gpu", 3),),
+        lost_ts=TS + 7,
     ),
     "view.queue.v1": views.QueueView(
         name="research",

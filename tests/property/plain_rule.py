@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from tessera.domain.mix import Mix, MixKind
-from tessera.domain.resources import Node, RoleNeed
+from tessera.domain.resources import Need, Node, RoleNeed
 from tessera.engine.placement.fits import fits, placed_on
 from tessera.engine.placement.node_order import policy_for
 from tessera.engine.placement.placement_groups import placement_groups
@@ -38,7 +38,7 @@ policies = st.sampled_from(sorted(TASTES))
 
 
 def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node], scoring: ScoringPolicy) -> list[Placement]:
-    """Role by role: the best node by score, then name, until it is full, then the next best."""
+    """Role by role: the best node by score, what is spared there, then name, until it is full, then the next best."""
     left, placed = dict(nodes), list[Placement]()
     for role in gang:
         (bundles,) = (bundles for group in placement_groups((role,)) for bundles in group.bundle_sets)
@@ -48,9 +48,20 @@ def by_the_rule(gang: tuple[RoleNeed, ...], nodes: dict[str, Node], scoring: Sco
                 able = [node for node in left.values() if fits(role.need, node) is None]
                 if not able:
                     return placed
-                here = min(able, key=lambda node: (-judged.score(role.need, node), node.name)).name
+                ranked = {(-judged.score(role.need, node), *spared(role.need, node), node.name) for node in able}
+                here = min(ranked)[-1]
             device = judged.device(role.need, left[here])
             placement = placed_on(left[here], role.need, len(placed), role.name, device)
             left[here] = left[here].taking(role.need, placement, 1)
             placed.append(placement)
     return placed
+
+
+def spared(need: Need, node: Node) -> tuple[int, int]:
+    """Kinds of devices on the node that the pod does not ask for, and soft taints that it does not tolerate."""
+    kinds = {name for name, _ in node.devices} - {name for name, _ in need.devices}
+    asks_for_gpu = bool(need.gpus or need.gpu_milli or need.mig_profile)
+    borne = {key for key, _, _ in need.tolerations} | {name for name, _ in need.devices}
+    borne |= {"nvidia.com/gpu"} if asks_for_gpu else set()
+    soft = [key for key, _, effect in node.taints if effect == "PreferNoSchedule"]
+    return len(kinds) + bool((node.gpus or node.gpu_model) and not asks_for_gpu), sum(key not in borne for key in soft)

@@ -49,6 +49,11 @@ def device_profiles(draw: st.DrawFn) -> dict[str, object]:
     return {"device_profile": profile, "gpus": len(cut), "mig_geometry": "40gb", "mig_instances": made}
 
 
+soft_taints = st.sampled_from(
+    ([], [], [{"key": "own", "effect": "PreferNoSchedule"}], [{"key": "nvidia.com/gpu", "effect": "PreferNoSchedule"}])
+)
+
+
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Node:
     devices = draw(device_profiles())
@@ -67,7 +72,7 @@ def nodes(draw: st.DrawFn, name: str) -> Node:
             "gpu_memory_bytes": draw(st.sampled_from((0, 40, 80))),
             "devices": {"rdma/hca": draw(st.integers(0, 3))} if draw(st.booleans()) else {},
             "labels": {"zone": draw(st.sampled_from("ab"))} | ({"rack": rack} if rack else {}),
-            "taints": [{"key": "own", "effect": "NoSchedule"}] if tainted else [],
+            "taints": [*([{"key": "own", "effect": "NoSchedule"}] if tainted else []), *draw(soft_taints)],
             "others": draw(others()),
         }
     )
@@ -123,7 +128,8 @@ def roomy_nodes(draw: st.DrawFn, name: str) -> Node:
             "gpu_memory_bytes": draw(st.sampled_from((40, 80))),
             "device_profile": "mig" if cut else "plugin",
             "mig_geometry": "40gb" if cut else "",
-            "devices": {"rdma/hca": draw(st.integers(0, 3))},
+            "devices": draw(st.sampled_from(({}, {"amd.com/gpu": 8}))) | {"rdma/hca": draw(st.integers(0, 3))},
+            "taints": draw(soft_taints),
             "labels": {"zone": "b" if rack == "r2" else draw(st.sampled_from("ab"))} | ({"rack": rack} if rack else {}),
         }
     )

@@ -80,7 +80,7 @@ class PolicyView:
                 self._away = False
                 return
             # As of one moment: views that are lost and built again in between would look like a shard without policy.
-            n, (configs, nodes) = await self._store.rows_as_of("config", "nodes")
+            n, (configs, nodes, remembered) = await self._store.rows_as_of("config", "nodes", "remembered_nodes")
             if not self._is_news(n):
                 self._away = False
                 return
@@ -89,7 +89,7 @@ class PolicyView:
                 config = None if stored is None else Config.model_validate_json(stored)
                 self._configured, self._stored = (tree_of(config), templates_of(config)), stored
             tree, templates = self._configured
-            self.known = AdmissionPolicy(n, tree, self._shapes.update(nodes), templates)
+            self.known = AdmissionPolicy(n, tree, self._shapes.update(nodes, remembered), templates)
         except (Transient, ValidationError) as error:
             if not self._away:
                 log.warning("policy_not_read", error=str(error), as_of=self.known.n if self.known else None)

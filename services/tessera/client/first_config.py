@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from tessera_schemas.condition_taints import tells_condition
 from tessera_schemas.config import FLAVORS_MAX, Limits, Policy
 from tessera_schemas.job import LEVELS_MAX
 from tessera_schemas.recommended import GRANTED, POLICY
@@ -158,13 +159,34 @@ def _flavors(cluster: ClusterSurvey) -> Iterator[str]:
 
 def _pools(cluster: ClusterSurvey) -> Iterator[str]:
     profiles_of = {pool: {node.device_profile for node in nodes} for pool, nodes in cluster.pools.items()}
-    alike = {pool: next(iter(profiles)) for pool, profiles in profiles_of.items() if len(profiles) == 1}
-    if not alike:
+    said = {
+        pool: [f"device_profile: {next(iter(profiles))}"] if len(profiles) == 1 else []
+        for pool, profiles in profiles_of.items()
+    }
+    for pool, nodes in cluster.pools.items():
+        taints = _common_taints(nodes)
+        said[pool] += [f"tolerations: [{', '.join(map(_toleration, taints))}]"] if taints else []
+    if not any(said.values()):
         return
     yield "# Who hands out the GPUs (docs/kubernetes-devices.md). A node that says another profile takes nothing new."
+    if any(_common_taints(nodes) for nodes in cluster.pools.values()):
+        yield "# `tolerations`: taints that all nodes of the pool have; every job's pods there bear them."
     yield "pools:"
-    for pool, profile in alike.items():
-        yield f"  - {{name: {_quoted(pool)}, device_profile: {profile}}}"
+    for pool, parts in said.items():
+        if parts:
+            yield f"  - {{{', '.join((f'name: {_quoted(pool)}', *parts))}}}"
+
+
+def _common_taints(nodes: Sequence[NodeView]) -> list[tuple[str, str, str]]:
+    """Taints of all of these nodes that keep pods away for good; passing conditions are left out."""
+    common = set[tuple[str, str, str]].intersection(*(set(node.taints) for node in nodes)) if nodes else set()
+    return sorted(taint for taint in common if taint[2] != "PreferNoSchedule" and not tells_condition(taint[0]))
+
+
+def _toleration(taint: tuple[str, str, str]) -> str:
+    key, value, effect = taint
+    said = f"value: {_quoted(value)}" if value else "operator: Equal"
+    return f"{{key: {_quoted(key)}, {said}, effect: {effect}}}"
 
 
 def _topology(cluster: ClusterSurvey) -> Iterator[str]:

@@ -45,6 +45,7 @@ def spec_of_options(
     cpu: str,
     memory: str,
     gpu_model: Sequence[str],
+    toleration: Sequence[str] = (),
 ) -> Json:
     """A job of one role, as a file would say it."""
     resources: Json = {"cpu": cpu, "memory": memory}
@@ -52,6 +53,7 @@ def spec_of_options(
     resources |= {"gpu_milli": gpu_milli} if gpu_milli else {}
     role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
     role |= {"gpu_models": list(gpu_model)} if gpu_model else {}
+    role |= {"tolerations": list(toleration)} if toleration else {}
     role["template"] = {"image": image} | ({"command": list(command)} if command else {})
     return {"name": name or name_of(command), "queue": queue, "roles": [role]}
 

@@ -59,9 +59,11 @@ def apply_record(state: State, record: AnyRecord, facts: Sequence[TakenFact]) ->
 
 
 def _forget(state: State) -> None:
-    """Drop ended jobs whose key need not be known any more, as the base lists them: oldest first."""
+    """Drop ended jobs whose key need not be known any more, and old memories of nodes: oldest first, by the base."""
     for job_id in state.remembered.due(state.ts):
         ended = state.ended.get(job_id)
         # A run that is still held keeps its key: the next job of that key would have a run of the same id.
         if ended is not None and state.runs.get(run_id(job_id, ended.attempt)) is None:
             state.drop_ended(ended)
+    for name in state.lost_due(state.ts):
+        state.remember_node(name, None)

@@ -6,6 +6,7 @@ from typing import Any
 from tessera.domain.devices import while_held
 from tessera.domain.entities import Drain, Earmark, NodeBackoff, PublishedSlots, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat
+from tessera.domain.evidence import remember
 from tessera.domain.fast import replace
 from tessera.domain.fold_steps import forget_node
 from tessera.domain.fold_table import applies
@@ -33,6 +34,9 @@ from tessera_schemas.ledger import (
     TakenFact,
 )
 from tessera_schemas.ledger_form import SUMS_FROM
+
+FORMAT_OF_MEMORY = 4
+"""Before, no node was remembered: states hash as they did."""
 
 
 @applies(Checkpoint, ConfigRefused, JobTurnedAway, PlanRefused, PricesRefused)
@@ -64,6 +68,16 @@ def apply_config_set(state: State, record: ConfigSet, facts: Sequence[TakenFact]
     if not isinstance(fact, ConfigProposed) or record.version != state.config.version + 1:
         raise Contradiction(f"record {state.n}: configuration {record.version} after {state.config.version}")
     state.set_config(Config(version=record.version, body=fact.body))
+    for node in list(state.nodes.values()):
+        tolerating = _tolerating(state, node)
+        if tolerating is not node:
+            state.put_node(tolerating)
+
+
+def _tolerating(state: State, node: Node) -> Node:
+    """The node with the standing tolerations of its pool."""
+    tolerated = state.tree.tolerated.get(node.pool, ())
+    return node if node.tolerated == tolerated else replace(node, tolerated=tolerated)
 
 
 @applies(NodeChanged)
@@ -73,7 +87,7 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
     if not isinstance(fact, NodeSeen):
         raise Contradiction(f"record {state.n}: fact {record.fact} is not about a node")
     before = state.nodes.get(fact.name)
-    node = empty_node(while_held(fact, before))
+    node = _tolerating(state, empty_node(while_held(fact, before)))
     holders: list[Run | Earmark] = []
     if before is not None and before.is_held:  # else nothing holds it, and nobody need be asked
         holders = [*state.runs.found(state.index.runs_on.get(node.name, ())), *state.earmarks.values()]
@@ -88,10 +102,17 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
             forget_node(state, before)
     else:
         state.put_node(node)
+    if state.format >= FORMAT_OF_MEMORY:
+        state.remember_node(node.name, remember(state.remembered_nodes.get(node.name), before, node, state.ts))
     if node.ready:
-        for run in state.runs.found(state.index.runs_on.get(node.name, ())):
-            if run.held_back is not None:
-                state.put_run(replace(run, held_back=None))
+        _end_held_back(state, node)
+
+
+def _end_held_back(state: State, node: Node) -> None:
+    """The node is well: what seemed lost on it is not."""
+    for run in state.runs.found(state.index.runs_on.get(node.name, ())):
+        if run.held_back is not None:
+            state.put_run(replace(run, held_back=None))
 
 
 def _counted(node: Node, before: Node | None, holders: Sequence[Run | Earmark], ts: int) -> Node:

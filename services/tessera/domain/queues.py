@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from tessera.domain.entities import Job
-from tessera.domain.resources import Amount, Node
-from tessera_schemas.config import Config, Flavor, Level, Limits, Policy, Queue, Quota, Tenant
+from tessera.domain.resources import Amount, Node, tolerated_taints
+from tessera_schemas.config import Config, Flavor, Level, Limits, Policy, Pool, Queue, Quota, Tenant
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
 UNLIMITED = 2**63 - 1
@@ -31,6 +31,12 @@ class QueueTree:
     """The class that took the place of another, by the former name."""
     knows_all: bool = True
     """False in ledgers before format 4: there a job of a missing tenant started, and a missing class counted as 0."""
+    pools: tuple[Pool, ...] = ()
+
+    @cached_property
+    def tolerated(self) -> dict[str, tuple[tuple[str, str, str], ...]]:
+        """Standing tolerations by pool, in the form of `Node.tolerated`; pools without any are left out."""
+        return {pool.name: tolerated_taints(pool.tolerations) for pool in self.pools if pool.tolerations}
 
     def limits_of(self, tenant: str) -> Limits:
         """The tenant's limits; the default ones of a tenant that the configuration does not know."""
@@ -219,6 +225,7 @@ def _tree(version: int, body_json: str, knows_all: bool) -> QueueTree:
         body.topology,
         {entry.was: entry.name for entry in body.priority_classes if entry.was is not None},
         knows_all,
+        body.pools,
     )
 
 

@@ -12,9 +12,11 @@ from tessera.domain.fast import fast_init, replace
 from tessera.domain.later import later
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import GPU_MILLI, AffinityTerm, Role, RoleReach, Toleration
-from tessera_schemas.mig import GEOMETRIES, PROFILES
+from tessera_schemas.labels import GPU_RESOURCE
+from tessera_schemas.mig import GEOMETRIES, PROFILES, resource_of
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
+from tessera_schemas.resource_kinds import is_device
 
 WHOLE_GPU = GPU_MILLI
 NO_VALUE = "="
@@ -47,6 +49,13 @@ class Need:
     def total_gpu_milli(self) -> int:
         """Thousandths of a GPU that one pod takes: whole GPUs, its share and its MIG instance together."""
         return self.gpus * WHOLE_GPU + self.gpu_milli + PROFILES.get(self.mig_profile, 0)
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """Kubernetes' names of the devices that one pod takes, in order; a share or a MIG instance is of a GPU, too."""
+        names = [name for name, _ in self.devices if is_device(name)]
+        names += [resource_of(self.mig_profile)] if self.mig_profile else []
+        return tuple(sorted([*names, GPU_RESOURCE] if self.total_gpu_milli else names))
 
     @property
     def amount(self) -> "Amount":
@@ -91,7 +100,7 @@ def role_need(role: Role, as_made: bool = False) -> RoleNeed:
             asked.gpu_milli,
             tuple(sorted(set(role.gpu_models))) if role.gpu_models else (),
             tuple(sorted(role.node_selector.items())) if role.node_selector else (),
-            tuple(sorted((t.key, _value_of(t), t.effect) for t in role.tolerations)) if role.tolerations else (),
+            tolerated_taints(role.tolerations),
             _affinity(role) if role.affinity else (),
             asked.gpu_memory_bytes,
             asked.mig_profile,
@@ -122,6 +131,11 @@ def within_reach(need: RoleNeed, reaches: Sequence[RoleReach]) -> RoleNeed:
 
 def _condition(term: AffinityTerm) -> tuple[str, str, tuple[str, ...]]:
     return term.key, term.operator.value, tuple(sorted(set(term.values)))
+
+
+def tolerated_taints(tolerations: Sequence[Toleration]) -> tuple[tuple[str, str, str], ...]:
+    """Key, value and effect of each, in order, as `Need.tolerations` has them."""
+    return tuple(sorted((t.key, _value_of(t), t.effect) for t in tolerations)) if tolerations else ()
 
 
 def _value_of(toleration: Toleration) -> str:
@@ -172,12 +186,13 @@ class Node:
 
     Free may be negative while a node has shrunk under its runs, or others came beside them. Nobody says which GPUs
     others hold, and where slots are interchangeable it does not matter: of the slots that no run holds the highest
-    count as theirs, and `gpu_others` names these.
+    count as theirs, and `gpu_others` names these. `tolerated` are the standing tolerations of its pool, which every
+    pod that the binder makes there has. `capacity` counts the devices of which there are more than can be allocated.
 
     `gpu_beyond` is how much is held in slots that the node does not have now, where nobody says which card a slot is:
     whoever holds it still has as many of the GPUs that are there, so that these count as `gpu_others`, too; a share
-    counts as a whole one; None where nothing is held so. `cordoned`:
-    well, but not `ready`, as somebody said. `away_ts` is since when it is silent or cordoned, 0 while it is neither.
+    counts as a whole one; None where nothing is held so. `cordoned`: well, but not `ready`, as somebody said. `away_ts`
+    is since when it is silent or cordoned, 0 while it is neither.
     """
 
     name: str
@@ -209,6 +224,8 @@ class Node:
     cordoned: bool = later(False)
     away_ts: int = later(0)
     gpu_beyond: int | None = later(None)
+    tolerated: tuple[tuple[str, str, str], ...] = later(())
+    capacity: tuple[tuple[str, int], ...] = later(())
 
     @property
     def silent(self) -> bool:
@@ -322,6 +339,7 @@ def emptied(node: Node) -> Node:
         no_slices_taken(node.gpus, node.mig_geometry),
         gpu_uuids=node.gpu_uuids,
         mig_instances=node.mig_instances,
+        tolerated=node.tolerated,
     )
 
 
@@ -363,6 +381,7 @@ def empty_node(seen: NodeSeen) -> Node:
         tuple(sorted(seen.mig_instances.items())),
         seen.trouble,
         seen.cordoned and not seen.gone,
+        capacity=tuple(sorted(seen.capacity.items())),
     )
 
 
@@ -394,6 +413,7 @@ SHAPE = (
     "mig_instances",
     "trouble",
     "cordoned",
+    "capacity",
 )
 
 

@@ -27,6 +27,7 @@ from tessera.domain.entities import (
     Run,
     Use,
 )
+from tessera.domain.evidence import RememberedNode
 from tessera.domain.fast import replacer
 from tessera.domain.gang import Gang, gang_of
 from tessera.domain.mix import Mix, Seen
@@ -51,6 +52,7 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "backoffs": (TypeAdapter(NodeBackoff), "node"),
     "stops": (TypeAdapter(PoolStops), "pool"),
     "closed": (TypeAdapter(ClosedNamespace), "tenant"),
+    "remembered_nodes": (TypeAdapter(RememberedNode), "name"),
 }
 KINDS_MAX = 4_096
 """Rows kept to be copied: a shard of more kinds than these reads more of its rows whole."""

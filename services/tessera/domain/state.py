@@ -25,6 +25,7 @@ from tessera.domain.entities import (
     Run,
     Use,
 )
+from tessera.domain.evidence import REMEMBERED_MAX, REMEMBERED_MS, RememberedNode
 from tessera.domain.gang import Gang
 from tessera.domain.job_relations import JobRelations
 from tessera.domain.mix import Mix, Seen
@@ -54,8 +55,9 @@ TABLES = (
     "backoffs",
     "stops",
     "closed",
+    "remembered_nodes",
 )
-LATER_TABLES: frozenset[str] = frozenset({"refused", "backoffs", "stops", "closed"})
+LATER_TABLES: frozenset[str] = frozenset({"refused", "backoffs", "stops", "closed", "remembered_nodes"})
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
 
 
@@ -97,6 +99,7 @@ class State:
         self.backoffs: Table[NodeBackoff] = Table()
         self.stops: Table[PoolStops] = Table()
         self.closed: Table[ClosedNamespace] = Table()
+        self.remembered_nodes: Table[RememberedNode] = Table()
         self.index = Index()
         self.relations = JobRelations()
         self.is_base = True
@@ -200,6 +203,33 @@ class State:
             self.index.node_changes(node, None)
         self.nodes.drop(node.name)
 
+    def remember_node(self, name: str, now: RememberedNode | None) -> None:
+        """Puts what is remembered of a node, or nothing any more; of too many the oldest memory goes."""
+        old = self.remembered_nodes.get(name)
+        if now is old:
+            return
+        if now is None:
+            self.remembered_nodes.drop(name)
+        else:
+            self.remembered_nodes.put(name, now)
+        if self.is_base:
+            self.index.memory_changes(old, now)
+        if old is None and len(self.remembered_nodes) > REMEMBERED_MAX:
+            oldest = next((key for ts, key in self.index.lost if self._lost_at(key) == ts), name)
+            self.remember_node(oldest, None)
+
+    def lost_due(self, ts: int) -> list[str]:
+        """Nodes that are to be forgotten at `ts`, those first that lost something first."""
+        until = ts - REMEMBERED_MS
+        lost = self.index.lost
+        if not lost or lost[0][0] > until:  # as at nearly every message
+            return []
+        return [name for lost_ts, name in lost.irange(maximum=(until + 1,)) if self._lost_at(name) == lost_ts]
+
+    def _lost_at(self, name: str) -> int | None:
+        row = self.remembered_nodes.get(name)
+        return None if row is None else row.lost_ts
+
     def rebuild_index(self) -> None:
         """After a restore: the indexes again from the tables."""
         self.index = index = Index()
@@ -211,6 +241,8 @@ class State:
             index.run_changes(None, run)
         for node in self.nodes.values():
             index.node_changes(None, node)
+        for remembered in self.remembered_nodes.values():
+            index.memory_changes(None, remembered)
         self.relations = JobRelations()
         self.relations.rebuild(self)
 
@@ -246,7 +278,7 @@ class Index:
     `held` is what runs hold by (queue, tenant), and by (queue, tenant, user) where a user is named. `runs_on` says
     which runs hold something on a node; `strays` are live jobs that name a queue, tenant or class that the
     configuration does not have; `capacity` is what all nodes of a pool have together; `elastic` runs may change
-    their size.
+    their size. `lost` has the remembered nodes, those first that lost something first.
     """
 
     def __init__(self) -> None:
@@ -261,6 +293,14 @@ class Index:
         self.runs_on: dict[str, dict[str, None]] = {}
         self.capacity: dict[str, Amount] = {}
         self.elastic: dict[str, None] = {}
+        self.lost: SortedList[tuple[int, str]] = SortedList()
+
+    def memory_changes(self, old: RememberedNode | None, new: RememberedNode | None) -> None:
+        """Follows what is remembered of a node, by when it lost something."""
+        if old is not None:
+            self.lost.remove((old.lost_ts, old.name))
+        if new is not None:
+            self.lost.add((new.lost_ts, new.name))
 
     def job_changes(self, state: State, old: Job | None, new: Job | None) -> None:
         """Follows a job from `old` to `new` (None: not there) in the waiting lines and the times of retries."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
-from tessera.domain.resources import OthersUse
+from tessera.domain.resources import Node, OthersUse
 from tessera.domain.state import State
 from tessera.domain.stops import missing_gpus, waiting_on
 from tessera.domain.task_array import TaskArray
@@ -48,7 +48,7 @@ from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView, QueueView, QuotaUse
 
-JOBS, QUEUES, NODES, CONFIG, REFUSED = VIEWS
+JOBS, QUEUES, NODES, CONFIG, REFUSED, REMEMBERED_NODES = VIEWS
 Field = tuple[str, str]
 """View and key."""
 
@@ -85,6 +85,8 @@ class Views:
         jobs, nodes, quotas = touched(state, message)
         queues = self._count(jobs, -1)
         usage = self._usage.count(message, state)
+        remembers = bool(state.lost_due(message.ts)) or any(type(record) is NodeChanged for record in message.records)
+        remembered = dict(state.remembered_nodes.items()) if remembers else {}
         fold()
         self._book = None
         queues |= self._count(jobs, 1)
@@ -93,11 +95,14 @@ class Views:
         fields |= {(JOBS, job_id): None for job_id in self._recent.update(jobs, state.ts)}
         fields |= {(NODES, name): None for name in nodes}
         fields |= {(REFUSED, work_id): None for work_id in refused_in(message)}
+        for name in (*remembered, *nodes) if remembers else ():
+            if state.remembered_nodes.get(name) is not remembered.get(name):
+                fields[REMEMBERED_NODES, name] = None
         fields |= {(USAGE, key): None for key in usage}
         if state.tree is not tree:
             fields[CONFIG, CONFIG] = None
             queues |= dict.fromkeys(tree.queues) | dict.fromkeys(self._queues())
-            if state.tree.flavors != tree.flavors:
+            if (state.tree.flavors, state.tree.tolerated) != (tree.flavors, tree.tolerated):
                 fields |= {(NODES, name): None for name, _ in state.nodes.items()}
             if (state.tree.priorities, state.tree.knows_all) != (tree.priorities, tree.knows_all):
                 fields |= {(JOBS, job.job_id): None for job in state.jobs.values()}
@@ -112,6 +117,7 @@ class Views:
         yield from ((JOBS, job_id) for job_id, _ in state.jobs.items())
         yield from ((JOBS, job_id) for job_id in self._recent)
         yield from ((REFUSED, work_id) for work_id, _ in state.refused.items())
+        yield from ((REMEMBERED_NODES, name) for name, _ in state.remembered_nodes.items())
         yield from ((USAGE, key) for key in self._usage.rows)
 
     def value(self, field: Field) -> bytes | None:
@@ -262,7 +268,22 @@ class Views:
         if node is None:
             return None
         drain = self._state.drains.get(name)
+        drained = {"drained": drain is not None, "drain_why": "" if drain is None else drain.why}
         there = self._state.runs.found(self._state.index.runs_on.get(name, ()))
+        awaited = {
+            "away_since_ts": node.away_ts,
+            "missing_gpus": missing_gpus(node, there),
+            "waiting_runs": len(waiting_on(self._state, name)),
+            "held_back_runs": sum(run.held_back is not None for run in there),
+        }
+        trouble = {"trouble": node.trouble or self._backoff_of(name)}
+        return self._view_of(node, **drained, **awaited, **trouble).to_bytes()
+
+    def _remembered_node(self, name: str) -> bytes | None:
+        row = self._state.remembered_nodes.get(name)
+        return None if row is None else self._view_of(row.node, lost_ts=row.lost_ts).to_bytes()
+
+    def _view_of(self, node: Node, **more: Any) -> NodeView:
         return view(
             NodeView,
             name=node.name,
@@ -285,19 +306,15 @@ class Views:
             mig_geometry=node.mig_geometry,
             devices=node.devices,
             devices_free=tuple((device, max(0, free)) for device, free in node.devices_free),
-            drained=drain is not None,
-            drain_why="" if drain is None else drain.why,
             flavor=self._state.tree.flavor_of(node),
             others=_others(node.others),
             mig_instances=node.mig_instances,
             gpu_uuids=node.gpu_uuids,
-            trouble=node.trouble or self._backoff_of(name),
             cordoned=node.cordoned,
-            away_since_ts=node.away_ts,
-            missing_gpus=missing_gpus(node, there),
-            waiting_runs=len(waiting_on(self._state, name)),
-            held_back_runs=sum(run.held_back is not None for run in there),
-        ).to_bytes()
+            tolerated=node.tolerated,
+            capacity=node.capacity,
+            **more,
+        )
 
     def _backoff_of(self, node: str) -> Reason | None:
         """Why a node takes nothing new although it is well; shown until a run starts on it."""
@@ -347,6 +364,7 @@ class Views:
         NODES: _node,
         CONFIG: _config,
         REFUSED: _refused,
+        REMEMBERED_NODES: _remembered_node,
         USAGE: _used,
     }
 

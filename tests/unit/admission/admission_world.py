@@ -136,10 +136,13 @@ class World:
         await world.policy.look_again()
         return world
 
-    async def views(self, body: ConfigBody | None, nodes: Sequence[NodeView] = ()) -> None:
+    async def views(
+        self, body: ConfigBody | None, nodes: Sequence[NodeView] = (), remembered: Sequence[NodeView] = ()
+    ) -> None:
         """What projection writes."""
         self.n += 1
         changes = [Change("nodes", view.name, view.to_bytes()) for view in nodes]
+        changes += [Change("remembered_nodes", view.name, view.to_bytes()) for view in remembered]
         if body is not None:
             changes.append(Change("config", "config", Config(version=self.n, body=body).to_bytes()))
         await self.store.apply(self.n, self.n, changes)

@@ -248,6 +248,24 @@ async def test_a_gang_no_node_could_hold_is_refused_until_such_a_node_is_seen() 
     assert world.facts[-1].kind == "job_admitted"
 
 
+async def test_a_job_with_gpus_is_admitted_where_all_nodes_have_the_taint_of_gpu_nodes() -> None:
+    world = await World.with_policy(nodes=[node(taints=(("nvidia.com/gpu", "present", "NoSchedule"),))])
+    await world.submits(submit("k1"))
+    assert world.facts[-1].kind == "job_admitted"
+    without = {"cpu_milli": 1000, "memory_bytes": 2**30}
+    await world.submits(changed("spec.roles.0.resources", without) | {"key": "k2"})
+    assert codes(world)[-1:] == [["Inadmissible"]]
+
+
+async def test_a_job_is_admitted_while_the_nodes_lack_what_they_had() -> None:
+    world = await World.with_policy(nodes=[node(gpus=0)])
+    await world.views(None, [], [node(lost_ts=1000)])
+    world.clock.now += 1
+    await world.policy.look_again()
+    await world.submits(submit("k1"))
+    assert world.facts[-1].kind == "job_admitted"
+
+
 async def test_an_instance_is_admitted_as_soon_as_a_node_of_the_pool_has_such_ones() -> None:
     world = await World.with_policy(nodes=[node(gpus=8)])
     asks = {"cpu_milli": 1000, "memory_bytes": 2**30, "mig_profile": "1g.10gb"}

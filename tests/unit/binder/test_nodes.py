@@ -36,6 +36,13 @@ def test_a_node_reports_further_devices_and_the_findings_of_feature_discovery() 
     assert node_seen(api_node(metadata={"labels": ours})).gpu_model == "h100"
 
 
+def test_a_node_reports_its_capacity_of_devices_of_which_fewer_can_be_allocated() -> None:
+    full = {"cpu": "64", "nvidia.com/gpu": "8", "rdma/hca": "2", "ephemeral-storage": "2Ti"}
+    away = api_node(room={"nvidia.com/gpu": "0", "rdma/hca": "2"}, status={"capacity": full})
+    assert (node_seen(away).gpus, node_seen(away).capacity) == (0, {"nvidia.com/gpu": 8})
+    assert node_seen(api_node(room={"rdma/hca": "2"}, status={"capacity": full})).capacity == {}
+
+
 SHARED = {"nvidia.com/gpu.product": "NVIDIA-A10-SHARED", "nvidia.com/gpu.replicas": "4", "nvidia.com/gpu.count": "2"}
 NOT_WHOLE = {
     "each GPU is offered several times": ({"nvidia.com/gpu.replicas": "4"}, "offers each GPU 4 times"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.binder.decide.devices import at_bind
-from tessera.binder.decide.pods import pod_of
+from tessera.binder.decide.pods import pod_of, tolerations
 from tessera.binder.decide.steps import Json
 from tessera_schemas import labels as contract
 from tessera_schemas.job import AffinityTerm, JobSpec, Operator, Role, Template, Toleration, Volume
@@ -205,11 +205,32 @@ def test_tolerations_say_to_kubernetes_what_they_said_to_us() -> None:
     asked = (Toleration(key="a"), Toleration(key="b", value="x", effect="NoExecute"))
     asked += (Toleration(key="c", operator="Equal"), Toleration(key="d", operator="Exists"))
     spec = job_spec(Role.model_validate({**role().model_dump(), "tolerations": [t.model_dump() for t in asked]}))
-    assert made(spec)["spec"]["tolerations"] == [
+    assert made(spec)["spec"]["tolerations"][:4] == [
         {"key": "a", "operator": "Exists"},
         {"key": "b", "operator": "Equal", "value": "x", "effect": "NoExecute"},
         {"key": "c", "operator": "Equal"},
         {"key": "d", "operator": "Exists"},
+    ]
+
+
+OF_GPUS = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+
+
+def test_a_pod_tolerates_the_taints_of_the_devices_that_it_asks_for_as_kubernetes_adds_them() -> None:
+    assert made(job_spec(role(gpus=0)))["spec"]["tolerations"] == []
+    assert made(job_spec(role(gpus=1)))["spec"]["tolerations"] == [OF_GPUS]
+    asked = tolerations(role(gpus=0, mig_profile="1g.5gb", devices={"rdma/hca": 1}), None)
+    assert asked == [OF_GPUS, OF_GPUS | {"key": "nvidia.com/mig-1g.5gb"}, OF_GPUS | {"key": "rdma/hca"}]
+    said = (Toleration(key="nvidia.com/gpu", operator="Exists", effect="NoSchedule"),)
+    assert tolerations(role(tolerations=said), None) == [OF_GPUS]
+
+
+def test_a_pod_has_the_standing_tolerations_of_its_nodes_pool() -> None:
+    standing = (("a", "", ""), ("b", "=", "NoExecute"), ("c", "x", "NoSchedule"))
+    assert tolerations(role(gpus=0), replace(node(), tolerated=standing)) == [
+        {"key": "a", "operator": "Exists"},
+        {"key": "b", "operator": "Equal", "effect": "NoExecute"},
+        {"key": "c", "operator": "Equal", "value": "x", "effect": "NoSchedule"},
     ]
 
 

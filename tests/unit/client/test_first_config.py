@@ -7,6 +7,7 @@ import pytest
 from tessera.admission.decide.configuration import find_config_faults
 from tessera.client import applying, files
 from tessera.client.first_config import HINT, ClusterSurvey, first_config
+from tessera.domain.resources import tolerated_taints
 from tessera_schemas.config import FLAVORS_MAX, ConfigBody
 from tessera_schemas.recommended import POLICY
 from tessera_schemas.views import NodeView
@@ -161,3 +162,21 @@ def test_following_the_hint_strands_no_job_and_evicts_nobody() -> None:
     assert not any(run.stopping for run in rounds.state.runs.values())
     codes = {job.reason.code for job in rounds.state.jobs.values() if job.reason is not None}
     assert "NoSuchQueue" not in codes
+
+
+def test_taints_that_all_nodes_of_a_pool_have_are_proposed_as_its_standing_tolerations() -> None:
+    present, own, soft = (
+        ("nvidia.com/gpu", "present", "NoSchedule"),
+        ("own", "", "NoExecute"),
+        ("x", "", "PreferNoSchedule"),
+    )
+    passing = ("node.kubernetes.io/disk-pressure", "", "NoSchedule")
+    nodes = [
+        node("a", taints=(present, own, soft, passing)),
+        node("b", taints=(soft, own, passing, present)),
+        node("c", pool="mixed", taints=(present,)),
+        node("d", pool="mixed"),
+    ]
+    pools = {pool.name: tolerated_taints(pool.tolerations) for pool in read(written(*nodes)).pools}
+    assert pools == {"default": (present, ("own", "=", "NoExecute")), "mixed": ()}
+    assert "tolerations" not in written(node("d"))

@@ -10,6 +10,7 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.submitting import name_of, spec_of_options
 from tessera_schemas import friendly_quantities as quantities
 from tessera_schemas import units
+from tessera_schemas.job import Toleration
 from tessera_schemas.short_form import full_job
 
 CI = {
@@ -221,3 +222,24 @@ def test_options_and_a_command_make_a_job_of_one_role() -> None:
     assert role["resources"] == {"cpu": "2", "memory": "1Gi", "gpus": 8}
     assert role["template"]["command"] == ["sleep", "1"]
     assert role["gpu_models"] == ["h100"]
+    assert "tolerations" not in role
+
+
+TOLERATIONS = {
+    "spot": {"key": "spot"},
+    "spot:NoExecute": {"key": "spot", "effect": "NoExecute"},
+    "spot=": {"key": "spot", "operator": "Equal"},
+    "example.org/team=ml:NoSchedule": {
+        "key": "example.org/team",
+        "operator": "Equal",
+        "value": "ml",
+        "effect": "NoSchedule",
+    },
+}
+
+
+@pytest.mark.parametrize(("text", "said"), TOLERATIONS.items())
+def test_a_toleration_is_written_as_kubectl_writes_taints(text: str, said: dict[str, str]) -> None:
+    spec = full_job({"name": "a", "gpus": 1, "image": "a", "tolerations": [text, {"key": "own"}]})
+    assert spec["roles"][0]["tolerations"] == [said, {"key": "own"}]
+    Toleration.model_validate(said)

@@ -2,8 +2,9 @@
 
 import pytest
 
+from tessera.domain.evidence import FitFailure
 from tessera.domain.resources import Need, Node, role_need
-from tessera.engine.placement.fits import FitFailure, find_shortage, fits, never_fits, placed_on
+from tessera.engine.placement.fits import find_shortage, fits, never_fits, placed_on
 from tests.builders import role
 from tests.unit.engine.engine_builders import GIB, cut, need, node, taint
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.domain.evidence import FitFailure
 from tessera.domain.resources import Node
-from tessera.engine.placement.fits import FitFailure, count_fitting, fits, placed_on
+from tessera.engine.placement.fits import count_fitting, fits, placed_on
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera_schemas.mig import GEOMETRIES, PROFILES

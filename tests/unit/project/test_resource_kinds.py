@@ -10,9 +10,10 @@ from tessera.binder.decide.pods import pod_of
 from tessera.binder.others import summed
 from tessera.binder.uses import uses_of
 from tessera.client.files import job_spec as spec_from_file
+from tessera.domain.evidence import FitFailure
 from tessera.domain.resources import Node, empty_node, role_need
 from tessera.domain.state import State
-from tessera.engine.placement.fits import FitFailure, fits
+from tessera.engine.placement.fits import fits
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera.local.cluster.capacity import AdmissionError, NodeUse, request_of
 from tessera.projection.views import NODES, Views

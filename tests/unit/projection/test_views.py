@@ -48,6 +48,7 @@ from tests.ledgers import Committed
 from tests.random_ledger import random_ledger
 
 MODELS: dict[str, Any] = {"jobs": JobView, "queues": QueueView, "nodes": NodeView, "config": Config, "refused": JobView}
+MODELS["remembered_nodes"] = NodeView
 PREEMPTS = {"preset": "priority", "min_runtime_seconds": 0}
 Rows = dict[str, dict[str, bytes]]
 

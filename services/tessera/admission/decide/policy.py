@@ -1,8 +1,10 @@
 """The policy that admission judges by: the configuration in force and the shapes of the nodes, read from views."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from tessera.domain.evidence import RememberedNode, at_their_best
 from tessera.domain.queues import QueueTree, queue_tree
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, no_slices_taken
 from tessera.engine.placement.inadmissible import EmptyNodes, unreachable
@@ -12,17 +14,19 @@ from tessera_schemas.templates import JobTemplate
 from tessera_schemas.views import NodeView
 
 VERDICTS_MAX = 4096
+T = TypeVar("T")
 
 
 class Pools:
     """
-    The nodes of every pool by shape alone: what runs on them does not matter to whether a gang could ever fit.
+    The nodes of every pool by shape alone, each at its best: what runs on them does not matter to whether a gang could
+    ever fit.
 
     A verdict is remembered per pool and gang shape for as long as the nodes keep theirs.
     """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
-        self.nodes = tuple(sorted(nodes, key=lambda node: node.name))
+        self.nodes = tuple(sorted(nodes, key=lambda node: (node.name, node.pool)))
         self._by_pool: dict[str, list[Node]] = {}
         for node in self.nodes:
             self._by_pool.setdefault(node.pool, []).append(node)
@@ -96,6 +100,8 @@ def shape(view: NodeView) -> Node:
         no_slices_taken(view.gpus, view.mig_geometry),
         gpu_uuids=view.gpu_uuids,
         mig_instances=view.mig_instances,
+        tolerated=tuple(sorted(view.tolerated)),
+        capacity=tuple(sorted(view.capacity)),
     )
 
 
@@ -104,16 +110,37 @@ class NodeShapes:
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[bytes, Node]] = {}
+        self._remembered: dict[str, tuple[bytes, RememberedNode]] = {}
+        self._judged: tuple[list[Node], list[RememberedNode]] = [], []
         self.pools = Pools()
 
-    def update(self, views: Mapping[str, bytes]) -> Pools:
-        """The pools as of `views`: the same object, with its verdicts, as long as no shape differs."""
-        seen: dict[str, tuple[bytes, Node]] = {}
-        for name, stored in views.items():
-            old = self._seen.get(name)
-            seen[name] = old if old is not None and old[0] == stored else (stored, shape(NodeView.from_bytes(stored)))
-        self._seen = seen
-        fresh = tuple(sorted((node for _, node in seen.values() if not node.gone), key=lambda node: node.name))
-        if fresh != self.pools.nodes:
-            self.pools = Pools(fresh)
+    def update(self, views: Mapping[str, bytes], remembered: Mapping[str, bytes] | None = None) -> Pools:
+        """
+        The pools as of these views of nodes, and of nodes as they were at their best.
+
+        The same object, with its verdicts, as long as no shape differs.
+        """
+        self._seen = _decoded(views, self._seen, shape)
+        self._remembered = _decoded(remembered or {}, self._remembered, _remembered)
+        judged = [node for _, node in self._seen.values()], [row for _, row in self._remembered.values()]
+        if judged != self._judged:
+            self._judged = judged
+            fresh = at_their_best(*judged)
+            if tuple(fresh) != self.pools.nodes:
+                self.pools = Pools(fresh)
         return self.pools
+
+
+def _remembered(view: NodeView) -> RememberedNode:
+    return RememberedNode(view.name, view.lost_ts, shape(view))
+
+
+def _decoded(
+    views: Mapping[str, bytes], known: Mapping[str, tuple[bytes, T]], read: Callable[[NodeView], T]
+) -> dict[str, tuple[bytes, T]]:
+    """What each view says, decoded again only where its bytes differ."""
+    found: dict[str, tuple[bytes, T]] = {}
+    for name, stored in views.items():
+        old = known.get(name)
+        found[name] = old if old is not None and old[0] == stored else (stored, read(NodeView.from_bytes(stored)))
+    return found

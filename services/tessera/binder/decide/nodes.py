@@ -1,7 +1,7 @@
 """A node as the API describes it, as the fact that the ledger takes in. Pure."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
@@ -64,6 +64,7 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
             ),
             others=exclude_cut_cards(profile, others),
             cordoned=cordoned,
+            capacity=_more_than_allocatable(status),
         )
     except (ValidationError, ValueError, KeyError) as error:
         return NodeSeen(kind="node_seen", name=meta["name"], ready=False, trouble=_unreadable(meta["name"], error))
@@ -74,6 +75,16 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
     if profile in NAMES_ITS_CARDS and others.gpus:
         return with_trouble(seen, Code.DEVICE_CONFLICT, f"pods that are not ours have {others.gpus} of {GPU_RESOURCE}")
     return seen
+
+
+def _more_than_allocatable(status: Mapping[str, Any]) -> dict[str, int]:
+    """Capacity of each device of which fewer can be allocated, as long as a plugin is away or calls some unhealthy."""
+    allocatable, found = status.get("allocatable") or {}, dict[str, int]()
+    for name, amount in (status.get("capacity") or {}).items() if allocatable else ():
+        if name == GPU_RESOURCE or is_device(name):
+            count = int(quantity(amount))
+            found |= {name: count} if count > quantity(allocatable.get(name, 0)) else {}
+    return found
 
 
 def _unreadable(name: str, error: Exception) -> Reason:

@@ -5,7 +5,7 @@ from typing import Any
 from tessera.binder.decide import containers, launching
 from tessera.binder.decide.devices import Given, given
 from tessera.domain.entities import Job, Run
-from tessera.domain.resources import Node
+from tessera.domain.resources import NO_VALUE, Node, role_need
 from tessera_schemas.devices import STEERING_DOMAINS
 from tessera_schemas.job import JobSpec, Role, Template
 from tessera_schemas.labels import (
@@ -54,7 +54,7 @@ def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int, node:
             "annotations": _annotations(role.template, spec, placement, allocated_n),
             "finalizers": [FINALIZER],
         },
-        "spec": _spec(job, run, rank, spec, role, given(role.resources, placement, node)),
+        "spec": _spec(job, run, rank, spec, role, given(role.resources, placement, node), tolerations(role, node)),
     }
 
 
@@ -117,13 +117,7 @@ def _not_reserved(own: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given) -> Json:
-    tolerations = [
-        {"key": t.key, "operator": "Exists" if t.every_value else "Equal"}
-        | ({"value": t.value} if t.value else {})
-        | ({"effect": t.effect} if t.effect else {})
-        for t in role.tolerations
-    ]
+def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given, tolerated: list[Json]) -> Json:
     body: Json = {
         "schedulerName": SCHEDULER_NAME,
         "restartPolicy": "Never",
@@ -131,7 +125,7 @@ def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Giv
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "nodeSelector": role.node_selector,
-        "tolerations": tolerations,
+        "tolerations": tolerated,
         "volumes": containers.volumes(role, spec),
         **containers.containers(job, run, rank, spec, role, devices),
         **launching.name_in_dns(run, rank, spec),
@@ -142,6 +136,24 @@ def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Giv
     if spec.time_limit_seconds is not None:
         body["activeDeadlineSeconds"] = spec.time_limit_seconds
     return body
+
+
+def tolerations(role: Role, node: Node | None) -> list[Json]:
+    """
+    The role's own, then those that `fits` presumes: of the devices that it asks for, and of the node's pool.
+
+    The kubelet, and all that evicts by taints, read the pod and not the ledger.
+    """
+    found = [_toleration(t.key, t.value, t.effect, t.every_value) for t in role.tolerations]
+    found += [_toleration(name, "", "NoSchedule", True) for name in role_need(role).need.device_names]
+    for key, value, effect in () if node is None else node.tolerated:
+        found.append(_toleration(key, "" if value == NO_VALUE else value, effect, not value))
+    return [each for at, each in enumerate(found) if each not in found[:at]]
+
+
+def _toleration(key: str, value: str, effect: str, every_value: bool) -> Json:
+    said = {"key": key, "operator": "Exists" if every_value else "Equal"}
+    return said | ({"value": value} if value else {}) | ({"effect": effect} if effect else {})
 
 
 def _by_grant(template: Template) -> Json:

@@ -43,6 +43,10 @@ async def submit(
     memory: Annotated[str, typer.Option(help="Memory per replica, such as 16Gi")] = "1Gi",
     replicas: Annotated[int, typer.Option(help="Pods of the gang: all start or none", min=1)] = 1,
     gpu_model: Annotated[list[str] | None, typer.Option(help="Only these GPU models")] = None,
+    toleration: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY[=VALUE][:EFFECT]", help="Taint that its pods bear; those of its GPUs anyway"),
+    ] = None,
     image: Annotated[str, typer.Option(help="Container image")] = DEFAULT_IMAGE,
     priority: Annotated[str | None, typer.Option(help="Priority class (default: normal)", show_default=False)] = None,
     template: Annotated[
@@ -75,7 +79,7 @@ async def submit(
 
 
 NAMED = {"name": "name", "queue": "queue", "priority_class": "priority"}
-ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "image")
+ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "toleration", "image")
 
 
 def _command_of(parsed: typer.Context) -> tuple[Json, Mistaken | None]:
@@ -105,7 +109,8 @@ def _job_said(parsed: typer.Context) -> tuple[Json, str]:
     if not command:
         raise Failure(Exit.USAGE, "submit: nothing to run; give -f job.yaml, --template, or a command after `--`")
     options = {option: parsed.params[option] for option in ROLE_OPTIONS}
-    options |= {"gpu_model": options["gpu_model"] or (), "queue": parsed.params["queue"] or "default"}
+    options |= {name: options[name] or () for name in ("gpu_model", "toleration")}
+    options |= {"queue": parsed.params["queue"] or "default"}
     return submitting.spec_of_options(command, name=parsed.params["name"], **options), "submit"
 
 

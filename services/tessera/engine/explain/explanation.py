@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tessera.domain.entities import EndedJob, Job, RefusedWork, Run
+from tessera.domain.evidence import at_their_best
 from tessera.domain.idle import idle_policy
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
@@ -202,11 +203,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
         if all(empty.lacks(job, flavor) for flavor in tree.flavors_for(job.queue, job.amount)):
             yield "It asks for more than the whole quota: it never starts until the quota is raised."
     if Code.NO_FIT in codes or Code.NO_NODES in codes:
-        nodes_of_pool = [node for node in state.nodes.values() if node.pool == pool]
-        flavors = tree.flavors_for(job.queue, job.amount)
-        never = unreachable(job.roles, nodes_of_pool, tree, job.queue, flavors)
-        if never is not None:
-            yield f"Even empty, the pool could not hold it: {never.sentence()}"
+        yield from _hopeless(state, job, pool)
         yield from _drained(state, pool)
     yield from _not_stopping(state, pool, codes)
     if any(role.more for role in job.roles) and job.amount:
@@ -216,6 +213,22 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
         yield f"It goes to {_some(job.avoid)} only when there is nothing else: it failed there before."
     if what_if.crowded:
         yield "Many jobs before it have just come and were not looked at yet; ask again in a moment."
+
+
+def _hopeless(state: State, job: Job, pool: str) -> Iterator[str]:
+    """Says so when the pool could not hold the job even if nothing ran there: as it is now, or at its best."""
+    tree, nodes = state.tree, list(state.nodes.values())
+    flavors = tree.flavors_for(job.queue, job.amount)
+    now = unreachable(job.roles, [node for node in nodes if node.pool == pool], tree, job.queue, flavors)
+    if now is None:
+        return
+    best = [node for node in at_their_best(nodes, state.remembered_nodes.values()) if node.pool == pool]
+    never = unreachable(job.roles, best, tree, job.queue, flavors)
+    if never is not None:
+        yield f"Even empty, the pool could not hold it: {never.sentence()}"
+    else:
+        found = Reason(code=Code.NO_SUITABLE_NODE_NOW, field=now.field, numbers=now.numbers, detail=now.detail)
+        yield f"Even empty, the pool could not hold it now: {found.sentence()}"
 
 
 def _drained(state: State, pool: str) -> Iterator[str]:

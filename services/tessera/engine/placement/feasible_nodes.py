@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from functools import cached_property
 
+from tessera.domain.evidence import FitFailure
 from tessera.domain.resources import Node, emptied
-from tessera.engine.placement.fits import BundleKind, FitFailure, never_fits
+from tessera.engine.placement.fits import BundleKind, Taint, first_taint_against, never_fits
 from tessera.engine.placement.placement_groups import BundleSet, count_bundles
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 
@@ -21,7 +22,7 @@ class FeasibleNodes:
     def __init__(self, nodes: Mapping[str, Node], scoring: ScoringPolicy = BEST_FIT) -> None:
         """`scoring` says which node is taken of those that a pod fits."""
         self._nodes, self.scoring = nodes, scoring
-        self._suited: dict[Hashable, tuple[dict[str, None], Counter[FitFailure]]] = {}
+        self._suited: dict[Hashable, tuple[dict[str, None], Counter[FitFailure], Counter[Taint]]] = {}
         self._values: dict[str, dict[str, str]] = {}
         self._domains: dict[str, dict[str, list[str]]] = {}
         self._holding: dict[tuple[BundleKind, str], list[str]] = {}
@@ -34,17 +35,23 @@ class FeasibleNodes:
         """Number of other nodes, by the first test that they fail."""
         return self._looked_at(bundles)[1]
 
-    def _looked_at(self, bundles: BundleSet) -> tuple[dict[str, None], Counter[FitFailure]]:
+    def taints(self, bundles: BundleSet) -> Counter[Taint]:
+        """Number of the nodes that fail the test of taints, by the first taint that keeps a pod out."""
+        return self._looked_at(bundles)[2]
+
+    def _looked_at(self, bundles: BundleSet) -> tuple[dict[str, None], Counter[FitFailure], Counter[Taint]]:
         key = bundles.kind.never
         found = self._suited.get(key)
         if found is None:
-            found = self._suited[key] = {}, Counter()
+            found = self._suited[key] = {}, Counter(), Counter()
             for name, node in self._nodes.items():
-                miss = next((miss for need in bundles.needs if (miss := never_fits(need, node)) is not None), None)
-                if miss is None:
+                missed = next(((need, miss) for need in bundles.needs if (miss := never_fits(need, node))), None)
+                if missed is None:
                     found[0][name] = None
-                else:
-                    found[1][miss] += 1
+                    continue
+                found[1][missed[1]] += 1
+                if missed[1] is FitFailure.TAINT and (taint := first_taint_against(missed[0], node)) is not None:
+                    found[2][taint] += 1
         return found
 
     @cached_property

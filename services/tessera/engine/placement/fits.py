@@ -7,35 +7,22 @@ instance needs a position inside one device. How pods are placed relative to eac
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import lru_cache
 
+from tessera.domain.evidence import FitFailure
 from tessera.domain.resources import NO_VALUE, WHOLE_GPU, Need, Node
 from tessera.engine.placement.mig import free_positions, has_profile, position
 from tessera_schemas.devices import NAMES_ITS_CARDS, serves
+from tessera_schemas.labels import GPU_RESOURCE
 from tessera_schemas.placement import Placement
+from tessera_schemas.resource_kinds import is_device
 
+TAINT_BITS, SPARED_BITS = 8, 16  # a node has at most 64 taints, and devices of 64 names
 KEEPS_OUT = ("NoSchedule", "NoExecute")
-
-
-class FitFailure(StrEnum):
-    """The test that a node failed. The values name the numbers in a reason."""
-
-    NOT_READY = "nodes_not_ready"
-    CORDONED = "nodes_cordoned"
-    GPU_MODEL = "nodes_of_other_gpu_model"
-    GPU_MEMORY = "nodes_of_less_gpu_memory"
-    SELECTOR = "nodes_not_selected"
-    AFFINITY = "nodes_outside_affinity"
-    TAINT = "nodes_tainted"
-    DEVICE_PROFILE = "nodes_of_other_device_profile"
-    MIG_PROFILE = "nodes_without_mig_profile"
-    GPU = "nodes_short_of_gpu"
-    DEVICES = "nodes_short_of_devices"
-    CPU = "nodes_short_of_cpu"
-    MEMORY = "nodes_short_of_memory"
-    PODS = "nodes_full_of_pods"
+Taint = tuple[str, str, str]
+"""Key, value and effect; in a toleration an empty effect is every effect, an empty value every value."""
 
 
 def fits(need: Need, node: Node) -> FitFailure | None:
@@ -55,9 +42,7 @@ def never_fits(need: Need, node: Node) -> FitFailure | None:
         return FitFailure.SELECTOR
     if need.affinity and not _all_hold(need, node):
         return FitFailure.AFFINITY
-    if node.taints and any(
-        effect in KEEPS_OUT and not _tolerated(need, key, value, effect) for key, value, effect in node.taints
-    ):
+    if node.taints and first_taint_against(need, node) is not None:
         return FitFailure.TAINT
     if need.mig_profile:
         return None if has_profile(need, node) else FitFailure.MIG_PROFILE
@@ -76,7 +61,7 @@ def _profile_serves(need: Need, node: Node) -> bool:
 def never_key(need: Need) -> tuple[object, ...]:
     """Needs with an equal key get the same verdict of `never_fits` from every node."""
     memory = (need.gpu_memory_bytes, need.gpu_milli) if need.gpu_memory_bytes else ()
-    kind = (need.gpus > 0, need.gpu_milli > 0, need.mig_profile, need.as_made)
+    kind = (need.gpus > 0, need.gpu_milli > 0, need.mig_profile, need.as_made, need.device_names)
     return need.gpu_models, memory, need.node_selector, need.affinity, need.tolerations, kind
 
 
@@ -98,9 +83,29 @@ def _all_hold(need: Need, node: Node) -> bool:
     return True
 
 
-def _tolerated(need: Need, key: str, value: str, effect: str) -> bool:
+def first_taint_against(need: Need, node: Node) -> Taint | None:
+    """The first of the node's taints, by key, that keeps the pod out; None where there is none."""
+    return next((taint for taint in node.taints if taint[2] in KEEPS_OUT and not is_tolerated(need, node, taint)), None)
+
+
+def is_tolerated(need: Need, node: Node, taint: Taint) -> bool:
+    """
+    Whether the pod bears the taint: by its own tolerations, by a device that it asks for, or by those of the pool.
+
+    As with Kubernetes' ExtendedResourceToleration, a pod that asks for a resource bears taints whose key is that
+    resource, all but NoExecute. Kubelets look at NoExecute alone, for which a pod that somebody else made needs a
+    toleration of its own.
+    """
+    key, _, effect = taint
+    if _names(need.tolerations, taint) or (effect != "NoExecute" and key in need.device_names):
+        return True
+    return not (need.as_made and effect == "NoExecute") and _names(node.tolerated, taint)
+
+
+def _names(tolerations: Sequence[Taint], taint: Taint) -> bool:
+    key, value, effect = taint
     meant = ("", value or NO_VALUE)
-    return any(k == key and v in meant and e in ("", effect) for k, v, e in need.tolerations)
+    return any(k == key and v in meant and e in ("", effect) for k, v, e in tolerations)
 
 
 def find_shortage(need: Need, node: Node) -> FitFailure | None:
@@ -175,14 +180,16 @@ class BundleKind:
     """
     Needs of a bundle, whichever gang it is of: `whole` is what one takes of its node, `labels` the keys asked for.
 
-    Kinds with an equal `never` suit the same nodes. Equal needs have one object (`kind_of`), so that what is known of a
-    kind is found without comparing needs.
+    `devices` are the names of the devices asked for. Kinds with an equal `never` suit the same nodes, and ask for
+    devices of the same names. Equal needs have one object (`kind_of`), so that what is known of a kind is found without
+    comparing needs.
     """
 
     needs: tuple[Need, ...]
     whole: Need
     labels: frozenset[str]
     never: tuple[tuple[object, ...], ...]
+    devices: frozenset[str]
 
 
 @lru_cache(maxsize=16_384)
@@ -191,12 +198,29 @@ def kind_of(needs: tuple[Need, ...]) -> BundleKind:
     labels = {key for need in needs for key, _ in need.node_selector}
     labels |= {key for need in needs for key, _, _ in need.affinity}
     never = tuple(map(never_key, needs))
-    return BundleKind(needs, _sum(needs) if len(needs) > 1 else needs[0], frozenset(labels), never)
+    devices = frozenset(name for need in needs for name in need.device_names)
+    return BundleKind(needs, _sum(needs) if len(needs) > 1 else needs[0], frozenset(labels), never, devices)
 
 
 def short_of(kind: BundleKind, node: Node) -> FitFailure | None:
     """First resource that a bundle lacks on a node that suits all of its pods."""
     return find_shortage(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
+
+
+def count_spared(kind: BundleKind, node: Node) -> int:
+    """
+    What there is of a kind on the node that other pods need more: of nodes with equal scores the least is taken.
+
+    Kinds of devices that the bundle does not ask for, then soft taints (PreferNoSchedule) that its pods do not bear;
+    both in one number of `SPARED_BITS`.
+    """
+    if not (node.devices or node.gpus or node.gpu_model or node.taints):
+        return 0
+    there = {name for name, _ in node.devices if is_device(name)}
+    there |= {GPU_RESOURCE} if node.gpus or node.gpu_model else set()
+    soft = [taint for taint in node.taints if taint[2] == "PreferNoSchedule"]
+    borne = sum(all(is_tolerated(need, node, taint) for need in kind.needs) for taint in soft)
+    return (len(there - kind.devices) << TAINT_BITS) + len(soft) - borne
 
 
 def _sum(needs: tuple[Need, ...]) -> Need:

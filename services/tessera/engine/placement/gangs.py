@@ -1,8 +1,9 @@
 """
 Place a whole gang or none of it; and gangs one after another, as one pass over a queue order does.
 
-Each pod in turn goes to the node that the pool's scoring policy scores highest, of equals to the one whose name comes
-first. Which nodes a role may use at all, when its pods have to lie together or apart, is chosen before (`topology`).
+Each pod in turn goes to the node that the pool's scoring policy scores highest; of equals to the one with the least
+that others need more (`count_spared`), then to the one whose name comes first. Which nodes a role may use at all, when
+its pods have to lie together or apart, is chosen before (`topology`).
 """
 
 from collections.abc import Collection, Iterable, Mapping

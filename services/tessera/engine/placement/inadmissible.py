@@ -129,7 +129,8 @@ def _role_inadmissible(role: RoleNeed, verdict: Reason, nodes: dict[str, Node]) 
     numbers["largest_cpu_milli"] = max((n.cpu_milli for n in allowed), default=0)
     numbers["largest_memory_bytes"] = max((n.memory_bytes for n in allowed), default=0)
     numbers["largest_gpus"] = max((n.gpus for n in allowed), default=0)
-    return Reason(code=Code.INADMISSIBLE, field=verdict.field, numbers=numbers, detail=_largest(role, numbers))
+    detail = _largest(role, numbers) + (f"; {verdict.detail}" if verdict.detail else "")
+    return Reason(code=Code.INADMISSIBLE, field=verdict.field, numbers=numbers, detail=detail[:1024])
 
 
 def _largest(role: RoleNeed, numbers: dict[str, int]) -> str:

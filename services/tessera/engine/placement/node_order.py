@@ -5,7 +5,7 @@ Nodes in equal states are one row: nothing but their names tells them apart, so 
 a row the first name stands for all. The best is read at the top of a heap; a node that changed goes to another row, and
 a kind looks at rows that are new or have another first name only when it is asked for again. So a placement costs what
 changed, and not the number of nodes. Whatever was done before, the order is that of judging all nodes anew: score
-first, then name.
+first, then what the node has that the pod does not ask for (`count_spared`), then name.
 """
 
 from bisect import bisect_left, insort
@@ -17,7 +17,7 @@ from itertools import takewhile
 from operator import attrgetter, gt
 
 from tessera.domain.resources import WHOLE_GPU, Need, Node
-from tessera.engine.placement.fits import BundleKind, never_fits, short_of
+from tessera.engine.placement.fits import SPARED_BITS, BundleKind, count_spared, never_fits, short_of
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 
 SLACK = 64  # entries that stand for nothing any more
@@ -25,7 +25,7 @@ FEW = 64  # rows that a ranking judges at once, without asking what a lighter ki
 NEAR = 8  # rankings of little less CPU that a new one looks at for one to begin with
 
 Entry = tuple[int, str]
-"""A score, negated, and a name: the smallest is the best."""
+"""A score, negated, above the bits of what is spared, and a name: the smallest is the best."""
 
 
 MOVES_MAX = 4_096
@@ -42,7 +42,9 @@ def policy_for(kind: BundleKind, scoring: ScoringPolicy) -> ScoringPolicy:
 
 def entry(kind: BundleKind, node: Node, scoring: ScoringPolicy) -> Entry | None:
     """Rank of a node that suits the kind; None when it has no room."""
-    return (-scoring.score(kind.whole, node), node.name) if short_of(kind, node) is None else None
+    if short_of(kind, node) is not None:
+        return None
+    return (-scoring.score(kind.whole, node) << SPARED_BITS) + count_spared(kind, node), node.name
 
 
 _whole = attrgetter("whole")
@@ -50,6 +52,8 @@ _whatever_lasts = attrgetter(
     "ready",
     "device_profile",
     "taints",
+    "tolerated",
+    "devices",
     "others.devices",
     "gpus",
     "gpu_model",
@@ -168,6 +172,7 @@ class StateRows:
         self.moved = 0
         self._suits: dict[object, dict[object, bool]] = {}
         self._suited: dict[object, tuple[int, SuitedRows]] = {}
+        self._spared: dict[object, dict[object, int]] = {}
 
     def moves_since(self, moved: int) -> Sequence[Move] | None:
         """The moves after the first `moved`; None when they are too many to be remembered."""
@@ -186,6 +191,10 @@ class StateRows:
             found = known[row.key[0]] = all(never_fits(need, row.node) is None for need in kind.needs)
         return found
 
+    def known_spared(self, kind: BundleKind) -> dict[object, int]:
+        """What the kind would better spare on nodes, so far, by the part of their state that lasts."""
+        return self._spared.setdefault(kind.never, {})
+
     def suited(self, kind: BundleKind) -> SuitedRows:
         """The rows that suit the kind, as they are now."""
         known = self._suited.get(kind.never)
@@ -203,7 +212,15 @@ class StateRows:
         anew = not labels <= self._asked or not self.row_of
         if anew:
             self._asked |= labels
-            for table in (self._lasting, self._rows, self.row_of, self.changes, self._suits, self._suited):
+            for table in (
+                self._lasting,
+                self._rows,
+                self.row_of,
+                self.changes,
+                self._suits,
+                self._suited,
+                self._spared,
+            ):
                 table.clear()
             self.moves.clear()
             self.moved += 1
@@ -270,7 +287,8 @@ class Ranking:
     """
     The rows for one kind of pod. `best` gives the best node beyond those that are to be left out.
 
-    A kind that asks for more than another one, of equal GPUs, gets no higher score from any node (`ScoringPolicy`). So
+    A kind that asks for more than another one, of equal GPUs, gets no higher score from any node (`ScoringPolicy`), and
+    spares the same there, since both ask for devices of the same names. So
     a row may stand at what a lighter kind thinks of it until it comes to the top, and be judged only then: most rows
     never are. `family` has those kinds, and `near` is a lighter kind's ranking to begin with.
     """
@@ -284,7 +302,7 @@ class Ranking:
         near: "Ranking | None" = None,
     ) -> None:
         self.kind, self._rows, self._policy, self._family = kind, rows, policy_for(kind, scoring), family
-        self._suits = rows.known_suits(kind)
+        self._suits, self._spared = rows.known_suits(kind), rows.known_spared(kind)
         self._heap: list[Entry] = [] if near is None else near._heap.copy()
         self._seen: int = 0 if near is None else near._seen
         self._passed_over: list[Entry] = []
@@ -325,8 +343,14 @@ class Ranking:
         kind, node = self.kind, row.node
         suits = self._suits.get(row.key[0])
         fits = (self._rows.suits(kind, row) if suits is None else suits) and short_of(kind, node) is None
-        score = row.scores[kind] = -self._policy.score(kind.whole, node) if fits else None
-        return score
+        if not fits:
+            row.scores[kind] = None
+            return None
+        spared = self._spared.get(row.key[0])
+        if spared is None:
+            spared = self._spared[row.key[0]] = count_spared(kind, node)
+        cost = row.scores[kind] = (-self._policy.score(kind.whole, node) << SPARED_BITS) + spared
+        return cost
 
     def _stands(self, each: Entry) -> bool:
         """Whether an entry still says where its node's row stands, or a lighter kind says it of a row to be judged."""
@@ -415,4 +439,4 @@ def is_lighter(kind: BundleKind, other: BundleKind) -> bool:
 def _bare(kind: BundleKind) -> BundleKind:
     """The kind without CPU, memory and devices: whatever suits and holds one of its family suits and holds it."""
     whole = Need(0, 0, kind.whole.gpus, kind.whole.gpu_milli, mig_profile=kind.whole.mig_profile)
-    return BundleKind(kind.needs, whole, kind.labels, kind.never)
+    return BundleKind(kind.needs, whole, kind.labels, kind.never, kind.devices)

@@ -8,9 +8,10 @@ near the nearest came is said of the nodes as they are, without these.
 
 from collections import Counter
 
+from tessera.domain.evidence import FitFailure
 from tessera.domain.resources import Need, Node
 from tessera.engine.placement.attempt import Attempt
-from tessera.engine.placement.fits import FitFailure, gpu_memory_for, short_of
+from tessera.engine.placement.fits import Taint, gpu_memory_for, short_of
 from tessera.engine.placement.mig import free_positions, has_profile, most_free_slices
 from tessera.engine.placement.node_order import SuitedRows
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup
@@ -19,6 +20,7 @@ from tessera_schemas.mig import GEOMETRIES
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.resource_kinds import number_name
 
+TAINTS_MAX = 3
 UNLABELLED = "nodes_without_label"
 IN_PART = "nodes_with_room_for_a_part"
 OWN = "nodes_filled_by_its_own_pods"
@@ -27,7 +29,8 @@ Numbers = dict[str, int]
 
 def no_fit(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
     """No node has room for one pod more."""
-    return Reason(code=Code.NO_FIT, field=f"roles.{bundles.role.name}", numbers=_numbers(bundles, attempt, pods, ""))
+    numbers, taints = _numbers(bundles, attempt, pods, ""), _describe_taints(attempt.places.taints(bundles))
+    return Reason(code=Code.NO_FIT, field=f"roles.{bundles.role.name}", numbers=numbers, detail=taints)
 
 
 def no_domain(bundles: BundleSet, group: PlacementGroup, attempt: Attempt, pods: int) -> Reason:
@@ -44,6 +47,8 @@ def no_domain(bundles: BundleSet, group: PlacementGroup, attempt: Attempt, pods:
     detail = f"{level}: no domain holds its pods"
     if most >= bundles.count:
         detail += " evenly spread" if len(group.bundle_sets) == 1 else " together with those of its group"
+    taints = _describe_taints(attempt.places.taints(bundles))
+    detail = f"{detail}; {taints}" if taints else detail
     return Reason(code=Code.NO_FIT, field=f"roles.{bundles.role.name}.topology", numbers=numbers, detail=detail)
 
 
@@ -66,6 +71,20 @@ def not_even(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
         numbers=numbers,
         detail=f"{label}: the pods cannot be spread evenly",
     )
+
+
+def _describe_taints(taints: Counter[Taint]) -> str:
+    """The taints that keep its pods off most nodes, by name, as `kubectl taint` writes them."""
+    most = sorted(taints, key=lambda taint: (-taints[taint], taint))[:TAINTS_MAX]
+    named = [f"{written(taint)} ({taints[taint]} {'node' if taints[taint] == 1 else 'nodes'})" for taint in most]
+    further = f" and {len(taints) - len(most)} more" if len(taints) > len(most) else ""
+    return f"not tolerated: {', '.join(named)}{further}" if named else ""
+
+
+def written(taint: Taint) -> str:
+    """A taint as `key=value:effect`."""
+    key, value, effect = taint
+    return f"{key}{f'={value}' if value else ''}:{effect}"
 
 
 def _numbers(bundles: BundleSet, attempt: Attempt, pods: int, label: str) -> Numbers:

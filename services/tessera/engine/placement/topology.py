@@ -109,6 +109,7 @@ def _settle(
     for bundles in bundle_sets:
         in_all = None if names is not None or bundles.role.spread else attempt.counted_in_all(bundles)
         if in_all is not None and in_all < bundles.count:
+            attempt.back_to(before)
             return bundles
         there = count_bundles_by_node(bundles, names, attempt)
         if bundles.role.spread:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from tessera_schemas.config import Queue
 from tessera_schemas.devices import NAMES_NO_CARDS, serves
 from tessera_schemas.facts import NodeSeen
-from tessera_schemas.job import AffinityTerm, Role
+from tessera_schemas.job import AffinityTerm, Role, Toleration
+from tessera_schemas.labels import GPU_RESOURCE
 from tessera_schemas.mig import milli_at
 from tessera_schemas.placement import Placement
 
@@ -36,6 +37,8 @@ class CheckedNodes:
 
     def __init__(self) -> None:
         self.nodes, self.held, self.kept = dict[str, NodeSeen](), Amounts(), Amounts()
+        self.standing: dict[str, tuple[Toleration, ...]] = {}
+        """Standing tolerations by pool."""
 
     def take(self, book: Amounts, added: Amounts) -> list[tuple[str, str]]:
         """Add, and return what of the places added to is used above its size."""
@@ -60,8 +63,10 @@ class CheckedNodes:
         node, asked = self.nodes.get(place.node, NO_NODE), role.resources
         part = asked.gpu_milli or milli_at(node.mig_geometry, asked.mig_profile, place.mig)
         count, milli = (asked.gpus, 1000) if asked.gpus else (1, part) if asked.kind else (0, 0)
-        lets = {(t.key, None if t.every_value else t.value, t.effect) for t in role.tolerations}
+        bears = (*role.tolerations, *self.standing.get(node.pool, ()))
+        lets = {(t.key, None if t.every_value else t.value, t.effect) for t in bears}
         taints = [t for t in node.taints if t.effect != "PreferNoSchedule"]
+        lets |= {(name, None, "NoSchedule") for name in (*asked.extended, *([GPU_RESOURCE] if asked.kind else []))}
         suffers = [t for t in taints if not lets & {(t.key, v, e) for v in (None, t.value) for e in ("", t.effect)}]
         wrong = {
             "the node is not ready": node.gone or not node.ready or node.trouble is not None,

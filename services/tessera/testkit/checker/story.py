@@ -180,6 +180,7 @@ class Story:
         self.demand(r.version - 1 == fact.expected_version == self.version, "I7", f"{r} follows version {self.version}")
         self.version, self.memory_ms = r.version, fact.body.policy.key_memory_seconds * 1000
         self.queues, self.levels = {q.name: q for q in fact.body.queues}, {t.name: t.label for t in fact.body.topology}
+        self.checked_nodes.standing = {pool.name: pool.tolerations for pool in fact.body.pools}
 
     def _node_changed(self, r: m.NodeChanged, fact: f.NodeSeen) -> None:
         self.checked_nodes.nodes[fact.name] = fact

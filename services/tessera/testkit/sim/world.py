@@ -46,6 +46,7 @@ from tessera.testkit.sim.workload import (
     settling,
 )
 from tessera_schemas.commands import REPLY_HEADER
+from tessera_schemas.labels import GPU_RESOURCE
 from tessera_schemas.subjects import OPERATOR, control, inbox
 
 TWICE = ("admission", "scheduler", "binder")
@@ -157,11 +158,18 @@ class World:
             await self.services.clock.sleep(2.0)
 
     def make_nodes(self) -> list[NodeRow]:
-        """Nodes of the cluster: whole GPUs of several models, shares, MIG, and a tainted one."""
+        """Nodes of the cluster: GPUs of several models, shares, MIG, the taint of GPU nodes, and a dedicated one."""
         rows = [
             NodeRow(name="gpu-a", cpu="64", memory="256Gi", gpus=8, gpu_model="H100"),
             NodeRow(name="gpu-b", cpu="64", memory="256Gi", gpus=8, gpu_model="A100", device_profile="visible-devices"),
-            NodeRow(name="gpu-c", cpu="32", memory="128Gi", gpus=4, gpu_model="A100"),
+            NodeRow(
+                name="gpu-c",
+                cpu="32",
+                memory="128Gi",
+                gpus=4,
+                gpu_model="A100",
+                taints=(TaintRow(key=GPU_RESOURCE, value="present", effect="NoSchedule"),),
+            ),
             NodeRow(
                 name="gpu-d", cpu="32", memory="128Gi", gpus=4, taints=(TaintRow(key="dedicated", effect="NoSchedule"),)
             ),
