@@ -517,7 +517,9 @@ class LedgerMessage(Strict):
     policy: Count
     holder: Annotated[str, Field(max_length=200, description="Set when this message opens the epoch")] = ""
     facts_upto: Count = 0
-    facts_wait: Annotated[bool, Field(description="Older facts wait: no run ends by its deadline")] = False
+    facts_wait: Annotated[
+        bool, Field(description="Of builds before `starts_since`: older facts wait, and no run ends by its deadline")
+    ] = False
     starts_since: Annotated[
         Millis, Field(description="Starts were watched without a gap since then: each run has its whole time after it")
     ] = 0

@@ -15,8 +15,7 @@ NOT_YET = {
     "cordon_all_nodes": "what is submitted while the cordon's taint is on all nodes is refused for good",
     "take_all_device_plugins_away": "what is submitted while nothing is allocatable is refused for good",
     "reboot_a_node": "pods of a machine that began anew count as failed by their programs",
-    "shut_a_node_down": "pods that a kubelet ends (Terminated) count as failed by their programs",
-    "press_a_node": "pods that a kubelet evicts count as failed by their programs",
+    "shut_a_node_down": "pods that its power-off cuts short count as failed by their programs",
 }
 """By name, what is not tried yet, and what of the services it waits for."""
 

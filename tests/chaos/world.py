@@ -36,7 +36,9 @@ def campaign_config() -> ConfigBody:
         Queue(name="default", parent="all", quotas=(half,)),
         Queue(name="guest", parent="all", quotas=(half,)),
     )
-    policy = Policy(preset="fair", min_runtime_seconds=0, node_lost_seconds=3, start_timeout_seconds=15)
+    policy = Policy(
+        preset="fair", min_runtime_seconds=0, node_lost_seconds=3, start_timeout_seconds=15, mass_stop_seconds=5
+    )
     return configuration(queues=queues, policy=policy)
 
 

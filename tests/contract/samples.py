@@ -196,7 +196,7 @@ COMMANDS: tuple[Strict, ...] = (
     commands.HoldJob(kind="hold_job", v=1, job_id=JOB, tenant="lab"),
     commands.ReleaseJob(kind="release_job", v=1, job_id=JOB, tenant="lab"),
     commands.SetPriority(kind="set_priority", v=1, job_id=JOB, priority_class="high", tenant="lab"),
-    commands.MoveJob(kind="move_job", v=1, job_id=JOB, queue="prod", tenant="lab"),
+    commands.MoveJob(kind="move_job", v=1, job_id=JOB, queue="research", tenant="lab"),
     commands.DrainNode(kind="drain_node", v=1, node="node-a", evict=True, undo=True, why="new fans"),
     commands.ApplyConfig(kind="apply_config", v=1, expected_version=6, body=RENAMED, abandon=True),
 )

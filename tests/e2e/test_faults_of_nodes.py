@@ -1,5 +1,6 @@
 """Nodes that fail under gangs, on real processes: the gangs restart elsewhere, and no device is given twice."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -27,7 +28,7 @@ LONG = 600.0
 async def live(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
     """As elsewhere, but silent nodes are given up soon."""
     home: Path = tmp_path_factory.mktemp("platform")
-    async with Live.at(home, configuration(policy=Policy(node_lost_seconds=2))) as live:
+    async with Live.at(home, configuration(policy=Policy(node_lost_seconds=2, cordoned_seconds=2))) as live:
         yield live
 
 
@@ -73,6 +74,30 @@ async def test_a_gang_whose_node_is_lost_restarts_elsewhere_and_avoids_it(live: 
     await order(live, fault="node_out_of_service", node=lost, out=False)
     await order(live, fault="node_reachable", node=lost, reachable=True)
     await live.clients["lab"].cancel(done.job_id)
+    await assert_all_is_well(live)
+
+
+async def test_a_cordon_of_all_nodes_and_plugins_that_are_away_stop_nothing_that_runs(live: Live) -> None:
+    """Also where the policy moves runs off cordoned nodes, as the model's default does: there is nowhere to go."""
+    done = [await live.submit(saving(job(gpus=8, seconds=LONG), every=1, notice=10)) for _ in range(2)]
+    for each in done:
+        await until_attempt(live, each.job_id, 1)
+    nodes = sorted(name for name, _ in live.state.nodes.items())
+    for node in nodes:
+        await order(live, fault="node_cordoned", node=node, cordoned=True)
+    for node in nodes:
+        await order(live, fault="device_plugins", node=node, there=False)
+    later = await live.submit(job("later", gpus=1))
+    await asyncio.sleep(8)
+    assert [live.state.jobs.get(each.job_id).attempt for each in done] == [1, 1]  # type: ignore[union-attr]
+    assert {node.cordoned for node in live.state.nodes.values()} == {True}
+    for node in nodes:
+        await order(live, fault="device_plugins", node=node, there=True)
+        await order(live, fault="node_cordoned", node=node, cordoned=False)
+    await live.until_ended(later.job_id)
+    assert live.phase(later.job_id) == "succeeded"
+    for each in done:
+        await live.clients["lab"].cancel(each.job_id, now=True)
     await assert_all_is_well(live)
 
 
@@ -139,7 +164,7 @@ async def test_a_node_that_is_gone_for_good_gives_its_gangs_up(live: Live) -> No
     assert gone not in nodes_of(live, done.job_id)
     await live.clients["lab"].cancel(done.job_id)
     await assert_all_is_well(live)
-    earlier = [Code.NODE_LOST, Code.CANCELLED, Code.NODE_DRAINED, Code.NODE_DRAINED, Code.CANCELLED]
+    earlier = [Code.NODE_LOST, *[Code.CANCELLED] * 3, Code.NODE_DRAINED, Code.NODE_DRAINED, Code.CANCELLED]
     assert revoked_for(live) == [*earlier, Code.NODE_LOST, Code.CANCELLED]
 
 

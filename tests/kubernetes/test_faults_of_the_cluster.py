@@ -3,6 +3,7 @@ Nodes that go, fall silent, are cordoned or shrink, and objects that people take
 server with its own controllers. After each of them everything has ended as it should and the ledger explains it all.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -14,7 +15,7 @@ from tessera_schemas.base import job_id
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobSpec, Retry
-from tessera_schemas.labels import FINALIZER, OUT_OF_SERVICE_TAINT, RUN_LABEL, pod_name
+from tessera_schemas.labels import CHECKPOINT_ANNOTATION, FINALIZER, OUT_OF_SERVICE_TAINT, RUN_LABEL, pod_name
 from tessera_schemas.reasons import Code
 from tests.e2e.live import configuration, eventually, job
 from tests.e2e.node_faults import operate, saving
@@ -33,7 +34,7 @@ SOON = {"TESSERA_NODE_GONE_SECONDS": "2"}
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubernetesLive]:
     own_plane.add_nodes(4, "gpu")
-    body = configuration(policy=Policy(node_lost_seconds=2))
+    body = configuration(policy=Policy(node_lost_seconds=2, cordoned_seconds=4))
     settings = {"binder": SOON, "reclamation": SOON}
     async with live_on(own_plane, tmp_path_factory.mktemp("platform"), body, settings=settings) as live:
         yield live
@@ -112,31 +113,39 @@ async def test_a_silent_node_keeps_its_gpus_until_it_is_fenced_and_its_gang_rest
     await until_ready(live, silent)
 
 
-async def test_what_may_be_interrupted_leaves_a_cordoned_node_and_the_rest_goes_on(live: KubernetesLive) -> None:
+async def test_a_cordon_stops_nothing_that_runs_and_moves_what_saves_its_work(live: KubernetesLive) -> None:
     moves = await running(live, job("moves", gpus=2, seconds=LONG))
-    stays = await running(live, job("stays", gpus=2, seconds=LONG, preemptible=False))
+    stays = await running(live, job("stays", gpus=2, seconds=LONG))  # it has nothing saved
+    fixed = await running(live, job("fixed", gpus=2, seconds=LONG, preemptible=False))
     (cordoned,) = nodes_of(live, moves)
-    assert nodes_of(live, stays) == [cordoned]
+    assert nodes_of(live, stays) == nodes_of(live, fixed) == [cordoned]
     patch_node(live, cordoned, {"spec": {"unschedulable": True}})
+    saved = {"metadata": {"annotations": {CHECKPOINT_ANNOTATION: "/checkpoints/100"}}}
+    live.plane.api().patch(pod_path(f"{moves}-1-0"), saved)
     await until_attempt(live, moves, 2)
     assert nodes_of(live, moves) != [cordoned]
     new = await running(live, job("new", gpus=2, replicas=4, seconds=LONG))
     assert cordoned not in nodes_of(live, new)
-    assert live.state.jobs.get(stays).attempt == 1  # type: ignore[union-attr]
+    assert [live.state.jobs.get(each).attempt for each in (stays, fixed)] == [1, 1]  # type: ignore[union-attr]
     patch_node(live, cordoned, {"spec": {"unschedulable": None}})
     await until_ready(live, cordoned)
-    await ends_well(live, moves, stays, new)
+    await ends_well(live, moves, stays, fixed, new)
 
 
-async def test_a_gang_on_gpus_that_are_gone_restarts_where_there_are_enough(live: KubernetesLive) -> None:
+async def test_a_gang_goes_on_where_its_gpus_are_not_offered_for_a_while_and_nobody_joins_it(
+    live: KubernetesLive,
+) -> None:
     gang = await running(live, job("gang", gpus=8, replicas=2, seconds=LONG))
-    shrunk = nodes_of(live, gang)[0]
-    patch_node(live, shrunk, {"status": {"allocatable": {"nvidia.com/gpu": "4"}}}, "/status")
-    await until_attempt(live, gang, 2)
-    assert shrunk not in nodes_of(live, gang)
-    patch_node(live, shrunk, {"status": {"allocatable": {"nvidia.com/gpu": "8"}}}, "/status")
-    await live.until(lambda state: len(state.nodes.get(shrunk).gpu_free) == 8, "the ledger knows that they are back")
-    await ends_well(live, gang)
+    short = nodes_of(live, gang)[0]
+    patch_node(live, short, {"status": {"allocatable": {"nvidia.com/gpu": "0"}}}, "/status")
+    await live.until(lambda state: state.nodes.get(short).gpus == 0, "the ledger knows that they are away")
+    new = await running(live, job("new", gpus=1, replicas=2, seconds=LONG))
+    assert short not in nodes_of(live, new)
+    await asyncio.sleep(4)
+    assert live.state.jobs.get(gang).attempt == 1  # type: ignore[union-attr]
+    patch_node(live, short, {"status": {"allocatable": {"nvidia.com/gpu": "8"}}}, "/status")
+    await live.until(lambda state: len(state.nodes.get(short).gpu_free) == 8, "the ledger knows that they are back")
+    await ends_well(live, gang, new)
 
 
 async def test_a_drained_gang_saves_its_work_in_its_notice_and_goes_on_with_it_elsewhere(live: KubernetesLive) -> None:

@@ -112,11 +112,7 @@ class Happenings:
             role(**asked),
             queue=shape.choice(("research", "research", "batch", "nowhere")),
             priority_class=shape.choice(("low", "normal", "high")),
-            retry=Retry(
-                max_attempts=2,
-                backoff_seconds=shape.choice((0, 5)),
-                on_failure=shape.random() < 0.9,
-            ),
+            retry=Retry(on_failure=True, max_attempts=shape.choice((1, 2, 3)), backoff_seconds=shape.choice((0, 5))),
         )
         return admitted(key, spec, tenant=Random(key + "tenant").choice(("lab", "other")))
 
@@ -165,12 +161,12 @@ class Happenings:
         likely: list[AnyFact] = [
             PodsMade(kind="pods_made", run_id=name, uids=tuple(f"{name}-{rank}" for rank in range(pods))),
             PodsBound(kind="pods_bound", run_id=name),
+            StartDelayed(kind="start_delayed", run_id=name, works=own, reason=None if own else late, nodes=slow),
             RunStarted(kind="run_started", run_id=name),
             RunEnded(kind="run_ended", run_id=name),
         ]
         unlikely: list[AnyFact] = [
             BindFailed(kind="bind_failed", run_id=name, rank=0, reason=refused),
-            StartDelayed(kind="start_delayed", run_id=name, works=own, reason=None if own else late, nodes=slow),
             *[RunEnded(kind="run_ended", run_id=name, reason=why, own=RUN_ENDS[code].spends, exit_code=3)] * 3,
             PodsMade(kind="pods_made", run_id=name, uids=("only-one",)),
         ]

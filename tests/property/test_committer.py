@@ -212,7 +212,7 @@ def test_a_life_reaches_what_it_is_meant_to_reach() -> None:
                 lies |= {"mig"} if record.kind == "allocated" and record.placements[0].mig else set()
     assert seen >= {
         "allocated", "bound", "checkpoint", "config_refused", "config_set", "finished", "job_queued", "job_turned_away",
-        "node_changed", "permitted", "released", "requeued", "revoked", "started", "waiting",
+        "node_changed", "delayed", "permitted", "released", "requeued", "revoked", "started", "waiting",
     }  # fmt: skip
     assert codes >= {
         "NoFit", "NoNodes", "NoSuchQueue", "WaitingForQuota", "StartTimeout", "BindRefused",

@@ -16,6 +16,7 @@ from tessera.engine.placement.placement_groups import count_bundles, placement_g
 from tessera.engine.placement.relations import broken
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
+from tests.property.plain_rule import spared
 from tests.property.shapes import needs, related_gangs, roomy_clusters, small_gangs, small_needs
 
 ROLES = st.builds(RoleNeed, name=st.just("role"), replicas=st.integers(1, 6), need=small_needs())
@@ -94,7 +95,9 @@ def test_a_role_bound_to_a_domain_is_placed_exactly_when_one_holds_it_and_then_i
     (value,) = where(verdict, there, level)
     assert value is not None
     free = {v: sum(sum(n.gpu_free) for n in members) for v, members in domains(there, level).items()}
-    assert value == min(holding, key=lambda v: (room[v], free[v], v))
+    rare = {v: [spared(role.need, n) for n in members] for v, members in domains(there, level).items()}
+    least = {v: tuple(map(sum, zip(*found, strict=True))) for v, found in rare.items()}
+    assert value == min(holding, key=lambda v: (room[v], free[v], least[v], v))
 
 
 @given(ROLES, used(), st.booleans())

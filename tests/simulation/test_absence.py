@@ -55,13 +55,17 @@ def spec(seconds: float, limit: int | None = None) -> JobSpec:
 class World:
     """A shard of two nodes without chance."""
 
-    def __init__(self, loop: VirtualLoop) -> None:
+    def __init__(self, loop: VirtualLoop, beside: "World | None" = None) -> None:
+        """`beside` is an installation on the same cluster, which has a NATS, a Redis and a ledger of its own."""
         self.loop, rates = loop, Rates(Random(1))
         rates.stop()
         self.services = SimulatedServices(loop, Random(2), rates, Coverage(), settings=SETTINGS)
         self.clients = MemoryBus(self.services.broker, "client")
-        self.driving = loop.create_task(drive(self.services.cluster, self.services.clock))
-        for name in ("node-a", "node-b"):
+        if beside is not None:
+            self.services.cluster = beside.services.cluster
+            self.services._started = 1000  # chance that is not the first one's, which names the ledger
+        self.driving = None if beside else loop.create_task(drive(self.services.cluster, self.services.clock))
+        for name in ("node-a", "node-b") if beside is None else ():
             row = NodeRow(name=name, cpu="64", memory="512Gi", gpus=8)
             self.services.cluster.create("nodes", "", node_object(row, name))
         for name in SIMULATED:
@@ -88,7 +92,8 @@ class World:
         return shard.state
 
     async def close(self) -> None:
-        self.driving.cancel()
+        if self.driving is not None:
+            self.driving.cancel()
         await self.services.close()
 
 
@@ -97,14 +102,22 @@ def loop() -> Iterator[VirtualLoop]:
     loop = VirtualLoop()
     asyncio.set_event_loop(loop)
     yield loop
+    rest = asyncio.all_tasks(loop)
+    for task in rest:
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*rest, return_exceptions=True))
     asyncio.set_event_loop(None)
     loop.close()
 
 
-async def trial(world: World, services: tuple[str, ...], road: Road) -> None:
+async def configure(world: World) -> None:
     policy = Policy(start_timeout_seconds=START_SECONDS, node_lost_seconds=LOST_SECONDS)
     await world.send(apply_config(SHARD, SETTLED.model_copy(update={"policy": policy}), 0))
     await world.sleep(2)
+
+
+async def trial(world: World, services: tuple[str, ...], road: Road) -> None:
+    await configure(world)
     running = await world.submit("running", spec(600))
     limited = await world.submit("limited", spec(8, limit=20))
     await world.sleep(4)
@@ -143,3 +156,47 @@ def test_a_road_that_is_cut_off_for_longer_than_every_deadline_stops_nothing(
     world = World(loop)
     loop.run_until_complete(trial(world, services, road))
     loop.run_until_complete(world.close())
+
+
+async def with_a_wrong_clock(world: World, service: str, ahead_ms: int) -> None:
+    await configure(world)
+    limited = await world.submit("limited", spec(40, limit=60))
+    await world.sleep(4)
+    world.services.members[service].clock.skew_ms = ahead_ms
+    starting = await world.submit("starting", spec(600, limit=900))
+    await world.sleep(60)
+    state = world.state()
+    assert (state.jobs.get(starting).phase, state.jobs.get(starting).attempt) == ("running", 1)
+    assert state.ended.get(limited).phase == "succeeded"
+
+
+@pytest.mark.parametrize("ahead_ms", [600_000, -600_000], ids=["ahead", "behind"])
+@pytest.mark.parametrize("service", ["scheduler", "binder", "reclamation"])
+def test_a_clock_that_is_set_wrong_by_ten_minutes_ends_no_run(loop: VirtualLoop, service: str, ahead_ms: int) -> None:
+    world = World(loop)
+    loop.run_until_complete(with_a_wrong_clock(world, service, ahead_ms))
+    loop.run_until_complete(world.close())
+
+
+async def with_a_second_installation(first: World) -> None:
+    await configure(first)
+    running = await first.submit("running", spec(6000))
+    await first.sleep(4)
+    second = World(first.loop, beside=first)
+    await first.sleep(300)
+    await configure(second)
+    late = await second.submit("running", spec(6000))  # the same key, so the same names of run and pods
+    await first.sleep(100)
+    state = first.state()
+    assert (state.jobs.get(running).phase, state.jobs.get(running).attempt) == ("running", 1)
+    assert [record.kind for record in first.records() if record.kind == "revoked"] == []
+    assert len(first.services.cluster.list("pods")[0]) == 1
+    assert second.state().jobs.get(late).phase != "running"
+    assert sum(node.others.gpus for node in second.state().nodes.values()) == 2
+    await second.close()
+
+
+def test_a_second_installation_with_the_same_shard_name_stops_nothing_of_the_first(loop: VirtualLoop) -> None:
+    first = World(loop)
+    loop.run_until_complete(with_a_second_installation(first))
+    loop.run_until_complete(first.close())

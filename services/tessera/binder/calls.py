@@ -98,6 +98,8 @@ class Calls:
                 raise refuse(rank, Code.BIND_REFUSED, f"pod {name} exists and is not ours") from error
             if "deletionTimestamp" in made["metadata"]:
                 raise refuse(rank, Code.POD_DELETED, f"pod {name} is being deleted") from error
+            if made["spec"].get("nodeName"):  # by a permit that is still to be read, or that the ledger lost
+                raise Transient(f"pod {name} is bound, and its run has no permit yet") from error
         uid: str = made["metadata"]["uid"]
         return uid
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.calls import Calls, RefusedByCluster, all_of, refuse
 from tessera.binder.checkpoints import Checkpoints
+from tessera.binder.decide.ends import reason_for
 from tessera.binder.decide.pods import spec_label
 from tessera.binder.decide.steps import Pod, find_own_end, missing, seconds_to_settle, to_report
 from tessera.binder.hami_lock import HamiLock
@@ -215,12 +216,13 @@ class Runs:
 
     def _check_no_earlier_pod(self, job: Job, run: Run) -> None:
         """A pod of the job that the ledger lost works on: the job begins no second time beside it."""
+        own = spec_label(job)
         for attempt in range(1, run.attempt + ATTEMPTS_LOOKED_FOR):
             name = id_of_run(job.job_id, attempt)
-            known = self._state.runs.get(name)
             for pod in self._pods.of(name).values():
-                strange = pod.node and (known is None or pod.uid not in known.permitted)
-                if strange and not pod.over and pod.namespace == job.tenant:
+                at_work = pod.node and not pod.over and pod.namespace == job.tenant
+                unknown = not pod.deleting and self._state.runs.get(name) is None
+                if at_work and (unknown or pod.spec != own):
                     raise refuse(0, Code.BIND_REFUSED, describe_earlier(pod))
 
     async def _clear_away(self, run_id: str) -> None:
@@ -290,9 +292,11 @@ class Runs:
         return left > 0
 
     async def _judged(self, job: Job, fact: RunEnded) -> RunEnded:
-        """A committer that is not of this version yet knows nothing of `nodes`."""
-        judged = await self._adopted.judged(job, fact)
-        return judged if self._state.format >= RUN_ENDS_FROM else judged.model_copy(update={"nodes": ()})
+        """A committer that is not of this version yet knows nothing of `nodes`, nor of all codes."""
+        judged, known = await self._adopted.judged(job, fact), self._state.format
+        if known >= RUN_ENDS_FROM or judged.reason is None:
+            return judged
+        return judged.model_copy(update={"nodes": (), "reason": reason_for(judged.reason, known)})
 
     def _report_span(self, name: str, job: Job, run: Run, began_ms: int) -> None:
         spans, now_ms = self._ports.spans, self._ports.clock.now_ms()
@@ -388,6 +392,6 @@ class Runs:
 def describe_earlier(pod: Pod) -> str:
     """Words for a pod that works for a job, and for no run that the ledger knows."""
     return (
-        f"pod {pod.name} on {pod.node} works for this job since before its ledger was restored, and goes on: the job "
-        "starts once that pod has ended or was deleted"
+        f"pod {pod.name} on {pod.node} works for this job and for no run that the ledger knows, as after a restore, "
+        "and goes on: the job starts once that pod has ended or was deleted"
     )

@@ -66,7 +66,7 @@ class Starting:
         else:
             is_whole = all(pod is not None and pod.node for pod in gang)
             works = is_whole and not delays and all(self._is_worked_on(told, pod) for _, pod in waiting)
-            await self._tell(job, run, told, first, _nodes(delays), works)
+            await self._report(job, run, told, first, _nodes(delays), works)
 
     def _pause(self, job: Job) -> float:
         return min(LOOK_SECONDS, start_timeout_ms(self._state, job) / 8000)
@@ -91,7 +91,7 @@ class Starting:
         await self._facts.publish(fact)
         told.given_back = True
 
-    async def _tell(
+    async def _report(
         self, job: Job, run: Run, told: _Told, first: Delay | None, nodes: tuple[str, ...], works: bool
     ) -> None:
         """Tell what is news, and that the nodes work once a quarter of the run's time is over."""

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Mapping
 
 from tessera.binder.calls import Calls, RefusedByCluster, all_of
+from tessera.binder.decide.ends import reason_for
 from tessera.binder.decide.steps import Boots, Pod, find_broken_surplus
 from tessera.binder.stopping import Stopping
 from tessera.binder.templates import Templates
@@ -100,7 +101,9 @@ class SurplusPods:
     async def _report_lost(self, run: Run, found: Mapping[int, Reason]) -> None:
         if found:
             ranks = tuple(sorted(found))
-            fact = PodsLost(kind="pods_lost", run_id=run.run_id, ranks=ranks, reason=found[ranks[0]])
+            fact = PodsLost(
+                kind="pods_lost", run_id=run.run_id, ranks=ranks, reason=reason_for(found[ranks[0]], self._state.format)
+            )
             await self._facts.publish(fact)
             self._lost.setdefault(run.run_id, set()).update(ranks)
 

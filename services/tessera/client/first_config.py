@@ -44,7 +44,16 @@ SAID_LIMITS = {
     "bytes_burst": "of commands at once",
 }
 READ_AS_NO_TEXT = frozenset(["y", "n", "yes", "no", "on", "off", "true", "false", "null"])
-OTHER_POLICY = ("min_runtime_seconds", "evictions_max", "earmark_seconds", "node_lost_seconds", "start_timeout_seconds")
+OTHER_POLICY = (
+    "min_runtime_seconds",
+    "evictions_max",
+    "earmark_seconds",
+    "node_lost_seconds",
+    "mass_stop_percent",
+    "mass_stop_seconds",
+    "cordoned_seconds",
+    "start_timeout_seconds",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -289,10 +289,10 @@ class PublishedSlots:
 @fast_init
 @dataclass(frozen=True, slots=True)
 class PoolStops:
-    """Runs of a pool that were stopped lately because their nodes seemed lost: when, the node, and their weight."""
+    """Runs of a pool that were stopped lately because their nodes seemed lost: when, node, job and weight of each."""
 
     pool: str
-    stops: tuple[tuple[int, str, int], ...]
+    stops: tuple[tuple[int, str, str, int], ...]
 
 
 @fast_init

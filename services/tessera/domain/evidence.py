@@ -9,6 +9,7 @@ remembered. Everywhere else a node counts as it is. Pure.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any
 
 from tessera.domain.fast import fast_init, replace
@@ -101,7 +102,7 @@ def _at_most(name: str) -> Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class FitEvidence:
     """`refuses`: whether the test may refuse for good. `text` says for people what it is judged by."""
 
     refuses: bool
@@ -110,23 +111,23 @@ class Evidence:
 
 
 LABEL = "the value that the node has, or had last"
-EVIDENCE: dict[FitFailure, Evidence] = {
-    FitFailure.NOT_READY: Evidence(False, "nothing: a node that is not ready, or drained, may be back", _ready),
-    FitFailure.CORDONED: Evidence(False, "nothing: a cordoned node may be back", _ready),
-    FitFailure.GPU_MODEL: Evidence(True, LABEL, _model),
-    FitFailure.GPU_MEMORY: Evidence(True, LABEL, _gpu_memory),
-    FitFailure.SELECTOR: Evidence(True, "the labels that the node has, and those that it had last", _labels),
-    FitFailure.AFFINITY: Evidence(True, "the labels that the node has, and those that it had last", _labels),
-    FitFailure.TAINT: Evidence(
+EVIDENCE: dict[FitFailure, FitEvidence] = {
+    FitFailure.NOT_READY: FitEvidence(False, "nothing: a node that is not ready, or drained, may be back", _ready),
+    FitFailure.CORDONED: FitEvidence(False, "nothing: a cordoned node may be back", _ready),
+    FitFailure.GPU_MODEL: FitEvidence(True, LABEL, _model),
+    FitFailure.GPU_MEMORY: FitEvidence(True, LABEL, _gpu_memory),
+    FitFailure.SELECTOR: FitEvidence(True, "the labels that the node has, and those that it had last", _labels),
+    FitFailure.AFFINITY: FitEvidence(True, "the labels that the node has, and those that it had last", _labels),
+    FitFailure.TAINT: FitEvidence(
         True, "the taints that the node has had all the time; those that tell a condition never count", _taints
     ),
-    FitFailure.DEVICE_PROFILE: Evidence(True, "the profile under which the node had the most GPUs", _gpus),
-    FitFailure.MIG_PROFILE: Evidence(True, "the instances of the time when the node had the most GPUs", _gpus),
-    FitFailure.GPU: Evidence(True, "the most GPUs that the node has had, its capacity included", _gpus),
-    FitFailure.DEVICES: Evidence(True, "the most that the node has had of each, its capacity included", _devices),
-    FitFailure.CPU: Evidence(True, "the most CPU that the node could allocate", _at_most("cpu_milli")),
-    FitFailure.MEMORY: Evidence(True, "the most memory that the node could allocate", _at_most("memory_bytes")),
-    FitFailure.PODS: Evidence(True, "the most pods that the node could take", _at_most("pods")),
+    FitFailure.DEVICE_PROFILE: FitEvidence(True, "the profile under which the node had the most GPUs", _gpus),
+    FitFailure.MIG_PROFILE: FitEvidence(True, "the instances of the time when the node had the most GPUs", _gpus),
+    FitFailure.GPU: FitEvidence(True, "the most GPUs that the node has had, its capacity included", _gpus),
+    FitFailure.DEVICES: FitEvidence(True, "the most that the node has had of each, its capacity included", _devices),
+    FitFailure.CPU: FitEvidence(True, "the most CPU that the node could allocate", _at_most("cpu_milli")),
+    FitFailure.MEMORY: FitEvidence(True, "the most memory that the node could allocate", _at_most("memory_bytes")),
+    FitFailure.PODS: FitEvidence(True, "the most pods that the node could take", _at_most("pods")),
 }
 """One row for each test; no other place says what "never" rests on."""
 
@@ -148,6 +149,8 @@ def remember(known: RememberedNode | None, before: Node | None, now: Node, ts: i
     A node that went to another pool is remembered for the one that it left.
     """
     before = None if before is None or before.gone else before
+    if before is not None and _shape(before) == _shape(now):  # as while pods of others come and go
+        return known
     if known is not None and known.node.pool != now.pool and (before is None or before.pool == now.pool):
         return known
     was = None if known is None else known.node
@@ -157,6 +160,27 @@ def remember(known: RememberedNode | None, before: Node | None, now: Node, ts: i
         return None
     lost = known is None or (before is not None and _lacks(now, before))
     return RememberedNode(now.name, ts if lost or known is None else known.lost_ts, was)
+
+
+_shape = attrgetter(
+    "gone",
+    "pool",
+    "cpu_milli",
+    "memory_bytes",
+    "pods",
+    "gpus",
+    "gpu_model",
+    "gpu_memory_bytes",
+    "device_profile",
+    "gpu_uuids",
+    "mig_geometry",
+    "mig_instances",
+    "devices",
+    "capacity",
+    "labels",
+    "taints",
+)
+"""Fields that the rows of EVIDENCE look at."""
 
 
 def _lacks(now: Node, was: Node) -> bool:

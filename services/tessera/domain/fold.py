@@ -48,6 +48,8 @@ def take_in(state: State, n: int, ts: int, facts_upto: int, orders: Sequence[Ord
     if ts < state.ts or facts_upto < state.facts_upto:
         raise Contradiction(f"record {n}: ts or facts_upto goes back")
     state.n, state.ts, state.facts_upto = n, ts, facts_upto
+    for name in state.lost_due(ts):
+        state.remember_node(name, None)
     for order in orders:
         state.lines.put(order.pool, QueueOrder(order.pool, order.basis_n, order.ts, order.jobs))
     _forget(state)
@@ -59,11 +61,9 @@ def apply_record(state: State, record: AnyRecord, facts: Sequence[TakenFact]) ->
 
 
 def _forget(state: State) -> None:
-    """Drop ended jobs whose key need not be known any more, and old memories of nodes: oldest first, by the base."""
+    """Drop ended jobs whose key need not be known any more, as the base lists them: oldest first."""
     for job_id in state.remembered.due(state.ts):
         ended = state.ended.get(job_id)
         # A run that is still held keeps its key: the next job of that key would have a run of the same id.
         if ended is not None and state.runs.get(run_id(job_id, ended.attempt)) is None:
             state.drop_ended(ended)
-    for name in state.lost_due(state.ts):
-        state.remember_node(name, None)

@@ -13,6 +13,8 @@ from tessera.domain.entities import PoolStops, Run
 from tessera.domain.resources import WHOLE_GPU, Node
 from tessera.domain.state import State
 
+Stop = tuple[int, str, str, int]
+"""Time, node, job ("" for several that count as one), and weight."""
 STOPS_MAX = 256
 """Stops that a pool remembers each by itself; of more the oldest count as one, as long as its latest."""
 
@@ -28,30 +30,36 @@ def pool_weight(state: State, pool: str) -> int:
     return sum(max(use.jobs, use.amount.gpu_milli) for use in uses)
 
 
-def recent_stops(state: State, pool: str) -> tuple[tuple[int, str, int], ...]:
-    """The stops that still count, oldest first."""
+def recent_stops(state: State, pool: str) -> tuple[Stop, ...]:
+    """The stops that still count, oldest first: those of jobs that have ended since do not."""
     known = state.stops.get(pool)
     since = state.ts - state.tree.policy.mass_stop_seconds * 1000
-    return () if known is None else tuple(stop for stop in known.stops if stop[0] > since)
+    stops = () if known is None else known.stops
+    return tuple(stop for stop in stops if stop[0] > since and (not stop[2] or state.jobs.get(stop[2]) is not None))
+
+
+def _others(state: State, pool: str, run: Run) -> tuple[Stop, ...]:
+    """Stops of other jobs: one that is stopped again and again is no more of a pool than it is."""
+    return tuple(stop for stop in recent_stops(state, pool) if stop[2] != run.job_id)
 
 
 def count_stop(state: State, run: Run, node: str) -> None:
     """Remembers that a run was stopped because this node seemed lost, as of now."""
     pool = state.tree.pool(run.queue) or ""
-    stops = (*recent_stops(state, pool), (state.ts, node, weight(run)))
+    stops = (*_others(state, pool, run), (state.ts, node, run.job_id, weight(run)))
     if len(stops) > STOPS_MAX:
-        (_, first, some), (ts, second, more), *others = stops
-        stops = ((ts, first if first == second else "", some + more), *others)
+        (_, first, _, some), (ts, second, _, more), *others = stops
+        stops = ((ts, first if first == second else "", "", some + more), *others)
     state.stops.put(pool, PoolStops(pool, stops))
 
 
 def is_mass_stop(state: State, run: Run, node: str) -> bool:
     """Whether stopping the run as well, for this node, would be more than may be stopped without an operator's word."""
     policy, pool = state.tree.policy, state.tree.pool(run.queue) or ""
-    recent = recent_stops(state, pool)
-    if all(of == node for _, of, _ in recent):
+    others = _others(state, pool, run)
+    if all(of == node for _, of, _, _ in others):
         return False
-    stopped = sum(part for _, _, part in recent) + weight(run)
+    stopped = sum(part for *_, part in others) + weight(run)
     return stopped * 100 > policy.mass_stop_percent * pool_weight(state, pool)
 
 

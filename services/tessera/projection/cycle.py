@@ -72,7 +72,7 @@ class Cycle:
                 began = clock.monotonic()
         self._ports.metrics.ledger_n.set(entry.message.n)
         if self.caught_up.is_set():
-            self._skew.heard(entry.message.ts)
+            self._skew.note(entry.message.ts)
         self._see_if_caught_up()
         if is_busy(len(messages), records):
             await self._ports.clock.sleep(SHARE_SECONDS)

@@ -400,7 +400,9 @@ def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict
             if isinstance(fact, NodeSeen):  # the fold refuses any other
                 nodes[fact.name] = None
                 there = state.runs.found(state.index.runs_on.get(fact.name, ()))
-                jobs |= {run.job_id: None for run in there if run.held_back is not None}
+                held_back = [run for run in there if run.held_back is not None]
+                jobs |= {run.job_id: None for run in held_back}
+                nodes |= {place.node: None for run in held_back for place in run.places}
     arrays = {job.task_of: None for job in state.jobs.found(jobs) if job.task_of}
     return jobs | arrays, nodes, quotas
 

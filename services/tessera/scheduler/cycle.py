@@ -18,10 +18,9 @@ from tessera.kernel.ledger.room import WAY_OUT
 from tessera.kernel.ledger.shard import Entry, Shard
 from tessera.kernel.ledger.skew import Skew
 from tessera.kernel.ledger.timestamps import LedgerTime
-from tessera.kernel.messaging.facts import newest_fact
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import keep_looking
-from tessera.kernel.tasks.task_group import beside
+from tessera.kernel.tasks.task_group import run_beside
 from tessera.scheduler.decide import CapacityCache, Inputs, decide
 from tessera.scheduler.decide.runs import is_start_due
 from tessera.scheduler.inbox import Inbox
@@ -60,7 +59,6 @@ class Committer:
         self._capacity = CapacityCache()
         self._since_checkpoint = SinceCheckpoint(settings)
         self._full: str | None = None
-        self._facts_before = 0
         self._skew = Skew(ports)
         self._starts = StartClock(ports, settings.shard, shard.state, settings.lease_seconds)
         self.epoch = 0
@@ -71,7 +69,7 @@ class Committer:
         try:
             await self._open_epoch(stop)
             looking = keep_looking(self._starts.fresh, self._ports.clock, self._starts.look)
-            async with Inbox(self._ports, self._settings.shard, self._shard.state) as inbox, beside(looking):
+            async with Inbox(self._ports, self._settings.shard, self._shard.state) as inbox, run_beside(looking):
                 while not stop.is_set():
                     await self._wait(inbox, stop)
                     inbox.wake.clear()
@@ -86,7 +84,6 @@ class Committer:
             try:
                 await self._shard.catch_up(self._ports.ledger)
                 self.epoch = self._shard.state.epoch + 1
-                self._facts_before = await newest_fact(self._ports.bus, self._settings.shard)  # no deadline before it
                 inputs = self._inputs((self._shard.state.facts_upto, ()), (), holder=self._ports.instance)
                 if await self._commit(self._message(inputs, self._decide(inputs))):
                     log.info("epoch_opened", epoch=self.epoch, n=self._shard.state.n)
@@ -97,9 +94,6 @@ class Committer:
             except Transient as error:
                 log.warning("epoch_not_opened", error=str(error))
                 await self._ports.clock.sleep(RETRY_SECONDS)
-
-    def _facts_wait(self, upto: int) -> bool:
-        return upto < self._facts_before
 
     async def _wait(self, inbox: Inbox, stop: asyncio.Event) -> None:
         """Waits until something came, a deadline is due, or the tick."""
@@ -178,7 +172,6 @@ class Committer:
             state_hash=self._shard.hasher.of(state) if checkpoint and state.n else "",
             facts=facts[1],
             orders=orders,
-            facts_wait=self._facts_wait(facts[0]),
             starts_since=since if is_start_due(state, ts) else 0,
         )
 
@@ -195,7 +188,6 @@ class Committer:
             policy=state.config.version,
             holder=inputs.holder,
             facts_upto=inputs.facts_upto,
-            facts_wait=inputs.facts_wait,
             starts_since=inputs.starts_since,
             facts=inputs.facts,
             orders=inputs.orders,
@@ -229,7 +221,7 @@ class Committer:
         self._since_checkpoint.count(entry)
         ports.metrics.step(Step.FOLD, clock.monotonic() - appended)
         ports.metrics.ledger_n.set(state.n)
-        self._skew.heard(message.ts)
+        self._skew.note(message.ts)
         for record in message.records:
             if type(record) is Waiting:
                 ports.metrics.reason(record.reason.code)

@@ -22,7 +22,7 @@ class StartClock:
         self._ports, self._shard, self._state, self._lease_seconds = ports, shard, state, lease_seconds
         self.fresh = Freshness(ports.clock, max(GAP_SECONDS, 2 * lease_seconds))
         self._changed: dict[str, tuple[int, float]] = {}  # a binder's lease: its sequence, and when it changed
-        self._newest = self._head = 0
+        self._newest = 0
         self._before: tuple[int, float] | None = None
 
     async def look(self) -> bool:

@@ -292,6 +292,8 @@ async def test_devices_on_a_silent_node_stay_held_until_it_is_fenced_while_the_g
 async def test_a_node_that_lost_devices_of_what_it_grew_by_does_not_restart_the_gang(world: World) -> None:
     job, node = await spread_over_two(world)
     world.core.set_gpus(node, 4)
+    (broken,) = [pod["metadata"] for pod in world.pods() if pod["metadata"]["labels"][RANK_LABEL] == "1"]
+    world.core.set_device_health(broken["namespace"], broken["name"])
     await world.run(50)
     assert why_smaller(world) == [(Code.NODE_SHRUNK, (1,))]
     assert (world.job(job).attempt, world.current(job).extra) == (1, ())

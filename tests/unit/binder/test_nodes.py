@@ -114,6 +114,13 @@ def test_a_node_is_not_ready_and_keeps_its_size(node: dict[str, Any]) -> None:
     assert (seen.ready, seen.gpus) == (False, 8)
 
 
+def test_a_node_is_cordoned_only_while_its_kubelet_answers() -> None:
+    assert node_seen(api_node(spec={"unschedulable": True})).cordoned
+    silent = api_node(spec={"unschedulable": True}, conditions=[{"type": "Ready", "status": "Unknown"}])
+    assert not node_seen(silent).cordoned
+    assert not node_seen(api_node()).cordoned
+
+
 PROFILE = {"tessera.io/device-profile": "magic"}
 UNREADABLE = [
     ("a quantity that is none", api_node(room={"cpu": "many"}), "many"),

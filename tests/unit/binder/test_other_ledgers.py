@@ -5,6 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from structlog.testing import capture_logs
 
+from tessera.binder.decide.pods import spec_label
+from tessera_schemas.config import Policy
 from tessera_schemas.labels import GPU_RESOURCE, LEDGER_LABEL, MANAGED_BY_LABEL, RUN_LABEL, SHARD_LABEL, SPEC_LABEL
 from tests.builders import SHARD, admitted
 from tests.unit.binder.cluster_world import RESERVED, World, train
@@ -19,9 +21,11 @@ async def world() -> AsyncIterator[World]:
         yield world
 
 
-def place(world: World, ledger: str, run: str = UNKNOWN, gpus: int = 8, seconds: int = 100_000) -> None:
+def place(
+    world: World, ledger: str, run: str = UNKNOWN, gpus: int = 8, seconds: int = 100_000, spec: str = "0123-7"
+) -> None:
     """A pod that runs on node-a, as a binder of `ledger` made it."""
-    labels = {MANAGED_BY_LABEL: "tessera", RUN_LABEL: run, SHARD_LABEL: SHARD, SPEC_LABEL: "0123-7"} | (
+    labels = {MANAGED_BY_LABEL: "tessera", RUN_LABEL: run, SHARD_LABEL: SHARD, SPEC_LABEL: spec} | (
         {LEDGER_LABEL: ledger} if ledger else {}
     )
     notes = {f"{RESERVED}seconds": str(seconds), "tessera.io/allocated-n": "1"}
@@ -99,7 +103,19 @@ async def test_a_pod_of_a_job_that_was_sent_again_after_a_restore_goes_on_and_th
         assert len(world.pods()) == 1
         said = world.said("bind_failed")
         assert said
-        assert all("before its ledger was restored" in each.reason.detail for each in said)
+        assert all("as after a restore" in each.reason.detail for each in said)
         assert world.job(fact.job_id).strikes == 0
         await world.run(150)
         assert world.job(fact.job_id).phase == "running"
+
+
+async def test_such_a_pod_goes_on_also_where_the_job_was_taken_in_by_a_message_of_the_same_number() -> None:
+    """Then nothing on the pod tells one life of the job from the other, but that it is bound and has no permit."""
+    async with World(policy=Policy(start_timeout_seconds=30)) as world:
+        fact = admitted("k1", train(gpus=8))
+        await world.commit(fact)
+        own = spec_label(world.job(fact.job_id))
+        place(world, world.state.ledger_id, run=f"{fact.job_id}-1", spec=own)
+        await world.run(150)
+        assert phases(world) == [("Running", False)]
+        assert world.job(fact.job_id).strikes == 0

@@ -6,10 +6,12 @@ from functools import partial
 
 import pytest
 
+from tessera.binder.decide.ends import reason_for
 from tessera.binder.decide.steps import Json, find_own_end, read_pod, seconds_to_settle, to_report
 from tessera.domain.entities import Run, SurplusPod
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.labels import RANK_LABEL, RUN_LABEL
+from tessera_schemas.ledger_form import RUN_ENDS_FROM
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import RUN, api_pod, run
@@ -282,6 +284,21 @@ def test_a_gang_whose_other_pods_still_run_waits_for_what_they_are_about_to_tell
     assert seconds(api_pod(0), api_pod(1)) == 0
     assert seconds(*(failed(rank, 5) for rank in range(4))) == 0
     assert seconds(*(failed(rank, 5, 143, boot="boot-2") for rank in range(4))) > 0  # the node may have restarted
+
+
+@pytest.mark.parametrize(("pod", "code", "own"), [r[1:] for r in REASONS], ids=[r[0] for r in REASONS])
+def test_a_committer_of_the_version_before_can_read_every_end(pod: Json, code: Code, own: bool) -> None:
+    """Services of two versions meet in an upgrade; a fact with a code that is not known there would be put away."""
+    fact = end(api_pod(0), pod)
+    assert fact.reason is not None
+    assert reason_for(fact.reason, RUN_ENDS_FROM) == fact.reason
+    assert reason_for(fact.reason, RUN_ENDS_FROM - 1).code in {
+        Code.POD_FAILED,
+        Code.POD_DELETED,
+        Code.POD_REFUSED_BY_NODE,
+        Code.NODE_LOST,
+        Code.TIME_LIMIT,
+    }
 
 
 def test_an_object_that_says_almost_nothing_can_be_read() -> None:

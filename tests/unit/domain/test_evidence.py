@@ -28,6 +28,7 @@ Fields = dict[str, Any]
 
 CAUSES: dict[FitFailure, tuple[Need, Fields, Fields]] = {
     FitFailure.NOT_READY: (need(), {}, {"ready": False}),
+    FitFailure.CORDONED: (need(), {}, {"ready": False, "cordoned": True}),
     FitFailure.GPU_MODEL: (need(gpus=1, gpu_models=("h100",)), {}, {"gpu_model": ""}),
     FitFailure.GPU_MEMORY: (
         need(gpus=1, gpu_memory_bytes=80 * GIB),
@@ -93,6 +94,13 @@ def test_a_job_is_not_refused_for_good_for_what_a_node_has_had(cause: FitFailure
     refuses = EVIDENCE[cause].refuses
     assert may_never_hold(after(seen(**good), seen(**{**good, **bad}), days=7).state, wanted) is refuses
     assert may_never_hold(after(seen(**{**good, **bad})).state, wanted) is refuses
+
+
+def test_every_field_that_a_row_looks_at_makes_a_change_be_looked_at() -> None:
+    """Else a loss would be taken for use by pods of others, which comes and goes."""
+    for cause, (_, good, bad) in CAUSES.items():
+        lost = after(seen(**good), seen(**{**good, **bad})).state.remembered_nodes.get("node-a") is not None
+        assert lost is EVIDENCE[cause].refuses
 
 
 CONDITIONS = (

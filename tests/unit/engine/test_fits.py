@@ -10,6 +10,7 @@ from tests.unit.engine.engine_builders import GIB, cut, need, node, taint
 
 MISSES = [
     pytest.param(need(), node(ready=False), FitFailure.NOT_READY, id="a node that is not ready takes nothing"),
+    pytest.param(need(), node(ready=False, cordoned=True), FitFailure.CORDONED, id="nor one that is cordoned"),
     pytest.param(
         need(gpus=1, gpu_models=("a100",)),
         node(),

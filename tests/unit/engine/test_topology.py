@@ -9,7 +9,7 @@ from tessera.engine.placement.relations import broken
 from tessera.engine.placement.topology import TRIES_MAX
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
-from tests.unit.engine.engine_builders import cluster, lying, need, node
+from tests.unit.engine.engine_builders import cluster, lying, need, node, taint
 
 RACK, ZONE = ("rack",), ("rack", "zone")
 
@@ -54,6 +54,17 @@ def test_of_equally_tight_domains_the_one_with_fewer_free_gpus_is_taken_then_the
     nodes = racks(a=1, b=1) | cluster(node("a9", 4, labels={"rack": "a"}, cpu_free=0))
     assert per_rack(placed(nodes, lying(8, levels=RACK, bound=True))) == {"b": 8}
     assert per_rack(placed(racks(b=1, a=1), lying(8, levels=RACK, bound=True))) == {"a": 8}
+
+
+def test_of_equal_domains_the_one_without_devices_that_are_not_asked_for_is_taken() -> None:
+    nodes = cluster(
+        node("a0", labels={"rack": "a"}, devices={"rdma/hca": 1}),
+        node("b0", labels={"rack": "b"}, taints=(taint("x", effect="PreferNoSchedule"),)),
+        node("c0", labels={"rack": "c"}),
+    )
+    assert per_rack(placed(nodes, lying(8, levels=RACK, bound=True))) == {"c": 8}
+    asking = need(gpus=8, devices=(("rdma/hca", 1),))
+    assert per_rack(placed(nodes, lying(1, asking, levels=RACK, bound=True))) == {"a": 1}
 
 
 def test_a_role_bound_to_a_domain_waits_while_none_holds_it_and_names_the_nearest_miss() -> None:

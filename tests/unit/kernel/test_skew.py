@@ -21,7 +21,7 @@ class World:
         with capture_logs() as logs:
             for delay in delays:
                 self.clock.now += 1
-                self.skew.heard(self.clock.now_ms() - round((ahead + delay) * 1000))
+                self.skew.note(self.clock.now_ms() - round((ahead + delay) * 1000))
         return [entry["event"] for entry in logs]
 
 

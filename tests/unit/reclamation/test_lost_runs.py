@@ -405,3 +405,29 @@ async def test_how_many_stopped_runs_wait_for_a_silent_node_is_measured_and_told
     world.core.set_out_of_service(node, True)
     await world.run(20)
     assert world.measured("tessera_runs_waiting_for_node") == 0
+
+
+async def test_stops_of_jobs_that_have_ended_hold_nobody_back() -> None:
+    async with World(nodes=SIX, policy=Policy(node_lost_seconds=30)) as world:
+        first = await world.submit("first", GANG)
+        (node,) = world.nodes_of(first)
+        world.core.remove_node(node)
+        await world.run(40)
+        assert world.job(first).attempt == 2
+        await world.commit(CancelRequested(kind="cancel_requested", job_id=first, now=True))
+        await world.run(10)
+        second = await world.submit("second", GANG)
+        (other,) = world.nodes_of(second)
+        world.core.remove_node(other)
+        await world.run(40)
+        assert (other != node, world.job(second).phase, world.job(second).attempt) == (True, "running", 2)
+
+
+async def test_a_job_that_loses_its_node_again_and_again_is_no_mass_stop() -> None:
+    async with World(nodes=SIX, policy=Policy(node_lost_seconds=30)) as world:
+        job = await world.submit(spec=GANG)
+        for attempt in (2, 3, 4):
+            (node,) = world.nodes_of(job)
+            world.core.remove_node(node)
+            await world.run(40)
+            assert (world.job(job).phase, world.job(job).attempt) == ("running", attempt)

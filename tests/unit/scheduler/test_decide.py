@@ -243,7 +243,7 @@ def test_what_one_job_gives_back_another_gets_in_the_same_message() -> None:
 
 def test_a_program_that_fails_ends_its_job_after_its_pods_are_absent() -> None:
     world = World().running()
-    assert world.say(ended()) == ["revoked"]
+    assert world.say(ended()) == ["revoked", "node_backed_off"]
     assert world.job.phase is Phase.EVICTING
     message = world.commit(run_absent(RUN))
     assert kinds(message) == ["released", "finished"]

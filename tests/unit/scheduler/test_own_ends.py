@@ -78,8 +78,8 @@ def test_the_first_end_that_was_observed_stands() -> None:
 
 def test_what_others_did_to_a_pod_of_a_victim_changes_nothing() -> None:
     world = preempted()
-    assert world.say(ended(reason=Reason(code=Code.POD_EVICTED), own=False)) == []
-    assert world.say(ended(reason=Reason(code=Code.POD_DELETED), own=False)) == []
+    assert world.say(ended(reason=Reason(code=Code.POD_EVICTED))) == []
+    assert world.say(ended(reason=Reason(code=Code.POD_DELETED))) == []
     assert world.run.revoked.code is Code.PREEMPTED
 
 

@@ -31,7 +31,8 @@ def end(world: World, code: Code, pods: int = 1) -> None:
     run, reason = world.run.run_id, Reason(code=code, numbers={"rank": 0})
     world.commit(made(run, pods))
     if code in UNSTARTED:
-        world.commit(BindFailed(kind="bind_failed", run_id=run, rank=0, reason=reason))
+        nodes = (world.run.placements[0].node,)
+        world.commit(BindFailed(kind="bind_failed", run_id=run, rank=0, reason=reason, nodes=nodes))
     else:
         world.commit(started(run))
         lost = RunLost(kind="run_lost", run_id=run, reason=reason, nodes=(world.run.placements[0].node,))
@@ -89,6 +90,7 @@ def test_a_release_starts_a_job_that_was_put_on_hold_and_forgives_what_broke_it(
     assert [(r.job_id, r.by, r.undo) for r in held] == [(K1, "scheduler", False)]
     assert world.job.troubles == 1
     world.commit(HoldRequested(kind="hold_requested", job_id=K1, tenant="lab", undo=True))
+    world.place(ms=300_000)
     assert (world.job.held, world.job.troubles, world.job.phase) == (False, 0, Phase.ALLOCATED)
 
 

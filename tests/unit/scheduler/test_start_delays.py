@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+from tessera.client.replay import verify
+from tessera.domain.snapshot import dump, load
+from tessera.domain.statehash import StateHash
 from tessera.engine.explain.explanation import explain
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import BindFailed, RunEnded, StartDelayed
@@ -188,3 +191,20 @@ def test_what_is_wrong_with_one_pod_says_nothing_of_its_namespace(status: int) -
         no = REFUSED.model_copy(update={"numbers": {"status": status}})
         world.commit(BindFailed(kind="bind_failed", run_id=run, rank=0, reason=no))
     assert not list(world.state.closed.values())
+
+
+def test_what_is_remembered_of_starts_and_namespaces_is_restored_and_recomputed() -> None:
+    world = Refusing().jobs(12)
+    world.place()
+    world.refuse_all()
+    while not world.held:
+        world.place(1000)
+    world.commit(admitted("of-another", tenant="other"), orders=(world.line(),))
+    run = admitted("of-another", tenant="other").job_id + "-1"
+    world.commit(made(run), delayed(run, reason=STUCK, nodes=("node-a",)))
+    restored = load(dump(world.state))
+    assert StateHash().of(restored) == world.shard.hasher.of(world.state)
+    assert dict(restored.closed.items()) == dict(world.state.closed.items()) != {}
+    assert restored.runs.get(run) == world.state.runs.get(run)
+    report = verify(world.stored)
+    assert (report.findings, report.orders_not_recomputed) == ([], 0)

@@ -10,7 +10,8 @@ from datetime import datetime
 from typing import Any
 
 from tessera_schemas.labels import BOOT_ANNOTATION
-from tessera_schemas.reasons import Code
+from tessera_schemas.ledger_form import RUN_ENDS_FROM
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.run_ends import Whose, end_of
 
 Json = dict[str, Any]
@@ -41,6 +42,13 @@ LOST_CONTAINERS = ("ContainerStatusUnknown", "Unknown")
 KILLED = (137, 143)
 CUT_SHORT = (*KILLED, 255)
 """Exit codes of containers that a machine's restart ended; 255 stands where the runtime knows none."""
+BEFORE_RUN_ENDS: dict[Code, Code] = {
+    Code.POD_EVICTED: Code.POD_DELETED,
+    Code.NODE_RESTARTED: Code.POD_REFUSED_BY_NODE,
+    Code.NODE_SHUT_DOWN: Code.POD_REFUSED_BY_NODE,
+    Code.NODE_PRESSURE: Code.POD_REFUSED_BY_NODE,
+}
+"""Codes as committers know them that are older than the table of ends."""
 AT_ONCE_MS = 1000
 """Ends so near to each other have no order: Kubernetes writes whole seconds."""
 LONG_BEFORE_MS = 10_000
@@ -264,3 +272,9 @@ def describe(found: Sequence[Broken]) -> str:
     if len(found) > NAMED_MAX + 1:
         others.append(f"{len(found) - NAMED_MAX - 1} more")
     return found[0].detail + (f"; at once with it {', '.join(others)}" if others else "")
+
+
+def reason_for(reason: Reason, known: int) -> Reason:
+    """The reason as a committer of a ledger of format `known` can read it: versions meet while a shard is upgraded."""
+    code = reason.code if known >= RUN_ENDS_FROM else BEFORE_RUN_ENDS.get(reason.code, reason.code)
+    return reason if code is reason.code else reason.model_copy(update={"code": code})

@@ -2,9 +2,10 @@
 Domains for a placement group: one domain, into as few as can be, or spread over all.
 
 One domain: at the narrowest level that has one, the **tightest** domain that holds the pods, so that domains with more
-room stay whole; that is, in order: room for the fewest such pods, fewest GPUs free, the domain's name. Within a domain
-of a wider level the narrower ones are filled as below. What is not bound to a domain goes to as few as there can be:
-the one with most room while none holds the rest, then the tightest that does.
+room stay whole; that is, in order: room for the fewest such pods, fewest GPUs free, least of what they do not ask for
+(`count_spared`), the domain's name. Within a domain of a wider level the narrower ones are filled as below. What is not
+bound to a domain goes to as few as there can be: the one with most room while none holds the rest, then the tightest
+that does.
 
 Spread: the pods' numbers on the values of the label differ by at most one, as with Kubernetes' `maxSkew: 1` and
 `DoNotSchedule`; a value counts when a ready node with it suits the role and could hold one such pod if it were empty.
@@ -16,6 +17,7 @@ from itertools import groupby
 
 from tessera.domain.resources import WHOLE_GPU, emptied
 from tessera.engine.placement.attempt import Attempt
+from tessera.engine.placement.fits import count_spared
 from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, PlacementGroup, count_bundles
 from tessera.engine.placement.room_counts import TRIES_MAX, even_shares
 
@@ -84,8 +86,14 @@ def _tightest_first(bundle_sets: tuple[BundleSet, ...], level: str, attempt: Att
     for _, equal in groupby(able, key=lambda value: sums[0][value]):
         tied = list(equal)
         if len(tied) > 1:
-            tied.sort(key=lambda value: (attempt.gpu_free(members[value]), value))
+            tied.sort(key=lambda value: (*_rank(bundle_sets, members[value], attempt), value))
         yield from (members[value] for value in tied if _enough(bundle_sets, members[value], attempt))
+
+
+def _rank(bundle_sets: tuple[BundleSet, ...], names: Sequence[str], attempt: Attempt) -> tuple[int, int]:
+    """GPUs free in a domain, and what there is that its pods do not ask for; of equally roomy ones the least first."""
+    spared = (count_spared(bundles.kind, attempt.before(name)) for name in names for bundles in bundle_sets)
+    return attempt.gpu_free(names), sum(spared)
 
 
 def _enough(bundle_sets: tuple[BundleSet, ...], names: Sequence[str], attempt: Attempt) -> bool:

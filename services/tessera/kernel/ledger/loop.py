@@ -54,7 +54,7 @@ async def fold_ledger(
                             shard.fold(entry)
                         _measure(ports, entries)
                         if is_live and len(some) == len(messages):
-                            skew.heard(entries[-1].message.ts)
+                            skew.note(entries[-1].message.ts)
                         await react(entries)
                         if len(some) < len(messages):
                             await ports.clock.sleep(0)

@@ -27,7 +27,7 @@ class Skew:
         self._samples: deque[float] = deque(maxlen=SAMPLES_MAX)
         self._told = False
 
-    def heard(self, ts: int) -> None:
+    def note(self, ts: int) -> None:
         """Takes in the time of a message, in milliseconds, that was written a moment ago."""
         self._samples.append((self._clock.now_ms() - ts) / 1000)
         if len(self._samples) < SAMPLES_MIN:

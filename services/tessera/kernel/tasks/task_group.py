@@ -53,7 +53,7 @@ async def gather_all(*calls: Coroutine[Any, Any, T]) -> list[T]:
 
 
 @asynccontextmanager
-async def beside(loop: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+async def run_beside(loop: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     """Runs the loop as long as the body runs; what the loop raises is left to the body's own ways."""
     task = asyncio.ensure_future(loop)
     try:

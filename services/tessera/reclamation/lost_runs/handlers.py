@@ -44,6 +44,8 @@ log = structlog.get_logger()
 
 AGAIN_SECONDS = 60.0
 """From when a report was taken in that stopped nobody until it is made again."""
+LEDGER_LAG_SECONDS = 2.0
+"""The committer counts a cordon from when the ledger took it in, which is later than when the node showed it."""
 
 
 class LostRuns:
@@ -133,8 +135,8 @@ class LostRuns:
         """Whether it was never reported, or was taken in a while ago and stopped nobody."""
         if fact.ranks not in reported:
             return True
-        taken = reported[fact.ranks]
-        return taken is not None and self._ports.clock.monotonic() - taken >= AGAIN_SECONDS
+        taken, again = reported[fact.ranks], min(AGAIN_SECONDS, self._state.tree.policy.mass_stop_seconds)
+        return taken is not None and self._ports.clock.monotonic() - taken >= again
 
     async def _is_still_lost(self, fact: RunLost) -> bool:
         """Whether the API server itself says of one of these nodes, now, what the copy says."""
@@ -165,7 +167,7 @@ class LostRuns:
 
     def _is_to_be_left(self, trouble: Trouble) -> bool:
         policy = self._state.tree.policy
-        patient = trouble.seconds >= policy.cordoned_seconds
+        patient = trouble.seconds >= policy.cordoned_seconds + LEDGER_LAG_SECONDS
         return trouble.kind is TroubleKind.CORDONED and policy.cordoned == "restart" and patient
 
     def _may_move(self, run: Run) -> bool:

@@ -59,7 +59,7 @@ def _too_many(state: State, run: Run, fact: RunLost, node: str) -> Reason:
     policy, pool = state.tree.policy, state.tree.pool(run.queue) or ""
     recent = recent_stops(state, pool)
     numbers = {
-        "stopped_gpu_milli": min(INT_MAX, sum(part for _, _, part in recent)),
+        "stopped_gpu_milli": min(INT_MAX, sum(part for *_, part in recent)),
         "gpu_milli": weight(run),
         "held_gpu_milli": min(INT_MAX, pool_weight(state, pool)),
         "mass_stop_percent": policy.mass_stop_percent,

@@ -73,14 +73,14 @@ class WhoPays:
     def _demand(self, holds: bool, text: str) -> None:
         self._report.demand(holds, "pays", self._n, text)
 
-    def _of_run(self, run_id: str) -> Payer | None:
+    def _payer_of(self, run_id: str) -> Payer | None:
         job = self._jobs.get(run_id.rpartition("-")[0])
         return job if job is not None and job.run_id == run_id else None
 
     # -- what is demanded
 
     def _check_revoked(self, r: m.Revoked) -> None:
-        job = self._of_run(r.run_id)
+        job = self._payer_of(r.run_id)
         own = r.reason.code in OWN or bool(job and job.codes & OWN)  # a cancel may hurry one that fails already
         self._demand(r.then != "failed" or own, f"{r.run_id} fails its job by {r.reason.code}")
 
@@ -144,20 +144,20 @@ class WhoPays:
             job.codes = set()
 
     def _started(self, r: m.Started) -> None:
-        if (job := self._of_run(r.run_id)) is not None:
+        if (job := self._payer_of(r.run_id)) is not None:
             job.started_ts = self._ts
 
     def _saved(self, r: m.Saved) -> None:
-        if (job := self._of_run(r.run_id)) is not None:
+        if (job := self._payer_of(r.run_id)) is not None:
             job.saved = True
 
     def _revoked(self, r: m.Revoked) -> None:
-        if (job := self._of_run(r.run_id)) is not None:
+        if (job := self._payer_of(r.run_id)) is not None:
             job.codes.add(r.reason.code)
             job.revoked_ts = job.revoked_ts or self._ts
 
     def _spared(self, r: m.Spared) -> None:
-        if (job := self._of_run(r.run_id)) is not None:
+        if (job := self._payer_of(r.run_id)) is not None:
             job.codes, job.revoked_ts = set(), 0
 
     def _requeued(self, r: m.Requeued) -> None:

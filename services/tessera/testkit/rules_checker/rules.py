@@ -337,7 +337,7 @@ class Rules:
         self.demand(r.observed == node, "stops", f"{r.run_id} counts for node {r.observed!r}, not {node!r}")
         if node:
             pool, part = self._pool(run.job), max(1, run.amount["gpu_milli"])
-            few = self.brake.stop(self.ts, pool, node, part, self._held_in(pool), self.policy)
+            few = self.brake.stop(pool, (self.ts, node, job_id, part), self._held_in(pool), self.policy)
             self.demand(few, "stops", f"{r.run_id} of {spec.queue}: more is stopped at once than an operator let")
 
     def _held_in(self, pool: str) -> list[tuple[int, int]]:
@@ -428,6 +428,7 @@ class Rules:
         self._cancels(r, r.job_id)
         if (job := self.jobs.get(r.job_id)) is not None:
             job.ended = True
+        self.brake.ended(r.job_id)
         for run_id, run in self.runs.items():
             run.stopping |= r.phase == "succeeded" and run_id.startswith(r.job_id)
 

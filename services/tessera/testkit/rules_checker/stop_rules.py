@@ -27,7 +27,7 @@ class Stopped(NamedTuple):
 Evidence = Callable[[m.LedgerMessage, m.Revoked, Stopped, Policy], bool]
 
 
-def _said(message: m.LedgerMessage, service: str) -> Iterator[AnyFact]:
+def _facts_from(message: m.LedgerMessage, service: str) -> Iterator[AnyFact]:
     return (taken.fact for taken in message.facts if taken.service == service)
 
 
@@ -35,12 +35,12 @@ def _ended(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy)
     """The binder has seen its end, or that it cannot start, and said this very reason."""
     return any(
         isinstance(fact, f.RunEnded | f.BindFailed) and (fact.run_id, fact.reason) == (r.run_id, r.reason)
-        for fact in _said(message, "binder")
+        for fact in _facts_from(message, "binder")
     )
 
 
 def _lost(message: m.LedgerMessage, r: m.Revoked) -> Iterator[f.RunLost]:
-    for fact in _said(message, "reclamation"):
+    for fact in _facts_from(message, "reclamation"):
         if isinstance(fact, f.RunLost) and (fact.run_id, fact.reason, fact.ranks) == (r.run_id, r.reason, ()):
             yield fact
 
@@ -59,7 +59,7 @@ def _unstarted(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Pol
 
 
 def _idle(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
-    facts = _said(message, "reclamation")
+    facts = _facts_from(message, "reclamation")
     return any(isinstance(fact, f.RunIdle) and fact.run_id == r.run_id for fact in facts)
 
 
@@ -117,20 +117,26 @@ def counts(message: m.LedgerMessage, r: m.Revoked) -> str:
 
 
 class Brake:
-    """Stops by observation within the policy's time, by pool."""
+    """Stops by observation within the policy's time, by pool: when, the node, the job and its weight."""
 
     def __init__(self) -> None:
-        self._stops: dict[str, list[tuple[int, str, int]]] = {}
+        self._stops: dict[str, list[tuple[int, str, str, int]]] = {}
 
-    def stop(self, ts: int, pool: str, node: str, part: int, held: Iterable[tuple[int, int]], policy: Policy) -> bool:
+    def stop(self, pool: str, stop: tuple[int, str, str, int], held: Iterable[tuple[int, int]], policy: Policy) -> bool:
         """
         Count a stop; whether it was within what may be stopped at once.
 
-        `part` is the run's weight, `held` the number of runs and their GPUs in thousandths by queue of the pool.
+        `held` is the number of runs and their GPUs in thousandths by queue of the pool.
         """
+        ts, node, job_id, part = stop
         since = ts - policy.mass_stop_seconds * 1000
-        recent = [stop for stop in self._stops.get(pool, []) if stop[0] > since]
-        self._stops[pool] = [*recent, (ts, node, part)]
-        alone = all(of == node for _, of, _ in recent)
-        stopped, total = part + sum(weight for _, _, weight in recent), sum(max(each) for each in held)
+        others = [old for old in self._stops.get(pool, []) if old[0] > since and old[2] != job_id]
+        self._stops[pool] = [*others, stop]
+        alone = all(of == node for _, of, _, _ in others)
+        stopped, total = part + sum(weight for *_, weight in others), sum(max(each) for each in held)
         return alone or stopped * 100 <= policy.mass_stop_percent * total
+
+    def ended(self, job_id: str) -> None:
+        """The job has ended: what was stopped of it counts no more."""
+        for pool, stops in self._stops.items():
+            self._stops[pool] = [stop for stop in stops if stop[2] != job_id]

@@ -225,15 +225,20 @@ class Chaos:
         self._services.cluster.set_reachable(node, True)
 
     async def _lose_nodes(self) -> None:
-        """A switch fails: two nodes are silent at once, and with them runs, if there are any on two."""
-        held = sorted({p.node for run in self._state().runs.values() if not run.stopping for p in run.places})
-        there = [node for node in held if node in self._rows]
+        """A switch fails: two nodes are silent at once, and with them runs, as soon as there are any on two."""
+        there = self._nodes
+        for _ in range(20):
+            held = {p.node for run in self._state().runs.values() if not run.stopping for p in run.places}
+            there = sorted(held & self._rows.keys())
+            if len(there) > 1:
+                break
+            await self._services.clock.sleep(0.2)
         nodes = self._random.sample(there if len(there) > 1 else self._nodes, 2)
         for node in nodes:
             with suppress(ApiError):
                 self._services.cluster.set_reachable(node, False)
         self._services.coverage.fault("nodes unreachable together")
-        await self._services.clock.sleep(self._random.uniform(2.0, 8.0))
+        await self._services.clock.sleep(self._random.uniform(4.0, 10.0))
         for node in nodes:
             with suppress(ApiError):
                 self._services.cluster.set_reachable(node, True)

@@ -64,8 +64,7 @@ EXIT_CODES = "programs are judged by their exit codes"
 NOT_YET = {
     EXIT_CODES: "pods of a machine that lost power (node removed, out of service) count as failed by their programs",
     "node rebooted": "their pods count as failed by their programs; one without finishedAt ends the binder",
-    "node shut down": "pods that a kubelet ends (Terminated) count as failed by their programs",
-    "node under pressure": "pods that a kubelet evicts count as failed by their programs",
+    "node shut down": "pods that its power-off cuts short count as failed by their programs",
 }
 """Faults that no seed meets yet, a check that is not made yet, and what of the services they wait for."""
 SIMULATED = tuple(spec.name for spec in SPECS if not (spec.serves_http or spec.calls_out))

@@ -240,3 +240,13 @@ async def test_a_gang_of_which_nothing_is_gone_is_kept_for_as_long_as_its_budget
     await world.drain("node-a")
     await world.run(200)
     assert len(world.owned()) == 4
+
+
+async def test_users_work_that_ends_in_its_notice_has_ended(world: AdoptionWorld) -> None:
+    world.make_job(pods=2, gpus=4, seconds=20, **NOTICED)
+    await world.run(10)
+    await preempt(world)
+    await world.run(30)
+    (job,) = world.ended()
+    assert (job.phase, job.attempt, job.evictions) == ("succeeded", 1, 0)
+    assert "requeued" not in world.kinds()
