@@ -14,7 +14,7 @@ from tessera.client.slurm.options import OPTIONS, Option
 from tessera.domain import phases
 from tessera.domain.evidence import EVIDENCE
 from tessera_schemas.reasons import SENTENCES, Code
-from tessera_schemas.run_ends import RUN_ENDS, Pause, RunEnd
+from tessera_schemas.run_ends import RUN_ENDS, PauseRule, RunEnd
 from tessera_schemas.services import EVERY_USES, SPECS, RedisUse, ServiceSpec
 from tessera_schemas.streams import DAY_SECONDS, HOUR_SECONDS, Retention, StreamSpec, streams
 
@@ -103,10 +103,10 @@ def refused_table() -> str:
 
 
 PAUSES = {
-    Pause.NONE: "none",
-    Pause.OWN: "the job's own back-off, doubled with each attempt spent",
-    Pause.SHORT: "1 s, doubled with each in a row up to 60 s",
-    Pause.LATE: "none for the first five in a row, then from 1 s up to 60 s",
+    PauseRule.NONE: "none",
+    PauseRule.OWN: "the job's own back-off, doubled with each attempt spent",
+    PauseRule.SHORT: "1 s, doubled with each in a row up to 60 s",
+    PauseRule.LATE: "none for the first five in a row, then from 1 s up to 60 s",
 }
 
 

@@ -170,7 +170,7 @@ END_HEADER = "Tessera-Tell-End"
 
 
 class JobEnd(Lenient):
-    """How a job has ended."""
+    """End of a job."""
 
     phase: str
     reason: PublicReason | None = None

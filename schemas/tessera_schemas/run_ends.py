@@ -1,5 +1,5 @@
 """
-How runs end, and who pays: one row for each cause, asked by every service; no other place decides either question.
+Ends of runs, and who pays for them: a row for each cause, asked by every service; no other place decides either.
 
 *What stops a run.* A run that works is stopped only by a word that says stop: its owner's, its time limit, an
 operator's, documented policy with a place or a claim proved, or proof that it is gone. What bounds new placement (a
@@ -18,7 +18,7 @@ from tessera_schemas.reasons import Code
 
 
 class Whose(StrEnum):
-    """Whose doing the end of a run was."""
+    """The party to which the end of a run is put down."""
 
     PROGRAM = "program"
     NODE = "node"
@@ -28,7 +28,7 @@ class Whose(StrEnum):
 
 
 class Word(StrEnum):
-    """What says that a run stops: it has ended already, or one of the words that stop a run that works."""
+    """The word by which a run stops: it has ended already, or one of those that stop a run which works."""
 
     ENDED = "it has ended"
     UNSTARTED = "it has not started"
@@ -39,7 +39,7 @@ class Word(StrEnum):
     PROOF = "proof that it is gone"
 
 
-class Pause(StrEnum):
+class PauseRule(StrEnum):
     """
     Time before the next attempt.
 
@@ -54,7 +54,7 @@ class Pause(StrEnum):
 
 
 class Limit(StrEnum):
-    """What comes when a job was tried too often in a row: it fails, it is put on hold, or it is tried without end."""
+    """Consequence for a job that was tried too often in a row: it fails, is put on hold, or is tried without end."""
 
     FAIL = "fails"
     HOLD = "on hold"
@@ -74,7 +74,7 @@ class RunEnd:
 
     whose: Whose
     word: Word
-    pause: Pause = Pause.NONE
+    pause: PauseRule = PauseRule.NONE
     limit: Limit = Limit.NONE
     avoids: bool = False
     backs_off: bool = False
@@ -91,26 +91,26 @@ _P, _N, _S, _O, _T = Whose.PROGRAM, Whose.NODE, Whose.SURROUNDINGS, Whose.OTHERS
 
 RUN_ENDS: dict[Code, RunEnd] = {
     # the program's own
-    Code.POD_FAILED: RunEnd(_P, Word.ENDED, Pause.OWN, Limit.FAIL, avoids=True, learns=True),
-    Code.TIME_LIMIT: RunEnd(_P, Word.LIMIT, Pause.OWN, Limit.FAIL, learns=True),
-    Code.IDLE: RunEnd(_P, Word.POLICY, Pause.OWN, notice=True),
+    Code.POD_FAILED: RunEnd(_P, Word.ENDED, PauseRule.OWN, Limit.FAIL, avoids=True, learns=True),
+    Code.TIME_LIMIT: RunEnd(_P, Word.LIMIT, PauseRule.OWN, Limit.FAIL, learns=True),
+    Code.IDLE: RunEnd(_P, Word.POLICY, PauseRule.OWN, notice=True),
     # a node's
-    Code.POD_REFUSED_BY_NODE: RunEnd(_N, Word.ENDED, Pause.SHORT, Limit.HOLD, avoids=True, backs_off=True),
-    Code.START_TIMEOUT: RunEnd(_N, Word.UNSTARTED, Pause.SHORT, Limit.HOLD, avoids=True, backs_off=True),
+    Code.POD_REFUSED_BY_NODE: RunEnd(_N, Word.ENDED, PauseRule.SHORT, Limit.HOLD, avoids=True, backs_off=True),
+    Code.START_TIMEOUT: RunEnd(_N, Word.UNSTARTED, PauseRule.SHORT, Limit.HOLD, avoids=True, backs_off=True),
     Code.NODE_LOST: RunEnd(_N, Word.PROOF, avoids=True),
     Code.NODE_SHRUNK: RunEnd(_N, Word.PROOF, avoids=True),
-    Code.NODE_RESTARTED: RunEnd(_N, Word.ENDED, Pause.LATE),
-    Code.NODE_SHUT_DOWN: RunEnd(_N, Word.ENDED, Pause.LATE, avoids=True, backs_off=True),
-    Code.NODE_PRESSURE: RunEnd(_N, Word.ENDED, Pause.LATE, avoids=True, backs_off=True),
+    Code.NODE_RESTARTED: RunEnd(_N, Word.ENDED, PauseRule.LATE),
+    Code.NODE_SHUT_DOWN: RunEnd(_N, Word.ENDED, PauseRule.LATE, avoids=True, backs_off=True),
+    Code.NODE_PRESSURE: RunEnd(_N, Word.ENDED, PauseRule.LATE, avoids=True, backs_off=True),
     # the surroundings': the API server, its webhooks, registries, volumes
-    Code.BIND_REFUSED: RunEnd(_S, Word.UNSTARTED, Pause.SHORT),
-    Code.IMAGE_NOT_PULLED: RunEnd(_S, Word.UNSTARTED, Pause.SHORT, avoids=True),
-    Code.IMAGE_NOT_FOUND: RunEnd(_S, Word.UNSTARTED, Pause.SHORT, Limit.HOLD),
-    Code.STARTS_STALL: RunEnd(_S, Word.UNSTARTED, Pause.SHORT),
-    Code.VOLUME_NOT_READY: RunEnd(_S, Word.UNSTARTED, Pause.SHORT),
+    Code.BIND_REFUSED: RunEnd(_S, Word.UNSTARTED, PauseRule.SHORT),
+    Code.IMAGE_NOT_PULLED: RunEnd(_S, Word.UNSTARTED, PauseRule.SHORT, avoids=True),
+    Code.IMAGE_NOT_FOUND: RunEnd(_S, Word.UNSTARTED, PauseRule.SHORT, Limit.HOLD),
+    Code.STARTS_STALL: RunEnd(_S, Word.UNSTARTED, PauseRule.SHORT),
+    Code.VOLUME_NOT_READY: RunEnd(_S, Word.UNSTARTED, PauseRule.SHORT),
     # an operator's, or another controller's
-    Code.POD_EVICTED: RunEnd(_O, Word.ENDED, Pause.LATE),
-    Code.POD_DELETED: RunEnd(_O, Word.ENDED, Pause.LATE),
+    Code.POD_EVICTED: RunEnd(_O, Word.ENDED, PauseRule.LATE),
+    Code.POD_DELETED: RunEnd(_O, Word.ENDED, PauseRule.LATE),
     Code.NODE_DRAINED: RunEnd(_O, Word.OPERATOR, notice=True),
     Code.QUEUE_DRAINED: RunEnd(_O, Word.OPERATOR, notice=True),
     Code.CANCELLED: RunEnd(_O, Word.OWNER, notice=True),
@@ -121,7 +121,7 @@ RUN_ENDS: dict[Code, RunEnd] = {
 }
 """Every cause for which a run may end before its success."""
 
-UNFORESEEN = RunEnd(_S, Word.UNSTARTED, Pause.SHORT)
+UNFORESEEN = RunEnd(_S, Word.UNSTARTED, PauseRule.SHORT)
 """What a refusal with another code is taken for: something around the job that may be mended."""
 
 

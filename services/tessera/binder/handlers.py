@@ -226,7 +226,7 @@ class Runs:
                     raise refuse(0, Code.BIND_REFUSED, describe_earlier(pod))
 
     async def _clear_away(self, run_id: str) -> None:
-        """What is left of a run that the ledger has let go of, or never knew."""
+        """Clear away what is left of a run that the ledger has let go of, or never knew."""
         self._progress.pop(run_id, None)
         for part in (self._checkpoints, self._surplus, self._starting, self._sparing, self._adopted):
             part.forget(run_id)

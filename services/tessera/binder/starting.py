@@ -27,7 +27,7 @@ NODES_MAX = 64
 
 @dataclass(slots=True)
 class _Told:
-    """What is remembered of one run, by UID of its pods, and what was last told of it and when (seconds)."""
+    """Memory of one run, by UID of its pods, and what was last told of it and when (seconds)."""
 
     pods: dict[str, PodMemory] = field(default_factory=dict)
     at: float | None = None
@@ -81,7 +81,7 @@ class Starting:
         return [delay for delay in seen if delay is not None]
 
     def _is_worked_on(self, told: _Told, pod: Pod) -> bool:
-        """What a silent node said last is no word of work."""
+        """Tell whether the pod is worked on; the last word of a silent node counts for nothing."""
         node, now = self._state.nodes.get(pod.node), self._clock.monotonic()
         return node is not None and node.ready and is_worked_on(pod.start, told.pods[pod.uid], now)
 

@@ -70,7 +70,7 @@ class Read:
 
     def over(self, now: Config) -> "Read":
         """
-        What to apply in place of `now`: a queue whose file does not say `stop_policy` stays stopped as it is.
+        The configuration to apply in place of `now`: a queue whose file does not say `stop_policy` stays stopped.
 
         Raises Refused when the file names the version that it was made from, and that is not in force any more.
         """
@@ -108,7 +108,7 @@ def read_file(value: Json, where: str) -> Read:
 
 
 def named_by(jobs: Iterable[JobView]) -> Iterator[LiveJob]:
-    """What live jobs of the views name, as the committer sees it in its state."""
+    """Names that live jobs of the views use, as the committer sees it in its state."""
     for job in jobs:
         if job.phase in ENDED:
             continue
@@ -118,7 +118,7 @@ def named_by(jobs: Iterable[JobView]) -> Iterator[LiveJob]:
 
 
 async def find_stranded_jobs(views: ShardViews, change: ConfigChange) -> list[Reason]:
-    """What the change takes away although live jobs name it, by the views."""
+    """Names that the change takes away although live jobs use them, by the views."""
     if not lost_names(change.now.body, change.body):
         return []  # there may be a hundred thousand jobs to read
     return find_stranded(named_by(await views.jobs()), change.now.body, change.body)

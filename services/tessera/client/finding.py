@@ -1,4 +1,4 @@
-"""What is wrong, and the way out."""
+"""Findings of `doctor`: what is wrong, and the way out."""
 
 from dataclasses import dataclass
 

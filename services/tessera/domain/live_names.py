@@ -1,5 +1,5 @@
 """
-What live jobs still name of a configuration: the one check of whether the next one would strand work.
+Names of a configuration that live jobs still use: the one check of whether the next one would strand work.
 
 In: live jobs, the configuration in force and the next one. Out: a reason for each name that the next one takes away
 and that live jobs have, with their numbers and the way out. What is stranded already is no fault of the next one.

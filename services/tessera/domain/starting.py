@@ -1,4 +1,4 @@
-"""What runs need to start: time, and a namespace whose pods Kubernetes takes. Pure."""
+"""Needs of runs to start: time, and a namespace whose pods Kubernetes takes. Pure."""
 
 from tessera.domain.entities import ClosedNamespace, Job, Run
 from tessera.domain.fast import replace
@@ -28,7 +28,7 @@ def is_closed(state: State, tenant: str) -> bool:
 
 def closing(state: State, job: Job) -> ClosedNamespace | None:
     """
-    What keeps the job from being tried: its namespace refuses pods, and another job tries, or it is not time yet.
+    The refusal that keeps the job from being tried: its namespace refuses pods, another job tries, or it is not time.
 
     Jobs that were refused before come a little later: one that never was may be what the namespace takes.
     """

@@ -1,6 +1,7 @@
 """Wiring of reclamation: fold the ledger, watch pods and nodes, report what is absent, lost or idle."""
 
 import asyncio
+from functools import partial
 
 from tessera.domain.state import State
 from tessera.engine.preemption.plans import proposing
@@ -61,21 +62,16 @@ async def serve(
     losses = LostRuns(ports, settings, shard.state, pods, users, troubles, members, fresh)
     source = source_of(settings, shard.state)
     idleness = Idleness(ports, settings, shard.state, utilisation or source, members)
-    proposals = Proposals(
-        ports,
-        settings.shard,
-        "reclamation",
-        shard.state,
-        members,
-        proposing(reclamation_plan),
-        stuck_heads,
-        settings.heads,
-    )
+    plan, heads = proposing(reclamation_plan), settings.heads
+    proposals = Proposals(ports, settings.shard, "reclamation", shard.state, members, plan, stuck_heads, heads)
     prices = Prices(ports, settings, shard.state, members, learn)
     ports.health.check("looks", fresh.problem)
-    ports.health.check("pods", lambda: None if informer.synced else "the pods have not been listed yet")
-    ports.health.check("users", lambda: None if users_informer.synced else "users' pods have not been listed yet")
-    ports.health.check("nodes", lambda: None if node_informer.synced else "the nodes have not been listed yet")
+    for name, what, copy in (
+        ("pods", "the pods", informer),
+        ("users", "users' pods", users_informer),
+        ("nodes", "the nodes", node_informer),
+    ):
+        ports.health.check(name, partial(_unlisted, what, copy))
 
     async def on_ledger(entries: list[Entry]) -> None:
         for part in (absences, losses, idleness, proposals):
@@ -102,11 +98,14 @@ async def serve(
             *([prices.learn_all()] if settings.prices != "off" else []),
         )
     finally:
-        await informer.close()
-        await users_informer.close()
-        await node_informer.close()
+        for copy in (informer, users_informer, node_informer):
+            await copy.close()
         await source.close()
         await members.leave()
+
+
+def _unlisted(what: str, copy: Informer) -> str | None:
+    return None if copy.synced else f"{what} have not been listed yet"
 
 
 def source_of(settings: ReclamationSettings, state: State) -> Prometheus | Exporters:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from typing import Any, cast
 
+from tessera.engine import ENGINE_ID
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ledger.stream import StreamLedger, read_plain
 from tessera.kernel.memory.broker import MemoryBroker
@@ -20,7 +21,7 @@ from tessera_schemas import subjects
 from tessera_schemas.facts import AnyFact, FactMessage, owner
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.orders import Order
-from tests.builders import SHARD
+from tests.builders import SHARD, admitted
 from tests.virtual_time import VirtualClock
 
 
@@ -165,3 +166,10 @@ class Served:
     async def dies(self) -> None:
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
+
+
+def line_of(world: World, *keys: str, basis_n: int | None = None) -> Order:
+    """An order of these jobs, as of the ledger's end or of `basis_n`."""
+    jobs = tuple(admitted(key).job_id for key in keys)
+    basis = len(world.ledger) if basis_n is None else basis_n
+    return Order(v=1, pool="default", basis_n=basis, ts=1_000_000, engine=ENGINE_ID, policy=1, jobs=jobs)

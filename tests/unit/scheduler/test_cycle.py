@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from tessera.engine import ENGINE_ID
 from tessera.kernel.errors import InvariantViolation, Transient, UnknownOutcome
 from tessera.kernel.ledger.stream import read_plain
 from tessera.kernel.ports import Outgoing
@@ -13,12 +12,11 @@ from tessera.scheduler.cycle import Deposed
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import AnyFact, CancelRequested, FactMessage, HoldRequested, PodsMade
 from tessera_schemas.ledger import Allocated
-from tessera_schemas.orders import Order
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
 from tests.ledgers import rechain
 from tests.unit.scheduler.committer_world import bound, made, started
-from tests.unit.scheduler.committers import ActingBinder, Leader, Served, World, outgoing
+from tests.unit.scheduler.committers import ActingBinder, Leader, Served, World, line_of, outgoing
 
 LEDGER = "ledger."
 
@@ -294,12 +292,6 @@ async def test_an_order_that_cannot_be_read_is_ignored() -> None:
 # -- orders and time ------------------------------------------------------------------------------------------------
 
 
-def line(world: World, *keys: str, basis_n: int | None = None) -> Order:
-    jobs = tuple(admitted(key).job_id for key in keys)
-    basis = len(world.ledger) if basis_n is None else basis_n
-    return Order(v=1, pool="default", basis_n=basis, ts=1_000_000, engine=ENGINE_ID, policy=1, jobs=jobs)
-
-
 async def ready(world: World, **policy: int) -> None:
     await world.fact(config_proposed(config_body(policy=Policy(**policy))))
     await world.fact(node_seen())
@@ -311,7 +303,7 @@ async def test_a_job_starts_when_its_order_comes() -> None:
     world = World()
     async with Leader(world):
         await ready(world)
-        await world.order(line(world, "k1"))
+        await world.order(line_of(world, "k1"))
         await world.clock.run(0.1)
         assert world.kinds[-1] == ["allocated"]
 
@@ -321,7 +313,7 @@ async def test_an_order_alone_that_starts_nothing_makes_no_message() -> None:
     async with Leader(world):
         await ready(world)
         before = len(world.ledger)
-        await world.order(line(world))
+        await world.order(line_of(world))
         await world.clock.run(5)
         assert len(world.ledger) == before
 
@@ -330,7 +322,7 @@ async def test_an_order_made_from_a_state_that_was_not_reached_yet_waits() -> No
     world = World()
     async with Leader(world):
         await ready(world)
-        await world.order(line(world, "k1", basis_n=len(world.ledger) + 1))
+        await world.order(line_of(world, "k1", basis_n=len(world.ledger) + 1))
         await world.clock.run(5)
         assert "allocated" not in world.said
         await world.fact(admitted("k2"))
@@ -342,7 +334,7 @@ async def test_a_deadline_is_noticed_although_nothing_comes() -> None:
     world = World()
     async with Leader(world), ActingBinder(world):
         await ready(world, start_timeout_seconds=60)
-        await world.order(line(world, "k1"))
+        await world.order(line_of(world, "k1"))
         await world.clock.run(59)
         assert world.kinds[-1] == ["allocated"]
         allocated = world.ledger[-1].records[0]
@@ -356,7 +348,7 @@ async def away(world: World) -> None:
     """The only committer allocates, and is away for longer than a start may take."""
     async with Leader(world):
         await ready(world, start_timeout_seconds=60)
-        await world.order(line(world, "k1"))
+        await world.order(line_of(world, "k1"))
         await world.clock.run(0.1)
         assert world.kinds[-1] == ["allocated"]
     await world.clock.run(600)
@@ -413,7 +405,7 @@ async def test_facts_whose_consequences_are_too_large_for_one_message_are_taken_
         for key in jobs:
             await world.fact(admitted(key, job_spec(role(gpus=0, cpu_milli=1))))
         await world.clock.run(1)
-        await world.order(line(world, *jobs))
+        await world.order(line_of(world, *jobs))
         await world.clock.run(1)
         for key in jobs:
             why = "\U0001f525" * 1024
@@ -473,7 +465,7 @@ async def test_a_reason_to_wait_is_counted_when_it_is_committed() -> None:
         await world.fact(node_seen(gpus=0))
         await world.fact(admitted("k1"))
         await world.clock.run(0.1)
-        await world.order(line(world, "k1"))
+        await world.order(line_of(world, "k1"))
         await world.clock.run(0.1)
         registry = leader.ports.metrics.registry
         assert registry.get_sample_value("tessera_reasons_total", {"reason": "NoFit"}) == 1

@@ -8,7 +8,7 @@ from tessera_schemas.facts import BindFailed, CheckpointSaved, DrainRequested, H
 from tessera_schemas.job import Retry
 from tessera_schemas.ledger import Held, Requeued, Revoked
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.run_ends import RUN_ENDS, Limit, Pause, Whose, end_of
+from tessera_schemas.run_ends import RUN_ENDS, Limit, PauseRule, Whose, end_of
 from tests.builders import config_body, node_seen, run_absent
 from tests.unit.scheduler.committer_world import K1, World, ended, made, started
 
@@ -57,7 +57,7 @@ def test_only_the_programs_own_failure_spends_an_attempt(code: Code) -> None:
     back, row = again(world), RUN_ENDS[code]
     assert (back.strike, world.job.strikes) == (row.spends, int(row.spends))
     assert (node in world.job.avoid) is row.avoids
-    pause = {Pause.NONE: 0, Pause.LATE: 0, Pause.SHORT: 1_000, Pause.OWN: 10_000}[row.pause]
+    pause = {PauseRule.NONE: 0, PauseRule.LATE: 0, PauseRule.SHORT: 1_000, PauseRule.OWN: 10_000}[row.pause]
     assert max(0, back.not_before - world.ts) == pause
 
 

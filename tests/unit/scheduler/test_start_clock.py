@@ -11,8 +11,7 @@ from tessera_schemas.ledger import Allocated
 from tessera_schemas.reasons import Code
 from tests.builders import admitted, config_body, config_proposed, node_seen
 from tests.unit.scheduler.committer_world import made, started
-from tests.unit.scheduler.committers import ActingBinder, Leader, World
-from tests.unit.scheduler.test_cycle import line
+from tests.unit.scheduler.committers import ActingBinder, Leader, World, line_of
 
 START_SECONDS = 60
 
@@ -31,7 +30,7 @@ class Starting(World):
         for fact in (config_proposed(config_body(policy=policy)), node_seen(), admitted("k1")):
             await self.fact(fact)
         await self.clock.run(0.1)
-        await self.order(line(self, "k1"))
+        await self.order(line_of(self, "k1"))
         await self.clock.run(0.1)
         assert isinstance(self.ledger[-1].records[0], Allocated)
         await self.fact(made())

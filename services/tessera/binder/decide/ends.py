@@ -1,5 +1,5 @@
 """
-How pods end: what a pod's status says of its end, whose doing that was, and which of a gang's pods broke it. Pure.
+Ends of pods: what a pod's status says of its end, whose doing that was, and which of a gang's pods broke it. Pure.
 
 What an end costs its job stands in `tessera_schemas.run_ends`; here each end only gets its code.
 """
@@ -59,7 +59,7 @@ NAMED_MAX = 4
 @dataclass(frozen=True, slots=True)
 class End:
     """
-    What a pod's status says of its end; times in milliseconds, None where it does not say.
+    A pod's end as its status says; times in milliseconds, None where it does not say.
 
     `reason` and `message` are the pod's own, `why` the container's, which `of` names if it only prepares the pod.
     `stopped_ms` is when somebody asked for its deletion or marked it for disruption; `ran` tells whether a container of
@@ -149,7 +149,7 @@ def _condition(status: Json, kind: str) -> Json:
 
 
 def _asked_ms(meta: Json) -> int | None:
-    """When the pod's deletion was asked for: the object says when its grace is over."""
+    """Time at which the pod's deletion was asked for: the object says when its grace is over."""
     over = milliseconds(meta.get("deletionTimestamp"))
     return None if over is None else over - 1000 * (meta.get("deletionGracePeriodSeconds") or 0)
 
@@ -216,7 +216,7 @@ class Broken:
 
     @property
     def ended_ms(self) -> int:
-        """When it ended, or began to be stopped; unknown, that is late for a program, and early for what broke one."""
+        """Time of its end, or of its stop; unknown, that is late for a program, and early for what broke one."""
         known = self.end.stopped_ms if self.end.finished_ms is None else self.end.finished_ms
         from_outside = end_of(self.code).whose is not Whose.PROGRAM
         return _or_late(0 if known is None and from_outside else known)
@@ -241,8 +241,9 @@ def _or_late(ms: int | None) -> int:
 
 def _telling(pod: Broken) -> int:
     """
-    How much an end tells, least first: what came from outside broke the gang, and of programs that ended at once, one
-    that ran out of memory before one that failed, before one that was killed. A plain deletion may be an owner's answer
+    Rank of an end by how much it tells, least first: what came from outside broke the gang, and of programs that ended
+    at once, one that ran out of memory before one that failed, before one that was killed. A plain deletion may be an
+    owner's answer
     to another pod's failure.
     """
     if pod.code is Code.POD_DELETED:

@@ -1,5 +1,5 @@
 """
-How bound pods start: whether their node works on them, and what keeps them from starting, in the kubelet's words. Pure.
+Starts of bound pods: whether their node works on them, and what keeps them from starting, in the kubelet's words. Pure.
 
 A kubelet tries again by itself, with pauses of 10, 20, 40 … seconds. So a refusal holds GPUs for a while before it is
 believed; how long depends on what it says.
@@ -57,7 +57,7 @@ BELIEVED_AFTER = {
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """What a container waits for, in the kubelet's words."""
+    """The obstacle that a container waits for, in the kubelet's words."""
 
     container: str
     image: str
@@ -68,7 +68,7 @@ class Halt:
 @dataclass(frozen=True, slots=True)
 class Start:
     """
-    What a pod's status says of its start.
+    A pod's start as its status says.
 
     `prepares`: a container runs that prepares the pod. `creates`: the pod is there on its node, so that what is left
     are images and containers. `done` counts containers that have ended, `halts` are those that the kubelet cannot make.
@@ -108,7 +108,7 @@ def _has_its_network(status: Json) -> bool:
 
 @dataclass(slots=True)
 class HaltMemory:
-    """What is remembered of one halted container: since when, how many pulls failed, and what the last one said."""
+    """Memory of one halted container: since when, how many pulls failed, and what the last one said."""
 
     since: float
     pulls: int = 0
@@ -118,7 +118,7 @@ class HaltMemory:
 
 @dataclass(slots=True)
 class PodMemory:
-    """What is remembered of one pod that has not started: since when it is bound, its last step, its containers."""
+    """Memory of one pod that has not started: since when it is bound, its last step, its containers."""
 
     since: float
     done: int = 0

@@ -69,7 +69,7 @@ async def apply(
 
 @dataclass(slots=True)
 class Told:
-    """What `apply` says of a change: the difference, values filled in, warnings, and jobs that it strands."""
+    """Report of `apply` on a change: the difference, values filled in, warnings, and jobs that it strands."""
 
     change: applying.ConfigChange
     filled: list[str]

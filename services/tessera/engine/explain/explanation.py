@@ -272,7 +272,7 @@ def _holders(what_if: WhatIf, job: Job, pool: str, reasons: tuple[Reason, ...], 
 
 
 def _keeping(state: State, job: Job, now: int) -> list[Reason | None]:
-    """What keeps a job where it is that had its devices given, before what it was told; nothing where nothing does."""
+    """Reasons that keep a job which has its devices where it is, before what it was told; nothing where none do."""
     run = state.runs.get(job.run_id)
     if run is None:
         return []

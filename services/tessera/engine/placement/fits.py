@@ -209,7 +209,7 @@ def short_of(kind: BundleKind, node: Node) -> FitFailure | None:
 
 def count_spared(kind: BundleKind, node: Node) -> int:
     """
-    What there is of a kind on the node that other pods need more: of nodes with equal scores the least is taken.
+    Number of what other pods need more on the node than the kind: of nodes with equal scores the least is taken.
 
     Kinds of devices that the bundle does not ask for, then soft taints (PreferNoSchedule) that its pods do not bear;
     both in one number of `SPARED_BITS`.

@@ -192,7 +192,7 @@ class StateRows:
         return found
 
     def known_spared(self, kind: BundleKind) -> dict[object, int]:
-        """What the kind would better spare on nodes, so far, by the part of their state that lasts."""
+        """Devices that the kind would better spare on nodes, so far, by the part of their state that lasts."""
         return self._spared.setdefault(kind.never, {})
 
     def suited(self, kind: BundleKind) -> SuitedRows:

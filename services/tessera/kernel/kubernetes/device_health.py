@@ -1,4 +1,4 @@
-"""What a pod's own status says of the devices that its containers were given (KEP-4680)."""
+"""Health of devices as a pod's own status says: those that its containers were given (KEP-4680)."""
 
 from tessera.kernel.ports import JsonObject
 

@@ -109,7 +109,7 @@ class Metrics:
         self._reasons.labels(reason.value).inc(count)
 
     def awaited(self, short: int, waiting: int, held_back: int) -> None:
-        """What waits for an operator: nodes short of devices, stopped runs on silent nodes, runs that are held back."""
+        """Set what waits for an operator: nodes short of devices, stopped runs on silent nodes, runs held back."""
         self._short.set(short)
         self._waiting_for_node.set(waiting)
         self._held_back.set(held_back)

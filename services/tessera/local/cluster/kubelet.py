@@ -152,7 +152,7 @@ class Kubelets:
             self._timers.set(uid, now_ms)
 
     def boots_of(self, node: str) -> int:
-        """How often the machine of that name began anew."""
+        """Number of times that the machine of that name began anew."""
         return self._boots[node]
 
     def go_down(self, node: str, left: Left, now_ms: int) -> None:

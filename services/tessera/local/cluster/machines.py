@@ -1,4 +1,4 @@
-"""What people, accidents and the node controller do to the machines of a simulated cluster, by the name of the node."""
+"""Acts of people, accidents and the node controller on the machines of a simulated cluster, by the name of the node."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What is wrong with nodes and registries for a while: what kubelets ask before they take, start or stop a pod."""
+"""Faults of nodes and registries for a while: kubelets ask before they take, start or stop a pod."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from tessera.kernel.ports import JsonObject
 @dataclass(slots=True)
 class NodeIll:
     """
-    What is wrong with one node: it `refuses` every pod with this text, starts none, cannot stop one, or shuts down.
+    Faults of one node: it `refuses` every pod with this text, starts none, cannot stop one, or shuts down.
 
     A node that `starts_nothing` takes pods, and their containers are created for ever. One that is `stuck` ends no
     container that is to be stopped; a program that ends by itself does.
@@ -29,7 +29,7 @@ class Ills:
         self._images: dict[tuple[str, str], str] = {}
 
     def of(self, node: str) -> NodeIll:
-        """What is wrong with a node, to be read and changed."""
+        """Faults of a node, to be read and changed."""
         return self._nodes[node]
 
     def set_images_out(self, begins: str, node: str, why: str) -> None:

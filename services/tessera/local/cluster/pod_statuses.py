@@ -109,7 +109,7 @@ def running(pod: JsonObject, now_ms: int) -> JsonObject:
 
 
 def ended(pod: JsonObject, exit_code: int, start_ms: int, end_ms: int, left: Left | None = None) -> JsonObject:
-    """What is new in the status of a pod whose containers have ended; `left`: with the machine that they ran on."""
+    """New fields in the status of a pod whose containers have ended; `left`: with the machine that they ran on."""
     begun, end = rfc3339(start_ms), rfc3339(end_ms)
     if left == "unknown":
         state = _terminated(exit_code, "ContainerStatusUnknown", None, None)

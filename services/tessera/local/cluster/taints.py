@@ -16,7 +16,7 @@ TIMER = "taint/"
 
 
 def stays_ms(pod: JsonObject, taints: Iterable[JsonObject]) -> int | None:
-    """How long a pod stays on a node with these taints, in milliseconds; None for as long as it likes."""
+    """Time for which a pod stays on a node with these taints, in milliseconds; None for as long as it likes."""
     tolerations = pod["spec"].get("tolerations") or ()
     stays: list[int] = []
     for taint in taints:

@@ -204,7 +204,7 @@ class LostRuns:
         return {ranks[uid]: names for uid, pod in pods.items() if uid in ranks and (names := unhealthy_devices(pod))}
 
     def _measure(self) -> None:
-        """What waits for an operator: every replica sees all of it."""
+        """Measure what waits for an operator: every replica sees all of it."""
         state = self._state
         silent = [node.name for node in state.nodes.values() if node.silent]
         waiting = {run_id for name in silent for run_id in waiting_on(state, name)}

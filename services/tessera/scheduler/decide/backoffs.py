@@ -38,7 +38,7 @@ def back_off(draft: Draft, node: str, reason: Reason) -> None:
 
 
 def note_end(draft: Draft, run: Run, node: str, reason: Reason) -> None:
-    """What the end of a run's pod on a node means for others that might be sent there."""
+    """Draw from the end of a run's pod on a node what it means for others that might be sent there."""
     if end_of(reason.code).backs_off:
         back_off(draft, node, reason)
     elif reason.code is Code.POD_FAILED:

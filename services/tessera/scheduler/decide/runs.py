@@ -52,7 +52,7 @@ from tessera_schemas.ledger import (
     Warned,
 )
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.run_ends import EVICTIONS, Limit, Pause, RunEnd, Word, end_of
+from tessera_schemas.run_ends import EVICTIONS, Limit, PauseRule, RunEnd, Word, end_of
 
 NODES_NAMED = 4
 SHORT_PAUSE_MAX_SECONDS = 60
@@ -188,10 +188,10 @@ def in_time(state: State, job: Job, run: Run) -> bool:
 
 def pause_ms(job: Job, end: RunEnd, strikes: int, troubles: int) -> int:
     """Time that the job waits for its next attempt, after so many counted attempts and troubles in a row before."""
-    if end.pause is Pause.OWN:
+    if end.pause is PauseRule.OWN:
         seconds = job.retry.backoff_seconds << min(strikes, 20)
         return min(seconds, max(job.retry.backoff_max_seconds, job.retry.backoff_seconds)) * 1000
-    first = {Pause.SHORT: 0, Pause.LATE: TROUBLES_AT_ONCE}.get(end.pause)
+    first = {PauseRule.SHORT: 0, PauseRule.LATE: TROUBLES_AT_ONCE}.get(end.pause)
     if first is None or troubles < first:
         return 0
     return min(1 << min(troubles - first, 6), SHORT_PAUSE_MAX_SECONDS) * 1000
@@ -410,7 +410,7 @@ def _requeue(draft: Draft, job: Job, run: Run, reason: Reason) -> None:
     """Back into its queue, or on hold where others have broken too many of its runs in a row."""
     state, end, fresh = draft.state, end_of(reason.code), has_held(draft.state, run)
     strikes, troubles = (0, 0) if fresh else (job.strikes, job.troubles)
-    pause, trouble = pause_ms(job, end, strikes, troubles), end.pause in (Pause.SHORT, Pause.LATE)
+    pause, trouble = pause_ms(job, end, strikes, troubles), end.pause in (PauseRule.SHORT, PauseRule.LATE)
     draft.add(
         Requeued(
             kind="requeued",

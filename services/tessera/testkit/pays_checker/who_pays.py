@@ -1,5 +1,5 @@
 """
-Who failed pays: attempts are spent and jobs fail by their own programs alone, and only troubles in a row hold a job.
+The rule that who failed pays: programs alone spend attempts and fail jobs, and troubles in a row hold a job.
 
 The table is this module's own, and short. Ledgers of engines before `tessera-7` had another rule and are not judged.
 """

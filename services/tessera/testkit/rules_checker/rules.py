@@ -326,7 +326,7 @@ class Rules:
         run.stopping, run.victim = True, r.reason.code in CAUSE and r.then == "requeue"
 
     def _has_word(self, r: m.Revoked, run: RunRow) -> None:
-        """What runs is stopped only by a word that says stop; by what was observed, only a part of its pool."""
+        """Demand a word that says stop for each run that is stopped; by what was observed, only a part of its pool."""
         spec, drains = run.job.spec, [q.stop_policy for q in self.quotas.path(run.job.spec.queue)]
         may = run.job.preemptible
         job_id = r.run_id.partition("-")[0]
@@ -491,7 +491,7 @@ COUNTED = {name: "total_gpu_milli" if name == "gpu_milli" else name for name in 
 
 
 def _names(body: ConfigBody) -> set[tuple[str, str]]:
-    """Everything that jobs may name: queues that take jobs, tenants, classes, flavors."""
+    """Names that jobs may use: queues that take jobs, tenants, classes, flavors."""
     inner = {queue.parent for queue in body.queues}
     names = {("queue", queue.name) for queue in body.queues if queue.name not in inner}
     names |= {("tenant", tenant.name) for tenant in body.tenants}

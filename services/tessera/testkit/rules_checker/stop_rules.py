@@ -50,12 +50,18 @@ def _proved(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy
     return any(run.nodes.intersection(fact.nodes) for fact in _lost(message, r))
 
 
+def _gone(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
+    """Reclamation has proof, or the cluster itself took the pods of a node away that is gone."""
+    return _proved(message, r, run, policy) or _ended(message, r, run, policy)
+
+
 def _overdue(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
     return _ended(message, r, run, policy) or any(_lost(message, r))
 
 
 def _unstarted(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
-    return not run.started and (r.by == "deadline" or _ended(message, r, run, policy))
+    """It has ended by itself, or did not start in time for what its binder said."""
+    return _ended(message, r, run, policy) or (not run.started and r.by == "deadline")
 
 
 def _idle(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
@@ -93,8 +99,7 @@ WORDS: dict[Code, Evidence] = {
     Code.DEFRAGMENTED: _elsewhere,
     Code.IDLE: _idle,
     Code.TIME_LIMIT: _overdue,
-    Code.START_TIMEOUT: _unstarted,
-    Code.NODE_LOST: _proved,
+    Code.NODE_LOST: _gone,
     Code.NODE_SHRUNK: _proved,
     Code.NODE_DRAINED: _drained,
     Code.QUEUE_DRAINED: _by_queue,
@@ -105,7 +110,7 @@ OBSERVED = (Code.NODE_LOST, Code.NODE_SHRUNK, Code.NODE_DRAINED)
 
 def has_word(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
     """Whether the message carries what allows it to stop the run for that reason."""
-    return WORDS.get(Code(r.reason.code), _ended)(message, r, run, policy)
+    return WORDS.get(Code(r.reason.code), _unstarted)(message, r, run, policy)
 
 
 def counts(message: m.LedgerMessage, r: m.Revoked) -> str:

@@ -61,11 +61,7 @@ FAULTS = (
     "end in the notice",
 )
 EXIT_CODES = "programs are judged by their exit codes"
-NOT_YET = {
-    EXIT_CODES: "pods of a machine that lost power (node removed, out of service) count as failed by their programs",
-    "node rebooted": "their pods count as failed by their programs; one without finishedAt ends the binder",
-    "node shut down": "pods that its power-off cuts short count as failed by their programs",
-}
+NOT_YET: dict[str, str] = {}
 """Faults that no seed meets yet, a check that is not made yet, and what of the services they wait for."""
 SIMULATED = tuple(spec.name for spec in SPECS if not (spec.serves_http or spec.calls_out))
 """The services that meet others in the streams alone, and so can be simulated."""
@@ -128,6 +124,11 @@ REASONS = (
     Code.START_TIMEOUT,
     Code.POD_FAILED,
     Code.POD_DELETED,
+    Code.POD_EVICTED,
+    Code.IMAGE_NOT_PULLED,
+    Code.NODE_RESTARTED,
+    Code.NODE_SHUT_DOWN,
+    Code.NODE_PRESSURE,
     Code.POD_REFUSED_BY_NODE,
     Code.BIND_REFUSED,
     Code.HELD_AFTER_REQUEUES,
@@ -145,18 +146,10 @@ REASONS = (
     Code.IDLE,
 )
 """The reasons that a run of many seeds must have given in its ledgers."""
-REASONS_NOT_YET = (
-    Code.POD_EVICTED,
-    Code.IMAGE_NOT_PULLED,
-    Code.NODE_RESTARTED,
-    Code.NODE_SHUT_DOWN,
-    Code.NODE_PRESSURE,
-)
-"""Reasons that no service gives yet; the faults that lead to them are there."""
 
 
 def seen_on(pod: JsonObject) -> Iterator[str]:
-    """What programs do that no fault makes them do, by its name in `FAULTS`."""
+    """Acts of programs that no fault makes them do, by its name in `FAULTS`."""
     status, meta = pod["status"], pod["metadata"]
     states = [one["state"] for one in status.get("containerStatuses", ())]
     if any(state.get("waiting", {}).get("reason") in ("ContainerCreating", "PodInitializing") for state in states):

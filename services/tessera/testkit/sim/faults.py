@@ -19,7 +19,7 @@ Item = TypeVar("Item", Message, Delivery)
 
 
 class Road(StrEnum):
-    """What a service reaches others by."""
+    """Way by which a service reaches others."""
 
     NATS = "nats"
     LEDGER = "ledger"
