@@ -306,7 +306,7 @@ def _end_instead(draft: Draft, run: Run, revoked: Reason, fact: RunEnded) -> Non
     Not of one that saved its work since it was told: its program may have left on purpose, to go on from there.
     """
     before = end_of(revoked.code)
-    if before.word is Word.ENDED or (before.notice and run.saved_ts >= run.stopped_ts):
+    if before.word is Word.ENDED or (before.notice and run.saved_ts > run.stopped_ts):
         return
     if fact.reason is None:
         give_up_earmark(draft, run.job_id)

@@ -77,6 +77,7 @@ class CheckedRun:
     released: bool = False
     succeeded: bool = False  # so it was said, and that it saved its work since it was to be stopped
     saved: bool = False
+    broken: bool = False  # a pod of it was seen to end otherwise: what the others make of that says nothing
     leaving: set[int] = field(default_factory=set)  # ranks, and of them those seen absent, and those released
     gone: set[int] = field(default_factory=set)
     free: set[int] = field(default_factory=set)
@@ -143,7 +144,8 @@ class Story:
             run.absent |= not fact.ranks
             run.gone |= (run.leaving | {*run.uids}) & {*fact.ranks}
         elif isinstance(fact, f.RunEnded) and (run := self.runs.get(fact.run_id)) is not None:
-            run.succeeded |= fact.reason is None
+            run.broken |= fact.reason is not None
+            run.succeeded |= not run.broken
         elif isinstance(fact, f.JobRefused):
             self.repeats[fact.tenant] += fact.repeats
 
