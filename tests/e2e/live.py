@@ -209,8 +209,10 @@ class Live:
             await self.platform.start(name)
 
     @asynccontextmanager
-    async def another(self, service: str, **settings: str) -> AsyncIterator["Instance"]:
-        """One more instance of a service, beside the one that the platform runs."""
+    async def another(
+        self, service: str, command: Sequence[str] | None = None, **settings: str
+    ) -> AsyncIterator["Instance"]:
+        """One more instance of a service, beside the one that the platform runs; `command` starts it otherwise."""
         folder = self.home / "run"
         number = len(list(folder.glob(f"{service}-more-*")))
         port_file = folder / f"{service}-more-{number}.port"
@@ -221,7 +223,7 @@ class Live:
         }
         with (folder / f"{service}-more-{number}.log").open("wb") as log:
             process = await asyncio.create_subprocess_exec(
-                *_python("run", service), env=_environment(environment), stdout=log, stderr=log
+                *(command or _python("run", service)), env=_environment(environment), stdout=log, stderr=log
             )
         try:
             yield Instance(process, port_file)

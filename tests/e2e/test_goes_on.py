@@ -221,7 +221,10 @@ async def test_the_taint_that_gpu_nodes_carry_shuts_nobody_out(live: Live) -> No
         await order(live, "node_taint", node=node, key="nvidia.com/gpu", value="present", effect="NoSchedule")
     tainted = "the taints are known"
     await live.until(lambda state: all(node.taints for node in state.nodes.values() if node.gpus), tainted)
-    said = await live.command("submit", "--as", "lab", "--gpus", "1", "--image", "train:1", "--wait", "--", "true")
+    done = await live.submit(job(gpus=1, retry=ONCE))
+    said = await live.command("submit", "--as", "lab", "--gpus", "1", "--dry-run", "--", "true")
+    await live.until_ended(done.job_id)
+    assert live.phase(done.job_id) == "succeeded"
     for node in NODES:
         await order(live, "node_taint", node=node, key="nvidia.com/gpu", value="present", effect="NoSchedule", on=False)
     assert said.code == 0, said.err

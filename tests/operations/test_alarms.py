@@ -7,8 +7,10 @@ The one that asks for the API server's metrics rings in tests/kubernetes/test_sl
 import asyncio
 import json
 import shutil
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
@@ -25,7 +27,8 @@ from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota
 from tessera_schemas.facts import FactMessage, RunEnded
-from tessera_schemas.labels import MANAGED_BY_LABEL, RUN_LABEL, SCHEDULER_NAME, SHARD_LABEL
+from tessera_schemas.labels import LEDGER_LABEL, MANAGED_BY_LABEL, RUN_LABEL, SCHEDULER_NAME, SHARD_LABEL
+from tests.chaos.skewed import write_skew
 from tests.e2e.live import TENANTS, Live, append, configuration, job
 from tests.e2e.prometheus import RULES, Prometheus, watching
 from tests.e2e.wire import wire_to
@@ -43,6 +46,7 @@ NODES = """
 - {name: west, count: 1, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100, pool: west}
 """
 NEVER = 600.0
+FOR_EVER = {"tessera.io/simulate-seconds": str(NEVER)}
 LEDGER_BYTES_MAX = 2**31
 FACTS_THAT_WAIT = 4_000  # a thousand find room in what is left, compressed
 LONG_LEASE = {"TESSERA_LEASE_SECONDS": "60"}  # longer than the other replica's: it does not see that it was deposed
@@ -129,10 +133,9 @@ async def test_a_service_stands_still_while_messages_come(live: Live, prometheus
 
 
 async def test_a_bound_pod_that_the_ledger_does_not_explain(live: Live, prometheus: Prometheus) -> None:
-    still_running = {"tessera.io/simulate-seconds": str(NEVER)}
     labels = {RUN_LABEL: "nobody-knows-it", MANAGED_BY_LABEL: SCHEDULER_NAME, SHARD_LABEL: "main"}
     pod = {
-        "metadata": {"name": "stray", "namespace": "lab", "labels": labels, "annotations": still_running},
+        "metadata": {"name": "stray", "namespace": "lab", "labels": labels, "annotations": FOR_EVER},
         "spec": {"schedulerName": SCHEDULER_NAME, "containers": [{"name": "stray", "image": "stray"}]},
     }
     cluster = live.cluster()
@@ -144,6 +147,33 @@ async def test_a_bound_pod_that_the_ledger_does_not_explain(live: Live, promethe
         await gone_is_fine(cluster.delete_pod("lab", "stray", uid, 0))  # the binder may have been sooner
     finally:
         await cluster.close()
+
+
+async def test_pods_of_another_installation_run_on_the_shards_nodes(live: Live, prometheus: Prometheus) -> None:
+    labels = {RUN_LABEL: "theirs-1", MANAGED_BY_LABEL: SCHEDULER_NAME, SHARD_LABEL: "main", LEDGER_LABEL: "another"}
+    pod = {
+        "metadata": {"name": "theirs", "namespace": "lab", "labels": labels, "annotations": FOR_EVER},
+        "spec": {"schedulerName": SCHEDULER_NAME, "containers": [{"name": "theirs", "image": "theirs"}]},
+    }
+    cluster = live.cluster()
+    try:
+        uid = (await cluster.create_pod("lab", pod))["metadata"]["uid"]
+        await cluster.bind_pod("lab", "theirs", uid, "gpu-0", {})
+        await prometheus.until_rings("TesseraAnotherInstallation")
+        await gone_is_fine(cluster.delete_pod("lab", "theirs", uid, 0))
+        await prometheus.until_silent("TesseraAnotherInstallation")
+    finally:
+        await cluster.close()
+
+
+async def test_a_node_refuses_pods(live: Live, prometheus: Prometheus) -> None:
+    for node in ("gpu-0", "gpu-1", "gpu-2", "gpu-3"):
+        await order(live, fault="node_refusing", node=node)
+    done = await live.submit(job(gpus=8, seconds=0.1))
+    await prometheus.until_rings("TesseraNodeRefusesPods")
+    for node in ("gpu-0", "gpu-1", "gpu-2", "gpu-3"):
+        await order(live, fault="node_healed", node=node)
+    await live.until_ended(done.job_id)
 
 
 async def test_a_run_loses_its_node_and_then_most_nodes_are_silent(live: Live, prometheus: Prometheus) -> None:
@@ -221,6 +251,17 @@ async def test_two_replicas_lead_because_one_has_a_longer_lease(live: Live, prom
             await asyncio.sleep(0.1)
         await prometheus.until_rings("TesseraTwoLead", "projection")
         await prometheus.until_rings("TesseraConflicts", "projection")
+
+
+async def test_the_clock_of_a_machine_is_wrong(live: Live, prometheus: Prometheus, tmp_path: Path) -> None:
+    clock = tmp_path / "queueing"
+    write_skew(clock, 600_000)
+    command = [sys.executable, "-m", "tests.chaos.skewed", str(clock), "queueing", "main"]
+    async with live.another("queueing", command) as other:
+        await other.until_ready()
+        for number in range(5):
+            await live.until_ended((await live.submit(job(f"skewed-{number}"))).job_id)
+        await prometheus.until_rings("TesseraClockSkew", "queueing")
 
 
 async def test_a_follower_hears_no_more_of_the_ledger(live: Live, prometheus: Prometheus) -> None:

@@ -18,7 +18,7 @@ from tessera_schemas import ledger as m
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.events import CURSOR_HEADER, EVENT_TYPES, CloudEvent, short_type
-from tessera_schemas.facts import CancelRequested, JobRefused, Others, PodsMade, RunEnded, Taint
+from tessera_schemas.facts import CancelRequested, JobRefused, Others, PodsMade, RunEnded, RunLost, Taint
 from tessera_schemas.job import JobSpec
 from tessera_schemas.labels import FINALIZER, RANK_LABEL, RUN_LABEL, SCHEDULER_NAME
 from tessera_schemas.placement import Placement

@@ -91,8 +91,12 @@ async def cancel_all(*tasks: "asyncio.Future[Any]") -> set["asyncio.Future[Any]"
 
 
 def _raise_failure(first: list["asyncio.Task[T]"], tasks: list["asyncio.Task[T]"]) -> None:
-    """Raise what went wrong: a violated invariant of anybody, else the failure of one that ended by itself."""
-    errors = [task.exception() for task in tasks if task.done() and not task.cancelled()]
+    """
+    Raise what went wrong: a violated invariant of anybody, else the failure of one that ended by itself.
+
+    The one that ended first has the cause; what others find while they are cancelled follows from it.
+    """
+    errors = [task.exception() for task in (*first, *tasks) if task.done() and not task.cancelled()]
     for error in errors:
         if isinstance(error, InvariantViolation):
             raise error
