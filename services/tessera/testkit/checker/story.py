@@ -352,7 +352,8 @@ class Story:
     def _earmark_set(self, r: m.EarmarkSet, job: CheckedJob, _: None) -> None:
         self.demand(r.owner not in self.earmarks, "I1", f"job {r.owner} has an earmark already")
         # Who moves has its next place kept before it stops.
-        self.demand(job.phase == "queued" or r.cause == "defragment", "I4", f"room is kept for {r.owner}: {job.phase}")
+        moves = r.cause in ("defragment", "cordon")
+        self.demand(job.phase == "queued" or moves, "I4", f"room is kept for {r.owner}: {job.phase}")
         mark = self.earmarks[r.owner] = self._placed(job, f"the earmark of {r.owner}", r.placements)
         self._take(f"the earmark of {r.owner}", mark, self.checked_nodes.kept)
 
