@@ -19,6 +19,7 @@ from tessera.kernel.process.leases import Members, partition_of, rounds
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.config import Pool
 from tessera_schemas.facts import NodeSeen, Others
+from tessera_schemas.ledger_form import SUMS_FROM
 
 log = structlog.get_logger()
 
@@ -158,6 +159,8 @@ class NodeReports:
         if self._surplus.in_doubt(name):
             self.worklist.name_later(name, DOUBT_SECONDS)
         fact = self._sources(name).seen()
+        if self._state.format < SUMS_FROM:  # a committer of an earlier version reads no later field
+            fact = fact.model_copy(update={"cordoned": False, "capacity": {}})
         if self._reported.get(name) == fact or not await self._concerns_us(name, fact):
             return
         await self._facts.publish(fact)

@@ -35,6 +35,7 @@ from tessera.reclamation.lost_runs.decide import (
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import NodeSeen, RunLost
 from tessera_schemas.ledger import NodeChanged, Released, Spared, Started
+from tessera_schemas.ledger_form import SUMS_FROM
 from tessera_schemas.reasons import Code
 
 LOOK_FIRST_SECONDS = 10.0
@@ -151,7 +152,9 @@ class LostRuns:
     def _on_lost_nodes(self) -> list[RunLost]:
         troubles = {name: trouble for name in self._state.index.runs_on if (trouble := self._troubles.of(name))}
         lost = {name: (str(t.kind), int(t.seconds)) for name, t in troubles.items() if self._is_lost(t)}
-        told = {name for name in lost if troubles[name].kind is TroubleKind.OUT_OF_SERVICE}
+        off = TroubleKind.OUT_OF_SERVICE
+        reads = self._state.format >= SUMS_FROM  # a committer of an earlier version reads no later field
+        told = {name for name in lost if reads and troubles[name].kind is off}
         cordoned = {name: int(t.seconds) for name, t in troubles.items() if self._is_to_be_left(t)}
         found = [lost_with_nodes(run, lost, told) for run in self._active(self._on(lost))]
         found += [find_drained(run, cordoned) for run in self._active(self._on(cordoned)) if self._may_move(run)]
