@@ -176,7 +176,8 @@ def test_the_release_of_a_run_waits_for_the_word_how_it_ended_before_it_was_stop
 
 def test_it_waits_for_no_word_where_there_is_none_to_come() -> None:
     assert not unsaid(revoked(Code.POD_FAILED), "Failed", "Succeeded"), "it was said"
-    assert not unsaid(revoked(Code.PREEMPTED, saved_ts=5), "Succeeded", "Succeeded"), "it saved when told, and left"
+    assert not unsaid(revoked(Code.PREEMPTED, saved_ts=6), "Succeeded", "Succeeded"), "it saved when told, and left"
+    assert unsaid(revoked(Code.PREEMPTED, saved_ts=5), "Succeeded", "Succeeded"), "it saved before it was told"
     stopped = [pod_that("Succeeded", rank, deletionTimestamp="2026-01-01T00:00:00Z") for rank in (0, 1)]
     assert not has_unsaid_end(revoked(Code.PREEMPTED), stopped)
     assert not has_unsaid_end(run(TWO, pods=2, started=True, over=True), [])

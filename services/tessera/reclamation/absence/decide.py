@@ -41,7 +41,7 @@ def has_unsaid_end(run: Run, cached: Iterable[Pod]) -> bool:
     if run.revoked is None or not run.uids:
         return False
     end = end_of(run.revoked.code)
-    if end.word is Word.ENDED or (end.notice and run.saved_ts >= run.stopped_ts):
+    if end.word is Word.ENDED or (end.notice and run.saved_ts > run.stopped_ts):
         return False
     by_uid = {pod["metadata"]["uid"]: pod for pod in cached}
     pods = [by_uid.get(uid, {}) for uid in run.uids]

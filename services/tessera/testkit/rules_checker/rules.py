@@ -164,6 +164,10 @@ class Rules:
             self.jobs[r.job_id] = replace(array, held=False, evictions=0, array=r.array)
             self.lines.add_task(r.job_id, r.array)
 
+    def _array_closed(self, r: m.ArrayClosed) -> None:
+        if (array := self.jobs.get(r.job_id)) is not None:
+            array.ended = True  # it asks for nothing more; its tasks have rows of their own
+
     def _held(self, r: m.Held) -> None:
         if (job := self.jobs.get(r.job_id)) is not None:
             if r.undo or r.by != "scheduler":  # what the scheduler holds is for the pays checker to judge
