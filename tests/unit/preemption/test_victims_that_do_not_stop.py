@@ -123,3 +123,23 @@ def test_lent_quota_that_does_not_come_back_is_taken_from_another() -> None:
     rounds.commit(ms=STOPS_MS + 1_000)
     rounds.settle()
     assert rounds.running("owner")
+
+
+def test_a_run_whose_surplus_does_not_stop_goes_on_and_waits_for_nothing() -> None:
+    """Its job was told in the ledger that it waits, since 1970."""
+    rounds = Rounds(nodes={"node-a": 8}, preset="priority", grow_after_seconds=0)
+    rounds.submit("elastic", gpus=1, max_replicas=8, priority="low")
+    rounds.settle()
+    rounds.held_back = {rounds.run("elastic").run_id}
+    rounds.submit("urgent", gpus=4, priority="urgent")
+    rounds.settle()
+    urgent, elastic = rounds.job("urgent").job_id, rounds.job("elastic").job_id
+    message = rounds.commit(ms=STOPS_MS + 1_000)
+    assert [record.why for record in message.records if isinstance(record, EarmarkEnded)] == ["stuck"]
+    told = [record for record in message.records if isinstance(record, Waiting)]
+    told = [record for record in told if record.reason.code is Code.DOES_NOT_STOP]
+    assert [record.job_id for record in told] == [urgent]
+    assert STOPS_MS // 1000 <= told[0].reason.numbers["stopping_seconds"] < 2 * STOPS_MS // 1000
+    answer = explain(rounds.state, elastic, rounds.ts)
+    assert answer is not None
+    assert any(sentence.startswith("They were told to stop") for sentence in answer.sentences)

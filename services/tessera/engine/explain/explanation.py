@@ -302,6 +302,8 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
     if surplus := len(run.surplus) + going:
         less = f", {going} of which are being stopped" if going else ""
         yield f"{surplus} of its pods are beyond its gang{less}: they go when others need the room."
+    if going and not run.stopping:
+        yield from _stuck(state, run)
     if run.revoked is not None:
         yield f"It is being stopped, then {run.then}: {run.revoked.sentence()}"
         yield from _stuck(state, run)
@@ -313,11 +315,12 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
 
 
 def _stuck(state: State, run: Run) -> Iterator[str]:
-    """A run that should have stopped by now, and the way out."""
+    """A run, or the pods by which it shrinks, that should have stopped by now, and the way out."""
     if is_stuck(state, run):
         since, over = (format_age(state.ts - at) for at in (stopped_ts(state, run), stops_by(state, run)))
-        yield f"It was told to stop {since} ago and should have been gone {over} ago: no plan counts on its room now."
-        yield "What it holds stays held until its node says that its pods have ended, or the node is fenced."
+        what = "It was" if run.stopping else "They were"
+        yield f"{what} told to stop {since} ago and should have been gone {over} ago: no plan counts on its room now."
+        yield "What is held stays held until the node says that the pods have ended, or the node is fenced."
 
 
 def _idle(state: State, job: Job, run: Run) -> Iterator[str]:

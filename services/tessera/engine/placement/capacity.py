@@ -57,12 +57,13 @@ def stops_by(state: State, run: Run) -> int:
     if job is not None and job.stop_seconds is not None:
         budget = 0 if job.adopted is None else policy.earmark_seconds
         seconds = job.stop_seconds + policy.stop_patience_seconds + budget
-    since = stopped_ts(state, run) if run.stopping else run.resized_ts
-    return since + seconds * 1000
+    return stopped_ts(state, run) + seconds * 1000
 
 
 def stopped_ts(state: State, run: Run) -> int:
-    """Time at which the run was revoked, or ended by itself; 0 when nobody remembers."""
+    """Time at which the run was revoked, ended by itself or was last resized; 0 when nobody remembers."""
+    if not run.stopping:
+        return run.resized_ts
     ended = state.ended.get(run.job_id)
     return run.stopped_ts or (0 if ended is None else ended.ended_ts)
 

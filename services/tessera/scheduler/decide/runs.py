@@ -102,7 +102,8 @@ def _give_up_on(draft: Draft, mark: Earmark, stuck: Run) -> None:
     where = ", ".join(nodes[:NODES_NAMED]) + (" and others" if len(nodes) > NODES_NAMED else "")
     reason = Reason(code=Code.DOES_NOT_STOP, numbers={"stopping_seconds": seconds}, detail=f"on {where}")
     draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="stuck"))
-    record_waiting(draft, stuck.job_id, reason)
+    if stuck.stopping:  # what shrinks goes on: its job waits for nothing
+        record_waiting(draft, stuck.job_id, reason)
     if mark.owner != stuck.job_id:
         record_waiting(draft, mark.owner, reason)
 
