@@ -634,6 +634,21 @@ def test_i4_a_run_that_saved_when_it_was_told_may_go_on_from_there() -> None:
     assert broken(check(shard.stored)) == set()
 
 
+def test_i4_a_run_that_broke_before_it_was_said_to_have_succeeded_may_be_run_again_and_may_succeed() -> None:
+    well, why = RunEnded(kind="run_ended", run_id=first_run()), Reason(code=Code.POD_FAILED)
+    for again in (False, True):
+        shard = Shard()
+        shard.running()
+        shard.revoked()  # a pod of it failed
+        shard.add(*([] if again else [finish("succeeded")]), facts=[well])
+        shard.released(*([requeue()] if again else []))
+        assert broken(check(shard.stored)) == set()
+    shard = said_to_have_succeeded()
+    shard.add(facts=[well.model_copy(update={"reason": why})])
+    shard.released(requeue())
+    assert broken(check(shard.stored)) == {"I4"}
+
+
 def test_i4_a_job_succeeds_only_once_its_run_is_said_to_have() -> None:
     for stopping in (False, True):
         shard = Shard()

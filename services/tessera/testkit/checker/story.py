@@ -77,7 +77,7 @@ class CheckedRun:
     released: bool = False
     succeeded: bool = False  # so it was said, and that it saved its work since it was to be stopped
     saved: bool = False
-    broken: bool = False  # a pod of it was seen to end otherwise: what the others make of that says nothing
+    broken: bool = False  # a pod of it was seen to end otherwise before: what the others make of that says nothing
     leaving: set[int] = field(default_factory=set)  # ranks, and of them those seen absent, and those released
     gone: set[int] = field(default_factory=set)
     free: set[int] = field(default_factory=set)
@@ -144,8 +144,8 @@ class Story:
             run.absent |= not fact.ranks
             run.gone |= (run.leaving | {*run.uids}) & {*fact.ranks}
         elif isinstance(fact, f.RunEnded) and (run := self.runs.get(fact.run_id)) is not None:
-            run.broken |= fact.reason is not None
-            run.succeeded |= not run.broken
+            run.succeeded |= fact.reason is None
+            run.broken |= not run.succeeded
         elif isinstance(fact, f.JobRefused):
             self.repeats[fact.tenant] += fact.repeats
 
@@ -327,8 +327,8 @@ class Story:
 
     def _requeued(self, r: m.Requeued, job: CheckedJob, _: None) -> None:
         self._leaves(r, job, "requeue")
-        again = job.runs[-1].saved or not job.runs[-1].succeeded
-        self.demand(again, "I4", f"{job.runs[-1].run_id} had succeeded before anything of it was stopped")
+        run = job.runs[-1]
+        self.demand(run.saved or run.broken or not run.succeeded, "I4", f"{run.run_id} had succeeded, and is run again")
         job.not_before = r.not_before
 
     def _finished(self, r: m.Finished, job: CheckedJob, _: None) -> None:
