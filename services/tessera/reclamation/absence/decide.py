@@ -5,8 +5,9 @@ from enum import Enum
 from typing import Any
 
 from tessera.domain.entities import Run, SurplusPod
+from tessera.domain.own_ends import may_end_instead
 from tessera_schemas.labels import RANK_LABEL, has_ended, has_succeeded, is_given_back
-from tessera_schemas.run_ends import Word, end_of
+from tessera_schemas.run_ends import end_of
 
 Pod = dict[str, Any]
 
@@ -38,15 +39,13 @@ def has_unsaid_end(run: Run, cached: Iterable[Pod]) -> bool:
 
     The binder says how. Until then the run is not released: its job would start again, or end otherwise.
     """
-    if run.revoked is None or not run.uids:
-        return False
-    end = end_of(run.revoked.code)
-    if end.word is Word.ENDED or (end.notice and run.saved_ts > run.stopped_ts):
+    if run.revoked is None or not run.uids or not may_end_instead(run):
         return False
     by_uid = {pod["metadata"]["uid"]: pod for pod in cached}
     pods = [by_uid.get(uid, {}) for uid in run.uids]
     if not all(has_ended(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods):
         return False
+    end = end_of(run.revoked.code)
     return all(has_succeeded(pod) for pod in pods) or (end.notice and not end.learns)
 
 

@@ -5,6 +5,7 @@ from typing import Literal
 from tessera.domain.checkpoints import is_known
 from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.idle import idle_policy
+from tessera.domain.own_ends import may_end_instead
 from tessera.domain.phases import Phase
 from tessera.domain.starting import start_timeout_ms
 from tessera.domain.state import State
@@ -52,7 +53,7 @@ from tessera_schemas.ledger import (
     Warned,
 )
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.run_ends import EVICTIONS, Limit, PauseRule, RunEnd, Word, end_of
+from tessera_schemas.run_ends import EVICTIONS, Limit, PauseRule, RunEnd, end_of
 
 NODES_NAMED = 4
 SHORT_PAUSE_MAX_SECONDS = 60
@@ -301,19 +302,14 @@ def _nodes_of(run: Run, rank: int) -> tuple[str, ...]:
 
 
 def _end_instead(draft: Draft, run: Run, revoked: Reason, fact: RunEnded) -> None:
-    """
-    The end of a run that was to be stopped, and of which nothing had been: an observed end wins over an intention.
-
-    Not of one that saved its work since it was told: its program may have left on purpose, to go on from there.
-    """
-    before = end_of(revoked.code)
-    if before.word is Word.ENDED or (before.notice and run.saved_ts > run.stopped_ts):
+    """The end of a run that was to be stopped, and of which nothing had been, where it may count instead."""
+    if not may_end_instead(run):
         return
     if fact.reason is None:
         give_up_earmark(draft, run.job_id)
         draft.add(Finished(kind="finished", job_id=run.job_id, phase="succeeded", exit_code=0))
         return
-    job = draft.state.jobs.get(run.job_id)
+    job, before = draft.state.jobs.get(run.job_id), end_of(revoked.code)
     # Where a node was lost, other pods of the gang may fail for that. A time limit was reached all the same.
     observed = before.notice or fact.reason.code is Code.TIME_LIMIT
     if job is None or not end_of(fact.reason.code).learns or before.learns or not observed:
