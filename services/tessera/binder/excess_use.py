@@ -7,20 +7,16 @@ never do. A pod for which the ledger holds nothing, since it is another ledger's
 wholly, devices included, until it is gone.
 """
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tessera.binder.decide.steps import count_of
-from tessera.binder.others import DEVICES_MAX
 from tessera.binder.uses import USES, Uses, uses_of
 from tessera.domain.entities import Run
 from tessera.domain.resources import Need
 from tessera.domain.state import State
 from tessera.kernel.kubernetes.informer import Delta
 from tessera.kernel.ports import Clock, JsonObject
-from tessera_schemas.base import INT_MAX
-from tessera_schemas.facts import Others
 from tessera_schemas.labels import (
     ALLOCATED_N_ANNOTATION,
     DIGITS_MAX,
@@ -68,6 +64,10 @@ class SurplusByNode:
         found = (self._beyond(uid, pod) for uid, pod in self._there.get(node, {}).items())
         return [each for each in found if each != WITHIN]
 
+    def in_doubt(self, node: str) -> bool:
+        """Whether a pod there is not counted yet, and may have to be."""
+        return any(self._is_doubtful(uid, pod) for uid, pod in self._there.get(node, {}).items())
+
     def take(self, deltas: Iterable[Delta]) -> list[str]:
         """The nodes of which the sum may have changed, each once."""
         changed: dict[str, None] = {}
@@ -92,7 +92,7 @@ class SurplusByNode:
         self._forget(uid, before)
         return [before]
 
-    def _note(self, uid: str, node: str, pod: "_BoundPod") -> list[str]:
+    def _note(self, uid: str, node: str, pod: _BoundPod) -> list[str]:
         there = self._there.setdefault(node, {})
         before = there.get(uid)
         if before is not None:
@@ -107,47 +107,23 @@ class SurplusByNode:
         if not there:
             del self._there[node]
 
-    def in_doubt(self, node: str) -> bool:
-        """Whether a pod there is not counted yet, and may have to be."""
-        return any(self._is_doubtful(uid, pod) for uid, pod in self._there.get(node, {}).items())
-
-    def _beyond(self, uid: str, pod: "_BoundPod") -> tuple[Uses, bool]:
+    def _beyond(self, uid: str, pod: _BoundPod) -> tuple[Uses, bool]:
         need, uses = self._need_of(uid, pod), pod.uses
         if need is None:
             return WITHIN if self._is_doubtful(uid, pod) else (uses, True)
         cpu, memory = max(0, uses.cpu_milli - need.cpu_milli), max(0, uses.memory_bytes - need.memory_bytes)
         return Uses(cpu_milli=cpu, memory_bytes=memory), False
 
-    def _is_doubtful(self, uid: str, pod: "_BoundPod") -> bool:
+    def _is_doubtful(self, uid: str, pod: _BoundPod) -> bool:
         if is_of_another(pod.ledger, self._state.ledger_id) or self._need_of(uid, pod) is not None:
             return False
         return pod.allocated_n > self._state.n and self._clock.monotonic() - pod.seen < DOUBT_SECONDS
 
-    def _need_of(self, uid: str, pod: "_BoundPod") -> Need | None:
+    def _need_of(self, uid: str, pod: _BoundPod) -> Need | None:
         run = self._state.runs.get(pod.run_id)
         if run is None or is_of_another(pod.ledger, self._state.ledger_id):
             return None
         return _need_of(run, uid, pod.rank)
-
-
-def with_surplus(others: Others, surplus: Iterable[tuple[Uses, bool]]) -> Others:
-    """Use by others, and by bound pods beyond their runs; only a pod that counts wholly is one more pod there."""
-    pods, cpu, memory, gpus = others.pods, others.cpu_milli, others.memory_bytes, others.gpus
-    devices, changed = Counter(others.devices), False
-    for uses, is_whole in surplus:
-        pods, cpu, memory = pods + is_whole, cpu + uses.cpu_milli, memory + uses.memory_bytes
-        gpus, changed = gpus + uses.gpus, True
-        devices.update(dict(uses.devices))
-    if not changed:
-        return others
-    named = {name: min(devices[name], INT_MAX) for name in sorted(devices)[:DEVICES_MAX]}
-    return Others(
-        cpu_milli=min(cpu, INT_MAX),
-        memory_bytes=min(memory, INT_MAX),
-        pods=pods,
-        gpus=min(gpus, INT_MAX),
-        devices=named,
-    )
 
 
 def _is_of_a_run(pod: JsonObject) -> bool:

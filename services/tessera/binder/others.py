@@ -95,17 +95,26 @@ class OthersByNode:
 
 
 def summed(pods: Iterable[Uses]) -> Others:
-    """Bounded, so that no pod's fancy number makes a node unreadable: beyond the bound nothing fits anyway."""
-    count = cpu = memory = gpus = 0
-    devices = Counter[str]()
-    for uses in pods:
-        count, cpu, memory, gpus = count + 1, cpu + uses.cpu_milli, memory + uses.memory_bytes, gpus + uses.gpus
+    """The use by so many whole pods."""
+    return with_more(NOTHING, ((uses, True) for uses in pods))
+
+
+def with_more(others: Others, more: Iterable[tuple[Uses, bool]]) -> Others:
+    """
+    Use by others and by further pods; the flag is False where only a part of a pod counts, which is no more pod then.
+
+    Bounded, so that no pod's fancy number makes a node unreadable: beyond the bound nothing fits anyway.
+    """
+    pods, cpu, memory, gpus = others.pods, others.cpu_milli, others.memory_bytes, others.gpus
+    devices = Counter(others.devices)
+    for uses, is_whole in more:
+        pods, cpu, memory, gpus = pods + is_whole, cpu + uses.cpu_milli, memory + uses.memory_bytes, gpus + uses.gpus
         devices.update(dict(uses.devices))
     named = {name: min(devices[name], INT_MAX) for name in sorted(devices)[:DEVICES_MAX]}
     return Others(
         cpu_milli=min(cpu, INT_MAX),
         memory_bytes=min(memory, INT_MAX),
-        pods=count,
+        pods=pods,
         gpus=min(gpus, INT_MAX),
         devices=named,
     )

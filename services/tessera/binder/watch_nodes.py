@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import structlog
 
 from tessera.binder.decide.nodes import node_gone, node_seen
-from tessera.binder.excess_use import DOUBT_SECONDS, SurplusByNode, with_surplus
-from tessera.binder.others import OthersByNode
+from tessera.binder.excess_use import DOUBT_SECONDS, SurplusByNode
+from tessera.binder.others import OthersByNode, with_more
 from tessera.binder.ownership import Ownership
 from tessera.domain.devices import while_held
 from tessera.domain.resources import Node, is_as_seen
@@ -141,10 +141,15 @@ class NodeReports:
         return NodeSources(
             name,
             node if self._ownership.is_ours(name) else None,
-            with_surplus(self._others.on(name), self._surplus.on(name)),
+            self._taken_on(name),
             () if body is None else body.pools,
             self._state.nodes.get(name),
         )
+
+    def _taken_on(self, name: str) -> Others:
+        """Use of the node by others, and by bound pods beyond their runs."""
+        others, surplus = self._others.on(name), self._surplus.on(name)
+        return with_more(others, surplus) if surplus else others
 
     @property
     def _is_synced(self) -> bool:
