@@ -15,8 +15,6 @@ from tessera_schemas.placement import Placement
 
 FORMAT_OF_LATER = 2
 """Before, no checkpoints of a run were remembered, nor class and evictions of an ended job: states hash as they did."""
-
-
 FORMAT_OF_IDENTITY = 4
 """Before, a ledger had no name of its own, and its pods bore none."""
 

@@ -20,7 +20,7 @@ def start_timeout_ms(state: State, job: Job | None) -> int:
     return (own or state.tree.policy.start_timeout_seconds) * 1000
 
 
-def is_closed(state: State, tenant: str) -> bool:
+def refuses_pods(state: State, tenant: str) -> bool:
     """Whether the tenant's namespace refuses pods, so that one of its jobs is tried at a time."""
     known = state.closed.get(tenant)
     return known is not None and known.refusals >= CLOSED_FROM
@@ -33,7 +33,7 @@ def closing(state: State, job: Job) -> ClosedNamespace | None:
     Jobs that were refused before come a little later: one that never was may be what the namespace takes.
     """
     known = state.closed.get(job.tenant)
-    if known is None or not is_closed(state, job.tenant):
+    if known is None or not refuses_pods(state, job.tenant):
         return None
     return known if known.probe or state.ts < tried_from(known, job) else None
 
@@ -74,7 +74,7 @@ def note_refusal(state: State, run: Run, reason: Reason) -> None:
 def note_try(state: State, run: Run) -> None:
     """Of a namespace that refuses pods one run is tried at a time."""
     known = state.closed.get(run.tenant)
-    if known is not None and is_closed(state, run.tenant):
+    if known is not None and refuses_pods(state, run.tenant):
         state.closed.put(run.tenant, replace(known, probe=run.run_id))
 
 

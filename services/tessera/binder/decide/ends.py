@@ -82,7 +82,7 @@ def read_end(pod: Json) -> End:
     """Read the API's object; what is not there, or null, is not known."""
     meta, status = pod["metadata"], pod.get("status") or {}
     ended = ended_container(status)
-    target = _condition(status, DISRUPTED)
+    target = condition(status, DISRUPTED)
     asked = [milliseconds(target.get("lastTransitionTime")), _asked_ms(meta)]
     return End(
         reason=status.get("reason") or "",
@@ -142,8 +142,8 @@ def _ran(container: Json) -> bool:
     return seen or any(state.get("running") for state in states)
 
 
-def _condition(status: Json, kind: str) -> Json:
-    """The condition of this type, if it holds."""
+def condition(status: Json, kind: str) -> Json:
+    """The condition of this type, if it holds; else empty."""
     conditions = status.get("conditions") or ()
     return next((one for one in conditions if one.get("type") == kind and one.get("status") == "True"), {})
 
@@ -190,9 +190,11 @@ def _said_by_kubelet(end: End, ran: bool, boot: str) -> Code:
 
 def _was_cut_short(end: End, boot: str) -> bool:
     """Whether its machine, or the runtime there, restarted under it: no program ended then."""
-    if end.why in LOST_CONTAINERS:
-        return True
-    return end.exit_code in CUT_SHORT and end.why != "OOMKilled" and _is_other(end, boot)
+    return end.why in LOST_CONTAINERS or (_looks_cut_short(end) and _is_other(end, boot))
+
+
+def _looks_cut_short(end: End) -> bool:
+    return end.exit_code in CUT_SHORT and end.why != "OOMKilled"
 
 
 def _is_other(end: End, boot: str) -> bool:
@@ -201,7 +203,7 @@ def _is_other(end: End, boot: str) -> bool:
 
 def may_be_of_a_restart(end: End, code: Code, boot: str) -> bool:
     """Whether the node may yet say that its machine restarted: its word comes by another watch than the pod's."""
-    return code is Code.POD_FAILED and end.exit_code in CUT_SHORT and end.why != "OOMKilled" and bool(end.boot and boot)
+    return code is Code.POD_FAILED and _looks_cut_short(end) and bool(end.boot and boot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +243,9 @@ def _or_late(ms: int | None) -> int:
 
 def _telling(pod: Broken) -> int:
     """
-    Rank of an end by how much it tells, least first: what came from outside broke the gang, and of programs that ended
-    at once, one that ran out of memory before one that failed, before one that was killed. A plain deletion may be an
-    owner's answer
-    to another pod's failure.
+    Place of an end in the order of how much it tells, most first: what came from outside broke the gang; of programs
+    that ended at once, one that ran out of memory comes before one that failed, and that before one that was killed. A
+    plain deletion comes last: it may be an owner's answer to another pod's failure.
     """
     if pod.code is Code.POD_DELETED:
         return 4

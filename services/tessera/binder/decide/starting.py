@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tessera.binder.decide.ends import containers
+from tessera.binder.decide.ends import condition, containers
 from tessera_schemas.reasons import Code, Reason
 
 Json = dict[str, Any]
@@ -95,15 +95,10 @@ def read_start(pod: Json) -> Start:
     done = sum(1 for _, state in states if state.get("terminated"))
     return Start(
         prepares=any(state.get("running") for _, state in states),
-        creates=bool(waiting) and (done > 0 or _has_its_network(status)),
+        creates=bool(waiting) and (done > 0 or bool(condition(status, READY_TO_START))),
         done=done,
         halts=halts,
     )
-
-
-def _has_its_network(status: Json) -> bool:
-    conditions = status.get("conditions") or ()
-    return any(one.get("type") == READY_TO_START and one.get("status") == "True" for one in conditions)
 
 
 @dataclass(slots=True)

@@ -220,6 +220,11 @@ def is_touched(run: Run, pods: Mapping[str, Pod]) -> bool:
     return any(pod is None or pod.deleting or pod.phase == "Failed" for pod in there)
 
 
+def _broken_of_gang(run: Run, pods: Iterable[Pod | None], boots: Boots) -> list[Broken]:
+    pairs = ((rank, pod) for rank, pod in enumerate(pods) if pod is not None and _is_broken(pod))
+    return [broken_of(pod, rank, run.started, boots) for rank, pod in pairs]
+
+
 def broken_of(pod: Pod, rank: int, started: bool, boots: Boots) -> Broken:
     """Why a pod that is broken is so; `started`: it is known to have run, though its status may not show it."""
     failed, boot = pod.phase == "Failed", boots(pod.node)
@@ -229,10 +234,10 @@ def broken_of(pod: Pod, rank: int, started: bool, boots: Boots) -> Broken:
 
 def _ended_badly(run: Run, pods: list[Pod | None], boots: Boots) -> RunEnded | None:
     """A pod that ended otherwise than by success ends the gang: the first one that did, not the first by rank."""
-    pairs = [(rank, pod) for rank, pod in enumerate(pods) if pod is not None and _is_broken(pod)]
-    if not pairs:
+    broken = _broken_of_gang(run, pods, boots)
+    if not broken:
         return None
-    found = suspects([broken_of(pod, rank, run.started, boots) for rank, pod in pairs])
+    found = suspects(broken)
     first, several = found[0], len(found) > 1
     numbers = first.numbers | ({"suspects": len(found)} if several else {})
     return RunEnded(
@@ -254,9 +259,7 @@ def seconds_to_settle(run: Run, pods: Mapping[str, Pod], boots: Boots) -> float:
     another watch than the pod's.
     """
     ours = [pods.get(uid) for uid in run.uids]
-    broken = [
-        broken_of(pod, rank, run.started, boots) for rank, pod in enumerate(ours) if pod is not None and _is_broken(pod)
-    ]
+    broken = _broken_of_gang(run, ours, boots)
     if any(may_be_of_a_restart(each.end, each.code, boots(each.node)) for each in broken):
         return RESTART_SECONDS
     at_work = any(pod is not None and not pod.over and not pod.deleting for pod in ours)

@@ -20,7 +20,7 @@ from itertools import islice
 from tessera.domain.entities import Job
 from tessera.domain.queues import UNLIMITED
 from tessera.domain.resources import NOTHING, Amount
-from tessera.domain.starting import is_closed
+from tessera.domain.starting import refuses_pods
 from tessera.domain.state import Bucket, QueuedJob, State, WaitingKind
 from tessera.engine import ORDER_ENGINE_ID
 from tessera.engine.queueing.orders import ORDERS, WaitingJobs
@@ -59,7 +59,7 @@ def order(state: State, pool: str, ts: int, known: CapacityCache | None = None) 
     places = SchedulingPass(state, pool, CapacityCache() if known is None else known)
 
     def may_start(job: Job) -> bool:
-        return not is_closed(state, job.tenant) and places.may_start(job)
+        return not refuses_pods(state, job.tenant) and places.may_start(job)
 
     named, stay, come = set(heads), set(heads[:STAY]), list[str]()
     for job_id in order_jobs(state, pool, ts, may_start):
