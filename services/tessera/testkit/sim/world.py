@@ -151,8 +151,8 @@ class World:
             left = [drain(SHARD, node, undo=True) for node, _ in state.drains.items()]
             left += [release(SHARD, job.job_id) for job in state.jobs.values() if job.held]
             left += [settling(SHARD, state.config.version)] if state.config.body != SETTLED else []
-            if not left and not self._commands_wait():
-                return
+            if not left and not self._commands_wait() and not self._facts_wait(state):
+                return  # a job that came held may have been submitted, and not yet have been taken in
             for command in left:
                 await self.send(command)
             await self.services.clock.sleep(2.0)
@@ -234,15 +234,18 @@ class World:
     def _commands_wait(self) -> bool:
         return any(self.services.broker.stream(f"{name}_{SHARD}").messages for name in ("SUBMIT", "CONTROL"))
 
+    def _facts_wait(self, state: State) -> bool:
+        """Whether a fact is stored that the committer has not taken in."""
+        return state.facts_upto < max(self.services.broker.stream(f"FACTS_{SHARD}").messages, default=0)
+
     async def _is_quiet(self) -> bool:
-        broker = self.services.broker
         if self._commands_wait():
             return False
         cluster = self.services.cluster
         if any(cluster.list(kind)[0] for kind in ("pods", "services", "jobs")):
             return False
         state, views = self.state(), self.services.views.current
-        if state.facts_upto < max(broker.stream(f"FACTS_{SHARD}").messages, default=0):
+        if self._facts_wait(state):
             return False
         return not len(state.jobs) and not len(state.runs) and views is not None and views.cursor == state.n
 
