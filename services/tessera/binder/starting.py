@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tessera.binder.decide.starting import STUCK_SECONDS, Delay, PodMemory, delay_of, is_worked_on, worst
 from tessera.binder.decide.steps import Pod
 from tessera.domain.entities import Job, Run
-from tessera.domain.starting import start_timeout_ms
+from tessera.domain.starting import given_ms
 from tessera.domain.state import State
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock
@@ -58,22 +58,22 @@ class Starting:
         told = self._told.setdefault(run.run_id, _Told())
         if not waiting or told.given_back:
             return
-        self._worklist.name_later(run.run_id, self._pause(job))
-        delays = self._delays(job, told, waiting)
+        self._worklist.name_later(run.run_id, self._pause(run))
+        delays = self._delays(run, told, waiting)
         first = worst(delays)
         if first is not None and first.believed and _survives(job):
             await self._give_back(run, told, first, delays)
         else:
             is_whole = all(pod is not None and pod.node for pod in gang)
             works = is_whole and not delays and all(self._is_worked_on(told, pod) for _, pod in waiting)
-            await self._report(job, run, told, first, _nodes(delays), works)
+            await self._report(run, told, first, _nodes(delays), works)
 
-    def _pause(self, job: Job) -> float:
-        return min(LOOK_SECONDS, start_timeout_ms(self._state, job) / 8000)
+    def _pause(self, run: Run) -> float:
+        return min(LOOK_SECONDS, given_ms(self._state, run) / 8000)
 
-    def _delays(self, job: Job, told: _Told, waiting: list[tuple[int, Pod]]) -> list[Delay]:
+    def _delays(self, run: Run, told: _Told, waiting: list[tuple[int, Pod]]) -> list[Delay]:
         now = self._clock.monotonic()
-        stuck = min(STUCK_SECONDS, start_timeout_ms(self._state, job) / 2000)
+        stuck = min(STUCK_SECONDS, given_ms(self._state, run) / 2000)
         seen = [
             delay_of(rank, pod.name, pod.node, pod.start, told.pods.setdefault(pod.uid, PodMemory(now)), now, stuck)
             for rank, pod in waiting
@@ -91,15 +91,13 @@ class Starting:
         await self._facts.publish(fact)
         told.given_back = True
 
-    async def _report(
-        self, job: Job, run: Run, told: _Told, first: Delay | None, nodes: tuple[str, ...], works: bool
-    ) -> None:
+    async def _report(self, run: Run, told: _Told, first: Delay | None, nodes: tuple[str, ...], works: bool) -> None:
         """Tell what is news, and that the nodes work once a quarter of the run's time is over."""
         reason, now = None if first is None else first.reason, self._clock.monotonic()
         left = run.deadline - self._clock.now_ms()
-        moves = works and told.deadline != run.deadline and left < start_timeout_ms(self._state, job) * 3 // 4
+        moves = works and told.deadline != run.deadline and left < given_ms(self._state, run) * 3 // 4
         same = (reason, nodes) == (told.reason, told.nodes)
-        if (same and not moves) or (told.at is not None and now - told.at < self._pause(job)):
+        if (same and not moves) or (told.at is not None and now - told.at < self._pause(run)):
             return
         await self._facts.publish(
             StartDelayed(kind="start_delayed", run_id=run.run_id, works=works, reason=reason, nodes=nodes)

@@ -156,7 +156,8 @@ class Run:
     `released_ranks` are pods, of the gang or beyond it, that have ended before the run and hold nothing any more.
     `saved_marks` are its last checkpoints (`domain.checkpoints`); `hurried`: it is stopped without its notice.
     `held_back` is why it goes on although it seems lost. `delay` is why it has not started, in the kubelet's words, and
-    `slow_nodes` are the nodes on which its pods do not start.
+    `slow_nodes` are the nodes on which its pods do not start. `start_ms` is the time that it was given to start; 0: not
+    known.
     """
 
     run_id: str
@@ -192,6 +193,7 @@ class Run:
     held_back: Reason | None = later(None)
     delay: Reason | None = later(None)
     slow_nodes: tuple[str, ...] = later(())
+    start_ms: int = later(0)
 
     @property
     def gang(self) -> Gang:

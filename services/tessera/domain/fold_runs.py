@@ -76,6 +76,7 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
         record.deadline,
         flavor=record.flavor,
         user=job.user,
+        start_ms=record.deadline - state.ts if state.format >= RUN_ENDS_FROM else 0,
     )
     state.put_run(run)
     note_try(state, run)

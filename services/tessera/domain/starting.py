@@ -15,9 +15,14 @@ TROUBLES_MAX = 5
 
 
 def start_timeout_ms(state: State, job: Job | None) -> int:
-    """Milliseconds within which all pods of a run have to run: the job's own wish, else the policy's."""
+    """Milliseconds within which all pods of the next run have to run: the job's own wish, else the policy's."""
     own = 0 if job is None else job.start_timeout_seconds
     return (own or state.tree.policy.start_timeout_seconds) * 1000
+
+
+def given_ms(state: State, run: Run) -> int:
+    """Milliseconds that the run was given to start; a configuration that comes later is for runs that come after it."""
+    return run.start_ms or start_timeout_ms(state, state.jobs.get(run.job_id))
 
 
 def refuses_pods(state: State, tenant: str) -> bool:

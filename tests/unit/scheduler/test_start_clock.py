@@ -110,3 +110,16 @@ async def test_a_wall_clock_that_jumps_makes_no_start_late(world: Starting) -> N
     await world.clock.run(START_SECONDS - 4)
     assert stopped_for(world) == []
     assert world.ledger[-1].starts_since
+
+
+async def test_a_shorter_start_timeout_takes_no_time_from_a_run_that_has_begun(world: Starting) -> None:
+    """After a gap the run had only so long as the next one would have: it was stopped with most of its time left."""
+    shorter = config_body(policy=Policy(start_timeout_seconds=5))
+    await world.fact(config_proposed(shorter, expected_version=1))
+    await world.clock.run(10)
+    with world.no_nats():
+        await world.clock.run(600)
+    await world.clock.run(START_SECONDS - 4)
+    assert stopped_for(world) == []
+    await world.clock.run(8)
+    assert stopped_for(world) == [Code.START_TIMEOUT]

@@ -9,7 +9,7 @@ from tessera.domain.gang import gang_of
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import NOTHING
-from tessera.domain.starting import start_timeout_ms
+from tessera.domain.starting import given_ms, start_timeout_ms
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
@@ -60,10 +60,10 @@ def grow(draft: Draft, known: CapacityCache, starts_since: int = 0) -> None:
 def drop_late(draft: Draft, starts_since: int) -> None:
     """Pods that a run was to grow by and that nobody made in time, of which `starts_since` counts alone."""
     state = draft.state
-    watched = state.ts - starts_since >= state.tree.policy.start_timeout_seconds * 1000
-    for run in state.runs.found(sorted(state.index.elastic) if watched else ()):
-        late = [e for e in run.extra if e.deadline and e.deadline <= draft.state.ts and not e.leaving]
-        if late and not run.stopping and not draft.full:
+    for run in state.runs.found(sorted(state.index.elastic)):
+        late = [e for e in run.extra if e.deadline and e.deadline <= state.ts and not e.leaving]
+        watched = late and state.ts >= starts_since + given_ms(state, run)
+        if watched and not run.stopping and not draft.full:
             ranks = tuple(extra.placement.rank for extra in late)
             go_on_without(draft, run, ranks, Reason(code=Code.START_TIMEOUT), "deadline")
 

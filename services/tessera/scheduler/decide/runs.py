@@ -7,7 +7,7 @@ from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.idle import idle_policy
 from tessera.domain.own_ends import may_end_instead
 from tessera.domain.phases import Phase
-from tessera.domain.starting import start_timeout_ms
+from tessera.domain.starting import given_ms
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import stopped_ts
 from tessera.engine.preemption.rules import find_stuck, in_the_way
@@ -84,8 +84,7 @@ def end_overdue(draft: Draft, facts_wait: bool, starts_since: int) -> None:
         if draft.full:
             return
         run = state.runs.get(run_id)
-        whole = start_timeout_ms(state, None if run is None else state.jobs.get(run.job_id))
-        watched = state.ts >= starts_since + whole
+        watched = run is not None and state.ts >= starts_since + given_ms(state, run)
         if run is not None and watched and not run.started and not run.stopping:
             _end_late(draft, run, _why_late(state, run, (deadline - run.allocated_ts) // 1000))
     for mark in sorted(state.earmarks.values(), key=lambda m: m.owner):
@@ -261,7 +260,7 @@ def on_start_delayed(draft: Draft, index: int, fact: StartDelayed) -> None:
     run, state = active_run(draft, fact.run_id), draft.state
     if run is None or run.started or not run.uids:
         return
-    whole = start_timeout_ms(state, state.jobs.get(run.job_id))
+    whole = given_ms(state, run)
     moves = fact.works and state.ts + whole - run.deadline >= whole // 8
     if not moves and (fact.reason, fact.nodes) == (run.delay, run.slow_nodes):
         return
