@@ -37,10 +37,16 @@ class Ownership:
         """Tells whether the node is of this shard."""
         return self.shard_of(name) == self._shard
 
-    def boot_of(self, name: str) -> str:
-        """The boot of the node's machine, by which a restart is told; "" where the node does not say."""
+    def boot_of(self, name: str) -> str | None:
+        """
+        The boot of the node's machine, by which a restart is told; "" where that is not known.
+
+        None where the node is known to be no more.
+        """
         node = self.nodes.named(name)
-        info = {} if node is None else (node.get("status") or {}).get("nodeInfo") or {}
+        if node is None:
+            return None if self.nodes.synced else ""
+        info = (node.get("status") or {}).get("nodeInfo") or {}
         boot: str = info.get("bootID") or ""
         return boot
 

@@ -107,6 +107,25 @@ async def test_a_program_that_was_killed_without_a_restart_pays() -> None:
         assert there.job(job).phase == "failed"
 
 
+@pytest.mark.parametrize(("exit_code", "phase"), [(137, "running"), (3, "failed")])
+async def test_a_program_that_was_killed_does_not_pay_if_its_node_is_no_more(exit_code: int, phase: str) -> None:
+    """The machine was taken away while no binder looked: who killed the program cannot be asked any more."""
+    async with World() as there:
+        for node in ("node-a", "node-b"):
+            boots(there, node, "boot-1")
+        await there.run(1)
+        job = await there.submit(spec=train(retry={"max_attempts": 1}))
+        (node,) = there.nodes_of(job)
+        await there.stop("binder")
+        fail(there, job, exit_code=exit_code)
+        there.core.remove_node(node)
+        there.start_binder()
+        await there.run(30)
+        assert there.job(job).phase == phase
+        (revoke,) = revokes(there)
+        assert revoke.reason.code == (Code.NODE_LOST if phase == "running" else Code.POD_FAILED)
+
+
 async def test_the_rank_that_failed_first_is_named_and_its_node_avoided() -> None:
     """The others fail because of it, and their kubelets may tell so before its own does."""
     async with World(tuple(f"node-{letter}" for letter in "abcde")) as there:

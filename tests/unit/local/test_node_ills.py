@@ -369,6 +369,19 @@ def test_on_a_node_that_is_stuck_no_container_stops_until_it_is_over(world: Worl
     assert world.phase("p") == "Failed"
 
 
+def test_a_program_on_a_node_that_is_stuck_saves_on_without_its_object(world: World) -> None:
+    """The kubelet must not look at it again and again in the same moment."""
+    bind(world, "p", notes={"simulate_checkpoint_seconds": "4"})
+    world.wait(1000)
+    world.core.set_stuck("n1", True)
+    world.core.vanish(NS, "p")
+    world.wait(20_000)
+    assert world.use().used_devices == {0: 1000}
+    world.core.set_stuck("n1", False)
+    world.wait(100)
+    assert world.use().used_devices == {0: 0}
+
+
 # -- orders over HTTP ---------------------------------------------------------------------------------------------
 
 

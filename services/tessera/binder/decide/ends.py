@@ -154,12 +154,12 @@ def _asked_ms(meta: Json) -> int | None:
     return None if over is None else over - 1000 * (meta.get("deletionGracePeriodSeconds") or 0)
 
 
-def cause_of(end: End, *, failed: bool, deleting: bool, started: bool, boot: str) -> Code:
+def cause_of(end: End, *, failed: bool, deleting: bool, started: bool, boot: str | None) -> Code:
     """
     The code of a pod's end otherwise than by success.
 
     `started`: the run is known to have run; a kubelet that does not take a pod forgets its containers. `boot` is the
-    boot of the pod's node by now, "" where it is not known.
+    boot of the pod's node by now, "" where it is not known, None where the node is no more.
     """
     by_itself = failed and _ended_before_it_was_stopped(end)
     if end.disruption and end.disruption != BY_THE_KUBELET and not by_itself:
@@ -170,7 +170,10 @@ def cause_of(end: End, *, failed: bool, deleting: bool, started: bool, boot: str
         return Code.POD_DELETED
     if end.disruption == BY_THE_KUBELET and not by_itself:
         return Code.NODE_PRESSURE
-    return Code.NODE_RESTARTED if _was_cut_short(end, boot) else Code.POD_FAILED
+    if _was_cut_short(end, boot):
+        return Code.NODE_RESTARTED
+    # A machine that was taken away ended its containers first, and nobody can be asked any more whether it did.
+    return Code.NODE_LOST if boot is None and _looks_cut_short(end) else Code.POD_FAILED
 
 
 def _ended_before_it_was_stopped(end: End) -> bool:
@@ -178,7 +181,7 @@ def _ended_before_it_was_stopped(end: End) -> bool:
     return known and (end.finished_ms or 0) + LONG_BEFORE_MS < (end.stopped_ms or 0)
 
 
-def _said_by_kubelet(end: End, ran: bool, boot: str) -> Code:
+def _said_by_kubelet(end: End, ran: bool, boot: str | None) -> Code:
     if end.reason == "Evicted" and any(limit in end.message for limit in OWN_LIMITS):
         return Code.POD_FAILED
     if end.reason in BY_KUBELET:
@@ -188,7 +191,7 @@ def _said_by_kubelet(end: End, ran: bool, boot: str) -> Code:
     return Code.POD_FAILED if ran else Code.POD_REFUSED_BY_NODE
 
 
-def _was_cut_short(end: End, boot: str) -> bool:
+def _was_cut_short(end: End, boot: str | None) -> bool:
     """Whether its machine, or the runtime there, restarted under it: no program ended then."""
     return end.why in LOST_CONTAINERS or (_looks_cut_short(end) and _is_other(end, boot))
 
@@ -197,11 +200,11 @@ def _looks_cut_short(end: End) -> bool:
     return end.exit_code in CUT_SHORT and end.why != "OOMKilled"
 
 
-def _is_other(end: End, boot: str) -> bool:
+def _is_other(end: End, boot: str | None) -> bool:
     return bool(end.boot and boot) and end.boot != boot
 
 
-def may_be_of_a_restart(end: End, code: Code, boot: str) -> bool:
+def may_be_of_a_restart(end: End, code: Code, boot: str | None) -> bool:
     """Whether the node may yet say that its machine restarted: its word comes by another watch than the pod's."""
     return code is Code.POD_FAILED and _looks_cut_short(end) and bool(end.boot and boot)
 

@@ -50,8 +50,8 @@ SUSPECTS_MAX = 64
 SETTLE_SECONDS = 1.0
 """Kubelets look at their containers once a second: so much later than another one may tell of an earlier end."""
 RESTART_SECONDS = 3.0
-Boots = Callable[[str], str]
-"""The boot of a node as of now, "" where it is not known."""
+Boots = Callable[[str], str | None]
+"""The boot of a node as of now, "" where it is not known; None for a node that is no more."""
 
 
 @dataclass(frozen=True, slots=True)

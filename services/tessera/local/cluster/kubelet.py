@@ -49,13 +49,14 @@ class StartedProgram:
         every = self.behaviour.save_ms
         return min(self.ends_ms, self.saved_ms + every) if every and self.stopped_ms is None else self.ends_ms
 
-    def saves(self, pod: Version, now_ms: int) -> bool:
+    def saves(self, pod: Version | None, now_ms: int) -> bool:
         """
         Whether the program saves its work now: its time has come, or it was just told that it will be stopped.
 
-        One that ends by itself when it is told so is to end from now on.
+        One that ends by itself when it is told so is to end from now on. A program saves without its object too.
         """
-        asked = EVICT_AT_ANNOTATION in (pod.meta.get("annotations") or {}) and not self.was_asked
+        told = pod is not None and EVICT_AT_ANNOTATION in (pod.meta.get("annotations") or {})
+        asked = told and not self.was_asked
         self.was_asked = self.was_asked or asked
         if asked and self.behaviour.notice_ms is not None and self.stopped_ms is None:
             self.ends_ms = min(self.ends_ms, now_ms + self.behaviour.notice_ms)
@@ -303,9 +304,10 @@ class Kubelets:
         told = pod is None or pod.deleting or run.word is not None
         if now_ms < started.ends_ms and told and not self.ills.of(run.node).is_stuck:
             _stop(started, pod, run.word, now_ms)
-        if pod is not None and started.saves(pod, now_ms):
+        if started.saves(pod, now_ms):
             started.saved_ms = now_ms
-            self._pods.replace(pod, _saved(pod, started.behaviour.path_after(now_ms - started.at_ms)))
+            if pod is not None:
+                self._pods.replace(pod, _saved(pod, started.behaviour.path_after(now_ms - started.at_ms)))
         if now_ms < started.ends_ms:
             self._timers.set(uid, started.next_ms)
             return
