@@ -17,7 +17,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-platforms test-kubernetes sim sim-commit damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-platforms test-kubernetes sim nightly damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -87,15 +87,15 @@ screenshots: $(READY) ## pictures of the page in a browser, into screenshots/ (n
 unit: $(READY) ## fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
-test: $(READY) ## all tests but the heavier suites: real nats-server and Redis, 300 simulated seeds
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations --ignore=tests/e2e tests  # the tests of a file share one platform, and some build on others
+test: $(READY) ## all tests but the heavier suites: real nats-server and Redis, sixty simulated seeds
+	$(BIN)/pytest -q -n $(WORKERS) --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations --ignore=tests/e2e tests
 
 test-platforms: $(READY) ## whole platforms of processes: kills, the page in a browser, alarms, runbooks, an upgrade (minutes)
-	$(BIN)/pytest -q -n $(WORKERS) --dist loadfile tests/operations tests/e2e
+	$(BIN)/pytest -q -n $(WORKERS) tests/operations tests/e2e
 
 test-kubernetes: $(READY) ## the same on a real Kubernetes API server, built once from Go modules (minutes)
 	@$(BIN)/python -m tests.kubernetes.binaries
-	$(BIN)/pytest -q -n 2 --dist loadfile tests/kubernetes  # most of them wait most of the time
+	$(BIN)/pytest -q -n 2 tests/kubernetes  # most of them wait most of the time
 
 sim: $(READY) ## simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1)
 	$(BIN)/python -m tessera.testkit.sim --seeds $(SEEDS) --first $(FIRST)
@@ -103,8 +103,8 @@ sim: $(READY) ## simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1
 damage: $(READY) ## every kind of damage to a ledger, each mended by the commands of docs/operations.md (minutes)
 	TESSERA_EVERY_DAMAGE=1 $(BIN)/pytest -q -n0 tests/operations/test_runbooks.py
 
-sim-commit: $(READY) ## simulate for MINUTES (10) seeds that the commit's hash names: other ones with each commit
-	$(BIN)/python -m tessera.testkit.sim --seeds 100000 --minutes $(or $(MINUTES),10) --commit $(or $(shell git rev-parse HEAD 2>/dev/null),0000001)
+nightly: $(READY) ## all that explores (new seeds and faults, mutants, bad input, damage), with a report; PARTS="seeds chaos" MINUTES=30
+	@$(BIN)/python -m tests.nightly --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) $(PARTS)
 
 mutants: $(READY) ## break one promise after the other in a copy; the tests that must notice (minutes)
 	@$(BIN)/python -m tests.mutants $(MUTANTS)

@@ -11,6 +11,8 @@ import os
 import pytest
 import structlog
 from hypothesis import settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from tessera.kernel.process.gc_tuning import collect_rarely
 
@@ -34,9 +36,19 @@ settings.register_profile("explore", print_blob=True, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Simulated seeds first: they take longest, and begun last they would leave all but one core idle at the end."""
-    items.sort(key=lambda item: "tests/simulation" not in item.path.as_posix())
+SEEDS = "tests/simulation/test_seeds.py"
+
+
+class ByFile(LoadFileScheduling):
+    """The tests of a file share one worker, since they share a platform; each simulated seed goes to any worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid if nodeid.startswith(SEEDS) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
+    """Every run of several workers goes by files."""
+    return ByFile(config, log)
 
 
 def pytest_collection_finish() -> None:

@@ -22,7 +22,6 @@ from tessera.testkit.sim.services import service
 from tessera.testkit.sim.world import SeedOutcome, judge_seed
 
 SHOWN_VIOLATIONS = 10
-COMMIT_DIGITS = 7  # of the hash: up to 268 million, so that two commits seldom share seeds
 
 
 def main() -> int:
@@ -30,7 +29,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tessera.testkit.sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=100, help="how many seeds (default 100)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default 1)")
-    parser.add_argument("--commit", default="", help="a commit's hash, which names the first seed in place of --first")
     parser.add_argument("--minutes", type=float, help="begin no seed after so many; --seeds is then the most")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)")
     parser.add_argument(
@@ -40,7 +38,7 @@ def main() -> int:
         help=f"how long one seed may take on the wall clock (default {SEED_SECONDS:g})",
     )
     asked = parser.parse_args()
-    first = int(asked.commit[:COMMIT_DIGITS], 16) if asked.commit else asked.first
+    first = asked.first
     until = None if asked.minutes is None else SystemClock().monotonic() + asked.minutes * 60
     console, hundreds, failed = Console(), Hundreds(first), list[SeedOutcome]()
     jobs = records = 0
