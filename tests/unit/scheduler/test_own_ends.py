@@ -68,6 +68,14 @@ def test_a_victim_that_failed_and_may_be_tried_again_is_and_counts_no_eviction()
     assert (world.job.phase, world.job.strikes, world.job.evictions) == (Phase.QUEUED, 1, 0)
 
 
+def test_an_end_that_arrives_in_the_message_in_which_its_run_is_released_counts() -> None:
+    """The binder was away for so long that reclamation waited no more."""
+    world = preempted()
+    message = world.commit(run_absent(RUN), ended(reason=None))
+    assert [record.kind for record in message.records] == ["finished", "released", "earmark_ended", "allocated"]
+    assert phase_of(world) == "succeeded"
+
+
 def test_the_first_end_that_was_observed_stands() -> None:
     world = preempted()
     world.commit(ended())

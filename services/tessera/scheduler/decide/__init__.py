@@ -1,9 +1,11 @@
 """
-The committer's decisions: state(n-1) and one batch of inputs give the records of message n. Pure. Pure.
+The committer's decisions: state(n-1) and one batch of inputs give the records of message n. Pure.
 
 Each decision sees the ones before it: a record is applied to an overlay of the state as soon as it is made, by the
 same fold that everybody uses. A replay calls `decide` with the inputs that the ledger recorded.
 """
+
+from collections.abc import Sequence
 
 from tessera.domain.fold import take_in
 from tessera.domain.state import State
@@ -20,7 +22,8 @@ from tessera.scheduler.decide.free_slots import record_free_slots
 from tessera.scheduler.decide.jobs import record_stranded
 from tessera.scheduler.decide.runs import end_overdue
 from tessera.scheduler.decide.starts import place_in_order, start_marked
-from tessera_schemas.ledger import FORMAT, AnyRecord, Checkpoint, EpochOpened, FormatRaised
+from tessera_schemas.facts import RunAbsent, RunEnded
+from tessera_schemas.ledger import FORMAT, AnyRecord, Checkpoint, EpochOpened, FormatRaised, TakenFact
 
 __all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
 PARTS = (configuration, jobs, losses, nodes, plans, prices, refused, runs)
@@ -43,8 +46,9 @@ def decide(
     draft = Draft(state.overlay(), inputs.facts, ROOM_BYTES - taken_bytes)
     take_in(draft.state, inputs.n, inputs.ts, inputs.facts_upto, inputs.orders)
     open_message(draft, inputs)
-    for index, taken in enumerate(inputs.facts):
-        JUDGE[type(taken.fact)](draft, index, taken.fact)
+    for index in _order_of(inputs.facts):
+        fact = inputs.facts[index].fact
+        JUDGE[type(fact)](draft, index, fact)
     end_overdue(draft, inputs.facts_wait, inputs.starts_since)
     drain_queues(draft)
     rename_strays(draft)
@@ -59,6 +63,17 @@ def decide(
         grow(draft, known, inputs.starts_since)
     record_free_slots(draft, state.ts)
     return tuple(draft.records)
+
+
+def _order_of(facts: Sequence[TakenFact]) -> Sequence[int]:
+    """The facts as they arrived, but that how a run ended comes before that nothing of it is left."""
+    # Two services say these, and the one that tells how the run ended may have been away for a while.
+    ended = {taken.fact.run_id: index for index, taken in enumerate(facts) if type(taken.fact) is RunEnded}
+    if not ended:
+        return range(len(facts))
+    gone = {index: taken.fact.run_id for index, taken in enumerate(facts) if type(taken.fact) is RunAbsent}
+    after = {index: ended.get(run_id, index) for index, run_id in gone.items()}
+    return sorted(range(len(facts)), key=lambda index: (after.get(index, index), index in gone))
 
 
 def open_message(draft: Draft, inputs: Inputs) -> None:
