@@ -284,6 +284,19 @@ class PodsGone(AnyFact, sender="binder"):
     job_id: JobId
 
 
+class PodsFound(AnyFact, sender="binder"):
+    """
+    Bound pods at work for a waiting job, one for each of its gang, of a run that this ledger lost in a restore.
+
+    `nodes` and `uids` are theirs, in rank order.
+    """
+
+    kind: Literal["pods_found"]
+    job_id: JobId
+    nodes: Annotated[tuple[NodeName, ...], Field(min_length=1)]
+    uids: Annotated[tuple[Uid, ...], Field(min_length=1)]
+
+
 class PodsLost(AnyFact, sender="binder"):
     """Surplus pods of an elastic run failed, vanished or could not start: the run is to go on without them."""
 

@@ -147,6 +147,19 @@ class Waiting(AnyRecord, event=events.JobWaitingV1, story="waits: {reason}"):
     reason: Reason
 
 
+class PodsTakenOver(AnyRecord, story="its pods of a run that the ledger had lost go on"):
+    """
+    The pods of fact `fact`, of a run that this ledger lost, go on as the next run of their job.
+
+    What they take of their nodes counts as others' use no more. The allocation where they stand, and their permit,
+    come next in the same message.
+    """
+
+    kind: Literal["pods_taken_over"]
+    fact: Count
+    job_id: JobId
+
+
 class Allocated(AnyRecord, event=events.JobAllocatedV1):
     """Every pod of the gang has a node and its devices; capacity counts as used from here on."""
 

@@ -233,6 +233,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
     ),
     facts.PodsBack(kind="pods_back", job_id=JOB, preemptible=False, uids=("uid-0", "uid-1")),
     facts.PodsGone(kind="pods_gone", job_id=JOB),
+    facts.PodsFound(kind="pods_found", job_id=JOB, nodes=("node-a", "node-b"), uids=("uid-0", "uid-1")),
     facts.CheckpointReported(kind="checkpoint_reported", job_id=JOB, tenant="lab", path="/data/step-100", attempt=2),
     facts.DrainRequested(kind="drain_requested", node="node-a", evict=True, undo=True, why="new fans"),
     facts.ConfigProposed(kind="config_proposed", expected_version=6, body=RENAMED, abandon=True),
@@ -322,6 +323,7 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.DependencyMet(kind="dependency_met", job_id=JOB, left=(Dependency(condition="afterok", job=OTHER),)),
     ledger.JobTurnedAway(kind="job_turned_away", fact=1, reasons=(Reason(code=Code.LIMIT_EXCEEDED),)),
     ledger.Waiting(kind="waiting", job_id=JOB, reason=WHY),
+    ledger.PodsTakenOver(kind="pods_taken_over", fact=1, job_id=JOB),
     ledger.Allocated(
         kind="allocated", job_id=JOB, attempt=2, deadline=TS + 600_000, placements=PLACEMENTS, flavor="spot"
     ),

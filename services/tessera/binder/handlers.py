@@ -13,6 +13,8 @@ from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.calls import Calls, RefusedByCluster, all_of, refuse
 from tessera.binder.checkpoints import Checkpoints
 from tessera.binder.decide.ends import reason_for
+from tessera.binder.decide.launching import service_name
+from tessera.binder.decide.lost_runs import find_whole_gang
 from tessera.binder.decide.pods import spec_label
 from tessera.binder.decide.steps import Pod, find_own_end, missing, seconds_to_settle, to_report
 from tessera.binder.hami_lock import HamiLock
@@ -23,7 +25,7 @@ from tessera.binder.pod_events import PodEvents
 from tessera.binder.settings import BinderSettings
 from tessera.binder.sparing import Sparing
 from tessera.binder.starting import Starting
-from tessera.binder.stopping import Stopping
+from tessera.binder.stopping import Stopping, gone_is_fine
 from tessera.binder.surplus_pods import SurplusPods
 from tessera.binder.templates import Templates
 from tessera.binder.volume_reach import check_volume_reach, claims_of
@@ -45,7 +47,7 @@ from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.base import run_id as id_of_run
 from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
 from tessera_schemas.job import JobSpec
-from tessera_schemas.labels import is_of_another
+from tessera_schemas.labels import RUN_LABEL, is_of_another
 from tessera_schemas.ledger import Allocated, Finished, Grown, Permitted, Released, Revoked, Saved, Shrunk, Spared
 from tessera_schemas.ledger_form import RUN_ENDS_FROM
 from tessera_schemas.placement import Placement
@@ -54,6 +56,8 @@ from tessera_schemas.reasons import Code
 CLAIM_AGAIN_SECONDS = 2.0
 ATTEMPTS_LOOKED_FOR = 32
 """So many attempts beyond the present one a job may have had before its ledger was restored."""
+LOST_RUN_SECONDS, LOST_RUN_DOUBLINGS = 2.0, 5
+"""From the first look at pods that work on for a run that the ledger lost to the next, and how often that doubles."""
 NAME_A_RUN = (Permitted, Revoked, Spared, Released, Saved, Grown, Shrunk)
 
 
@@ -93,10 +97,11 @@ class Runs:
         self._ports, self._settings, self._state, self._pods, self._members = ports, settings, state, pods, members
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._templates = Templates(ports.ledger)
+        self._said_lost: dict[str, int] = {}
         self._progress: defaultdict[str, RunProgress] = defaultdict(RunProgress)
         self.listeners: list[Callable[[list[Delta]], None]] = []
         self.worklist = Worklist(self._work_in_trace, ports.clock, settings.runs_at_once)
-        reach = LedgerReach(ports.ledger, ports.clock, state)
+        self._reach = reach = LedgerReach(ports.ledger, ports.clock, state)
         self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted, reach, fresh)
         self.events = PodEvents(ports.cluster, ports.clock, settings.scheduled_events_per_second)
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
@@ -195,6 +200,8 @@ class Runs:
         elif run.over:  # its gang has ended; a pod that it grew by may not have
             await all_of([self._stopping.stop(run, pod) for pod in list(pods.values())])
         elif (job := self._state.jobs.get(run.job_id)) is not None:
+            if await self._take_over(run, pods):
+                return  # their change brings us back
             await all_of([self._stopping.take_back(pod) for pod in pods.values() if pod.uid in run.uids])
             await self._advance(job, run, pods)
             await self._checkpoints.report(run, pods)
@@ -230,9 +237,48 @@ class Runs:
         self._progress.pop(run_id, None)
         for part in (self._checkpoints, self._surplus, self._starting, self._sparing, self._adopted):
             part.forget(run_id)
-        await self._names.clear_away(run_id)
+        await self._find_lost(run_id)
+        if not self._is_named_by(run_id):
+            await self._names.clear_away(run_id)
         for pod in [*self._pods.of(run_id).values(), *self._adopted.bound(run_id).values()]:
             await self._stopping.clear_away(run_id, pod)
+
+    async def _find_lost(self, run_id: str) -> None:
+        """
+        Say which pods work for a job that the ledger has, and for a run that it lost, so that they go on as its next.
+
+        It is said again, after twice the time each time, until the job is no longer in line: it may have to wait for
+        quota, or may just be refused where it was to start a second time.
+        """
+        job, lost = self._state.jobs.get(run_id.rpartition("-")[0]), self._pods.of(run_id).values()
+        if job is None or not any(pod.node and not pod.over for pod in lost) or self._state.format < RUN_ENDS_FROM:
+            self._said_lost.pop(run_id, None)
+            return
+        if (found := find_whole_gang(job, lost, self._state.ledger_id)) is not None:
+            await self._reach.check(max(pod.allocated_n for pod in lost), "pod")
+            await self._facts.publish(found)
+            self._said_lost[run_id] = self._said_lost.get(run_id, 0) + 1
+        again = LOST_RUN_SECONDS * 2 ** min(self._said_lost.get(run_id, 0), LOST_RUN_DOUBLINGS)
+        self.worklist.name_later(run_id, again)
+
+    def _is_named_by(self, run_id: str) -> bool:
+        """Whether pods still find each other by the Service of a run that is no more, or that the ledger lost."""
+        job, named = self._state.jobs.get(run_id.rpartition("-")[0]), service_name(run_id)
+        own = self._pods.of(run_id).values()
+        taken_over = () if job is None else self._pods.of(job.run_id).values()
+        return any(pod.subdomain == named and pod.node and not pod.over for pod in (*own, *taken_over))
+
+    async def _take_over(self, run: Run, pods: Mapping[str, Pod]) -> bool:
+        """Give pods of a run that the ledger lost the name of the one that they go on as; whether some had another."""
+        if run.started or not run.uids or all(uid in pods for uid in run.uids):
+            return False
+        names = [id_of_run(run.job_id, attempt) for attempt in range(1, run.attempt + ATTEMPTS_LOOKED_FOR)]
+        others = (pod for name in names if name != run.run_id for pod in self._pods.of(name).values())
+        found = [pod for pod in others if pod.uid in run.uids and pod.namespace == run.tenant]
+        label = {RUN_LABEL: run.run_id}
+        calls = [self._ports.cluster.label_pod(pod.namespace, pod.name, pod.uid, label) for pod in found]
+        await all_of([gone_is_fine(call) for call in calls])
+        return bool(found)
 
     async def _own_pods(self, run: Run) -> Mapping[str, Pod]:
         """The run's pods by UID. Others may give theirs any label; what stands under its name and is not its goes."""

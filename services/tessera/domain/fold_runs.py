@@ -25,12 +25,14 @@ from tessera.domain.resources import within_reach
 from tessera.domain.starting import note_refusal, note_taken, note_try
 from tessera.domain.state import State
 from tessera.domain.stops import count_stop
+from tessera_schemas.facts import PodsFound
 from tessera_schemas.ledger import (
     Allocated,
     Bound,
     Delayed,
     Grown,
     Permitted,
+    PodsTakenOver,
     Released,
     Revoked,
     Saved,
@@ -48,6 +50,19 @@ from tessera_schemas.run_ends import ENDS_OF_ITS_OWN, EVICTIONS, FAILURES_OF_NOD
 AVOID_MAX = 16
 NO_FAILURES = frozenset({Code.SHRUNK, Code.NODE_LOST, Code.NODE_SHRUNK, Code.NODE_DRAINED})
 """The reasons why an elastic run goes on without pods, and which say nothing of how the next ones will fare."""
+
+
+@applies(PodsTakenOver)
+def apply_pods_taken_over(state: State, record: PodsTakenOver, facts: Sequence[TakenFact]) -> None:
+    """Takes the pods off what others use of their nodes; raises Contradiction for other facts, and other gangs."""
+    fact, job = facts[record.fact].fact, job_of(state, record.job_id)
+    if not isinstance(fact, PodsFound) or len(fact.nodes) != job.pods:
+        raise Contradiction(f"record {state.n}: fact {record.fact} has no pods to take over for {record.job_id}")
+    for need, name in zip(job.gang.needs, fact.nodes, strict=True):
+        node = state.nodes.get(name)
+        if node is None:
+            raise Contradiction(f"record {state.n} uses node {name}, which is unknown")
+        state.nodes.put(name, node.taking_over(need))
 
 
 @applies(Allocated)

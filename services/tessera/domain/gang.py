@@ -29,6 +29,11 @@ class Gang(tuple[RoleNeed, ...]):
         return {role.name: role.need for role in self}
 
     @cached_property
+    def needs(self) -> tuple[Need, ...]:
+        """Need of each pod, in rank order."""
+        return tuple(role.need for role in self for _ in range(role.replicas))
+
+    @cached_property
     def first_rank(self) -> Mapping[str, int]:
         """The rank of the first pod of each role, by the role's name."""
         firsts = accumulate((role.replicas for role in self), initial=0)

@@ -283,6 +283,34 @@ class Node:
             gpu_beyond=beyond,
         )
 
+    def taking_over(self, need: Need) -> "Node":
+        """The node on which what one pod of others takes counts as theirs no more; its GPUs are whole ones."""
+        had, asked = self.others, dict(need.devices)
+        devices = ((name, count - asked.get(name, 0)) for name, count in had.devices)
+        left = OthersUse(
+            max(0, had.cpu_milli - need.cpu_milli),
+            max(0, had.memory_bytes - need.memory_bytes),
+            max(0, had.pods - 1),
+            max(0, had.gpus - need.gpus),
+            tuple((name, count) for name, count in devices if count > 0),
+        )
+        theirs, before = dict(left.devices), dict(had.devices)
+        free = ((name, n + before.get(name, 0) - theirs.get(name, 0)) for name, n in self.devices_free)
+        gpu = list(self.gpu_free)
+        for device in self.gpu_others:
+            gpu[device] = WHOLE_GPU
+        gpu_others = _give_others(gpu, left.gpus + max(0, self.gpu_beyond or 0))
+        return replace(
+            self,
+            cpu_free=self.cpu_free + had.cpu_milli - left.cpu_milli,
+            memory_free=self.memory_free + had.memory_bytes - left.memory_bytes,
+            pods_free=self.pods_free + had.pods - left.pods,
+            gpu_free=tuple(gpu),
+            devices_free=tuple(free),
+            others=left,
+            gpu_others=gpu_others,
+        )
+
     def counting(self, beyond: int) -> "Node":
         """The node, on which so many GPUs are held in slots that it does not have now."""
         gpu = list(self.gpu_free)

@@ -348,6 +348,9 @@ class Cluster(Protocol):
         differs, or it changed since `resource_version`, if one is given.
         """
 
+    async def label_pod(self, namespace: str, name: str, uid: str, labels: Mapping[str, str]) -> None:
+        """Set these labels and leave the others. 404 when the pod is gone; 409 when its UID differs."""
+
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         """Set these annotations of exactly this version of the node. 409 for another, 404 when it is gone."""
 

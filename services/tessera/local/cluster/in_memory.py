@@ -141,6 +141,12 @@ class MemoryCluster:
         self._core.patch("pods", namespace, name, {"metadata": meta | held})
         await self.after("patch")
 
+    async def label_pod(self, namespace: str, name: str, uid: str, labels: Mapping[str, str]) -> None:
+        """Merge patch in the core, held to the UID."""
+        await self._enter("patch")
+        self._core.patch("pods", namespace, name, {"metadata": {"uid": uid, "labels": dict(labels)}})
+        await self.after("patch")
+
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         """Merge patch in the core, held to the node's version."""
         await self._enter("patch")

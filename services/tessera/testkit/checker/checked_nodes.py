@@ -45,6 +45,21 @@ class CheckedNodes:
         book.update(added)
         return [place for place, more in added.items() if more and book[place] > self._size(book, *place)]
 
+    def take_over(self, role: Role, node: str) -> None:
+        """What a pod of this role takes of the node is others' no more."""
+        seen = self.nodes.get(node, NO_NODE)
+        others, asked = seen.others, {**role.resources.extended, **role.named_amounts}
+        left = others.model_copy(
+            update={
+                "cpu_milli": max(0, others.cpu_milli - role.cpu_milli),
+                "memory_bytes": max(0, others.memory_bytes - role.memory_bytes),
+                "pods": max(0, others.pods - 1),
+                "gpus": max(0, others.gpus - role.resources.gpus),
+                "devices": {k: v - asked.get(k, 0) for k, v in others.devices.items() if v > asked.get(k, 0)},
+            }
+        )
+        self.nodes[node] = seen.model_copy(update={"others": left})
+
     def _size(self, book: Amounts, node: str, what: str) -> int:
         """
         Less what pods of others take; of which GPUs nobody says, so that only their number counts. Who still holds a

@@ -19,6 +19,7 @@ from tessera_schemas.placement import Placement
 LATE_MS = 60_000  # how far past a run's deadline its start or revoke may be before it counts as missed
 ENDS = ("succeeded", "failed", "cancelled")
 CITES: dict[str, Any] = {"config_set": f.ConfigProposed, "config_refused": f.ConfigProposed, "node_changed": f.NodeSeen}
+CITES |= {"pods_taken_over": f.PodsFound}
 CITES |= {"job_queued": f.JobAdmitted, "job_turned_away": f.JobAdmitted | f.JobRefused}
 MOVES = {  # record, or how it ended: what is broken if the job is in none of these phases; the phase after
     "array_closed": ("I4", ("array",), ""),
@@ -53,6 +54,7 @@ class CheckedJob:
     spec: JobSpec
     levels: dict[str, str]  # the labels of topology levels when it was queued
     not_before: int = 0
+    taken_over: tuple[str, ...] = ()  # the nodes where its pods work already, until it is allocated there
     phase: str = "queued"
     forget_ts: int = 0
     runs: "list[CheckedRun]" = field(default_factory=list)
@@ -187,6 +189,17 @@ class Story:
     def _node_changed(self, r: m.NodeChanged, fact: f.NodeSeen) -> None:
         self.checked_nodes.nodes[fact.name] = fact
 
+    def _pods_taken_over(self, r: m.PodsTakenOver, fact: f.PodsFound) -> None:
+        job = self.jobs.get(r.job_id)
+        waits = job is not None and job.stands == "queued" and fact.job_id == r.job_id
+        if not self.demand(waits, "I4", f"{r.job_id} does not wait, and pods are taken over for it") or job is None:
+            return
+        gang = [role for role in job.spec.roles for _ in range(role.gang)]
+        if self.demand(len(gang) == len(fact.nodes) == len(fact.uids), "I1", f"{r.job_id} takes over a part of a gang"):
+            job.taken_over = fact.nodes
+            for role, node in zip(gang, fact.nodes, strict=True):
+                self.checked_nodes.take_over(role, node)
+
     def _job_turned_away(self, r: m.JobTurnedAway, fact: f.JobAdmitted | f.JobRefused) -> None:
         self.turned_away.add(fact.job_id)
 
@@ -214,6 +227,10 @@ class Story:
         whole = [(place.rank, place.role) for place in placements] == [(i, role.name) for i, role in enumerate(gang)]
         if not self.demand(whole, "I1", f"{owner} is not the whole gang in rank order"):
             return Amounts()
+        if job.taken_over:
+            stands = tuple(place.node for place in placements) == job.taken_over
+            self.demand(stands, "I1", f"{owner} is not where its pods work")
+            return amounts(gang, placements)
         self._may_be(job, owner, gang, placements)
         self.demand(not (apart := self.checked_nodes.apart(gang, placements, job.levels)), "I1", f"{owner}: {apart}")
         return amounts(gang, placements)
@@ -231,7 +248,8 @@ class Story:
     def _allocated(self, r: m.Allocated, job: CheckedJob, _: None) -> None:
         run_id = f"{r.job_id}-{r.attempt}"
         self.demand(r.attempt == len(job.runs) + 1, "I4", f"{run_id} follows {len(job.runs)} attempts")
-        self.demand(self.ts >= job.not_before, "I4", f"{run_id} begins before {job.not_before}")
+        early = self.ts < job.not_before and not job.taken_over  # what works already waits for no back-off
+        self.demand(not early, "I4", f"{run_id} begins before {job.not_before}")
         self.demand(all(run.released for run in job.runs), "I2", f"{run_id} begins while another is not released")
         takes = self._placed(job, run_id, r.placements)
         run = CheckedRun(
@@ -239,6 +257,7 @@ class Story:
         )
         self.runs[run_id] = run
         job.runs.append(run)
+        job.taken_over = ()
         self._take(run_id, run.amounts, self.checked_nodes.held, self.checked_nodes.kept)
 
     def _permitted(self, r: m.Permitted, job: CheckedJob, run: CheckedRun) -> None:

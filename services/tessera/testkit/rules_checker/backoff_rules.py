@@ -18,13 +18,18 @@ class BackoffRules:
         self._nodes: dict[str, frozenset[str]] = {}
         self._attempts: dict[str, int] = {}
         self._stopped: set[str] = set()  # nodes of runs that this message stops
+        self._at_work: set[str] = set()  # jobs whose pods work already where this message allocates them
         self._message: m.LedgerMessage
 
     def take(self, message: m.LedgerMessage) -> None:
         """Checks the records of a message in order."""
         self._n, self._ts, self._stopped, self._message = message.n, message.ts, set(), message
+        self._at_work.clear()
         for record in message.records:
             getattr(self, f"_{record.kind}", lambda _: None)(record)
+
+    def _pods_taken_over(self, r: m.PodsTakenOver) -> None:
+        self._at_work.add(r.job_id)
 
     def _allocated(self, r: m.Allocated) -> None:
         self._attempts[r.job_id] = r.attempt
@@ -57,7 +62,8 @@ class BackoffRules:
         nodes = frozenset(place.node for place in places)
         self._nodes[name] = self._nodes.get(name, frozenset()) | nodes
         closed = sorted(node for node in nodes if node in self._backoffs and self._backoffs[node].until_ts > self._ts)
-        self._demand(not closed, f"{name}: nodes {closed} take no pods for now")
+        works = name.rpartition("-")[0] in self._at_work
+        self._demand(works or not closed, f"{name}: nodes {closed} take no pods for now")
 
     def _node_backed_off(self, record: m.NodeBackedOff) -> None:
         node, before = record.node, self._backoffs.get(record.node)

@@ -66,6 +66,7 @@ class Rules:
         self.nodes: dict[str, f.NodeSeen] = {}
         self.drained: set[str] = set()
         self.jobs, self.runs, self.marks = dict[str, JobRow](), dict[str, RunRow](), dict[str, m.EarmarkSet]()
+        self.at_work = ""  # the job whose pods work already where this message allocates them
         self.used: dict[str, m.EarmarkSet] = {}  # earmarks that ended just now because their owner starts
         self.asked: set[tuple[Any, ...]] = set()
         self.brake = Brake()
@@ -77,7 +78,7 @@ class Rules:
 
     def take(self, message: m.LedgerMessage) -> None:
         """Checks each record of a message in order, then the earmarks used and the plans."""
-        self.n, self.ts, self.message, self.used = message.n, message.ts, message, {}
+        self.n, self.ts, self.message, self.used, self.at_work = message.n, message.ts, message, {}, ""
         self.asked |= {ASKED[type(t.fact)](t.fact) for t in message.facts if type(t.fact) in ASKED}
         self.lines.take_orders(message.orders)
         for record in message.records:
@@ -183,6 +184,9 @@ class Rules:
             job.priority_class = r.priority_class
             self.lines.forget(r.job_id)
 
+    def _pods_taken_over(self, r: m.PodsTakenOver) -> None:
+        self.at_work = r.job_id
+
     def _allocated(self, r: m.Allocated) -> None:
         job = self.jobs.get(r.job_id)
         if job is None:
@@ -198,9 +202,11 @@ class Rules:
         self._starts(r.job_id, job, r.flavor, r.placements)
 
     def _permitted(self, r: m.Permitted) -> None:
-        run, made = self.runs.get(r.run_id), [t.fact for t in self.message.facts if isinstance(t.fact, f.PodsMade)]
+        run, facts = self.runs.get(r.run_id), [taken.fact for taken in self.message.facts]
+        made = [fact.uids for fact in facts if isinstance(fact, f.PodsMade) and fact.run_id == r.run_id]
+        found = [fact.uids for fact in facts if isinstance(fact, f.PodsFound) and r.run_id.startswith(fact.job_id)]
         known = run.job.adopted.uids if run and run.job.adopted and not r.ranks else ()
-        seen = {*known}.union(*(fact.uids for fact in made if fact.run_id == r.run_id))
+        seen = {*known}.union(*made, *found)
         self.demand(seen.issuperset(r.uids), "I3", f"{r.run_id} is permitted pods that nobody has seen for it")
 
     def _grown(self, r: m.Grown) -> None:
@@ -286,7 +292,7 @@ class Rules:
         if self.format >= FORMAT_OF_REFUSALS and whole is None:
             there = quotas.body is None or any(tenant.name == job.tenant for tenant in quotas.body.tenants)
             self.demand(there, "config", f"{what}: there is no tenant {job.tenant}")
-        drained = sorted({place.node for place in pods} & self.drained)
+        drained = sorted({place.node for place in pods} & self.drained) if what != self.at_work else []
         self.demand(not drained, "drain", f"{what}: nodes {drained} are drained")
         named = quotas.flavors(queue, whole or amount)
         self.demand(flavor in named, "I6", f"{what}: flavor {flavor!r} of {sorted(named)}")

@@ -1,0 +1,94 @@
+"""
+Take over pods that work for a job and for no run of this ledger, as after a restore to an older end.
+
+The job was sent again under its key, and its pods never stopped: they go on as its next run, where they stand. Until
+then they count as others', so that nothing else was placed on what they take.
+"""
+
+from collections.abc import Sequence
+
+from tessera.domain.entities import Job
+from tessera.domain.phases import Phase
+from tessera.domain.resources import WHOLE_GPU, Need, Node
+from tessera.domain.starting import start_timeout_ms
+from tessera.domain.state import State
+from tessera.scheduler.decide.draft import Draft, judges
+from tessera.scheduler.decide.jobs import give_up_earmark
+from tessera_schemas.base import run_id
+from tessera_schemas.devices import NAMES_NO_CARDS
+from tessera_schemas.facts import PodsFound
+from tessera_schemas.ledger import Allocated, Permitted, PodsTakenOver
+from tessera_schemas.placement import Placement
+
+
+@judges(PodsFound)
+def on_pods_found(draft: Draft, index: int, fact: PodsFound) -> None:
+    """Allocates and permits a waiting job's pods where they stand, if its quota has room; else the job waits on."""
+    state, job = draft.state, draft.state.jobs.get(fact.job_id)
+    if job is None or not _may_go_on(state, job, fact):
+        return
+    placements, flavor = _placed(state, job, fact.nodes), _flavor(state, job, fact.nodes)
+    if placements is None or flavor is None:
+        return
+    give_up_earmark(draft, job.job_id)
+    draft.add(PodsTakenOver(kind="pods_taken_over", fact=index, job_id=job.job_id))
+    attempt = job.attempt + 1
+    draft.add(
+        Allocated(
+            kind="allocated",
+            job_id=job.job_id,
+            attempt=attempt,
+            deadline=state.ts + start_timeout_ms(state, job),
+            placements=placements,
+            flavor=flavor,
+        )
+    )
+    draft.add(Permitted(kind="permitted", run_id=run_id(job.job_id, attempt), uids=fact.uids))
+
+
+def _may_go_on(state: State, job: Job, fact: PodsFound) -> bool:
+    """Back-off is for new tries: what works already waits for none."""
+    waits = job.phase is Phase.QUEUED and job.adopted is None and not job.kept_out
+    whole = len(fact.nodes) == len(fact.uids) == job.pods
+    return waits and whole and state.tree.takes(job) and state.tree.stopped(job.queue) is None
+
+
+def _flavor(state: State, job: Job, names: Sequence[str]) -> str | None:
+    """The flavor of all these nodes with quota for the job; None without one."""
+    tree, nodes, book = state.tree, state.nodes.found(names), state.quota_book(besides=job.job_id)
+    for flavor in tree.flavors_for(job.queue, job.amount):
+        fits = all(node.pool == tree.pool(job.queue) and tree.is_on(node, flavor) for node in nodes)
+        if fits and book.lacks(job, flavor) is None:
+            return flavor
+    return None
+
+
+def _placed(state: State, job: Job, names: Sequence[str]) -> tuple[Placement, ...] | None:
+    """
+    Where the pods stand, with slots of GPUs that are free there once others' use is less by theirs; None without them.
+
+    Nobody says which cards a pod has where slots are interchangeable; where they are not, no pod is taken over.
+    """
+    nodes = {node.name: node for node in state.nodes.found(names)}
+    if len(nodes) != len(set(names)):
+        return None
+    for need, name in zip(job.gang.needs, names, strict=True):
+        nodes[name] = nodes[name].taking_over(need)
+    placements = list[Placement]()
+    roles = (role.name for role in job.roles for _ in range(role.replicas))
+    for rank, (role, need, name) in enumerate(zip(roles, job.gang.needs, names, strict=True)):
+        slots = _free_slots(nodes[name], need)
+        if slots is None:
+            return None
+        milli = WHOLE_GPU if need.gpus else 0
+        placement = Placement(rank=rank, role=role, node=name, devices=slots, gpu_milli=milli)
+        placements.append(placement)
+        nodes[name] = nodes[name].taking(need, placement, 1)
+    return None if any(node.overfull for node in nodes.values()) else tuple(placements)
+
+
+def _free_slots(node: Node, need: Need) -> tuple[int, ...] | None:
+    if need.gpu_milli or need.mig_profile or (need.gpus and node.device_profile not in NAMES_NO_CARDS):
+        return None
+    free = tuple(slot for slot, left in enumerate(node.gpu_free) if left == WHOLE_GPU)[: need.gpus]
+    return free if len(free) == need.gpus else None
