@@ -13,7 +13,7 @@ from tessera_schemas.facts import PodsFound
 
 def find_whole_gang(job: Job, pods: Collection[Pod], ledger_id: str) -> PodsFound | None:
     """
-    What to say of the pods of a run that the ledger does not know, if they can go on as the job's next run.
+    The fact about pods of a run that the ledger does not know, if they can go on as the job's next run; else None.
 
     They are all at work, one for each pod of the gang, of the same tenant, spec and ledger, while the job waits. Of
     the spec's label only the content counts: the job was taken in a second time since.

@@ -207,7 +207,7 @@ class HttpCluster:
         await self._patch(namespace, name, {"metadata": meta | held}, _MERGE_PATCH)
 
     async def label_pod(self, namespace: str, name: str, uid: str, labels: Mapping[str, str]) -> None:
-        """One merge patch that names the UID, in the lane of releases."""
+        """Merge patch that names the UID, in the lane of releases."""
         await self._patch(namespace, name, {"metadata": {"uid": uid, "labels": dict(labels)}}, _MERGE_PATCH)
 
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:

@@ -65,7 +65,7 @@ def _flavor(state: State, job: Job, names: Sequence[str]) -> str | None:
 
 def _placed(state: State, job: Job, names: Sequence[str]) -> tuple[Placement, ...] | None:
     """
-    Where the pods stand, with slots of GPUs that are free there once others' use is less by theirs; None without them.
+    Placements where the pods stand, with slots of GPUs that are free once others' use is less by theirs; else None.
 
     Nobody says which cards a pod has where slots are interchangeable; where they are not, no pod is taken over.
     """

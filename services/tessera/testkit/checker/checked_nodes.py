@@ -46,7 +46,7 @@ class CheckedNodes:
         return [place for place, more in added.items() if more and book[place] > self._size(book, *place)]
 
     def take_over(self, role: Role, node: str) -> None:
-        """What a pod of this role takes of the node is others' no more."""
+        """Take a pod of this role off what others use of the node."""
         seen = self.nodes.get(node, NO_NODE)
         others, asked = seen.others, {**role.resources.extended, **role.named_amounts}
         left = others.model_copy(
