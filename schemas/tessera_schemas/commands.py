@@ -183,3 +183,4 @@ class Answer(Lenient):
     job_id: str = ""
     reasons: tuple[Reason, ...] = ()
     ended: Annotated[JobEnd | None, Field(description="How the job of a repeated submit ended, where it asks")] = None
+    notes: Annotated[tuple[str, ...], Field(description="What was decided where the job said nothing, in words")] = ()

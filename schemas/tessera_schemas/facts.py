@@ -66,10 +66,11 @@ class JobAdmitted(AnyFact, sender="admission"):
     held: bool = False
     template: Annotated[FromTemplate | None, Field(description="What made the spec; it stands here expanded")] = None
     trace: TraceParent = ""
+    asked: Annotated[str, Field(description="Digest of the spec as sent, where admission filled in amounts")] = ""
 
     def digest(self) -> str:
         """Hash of what was sent: the same key with another is another job's."""
-        return self.spec.digest() if self.template is None else self.template.asked
+        return self.template.asked if self.template is not None else self.asked or self.spec.digest()
 
 
 class JobRefused(AnyFact, sender="admission"):

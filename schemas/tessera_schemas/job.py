@@ -34,8 +34,16 @@ GpuModel = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]
 
 
 class Resources(CountedResources):
-    """Resources of one pod. Whole GPUs, a share of one GPU, or a MIG instance: one of them."""
+    """
+    Resources of one pod. Whole GPUs, a share of one GPU, or a MIG instance: one of them.
 
+    CPU and memory that nobody says are filled in by admission: the pod's share of a node, by its GPUs.
+    """
+
+    cpu_milli: Annotated[
+        Positive, Field(description="Thousandths of a CPU core; without it: its GPUs' share of a node")
+    ] = 0
+    memory_bytes: Annotated[Positive, Field(description="Bytes of memory; without it: its GPUs' share of a node")] = 0
     gpus: Annotated[Count, Field(le=64, description="Whole GPUs")] = 0
     gpu_milli: Annotated[int, Field(ge=0, lt=GPU_MILLI, strict=True, description="Thousandths of one GPU")] = 0
     gpu_memory_bytes: Annotated[

@@ -44,11 +44,12 @@ def test_a_sample_leaves_no_field_at_its_default(entry: Registered) -> None:
 
 
 LATER = {
-    "answer.v1": {"ended"},
+    "answer.v1": {"ended", "notes"},
     "command.cancel_job.v1": {"now"},
     "command.report_checkpoint.v1": {"at"},
     "command.submit_job.v1": {"dry_run"},
     "command.submit_template.v1": {"dry_run"},
+    "fact.job_admitted.v1": {"asked"},
     "fact.bind_failed.v1": {"within", "nodes"},
     "fact.run_ended.v1": {"nodes"},
     "fact.cancel_requested.v1": {"now"},

@@ -60,6 +60,8 @@ class Submitted:
     key: str
     ended: "JobEnd | None" = None
     """How the job ended, where it is known that it had ended before this submit repeated it."""
+    notes: tuple[str, ...] = ()
+    """What was decided where the job said nothing, such as its CPU and memory, in words."""
 
 
 class Tessera:

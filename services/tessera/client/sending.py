@@ -57,11 +57,13 @@ class Sender:
             raise Refused(await self._all_against(asked, key, refused.reasons)) from refused
         if self._api is not None:
             patience = publish_seconds or PUBLISH_SECONDS
-            return Submitted(*await submit_by_api(self._api(), dict(asked), chosen, patience), key=chosen)
+            return await submit_by_api(self._api(), dict(asked), chosen, patience)
         job = job_id(self._shard, self._tenant, chosen)
         data = type(read).model_validate({**dict(read), "key": chosen, "tenant": self._tenant}).to_bytes()
         answer = await self._ask(data, job, answer_seconds, publish_seconds, tell_end)
-        return Submitted(job, answer is not None, chosen, None if answer is None else answer.ended)
+        if answer is None:
+            return Submitted(job, False, chosen)
+        return Submitted(job, True, chosen, answer.ended, answer.notes)
 
     async def judge(
         self, asked: Mapping[str, Any], key: str | None, answer_seconds: float, against: Sequence[PublicReason]
@@ -89,8 +91,7 @@ class Sender:
         data = as_json({"v": 1, "key": chosen, "tenant": self._tenant or None, **dry})
         _check_size(data)
         if self._api is not None:
-            job, _ = await submit_by_api(self._api(), dry, chosen, publish_seconds=0)
-            return job
+            return (await submit_by_api(self._api(), dry, chosen, publish_seconds=0)).job_id
         job = job_id(self._shard, self._tenant, chosen)
         if await self._ask(data, job, seconds, publish_seconds=0) is None:
             raise Transient("admission has not answered")

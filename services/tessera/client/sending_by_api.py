@@ -3,6 +3,7 @@
 from typing import Any
 
 from tessera.client.api import JOBS, Api, path_of
+from tessera.client.sdk import Submitted
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas.base import Strict
@@ -21,9 +22,9 @@ ACTIONS = {
 Json = dict[str, Any]
 
 
-async def submit_by_api(api: Api, asked: Json, key: str, publish_seconds: float = PUBLISH_SECONDS) -> tuple[str, bool]:
+async def submit_by_api(api: Api, asked: Json, key: str, publish_seconds: float = PUBLISH_SECONDS) -> Submitted:
     """
-    The job's id, and whether admission has answered; repeated under the same key until the gateway has stored it.
+    The submit as it was stored; repeated under the same key until the gateway has stored it.
 
     Raises Refused, Failure, and Transient when it could not be stored in time.
     """
@@ -38,7 +39,8 @@ async def submit_by_api(api: Api, asked: Json, key: str, publish_seconds: float 
                 raise
             await clock.sleep(RETRY_SECONDS)
         else:
-            return str(answer["job_id"]), answer["state"] != "stored"
+            notes = tuple(map(str, answer.get("notes") or ()))
+            return Submitted(str(answer["job_id"]), answer["state"] != "stored", key, notes=notes)
 
 
 async def order_by_api(api: Api, command: Strict, job: str) -> bool:

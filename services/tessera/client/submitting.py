@@ -42,13 +42,14 @@ def spec_of_options(
     replicas: int,
     gpus: int,
     gpu_milli: int,
-    cpu: str,
-    memory: str,
+    cpu: str | None,
+    memory: str | None,
     gpu_model: Sequence[str],
     toleration: Sequence[str] = (),
 ) -> Json:
     """A job of one role, as a file would say it."""
-    resources: Json = {"cpu": cpu, "memory": memory}
+    resources: Json = {} if cpu is None else {"cpu": cpu}
+    resources |= {} if memory is None else {"memory": memory}
     resources |= {"gpus": gpus} if gpus else {}
     resources |= {"gpu_milli": gpu_milli} if gpu_milli else {}
     role: Json = {"name": "worker", "replicas": replicas, "resources": resources}

@@ -11,7 +11,7 @@ ESCAPED = b"\x7f"  # JSON does not ask for it, but the contract's canonical form
 
 def spec_hash(fact: JobAdmitted) -> str:
     """`fact.digest()`, at two thirds of its cost."""
-    if fact.template is not None:
+    if fact.template is not None or fact.asked:
         return fact.digest()
     stored = fact.spec.__pydantic_serializer__.to_python(fact.spec, mode="json", exclude_defaults=True)
     canonical = orjson.dumps(stored, option=orjson.OPT_SORT_KEYS)

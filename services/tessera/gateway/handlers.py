@@ -107,10 +107,12 @@ class Handlers:
         if known is None:
             if reasons:
                 raise all_of(reasons)
-            return self._submitted(caller, job, key, "admitted", 202)
+            return self._submitted(caller, job, key, "admitted", 202, answer.notes)
         if known.spec_hash != _digest(command):
             raise refused(Code.IDEMPOTENCY_CONFLICT, "key", key)
-        return self._submitted(caller, job, key, "existing" if existed else "queued", 200 if existed else 201)
+        if existed:
+            return self._submitted(caller, job, key, "existing", 200)
+        return self._submitted(caller, job, key, "queued", 201, answer.notes)
 
     async def _submit_command(self, request: web.Request, tenant: str) -> dict[str, Any]:
         """The command that the body asks for, to be judged by admission. Raises Refusal."""
@@ -141,12 +143,14 @@ class Handlers:
         if answer is None:
             raise refused(Code.UNAVAILABLE, detail="admission has not answered; nothing was stored")
         job = job_id(self._settings.shard, tenant, key)
-        body = models.StoredSubmit(job_id=job, key=key, state="dry_run", as_of=self._state.n)
+        body = models.StoredSubmit(job_id=job, key=key, state="dry_run", as_of=self._state.n, notes=answer.notes)
         return json_response(body)
 
-    def _submitted(self, caller: Caller, job: str, key: str, state: Any, status: int) -> web.Response:
+    def _submitted(
+        self, caller: Caller, job: str, key: str, state: Any, status: int, notes: tuple[str, ...] = ()
+    ) -> web.Response:
         log.info("job_submitted", job=job, tenant=caller.tenant, token=caller.token_id, state=state)
-        body = models.StoredSubmit(job_id=job, key=key, state=state, as_of=self._state.n)
+        body = models.StoredSubmit(job_id=job, key=key, state=state, as_of=self._state.n, notes=notes)
         return json_response(body, status, {"Location": f"/v1/jobs/{job}"})
 
     async def get_job(self, request: web.Request) -> web.Response:

@@ -191,6 +191,7 @@ class StoredSubmit(Lenient):
     key: str
     state: Literal["queued", "existing", "admitted", "stored", "dry_run"]
     as_of: AsOf
+    notes: Annotated[tuple[str, ...], Field(description="What was decided where the job said nothing, in words")] = ()
 
 
 class Ordered(Lenient):

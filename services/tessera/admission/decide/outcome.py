@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass, replace
 
 from tessera.admission.decide import verdict
+from tessera.admission.decide.amounts import fill_amounts
 from tessera.admission.decide.configuration import find_config_faults
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.admission.decide.templates import from_template
@@ -125,14 +126,19 @@ def _judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolic
             parsed, origin, [*parsed.reasons, *verdict.find_submit_faults(parsed.raw, origin.tenant, policy)]
         )
     if isinstance(command, SubmitJob | AdoptJob):
-        against = verdict.find_job_faults(command, origin.tenant, policy)
-        return _refused(parsed, origin, against) if against else _admitted(command, origin)
+        spec, notes = fill_amounts(command.spec, policy.tree, policy.pools.nodes)
+        filled = command.model_copy(update={"spec": spec}) if notes else command
+        against = verdict.find_job_faults(filled, origin.tenant, policy)
+        asked = command.spec.digest() if notes else ""
+        return _refused(parsed, origin, against) if against else _admitted(filled, origin, notes=notes, asked=asked)
     if isinstance(command, SubmitTemplate):
         made = from_template(command, policy)
         if isinstance(made, tuple):
             return _refused(parsed, origin, [*verdict.mismatch(command.tenant, origin.tenant), *made])
-        against = verdict.find_job_faults(made.command, origin.tenant, policy)
-        return _refused(parsed, origin, against) if against else _admitted(made.command, origin, made.source)
+        spec, notes = fill_amounts(made.command.spec, policy.tree, policy.pools.nodes)
+        filled_job = made.command.model_copy(update={"spec": spec})
+        against = verdict.find_job_faults(filled_job, origin.tenant, policy)
+        return _refused(parsed, origin, against) if against else _admitted(filled_job, origin, made.source, notes)
     against = verdict.mismatch(parsed.raw.get("tenant"), origin.tenant)
     if isinstance(command, SetPriority):
         against += verdict.find_priority_faults(command.priority_class, origin.tenant, policy)
@@ -184,7 +190,13 @@ def _requested(command: Strict, tenant: str) -> Outcome:
     return Outcome(fact, Answer(accepted=True, job_id=fact.job_id))
 
 
-def _admitted(command: SubmitJob | AdoptJob, origin: Origin, template: FromTemplate | None = None) -> Outcome:
+def _admitted(
+    command: SubmitJob | AdoptJob,
+    origin: Origin,
+    template: FromTemplate | None = None,
+    notes: tuple[str, ...] = (),
+    asked: str = "",
+) -> Outcome:
     job = job_id(origin.shard, origin.tenant, command.key)
     fact = JobAdmitted(
         kind="job_admitted",
@@ -196,8 +208,9 @@ def _admitted(command: SubmitJob | AdoptJob, origin: Origin, template: FromTempl
         held=isinstance(command, SubmitJob) and command.held,
         template=template,
         trace=origin.trace,
+        asked=asked,
     )
-    return Outcome(fact, Answer(accepted=True, job_id=job))
+    return Outcome(fact, Answer(accepted=True, job_id=job, notes=notes))
 
 
 def _proposed(command: ApplyConfig) -> Outcome:

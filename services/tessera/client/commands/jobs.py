@@ -39,8 +39,13 @@ async def submit(
     ] = None,
     gpus: Annotated[int, typer.Option(help="Whole GPUs per replica", min=0)] = 0,
     gpu_milli: Annotated[int, typer.Option(help="Or thousandths of one GPU", min=0, max=999)] = 0,
-    cpu: Annotated[str, typer.Option(help="CPU per replica, such as 2 or 500m")] = "1",
-    memory: Annotated[str, typer.Option(help="Memory per replica, such as 16Gi")] = "1Gi",
+    cpu: Annotated[
+        str | None,
+        typer.Option(help="CPU per replica: 2, 500m (default: its GPUs' share of a node)", show_default=False),
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(help="Memory per replica, such as 16Gi (default: the same)", show_default=False)
+    ] = None,
     replicas: Annotated[int, typer.Option(help="Pods of the gang: all start or none", min=1)] = 1,
     gpu_model: Annotated[list[str] | None, typer.Option(help="Only these GPU models")] = None,
     toleration: Annotated[
@@ -166,8 +171,11 @@ def _given(context: typer.Context, name: str | None) -> bool:
 
 def _show_submitted(done: Submitted, output: Output) -> None:
     if output.for_programs:
-        show_value(output, {"job_id": done.job_id, "key": done.key, "admitted": done.admitted}, None)
+        said = {"job_id": done.job_id, "key": done.key, "admitted": done.admitted, "notes": list(done.notes)}
+        show_value(output, said, None)
     else:
+        for note in done.notes:
+            notify(note)
         print(f"job {done.job_id} " + ("admitted" if done.admitted else "stored; admission has not answered yet"))
 
 

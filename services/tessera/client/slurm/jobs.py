@@ -15,7 +15,6 @@ from tessera.client.slurm.values import Said
 from tessera.client.submitting import name_of
 
 Json = dict[str, Any]
-DEFAULT_CPU, DEFAULT_MEMORY = "1", "1Gi"
 HOSTNAME = "kubernetes.io/hostname"
 
 
@@ -66,9 +65,10 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
         )
     tasks, replicas = _tasks(options, against)
     gpus, model = tried("gpus", lambda: _gpus(options, tasks, replicas), (1, ""))
-    cpu = tried("cpus-per-task", lambda: _cpu(options), DEFAULT_CPU)
-    memory: str | int = tried("mem", lambda: _memory(options, tasks, int(cpu), gpus), 0) or DEFAULT_MEMORY
-    resources: Json = {"cpu": cpu, "memory": memory}
+    cpu = tried("cpus-per-task", lambda: _cpu(options), "")
+    memory = tried("mem", lambda: _memory(options, tasks, int(cpu or 1), gpus), 0)
+    resources: Json = {"cpu": cpu} if cpu else {}  # what nobody says, as `--mem=0`, is the GPUs' share of a node
+    resources |= {"memory": memory} if memory else {}
     resources |= {"gpus": gpus} if gpus else {}
     role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
     role |= {"gpu_models": [model]} if model else {}
@@ -104,7 +104,7 @@ def _check_each(options: ScriptOptions, environment: Mapping[str, str], now: dat
 
 
 def _cpu(options: ScriptOptions) -> str:
-    return str(options.count("cpus-per-task")) if "cpus-per-task" in options else DEFAULT_CPU
+    return str(options.count("cpus-per-task")) if "cpus-per-task" in options else ""
 
 
 def _array(options: ScriptOptions) -> dict[str, str | int]:

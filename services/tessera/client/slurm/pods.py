@@ -114,7 +114,7 @@ def variables(name: str, tasks: int, gpus: int, cpus: str, tasks_of_array: str) 
         "SLURM_NNODES": str(tasks),
         "SLURM_JOB_NUM_NODES": str(tasks),
         "SLURM_NTASKS_PER_NODE": "1",
-        "SLURM_CPUS_PER_TASK": cpus,
+        **({"SLURM_CPUS_PER_TASK": cpus} if cpus else {}),
         "SLURM_JOB_NODELIST": hosts,
         "SLURM_NODELIST": hosts,
         **(per_pod if gpus else {}),

@@ -1,0 +1,81 @@
+"""CPU and memory of pods that say none: their GPUs' share of the smallest node that could hold them."""
+
+from typing import Any
+
+import orjson
+import pytest
+
+from tessera.admission.decide.amounts import fill_amounts
+from tessera.admission.decide.outcome import Origin, judge_tenant_command
+from tessera.admission.decide.policy import AdmissionPolicy, Pools, tree_of
+from tessera.domain.resources import Node, empty_node
+from tessera_schemas.config import Config
+from tessera_schemas.facts import JobAdmitted
+from tessera_schemas.job import JobSpec
+from tessera_schemas.reading import read_tenant_command
+from tests.builders import GIB, config_body, node_seen
+
+TREE = tree_of(Config(version=1, body=config_body()))
+NODES = (
+    empty_node(node_seen("small", cpu_milli=64_000, memory_bytes=512 * GIB)),
+    empty_node(node_seen("large", cpu_milli=192_000, memory_bytes=2048 * GIB, gpu_model="b200")),
+    empty_node(node_seen("plain", gpus=0, gpu_model="")),
+)
+
+
+def spec(role: dict[str, Any] | None = None, **resources: Any) -> JobSpec:
+    worker = {"name": "worker", "resources": resources, "template": {"image": "a"}, **(role or {})}
+    return JobSpec.model_validate({"name": "train", "queue": "research", "roles": [worker]})
+
+
+CASES = [
+    ("a whole node", spec(gpus=8), 56_000, 448),
+    ("a GPU of eight", spec(gpus=1), 7_000, 56),
+    ("half a GPU", spec(gpu_milli=500), 3_000, 28),
+    ("an instance", spec(mig_profile="1g.10gb"), 1_000, 14),
+    ("of the model that it asks for", spec({"gpu_models": ["b200"]}, gpus=8), 168_000, 1792),
+    ("what is said stays", spec(gpus=8, cpu_milli=4_000), 4_000, 448),
+    ("within its limits", spec(gpus=8, memory_limit_bytes=64 * GIB), 56_000, 64),
+    ("more GPUs than any node has", spec(gpus=16), 64_000, 256),
+    ("a model that no node has", spec({"gpu_models": ["h200"]}, gpus=2), 8_000, 32),
+    ("without GPUs", spec(), 1_000, 1),
+]
+
+
+@pytest.mark.parametrize(("asked", "cpu_milli", "gib"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
+def test_what_a_pod_does_not_say_is_its_gpus_share_of_a_node(asked: JobSpec, cpu_milli: int, gib: int) -> None:
+    filled, notes = fill_amounts(asked, TREE, NODES)
+    resources = filled.roles[0].resources
+    assert (resources.cpu_milli, resources.memory_bytes) == (cpu_milli, gib * GIB)
+    assert notes[0].startswith("worker: ")
+    assert notes[0].endswith("say cpu and memory for others")
+
+
+def test_a_pod_that_says_both_is_left_as_it_is() -> None:
+    asked = spec(gpus=8, cpu_milli=1, memory_bytes=1)
+    assert fill_amounts(asked, TREE, NODES) == (asked, ())
+
+
+def submitted(asked: JobSpec, nodes: tuple[Node, ...]) -> tuple[JobAdmitted, tuple[str, ...]]:
+    command = {
+        "kind": "submit_job",
+        "v": 1,
+        "key": "k1",
+        "tenant": "lab",
+        "spec": asked.model_dump(mode="json", exclude_defaults=True),
+    }
+    outcome = judge_tenant_command(
+        read_tenant_command(orjson.dumps(command)), Origin("main", "lab", 1), AdmissionPolicy(1, TREE, Pools(nodes))
+    )
+    assert isinstance(outcome.fact, JobAdmitted)
+    return outcome.fact, outcome.answer.notes
+
+
+def test_the_answer_says_it_and_the_same_submit_is_the_same_job_after_nodes_have_come() -> None:
+    small, notes = submitted(spec(gpus=8), NODES[:1])
+    assert notes == ("worker: 56 CPU and 448Gi, its share of a node with 8 GPUs; say cpu and memory for others",)
+    large, _ = submitted(spec(gpus=8), NODES[1:])
+    assert small.spec.roles[0].resources.cpu_milli < large.spec.roles[0].resources.cpu_milli
+    assert small.digest() == large.digest() == spec(gpus=8).digest()
+    said, notes = submitted(spec(gpus=8, cpu_milli=56_000, memory_bytes=448 * GIB), NODES)
+    assert (notes, said.asked) == ((), "")
