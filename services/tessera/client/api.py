@@ -22,6 +22,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 from tessera.client.as_json import as_json
 from tessera.client.contexts import ApiLogin
 from tessera.client.outcomes import Exit, Failure, NotYet, Refused
+from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas.reasons import Code, PublicReason
 
@@ -34,6 +35,8 @@ SECONDS = 30.0
 """Time that an answer may take; above the gateway's own wait for the ledger's answer to a submit."""
 STREAM_SECONDS = 60.0
 """Silence of an event stream after which its connection counts as lost; heartbeats come more often."""
+BUSY_SECONDS = 60.0
+"""How long a request is sent again that came too soon after others."""
 PIECE_BYTES = 64 * 1024
 AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
@@ -42,6 +45,14 @@ LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Json = dict[str, Any]
 T = TypeVar("T")
+
+
+class Busy(Transient):
+    """The gateway takes no more of this caller for so many seconds: nothing of the request was done."""
+
+    def __init__(self, text: str, seconds: float) -> None:
+        super().__init__(text)
+        self.seconds = seconds
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -83,8 +94,11 @@ class Api:
     async def ask(
         self, method: str, path: str, query: Mapping[str, Any], body: Json | None = None, key: str = ""
     ) -> tuple[int, Json]:
-        """One request; raises as `get` does."""
+        """
+        Send one request; raises as `get` does.
 
+        Where the gateway says that this caller asks too often, it is sent again when it says so, for a minute at most.
+        """
         await self.ready()
 
         def answered() -> tuple[int, Json]:
@@ -92,7 +106,15 @@ class Api:
             with self._open(method, path, query, SECONDS, body, headers) as answer:
                 return answer.status, _object_of(answer.read())
 
-        return await _in_thread(answered)
+        clock = SystemClock()
+        until = clock.monotonic() + BUSY_SECONDS
+        while True:
+            try:
+                return await _in_thread(answered)
+            except Busy as busy:
+                if clock.monotonic() + busy.seconds > until:
+                    raise
+                await clock.sleep(busy.seconds)
 
     async def events(self, after: int | None, **query: Any) -> AsyncIterator[Json]:
         """
@@ -183,7 +205,9 @@ class Api:
             return Failure(
                 Exit.USAGE, f"HTTP API at {self.url}: the token is not accepted; run `tessera login {self.url}`"
             )
-        if status in AWAY or problem.get("code") == Code.RATE_LIMITED:
+        if problem.get("code") == Code.RATE_LIMITED:
+            return Busy(f"HTTP API at {self.url}: {sentence}", float(problem.get("retry_after") or 1))
+        if status in AWAY:
             return Transient(f"HTTP API at {self.url}: {sentence}")
         if status == HTTPStatus.NOT_FOUND:
             what = f"job {path.split('/')[3]}: there is none" if path.startswith(f"{JOBS}/") else f"{path}: not found"

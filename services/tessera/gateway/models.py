@@ -110,12 +110,18 @@ class NoBody(Strict):
     """An empty body or `{}`."""
 
 
+ListedPhase = Literal[
+    "queued", "allocated", "binding", "running", "evicting", "succeeded", "failed", "cancelled", "refused"
+]
+"""Phases of jobs, and what a submit is that became none: those are listed for operators."""
+
+
 class JobQuery(Strict):
     """Filter for a list of jobs, newest first."""
 
     tenant: Annotated[Name | None, Field(description="For operators; a tenant sees its own")] = None
     queue: Name | None = None
-    phase: Annotated[tuple[str, ...], Field(max_length=16, description="Any of these")] = ()
+    phase: Annotated[tuple[ListedPhase, ...], Field(max_length=16, description="Any of these")] = ()
     name: Name | None = None
     search: Annotated[
         str,

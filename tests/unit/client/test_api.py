@@ -86,7 +86,6 @@ def problem(code: str, **more: Any) -> Json:
         (409, "AlreadyEnded", Failure, "AlreadyEnded"),
         (422, "NotAllowed", Refused, "NotAllowed"),
         (429, "LimitExceeded", Refused, "LimitExceeded"),
-        (429, "RateLimited", Transient, "RateLimited"),
         (503, "Unavailable", Transient, "Unavailable"),
     ],
 )
@@ -96,6 +95,24 @@ def test_a_refusal_is_told_as_over_nats(
     gateway.answers["/v1/jobs/abc"] = status, problem(code)
     with pytest.raises(error, match=text):
         asyncio.run(gateway.api.get("/v1/jobs/abc"))
+
+
+@pytest.mark.parametrize("seconds", [0.01, 61])
+def test_who_asked_too_often_asks_again_when_the_gateway_says_so(gateway: Gateway, seconds: float) -> None:
+    """Cancelling 200 jobs ended after the burst of its token, with 122 of them left."""
+
+    def busy(_: object) -> Json:
+        if len(gateway.asked) == 3:
+            gateway.answers["/v1/jobs/abc"] = 200, {"job": 1}
+        return problem("RateLimited", retry_after=seconds)
+
+    gateway.answers["/v1/jobs/abc"] = 429, busy
+    if seconds > 60:
+        with pytest.raises(Transient, match="RateLimited"):
+            asyncio.run(gateway.api.get("/v1/jobs/abc"))
+    else:
+        assert asyncio.run(gateway.api.get("/v1/jobs/abc")) == {"job": 1}
+    assert len(gateway.asked) == (1 if seconds > 60 else 4)
 
 
 def test_what_is_no_json_of_ours_is_still_a_sentence(gateway: Gateway) -> None:

@@ -559,6 +559,7 @@ async def test_a_list_is_filtered_by_queue_phase_and_name(world: World) -> None:
         assert await keys("phase=running") == []
         assert await keys("queue=research") == ["k1", "k2", "k3"]
         assert await keys("queue=elsewhere") == []
+        assert (await world.ask("GET", "/v1/jobs?phase=bogus", token)).status == 422
 
 
 async def test_a_tenant_sees_its_queues_and_the_nodes_of_their_pools(world: World) -> None:
