@@ -526,6 +526,18 @@ async def test_an_event_is_made_once(api: Setup):
     assert (await refused(api.cluster.create_event(api.ns, event))).status == 409
 
 
+async def test_the_events_about_one_object_are_listed_and_no_others(api: Setup):
+    names = [api.name() for _ in range(3)]
+    for name, uid in zip(names, ("one", "one", "another"), strict=True):
+        about = {"kind": "Pod", "apiVersion": "v1", "namespace": api.ns, "name": "p", "uid": f"{names[0]}-{uid}"}
+        event = {"metadata": {"name": name, "namespace": api.ns}, "involvedObject": about, "reason": "FailedMount"}
+        await api.cluster.create_event(api.ns, event)
+    found = await api.cluster.list_events(api.ns, f"{names[0]}-one")
+    assert sorted(event["metadata"]["name"] for event in found) == sorted(names[:2])
+    assert {event["reason"] for event in found} == {"FailedMount"}
+    assert await api.cluster.list_events(api.ns, "nobody") == []
+
+
 async def test_any_object_is_read_by_its_kind(api: Setup):
     name = api.name()
     made = await api.cluster.create_pod(api.ns, pod(name))

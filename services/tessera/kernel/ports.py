@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tessera_schemas.ledger_head import Head
 
 JsonObject = dict[str, Any]
+Objects = list[JsonObject]
 
 
 class Clock(Protocol):
@@ -362,6 +363,9 @@ class Cluster(Protocol):
 
     async def create_event(self, namespace: str, event: JsonObject) -> None:
         """409 AlreadyExists when the name is taken."""
+
+    async def list_events(self, namespace: str, uid: str) -> Objects:
+        """Events in the namespace about the object with that UID; of more than a few hundred not all."""
 
     async def may(self, namespace: str, verb: str, resource: str, group: str = "") -> bool:
         """Whether we may do it there; `resource` with its subresource, as `pods/binding`. "" is the whole cluster."""

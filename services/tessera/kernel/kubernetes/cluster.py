@@ -19,7 +19,7 @@ import orjson
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.api_paths import list_path, object_path
-from tessera.kernel.ports import ApiError, JsonObject, Reduce, WatchEvent, as_it_is
+from tessera.kernel.ports import ApiError, JsonObject, Objects, Reduce, WatchEvent, as_it_is
 
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
@@ -27,7 +27,6 @@ _JSON_PATCH = "application/json-patch+json"
 _APPLY_PATCH = "application/apply-patch+yaml"
 _WATCH_SECONDS = 300  # asked of the server; a silence clearly longer than this is a dead connection
 _WATCH_SILENCE_SECONDS = 330.0
-Objects = list[JsonObject]
 Listed = tuple[Objects, str]
 # How a merge patch that names another UID is refused: as a forbidden change (422), where all else says conflict (409).
 _UID_CHANGED = "metadata.uid: Invalid value"
@@ -226,6 +225,14 @@ class HttpCluster:
     async def create_event(self, namespace: str, event: JsonObject) -> None:
         """One POST in the lane of what users are told: events never delay pods that can start."""
         await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event, lane=self._told_lane)
+
+    async def list_events(self, namespace: str, uid: str) -> Objects:
+        """One GET in the lane of what users are told: a server may look through all events of a namespace for it."""
+        params = {"fieldSelector": f"involvedObject.uid={uid}", "limit": str(_PAGE)}
+        path = f"/api/v1/namespaces/{namespace}/events"
+        answer = _decoded(await self._call("GET", path, params=params, lane=self._told_lane))
+        found: Objects = answer["items"]
+        return found
 
     async def may(self, namespace: str, verb: str, resource: str, group: str = "", user: str = "") -> bool:
         """

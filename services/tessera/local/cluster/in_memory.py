@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 import orjson
 
 from tessera.kernel.kubernetes.api_paths import resource_of
-from tessera.kernel.ports import ApiError, Clock, JsonObject, Reduce, WatchEvent, as_it_is
+from tessera.kernel.ports import ApiError, Clock, JsonObject, Objects, Reduce, WatchEvent, as_it_is
 from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.shelf import Version
 
@@ -172,6 +172,13 @@ class MemoryCluster:
         await self._enter("create", "events")
         self._core.create("events", namespace, orjson.loads(orjson.dumps(event)))
         await self.after("create")
+
+    async def list_events(self, namespace: str, uid: str) -> Objects:
+        """Copies of the events, all in one answer."""
+        await self._enter("list", "events")
+        found, _ = self._core.list("events", "", f"metadata.namespace={namespace},involvedObject.uid={uid}")
+        await self.after("list")
+        return [_decoded(one) for one in found]
 
     async def may(self, namespace: str, verb: str, resource: str, group: str = "") -> bool:
         """Say whether `verbs` has the verb; namespace, resource and group make no difference here."""

@@ -1,6 +1,6 @@
 """
-Selectors of lists and watches: of labels by equality (`a=b`, `a!=b`) and existence (`a`, `!a`), of a pod's fields by
-equality; several joined by commas.
+Selectors of lists and watches: of labels by equality (`a=b`, `a!=b`) and existence (`a`, `!a`), of the fields of pods
+and events by equality; several joined by commas.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,14 @@ from dataclasses import dataclass
 from tessera.kernel.ports import JsonObject
 from tessera.local.cluster import answers
 
-FIELDS = ("metadata.name", "metadata.namespace", "spec.nodeName", "spec.schedulerName", "status.phase")
+FIELDS = (
+    "metadata.name",
+    "metadata.namespace",
+    "spec.nodeName",
+    "spec.schedulerName",
+    "status.phase",
+    "involvedObject.uid",
+)
 Fields = tuple[str, ...]
 """An object's values of `FIELDS`; "" for what it has not."""
 NO_FIELDS: Fields = ("",) * len(FIELDS)
@@ -20,7 +27,8 @@ def fields_of(found: JsonObject) -> Fields:
     meta, spec = found["metadata"], found.get("spec") or {}
     named = meta["name"], meta.get("namespace", "")
     phase = (found.get("status") or {}).get("phase") or ""
-    return *named, spec.get("nodeName") or "", spec.get("schedulerName") or "", phase
+    about = (found.get("involvedObject") or {}).get("uid") or ""
+    return *named, spec.get("nodeName") or "", spec.get("schedulerName") or "", phase, about
 
 
 @dataclass(frozen=True, slots=True)
