@@ -276,6 +276,21 @@ def test_a_node_that_starts_nothing_leaves_containers_being_created_and_holds_th
     assert world.phase("q") == "Running"
 
 
+def test_a_node_that_cannot_prepare_pods_says_why_in_events_alone(world: World) -> None:
+    world.core.set_preparing_nothing("n1")
+    bind(world, "p")
+    uid = world.core.get("pods", NS, "p").uid
+    world.wait(25_000)
+    assert (world.phase("p"), state(world, "p")["waiting"]) == ("Pending", {"reason": "ContainerCreating"})
+    (event,) = (one.object for one in world.core.list("events", "", f"involvedObject.uid={uid}")[0])
+    assert (event["type"], event["reason"], event["count"]) == ("Warning", "FailedCreatePodSandBox", 3)
+    assert event["source"] == {"component": "kubelet", "host": "n1"}
+    assert event["firstTimestamp"] < event["lastTimestamp"]
+    world.core.set_preparing_nothing("n1", "")
+    world.wait(10)
+    assert world.phase("p") == "Running"
+
+
 @pytest.mark.parametrize("where", [{}, {"node": "n1"}, {"begins": "registry.example/"}])
 def test_an_image_that_cannot_be_pulled_is_named_and_the_pod_starts_when_it_can(
     world: World, where: dict[str, str]
@@ -393,6 +408,7 @@ def test_a_program_on_a_node_that_is_stuck_saves_on_without_its_object(world: Wo
         {"fault": "node_shutdown", "node": "n1"},
         {"fault": "node_healed", "node": "n1"},
         {"fault": "node_refusing", "node": "n1"},
+        {"fault": "node_preparing_nothing", "node": "n1"},
         {"fault": "node_starting_nothing", "node": "n1"},
         {"fault": "node_stuck", "node": "n1"},
         {"fault": "node_pressure", "node": "n1", "resource": "pids"},
@@ -419,6 +435,7 @@ def test_a_node_that_is_healed_starts_and_stops_pods_again_and_has_all_its_devic
     core.set_cordoned("n1", True)
     core.set_pressure("n1", True, "pids")
     core.set_refusing("n1")
+    core.set_preparing_nothing("n1")
     core.set_starting_nothing("n1", True)
     core.set_stuck("n1", True)
     core.set_unhealthy("n1", 2)

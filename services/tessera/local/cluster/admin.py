@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from tessera.local.cluster import answers
 from tessera.local.cluster.core import SimCluster
-from tessera.local.cluster.machines import REGISTRY_OUT, STUCK_PLUGIN
+from tessera.local.cluster.machines import NO_SANDBOX, REGISTRY_OUT, STUCK_PLUGIN
 from tessera.local.cluster.pod_statuses import Left
 
 Verb = Literal["list", "watch", "get", "create", "bind", "delete", "patch", "evict"]
@@ -192,6 +192,19 @@ class NodeRefusing(_Fault):
         cluster.set_refusing(self.node, self.why)
 
 
+class NodePreparingNothing(_Fault):
+    """A kubelet that gives no pod its sandbox or volumes, and says so in events alone; a `why` of "" ends it."""
+
+    fault: Literal["node_preparing_nothing"]
+    node: str
+    why: str = NO_SANDBOX
+    reason: Literal["FailedCreatePodSandBox", "FailedMount", "FailedAttachVolume"] = "FailedCreatePodSandBox"
+
+    def apply(self, cluster: SimCluster) -> None:
+        """Begin or end it. Raises ApiError 404 for an unknown node."""
+        cluster.set_preparing_nothing(self.node, self.why, self.reason)
+
+
 class NodeStartingNothing(_Fault):
     fault: Literal["node_starting_nothing"]
     node: str
@@ -309,7 +322,9 @@ class Clear(_Fault):
 
 
 OfNodes = NodeReachable | NodeCordoned | NodeTaint | NodeOutOfService | NodeGone | NodeReboot | NodeShutdown
-OfKubelets = NodeHealed | NodeRefusing | NodeStartingNothing | NodeStuck | NodePressure | ImagesOut
+OfKubelets = (
+    NodeHealed | NodeRefusing | NodePreparingNothing | NodeStartingNothing | NodeStuck | NodePressure | ImagesOut
+)
 OfDevices = NodeGpus | DevicePlugins | UnhealthyGpus
 OfPods = DeletePod | EvictPod | ForbidCreates
 OfWatches = CloseWatches | ExpireHistory | DropEvents | RepeatEvents

@@ -25,6 +25,7 @@ from tessera.local.cluster.timers import Timers
 from tessera_schemas.labels import CHECKPOINT_ANNOTATION, EVICT_AT_ANNOTATION
 
 _CODES: dict[Left, int] = {"killed": KILLED, "unknown": KILLED, "stopped": TERMINATED}
+PREPARE_AGAIN_MS = 10_000
 PULL_AGAIN_MS = 1000
 """From the first failure to pull an image to the kubelet's word that it waits before the next try."""
 
@@ -92,12 +93,20 @@ class PodRun:
 
 
 class Kubelets:
-    """All nodes' kubelets. `end_pod` writes a pod's last status and finishes its deletion if one was asked."""
+    """
+    All nodes' kubelets. `end_pod` writes a pod's last status and finishes its deletion if one was asked; `warn` tells
+    of a pod in an event, by reason and message.
+    """
 
     def __init__(
-        self, pods: Shelf, timers: Timers, start_ms: int, end_pod: Callable[[Version, JsonObject], None]
+        self,
+        pods: Shelf,
+        timers: Timers,
+        start_ms: int,
+        end_pod: Callable[[Version, JsonObject], None],
+        warn: Callable[[Version, str, str], None],
     ) -> None:
-        self._pods, self._timers, self._start_ms, self._end_pod = pods, timers, start_ms, end_pod
+        self._pods, self._timers, self._start_ms, self._end_pod, self._warn = pods, timers, start_ms, end_pod, warn
         self._runs: dict[str, PodRun] = {}
         self._on_node: dict[str, dict[str, None]] = {}
         self._use: dict[str, NodeUse] = {}
@@ -266,8 +275,14 @@ class Kubelets:
                 self._end_pod(pod, {"phase": "Failed", "startTime": rfc3339(now_ms), **why})
                 return
             run.start_ms = now_ms + run.admitted.behaviour.start_ms
+        ill = self.ills.of(run.node)
+        if ill.fails is not None:
+            self._say_status(pod, pod_statuses.unprepared(pod.object, now_ms))
+            self._warn(pod, *ill.fails)
+            self._timers.set(uid, now_ms + PREPARE_AGAIN_MS)
+            return
         missing = self.ills.missing_images(run.node, pod.object, run.admitted.tried)
-        if missing or now_ms < run.start_ms or self.ills.of(run.node).starts_nothing:
+        if missing or now_ms < run.start_ms or ill.starts_nothing:
             self._prepare(uid, run, run.admitted, pod, missing, now_ms)
         else:
             self._start(run, run.admitted, pod, now_ms)
@@ -283,14 +298,16 @@ class Kubelets:
         self, uid: str, run: PodRun, admitted: Admitted, pod: Version, missing: JsonObject, now_ms: int
     ) -> None:
         """Show what the pod waits for, and look again when that may be over."""
-        status = pod_statuses.preparing(pod.object, now_ms, missing)
-        if status != pod.object["status"]:
-            self._pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": status})
+        self._say_status(pod, pod_statuses.preparing(pod.object, now_ms, missing))
         if missing and not admitted.tried:
             admitted.tried = True
             self._timers.set(uid, now_ms + PULL_AGAIN_MS)
         elif now_ms < run.start_ms:
             self._timers.set(uid, run.start_ms)
+
+    def _say_status(self, pod: Version, status: JsonObject) -> None:
+        if status != pod.object["status"]:
+            self._pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": status})
 
     def _start(self, run: PodRun, admitted: Admitted, pod: Version, now_ms: int) -> None:
         behaviour, request, devices = admitted.behaviour, admitted.request, admitted.devices

@@ -23,6 +23,10 @@ _PRESSURES = {
 STUCK_PLUGIN = (
     "Allocate failed due to rpc error: code = DeadlineExceeded desc = context deadline exceeded, which is unexpected"
 )
+NO_SANDBOX = (
+    'Failed to create pod sandbox: rpc error: code = Unknown desc = failed to setup network for sandbox "5f1c": '
+    'plugin type="calico" failed (add): error getting ClusterInformation: connection is unauthorized'
+)
 REGISTRY_OUT = "failed to do request: dial tcp: connect: connection refused"
 
 
@@ -81,6 +85,7 @@ class Machines:
         for resource in _PRESSURES:
             self.set_pressure(node, False, resource)
         ill.refuses = ""
+        self.set_preparing_nothing(node, "")
         self.set_starting_nothing(node, False)
         self.set_stuck(node, False)
 
@@ -162,6 +167,12 @@ class Machines:
         """Have the kubelet refuse every pod with this text, as beside a stuck device plugin; "" ends it."""
         self._store.nodes.require("", node)
         self._store.kubelets.ills.of(node).refuses = why
+
+    def set_preparing_nothing(self, node: str, why: str = NO_SANDBOX, reason: str = "FailedCreatePodSandBox") -> None:
+        """Have the kubelet take pods, prepare none, and say why in events alone; a `why` of "" ends it."""
+        self._store.nodes.require("", node)
+        self._store.kubelets.ills.of(node).fails = (reason, why) if why else None
+        self._store.kubelets.look_at_all(node, self._store.now_ms())
 
     def set_starting_nothing(self, node: str, on: bool) -> None:
         """Have the kubelet take pods and never start one: their containers are being created."""

@@ -1,4 +1,4 @@
-"""Faults of nodes and registries for a while: kubelets ask before they take, start or stop a pod."""
+"""Faults of nodes and registries for a while: kubelets ask before they take, prepare, start or stop a pod."""
 
 from collections import defaultdict
 from dataclasses import dataclass
@@ -9,13 +9,16 @@ from tessera.kernel.ports import JsonObject
 @dataclass(slots=True)
 class NodeIll:
     """
-    Faults of one node: it `refuses` every pod with this text, starts none, cannot stop one, or shuts down.
+    Faults of one node: it `refuses` every pod with this text, `fails` to prepare any, starts none, cannot stop one, or
+    shuts down.
 
-    A node that `starts_nothing` takes pods, and their containers are created for ever. One that is `stuck` ends no
+    A node that `starts_nothing` takes pods, and their containers are created for ever; one that `fails` to prepare them
+    says why, too: in events of that reason and message, and nowhere else. One that is `stuck` ends no
     container that is to be stopped; a program that ends by itself does.
     """
 
     refuses: str = ""
+    fails: tuple[str, str] | None = None
     starts_nothing: bool = False
     is_stuck: bool = False
     shuts_down: bool = False

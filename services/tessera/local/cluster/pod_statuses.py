@@ -1,4 +1,4 @@
-"""Statuses that kubelets and controllers write on pods and nodes, in the words of the real ones."""
+"""Statuses and events that kubelets and controllers write of pods and nodes, in the words of the real ones."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -85,6 +85,17 @@ def preparing(pod: JsonObject, now_ms: int, images: JsonObject) -> JsonObject:
     return with_condition(told, "Initialized", "False", now_ms, "ContainersNotInitialized")
 
 
+def unprepared(pod: JsonObject, now_ms: int) -> JsonObject:
+    """The status before the pod has its network and volumes: no container of it is begun, and no image asked for."""
+    spec = pod["spec"]
+    rest = INITIALIZING if spec.get("initContainers") else CREATING
+    told = {**pod["status"], "phase": "Pending", "startTime": pod["status"].get("startTime") or rfc3339(now_ms)}
+    told["containerStatuses"] = [_waits(one, {}, rest) for one in spec["containers"]]
+    if inits := spec.get("initContainers"):
+        told["initContainerStatuses"] = [_waits(one, {}, INITIALIZING) for one in inits]
+    return told
+
+
 def _waits(one: JsonObject, images: JsonObject, otherwise: str) -> JsonObject:
     return container(one, {"waiting": images.get(one.get("image", ""), {"reason": otherwise})}, ready=False)
 
@@ -127,3 +138,20 @@ def _terminated(exit_code: int, reason: str, begun: str | None, end: str | None)
 def container(one: JsonObject, state: JsonObject, ready: bool) -> JsonObject:
     """The status of one container of a pod's spec."""
     return {"name": one["name"], "image": one.get("image", ""), "ready": ready, "restartCount": 0, "state": state}
+
+
+def kubelet_event(about: JsonObject, node: str, reason: str, message: str, now: str) -> JsonObject:
+    """A kubelet's warning of a pod, as core/v1 has it, but for its metadata."""
+    return {
+        "involvedObject": about,
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "source": {"component": "kubelet", "host": node},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        "eventTime": None,
+        "reportingComponent": "kubelet",
+        "reportingInstance": node,
+    }

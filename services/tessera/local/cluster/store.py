@@ -85,7 +85,7 @@ class Store:
             for resource, (_, kind) in KINDS.items()
         }
         self.pods, self.nodes = self.shelves["pods"], self.shelves["nodes"]
-        self.kubelets = Kubelets(self.pods, self.timers, options.start_ms, self._end_pod)
+        self.kubelets = Kubelets(self.pods, self.timers, options.start_ms, self._end_pod, self._warn)
         self._clock, self._seed, self._uids = clock, seed, 0
 
     def saved(self) -> SavedPods:
@@ -254,3 +254,15 @@ class Store:
         if pod.deleting:
             meta["deletionGracePeriodSeconds"] = 0
         self.replace(self.pods, pod, {**pod.object, "metadata": meta, "status": {**pod.object["status"], **status}})
+
+    def _warn(self, pod: Version, reason: str, message: str) -> None:
+        """A kubelet's event of a pod; what it said before it says again by a count and a time."""
+        events, now, namespace = self.shelves["events"], rfc3339(self.now_ms()), pod.meta["namespace"]
+        name = f"{pod.meta['name']}.{hashlib.sha256(f'{pod.uid}/{reason}/{message}'.encode()).hexdigest()[:16]}"
+        if (before := events.get(namespace, name)) is not None:
+            more = {"count": before.object["count"] + 1, "lastTimestamp": now}
+            self.replace(events, before, {**before.object, "metadata": dict(before.meta), **more})
+            return
+        about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": pod.meta["name"], "uid": pod.uid}
+        event = pod_statuses.kubelet_event(about, pod.node, reason, message, now)
+        self.create(events, namespace, {"metadata": {"name": name}, **event})
