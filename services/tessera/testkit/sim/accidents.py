@@ -13,6 +13,7 @@ from typing import get_args
 
 from tessera.kernel.ports import ApiError, Clock
 from tessera.local.cluster.core import SimCluster
+from tessera.local.cluster.machines import NO_SANDBOX
 from tessera.local.cluster.nodes import NodeRow
 from tessera.local.cluster.pod_statuses import Left
 from tessera.local.cluster.shelf import Version
@@ -21,6 +22,11 @@ from tessera.testkit.sim.workload import TENANTS
 from tessera_schemas.labels import ENDED_PHASES
 
 MAINTENANCE = "maintenance"
+UNPREPARED = (
+    (NO_SANDBOX, "FailedCreatePodSandBox"),
+    ('MountVolume.SetUp failed for volume "data" : mount failed: exit status 32', "FailedMount"),
+    ('MountVolume.SetUp failed for volume "settings" : configmap "train" not found', "FailedMount"),
+)
 LEFT: tuple[Left, ...] = get_args(Left)
 Accident = Callable[[], Awaitable[None]]
 
@@ -42,6 +48,7 @@ class Accidents:
             "node refuses pods": self._refuse_pods,
             "device plugin away": self._take_plugins_away,
             "gpu unhealthy": self._make_gpu_unhealthy,
+            "node prepares nothing": self._prepare_nothing,
             "node starts nothing": self._start_nothing,
             "image not pulled": self._lose_images,
             "creates forbidden": self._forbid_creates,
@@ -150,6 +157,13 @@ class Accidents:
         self._cluster.set_refusing(node)
         await self._last(0.5, 4.0)
         self._cluster.set_refusing(node, "")
+
+    async def _prepare_nothing(self) -> None:
+        node = self._node("node prepares nothing")
+        why, reason = self._random.choice(UNPREPARED)
+        self._cluster.set_preparing_nothing(node, why, reason)
+        await self._last(0.5, 6.0)
+        self._cluster.set_preparing_nothing(node, "")
 
     async def _start_nothing(self) -> None:
         node = self._node("node starts nothing")

@@ -53,6 +53,7 @@ FAULTS = (
     "node refuses pods",
     "device plugin away",
     "gpu unhealthy",
+    "node prepares nothing",
     "node starts nothing",
     "image not pulled",
     "creates forbidden",
