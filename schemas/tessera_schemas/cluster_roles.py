@@ -78,12 +78,13 @@ OWNER_READER = ClusterRole(
 BINDER = ClusterRole(
     "tessera-binder",
     "All that is ever written to Kubernetes, only by the binder, and only where a namespace binds it. Of the owners of "
-    "pods only spec.suspend is written, a mark that says who suspended them, and a condition in their status.",
+    "pods only spec.suspend is written, a mark that says who suspended them, and a condition in their status. Events "
+    "are read, too, since only there do kubelets say what keeps a pod from its network and volumes.",
     (
         Rule(("",), ("pods",), ("create", "delete", "patch")),
         Rule(("",), ("pods/binding", "pods/eviction"), ("create",)),
         Rule(("",), ("pods/status",), ("patch",)),
-        Rule(("",), ("events",), ("create",)),
+        Rule(("",), ("events",), ("create", "list")),
         Rule(("",), ("services",), ("create", "delete", "get")),
         Rule(("",), ("persistentvolumeclaims",), ("patch",)),
         Rule(("batch",), ("jobs",), ("patch",)),

@@ -22,6 +22,7 @@ from tessera.binder.ledger_reach import LedgerReach
 from tessera.binder.names import Names
 from tessera.binder.ownership import Ownership
 from tessera.binder.pod_events import PodEvents
+from tessera.binder.pod_warnings import PodWarnings
 from tessera.binder.settings import BinderSettings
 from tessera.binder.sparing import Sparing
 from tessera.binder.starting import Starting
@@ -110,7 +111,8 @@ class Runs:
         self._boots = ownership.boot_of
         self._surplus = SurplusPods(self._calls, self._stopping, self._facts, self._templates, state, self._boots)
         self._sparing = Sparing(state, adopted, self._facts, self.events, ports.clock, self.worklist)
-        self._starting = Starting(self._facts, state, ports.clock, self.worklist)
+        self.warnings = PodWarnings(ports.cluster, ports.clock, settings.pod_warnings_per_second)
+        self._starting = Starting(self._facts, state, ports.clock, self.worklist, self.warnings)
         self._checkpoints = Checkpoints(self._facts, settings, state, ports.clock, self.worklist)
 
     # -- what makes a run worth a look ----------------------------------------------------------------------------

@@ -73,6 +73,7 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
             runs.resync(),
             runs.worklist.run(),
             runs.events.publish(),
+            runs.warnings.read(),
             *users.loops(),
             nodes.follow(),
             *(nodes.follow_others(informer) for informer in others.informers),

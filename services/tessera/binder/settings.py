@@ -76,6 +76,9 @@ class BinderSettings(ServiceSettings):
     scheduled_events_per_second: float = Field(
         20.0, ge=0, le=1000, description="Events `Scheduled` and `Preempted` on pods, made no faster than this; 0: none"
     )
+    pod_warnings_per_second: float = Field(
+        5.0, ge=0, le=1000, description="Pods that do not start, and whose events are read for why, a second; 0: none"
+    )
     owner_conditions_per_second: float = Field(
         20.0,
         ge=0,

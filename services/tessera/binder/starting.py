@@ -8,8 +8,18 @@ starting is told once it changes; once the kubelet has tried often enough, the r
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tessera.binder.decide.starting import STUCK_SECONDS, Delay, PodMemory, delay_of, is_worked_on, worst
+from tessera.binder.decide.starting import (
+    STUCK_SECONDS,
+    Delay,
+    PodMemory,
+    delay_of,
+    is_silent,
+    is_to_ask,
+    is_worked_on,
+    worst,
+)
 from tessera.binder.decide.steps import Pod
+from tessera.binder.pod_warnings import PodWarnings
 from tessera.domain.entities import Job, Run
 from tessera.domain.starting import given_ms
 from tessera.domain.state import State
@@ -23,6 +33,8 @@ from tessera_schemas.reasons import Reason
 LOOK_SECONDS = 2.0
 """How often a run that has not started is looked at, unless it has little time; it is told of no more often."""
 NODES_MAX = 64
+PODS_ASKED = 8
+"""The events of so many pods of a run are asked for, one on each node: pods on one node mostly wait for the same."""
 
 
 @dataclass(slots=True)
@@ -40,8 +52,9 @@ class _Told:
 class Starting:
     """Every report may be repeated; what was told is remembered only to save messages."""
 
-    def __init__(self, facts: Facts, state: State, clock: Clock, worklist: Worklist) -> None:
+    def __init__(self, facts: Facts, state: State, clock: Clock, worklist: Worklist, warnings: PodWarnings) -> None:
         self._facts, self._state, self._clock, self._worklist = facts, state, clock, worklist
+        self._warnings = warnings
         self._told: dict[str, _Told] = {}
 
     def forget(self, run_id: str) -> None:
@@ -74,11 +87,20 @@ class Starting:
     def _delays(self, run: Run, told: _Told, waiting: list[tuple[int, Pod]]) -> list[Delay]:
         now = self._clock.monotonic()
         stuck = min(STUCK_SECONDS, given_ms(self._state, run) / 2000)
-        seen = [
-            delay_of(rank, pod.name, pod.node, pod.start, told.pods.setdefault(pod.uid, PodMemory(now)), now, stuck)
-            for rank, pod in waiting
-        ]
+        known = [(rank, pod, told.pods.setdefault(pod.uid, PodMemory(now))) for rank, pod in waiting]
+        self._ask([(pod, memory) for _, pod, memory in known if is_silent(pod.start, memory, now)], now, stuck)
+        seen = [delay_of(rank, pod.name, pod.node, pod.start, memory, now, stuck) for rank, pod, memory in known]
         return [delay for delay in seen if delay is not None]
+
+    def _ask(self, silent: list[tuple[Pod, PodMemory]], now: float, stuck: float) -> None:
+        """Have the events of the first silent pod on each node read, where it is time."""
+        of_node: dict[str, tuple[Pod, PodMemory]] = {}
+        for pod, memory in silent:
+            of_node.setdefault(pod.node, (pod, memory))
+        for pod, memory in list(of_node.values())[:PODS_ASKED]:
+            if is_to_ask(memory, now, stuck):
+                memory.asked, memory.asks = now, memory.asks + 1
+                self._warnings.ask(pod, memory)
 
     def _is_worked_on(self, told: _Told, pod: Pod) -> bool:
         """Tell whether the pod is worked on; the last word of a silent node counts for nothing."""
@@ -117,4 +139,4 @@ def _waits(pod: Pod) -> bool:
 
 
 def _nodes(delays: list[Delay]) -> tuple[str, ...]:
-    return tuple(sorted({delay.node for delay in delays}))[:NODES_MAX]
+    return tuple(sorted({delay.node for delay in delays} - {""}))[:NODES_MAX]

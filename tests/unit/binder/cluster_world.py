@@ -29,7 +29,7 @@ from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.messaging.facts import Facts
-from tessera.kernel.ports import JsonObject, Message, WatchEvent
+from tessera.kernel.ports import ApiError, JsonObject, Message, WatchEvent
 from tessera.kernel.process.leases import PARTITIONS, Members
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
@@ -82,9 +82,17 @@ class NoLedger:
 
 
 class Hanging(MemoryCluster):
-    """A cluster whose watches may hang: nothing comes, and nothing fails."""
+    """A cluster whose watches may hang: nothing comes, and nothing fails; and that may not let us read events."""
 
     hangs = False
+    hides_events = False
+    events_asked = 0
+
+    async def list_events(self, namespace: str, uid: str) -> list[JsonObject]:
+        self.events_asked += 1
+        if self.hides_events:
+            raise ApiError(403, "Forbidden", 'events is forbidden: User "binder" cannot list resource "events"')
+        return await super().list_events(namespace, uid)
 
     async def watch(self, *args: Any) -> AsyncIterator[WatchEvent]:
         async for event in super().watch(*args):
@@ -204,6 +212,7 @@ class World:
             runs.resync(),
             runs.worklist.run(),
             runs.events.publish(),
+            runs.warnings.read(),
         )
         self._start("binder", *loops, *node_loops, *users.loops())
 
@@ -300,6 +309,11 @@ class World:
 
     def said(self, kind: str) -> list[Any]:
         return [fact for fact in self.facts if fact.kind == kind]
+
+    @property
+    def api(self) -> Hanging:
+        """The binder's way to the cluster."""
+        return self._cluster_of["binder"]
 
     # -- absence
 

@@ -2,15 +2,17 @@
 Starts of bound pods: whether their node works on them, and what keeps them from starting, in the kubelet's words. Pure.
 
 A kubelet tries again by itself, with pauses of 10, 20, 40 … seconds. So a refusal holds GPUs for a while before it is
-believed; how long depends on what it says.
+believed; how long depends on what it says. Where a pod's status says nothing, its events may (`warnings`): they are
+asked for, and what they say is put into its memory.
 """
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tessera.binder.decide.ends import condition, containers
+from tessera.binder.decide.warnings import UNPREPARED, judge_warning
 from tessera_schemas.reasons import Code, Reason
 
 Json = dict[str, Any]
@@ -47,6 +49,7 @@ PULL_SECONDS_MAX = 1800.0
 """So long a pod without its images counts as worked on after its last step: kubelets do not tell of pulls as such."""
 STUCK_SECONDS = 30.0
 """A pod without a sign of work for so long, or for half the time that it has to start, is said to be stuck."""
+ASK_AT_MOST_EVERY_SECONDS = 60.0
 DETAIL_CHARACTERS_MAX = 480
 BELIEVED_AFTER = {
     Code.IMAGE_NOT_FOUND: NOT_THERE_SECONDS,
@@ -57,7 +60,7 @@ BELIEVED_AFTER = {
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The obstacle that a container waits for, in the kubelet's words."""
+    """The obstacle that a container waits for, or without a name the whole pod, in the kubelet's words."""
 
     container: str
     image: str
@@ -113,22 +116,32 @@ class HaltMemory:
 
 @dataclass(slots=True)
 class PodMemory:
-    """Memory of one pod that has not started: since when it is bound, its last step, its containers."""
+    """
+    Memory of one pod that has not started: since when it is bound, its last step, its containers; how often its events
+    were asked for, when last, and what they said.
+    """
 
     since: float
     done: int = 0
     moved: float = 0.0
     halts: dict[str, HaltMemory] = field(default_factory=dict)
+    asks: int = 0
+    asked: float | None = None
+    warning: Halt | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Why one pod has not started; `believed`: the kubelet has tried often enough, and its run is given back."""
+    """
+    Why one pod has not started; `believed`: the kubelet has tried often enough, and its run is given back. `said` tells
+    whether the kubelet has said anything; `node` is "" while it may yet overcome what it warns of.
+    """
 
     rank: int
     node: str
     reason: Reason
     believed: bool = False
+    said: bool = True
 
 
 def delay_of(
@@ -139,15 +152,20 @@ def delay_of(
 
     `now` in seconds of the clock of `memory`; `stuck` is how long it may show no sign of work.
     """
+    if start.done != memory.done:
+        memory.done, memory.moved = start.done, now
+    start = _with_warning(start, memory, now)
     _remember(start, memory, now)
     where = f"{name} on {node}"
+    if memory.warning is not None and now - memory.since < stuck:
+        node = ""  # volumes are often late: two nodes that warn at once would hide one that starts nothing
     delays = [_halted(rank, node, where, halt, memory.halts[halt.container], now) for halt in start.halts]
     if delays:
         return min(delays, key=lambda delay: (not delay.believed, delay.reason.code not in BELIEVED_AFTER))
     if is_worked_on(start, memory, now) or now - memory.since < stuck:
         return None
     detail = f"{where}: no container of it was created; the events of the pod say more"
-    return Delay(rank, node, Reason(code=Code.START_TIMEOUT, numbers={"rank": rank}, detail=detail))
+    return Delay(rank, node, Reason(code=Code.START_TIMEOUT, numbers={"rank": rank}, detail=detail), said=False)
 
 
 def is_worked_on(start: Start, memory: PodMemory, now: float) -> bool:
@@ -156,9 +174,28 @@ def is_worked_on(start: Start, memory: PodMemory, now: float) -> bool:
     return not start.halts and (start.prepares or pulls)
 
 
+def is_silent(start: Start, memory: PodMemory, now: float) -> bool:
+    """Whether the pod's status neither shows work nor says what is in the way of it."""
+    return not start.halts and not is_worked_on(start, memory, now)
+
+
+def is_to_ask(memory: PodMemory, now: float, stuck: float) -> bool:
+    """
+    Whether it is time to ask for the events of a silent pod: after a third of the time after which it is stuck, then
+    after twice as long each time, at last once a minute.
+    """
+    pause = min(stuck / 3 * (1 << min(memory.asks, 16)), ASK_AT_MOST_EVERY_SECONDS)
+    return now - (memory.since if memory.asked is None else memory.asked) >= pause
+
+
+def _with_warning(start: Start, memory: PodMemory, now: float) -> Start:
+    """The start with what its events say; a pod of which its status tells is past that."""
+    if not is_silent(start, memory, now):
+        memory.warning = None
+    return start if memory.warning is None else replace(start, halts=(memory.warning,))
+
+
 def _remember(start: Start, memory: PodMemory, now: float) -> None:
-    if start.done != memory.done:
-        memory.done, memory.moved = start.done, now
     there = {halt.container for halt in start.halts}
     for name in [name for name in memory.halts if name not in there]:
         del memory.halts[name]
@@ -173,9 +210,10 @@ def _remember(start: Start, memory: PodMemory, now: float) -> None:
 
 def _halted(rank: int, node: str, where: str, halt: Halt, known: HaltMemory, now: float) -> Delay:
     code = _code(halt, known)
-    what = f"image {halt.image}" if halt.reason in PULL_ERRORS and halt.image else f"container {halt.container}"
+    image = f"image {halt.image}: " if halt.reason in PULL_ERRORS and halt.image else ""
+    what = image or (f"container {halt.container}: " if halt.container else "")
     said = known.said or halt.message
-    detail = f"{where}: {what}: {halt.reason}" + (f": {said}" if said else "")
+    detail = f"{where}: {what}{halt.reason}" + (f": {said}" if said else "")
     reason = Reason(code=code, numbers={"rank": rank}, detail=detail[:DETAIL_CHARACTERS_MAX])
     after = BELIEVED_AFTER.get(code)
     is_over = after is not None and (halt.reason == NO_NAME or now - known.since >= after or known.pulls >= PULLS_MAX)
@@ -183,6 +221,8 @@ def _halted(rank: int, node: str, where: str, halt: Halt, known: HaltMemory, now
 
 
 def _code(halt: Halt, known: HaltMemory) -> Code:
+    if halt.reason in UNPREPARED:
+        return judge_warning(halt.message)
     if halt.reason == NO_NAME:
         return Code.IMAGE_NOT_FOUND
     if halt.reason in PULL_ERRORS:
@@ -196,6 +236,6 @@ def worst(delays: Iterable[Delay]) -> Delay | None:
     """The delay that is told of a run: one that gives it back, else one with the kubelet's word, by rank."""
     return min(
         delays,
-        key=lambda each: (not each.believed, each.reason.code is Code.START_TIMEOUT, each.rank),
+        key=lambda each: (not each.believed, each.reason.code is Code.START_TIMEOUT, not each.said, each.rank),
         default=None,
     )
