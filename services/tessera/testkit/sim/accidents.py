@@ -162,7 +162,7 @@ class Accidents:
         node = self._node("node prepares nothing")
         why, reason = self._random.choice(UNPREPARED)
         self._cluster.set_preparing_nothing(node, why, reason)
-        await self._last(0.5, 6.0)
+        await self._last(3.0, 18.0)  # binders ask after seconds, and a start may take fifteen
         self._cluster.set_preparing_nothing(node, "")
 
     async def _start_nothing(self) -> None:
