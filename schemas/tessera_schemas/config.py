@@ -105,6 +105,10 @@ class Tenant(Strict):
     webhooks: Annotated[
         tuple[Webhook, ...], Field(max_length=16, description="Receivers of its events by HTTP, made by `apply`")
     ] = later(())
+    tolerations: Annotated[
+        tuple[Toleration, ...],
+        Field(max_length=32, description="Standing tolerations: taints that its jobs' pods bear on every node"),
+    ] = later(())
 
 
 class Flavor(Strict):

@@ -106,6 +106,7 @@ BODY = config.ConfigBody(
             limits=config.Limits(jobs=50, gpus=64, gpus_per_job=32, pods_per_job=16),
             priority_classes=("normal", "high"),
             subscribers=(config.Subscriber(name="ci", types=("job.succeeded.v1", "job.failed.v1")),),
+            tolerations=(job.Toleration(key="team", value="ml"),),
         ),
     ),
     queues=(

@@ -94,7 +94,8 @@ def _head(cluster: ClusterSurvey) -> Iterator[str]:
 
 
 def _tenants(cluster: ClusterSurvey) -> Iterator[str]:
-    yield "# Who may submit. On Kubernetes a tenant is the namespace of the same name."
+    yield "# Who may submit. On Kubernetes a tenant is the namespace of the same name. Where nodes of one tenant's own"
+    yield "# have a taint: `tolerations: [{key: KEY}]` in its entry lets all its jobs onto them (docs/placement.md)."
     yield "tenants:"
     for name in cluster.tenants:
         yield f"  - name: {_quoted(name)}"

@@ -21,11 +21,10 @@ from tessera.domain.fold_steps import (
     tally_tenant,
 )
 from tessera.domain.fold_table import applies
-from tessera.domain.gang import gang_of
-from tessera.domain.levels import unknown_levels, with_labels
+from tessera.domain.levels import unknown_levels
 from tessera.domain.mix import see
 from tessera.domain.phases import Phase, moved
-from tessera.domain.resources import NOTHING, role_need
+from tessera.domain.resources import NOTHING
 from tessera.domain.spec_hash import spec_hash
 from tessera.domain.state import State
 from tessera.domain.task_array import TaskArray
@@ -58,8 +57,7 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
     spec = fact.spec
     if unknown_levels(spec.roles, state.tree.levels):
         raise Contradiction(f"record {state.n}: job {record.job_id} names a topology level that is not there")
-    as_made = fact.adopted is not None
-    gang = gang_of(with_labels([role_need(role, as_made) for role in spec.roles], state.tree.levels))
+    gang = state.tree.gang_of(spec.roles, fact.tenant, as_made=fact.adopted is not None)
     array = _array(state, spec)
     job = Job(
         fact.job_id,

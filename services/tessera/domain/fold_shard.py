@@ -10,6 +10,7 @@ from tessera.domain.evidence import remember
 from tessera.domain.fast import replace
 from tessera.domain.fold_steps import forget_node
 from tessera.domain.fold_table import applies
+from tessera.domain.gang import bearing
 from tessera.domain.resources import Node, empty_node
 from tessera.domain.state import State
 from tessera_schemas.config import Config
@@ -72,6 +73,19 @@ def apply_config_set(state: State, record: ConfigSet, facts: Sequence[TakenFact]
         tolerating = _tolerating(state, node)
         if tolerating is not node:
             state.put_node(tolerating)
+    _let_bear(state)
+
+
+def _let_bear(state: State) -> None:
+    """Gives live jobs and their runs, which may grow yet, the standing tolerations that their tenants have now."""
+    for job in list(state.jobs.values()):
+        roles = bearing(job.roles, state.tree.tolerated_by(job.tenant))
+        if roles != job.roles:
+            state.put_job(replace(job, roles=roles))
+    for run in list(state.runs.values()):
+        roles = bearing(run.roles, state.tree.tolerated_by(run.tenant))
+        if roles != run.roles:
+            state.put_run(replace(run, roles=roles))
 
 
 def _tolerating(state: State, node: Node) -> Node:

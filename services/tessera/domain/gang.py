@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from functools import cached_property, lru_cache
 from itertools import accumulate
 
+from tessera.domain.fast import replace
 from tessera.domain.resources import NOTHING, Amount, Need, Node, RoleNeed
 from tessera_schemas.placement import Placement
 
@@ -75,3 +76,10 @@ def _known(roles: tuple[RoleNeed, ...]) -> Gang:
 def gang_of(roles: tuple[RoleNeed, ...]) -> Gang:
     """The gang of these roles: one object for equal roles, as long as it is used."""
     return roles if isinstance(roles, Gang) else _known(roles)
+
+
+def bearing(roles: tuple[RoleNeed, ...], tolerated: tuple[tuple[str, str, str], ...]) -> Gang:
+    """The gang of these roles with the standing tolerations of its tenant, in place of those that it had before."""
+    if all(role.need.tolerated == tolerated for role in roles):
+        return gang_of(roles)
+    return gang_of(tuple(replace(role, need=replace(role.need, tolerated=tolerated)) for role in roles))

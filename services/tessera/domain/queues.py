@@ -1,12 +1,15 @@
 """The configuration as decisions ask for it: the queue tree, its quotas, priority classes, flavors of nodes."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
 from tessera.domain.entities import Job
-from tessera.domain.resources import Amount, Node, tolerated_taints
+from tessera.domain.gang import Gang, bearing
+from tessera.domain.levels import with_labels
+from tessera.domain.resources import Amount, Node, role_need, tolerated_taints
 from tessera_schemas.config import Config, Flavor, Level, Limits, Policy, Pool, Queue, Quota, Tenant
+from tessera_schemas.job import Role
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
 UNLIMITED = 2**63 - 1
@@ -37,6 +40,16 @@ class QueueTree:
     def tolerated(self) -> dict[str, tuple[tuple[str, str, str], ...]]:
         """Standing tolerations by pool, in the form of `Node.tolerated`; pools without any are left out."""
         return {pool.name: tolerated_taints(pool.tolerations) for pool in self.pools if pool.tolerations}
+
+    def tolerated_by(self, tenant: str) -> tuple[tuple[str, str, str], ...]:
+        """Standing tolerations of a tenant, in the form of `Need.tolerated`."""
+        found = self.tenants.get(tenant)
+        return () if found is None else tolerated_taints(found.tolerations)
+
+    def gang_of(self, roles: Sequence[Role], tenant: str, as_made: bool) -> Gang:
+        """The gang that a job of the tenant asks for, levels by their labels; its pods bear what its tenant's do."""
+        needs = with_labels([role_need(role, as_made) for role in roles], self.levels)
+        return bearing(needs, self.tolerated_by(tenant))
 
     def limits_of(self, tenant: str) -> Limits:
         """The tenant's limits; the default ones of a tenant that the configuration does not know."""

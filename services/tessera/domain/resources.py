@@ -29,7 +29,8 @@ class Need:
     """
     Need of each of `replicas` equal pods. Equal needs compare and hash equal, so verdicts can be shared.
 
-    `as_made`: somebody else makes the pods, so that nothing can be put into their containers.
+    `as_made`: somebody else makes the pods, so that nothing can be put into their containers. `tolerated` are the
+    standing tolerations of the job's tenant, which every pod that the binder makes of it has.
     """
 
     cpu_milli: int
@@ -44,6 +45,7 @@ class Need:
     mig_profile: str = ""
     devices: tuple[tuple[str, int], ...] = ()
     as_made: bool = False
+    tolerated: tuple[tuple[str, str, str], ...] = later(())
 
     @property
     def total_gpu_milli(self) -> int:

@@ -14,7 +14,7 @@ from tessera_schemas.base import job_id
 from tessera_schemas.commands import END_HEADER, REPLY_HEADER, SubmitJob
 from tessera_schemas.config import ConfigBody, Queue, Tenant
 from tessera_schemas.facts import CancelRequested, ConfigProposed, FactMessage, JobAdmitted, JobRefused
-from tessera_schemas.job import JobIdle
+from tessera_schemas.job import JobIdle, Toleration
 from tests.builders import SHARD, config_body, job_spec, queue
 from tests.unit.admission.admission_world import World, changed, encoded, node, submit
 from tests.virtual_time import VirtualClock
@@ -255,6 +255,15 @@ async def test_a_job_with_gpus_is_admitted_where_all_nodes_have_the_taint_of_gpu
     without = {"cpu_milli": 1000, "memory_bytes": 2**30}
     await world.submits(changed("spec.roles.0.resources", without) | {"key": "k2"})
     assert codes(world)[-1:] == [["Inadmissible"]]
+
+
+async def test_a_job_is_admitted_where_its_tenant_bears_the_taint_of_all_nodes_and_those_of_others_are_not() -> None:
+    bears = Tenant(name="lab", tolerations=(Toleration(key="own"),))
+    body = config_body().model_copy(update={"tenants": (bears, Tenant(name="other"))})
+    world = await World.with_policy(body, nodes=[node(taints=(("own", "x", "NoSchedule"),))])
+    await world.batch(("other", submit("k1")), ("lab", submit("k2")))
+    assert sorted(fact.kind for fact in world.facts) == ["job_admitted", "job_refused"]
+    assert codes(world) == [["Inadmissible"]]
 
 
 async def test_a_job_is_admitted_while_the_nodes_lack_what_they_had() -> None:

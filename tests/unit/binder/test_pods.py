@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tessera.binder.decide.devices import at_bind
 from tessera.binder.decide.pods import pod_of, tolerations
 from tessera.binder.decide.steps import Json
+from tessera.domain.gang import bearing
 from tessera_schemas import labels as contract
 from tessera_schemas.job import AffinityTerm, JobSpec, Operator, Role, Template, Toleration, Volume
 from tests.builders import GIB, job_spec, placement, role
@@ -231,6 +232,18 @@ def test_a_pod_has_the_standing_tolerations_of_its_nodes_pool() -> None:
         {"key": "a", "operator": "Exists"},
         {"key": "b", "operator": "Equal", "effect": "NoExecute"},
         {"key": "c", "operator": "Equal", "value": "x", "effect": "NoSchedule"},
+    ]
+
+
+def test_a_pod_has_the_standing_tolerations_of_its_tenant_beside_those_of_the_pool() -> None:
+    spec = job_spec(role(gpus=0))
+    of = job(spec)
+    of = replace(of, roles=bearing(of.roles, (("a", "", ""), ("c", "x", "NoSchedule"))))
+    where = replace(node(), tolerated=(("a", "", ""), ("b", "=", "NoExecute")))
+    assert pod_of(of, run(spec), 0, spec, 7, where)["spec"]["tolerations"] == [
+        {"key": "a", "operator": "Exists"},
+        {"key": "c", "operator": "Equal", "value": "x", "effect": "NoSchedule"},
+        {"key": "b", "operator": "Equal", "effect": "NoExecute"},
     ]
 
 

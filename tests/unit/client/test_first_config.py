@@ -179,4 +179,10 @@ def test_taints_that_all_nodes_of_a_pool_have_are_proposed_as_its_standing_toler
     ]
     pools = {pool.name: tolerated_taints(pool.tolerations) for pool in read(written(*nodes)).pools}
     assert pools == {"default": (present, ("own", "=", "NoExecute")), "mixed": ()}
-    assert "tolerations" not in written(node("d"))
+    assert not any(each.tolerations for each in read(written(node("d"))).pools)
+
+
+def test_a_tenants_own_tolerations_are_left_to_the_reader_who_is_told_of_them() -> None:
+    text = written(node("a", taints=(("team", "ml", "NoSchedule"),)))
+    assert "# have a taint: `tolerations: [{key: KEY}]` in its entry" in text
+    assert not any(tenant.tolerations for tenant in read(text).tenants)

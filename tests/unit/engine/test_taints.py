@@ -5,8 +5,8 @@ import pytest
 from tessera.domain.evidence import FitFailure
 from tessera.domain.fast import replace
 from tessera.domain.resources import Need, Node, role_need
-from tessera.engine.placement.fits import count_spared, fits, kind_of
-from tessera.engine.placement.gangs import place_gang
+from tessera.engine.placement.fits import count_spared, fits, kind_of, never_key
+from tessera.engine.placement.gangs import FeasibleNodes, place_gang
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera_schemas.reasons import Reason
 from tests.builders import role
@@ -53,6 +53,25 @@ def test_a_pool_bears_taints_for_the_pods_that_we_make_there() -> None:
     assert fits(need(as_made=True, tolerations=(("own", "", ""),)), where) is None
     softer = replace(node(taints=(taint("own", "x"),)), tolerated=(("own", "x", "NoSchedule"),))
     assert fits(need(as_made=True), softer) is None
+
+
+def test_a_tenant_bears_taints_for_the_pods_that_we_make_of_it_on_every_node() -> None:
+    where = node(taints=(taint("own", "x", "NoExecute"),))
+    bearing = need(tolerated=(("own", "", ""),))
+    assert fits(bearing, where) is None
+    assert fits(need(tolerated=(("own", "y", ""),)), where) is FitFailure.TAINT
+    assert fits(replace(bearing, as_made=True), where) is FitFailure.TAINT
+    assert fits(replace(bearing, as_made=True), node(taints=(taint("own", "x"),))) is None
+
+
+def test_jobs_of_a_tenant_that_bears_more_share_no_verdict_with_those_of_others() -> None:
+    mine, theirs = need(tolerated=(("own", "", ""),)), need()
+    assert never_key(mine) != never_key(theirs)
+    assert never_key(mine) != never_key(need(tolerations=(("own", "", ""),), as_made=True))
+    only = cluster(node("a", taints=(taint("own", "x"),)))
+    places = FeasibleNodes(only)
+    verdicts = [place_gang(roles((1, one)), only, places) for one in (theirs, mine, theirs)]
+    assert [isinstance(verdict, Reason) for verdict in verdicts] == [True, False, True]
 
 
 def test_a_refusal_names_the_taints_and_how_many_nodes_have_them() -> None:

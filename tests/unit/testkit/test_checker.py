@@ -17,9 +17,10 @@ from tessera.testkit.rules_checker import check_rules
 from tessera_schemas import ledger as m
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
+from tessera_schemas.config import Tenant
 from tessera_schemas.events import CURSOR_HEADER, EVENT_TYPES, CloudEvent, short_type
 from tessera_schemas.facts import CancelRequested, JobRefused, Others, PodsMade, RunEnded, RunLost, Taint
-from tessera_schemas.job import JobSpec
+from tessera_schemas.job import JobSpec, Toleration
 from tessera_schemas.labels import FINALIZER, RANK_LABEL, RUN_LABEL, SCHEDULER_NAME
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
@@ -229,6 +230,16 @@ def test_i1_no_pod_is_placed_where_it_may_not_be(place: Placement, spec: JobSpec
     shard.queued(spec=spec)
     shard.allocated(place)
     assert broken(check(shard.stored)) == {"I1"}
+
+
+def test_i1_a_pod_bears_what_its_own_tenant_bears() -> None:
+    for tenant, found in (("lab", set()), ("other", {"I1"})):
+        bears = Tenant(name=tenant, tolerations=(Toleration(key="spot"),))
+        body = config_body().model_copy(update={"tenants": (bears,)})
+        shard = Shard(node_seen("node-a", taints=(Taint(key="spot", effect="NoSchedule"),)), body=body)
+        shard.queued()
+        shard.allocated(placement())
+        assert broken(check(shard.stored)) == found
 
 
 def test_i1_an_instance_that_was_made_may_be_had_and_no_second_one() -> None:

@@ -9,11 +9,10 @@ from typing import Any
 
 from tessera.admission.decide.pods import malformed, not_granted
 from tessera.admission.decide.policy import AdmissionPolicy
-from tessera.domain.gang import gang_of
 from tessera.domain.idle import jobs_choose
-from tessera.domain.levels import in_short, unknown_levels, with_labels
+from tessera.domain.levels import in_short, unknown_levels
 from tessera.domain.queues import QueueTree, QuotaBook
-from tessera.domain.resources import Amount, role_need
+from tessera.domain.resources import Amount
 from tessera_schemas.commands import AdoptJob, SubmitJob
 from tessera_schemas.dangerous import in_reserved_domain
 from tessera_schemas.devices import steers_devices
@@ -46,7 +45,7 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
     against += unknown
     pool = tree.pool(spec.queue)
     if pool is not None:
-        gang = gang_of(with_labels([role_need(role, submitted is None) for role in spec.roles], tree.levels))
+        gang = tree.gang_of(spec.roles, tenant, as_made=submitted is None)
         flavors, over = _within_quota(spec.queue, gang.amount, tree, spec.preemptible)
         against += over
         verdict = None if unknown else policy.pools.inadmissible(tree, spec.queue, flavors, gang)

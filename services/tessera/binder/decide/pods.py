@@ -1,5 +1,6 @@
 """The pod of one rank, built from the typed template: nothing that the contract does not name can get in."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from tessera.binder.decide import containers, launching
@@ -44,6 +45,7 @@ def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int, node:
     """
     placement = placement_of(run, rank)
     role = next(role for role in spec.roles if role.name == placement.role)
+    tolerated = tolerations(role, node, job.gang.need_of[role.name].tolerated)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -54,7 +56,7 @@ def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int, node:
             "annotations": _annotations(role.template, spec, placement, allocated_n),
             "finalizers": [FINALIZER],
         },
-        "spec": _spec(job, run, rank, spec, role, given(role.resources, placement, node), tolerations(role, node)),
+        "spec": _spec(job, run, rank, spec, role, given(role.resources, placement, node), tolerated),
     }
 
 
@@ -138,15 +140,15 @@ def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Giv
     return body
 
 
-def tolerations(role: Role, node: Node | None) -> list[Json]:
+def tolerations(role: Role, node: Node | None, by_tenant: Sequence[tuple[str, str, str]] = ()) -> list[Json]:
     """
-    The role's own, then those that `fits` presumes: of the devices that it asks for, and of the node's pool.
+    The role's own, then those that `fits` presumes: of devices that it asks for, of its tenant, and of the node's pool.
 
     The kubelet, and all that evicts by taints, read the pod and not the ledger.
     """
     found = [_toleration(t.key, t.value, t.effect, t.every_value) for t in role.tolerations]
     found += [_toleration(name, "", "NoSchedule", True) for name in role_need(role).need.device_names]
-    for key, value, effect in () if node is None else node.tolerated:
+    for key, value, effect in (*by_tenant, *(() if node is None else node.tolerated)):
         found.append(_toleration(key, "" if value == NO_VALUE else value, effect, not value))
     return [each for at, each in enumerate(found) if each not in found[:at]]
 

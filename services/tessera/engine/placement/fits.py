@@ -62,7 +62,7 @@ def never_key(need: Need) -> tuple[object, ...]:
     """Needs with an equal key get the same verdict of `never_fits` from every node."""
     memory = (need.gpu_memory_bytes, need.gpu_milli) if need.gpu_memory_bytes else ()
     kind = (need.gpus > 0, need.gpu_milli > 0, need.mig_profile, need.as_made, need.device_names)
-    return need.gpu_models, memory, need.node_selector, need.affinity, need.tolerations, kind
+    return need.gpu_models, memory, need.node_selector, need.affinity, (need.tolerations, need.tolerated), kind
 
 
 def gpu_memory_for(need: Need, node: Node) -> int:
@@ -90,7 +90,8 @@ def first_taint_against(need: Need, node: Node) -> Taint | None:
 
 def is_tolerated(need: Need, node: Node, taint: Taint) -> bool:
     """
-    Whether the pod bears the taint: by its own tolerations, by a device that it asks for, or by those of the pool.
+    Whether the pod bears the taint: by its own tolerations, by a device that it asks for, or by those that its tenant
+    or the node's pool has.
 
     As with Kubernetes' ExtendedResourceToleration, a pod that asks for a resource bears taints whose key is that
     resource, all but NoExecute. Kubelets look at NoExecute alone, for which a pod that somebody else made needs a
@@ -99,7 +100,7 @@ def is_tolerated(need: Need, node: Node, taint: Taint) -> bool:
     key, _, effect = taint
     if _names(need.tolerations, taint) or (effect != "NoExecute" and key in need.device_names):
         return True
-    return not (need.as_made and effect == "NoExecute") and _names(node.tolerated, taint)
+    return not (need.as_made and effect == "NoExecute") and _names((*need.tolerated, *node.tolerated), taint)
 
 
 def _names(tolerations: Sequence[Taint], taint: Taint) -> bool:

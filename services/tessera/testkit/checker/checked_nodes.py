@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tessera_schemas.config import Queue
+from tessera_schemas.config import Pool, Queue, Tenant
 from tessera_schemas.devices import NAMES_NO_CARDS, serves
 from tessera_schemas.facts import NodeSeen
-from tessera_schemas.job import AffinityTerm, Role, Toleration
+from tessera_schemas.job import AffinityTerm, Role
 from tessera_schemas.labels import GPU_RESOURCE
 from tessera_schemas.mig import milli_at
 from tessera_schemas.placement import Placement
@@ -37,8 +37,8 @@ class CheckedNodes:
 
     def __init__(self) -> None:
         self.nodes, self.held, self.kept = dict[str, NodeSeen](), Amounts(), Amounts()
-        self.standing: dict[str, tuple[Toleration, ...]] = {}
-        """Standing tolerations by pool."""
+        self.bearing: tuple[Pool | Tenant, ...] = ()
+        """Pools and tenants, some with standing tolerations."""
 
     def take(self, book: Amounts, added: Amounts) -> list[tuple[str, str]]:
         """Add, and return what of the places added to is used above its size."""
@@ -73,13 +73,13 @@ class CheckedNodes:
         lost = sum(book[node, f"gpu/{slot}"] // 1000 for slot in range(seen.gpus, 64)) if certain else 0
         return int(have.get(what.removeprefix("device/"), 0) - theirs.get(what.removeprefix("device/"), 0)) + lost
 
-    def misplaced(self, role: Role, place: Placement, queue: Queue | None) -> str:
-        """Why this pod may not be on its node, whatever room there is; "" if it may."""
+    def misplaced(self, role: Role, place: Placement, queue: Queue | None, tenant: str) -> str:
+        """Why this pod of the tenant may not be on its node, whatever room there is; "" if it may."""
         node, asked = self.nodes.get(place.node, NO_NODE), role.resources
         part = asked.gpu_milli or milli_at(node.mig_geometry, asked.mig_profile, place.mig)
         count, milli = (asked.gpus, 1000) if asked.gpus else (1, part) if asked.kind else (0, 0)
-        bears = (*role.tolerations, *self.standing.get(node.pool, ()))
-        lets = {(t.key, None if t.every_value else t.value, t.effect) for t in bears}
+        bears = [role, *(of for of in self.bearing if (type(of), of.name) in ((Pool, node.pool), (Tenant, tenant)))]
+        lets = {(t.key, None if t.every_value else t.value, t.effect) for of in bears for t in of.tolerations}
         taints = [t for t in node.taints if t.effect != "PreferNoSchedule"]
         lets |= {(name, None, "NoSchedule") for name in (*asked.extended, *([GPU_RESOURCE] if asked.kind else []))}
         suffers = [t for t in taints if not lets & {(t.key, v, e) for v in (None, t.value) for e in ("", t.effect)}]

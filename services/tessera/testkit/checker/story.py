@@ -184,7 +184,7 @@ class Story:
         self.demand(r.version - 1 == fact.expected_version == self.version, "I7", f"{r} follows version {self.version}")
         self.version, self.memory_ms = r.version, fact.body.policy.key_memory_seconds * 1000
         self.queues, self.levels = {q.name: q for q in fact.body.queues}, {t.name: t.label for t in fact.body.topology}
-        self.checked_nodes.standing = {pool.name: pool.tolerations for pool in fact.body.pools}
+        self.checked_nodes.bearing = (*fact.body.pools, *fact.body.tenants)
 
     def _node_changed(self, r: m.NodeChanged, fact: f.NodeSeen) -> None:
         self.checked_nodes.nodes[fact.name] = fact
@@ -238,7 +238,7 @@ class Story:
     def _may_be(self, job: CheckedJob, owner: str, roles: list[Role], placements: tuple[Placement, ...]) -> None:
         for place, role in zip(placements, roles, strict=True):
             self.report.examined["placements"] += 1
-            why = self.checked_nodes.misplaced(role, place, self.queues.get(job.spec.queue))
+            why = self.checked_nodes.misplaced(role, place, self.queues.get(job.spec.queue), job.tenant)
             self.demand(not why, "I1", f"{owner} rank {place.rank} on {place.node}: {why}")
 
     def _take(self, owner: str, added: Amounts, *books: Amounts) -> None:

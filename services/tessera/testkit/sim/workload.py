@@ -35,6 +35,8 @@ NODES = ("gpu-a", "gpu-b", "gpu-c", "gpu-d", "cpu-a")
 H100_GPUS, UNTAINTED_GPUS = 8, 20
 """Of the world's nodes, when nothing else is there: what asks for more of them at once would wait for ever."""
 FLAVORS = (Flavor(name="fast", gpu_models=("H100",)), Flavor(name="slow", gpu_models=("A100",)))
+TOLERATES = Toleration(key="dedicated")
+"""The taint of one of its nodes."""
 CLASSES = ("low", "normal", "high")
 NEW_QUEUE, NEW_CLASS = "night", "top"
 """Names that the last queue and the last class get for a while."""
@@ -102,8 +104,11 @@ def apply_config(
     return Command(at, control(shard), command.to_bytes())
 
 
-def _tenants() -> tuple[Tenant, ...]:
-    return tuple(Tenant(name=name, limits=Limits(jobs=200, gpus_per_job=64)) for name in TENANTS)
+def _tenants(bears: tuple[Toleration, ...] = ()) -> tuple[Tenant, ...]:
+    """The last of them with these standing tolerations."""
+    limits = Limits(jobs=200, gpus_per_job=64)
+    found = [Tenant(name=name, limits=limits) for name in TENANTS]
+    return (*found[:-1], found[-1].model_copy(update={"tolerations": bears}))
 
 
 def _policy(**more: Any) -> Policy:
@@ -151,7 +156,7 @@ SETTLED = ConfigBody(
 def _body(random: Random, stops: bool) -> ConfigBody:
     flavors = FLAVORS if random.random() < 0.4 else ()
     tree = Queue(name="all", quotas=_quotas(random, flavors, 4, {}) if random.random() < 0.5 else ())
-    return ConfigBody(
+    body = ConfigBody(
         tenants=_tenants(),
         queues=(tree, *(_queue(random, name, flavors, stops) for name in QUEUES)),
         flavors=flavors,
@@ -181,6 +186,8 @@ def _body(random: Random, stops: bool) -> ConfigBody:
             defragment=random.random() < 0.6,
         ),
     )
+    # By what was drawn: a draw of its own would change the worlds of all seeds.
+    return body.model_copy(update={"tenants": _tenants((TOLERATES,))}) if body.policy.earmark_seconds == 5 else body
 
 
 def _queue(random: Random, name: str, flavors: tuple[Flavor, ...], stops: bool) -> Queue:
@@ -362,7 +369,7 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
         max_replicas=replicas + random.randrange(1, 5) if elastic else None,
         resources=Resources(**asked),
         gpu_models=("H100",) if random.random() < 0.1 and needed <= H100_GPUS and "mig_profile" not in asked else (),
-        tolerations=(Toleration(key="dedicated"),) if random.random() < 0.5 or needed > UNTAINTED_GPUS else (),
+        tolerations=(TOLERATES,) if random.random() < 0.5 or needed > UNTAINTED_GPUS else (),
         template=template,
         release="together" if random.random() < 0.1 else "pod",
     )
