@@ -10,21 +10,29 @@ from pydantic import ValidationError
 
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker.backoff_rules import BackoffRules
+from tessera.testkit.rules_checker.never_rules import Asked, NeverRules
 from tessera.testkit.rules_checker.rules import Rules
 from tessera_schemas.ledger import LEDGER_MESSAGE
 
 __all__ = ["check_rules"]
 
 
-def check_rules(report: Report, ledger: Iterable[bytes]) -> None:
+UNKNOWN: Asked = {}
+"""Then a refusal is held to what it says of itself alone."""
+
+
+def check_rules(report: Report, ledger: Iterable[bytes], asked: Asked = UNKNOWN) -> None:
     """
-    Quotas with borrowing and lending, flavors, stopped queues, holds, drains, nodes that back off, plans that evict.
+    Quotas with borrowing and lending, flavors, stopped queues, holds, drains, nodes that back off, plans that evict,
+    refusals for good.
 
     Args:
         report: what is found goes here, beside what the invariant checker found; each violation names I6 or its rule.
         ledger: the stored bytes of every message, in order, from n = 1. The first that cannot be read ends the check.
+        asked: what was submitted, by job id. The ledger does not have the spec of a job that was refused.
     """
     rules, backoffs = Rules(report), BackoffRules(report)
+    nevers = NeverRules(report, asked)
     for stored in ledger:
         try:
             message = LEDGER_MESSAGE.validate_json(stored)
@@ -32,3 +40,4 @@ def check_rules(report: Report, ledger: Iterable[bytes]) -> None:
             return
         rules.take(message)
         backoffs.take(message)
+        nevers.take(message)

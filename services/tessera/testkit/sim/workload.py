@@ -47,13 +47,16 @@ HUGE_TENANT, HUGE_KEY = "red", "huge"
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Something a client publishes at `at` seconds and repeats until it is acknowledged. `key` of submits only."""
+    """
+    Something a client publishes at `at` seconds and repeats until it is acknowledged. `key` and `spec` of submits only.
+    """
 
     at: float
     subject: str
     data: bytes
     tenant: str = ""
     key: str = ""
+    spec: JobSpec | None = None
 
 
 def configuration(shard: str, random: Random, expected_version: int = 0, evicts: bool = False) -> Command:
@@ -334,7 +337,7 @@ def _first_submit(shard: str, random: Random, at: float, tenant: str, key: str, 
 def submit_job(shard: str, at: float, tenant: str, key: str, spec: JobSpec, held: bool = False) -> Command:
     """Command of a tenant to run a job, held or not."""
     data = SubmitJob(kind="submit_job", v=1, key=key, spec=spec, held=held).to_bytes()
-    return Command(at, submit(shard, tenant), data, tenant, key)
+    return Command(at, submit(shard, tenant), data, tenant, key, spec)
 
 
 def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> JobSpec:

@@ -45,7 +45,9 @@ from tessera.testkit.sim.workload import (
     release,
     settling,
 )
+from tessera_schemas.base import job_id
 from tessera_schemas.commands import REPLY_HEADER
+from tessera_schemas.job import JobSpec
 from tessera_schemas.labels import GPU_RESOURCE
 from tessera_schemas.subjects import OPERATOR, control, inbox
 
@@ -81,6 +83,8 @@ class World:
         self.rates = Rates(Random(seed + 1))
         self.services = SimulatedServices(loop, Random(seed + 2), self.rates, self.coverage)
         self.acknowledged: list[tuple[str, str]] = []
+        self.asked: dict[str, list[JobSpec | None]] = {}
+        """Specs by the job id that they were sent for; None: of a template."""
         self.pods: list[PodChange] = []
         self._shard = Shard(CountedState(self.coverage))
         clock = self.services.clock
@@ -206,6 +210,8 @@ class World:
     async def send(self, command: Command) -> None:
         """Sends as the SDK does: the same bytes again until they are acknowledged."""
         await self.services.clock.sleep(max(0.0, command.at - self.loop.time()))
+        if command.key:
+            self.asked.setdefault(job_id(SHARD, command.tenant, command.key), []).append(command.spec)
         while True:
             try:
                 await self._clients.publish(Outgoing(command.subject, command.data, headers=answered(command)))
@@ -261,7 +267,7 @@ class World:
             drained=True,
         )
         check_events(report, stored, events, drained=True)
-        check_rules(report, stored)
+        check_rules(report, stored, self.asked)
         check_pays(report, stored, by_exit_codes=EXIT_CODES not in NOT_YET)
         check_relations(report, stored)
         violations = [f"{v.invariant} at {v.n}: {v.text}" for v in report.violations]
