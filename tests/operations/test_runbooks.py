@@ -294,6 +294,9 @@ async def test_damage_halts_who_starts_and_the_page_mends_it(
             shutil.copytree(shard.platform.store, shard.older)
         late = await live.submit(job("late", gpus=1, seconds=600), key=f"late-{shard.cycles}")
         await live.until_phase(late.job_id, "running")
+        left = await live.submit(job("left", gpus=1, seconds=600), key=f"left-{shard.cycles}")
+        await live.until_phase(left.job_id, "running")
+        late_pods = await pods_of(live, late)
         ended = await live.submit(job("ended", gpus=1), key=f"ended-{shard.cycles}")
         await live.until_ended(ended.job_id)
     await operator(prove)
@@ -315,24 +318,39 @@ async def test_damage_halts_who_starts_and_the_page_mends_it(
     await operator(prove)
     await renew_servers(shard)
     await follow_restore(shard, operator)
-    await follow_reconcile(operator, [] if knows(operator.home / "repaired", late) else [late])
+    async with Live.on(shard.platform) as live:
+        again = await live.submit(job("late", gpus=1, seconds=600), key=f"late-{shard.cycles}")
+        assert again.job_id == late.job_id
+        await live.until_phase(late.job_id, "running")
+        assert await pods_of(live, late) == late_pods, "what is sent again is taken over where it runs"
+    await follow_reconcile(operator, [] if knows(operator.home / "repaired", left) else [left])
     shard.cycles += 1
 
     async with Live.on(shard.platform) as live:
         await live.until_phase(lasts.job_id, "running")
         assert live.state.runs.get(f"{lasts.job_id}-1") is not None, "what the backup knows runs on"
-        for each, key in ((late, "late"), (ended, "ended")):
+        for each, key in ((left, "left"), (ended, "ended")):
             again = await live.submit(
-                job(key, gpus=1, seconds=600 if key == "late" else 0.1), key=f"{key}-{shard.cycles - 1}"
+                job(key, gpus=1, seconds=600 if key == "left" else 0.1), key=f"{key}-{shard.cycles - 1}"
             )
             assert again.job_id == each.job_id
-        await live.until_phase(late.job_id, "running")
+        await live.until_phase(left.job_id, "running")
         await live.until_ended(ended.job_id)
-        for each in (lasts, late):
+        for each in (lasts, late, left):
             assert (await live.command("cancel", each.job_id, "--as", "lab")).code == 0
         live.acknowledged += [("lab", f"lasts-{cycle}") for cycle in range(shard.cycles)]
         await assert_all_is_well(live)
         assert (await live.command("replay", "--verify")).code == 0
+
+
+async def pods_of(live: Live, job: Submitted) -> list[str]:
+    """UIDs of the job's pods."""
+    cluster = live.cluster()
+    try:
+        pods, _ = await cluster.list("pods")
+    finally:
+        await cluster.close()
+    return sorted(pod["metadata"]["uid"] for pod in pods if pod["metadata"]["name"].startswith(job.job_id))
 
 
 def knows(backup: Path, job: Submitted) -> bool:
@@ -362,7 +380,7 @@ async def follow_reconcile(operator: Operator, lost: Sequence[Submitted]) -> Non
     reconcile, prove = commands_of(PAGE, "Reconcile the cluster")
     if lost:
         said = await operator(reconcile, 1)
-        assert all(f"{each.job_id}-1 (late of lab): the ledger does not know the job" in said for each in lost)
+        assert all(f"{each.job_id}-1 (left of lab): the ledger does not know the job" in said for each in lost)
         proposed = [line for line in said.splitlines() if line.startswith("  kubectl ")]
         assert len(proposed) >= len(lost)
         await operator("\n".join(proposed))

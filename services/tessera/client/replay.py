@@ -31,7 +31,7 @@ from tessera.kernel.ports import Message
 from tessera.projection.events import StoredEvent, events_of
 from tessera.scheduler.decide import LOOKS_OF, CapacityCache, Inputs, decide
 from tessera_schemas.facts import PlanProposed, owner
-from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, Grown, LedgerMessage
+from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, Grown, LedgerMessage, PodsTakenOver
 from tessera_schemas.ledger_head import Head
 from tessera_schemas.orders import Order
 
@@ -231,12 +231,13 @@ class Replay:
         """Capacity and quota of all that a run takes, each at the state that the records before it leave."""
         if not any(isinstance(record, Allocated | Grown) for record in message.records):
             return
+        at_work = {record.job_id for record in message.records if isinstance(record, PodsTakenOver)}
         trial = self._shard.state.overlay()
         try:
             take_in(trial, message.n, message.ts, message.facts_upto, message.orders)
             for record in message.records:
                 if isinstance(record, Allocated | Grown):
-                    yield from violations(trial, record, message.engine)
+                    yield from violations(trial, record, message.engine, at_work)
                 apply_record(trial, record, message.facts)
         except (Contradiction, KeyError, IndexError, ValueError):
             return  # the fold finds the same and says it better

@@ -6,7 +6,7 @@ Asked of every record of any age, also of those whose engine this build does not
 checks phases, epochs and the chain.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from tessera.domain.state import State
 from tessera.engine.placement.faults import placement_faults
@@ -18,15 +18,17 @@ LET_ALL_BORROW = frozenset({"tessera-1", "tessera-2", "tessera-3"})
 """The engines by which work that may not be evicted could borrow, before nominal quota was a promise (ADR 0020)."""
 
 
-def violations(state: State, record: Allocated | Grown, engine: str) -> Iterator[str]:
+def violations(state: State, record: Allocated | Grown, engine: str, at_work: Container[str] = ()) -> Iterator[str]:
     """
     Rules that `record` breaks in a message of `engine`, judged at the state right before it.
 
-    Earmarks of its owner are ended by then.
+    Earmarks of its owner are ended by then. Pods of the jobs `at_work` are taken over where they stand: what runs goes
+    on, whatever keeps new work from these nodes.
     """
-    yield from (
-        _check_allocation(state, record, engine) if isinstance(record, Allocated) else _check_growth(state, record)
-    )
+    if isinstance(record, Grown):
+        yield from _check_growth(state, record)
+    else:
+        yield from _check_allocation(state, record, engine, record.job_id in at_work)
 
 
 def _check_growth(state: State, record: Grown) -> Iterator[str]:
@@ -41,11 +43,11 @@ def _check_growth(state: State, record: Grown) -> Iterator[str]:
     yield from (f"run {run.run_id}: {fault}" for fault in faults)
 
 
-def _check_allocation(state: State, record: Allocated, engine: str) -> Iterator[str]:
+def _check_allocation(state: State, record: Allocated, engine: str, works: bool) -> Iterator[str]:
     job = state.jobs.get(record.job_id)
     if job is None:
         return  # the fold refuses it
-    if job.not_before > state.ts:
+    if job.not_before > state.ts and not works:
         yield f"job {job.job_id} starts before its back-off ends"
     pool = state.tree.pool(job.queue)
     if pool is None:
@@ -65,13 +67,17 @@ def _check_allocation(state: State, record: Allocated, engine: str) -> Iterator[
             f"job {job.job_id} takes queue {job.queue} over its quota of {over.cell}: "
             f"it wants {over.wanted}, {over.available} are left"
         )
-    for fault in _room(state, pool, record.flavor, record.placements):
+    for fault in _room(state, pool, record.flavor, record.placements, works):
         yield f"job {job.job_id}: {fault}"
+    if works:
+        return
     nodes = {node.name: node for node in state.nodes.found(dict.fromkeys(p.node for p in record.placements))}
     yield from (f"job {job.job_id}: {fault}" for fault in placement_faults(job.roles, record.placements, nodes))
 
 
-def _room(state: State, pool: str, flavor: str, placements: tuple[Placement, ...]) -> Iterator[str]:
+def _room(
+    state: State, pool: str, flavor: str, placements: tuple[Placement, ...], works: bool = False
+) -> Iterator[str]:
     for placement in placements:
         node = state.nodes.get(placement.node)
         if node is None:
@@ -80,5 +86,5 @@ def _room(state: State, pool: str, flavor: str, placements: tuple[Placement, ...
             yield f"rank {placement.rank}: node {node.name} is of pool {node.pool}, not {pool}"
         if not state.tree.is_on(node, flavor):
             yield f"rank {placement.rank}: node {node.name} is not of flavor {flavor}"
-        if state.drains.get(node.name) is not None:
+        if state.drains.get(node.name) is not None and not works:
             yield f"rank {placement.rank}: node {node.name} is being drained"
