@@ -15,16 +15,17 @@ from tessera_schemas.ledger import LEDGER_MESSAGE
 __all__ = ["check_pays"]
 
 
-def check_pays(report: Report, ledger: Iterable[bytes], *, by_exit_codes: bool = True) -> None:
+def check_pays(report: Report, ledger: Iterable[bytes]) -> None:
     """
     Attempts are spent, and jobs fail, by the ends of their own programs; the scheduler holds after troubles in a row.
+
+    No simulated program that is to end with 0 is blamed.
 
     Args:
         report: what is found goes here, beside what the other checkers found; each violation names the rule `pays`.
         ledger: the stored bytes of every message, in order, from n = 1. The first that cannot be read ends the check.
-        by_exit_codes: also that no simulated program which is to end with 0 is blamed.
     """
-    who_pays = WhoPays(report, by_exit_codes)
+    who_pays = WhoPays(report)
     for stored in ledger:
         try:
             message = LEDGER_MESSAGE.validate_json(stored)

@@ -52,9 +52,8 @@ class Payer:
 class WhoPays:
     """Takes messages in order; each violation names the rule `pays`."""
 
-    def __init__(self, report: Report, by_exit_codes: bool = True) -> None:
+    def __init__(self, report: Report) -> None:
         self._report, self._policy, self._n, self._ts = report, Policy(), 0, 0
-        self._by_exit_codes = by_exit_codes
         self._jobs: dict[str, Payer] = {}
         self._array_of: dict[str, str] = {}
         self._failed_tasks: set[str] = set()
@@ -93,7 +92,8 @@ class WhoPays:
         self._demand(r.reason.code in job.codes, f"{text}, but its run stopped for {sorted(job.codes)}")
         held = job.has_held(self._policy.steady_seconds)
         self._demand(r.fresh == held, f"{text}, {'' if r.fresh else 'not '}as new, but its run held: {held}")
-        self._demand(not (r.strike and self._is_wronged(job, r.reason.code)), f"{text}, and its program is well")
+        wronged = r.strike and r.reason.code == Code.POD_FAILED and job.is_well
+        self._demand(not wronged, f"{text}, and its program is well")
 
     def _check_finished(self, r: m.Finished) -> None:
         job, code = self._jobs.get(r.job_id), None if r.reason is None else r.reason.code
@@ -105,11 +105,8 @@ class WhoPays:
         if code == Code.ATTEMPTS_EXHAUSTED:
             spent = 1 + (0 if job.has_held(self._policy.steady_seconds) else job.strikes)
             self._demand(spent >= job.spec.retry.max_attempts, f"{text}, having spent {spent}")
-        wronged = Code.POD_FAILED in job.codes and self._is_wronged(job, Code.POD_FAILED)
+        wronged = Code.POD_FAILED in job.codes and job.is_well
         self._demand(not wronged, f"{text}, and its program is well")
-
-    def _is_wronged(self, job: Payer, code: str) -> bool:
-        return self._by_exit_codes and code == Code.POD_FAILED and job.is_well
 
     def _check_held(self, r: m.Held) -> None:
         job = self._jobs.get(r.job_id)

@@ -17,7 +17,7 @@ from tessera.local.cluster.machines import NO_SANDBOX
 from tessera.local.cluster.nodes import NodeRow
 from tessera.local.cluster.pod_statuses import Left
 from tessera.local.cluster.shelf import Version
-from tessera.testkit.sim.coverage import NOT_YET, Coverage
+from tessera.testkit.sim.coverage import Coverage
 from tessera.testkit.sim.workload import TENANTS
 from tessera_schemas.labels import ENDED_PHASES
 
@@ -39,7 +39,7 @@ class Accidents:
     ) -> None:
         self._cluster, self._clock, self._random, self._coverage = cluster, clock, random, coverage
         self._nodes = [row.name for row in nodes]
-        every: dict[str, Accident] = {
+        self.kinds: dict[str, Accident] = {
             "pod evicted": self._evict_pod,
             "node tainted": self._taint_node,
             "node shut down": self._shut_down_node,
@@ -54,7 +54,6 @@ class Accidents:
             "creates forbidden": self._forbid_creates,
             "node stops nothing": self._stop_nothing,
         }
-        self.kinds = {name: accident for name, accident in every.items() if name not in NOT_YET}
 
     async def run(self, seconds: float) -> None:
         """One after the other at random times, until `seconds` of the loop's time or cancelled."""

@@ -25,7 +25,7 @@ from tessera.testkit.pays_checker import check_pays
 from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
 from tessera.testkit.sim.chaos import Chaos
-from tessera.testkit.sim.coverage import EXIT_CODES, NAMED_POINTS, NOT_YET, SIMULATED, Coverage, seen_on
+from tessera.testkit.sim.coverage import NAMED_POINTS, SIMULATED, Coverage, seen_on
 from tessera.testkit.sim.faults import Rates, ServiceFaults
 from tessera.testkit.sim.guard import SEED_SECONDS, SeedFailed, guarded
 from tessera.testkit.sim.loop import VirtualLoop
@@ -268,7 +268,7 @@ class World:
         )
         check_events(report, stored, events, drained=True)
         check_rules(report, stored, self.asked)
-        check_pays(report, stored, by_exit_codes=EXIT_CODES not in NOT_YET)
+        check_pays(report, stored)
         check_relations(report, stored)
         violations = [f"{v.invariant} at {v.n}: {v.text}" for v in report.violations]
         if not drained:
