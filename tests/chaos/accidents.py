@@ -11,13 +11,6 @@ from tessera_schemas.labels import ENDED_PHASES
 from tests.e2e.live import TENANTS
 
 Accident = Callable[[], Awaitable[str]]
-NOT_YET = {
-    "cordon_all_nodes": "what is submitted while the cordon's taint is on all nodes is refused for good",
-    "take_all_device_plugins_away": "what is submitted while nothing is allocatable is refused for good",
-    "reboot_a_node": "pods of a machine that began anew count as failed by their programs",
-    "shut_a_node_down": "pods that its power-off cuts short count as failed by their programs",
-}
-"""By name, what is not tried yet, and what of the services it waits for."""
 
 
 class Cluster(Protocol):
@@ -33,7 +26,7 @@ class Accidents:
 
     def __init__(self, cluster: Cluster, chance: Random) -> None:
         self._cluster, self._chance = cluster, chance
-        every: tuple[Accident, ...] = (
+        self.kinds: tuple[Accident, ...] = (
             self.evict_a_pod,
             self.cordon_a_node,
             self.cordon_all_nodes,
@@ -50,7 +43,6 @@ class Accidents:
             self.shut_a_node_down,
             self.press_a_node,
         )
-        self.kinds = tuple(one for one in every if one.__name__ not in NOT_YET)
 
     # -- people and other controllers
 

@@ -10,7 +10,7 @@ import pytest
 
 from tessera.kernel.ports import ApiError
 from tessera.local.cluster.admin import apply_fault
-from tests.chaos.accidents import NOT_YET, Accidents
+from tests.chaos.accidents import Accidents
 from tests.e2e.live import TENANTS
 from tests.unit.local.cluster_world import World, annotations, spec
 
@@ -74,7 +74,7 @@ def nodes(world: World) -> list[Any]:
     ]
 
 
-KINDS = [*(one.__name__ for one in Accidents(Ordered(World()), Random(0)).kinds), *NOT_YET]
+KINDS = [one.__name__ for one in Accidents(Ordered(World()), Random(0)).kinds]
 
 
 @pytest.mark.parametrize("name", KINDS)
