@@ -16,7 +16,7 @@ from tessera.binder.decide.ends import reason_for
 from tessera.binder.decide.launching import service_name
 from tessera.binder.decide.lost_runs import find_whole_gang
 from tessera.binder.decide.pods import spec_label
-from tessera.binder.decide.steps import Pod, find_own_end, missing, seconds_to_settle, to_report
+from tessera.binder.decide.steps import Boots, Pod, find_own_end, missing, nodes_in_doubt, seconds_to_settle, to_report
 from tessera.binder.hami_lock import HamiLock
 from tessera.binder.ledger_reach import LedgerReach
 from tessera.binder.names import Names
@@ -108,7 +108,7 @@ class Runs:
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
         self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist, state, hami, adopted, self.events)
         self._names = Names(ports.cluster, ports.clock, settings.shard, self._calls, state, reach)
-        self._boots = ownership.boot_of
+        self._boots, self._ask_boot = ownership.boot_of, ownership.ask_boot
         self._surplus = SurplusPods(self._calls, self._stopping, self._facts, self._templates, state, self._boots)
         self._sparing = Sparing(state, adopted, self._facts, self.events, ports.clock, self.worklist)
         self.warnings = PodWarnings(ports.cluster, ports.clock, settings.pod_warnings_per_second)
@@ -315,7 +315,7 @@ class Runs:
         await self._names.keep(job, run, pods.values())
         if job.adopted is None and self._must_settle(run, pods):
             return
-        for fact in to_report(run, pods.values(), self._boots):
+        for fact in to_report(run, pods.values(), await self._boots_by_now(run, pods)):
             judged = await self._judged(job, fact) if isinstance(fact, RunEnded) else fact
             await self._publish_once(run.run_id, judged)
         await self._starting.report(job, run, pods)
@@ -338,6 +338,14 @@ class Runs:
         if left > 0:
             self.worklist.name_later(run.run_id, left)
         return left > 0
+
+    async def _boots_by_now(self, run: Run, pods: Mapping[str, Pod]) -> Boots:
+        """Boots of nodes; of those that alone could clear the program, as the server says now, not as our copy does."""
+        if "run_ended" in self._progress[run.run_id].published:
+            return self._boots
+        doubtful = nodes_in_doubt(run, pods, self._boots)
+        asked = dict(zip(doubtful, await all_of([self._ask_boot(node) for node in doubtful]), strict=True))
+        return lambda node: asked[node] if node in asked else self._boots(node)
 
     async def _judged(self, job: Job, fact: RunEnded) -> RunEnded:
         """A committer that is not of this version yet knows nothing of `nodes`, nor of all codes."""

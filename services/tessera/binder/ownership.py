@@ -46,9 +46,12 @@ class Ownership:
         node = self.nodes.named(name)
         if node is None:
             return None if self.nodes.synced else ""
-        info = (node.get("status") or {}).get("nodeInfo") or {}
-        boot: str = info.get("bootID") or ""
-        return boot
+        return _boot_of(node)
+
+    async def ask_boot(self, name: str) -> str | None:
+        """The same as the server says now: a watch that hangs tells of no restart. Raises Transient, ApiError."""
+        found, _ = await self._cluster.list("nodes", "", f"metadata.name={name}")
+        return _boot_of(found[0]) if found else None
 
     async def is_held_by_others(self, name: str) -> bool:
         """Whether an unfinished pod of another shard is bound to the node. Raises Transient, ApiError."""
@@ -59,6 +62,12 @@ class Ownership:
                 others = frozenset(pod["node"] for pod in pods if pod["shard"] != self._shard)
                 self._held, self._listed_at = others, now
         return name in self._held
+
+
+def _boot_of(node: JsonObject) -> str:
+    info = (node.get("status") or {}).get("nodeInfo") or {}
+    boot: str = info.get("bootID") or ""
+    return boot
 
 
 def _where(pod: JsonObject) -> JsonObject:

@@ -96,6 +96,22 @@ async def test_a_reboot_is_told_by_the_nodes_boot_although_the_binder_starts_ane
         assert (revoke.reason.code, revoke.avoid) == (Code.NODE_RESTARTED, ())
 
 
+async def test_a_reboot_that_a_hanging_watch_does_not_tell_is_asked_for() -> None:
+    async with World() as there:
+        for node in ("node-a", "node-b"):
+            boots(there, node, "boot-1")
+        await there.run(1)
+        job = await there.submit(spec=train(retry={"max_attempts": 1}))
+        (node,) = there.nodes_of(job)
+        there.core.disturb_watches(drop=2)  # the pods' goes on with 410 at their second event, the nodes' has only one
+        boots(there, node, "boot-2")
+        fail(there, job, exit_code=143)
+        fail(there, job, exit_code=143, message="as told again")
+        await there.run(8)
+        assert (there.job(job).phase, there.job(job).attempt, there.job(job).strikes) == ("running", 2, 0)
+        assert [revoke.reason.code for revoke in revokes(there)] == [Code.NODE_RESTARTED]
+
+
 async def test_a_program_that_was_killed_without_a_restart_pays() -> None:
     async with World() as there:
         for node in ("node-a", "node-b"):

@@ -260,10 +260,17 @@ def seconds_to_settle(run: Run, pods: Mapping[str, Pod], boots: Boots) -> float:
     """
     ours = [pods.get(uid) for uid in run.uids]
     broken = _broken_of_gang(run, ours, boots)
-    if any(may_be_of_a_restart(each.end, each.code, boots(each.node)) for each in broken):
+    if nodes_in_doubt(run, pods, boots):
         return RESTART_SECONDS
     at_work = any(pod is not None and not pod.over and not pod.deleting for pod in ours)
     return SETTLE_SECONDS if broken and at_work else 0.0
+
+
+def nodes_in_doubt(run: Run, pods: Mapping[str, Pod], boots: Boots) -> list[str]:
+    """The nodes on which the run broke as by a restart of the machine, and that do not say that there was one."""
+    broken = _broken_of_gang(run, [pods.get(uid) for uid in run.uids], boots)
+    doubtful = (each.node for each in broken if may_be_of_a_restart(each.end, each.code, boots(each.node)))
+    return list(dict.fromkeys(doubtful))
 
 
 def failed_at(pod: Json) -> str:
