@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import time
+import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -72,7 +73,8 @@ class Campaign:
                 await self._faults.heal()
             await self._judge(phase)
         except (AssertionError, TimeoutError) as error:
-            raise Broken(f"{phase.name}: {error}; not ready: {await readiness(self._world.live.platform)}") from error
+            what = str(error) or traceback.format_exc()  # an assert without words
+            raise Broken(f"{phase.name}: {what}; not ready: {await readiness(self._world.live.platform)}") from error
         finally:
             progress.cancel()
 

@@ -187,8 +187,9 @@ async def opened(platform: ChaosPlatform) -> AsyncIterator[World]:
 async def readiness(platform: Platform) -> str:
     """What each service says that is not well, in one line."""
     said = {service: await platform.ready(service) for service in platform.services}
-    unwell = {name: {k: v for k, v in texts.items() if v != "ok"} for name, texts in said.items()}
-    return json.dumps({name: texts for name, texts in unwell.items() if texts}) or "all ready"
+    each = {name: {k: v for k, v in texts.items() if v != "ok"} for name, texts in said.items()}
+    unwell = {name: texts for name, texts in each.items() if texts}
+    return json.dumps(unwell) if unwell else "none"
 
 
 async def connected(live: Live) -> None:
