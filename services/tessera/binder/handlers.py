@@ -294,6 +294,10 @@ class Runs:
         """Stop a revoked run, unless it has ended by itself; what it saved is said before its end."""
         await self._checkpoints.report(run, pods)
         own_end = find_own_end(run, pods.values(), self._boots)
+        if own_end is not None and nodes_in_doubt(run, pods, self._boots):
+            if self._must_settle(run, pods):
+                return
+            own_end = find_own_end(run, pods.values(), await self._boots_by_now(run, pods))
         if own_end is not None:
             await self._publish_once(run.run_id, own_end)
         if await self._sparing.may_stop(run, pods):
@@ -313,7 +317,7 @@ class Runs:
             await self._publish_once(run.run_id, self._refusal(run, refused))
             return
         await self._names.keep(job, run, pods.values())
-        if job.adopted is None and self._must_settle(run, pods):
+        if self._must_settle(run, pods):
             return
         for fact in to_report(run, pods.values(), await self._boots_by_now(run, pods)):
             judged = await self._judged(job, fact) if isinstance(fact, RunEnded) else fact
@@ -329,7 +333,7 @@ class Runs:
         Users' pods may be gone by then; those of ours stay until they were told of.
         """
         settle_seconds = seconds_to_settle(run, pods, self._boots)
-        if not settle_seconds:
+        if not settle_seconds or any(pod.adopted for pod in pods.values()):
             return False
         progress, now = self._progress[run.run_id], self._ports.clock.monotonic()
         if progress.broken_at is None:

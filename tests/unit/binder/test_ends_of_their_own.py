@@ -78,6 +78,25 @@ async def test_a_preempted_job_that_fails_in_its_notice_is_tried_again_as_its_re
     assert world.job(job).reason.code is Code.ATTEMPTS_EXHAUSTED
 
 
+@pytest.mark.parametrize(("restarts", "phase", "attempt"), [(True, "running", 2), (False, "failed", 1)])
+async def test_a_preempted_job_pays_for_no_restart_of_its_machine_in_its_notice(
+    world: World, restarts: bool, phase: str, attempt: int
+) -> None:
+    world.core.patch("nodes", "", "node-a", {"status": {"nodeInfo": {"bootID": "boot-1"}}}, "status")
+    await world.run(1)
+    job = await world.submit(spec=train(gpus=8, notice=NOTICE))
+    await preempt(world)
+    await world.run(10)
+    (pod,) = world.pods(world.current(job).run_id)
+    ended = {"phase": "Failed", "containerStatuses": [{"name": "main", "state": {"terminated": {"exitCode": 143}}}]}
+    world.core.patch("pods", "lab", pod["metadata"]["name"], {"status": ended}, "status")
+    await world.run(1)
+    if restarts:  # the node's own word comes a moment later
+        world.core.patch("nodes", "", "node-a", {"status": {"nodeInfo": {"bootID": "boot-2"}}}, "status")
+    await world.run(NOTICE + 10)
+    assert (world.job(job).phase, world.job(job).attempt) == (phase, attempt)
+
+
 async def test_a_preempted_job_that_reaches_its_time_limit_in_its_notice_has_reached_it(world: World) -> None:
     job = await world.submit(spec=train(gpus=8, notice=NOTICE, time_limit_seconds=15))
     await preempt(world)
