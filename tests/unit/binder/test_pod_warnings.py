@@ -10,6 +10,8 @@ from tessera.binder.decide.starting import Halt, PodMemory, delay_of, is_silent,
 from tessera.binder.decide.warnings import read_warning
 from tessera.kernel.ports import JsonObject
 from tessera.local.cluster.machines import NO_SANDBOX
+from tessera.testkit.checker.report import Report
+from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import NodeBackedOff, Revoked
@@ -113,11 +115,24 @@ def test_what_a_kubelet_lacks_is_the_nodes_or_around_the_job(reason: str, messag
     assert delay.reason.detail == f"p on node-a: {reason}: {message}"[:480]
 
 
-def test_what_is_not_there_is_believed_after_a_minute_and_a_nodes_trouble_never() -> None:
-    for message, believed in ((NO_CONFIG_MAP, [False, False, True]), (NO_SERVER, [False] * 3)):
-        memory = PodMemory(0.0, warning=Halt("", "", MOUNT, message))
-        seen = [delay_of(0, "p", "a", read_start({"status": CREATING}), memory, at, 30.0) for at in (10.0, 69.0, 71.0)]
-        assert [delay is not None and delay.believed for delay in seen] == believed
+FULL = 'failed to pull and unpack image "train:1": write /var/lib/blob: no space left on device'
+AFTER_A_MINUTE = [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("reason", "message", "believed"),
+    [
+        (MOUNT, NO_CONFIG_MAP, AFTER_A_MINUTE),
+        (SANDBOX, NO_SANDBOX, AFTER_A_MINUTE),
+        (MOUNT, NO_SERVER, [False] * 3),
+    ],
+)
+def test_what_is_not_there_and_what_no_node_makes_is_believed_after_a_minute_and_a_late_volume_never(
+    reason: str, message: str, believed: list[bool]
+) -> None:
+    memory = PodMemory(0.0, warning=Halt("", "", reason, message))
+    seen = [delay_of(0, "p", "a", read_start({"status": CREATING}), memory, at, 30.0) for at in (10.0, 69.0, 71.0)]
+    assert [delay is not None and delay.believed for delay in seen] == believed
 
 
 def test_a_node_is_named_as_slow_no_earlier_than_one_that_says_nothing() -> None:
@@ -213,6 +228,42 @@ async def test_jobs_leave_a_node_that_fails_sandboxes_at_no_cost_and_it_takes_no
         await there.run(60)
         assert there.job(other.job_id).phase == "running"
         assert there.state.backoffs.get("node-a") is None
+
+
+async def test_a_node_that_makes_no_sandbox_gives_its_gpus_back_long_before_a_long_start_is_over() -> None:
+    async with world(1800) as there:
+        there.core.set_preparing_nothing("node-a")
+        job = await bound(there, train(gpus=8))
+        await there.run(80)
+        (revoke,) = revokes(there)
+        assert (revoke.reason.code, revoke.avoid, revoke.then) == (Code.START_TIMEOUT, ("node-a",), "requeue")
+        assert [record.node for record in backed_off(there)] == ["node-a"]
+        assert (there.job(job).phase, there.job(job).strikes, there.nodes_of(job)) == ("running", 0, {"node-b"})
+
+
+async def test_several_nodes_that_make_no_sandbox_are_their_networks_and_none_of_them_is_kept_from_use() -> None:
+    async with world(1800) as there:
+        for node in ("node-a", "node-b"):
+            there.core.set_preparing_nothing(node)
+        await bound(there, train(replicas=2, gpus=8))
+        await there.run(80)
+        (revoke,) = revokes(there)
+        assert (revoke.reason.code, revoke.avoid, backed_off(there)) == (Code.STARTS_STALL, (), [])
+        report = Report()
+        check_rules(report, there.books.stored)
+        assert not report.violations
+
+
+async def test_a_node_without_room_for_the_image_is_at_fault_itself_and_no_registry() -> None:
+    async with world(1800) as there:
+        there.core.set_images_out(node="node-a", why=FULL)
+        job = await bound(there, train(gpus=8))
+        await there.run(80)
+        (revoke,) = revokes(there)
+        assert (revoke.reason.code, revoke.avoid) == (Code.START_TIMEOUT, ("node-a",))
+        assert "no space left on device" in revoke.reason.detail
+        assert [record.node for record in backed_off(there)] == ["node-a"]
+        assert there.nodes_of(job) == {"node-b"}
 
 
 async def test_a_config_map_that_does_not_exist_is_named_and_no_node_is_blamed() -> None:

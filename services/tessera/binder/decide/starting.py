@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tessera.binder.decide.ends import condition, containers
-from tessera.binder.decide.warnings import UNPREPARED, judge_warning
+from tessera.binder.decide.warnings import SANDBOXES, UNPREPARED, judge_warning
 from tessera_schemas.reasons import Code, Reason
 
 Json = dict[str, Any]
@@ -38,10 +38,18 @@ IN_TROUBLE = re.compile(
     re.IGNORECASE,
 )
 """What a registry that is away or overloaded leads to, whatever else is said with it."""
+OF_THE_NODE = re.compile(
+    r"no space left on device|disk quota exceeded|read-only file system|input/output error"
+    r"|certificate has expired or is not yet valid",
+    re.IGNORECASE,
+)
+"""What keeps an image from a node whose store or clock is to blame, and no registry."""
 NOT_THERE_SECONDS = 15.0
 """So long an image that is not there is waited for: the kubelet has asked twice by then."""
 NOT_PULLED_SECONDS = 60.0
 """So long a pull is waited for that failed otherwise, if no second failure is seen before."""
+NODE_SECONDS = 60.0
+"""So long a node is waited for that cannot make the sandbox of a pod, or keep its image: it has tried five times."""
 NO_CONFIGURATION_SECONDS = 60.0
 """So long a Secret or ConfigMap that a container names may be missing."""
 PULLS_MAX = 2
@@ -215,7 +223,7 @@ def _halted(rank: int, node: str, where: str, halt: Halt, known: HaltMemory, now
     said = known.said or halt.message
     detail = f"{where}: {what}{halt.reason}" + (f": {said}" if said else "")
     reason = Reason(code=code, numbers={"rank": rank}, detail=detail[:DETAIL_CHARACTERS_MAX])
-    after = BELIEVED_AFTER.get(code)
+    after = NODE_SECONDS if _is_of_the_node(halt, known) else BELIEVED_AFTER.get(code)
     is_over = after is not None and (halt.reason == NO_NAME or now - known.since >= after or known.pulls >= PULLS_MAX)
     return Delay(rank, node, reason, is_over)
 
@@ -225,11 +233,19 @@ def _code(halt: Halt, known: HaltMemory) -> Code:
         return judge_warning(halt.message)
     if halt.reason == NO_NAME:
         return Code.IMAGE_NOT_FOUND
+    if _is_of_the_node(halt, known):
+        return Code.START_TIMEOUT
     if halt.reason in PULL_ERRORS:
         said = f"{known.said} {halt.message}"
         gone = NOT_THERE.search(said) and not IN_TROUBLE.search(said)
         return Code.IMAGE_NOT_FOUND if gone else Code.IMAGE_NOT_PULLED
     return Code.BIND_REFUSED if halt.reason == NO_CONFIGURATION else Code.START_TIMEOUT
+
+
+def _is_of_the_node(halt: Halt, known: HaltMemory) -> bool:
+    """Whether the node itself is at fault for certain; a volume may also be late, or its server away."""
+    in_its_store = halt.reason in PULL_ERRORS and OF_THE_NODE.search(f"{known.said} {halt.message}")
+    return halt.reason in SANDBOXES or bool(in_its_store)
 
 
 def worst(delays: Iterable[Delay]) -> Delay | None:

@@ -13,16 +13,9 @@ from tessera.binder.decide.ends import milliseconds
 from tessera_schemas.reasons import Code
 
 Json = dict[str, Any]
-UNPREPARED = frozenset(
-    {
-        "FailedCreatePodSandBox",
-        "FailedMount",
-        "FailedMapVolume",
-        "FailedAttachVolume",
-        "FailedCreatePodContainer",
-        "NetworkNotReady",
-    }
-)
+SANDBOXES = frozenset({"FailedCreatePodSandBox", "FailedCreatePodContainer", "NetworkNotReady"})
+"""Reasons by which a kubelet says that it cannot make a pod as such, whatever the pod asks for."""
+UNPREPARED = SANDBOXES | {"FailedMount", "FailedMapVolume", "FailedAttachVolume"}
 """Reasons of events by which a kubelet, or the controller that attaches volumes for it, says that a pod is kept."""
 PREPARED = frozenset({"Pulling", "Pulled", "Created", "Started"})
 """Reasons by which it says that what kept the pod is over."""

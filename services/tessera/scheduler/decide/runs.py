@@ -121,11 +121,15 @@ def _why_late(state: State, run: Run, seconds: int) -> Reason:
     numbers = {"seconds": seconds}
     if run.delay is None:
         return Reason(code=Code.START_TIMEOUT, numbers=numbers)
-    slow = _nodes_that_start_nothing(state)
-    code = run.delay.code
-    if code is Code.START_TIMEOUT and len(slow) > 1:
-        code, numbers = Code.STARTS_STALL, numbers | {"nodes": len(slow)}
-    return run.delay.model_copy(update={"code": code, "numbers": run.delay.numbers | numbers})
+    return _of_several_nodes(state, run.delay.model_copy(update={"numbers": run.delay.numbers | numbers}))
+
+
+def _of_several_nodes(state: State, reason: Reason, nodes: tuple[str, ...] = ()) -> Reason:
+    """The reason, or that starts stall where these nodes and others start nothing at once."""
+    slow = _nodes_that_start_nothing(state) | {*nodes} if reason.code is Code.START_TIMEOUT else set()
+    if len(slow) < 2:
+        return reason
+    return reason.model_copy(update={"code": Code.STARTS_STALL, "numbers": reason.numbers | {"nodes": len(slow)}})
 
 
 def _nodes_that_start_nothing(state: State) -> set[str]:
@@ -246,9 +250,13 @@ def on_pods_bound(draft: Draft, index: int, fact: PodsBound) -> None:
 def on_bind_failed(draft: Draft, index: int, fact: BindFailed) -> None:
     """Revokes a run whose pods could not be bound, unless the run has started."""
     run = active_run(draft, fact.run_id)
-    if run is not None and not run.started:
-        avoid = fact.nodes if end_of(fact.reason.code).avoids else ()
-        revoke(draft, run, fact.reason, "binder", avoid=avoid, within=fact.within)
+    if run is None or run.started:
+        return
+    reason = _of_several_nodes(draft.state, fact.reason, fact.nodes)
+    end = end_of(reason.code)
+    revoke(draft, run, reason, "binder", avoid=fact.nodes if end.avoids else (), within=fact.within)
+    for node in fact.nodes if end.backs_off else ():
+        back_off(draft, node, reason)
 
 
 @judges(StartDelayed)

@@ -32,11 +32,14 @@ def _facts_from(message: m.LedgerMessage, service: str) -> Iterator[AnyFact]:
 
 
 def _ended(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
-    """The binder has seen its end, or that it cannot start, and said this very reason."""
-    return any(
-        isinstance(fact, f.RunEnded | f.BindFailed) and (fact.run_id, fact.reason) == (r.run_id, r.reason)
-        for fact in _facts_from(message, "binder")
-    )
+    """The binder has seen its end, or that it cannot start, and said this very reason, or of one of several nodes."""
+    for fact in _facts_from(message, "binder"):
+        if isinstance(fact, f.RunEnded | f.BindFailed) and fact.run_id == r.run_id and fact.reason is not None:
+            stall = {"code": Code.STARTS_STALL, "numbers": r.reason.numbers}
+            told = fact.reason.code == Code.START_TIMEOUT and fact.reason.model_copy(update=stall) == r.reason
+            if told or fact.reason == r.reason:
+                return True
+    return False
 
 
 def _lost(message: m.LedgerMessage, r: m.Revoked) -> Iterator[f.RunLost]:
