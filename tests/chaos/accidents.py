@@ -36,6 +36,7 @@ class Accidents:
             self.lose_a_gpu,
             self.refuse_pods,
             self.start_nothing,
+            self.prepare_nothing,
             self.stop_nothing,
             self.lose_a_registry,
             self.forbid_pods,
@@ -118,6 +119,13 @@ class Accidents:
 
     async def start_nothing(self) -> str:
         return await self._switched("node_starting_nothing", "started nothing", 8.0)
+
+    async def prepare_nothing(self) -> str:
+        node = await self._node()
+        await self._order("node_preparing_nothing", node=node)
+        seconds = await self._last(1.0, 8.0)
+        await self._order("node_preparing_nothing", node=node, why="")
+        return f"node {node} made no sandboxes for {seconds:.1f} s"
 
     async def stop_nothing(self) -> str:
         return await self._switched("node_stuck", "stopped nothing", 6.0)
