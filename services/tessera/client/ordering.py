@@ -1,6 +1,6 @@
 """Job commands: who sends them, which job is meant, sending one, and seeing it carried out."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from tessera.client.job_glance import ENDED
@@ -13,6 +13,7 @@ from tessera.kernel.errors import Transient
 from tessera_schemas import subjects
 from tessera_schemas.arrays import INDEX_MAX, task_id
 from tessera_schemas.base import Strict
+from tessera_schemas.commands import CancelJob
 from tessera_schemas.reasons import Code
 
 if TYPE_CHECKING:
@@ -60,6 +61,22 @@ async def find_job_id(where: Where, named: str, doing: str = "") -> str:
     if doing and found.phase in ENDED:
         raise Failure(Exit.CONFLICT, f"job {found.job_id}: has ended ({found.phase}); there is nothing to {doing}")
     return found.job_id
+
+
+async def cancel_many(where: Where, identity: str | None, jobs: Sequence[str], why: str) -> Exit | None:
+    """Cancel jobs by their whole ids; what is against one keeps no other from its end, and is said."""
+    if where.commands_api is None or identity is not None:
+
+        async def order(job: str) -> None:
+            await send(where, identity, CancelJob(kind="cancel_job", v=1, job_id=job, why=why), job)
+
+        return await each(jobs, order)
+    from tessera.client.sending_by_api import cancel_by_api
+
+    failed = await cancel_by_api(where.commands_api, jobs, why)
+    for job, reason in failed:
+        notify(f"refused: job {job}: {reason.sentence()}")
+    return Exit.REFUSED if failed else None
 
 
 async def send(where: Where, identity: str | None, command: Strict, job: str = "") -> bool:

@@ -1,5 +1,6 @@
 """Commands of a tenant through the gateway, which answers for admission and the ledger."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from tessera.client.api import JOBS, Api, path_of
@@ -7,9 +8,11 @@ from tessera.client.sdk import Submitted
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas.base import Strict
+from tessera_schemas.reasons import PublicReason
 
 PUBLISH_SECONDS = 60.0
 RETRY_SECONDS = 1.0
+CANCELLED_AT_ONCE = 1000
 ACTIONS = {
     "cancel_job": "cancel",
     "hold_job": "hold",
@@ -41,6 +44,16 @@ async def submit_by_api(api: Api, asked: Json, key: str, publish_seconds: float 
         else:
             notes = tuple(map(str, answer.get("notes") or ()))
             return Submitted(str(answer["job_id"]), answer["state"] != "stored", key, notes=notes)
+
+
+async def cancel_by_api(api: Api, jobs: Sequence[str], why: str) -> list[tuple[str, PublicReason]]:
+    """Cancel many jobs; those that are not cancelled, and why. Raises Refused, Failure, Transient."""
+    against = list[tuple[str, PublicReason]]()
+    for at in range(0, len(jobs), CANCELLED_AT_ONCE):
+        _, answer = await api.post(f"{JOBS}/cancel", {"jobs": list(jobs[at : at + CANCELLED_AT_ONCE]), "why": why})
+        items = [item for item in answer.get("items", ()) if item.get("reason")]
+        against += [(str(item["job_id"]), PublicReason.model_validate(item["reason"])) for item in items]
+    return against
 
 
 async def order_by_api(api: Api, command: Strict, job: str) -> bool:

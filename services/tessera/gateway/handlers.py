@@ -1,5 +1,6 @@
 """One short function per operation: who asks, for what, and the answer; a "no" is raised."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
@@ -43,11 +44,12 @@ from tessera_schemas.commands import (
 from tessera_schemas.config import Queue
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reading import besides
-from tessera_schemas.reasons import Code
+from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.short_form import ShortFormError
 
 KEY_HEADER = "Idempotency-Key"
 JOB_ID = re.compile(r"[a-z2-7]{20}")
+CANCELS_AT_ONCE = 64
 KNOWN_SECONDS, KNOWN_POLL_SECONDS = 0.5, 0.02
 WAIT_POLL_SECONDS = 0.2
 STARTS_SECONDS = 1.0
@@ -198,6 +200,27 @@ class Handlers:
         """Sends the cancel of a job, with its reason and whether notice is cut short."""
         body = await read_body(request, models.CancelBody)
         return await self._order(request, CancelJob, "cancel_job", why=body.why, now=body.now)
+
+    async def cancel_jobs(self, request: web.Request) -> web.Response:
+        """Sends the cancels of many jobs, some at once; one that is refused keeps no other from being sent."""
+        body, caller = await read_body(request, models.CancelJobsBody), request[CALLER]
+        jobs, said = list(dict.fromkeys(body.jobs)), list[models.CancelledJob]()
+        for at in range(0, len(jobs), CANCELS_AT_ONCE):
+            said += await asyncio.gather(
+                *(self._cancel_one(caller, job, body) for job in jobs[at : at + CANCELS_AT_ONCE])
+            )
+        log.info("jobs_cancelled", jobs=len(jobs), token=caller.token_id)
+        return json_response(models.CancelledJobs(as_of=self._state.n, items=tuple(said)), 202)
+
+    async def _cancel_one(self, caller: Caller, job: str, body: models.CancelJobsBody) -> models.CancelledJob:
+        try:
+            tenant = self._live_of(caller, job).tenant
+            order = CancelJob(kind="cancel_job", v=1, job_id=job, tenant=tenant, why=body.why, now=body.now)
+            answer = await self._commands.send(tenant, order.model_dump(mode="json", exclude_defaults=True))
+        except Refusal as refusal:
+            reason = PublicReason.model_validate(refusal.reasons[0].model_dump())
+            return models.CancelledJob(job_id=job, state="refused", reason=reason)
+        return models.CancelledJob(job_id=job, state="stored" if answer is None else "accepted")
 
     async def hold_job(self, request: web.Request) -> web.Response:
         """Sends the order that puts a job on hold."""
@@ -412,15 +435,20 @@ class Handlers:
 
     def _own_work(self, request: web.Request) -> Job | EndedJob | RefusedWork:
         """The job or refused work that is named; another tenant's is one that does not exist."""
-        job = request.match_info["job_id"]
+        return self._work_of(request[CALLER], request.match_info["job_id"])
+
+    def _work_of(self, caller: Caller, job: str) -> Job | EndedJob | RefusedWork:
         known = self._known(job) or self._state.refused.get(job)
-        if known is None or not request[CALLER].may_see(known.tenant):
+        if known is None or not caller.may_see(known.tenant):
             raise _no_such_job(job)
         return known
 
     def _own(self, request: web.Request) -> Job | EndedJob:
         """The job that is named; refused work is none, and is mended in Kubernetes."""
-        known = self._own_work(request)
+        return self._job_of(request[CALLER], request.match_info["job_id"])
+
+    def _job_of(self, caller: Caller, job: str) -> Job | EndedJob:
+        known = self._work_of(caller, job)
         if isinstance(known, RefusedWork):
             raise refused(
                 Code.NO_SUCH_JOB, "job_id", f"{known.owner} is refused and was never a job; change it in Kubernetes"
@@ -429,7 +457,10 @@ class Handlers:
 
     def _live(self, request: web.Request) -> Job:
         """The job that is named, if it has not ended."""
-        known = self._own(request)
+        return self._live_of(request[CALLER], request.match_info["job_id"])
+
+    def _live_of(self, caller: Caller, job: str) -> Job:
+        known = self._job_of(caller, job)
         if isinstance(known, EndedJob):
             raise refused(Code.ALREADY_ENDED, "job_id", known.phase.value)
         return known

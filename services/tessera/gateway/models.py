@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, StringConstraints
 
-from tessera_schemas.base import INT_MAX, Count, Key, Lenient, Name, Strict, Text
+from tessera_schemas.base import INT_MAX, Count, JobId, Key, Lenient, Name, Strict, Text
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.short_form import full_job
@@ -92,6 +92,12 @@ class CancelBody(Strict):
 
     why: Text = ""
     now: bool = False
+
+
+class CancelJobsBody(CancelBody):
+    """Cancel of many jobs at once."""
+
+    jobs: Annotated[tuple[JobId, ...], Field(min_length=1, max_length=1000)]
 
 
 class PriorityBody(Strict):
@@ -206,6 +212,21 @@ class Ordered(Lenient):
     job_id: str
     state: Literal["accepted", "stored"]
     as_of: AsOf
+
+
+class CancelledJob(Lenient):
+    """The cancel of one of many jobs. accepted and stored as for one alone; refused: why it is not cancelled."""
+
+    job_id: str
+    state: Literal["accepted", "stored", "refused"]
+    reason: PublicReason | None = None
+
+
+class CancelledJobs(Lenient):
+    """What became of the cancel of each job, in the order in which they were named."""
+
+    as_of: AsOf
+    items: tuple[CancelledJob, ...]
 
 
 class OneJob(Lenient):

@@ -74,6 +74,15 @@ ROUTES = (
     ),
     Route(
         "POST",
+        "/v1/jobs/cancel",
+        "cancel_jobs",
+        "Cancel many jobs; what is against one keeps no other from its end",
+        {202: models.CancelledJobs},
+        (400, 413, 422, 503),
+        body=models.CancelJobsBody,
+    ),
+    Route(
+        "POST",
         f"{JOB}/hold",
         "hold_job",
         "Keep a queued job from starting",

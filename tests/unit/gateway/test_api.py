@@ -641,6 +641,25 @@ async def test_an_ended_job_that_is_shown_no_longer_says_when_it_ended_and_where
     assert "ledger inspect --export" in reason["detail"]
 
 
+async def test_many_jobs_are_cancelled_by_one_request_and_what_is_against_one_keeps_no_other(world: World) -> None:
+    await world.commit(admitted("k1"), admitted("k2"), admitted("k1", tenant="other"))
+    ended, foreign = world.committed.run_to_its_end("k3"), job_id(SHARD, "other", "k1")
+    await world.publish_what_is_committed()
+    jobs, lab = [K1, ended, foreign, job_id(SHARD, "lab", "k2"), K1], world.token("lab")
+    async with world.gateway():
+        said = await world.ask("POST", "/v1/jobs/cancel", lab, {"jobs": jobs, "why": "enough"})
+        none = await world.ask("POST", "/v1/jobs/cancel", lab, {"jobs": []})
+    assert (said.status, none.status) == (202, 422)
+    found = [(each["job_id"], each["state"], each.get("reason", {}).get("code")) for each in said.body["items"]]
+    assert found == [
+        (K1, "accepted", None),
+        (ended, "refused", "AlreadyEnded"),
+        (foreign, "refused", "NoSuchJob"),
+        (jobs[3], "accepted", None),
+    ]
+    assert [command["job_id"] for _, command in world.commands] == [K1, jobs[3]]
+
+
 async def test_an_ended_job_cannot_be_cancelled(world: World) -> None:
     job = world.committed.run_to_its_end("k1")
     await world.publish_what_is_committed()

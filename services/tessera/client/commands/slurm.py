@@ -15,7 +15,6 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, notify, show
 from tessera.client.slurm import fields, words
 from tessera.kernel.clock import SystemClock
-from tessera_schemas.commands import CancelJob
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 
@@ -99,8 +98,10 @@ async def scancel(
             live = [job for job in await views.jobs() if job.phase not in ENDED]
         found = fields.select(live, tenant=tenant, queue=partition, name=name, named=_list_of(jobs), states=state)
         whole = {job.job_id for job in found}
-        chosen = [job.job_id for job in found if job.task_of not in whole]  # an array takes its tasks with it
-    elif not chosen:
+        # An array takes its tasks with it.
+        chosen = [job.job_id for job in found if job.task_of not in whole]
+        return await ordering.cancel_many(at.find(), at.identity, chosen, _why()) if chosen else None
+    if not chosen:
         raise Failure(Exit.USAGE, "scancel: name jobs, or say which: --me, --user, --partition, --name, --state")
     return await _cancel(at, chosen)
 
@@ -110,13 +111,17 @@ def _list_of(names: list[str] | None) -> str | None:
 
 
 async def _cancel(at: AccessOptions, jobs: Sequence[str]) -> Exit | None:
-    where, why = at.find(), f"scancel by {getpass.getuser()}"[:200]
+    where, found = at.find(), list[str]()
 
-    async def order(named: str) -> None:
-        found = await ordering.find_job_id(where, named, "cancel")
-        await ordering.send(where, at.identity, CancelJob(kind="cancel_job", v=1, job_id=found, why=why), found)
+    async def find(named: str) -> None:
+        found.append(await ordering.find_job_id(where, named, "cancel"))
 
-    return await ordering.each(jobs, order)
+    failed = await ordering.each(jobs, find)
+    return (await ordering.cancel_many(where, at.identity, found, _why()) if found else None) or failed
+
+
+def _why() -> str:
+    return f"scancel by {getpass.getuser()}"[:200]
 
 
 @command

@@ -121,10 +121,10 @@ def _why_late(state: State, run: Run, seconds: int) -> Reason:
     numbers = {"seconds": seconds}
     if run.delay is None:
         return Reason(code=Code.START_TIMEOUT, numbers=numbers)
-    return _of_several_nodes(state, run.delay.model_copy(update={"numbers": run.delay.numbers | numbers}))
+    return _judge_several_nodes(state, run.delay.model_copy(update={"numbers": run.delay.numbers | numbers}))
 
 
-def _of_several_nodes(state: State, reason: Reason, nodes: tuple[str, ...] = ()) -> Reason:
+def _judge_several_nodes(state: State, reason: Reason, nodes: tuple[str, ...] = ()) -> Reason:
     """The reason, or that starts stall where these nodes and others start nothing at once."""
     slow = _nodes_that_start_nothing(state) | {*nodes} if reason.code is Code.START_TIMEOUT else set()
     if len(slow) < 2:
@@ -252,7 +252,7 @@ def on_bind_failed(draft: Draft, index: int, fact: BindFailed) -> None:
     run = active_run(draft, fact.run_id)
     if run is None or run.started:
         return
-    reason = _of_several_nodes(draft.state, fact.reason, fact.nodes)
+    reason = _judge_several_nodes(draft.state, fact.reason, fact.nodes)
     end = end_of(reason.code)
     revoke(draft, run, reason, "binder", avoid=fact.nodes if end.avoids else (), within=fact.within)
     for node in fact.nodes if end.backs_off else ():
