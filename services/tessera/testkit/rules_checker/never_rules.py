@@ -99,7 +99,7 @@ class NeverRules:
             self._demand(not all(held), f"job {fact.job_id} is refused for good, but nodes have had room for {held[0]}")
 
     def _held(self, spec: JobSpec | None, reason: Reason) -> str:
-        """What the nodes could hold of the role that the refusal names, where that is all of its pods; else ""."""
+        """Pods of the role that the refusal names, in words, where the nodes could hold all of them; else ""."""
         roles = () if spec is None else spec.roles
         role = next((role for role in roles if f"roles.{role.name}" == reason.field), None)
         pools = set() if spec is None else self._pools.get(spec.queue, set())
@@ -126,7 +126,7 @@ def _is_plain(role: Role) -> bool:
 
 
 def _room(role: Role, had: Sequence[f.NodeSeen], pool: str) -> int:
-    """How many of its pods the node could hold for certain; `had` is what it was, of which the most of each counts."""
+    """Number of its pods that the node could hold for certain; `had` is what it was, of which the most of each counts."""
     if not had or any(node.pool != pool for node in had) or not _suits(role, had):
         return 0
     asked = ("cpu_milli", role.cpu_milli), ("memory_bytes", role.memory_bytes), ("gpus", role.resources.gpus)
