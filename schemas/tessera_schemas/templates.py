@@ -2,8 +2,8 @@
 Job templates: fixed code and data with named parameters, so that a user gives only names and numbers.
 
 `{lr}` in a string of a template's spec stands for the value of its parameter `lr`. Nothing is evaluated: values are put
-in once, from left to right, and what a value says is never read again. Where a string is nothing but the placeholder
-of an `int`, the number itself takes its place, so that `replicas: "{pods}"` works.
+in once, from left to right, and what a value says is never read again, by Kubernetes neither. Where a string is nothing
+but the placeholder of an `int`, the number itself takes its place, so that `replicas: "{pods}"` works.
 """
 
 import hashlib
@@ -16,6 +16,7 @@ from pydantic import Field, JsonValue, StringConstraints, ValidationError, model
 
 from tessera_schemas.base import INT_MAX, Digest, Name, Positive, Strict, Text
 from tessera_schemas.job import JobSpec
+from tessera_schemas.literally import literally
 from tessera_schemas.reasons import Code, Reason
 
 VALUE_CHARACTERS = 1024
@@ -137,7 +138,7 @@ class JobTemplate(Strict):
 
     def expanded(self, values: Mapping[str, Value], overrides: Mapping[str, str]) -> JobSpec | tuple[Reason, ...]:
         """The job with these values; or why it is none, by parameter where one can be named."""
-        filled: Any = _filled(self.spec, values, False)
+        filled: Any = _filled(self.spec, {**values, **self._free_texts(values)}, False)
         try:
             return JobSpec.model_validate_json(json.dumps({**filled, **overrides}), strict=True)
         except ValidationError as error:
@@ -145,6 +146,10 @@ class JobTemplate(Strict):
             # A list of which an item is wrong is said to be too short as well.
             wrong = [m for m in found if m["type"] != "too_short" or not self._at(m["loc"])]
             return tuple(self._mistake(mistake["loc"], mistake["msg"]) for mistake in wrong[:16])
+
+    def _free_texts(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        free = [parameter.name for parameter in self.parameters if parameter.type == "string"]
+        return {name: literally(str(values[name])) for name in free}
 
     def _at(self, at: At) -> Any:
         """The spec's value there, placeholders and all; None where it has none."""

@@ -42,10 +42,10 @@ def read_yaml(path: Path) -> Json:
     return parse_yaml(read_text(path), str(path))
 
 
-def read_text(path: Path) -> str:
+def read_text(path: Path, newline: str | None = None) -> str:
     """A file of text as some editors write it: with or without a byte-order mark. Raises Failure."""
     try:
-        return text_file.read_text(path)
+        return text_file.read_text(path, newline)
     except text_file.UnreadableFile as error:
         raise Failure(Exit.USAGE, str(error)) from error
 

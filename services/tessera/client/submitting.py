@@ -13,6 +13,7 @@ from tessera.client.outcomes import EXPECTED, Exit, Failure, Mistaken, Refused, 
 from tessera.client.rendering import notify
 from tessera.client.where import Where
 from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1, JobRefusedV1
+from tessera_schemas.literally import literally
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.subjects import OPERATOR
 
@@ -55,7 +56,7 @@ def spec_of_options(
     role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
     role |= {"gpu_models": list(gpu_model)} if gpu_model else {}
     role |= {"tolerations": list(toleration)} if toleration else {}
-    role["template"] = {"image": image} | ({"command": list(command)} if command else {})
+    role["template"] = {"image": image} | ({"command": [literally(word) for word in command]} if command else {})
     return {"name": name or name_of(command), "queue": queue, "roles": [role]}
 
 

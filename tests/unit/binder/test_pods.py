@@ -14,6 +14,7 @@ from tessera.domain.gang import bearing
 from tessera_schemas import labels as contract
 from tessera_schemas.job import AffinityTerm, JobSpec, Operator, Role, Template, Toleration, Volume
 from tests.builders import GIB, job_spec, placement, role
+from tests.kubelet import expanded
 from tests.unit.binder.binder_builders import JOB, RUN, job, node, run
 
 POD = {"apiVersion", "kind", "metadata", "spec"}
@@ -312,3 +313,12 @@ def test_the_next_attempt_gets_the_checkpoint_of_the_one_before() -> None:
     resumed = replace(job(spec), saved_path="s3://bucket/7")
     assert env_of(pod_of(resumed, run(spec), 0, spec, 7, node()))["TESSERA_CHECKPOINT_PATH"] == "s3://bucket/7"
     assert "TESSERA_CHECKPOINT_PATH" not in env_of(made(spec))
+
+
+def test_a_checkpoints_path_is_handed_on_as_it_was_said_and_a_command_as_the_template_has_it() -> None:
+    spec = with_template(command=("sh", "$(TESSERA_RANK)"), args=("$$",), env={"A": "$(TESSERA_JOB_ID)"})
+    pod = pod_of(replace(job(spec), saved_path="/$(date)/$$"), run(spec), 0, spec, 7, node())
+    assert expanded(env_of(pod)["TESSERA_CHECKPOINT_PATH"], {"date": "today"}) == "/$(date)/$$"
+    (container,) = pod["spec"]["containers"]
+    assert (container["command"], container["args"]) == (["sh", "$(TESSERA_RANK)"], ["$$"])
+    assert env_of(pod)["A"] == "$(TESSERA_JOB_ID)"

@@ -70,6 +70,16 @@ def test_a_dry_run_by_token_refuses_what_is_not_well_written() -> None:
     ), well.output
 
 
+@pytest.mark.parametrize("by_pipe", [True, False])
+def test_a_script_with_line_breaks_of_windows_is_refused_however_it_comes(tmp_path: Path, by_pipe: bool) -> None:
+    text, file = b"#!/bin/bash\r\n#SBATCH --gpus=1\r\ntrue\r\n", tmp_path / "crlf.sh"
+    file.write_bytes(text)
+    environment = {"TESSERA_API": "http://127.0.0.1:1", "TESSERA_TOKEN": "token"}
+    words = ["sbatch", "--test-only", "--container-image=x", *([] if by_pipe else [str(file)])]
+    said = CliRunner().invoke(app, words, env=environment, input=text if by_pipe else None)
+    assert (said.exit_code, "DOS line breaks" in said.output) == (2, True), said.output
+
+
 def test_a_dry_run_asks_under_the_key_that_it_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = list[str]()
 

@@ -8,52 +8,21 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from tessera.client import files
 from tessera.client.commands.slurm import PARTITIONS, node_state, partitions, queue_columns
 from tessera.client.outcomes import Failure, Refused
 from tessera.client.rendering import COLUMNS, table
 from tessera.client.slurm import pods, values, words
-from tessera.client.slurm.against import Against
-from tessera.client.slurm.jobs import file_of, job_of
+from tessera.client.slurm.jobs import file_of
 from tessera.client.slurm.options import OPTIONS, split_words
-from tessera.client.slurm.script import Script, read_script
+from tessera.client.slurm.script import read_script
 from tessera.client.slurm.steps import SlurmStep, read_step, run_step
-from tessera_schemas.job import JobSpec
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.views import JobView, NodeView, QueueView
+from tests.unit.client.slurm_builders import job, run_as, script, spec_of, wrong
 
 NOW = 1_760_000_000_000
-NOON = datetime.fromisoformat("2030-03-04T12:00:00+00:00")
 GIB = 2**30
-HERE = {"TOKEN": "of this shell"}
-
-
-def script(*options: str, body: str = "python train.py") -> str:
-    return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "", body, ""])
-
-
-def read(*options: str, line: str = "", body: str = "python train.py") -> Script:
-    said, arguments = split_words(line.split())
-    return read_script(script(*options, body=body), "train.sh", (), said, arguments)
-
-
-def spec_of(made: Script, image: str | None = "train:1") -> JobSpec:
-    against = Against(made)
-    spec = files.job_spec(job_of(made, image, HERE, NOON, against), "train.sh")
-    if against.error is not None:
-        raise against.error
-    return JobSpec.model_validate({"queue": "default", **spec})
-
-
-def job(*options: str, image: str | None = "train:1", **more: Any) -> JobSpec:
-    return spec_of(read(*options, **more), image)
-
-
-def wrong(*options: str, **more: Any) -> str:
-    with pytest.raises(Failure) as raised:
-        job(*options, **more)
-    return str(raised.value)
 
 
 def test_a_script_becomes_a_job_whose_pods_run_it() -> None:
@@ -307,20 +276,6 @@ def test_without_an_image_or_an_interpreter_there_is_no_job() -> None:
     ]
     (mistake,) = pods.command_of("#!/bin/sh\n" + "x" * pods.SCRIPT_CHARACTERS, "x").mistakes
     assert "put the program into the image" in mistake
-
-
-def run_as(rank: int, body: str, *arguments: str, tasks: int = 2) -> str:
-    """What a pod of the job prints, run by this machine's shell with the variables as the kubelet would fill them."""
-    made = read(f"--ntasks={tasks}", "--array=3-5", line=" ".join(["train.sh", *arguments]), body=body)
-    made = Script(made.options, made.text, made.where, made.arguments[1:])
-    template = spec_of(made).roles[0].template
-    env = {"PATH": "/usr/bin:/bin"}
-    own = {"TESSERA_JOB_ID": "j" * 20, "TESSERA_ATTEMPT": "1", "TESSERA_RANK": str(rank), "TESSERA_ARRAY_TASK": "4"}
-    for name, value in template.env.items():
-        for each, said in (own | {"TESSERA_ARRAY_ID": "a" * 20}).items():
-            value = value.replace(f"$({each})", said)
-        env[name] = value
-    return subprocess.run(template.command, env=env, capture_output=True, text=True, check=True).stdout
 
 
 def test_srun_in_a_script_runs_in_the_pods_of_its_ranks() -> None:

@@ -215,12 +215,12 @@ def test_a_job_without_a_name_is_called_after_what_it_runs(command: list[str], n
 
 def test_options_and_a_command_make_a_job_of_one_role() -> None:
     spec = spec_of_options(
-        ["sleep", "1"], name=None, queue="q", image="a", replicas=2, gpus=8, gpu_milli=0, cpu="2", memory="1Gi",
+        ["echo", "$$"], name=None, queue="q", image="a", replicas=2, gpus=8, gpu_milli=0, cpu="2", memory="1Gi",
         gpu_model=["h100"],
     )  # fmt: skip
     (role,) = spec["roles"]
     assert role["resources"] == {"cpu": "2", "memory": "1Gi", "gpus": 8}
-    assert role["template"]["command"] == ["sleep", "1"]
+    assert role["template"]["command"] == ["echo", "$$$$"]
     assert role["gpu_models"] == ["h100"]
     assert "tolerations" not in role
 

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.job import JobSpec
+from tessera_schemas.literally import literally
 from tessera_schemas.reasons import Reason
 from tessera_schemas.templates import JobTemplate, Parameter, Value
 
@@ -65,6 +66,12 @@ def test_a_number_may_be_sent_in_digits_as_a_command_line_has_it() -> None:
 def test_what_looks_like_a_placeholder_in_a_value_is_not_read_again() -> None:
     job = template(LR, {**LR, "name": "more"}, of=spec(template={"args": ["{lr}", "{more}"]}))
     assert made(job, {"lr": "{more}", "more": "x"}).roles[0].template.args == ("{more}", "x")
+
+
+def test_what_kubernetes_would_read_in_a_users_words_reaches_the_program_as_it_was_said() -> None:
+    job = template(LR, of=spec(template={"args": ["{lr}", "$(TESSERA_RANK)"], "env": {"LR": "$$ {lr}"}}))
+    container = made(job, {"lr": "$(HOME) 5$$"}).roles[0].template
+    assert (container.args, container.env) == (("$$(HOME) 5$$$$", "$(TESSERA_RANK)"), {"LR": "$$ $$(HOME) 5$$$$"})
 
 
 def test_braces_around_anything_but_a_name_are_text() -> None:
@@ -176,7 +183,7 @@ def test_whatever_a_user_says_only_the_places_of_its_parameter_change(text: str)
         assert not text.isprintable()
         return
     container = made(job, {"lr": text}).roles[0].template
-    assert (container.args, container.env) == ((f"--lr={text}", "fixed"), {"LR": text})
+    assert (container.args, container.env) == ((f"--lr={literally(text)}", "fixed"), {"LR": literally(text)})
     assert container.image == "train:1"
 
 

@@ -12,6 +12,7 @@ from tessera.domain.entities import Job, Run
 from tessera_schemas.devices import steers_devices
 from tessera_schemas.job import JobSpec, Role, Template, Volume
 from tessera_schemas.labels import EVICT_AT_ANNOTATION
+from tessera_schemas.literally import literally
 from tessera_schemas.pod_template import (
     NOTICE_DIRECTORY,
     NOTICE_FILE,
@@ -129,7 +130,7 @@ def _value_from(source: EnvSource) -> Json:
 
 
 def _identity(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
-    saved = {"TESSERA_CHECKPOINT_PATH": job.saved_path} if job.saved_path else {}
+    saved = {"TESSERA_CHECKPOINT_PATH": literally(job.saved_path)} if job.saved_path else {}
     task = {"TESSERA_ARRAY_ID": job.task_of, "TESSERA_ARRAY_TASK": str(job.task)} if job.task_of else {}
     elastic = {"TESSERA_MIN_REPLICAS": str(role.gang), "TESSERA_MAX_REPLICAS": str(role.most)}
     return (

@@ -148,9 +148,9 @@ def _script_of(wrapped: str | None, rest: Sequence[str], ignored: Sequence[str],
         if sys.stdin.isatty():
             said_so = "sbatch: no script; write sbatch FILE, --wrap='COMMAND', or pipe a script in"
             return read_script(nothing, "sbatch", ignored, said).with_mistakes(said_so)
-        return read_script(sys.stdin.read(), "sbatch", ignored, said)
+        return read_script(sys.stdin.buffer.read().decode(errors="replace"), "sbatch", ignored, said)
     try:
-        text = files.read_text(Path(rest[0]))
+        text = files.read_text(Path(rest[0]), newline="")
     except Failure as failure:
         return read_script(nothing, rest[0], ignored, said).with_mistakes(str(failure))
     return read_script(text, rest[0], ignored, said, rest[1:])

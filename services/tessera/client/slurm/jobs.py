@@ -13,6 +13,7 @@ from tessera.client.slurm.against import Against
 from tessera.client.slurm.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script
 from tessera.client.slurm.values import Said
 from tessera.client.submitting import name_of
+from tessera_schemas.literally import literally
 
 Json = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
@@ -56,7 +57,7 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
     options = ScriptOptions(script)
     _check_each(options, environment, now, against)
     tried, asked = against.tried, script.options
-    image = asked.get("container-image") or image
+    image = tried("container-image", lambda: _image(options, image), "image")
     if not image:
         against.add(
             "container-image",
@@ -76,7 +77,9 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
     name = name_of([asked.get("job-name") or script.where])
     array = tried("array", lambda: _array(options), dict[str, str | int]())
     own = tried("export", lambda: _exported(options, environment), dict[str, str]())
-    env = own | pods.variables(name, replicas, gpus, cpu, str(array.get("tasks", "")))
+    env = {name: literally(value) for name, value in own.items()} | pods.variables(
+        name, replicas, gpus, cpu, str(array.get("tasks", ""))
+    )
     command = pods.command_of(script.text, script.where, script.arguments)
     for mistake in command.mistakes:
         against.add("", mistake)
@@ -101,6 +104,11 @@ def _check_each(options: ScriptOptions, environment: Mapping[str, str], now: dat
     }
     for name in filter(readers.__contains__, options.script.options):
         against.tried(name, partial(readers[name], options.value(name)), None)
+
+
+def _image(options: ScriptOptions, otherwise: str | None) -> str:
+    name, where = "container-image", options.script.where
+    return values.image_of(options.value(name) if name in options else Said(where, name, otherwise or ""))
 
 
 def _cpu(options: ScriptOptions) -> str:

@@ -4,6 +4,7 @@ Every option of `sbatch` that is known here: what it becomes, or the way out whe
 The table in docs/slurm.md is made from this one. An option that is in neither half is refused by its name.
 """
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -123,14 +124,25 @@ Asked = tuple[str, str]
 """A long name and its value: `yes` for a flag, "" where a value is missing."""
 
 
+_CUT = re.compile(r"""(?:[^#\\"']|\\.|"(?:\\.|[^"\\])*"|'[^']*')*(?<=\S)#\S""")
+"""A line of which Slurm takes a part of a word, since `#` ends it even there."""
+
+
 def split_line(line: str, at: str) -> tuple[list[Asked], list[str]]:
-    """The options of one `#SBATCH` line, and what is wrong: quotes that do not close, and a word that is none."""
+    """
+    The options of one `#SBATCH` line, and what is wrong: quotes that do not close, a word that is no option, an image
+    that `#` cuts to the name of its registry, as it does with Slurm.
+    """
     try:
         words = shlex.split(line, comments=True)
     except ValueError as error:
         return [], [f"{at}: {error}; mend the quotes"]
     found, rest = split_words(words)
-    return found, [f"{at}: {rest[0]!r} is no option; write --name=value"] if rest else []
+    wrong = [f"{at}: {rest[0]!r} is no option; write --name=value"] if rest else []
+    if found and found[-1][0] == "container-image" and _CUT.match(line):
+        name, image = found[-1]
+        wrong.append(f"{at}: --{name}={image}#: # begins a comment, which cuts the image; write --{name}={image}/IMAGE")
+    return found, wrong
 
 
 def split_words(words: Sequence[str]) -> tuple[list[Asked], list[str]]:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from tessera_schemas.arrays import task_count, task_ranges
+from tessera_schemas.literally import literally
 
 SCRIPT_CHARACTERS = 32_768
 SHELL = re.compile(r"(?:^|/)(?:ba|da|z|k)?sh$")
@@ -36,7 +37,11 @@ FUNCTIONS = f"""\
   [ "${{SLURM_PROCID:-0}}" -ge "$tessera_ranks" ] || "$@"
 }}
 scontrol() {{
-  [ "$1 $2" = "show hostnames" ] || {{ echo "scontrol: only 'show hostnames' is there in a pod" >&2; return 1; }}
+  case "$1 $2 ${{3:-$SLURM_JOB_NODELIST}}" in
+    "show hostname $SLURM_JOB_NODELIST"|"show hostnames $SLURM_JOB_NODELIST") ;;
+    *) echo "scontrol $*: in a pod there is 'show hostnames' of the job's own nodes alone" >&2; return 1 ;;
+  esac
+  case "$SLURM_JOB_NODELIST" in *[*) ;; *) echo "$SLURM_JOB_NODELIST"; return ;; esac
   tessera_rank=0
   while [ "$tessera_rank" -lt "${{SLURM_NTASKS:-1}}" ]; do
     echo "${{SLURM_JOB_NODELIST%%[*}}$tessera_rank${{SLURM_JOB_NODELIST##*]}}"
@@ -80,22 +85,22 @@ class ScriptCommand:
 
 
 def command_of(text: str, where: str, arguments: tuple[str, ...] = ()) -> ScriptCommand:
-    """The script as one argument of its own interpreter, then its name and its own arguments."""
+    """The script as one argument of its own interpreter, then its name and its own arguments; all of it literally."""
     mistakes = []
-    if len(text) > SCRIPT_CHARACTERS:
-        mistakes.append(f"{where}: {len(text)} characters; at most {SCRIPT_CHARACTERS}: put the program into the image")
     match = FIRST_LINE.match(text.splitlines()[0] if text else "")
     path, options = ("", []) if match is None else (match["path"], match["options"].split())
+    is_python = PYTHON.search(path) is not None
+    used = "" if is_python or not re.search(r"\b(srun|scontrol)\b", text) else FUNCTIONS
+    if (length := len(literally(used + text))) > SCRIPT_CHARACTERS:
+        mistakes.append(f"{where}: {length} characters; at most {SCRIPT_CHARACTERS}: put the program into the image")
     if match is None:
         mistakes.append(f"{where}: does not begin with #! and an interpreter; write #!/bin/bash")
-    elif PYTHON.search(path) is None and SHELL.search(path) is None:
+    elif not is_python and SHELL.search(path) is None:
         mistakes.append(f"{where}: cannot be run by {path}; use a shell or Python, and call {path} from it")
     if mistakes:
         return ScriptCommand(["true"], tuple(mistakes))
-    if PYTHON.search(path):
-        return ScriptCommand([path, *options, "-c", text, *arguments])
-    used = FUNCTIONS if re.search(r"\b(srun|scontrol)\b", text) else ""
-    return ScriptCommand([path, *options, "-c", used + text, *([where, *arguments] if arguments else [])])
+    own = arguments if is_python else (where, *arguments) if arguments else ()
+    return ScriptCommand([literally(word) for word in (path, *options, "-c", used + text, *own)])
 
 
 def variables(name: str, tasks: int, gpus: int, cpus: str, tasks_of_array: str) -> dict[str, str]:
@@ -105,7 +110,7 @@ def variables(name: str, tasks: int, gpus: int, cpus: str, tasks_of_array: str) 
     return {
         "SLURM_JOB_ID": "$(TESSERA_JOB_ID)",
         "SLURM_JOBID": "$(TESSERA_JOB_ID)",
-        "SLURM_JOB_NAME": name,
+        "SLURM_JOB_NAME": literally(name),
         "SLURM_PROCID": "$(TESSERA_RANK)",
         "SLURM_NODEID": "$(TESSERA_RANK)",
         "SLURM_LOCALID": "0",

@@ -11,6 +11,8 @@ WAYS_TO_REMEMBER = ("mem", "mem-per-cpu", "mem-per-gpu")
 """Options that say the same in other ways: one of the command line takes the place of any of the script."""
 
 
+DOS = "has DOS line breaks (\\r\\n), which no shell takes; write UNIX ones: sed -i 's/\\r$//' FILE"
+
 Mistake = tuple[str, str]
 """An option by its name, "" for several or none, and a sentence about it."""
 
@@ -42,7 +44,7 @@ def read_script(
     """The script with its options, those `said` on the command line before those of lines above the first command."""
     options: dict[str, str] = {}
     against: list[Reason] = []
-    mistakes: list[Mistake] = []
+    mistakes: list[Mistake] = [("", f"{where}: {DOS}")] if "\r\n" in text else []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.startswith("#"):
             break

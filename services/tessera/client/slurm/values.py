@@ -230,8 +230,19 @@ def exported(said: Said, environment: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
+def image_of(said: Said) -> str:
+    """The image as Kubernetes names it; `HOST#IMAGE` is how pyxis does."""
+    host, _, image = said.text.removeprefix("docker://").rpartition("#")
+    if "#" in host or "@" in host:
+        said.fail("write HOST#IMAGE; who may pull is said by secrets of the namespace")
+    if image.startswith((".", "/")) or image.endswith(".sqsh"):
+        said.fail("a file is no image here: push it to a registry, and write HOST/IMAGE:TAG")
+    return f"{host}/{image}" if host else image
+
+
 READERS: Mapping[str, Callable[[Said], object]] = {
     "array": array_of,
+    "container-image": image_of,
     "constraint": constraint_of,
     "dependency": dependencies_of,
     "signal": grace_of,
