@@ -1,4 +1,4 @@
-"""What the kubelet makes of a container's words."""
+"""Words of a container as the kubelet hands them to its program."""
 
 from collections.abc import Mapping
 

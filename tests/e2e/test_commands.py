@@ -172,7 +172,13 @@ async def test_a_file_that_would_strand_jobs_is_refused_and_a_move_makes_way(liv
 
 async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None:
     script = tmp_path / "train.sh"
-    lines = ["#!/bin/bash", "#SBATCH --job-name=batch", "#SBATCH --nodes=2 --gres=gpu:8", "#SBATCH -t 60", "sleep 600"]
+    lines = [
+        "#!/bin/bash",
+        "#SBATCH --job-name=batch",
+        "#SBATCH --nodes=2 --gres=gpu:8",
+        "#SBATCH -t 60",
+        "srun sleep 600",
+    ]
     script.write_text("\n".join(lines) + "\n")
     refused = await live.command("sbatch", str(script), "--as", "lab")
     assert (refused.code, "no container image" in refused.err) == (2, True)
@@ -207,7 +213,7 @@ async def test_what_is_refused_here_is_told_with_what_admission_refuses(live: Li
     amounts = ["InvalidField time_limit", "InvalidField resources.cpu"]
     said = await live.command(*words, "--cpu", "x", "--time-limit", "soon", "--", "true")
     assert refusals(said) == [*amounts, *unread]
-    script = ("--gpus=3", "--nodes=2", "-p", "no", "-d", "afterok:nobody", "--export=1X=2", "--wrap=true")
+    script = ("--gpus=3", "--nodes=2", "-p", "no", "-d", "afterok:nobody", "--export=1X=2", "--wrap=srun true")
     found = [f"InvalidField --{name}" for name in ("container-image", "gpus", "dependency")]
     for more in ((), ("--test-only",)):
         said = await live.command("sbatch", "--as", "lab", *more, *script)

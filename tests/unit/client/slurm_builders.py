@@ -18,11 +18,11 @@ NOON = datetime.fromisoformat("2030-03-04T12:00:00+00:00")
 HERE = {"TOKEN": "of this shell"}
 
 
-def script(*options: str, body: str = "python train.py") -> str:
+def script(*options: str, body: str = "srun python train.py") -> str:
     return "\n".join(["#!/bin/bash", *(f"#SBATCH {option}" for option in options), "", body, ""])
 
 
-def read(*options: str, line: str = "", body: str = "python train.py") -> Script:
+def read(*options: str, line: str = "", body: str = "srun python train.py") -> Script:
     said, arguments = split_words(line.split())
     return read_script(script(*options, body=body), "train.sh", (), said, arguments)
 
@@ -46,7 +46,7 @@ def wrong(*options: str, image: str | None = "train:1", **more: str) -> str:
 
 
 def run_as(rank: int, body: str, *arguments: str, tasks: int = 2, options: tuple[str, ...] = ()) -> str:
-    """What a pod of the job prints, run by this machine's shell with all words as the kubelet would fill them."""
+    """The output of a pod of the job, run by this machine's shell with all words as the kubelet would fill them."""
     asked = (f"--ntasks={tasks}", "--array=3-5", *options)
     made = read_script(script(*asked, body=body), "train.sh", (), (), arguments)
     return run_pod(spec_of(made), rank).stdout

@@ -330,12 +330,12 @@ async def test_a_step_of_more_tasks_than_pods_or_in_pods_of_users_is_refused() -
 
 
 def test_scontrol_in_a_script_names_the_hosts_of_its_pods() -> None:
-    hosts = run_as(0, 'for host in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do echo $host; done').split()
+    hosts = run_as(0, 'for host in $(scontrol show hostnames "$SLURM_JOB_NODELIST"); do srun echo $host; done').split()
     assert hosts == [f"{'j' * 20}-1-{rank}.run-{'j' * 20}-1" for rank in range(2)]
 
 
 def test_a_script_has_its_arguments_and_its_place_in_the_array() -> None:
-    assert run_as(0, 'echo "$1 $2 $SLURM_ARRAY_TASK_ID"', "x", "y") == "x y 4\n"
+    assert run_as(0, 'srun echo "$1 $2 $SLURM_ARRAY_TASK_ID"', "x", "y") == "x y 4\n"
 
 
 @pytest.mark.parametrize(

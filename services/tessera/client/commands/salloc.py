@@ -3,7 +3,7 @@
 from tessera.client import ordering, submitting
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.logs import until_started
-from tessera.client.commands.sbatch import Ignore, Key, Words, asked_of, own_options
+from tessera.client.commands.sbatch import Ignore, Key, Words, against_words, asked_of, own_options, unfit
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import notify
@@ -18,7 +18,6 @@ from tessera_schemas.views import JobView
 
 WAITING = "#!/bin/sh\ntrap 'exit 0' TERM\nwhile :; do sleep 3600 & wait $!; done\n"
 """What the pods do until the shell ends; a wait, so that SIGTERM ends it at once."""
-REFUSED = ("array", "wait", "output", "error")
 
 
 @command
@@ -39,12 +38,11 @@ async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
         step_options, shell = split_words(shell[1:])
         step, mistakes = read_step(step_options)
         wrong += mistakes
-        wrong += [] if shell else ["salloc: srun has nothing to run; write salloc OPTIONS srun COMMAND"]
+        wrong += against_words("salloc", shell)
     else:
         shell = ["/bin/sh", "-c", SHELL_WITH_SRUN, SRUN_IN_A_SHELL, *shell]
-    script = read_script(WAITING, "salloc", ignored, said)
-    if unfit := [f"--{name}" for name in REFUSED if name in script.options]:
-        wrong.append(f"salloc: {', '.join(unfit)}: for sbatch alone; leave it out")
+    script = read_script(WAITING, "salloc", ignored, said, in_each_pod=True)
+    wrong += unfit("salloc", script)
     asked = await asked_of(at, script.with_mistakes(*wrong))
     await asked.refuse(at, key)
     where = at.find()

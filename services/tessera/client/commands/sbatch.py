@@ -32,7 +32,7 @@ from tessera.kernel.clock import SystemClock
 from tessera_schemas.views import JobView
 
 IMAGE_VARIABLE = "TESSERA_CONTAINER_IMAGE"
-NOTHING_TO_RUN = "srun: nothing to run; write srun OPTIONS COMMAND"
+FOR_SBATCH = ("array", "wait", "output", "error")
 Words = Annotated[list[str] | None, typer.Argument(help="Slurm's options, then what is to run", show_default=False)]
 Ignore = Annotated[list[str] | None, typer.Option("--ignore", help="Pass over this option of Slurm's")]
 Key = Annotated[str | None, typer.Option(help="Idempotency key; else from the CI run, else random")]
@@ -46,6 +46,7 @@ async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
     script = _script_of(dict(said).get("wrap"), rest, ignored, said)
     asked = await asked_of(at, script)
     if "test-only" in script.options:
+        asked.report_notes()
         await judge(at.find(), asked.identity, asked.command, key_of(asked.command, key), asked.against)
         return None
     await asked.refuse(at, key)
@@ -72,9 +73,9 @@ async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, ke
     at, ignored, key, said = own_options(at, ignore or (), key, said)
     if "jobid" in dict(said):
         return await _run_step(at, said, rest)
-    script = read_script(f"#!/bin/sh\nexec {shlex.join(rest)}\n", rest[0] if rest else "srun", ignored, said)
-    script = script.with_mistakes(*([] if rest else [NOTHING_TO_RUN]))
-    script = script.with_mistakes(*(["srun: arrays are for sbatch"] if "array" in script.options else []))
+    text = f"#!/bin/sh\nexec {shlex.join(rest)}\n"
+    script = read_script(text, rest[0] if rest else "srun", ignored, said, in_each_pod=True)
+    script = script.with_mistakes(*against_words("srun", rest), *unfit("srun", script))
     asked = await asked_of(at, script)
     await asked.refuse(at, key)
     where = at.find()
@@ -95,10 +96,23 @@ async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, ke
     return exit_code or submitting.exit_of_end(phase, reason)  # type: ignore[return-value]  # the program's own code
 
 
+def against_words(name: str, words: Sequence[str]) -> list[str]:
+    """Mistakes in the words of a step: none are there, or those of several programs."""
+    if ":" in words:
+        return [f"{name}: several programs in one step (:) are not there; write roles of a job file"]
+    return [] if words else [f"{name}: nothing to run; write srun OPTIONS COMMAND"]
+
+
+def unfit(name: str, script: Script) -> list[str]:
+    """Mistakes in the options of a job whose end `srun` and `salloc` wait for themselves."""
+    found = [f"--{option}" for option in FOR_SBATCH if option in script.options]
+    return [f"{name}: {', '.join(found)}: for sbatch alone; leave it out"] if found else []
+
+
 async def _run_step(at: AccessOptions, said: Sequence[Asked], words: Sequence[str]) -> Exit:
     """A step in the job that `--jobid` names; the highest exit code of its tasks."""
     named, (step, wrong) = dict(said)["jobid"], read_step(said)
-    wrong += [] if words else [NOTHING_TO_RUN]
+    wrong += against_words("srun", words)
     wrong += [] if named else ["srun: --jobid has no value; write --jobid=JOB"]
     kubectl, missing = find_kubectl("srun")
     if wrong := [*wrong, *missing]:
@@ -116,11 +130,18 @@ class Submit:
     command: dict[str, Any]
     identity: str | None
     against: Refused | Mistaken | None = None
+    notes: tuple[str, ...] = ()
 
     async def refuse(self, at: AccessOptions, key: str | None) -> None:
-        """Raises all that is against it, if anything is."""
+        """Says what is to be known of it. Raises all that is against it, if anything is."""
+        self.report_notes()
         if self.against is not None:
             await submitting.refuse(at.find, self.identity, self.command, key, self.against)
+
+    def report_notes(self) -> None:
+        """The notes about it, on stderr."""
+        for note in self.notes:
+            notify(f"note: {note}")
 
 
 def own_options(
@@ -176,7 +197,8 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
         identity = await _identity_of(at, options.get("account"))
     except Failure as failure:
         against.add("account", str(failure))
-    return Submit({"kind": "submit_job", "spec": spec, "held": "hold" in options}, identity, against.error)
+    command = {"kind": "submit_job", "spec": spec, "held": "hold" in options}
+    return Submit(command, identity, against.error, tuple(against.notes))
 
 
 async def _job_named(at: AccessOptions, job: str, against: Against) -> str:

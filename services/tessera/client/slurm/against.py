@@ -11,11 +11,12 @@ T = TypeVar("T")
 
 
 class Against:
-    """Options that nothing honours, and mistakes: sentences by what they are about, each once."""
+    """Options that nothing honours, and mistakes, sentences by what they are about, each once; and notes beside."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
         self._mistakes: dict[str, str] = {sentence: name for name, sentence in script.mistakes}
+        self.notes: list[str] = []
 
     def tried(self, name: str, work: Callable[[], T], otherwise: T) -> T:
         """The result of the work about an option; `otherwise` where it fails, which is noted."""

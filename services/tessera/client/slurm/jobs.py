@@ -10,6 +10,7 @@ from typing import Any
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm import pods, values
 from tessera.client.slurm.against import Against
+from tessera.client.slurm.in_scripts import Tasks, found_in
 from tessera.client.slurm.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script
 from tessera.client.slurm.values import Said
 from tessera.client.submitting import name_of
@@ -80,9 +81,12 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
     env = {name: literally(value) for name, value in own.items()} | pods.variables(
         name, replicas, gpus, cpu, str(array.get("tasks", ""))
     )
-    command = pods.command_of(script.text, script.where, script.arguments)
+    of_a_node = tasks if "nodes" in options or "ntasks-per-node" in options else 1
+    command = pods.command_of(script.text, script.where, script.arguments, of_a_node, "srun" in script.ignored)
     for mistake in command.mistakes:
         against.add("", mistake)
+    if not script.in_each_pod and not command.mistakes:
+        _judge_commands(script, Tasks(replicas, of_a_node), against)
     role["template"] = {
         "image": image or "image",
         "command": command.words,
@@ -93,6 +97,16 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
     job |= {"launcher": "torchrun"} if replicas > 1 else {}
     job |= {"array": array} if array else {}
     return job | _read_job_options(options, now, against)
+
+
+def _judge_commands(script: Script, tasks: Tasks, against: Against) -> None:
+    """Notes what commands in the script mean and no pod does."""
+    for found in found_in(script.text, tasks):
+        said = f"{script.where}:{found.line}: {found.said}"
+        if found.refused and found.about not in script.ignored:
+            against.add("", f"{said}; or say --ignore {found.about}")
+        else:
+            against.notes.append(said)
 
 
 def _check_each(options: ScriptOptions, environment: Mapping[str, str], now: datetime, against: Against) -> None:

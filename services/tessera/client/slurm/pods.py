@@ -8,6 +8,7 @@ whole script; in a shell `srun` is a function that runs its command in the pods 
 import re
 from dataclasses import dataclass
 
+from tessera.client.slurm import srun
 from tessera_schemas.arrays import task_count, task_ranges
 from tessera_schemas.literally import literally
 
@@ -17,49 +18,31 @@ PYTHON = re.compile(r"(?:^|/)python[0-9.]*$")
 FIRST_LINE = re.compile(r"^#!\s*(?:/usr/bin/env\s+)?(?P<path>\S+)(?P<options>(?:\s+-\S+)*)\s*$")
 RUN = "$(TESSERA_JOB_ID)-$(TESSERA_ATTEMPT)"
 
-_SRUN_BEGINS = """\
-srun() {
-  tessera_ranks=${SLURM_NTASKS:-1}
-  while [ $# -gt 0 ]; do
-    case "$1" in
-      --) shift; break ;;
-      --ntasks=*) tessera_ranks=${1#*=}; shift ;;
-      -n|--ntasks) tessera_ranks=$2; shift 2 ;;
-      -n*) tessera_ranks=${1#-n}; shift ;;
-      --*=*|--exact|--exclusive|--label|--overlap|--pty|--quiet|--unbuffered|--verbose|-[KOQlsuvE]|-??*) shift ;;
-      -*) shift 2 ;;
-      *) break ;;
-    esac
-  done
-"""
-FUNCTIONS = f"""\
-{_SRUN_BEGINS}\
-  [ "${{SLURM_PROCID:-0}}" -ge "$tessera_ranks" ] || "$@"
-}}
-scontrol() {{
-  case "$1 $2 ${{3:-$SLURM_JOB_NODELIST}}" in
+SCONTROL = """\
+scontrol() {
+  case "$1 $2 ${3:-$SLURM_JOB_NODELIST}" in
     "show hostname $SLURM_JOB_NODELIST"|"show hostnames $SLURM_JOB_NODELIST") ;;
     *) echo "scontrol $*: in a pod there is 'show hostnames' of the job's own nodes alone" >&2; return 1 ;;
   esac
   case "$SLURM_JOB_NODELIST" in *[*) ;; *) echo "$SLURM_JOB_NODELIST"; return ;; esac
   tessera_rank=0
-  while [ "$tessera_rank" -lt "${{SLURM_NTASKS:-1}}" ]; do
-    echo "${{SLURM_JOB_NODELIST%%[*}}$tessera_rank${{SLURM_JOB_NODELIST##*]}}"
+  while [ "$tessera_rank" -lt "${SLURM_NTASKS:-1}" ]; do
+    echo "${SLURM_JOB_NODELIST%%[*}$tessera_rank${SLURM_JOB_NODELIST##*]}"
     tessera_rank=$((tessera_rank + 1))
   done
-}}
+}
 """
-"""`srun` and `scontrol show hostnames` for the shells that scripts are written for."""
+"""`scontrol show hostnames` for the shells that scripts are written for."""
 
 SRUN_IN_A_SHELL = f"""\
 #!/bin/sh
-{_SRUN_BEGINS}\
+{srun.reader(1, passes_over=False)}\
   if [ "$tessera_ranks" -gt 1 ]; then
     echo "srun: this shell is in one of the allocation's $SLURM_NTASKS pods and reaches no other." >&2
     echo "srun: in all of them, from your machine: tessera srun --jobid=$SLURM_JOB_ID COMMAND; here: srun -n1" >&2
     return 1
   fi
-  exec "$@"
+  cd "$tessera_dir" && exec "$@"
 }}
 srun "$@"
 """
@@ -84,13 +67,22 @@ class ScriptCommand:
     mistakes: tuple[str, ...] = ()
 
 
-def command_of(text: str, where: str, arguments: tuple[str, ...] = ()) -> ScriptCommand:
+def is_shell(text: str) -> bool:
+    """Whether the script's own interpreter is a shell."""
+    match = FIRST_LINE.match(text.splitlines()[0] if text else "")
+    return match is not None and SHELL.search(match["path"]) is not None
+
+
+def command_of(
+    text: str, where: str, arguments: tuple[str, ...] = (), tasks_of_a_node: int = 1, passes_over: bool = False
+) -> ScriptCommand:
     """The script as one argument of its own interpreter, then its name and its own arguments; all of it literally."""
     mistakes = []
     match = FIRST_LINE.match(text.splitlines()[0] if text else "")
     path, options = ("", []) if match is None else (match["path"], match["options"].split())
     is_python = PYTHON.search(path) is not None
-    used = "" if is_python or not re.search(r"\b(srun|scontrol)\b", text) else FUNCTIONS
+    functions = {"srun": srun.function(tasks_of_a_node, passes_over), "scontrol": SCONTROL}
+    used = "".join(made for name, made in functions.items() if not is_python and re.search(rf"\b{name}\b", text))
     if (length := len(literally(used + text))) > SCRIPT_CHARACTERS:
         mistakes.append(f"{where}: {length} characters; at most {SCRIPT_CHARACTERS}: put the program into the image")
     if match is None:

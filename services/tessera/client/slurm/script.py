@@ -23,7 +23,8 @@ class Script:
     A batch script: the values of its options by their long names, its text, and its own arguments.
 
     `against` are the options that nothing honours, `mistakes` sentences about what cannot be meant, with the option
-    they are about; both are told together with what `job_of` finds.
+    they are about; both are told together with what `job_of` finds. `ignored` are names of what is passed over;
+    `in_each_pod` where the text is ours and not a batch script.
     """
 
     options: dict[str, str]
@@ -32,6 +33,8 @@ class Script:
     arguments: tuple[str, ...] = ()
     against: tuple[Reason, ...] = ()
     mistakes: tuple[Mistake, ...] = ()
+    ignored: tuple[str, ...] = ()
+    in_each_pod: bool = False
 
     def with_mistakes(self, *sentences: str) -> "Script":
         """The same script with what its command has found against it."""
@@ -39,7 +42,13 @@ class Script:
 
 
 def read_script(
-    text: str, where: str, ignored: Sequence[str] = (), said: Sequence[Asked] = (), arguments: Sequence[str] = ()
+    text: str,
+    where: str,
+    ignored: Sequence[str] = (),
+    said: Sequence[Asked] = (),
+    arguments: Sequence[str] = (),
+    *,
+    in_each_pod: bool = False,
 ) -> Script:
     """The script with its options, those `said` on the command line before those of lines above the first command."""
     options: dict[str, str] = {}
@@ -61,7 +70,7 @@ def read_script(
     empty = [name for name, value in options.items() if not value]
     mistakes += [(name, f"{where}: --{name} has no value; write --{name}=VALUE") for name in empty]
     whole = {name: value for name, value in options.items() if value}
-    return Script(whole, text, where, tuple(arguments), tuple(against), tuple(mistakes))
+    return Script(whole, text, where, tuple(arguments), tuple(against), tuple(mistakes), tuple(ignored), in_each_pod)
 
 
 def _take(
