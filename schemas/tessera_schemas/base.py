@@ -4,7 +4,7 @@ import base64
 import hashlib
 from typing import Annotated, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 INT_MAX = 2**53 - 1  # JSON readers in other languages keep integers exact up to here
 GPU_MILLI = 1000
@@ -14,6 +14,19 @@ LATE = ConfigDict(defer_build=True)
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$")]
 """A DNS label: it becomes part of subjects, Redis keys and Kubernetes names."""
+
+
+def printable(text: str) -> str:
+    """The text as it is. Raises ValueError for line breaks, control characters and the like."""
+    if not text.isprintable():
+        raise ValueError("printable characters only")
+    return text
+
+
+JobName = Annotated[
+    str, StringConstraints(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$"), AfterValidator(printable)
+]
+"""A name as people give it, in any script; nothing is made of it: pods and subjects are called by the job's id."""
 
 JobId = Annotated[str, StringConstraints(pattern=r"^[a-z2-7]{20}$")]
 RunId = Annotated[str, StringConstraints(pattern=r"^[a-z2-7]{20}-[0-9]{1,6}$")]

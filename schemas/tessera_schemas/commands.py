@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from tessera_schemas.adopted import Adopted
-from tessera_schemas.base import LATE, Count, JobId, Key, Lenient, Name, NodeName, Strict, Text
+from tessera_schemas.base import LATE, Count, JobId, JobName, Key, Lenient, Name, NodeName, Strict, Text
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason, Reason
@@ -38,7 +38,9 @@ class SubmitTemplate(Strict):
     tenant: Name | None = None
     template: Name
     parameters: Annotated[dict[ParameterName, Value], Field(max_length=64)] = Field(default_factory=dict)
-    name: Annotated[Name | None, Field(description="Of the job, where the template lets it be said; so below")] = None
+    name: Annotated[JobName | None, Field(description="Of the job, where the template lets it be said; so below")] = (
+        None
+    )
     queue: Name | None = None
     priority_class: Name | None = None
     held: Annotated[bool, Field(description="It does not start before it is released")] = False

@@ -17,7 +17,7 @@ from pydantic import AfterValidator, Field, StringConstraints, field_validator, 
 from tessera_schemas import mig
 from tessera_schemas.arrays import DEPENDENCIES_MAX, Dependency, JobArray
 from tessera_schemas.base import GPU_MILLI as GPU_MILLI
-from tessera_schemas.base import INT_MAX, Count, Millis, Name, Positive, Strict, later
+from tessera_schemas.base import INT_MAX, Count, JobName, Millis, Name, Positive, Strict, later, printable
 from tessera_schemas.devices import Kind
 from tessera_schemas.pod_template import LabelKey as LabelKey
 from tessera_schemas.pod_template import Template as Template
@@ -297,13 +297,7 @@ class Role(Strict):
         return self
 
 
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("printable characters only")
-    return text
-
-
-CheckpointPath = Annotated[str, StringConstraints(min_length=1, max_length=1024), AfterValidator(_printable)]
+CheckpointPath = Annotated[str, StringConstraints(min_length=1, max_length=1024), AfterValidator(printable)]
 """Where a checkpoint is, in the program's own words: handed to the next attempt as it stands."""
 
 CheckpointAt = Annotated[str, StringConstraints(max_length=256)]
@@ -371,7 +365,7 @@ class DatasetHint(Strict):
 class JobSpec(Strict):
     """A job as its owner wrote it."""
 
-    name: Annotated[Name, Field(description="For people; need not be unique")]
+    name: Annotated[JobName, Field(description="For people, as they give it; need not be unique")]
     queue: Annotated[Name, Field(description="Queue in which it waits, a leaf of the tree")]
     priority_class: Annotated[Name, Field(description="One that the configuration names; higher goes first")] = "normal"
     preemptible: Annotated[bool, Field(description="Whether others may have it evicted and requeued")] = True

@@ -22,7 +22,7 @@ _PLAIN = rb'"([^"\\]*)"'
 _BEGIN = re.compile(
     rb'\{"job_id":%b,"tenant":%b,"queue":%b,"name":%b,"key":%b,"phase":%b,"priority":-?\d+,"attempt":\d+,"pods":\d+,'
     rb'"gpu_milli":(\d+),"submitted_ts":(\d+)(?:,"started_ts":\d+)?(?:,"ended_ts":\d+)?(?:,"not_before":\d+)?'
-    rb'(?:,"reason":\{"code":%b)?' % (_PLAIN, _PLAIN, _PLAIN, _PLAIN, _TEXT, _PLAIN, _PLAIN)
+    rb'(?:,"reason":\{"code":%b)?' % (_PLAIN, _PLAIN, _PLAIN, _TEXT, _TEXT, _PLAIN, _PLAIN)
 )
 _HELD = re.compile(rb',"held_pods":\d+(?:,"held_gpu_milli":(\d+))?')
 

@@ -50,7 +50,7 @@ async def find_job_id(where: Where, named: str, doing: str = "") -> str:
         return named
     try:
         async with where.views() as views:
-            if doing and not is_whole_id(named) and "_" not in named:
+            if doing and not is_whole_id(named):
                 found = await views.live_job(named)
             else:
                 found = await (views.job(named) if doing else views.work(named))

@@ -1,10 +1,12 @@
 """The shared views with the ledger number up to which they hold: read from Redis, or from the gateway by HTTP."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tessera.client.as_json import as_json
 from tessera.client.job_glance import ENDED, REFUSED, JobFilter, JobGlance
 from tessera.client.outcomes import Exit, Failure
 from tessera.kernel.clock import SystemClock
@@ -90,13 +92,21 @@ class ReadViews(ABC):
     async def live_job(self, named: str) -> JobView:
         """As `job`, and a Failure also where several have the name and all of them have ended."""
 
-        async def find_live() -> JobView:
-            return one_of(await self._named(named), named, live_only=True)
+        return await _look_again(lambda: self._find(named, live_only=True))
 
-        return await _look_again(find_live)
-
-    async def _find(self, named: str, *further: str) -> JobView:
-        return await self._task(named) or await self._job(named) or one_of(await self._named(named, *further), named)
+    async def _find(self, named: str, *further: str, live_only: bool = False) -> JobView:
+        """A name may look like a task's, as `train_7`: who has it is meant, unless there is such a task, too."""
+        try:
+            task = await self._task(named)
+        except Failure:
+            if called := [job for job in await self._named(named, *further) if job.name == named]:
+                return one_of(called, named, live_only)
+            raise
+        if task is None:
+            return await self._job(named) or one_of(await self._named(named, *further), named, live_only)
+        if any(job.name == named for job in await self._named(named)):
+            raise Failure(Exit.USAGE, f"job {named}: a job and a task are called so; name one by its id")
+        return task
 
     async def _named(self, named: str, *further: str) -> list[JobView]:
         """Jobs, and rows of further views, that may be meant: at least those of this name or beginning of an id."""
@@ -105,7 +115,7 @@ class ReadViews(ABC):
     async def _task(self, named: str) -> JobView | None:
         """Task `ARRAY_INDEX` of an array; None where the name is of no such form. Raises Failure."""
         of, _, index = named.rpartition("_")
-        if not of or not index.isdigit():
+        if not of or not (index.isascii() and index.isdecimal()):
             return None
         array = await self._find(of)
         tasks = array.array.tasks if array.array is not None else ""
@@ -162,7 +172,7 @@ class ShardViews(ReadViews):
 
     async def _named(self, named: str, *further: str) -> list[JobView]:
         """Decodes the rows alone that contain what is named."""
-        text, found = named.encode(), list[JobView]()
+        text, found = as_json(named)[1:-1], list[JobView]()  # as it is stored: a quote is escaped
         for view in ("jobs", *further):
             rows = (await self._stored(view)).values()
             found += [JobView.from_bytes(stored) for stored in rows if text in stored]
@@ -253,7 +263,7 @@ async def _look_again(look: Callable[[], Awaitable[JobView]]) -> JobView:
 
 def is_whole_id(named: str) -> bool:
     """Tells whether a job is named by a whole id, which needs no view to be understood."""
-    return len(named) == ID_CHARACTERS and named.isalnum()
+    return re.fullmatch(f"[a-z2-7]{{{ID_CHARACTERS}}}", named) is not None
 
 
 def _age(job: JobView) -> tuple[int, str]:

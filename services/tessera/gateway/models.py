@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field, JsonValue, StringConstraints
 
-from tessera_schemas.base import INT_MAX, Count, JobId, Key, Lenient, Name, Strict, Text
+from tessera_schemas.base import INT_MAX, Count, JobId, JobName, Key, Lenient, Name, Strict, Text
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.short_form import full_job
@@ -48,7 +48,7 @@ class SubmitBody(Strict):
     spec: JobSpec | None = None
     template: Name | None = None
     parameters: dict[ParameterName, Value] = Field(default_factory=dict)
-    name: Name | None = None
+    name: JobName | None = None
     queue: Name | None = None
     priority_class: Name | None = None
     held: Annotated[bool, Field(description="It does not start before it is released")] = False
@@ -128,7 +128,7 @@ class JobQuery(Strict):
     tenant: Annotated[Name | None, Field(description="For operators; a tenant sees its own")] = None
     queue: Name | None = None
     phase: Annotated[tuple[ListedPhase, ...], Field(max_length=16, description="Any of these")] = ()
-    name: Name | None = None
+    name: JobName | None = None
     search: Annotated[
         str,
         StringConstraints(max_length=100),

@@ -78,7 +78,7 @@ BAD: dict[str, tuple[object, list[tuple[str, str]]]] = {
     "no replicas": (changed("spec.roles.0.replicas", 0), [("InvalidField", "roles[0].replicas")]),
     "no roles": (changed("spec.roles", []), [("InvalidField", "roles")]),
     "two roles of one name": (changed("spec.roles", [ROLE, ROLE]), [("InvalidField", "spec")]),
-    "a bad name": (changed("spec.name", "Train_1"), [("InvalidField", "name")]),
+    "a bad name": (changed("spec.name", " train"), [("InvalidField", "name")]),
     "a name with a line end": (changed("spec.name", "train\n"), [("InvalidField", "name")]),
     "a bad key": (changed("key", "two words"), [("InvalidField", "key")]),
     "a bad variable name": (changed(f"{TEMPLATE}.env", {"A B": "1"}), [("InvalidField", "roles[0].template.env.A B")]),
@@ -202,7 +202,7 @@ BAD: dict[str, tuple[object, list[tuple[str, str]]]] = {
         ],
     ),
     "everything wrong at once": (
-        changed("spec", {**SPEC, "name": "A", "queue": "nowhere", "hostPID": True, "priority_class": "urgent"})
+        changed("spec", {**SPEC, "name": "", "queue": "nowhere", "hostPID": True, "priority_class": "urgent"})
         | {"tenant": "other", "v": 9},
         [
             ("UnknownVersion", "v"),

@@ -28,7 +28,7 @@ GIB = 2**30
 def test_a_script_becomes_a_job_whose_pods_run_it() -> None:
     spec = job("--job-name=Llama_70b", "--partition=research", "--gres=gpu:h100:8", "--mem 64G", "-c 4")
     (role,) = spec.roles
-    assert (spec.name, spec.queue) == ("llama-70b", "research")
+    assert (spec.name, spec.queue) == ("Llama_70b", "research")
     assert (role.replicas, role.resources.gpus, role.gpu_models) == (1, 8, ("h100",))
     assert (role.resources.memory_bytes, role.resources.cpu_milli) == (64 * GIB, 4000)
     assert role.template.command[:2] == ("/bin/bash", "-c")

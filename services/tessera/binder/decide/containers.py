@@ -139,7 +139,7 @@ def _identity(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
         | (elastic if role.gang < role.most else {})
         | {
             "TESSERA_JOB_ID": job.job_id,
-            "TESSERA_JOB_NAME": job.name,
+            "TESSERA_JOB_NAME": literally(job.name),
             "TESSERA_ATTEMPT": str(run.attempt),
             "TESSERA_ROLE": role.name,
             "TESSERA_RANK": str(rank),

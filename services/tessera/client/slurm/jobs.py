@@ -13,7 +13,6 @@ from tessera.client.slurm.against import Against
 from tessera.client.slurm.in_scripts import Tasks, found_in
 from tessera.client.slurm.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script
 from tessera.client.slurm.values import Said
-from tessera.client.submitting import name_of
 from tessera_schemas.literally import literally
 
 Json = dict[str, Any]
@@ -75,7 +74,7 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
     role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
     role |= {"gpu_models": [model]} if model else {}
     role |= {"affinity": terms} if (terms := tried("", lambda: _affinity(options), list[Json]())) else {}
-    name = name_of([asked.get("job-name") or script.where])
+    name = asked.get("job-name") or script.where.rpartition("/")[2]
     array = tried("array", lambda: _array(options), dict[str, str | int]())
     own = tried("export", lambda: _exported(options, environment), dict[str, str]())
     env = {name: literally(value) for name, value in own.items()} | pods.variables(

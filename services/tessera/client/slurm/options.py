@@ -42,7 +42,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("gpus-per-task", "GPUs of a pod"),
     Option("gres", "`gpu:8`, `gpu:h100:8`: as `--gpus-per-node`"),
     Option("hold", "it is submitted held", short="H", flag=True),
-    Option("job-name", "the name, in lower case with dashes", short="J"),
+    Option("job-name", "the name; without it the script's", short="J"),
     Option("mem", "memory of a node, divided by its tasks; megabytes without a unit"),
     Option("mem-per-cpu", "memory of a pod, times its CPUs"),
     Option("mem-per-gpu", "memory of a pod, times its GPUs"),

@@ -1,0 +1,87 @@
+"""Names of jobs as people give them: kept, shown, and found again."""
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from tessera.client.job_glance import JobGlance
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.shard_views import ShardViews, is_whole_id
+from tessera.client.slurm import fields
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.memory.store import MemoryStore, MemoryViews
+from tessera.kernel.ports import Change
+from tessera_schemas.arrays import task_id
+from tessera_schemas.job import JobSpec
+from tessera_schemas.views import ArrayView, JobView
+from tests.builders import job_spec
+from tests.unit.client.slurm_builders import job
+
+NAMES = [
+    "my_train",
+    "XGBoost",
+    "train.sh",
+    "訓練",
+    "a b",
+    'says "hi" \\ $$',
+    "t",
+    "exp=0.1,lr/2",
+    "MyTrainingRunNumber1",
+]
+
+
+def view(name: str, letter: str = "a", phase: str = "running", **more: Any) -> JobView:
+    base = {"job_id": letter * 20, "tenant": "lab", "queue": "q", "key": "k", "priority": 0, "attempt": 1, "pods": 1}
+    return JobView.model_validate({**base, "name": name, "phase": phase, "gpu_milli": 0, "submitted_ts": 1, **more})
+
+
+async def views(*jobs: JobView) -> ShardViews:
+    store = MemoryStore(MemoryViews(SystemClock()))
+    await store.apply(1, 1, [Change("jobs", job.job_id, job.to_bytes()) for job in jobs])
+    return ShardViews(store)
+
+
+@pytest.mark.parametrize("name", NAMES)
+async def test_a_name_is_kept_as_it_is_given_and_found_by_it(name: str) -> None:
+    assert JobSpec.model_validate({**job_spec().model_dump(), "name": name}).name == name
+    shown, other = view(name), view("other", "b")
+    assert JobGlance.read(shown.to_bytes()) == JobGlance.of(shown)
+    found = await views(shown, other)
+    assert await found.job(name) == await found.live_job(name) == await found.work(name) == shown
+    assert fields.select([shown, other], name=name) == [shown]
+    assert fields.FIELDS["JobName"](shown, 0) == name
+
+
+@pytest.mark.parametrize("name", ["", " a", "a ", "a\nb", "\x1b[31m", "a\u202eb", "x" * 201])
+def test_a_name_that_no_screen_can_show_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError):
+        JobSpec.model_validate({**job_spec().model_dump(), "name": name})
+
+
+def test_a_script_without_a_name_has_its_files_as_slurm_has_it() -> None:
+    assert job().name == "train.sh"
+    assert job("-J my_train").name == job("-J my_train").roles[0].template.env["SLURM_JOB_NAME"] == "my_train"
+
+
+async def test_a_name_that_looks_like_a_tasks_means_the_job_that_has_it() -> None:
+    found = await views(view("my_7"), view("my", "b"))
+    assert (await found.live_job("my_7")).name == "my_7"
+    with pytest.raises(Failure, match="none with this id or name"):
+        await found.job("his_7")
+    with pytest.raises(Failure, match="has no such task"):
+        await found.job("my_8")
+
+
+async def test_a_name_that_is_a_tasks_too_is_not_guessed() -> None:
+    array = view("sweep", "c", array=ArrayView(tasks="0-9", count=10))
+    task = view("sweep", task_of="c" * 20, task=7).model_copy(update={"job_id": task_id("c" * 20, 7)})
+    assert await (await views(array, task)).job("sweep_7") == task
+    with pytest.raises(Failure, match="a job and a task are called so") as raised:
+        await (await views(array, task, view("sweep_7"))).live_job("sweep_7")
+    assert raised.value.code is Exit.USAGE
+
+
+def test_a_name_of_twenty_letters_is_no_id() -> None:
+    assert is_whole_id("a2" * 10)
+    assert not is_whole_id("MyTrainingRunNumber1")
