@@ -43,7 +43,7 @@ async def find_job_id(where: Where, named: str, doing: str = "") -> str:
         of, _, index = named.rpartition("_")
         if is_whole_id(named):
             return named
-        if is_whole_id(of) and index.isdigit() and int(index) <= INDEX_MAX:
+        if is_whole_id(of) and index.isascii() and index.isdigit() and int(index) <= INDEX_MAX:
             return task_id(of, int(index))
         raise Failure(Exit.USAGE, f"job {named}: these credentials cannot look jobs up; name it by its whole id")
     if is_whole_id(named) and not doing:

@@ -171,6 +171,14 @@ def test_what_a_script_makes_only_as_it_runs_is_refused_in_the_pod(words: str, s
     assert (raised.value.stdout, said in raised.value.stderr) == ("", True), raised.value.stderr
 
 
+def test_a_step_is_read_by_a_shell_that_stops_at_the_first_mistake() -> None:
+    body = "set -eu\nsrun --label -N1 echo one\nsrun echo two\nscontrol || echo no"
+    assert [run_as(rank, body) for rank in (0, 1)] == ["one\ntwo\nno\n", "two\nno\n"]
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        run_as(0, "set -eu\nsrun false\necho not reached")
+    assert raised.value.stdout == ""
+
+
 def test_a_step_runs_in_the_directory_that_it_says(tmp_path: Path) -> None:
     assert run_as(0, f"srun --chdir {tmp_path} pwd; srun -D /none true || pwd").splitlines() == [
         str(tmp_path),

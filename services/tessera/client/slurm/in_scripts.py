@@ -22,7 +22,8 @@ _AWAY = frozenset({"sbatch", "salloc", "squeue", "scancel", "sacct", "sinfo", "s
 _THE_SAME = (
     _TALKS | _AWAY | {"srun", "torchrun", "scontrol", "set", "cd", "source", ".", "wait", "exit", "trap", "ulimit"}
 )
-_THE_SAME |= {"conda", "true", ":", "done", "fi", "esac", "}", "shift", "in", "sleep"}
+_THE_SAME |= {"conda", "true", ":", "done", "fi", "esac", "}", "shift", "in", "sleep", "clear"}
+_THE_SAME |= {"head", "tail", "sed", "awk", "grep", "cut", "sort", "tr", "wc", "cat", "tee", "uniq", "paste"}
 """Commands that do the same in each pod, or are judged by themselves."""
 _LINES_OF_THEIR_OWN = frozenset({"trap", "eval"})
 

@@ -20,7 +20,7 @@ RUN = "$(TESSERA_JOB_ID)-$(TESSERA_ATTEMPT)"
 
 SCONTROL = """\
 scontrol() {
-  case "$1 $2 ${3:-$SLURM_JOB_NODELIST}" in
+  case "${1-} ${2-} ${3:-$SLURM_JOB_NODELIST}" in
     "show hostname $SLURM_JOB_NODELIST"|"show hostnames $SLURM_JOB_NODELIST") ;;
     *) echo "scontrol $*: in a pod there is 'show hostnames' of the job's own nodes alone" >&2; return 1 ;;
   esac

@@ -97,7 +97,7 @@ def reader(tasks_of_a_node: int, passes_over: bool) -> str:
     refuse = ":" if passes_over else "return 1"
     return f"""\
 srun() {{
-  tessera_ranks='' tessera_nodes='' tessera_per='' tessera_dir=.
+  tessera_ranks='' tessera_nodes='' tessera_per='' tessera_dir=. tessera_value=''
   while [ $# -gt 0 ]; do
     case "$1" in
       --) shift; break ;;
