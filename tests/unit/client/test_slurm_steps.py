@@ -216,3 +216,8 @@ def test_a_command_knows_its_line() -> None:
         (7, "d", False),
         (7, "e", True),
     ]
+
+
+def test_the_values_of_an_array_are_no_command_but_those_of_a_step() -> None:
+    text = "a=(\n 1\n 2)\nb=($(c))\nlaunch=(srun -w n)\n"
+    assert [(each.line, each.words) for each in simple_commands(text)] == [(4, ("c",)), (5, ("srun", "-w", "n"))]

@@ -24,8 +24,6 @@ _TOKEN = re.compile(
 )
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=(?P<value>.*)", re.DOTALL)
 _RESERVED = frozenset({"if", "then", "else", "elif", "do", "while", "until", "!", "{", "time", "coproc"})
-SUBSTITUTED = "$()"
-"""Stands for the output of a command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +37,17 @@ class Simple:
 
 @dataclass(slots=True)
 class _Open:
-    """A command that is being read; `skip` where the next word is a file's name."""
+    """A command that is being read, or an array's `values`; `skip` where the next word is a file's name."""
 
     line: int = 0
     words: list[str] = field(default_factory=list)
     skip: bool = False
+    values: bool = False
+
+    @property
+    def runs(self) -> bool:
+        """Whether it is a command; so are an array's values that a step is made of, and not the `$` of `$(…)` alone."""
+        return bool(self.words) and self.words != ["$"] and (not self.values or self.words[0] == "srun")
 
 
 def simple_commands(text: str, first_line: int = 1) -> Iterator[Simple]:
@@ -62,9 +66,9 @@ def simple_commands(text: str, first_line: int = 1) -> Iterator[Simple]:
             ends.append(token["end"])
         elif said == "(":
             outer.append(now)
-            now = _Open()
-        elif kind in ("operator", "newline"):
-            if now.words:
+            now = _Open(values=text[token.start() - 1 : token.start()] == "=")
+        elif kind == "operator" or (kind == "newline" and not now.values):
+            if now.runs:
                 yield Simple(now.line, tuple(now.words), background=said == "&")
             defines = said == ")" and not now.words and text[token.start() - 1] == "("
             now = outer.pop() if said == ")" and outer and not defines else _Open()
@@ -74,7 +78,7 @@ def simple_commands(text: str, first_line: int = 1) -> Iterator[Simple]:
             end = re.compile(rf"^\t*{ends.pop(0)}$", re.MULTILINE).search(text, at)
             behind = len(text) if end is None else end.end()
             line, at = line + text.count("\n", at, behind), behind
-    if now.words:
+    if now.runs:
         yield Simple(now.line, tuple(now.words))
 
 

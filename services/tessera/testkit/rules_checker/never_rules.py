@@ -126,7 +126,7 @@ def _is_plain(role: Role) -> bool:
 
 
 def _room(role: Role, had: Sequence[f.NodeSeen], pool: str) -> int:
-    """Number of its pods that the node could hold for certain; `had` is what it was, of which the most of each counts."""
+    """Number of its pods that the node could hold for certain; `had`: what it was, of which the most of each counts."""
     if not had or any(node.pool != pool for node in had) or not _suits(role, had):
         return 0
     asked = ("cpu_milli", role.cpu_milli), ("memory_bytes", role.memory_bytes), ("gpus", role.resources.gpus)
