@@ -54,6 +54,8 @@ SETTINGS_HEAD = """\
 Every setting, made from the models. In order of precedence: the environment (the name in capitals, with `TESSERA_`
 before it), `tessera.toml` or the file that `TESSERA_CONFIG_FILE` names (its top level for all services, a table per
 service for that one), the credential file, the default. A wrong setting ends the start with one sentence that names it.
+So does a key of the file that is no setting, and a table that is no service's. A variable `TESSERA_…` that is no
+setting of any service is told in a line on stderr with the nearest name, and the start goes on: others set some, too.
 """
 
 

@@ -6,7 +6,7 @@ import sys
 def main() -> int:
     match sys.argv[1:]:
         case ["run", service] if not service.startswith("-"):
-            return _run(service, "main")
+            return _run(service)
         case ["run", service, "--shard", shard]:
             return _run(service, shard)
     from tessera.client.cli import main as command_line
@@ -15,7 +15,7 @@ def main() -> int:
     return 0
 
 
-def _run(service: str, shard: str) -> int:
+def _run(service: str, shard: str | None = None) -> int:
     from tessera.launch import run_named  # a command needs nothing of a service
 
     return run_named(service, shard)

@@ -1,28 +1,38 @@
 """One service by its name: the way of `tessera run`, which needs nothing of the client."""
 
+import os
 import sys
 from importlib import import_module
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.process.settings import ServiceSettings, load_settings
+from tessera.kernel.process.unknown_settings import unknown_variables
 from tessera_schemas.services import SERVICES
 
 USAGE_ERROR, UNAVAILABLE = 2, 5
 
 
-def run_named(service: str, shard: str) -> int:
-    """Run one service until it is told to stop; returns its exit code."""
+def run_named(service: str, shard: str | None = None) -> int:
+    """Run one service, of the shard that its settings say unless one is named; returns its exit code."""
     if service not in SERVICES:
         print(f"error: service {service}: there is none; choose one of {', '.join(SERVICES)}", file=sys.stderr)
         return USAGE_ERROR
     from tessera.kernel.process.lifecycle import run_service
 
+    for line in unknown_variables(os.environ, settings_models()):
+        print(f"warning: {line}", file=sys.stderr)
     try:
-        run_service(import_module(f"tessera.{service}.main").serve, load_settings(_settings_of(service), shard=shard))
+        settings = load_settings(_settings_of(service), **({} if shard is None else {"shard": shard}))
+        run_service(import_module(f"tessera.{service}.main").serve, settings)
     except StartupError as error:
         print(f"error: {error}", file=sys.stderr)
         return UNAVAILABLE
     return 0
+
+
+def settings_models() -> list[type[ServiceSettings]]:
+    """The settings of all services, which may share one environment."""
+    return [_settings_of(service) for service in SERVICES]
 
 
 def _settings_of(service: str) -> type[ServiceSettings]:

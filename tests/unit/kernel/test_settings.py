@@ -1,14 +1,21 @@
 """Settings: read once, frozen, and every mistake is one line with the field and the way to mend it."""
 
 import json
+import re
+import sys
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
 from pydantic import ValidationError
 
+import tessera
+from tessera.__main__ import main
 from tessera.kernel.errors import StartupError
+from tessera.kernel.process import lifecycle
 from tessera.kernel.process.settings import ServiceSettings, load_settings
+from tessera.kernel.process.unknown_settings import unknown_variables
+from tessera.launch import settings_models
 
 
 class Limits(ServiceSettings):
@@ -71,7 +78,12 @@ def test_passwords_come_from_the_credential_file_and_are_never_printed(tmp_path:
 
 
 MISTAKES = {
-    "an unknown field": ("nats_ulr = 'nats://x'\n", "setting nats_ulr: .*not permitted; set .*tessera.toml"),
+    "an unknown field": (
+        "nats_ulr = 'nats://x'\n",
+        r"setting nats_ulr: there is none \(is nats_url meant\?\).*tessera.toml",
+    ),
+    "a table of nobody": ("[schedular]\nbatch = 7\n", r"tessera.toml: table \[schedular\].*\(is scheduler meant\?\)"),
+    "an unknown field of its table": ("[scheduler]\nbacth = 7\n", r"setting bacth: there is none \(is batch meant\?\)"),
     "a number that is none": ("lease_seconds = 'long'\n", "setting lease_seconds: .*number.*TESSERA_LEASE_SECONDS"),
     "a number out of its range": ("http_port = 70000\n", "setting http_port: .*65535.*TESSERA_HTTP_PORT"),
     "a name that cannot stand in a subject": ("shard = 'Main.*'\n", "setting shard: .*TESSERA_SHARD"),
@@ -85,7 +97,7 @@ MISTAKES = {
 def test_a_mistake_is_one_line_with_the_field_and_the_fix(text: str, line: str) -> None:
     toml(text)
     with pytest.raises(StartupError, match=line) as caught:
-        load_settings(ServiceSettings)
+        load_settings(Limits)
     assert "\n" not in str(caught.value)
 
 
@@ -100,3 +112,34 @@ def test_a_named_file_that_is_missing_is_an_error(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("TESSERA_CONFIG_FILE", "missing.toml")
     with pytest.raises(StartupError, match=r"missing\.toml: cannot be read"):
         load_settings(ServiceSettings)
+
+
+def test_a_variable_that_is_no_setting_is_told_with_the_nearest_that_is() -> None:
+    environment = {"TESSERA_BACTH": "7", "TESSERA_NATS_URL": "nats://x", "TESSERA_HOME": "/x", "HOME": "/y"}
+    (line,) = unknown_variables(environment, [Limits])
+    assert line == "TESSERA_BACTH: no setting is called so (is TESSERA_BATCH meant?); it has no effect"
+
+
+def test_what_kubernetes_shows_of_services_is_no_slip_of_the_pen() -> None:
+    shown = {"TESSERA_GATEWAY_SERVICE_HOST": "10.0.0.1", "TESSERA_GATEWAY_SERVICE_PORT_API": "8480"}
+    shown |= {"TESSERA_GATEWAY_PORT": "tcp://10.0.0.1:8480", "TESSERA_GATEWAY_PORT_8480_TCP_ADDR": "10.0.0.1"}
+    assert unknown_variables({**shown, "TESSERA_HTP_PORT": "1"}, [Limits])[0].startswith("TESSERA_HTP_PORT: ")
+    assert len(unknown_variables({**shown, "TESSERA_HTP_PORT": "1"}, [Limits])) == 1
+
+
+def test_no_variable_that_our_own_code_names_is_unknown() -> None:
+    root = Path(tessera.__file__).parent
+    named = {name for path in root.rglob("*.py") for name in re.findall(r"TESSERA_[A-Z_]*[A-Z]\b", path.read_text())}
+    assert unknown_variables(dict.fromkeys(named, ""), settings_models()) == []
+
+
+@pytest.mark.parametrize(("words", "shard"), [([], "b"), (["--shard", "c"], "c")])
+def test_a_service_serves_the_shard_of_its_settings_unless_one_is_named(
+    words: list[str], shard: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[str] = []
+    monkeypatch.setenv("TESSERA_SHARD", "b")
+    monkeypatch.setattr(lifecycle, "run_service", lambda serve, settings: served.append(settings.shard))
+    monkeypatch.setattr(sys, "argv", ["tessera", "run", "scheduler", *words])
+    assert main() == 0
+    assert served == [shard]

@@ -22,7 +22,8 @@ Shards = Annotated[str, typer.Option(help="Their names, separated by commas; eac
 
 
 def run(
-    service: Annotated[str, typer.Argument(help="admission, queueing, scheduler, …")], shard: Shard = MAIN_SHARD
+    service: Annotated[str, typer.Argument(help="admission, queueing, scheduler, …")],
+    shard: Annotated[str | None, typer.Option(help="The shard's name, else as its settings say")] = None,
 ) -> None:
     """Run one service until SIGTERM; its settings are TESSERA_… or in tessera.toml."""
     from tessera.launch import run_named

@@ -3,7 +3,9 @@ Settings: one frozen model per service, read once in its `main` and passed down.
 
 In order of precedence: arguments, environment (`TESSERA_NATS_URL`, nested by `__`), the TOML file that
 TESSERA_CONFIG_FILE names or `./tessera.toml`, the credential file, the defaults. One TOML file serves all services:
-its top level holds what they share, and the table named after a service holds what only that one has.
+its top level holds what they share, and the table named after a service holds what only that one has. A key that is no
+setting and a table that is no service's are refused; an unknown variable is told (`unknown_settings`), since the
+environment is others', too.
 """
 
 import json
@@ -16,6 +18,8 @@ from pydantic import Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 from tessera.kernel.errors import StartupError
+from tessera.kernel.process.unknown_settings import nearest
+from tessera_schemas.services import SERVICES
 from tessera_schemas.subjects import NAME
 
 PREFIX = "TESSERA_"
@@ -108,6 +112,11 @@ def load_settings(model: type[S], **overrides: Any) -> S:
         first, *rest = error.errors(include_url=False, include_input=False, include_context=False)
         field = "__".join(str(part) for part in first["loc"]) or "settings"
         more = f" (and {len(rest)} more)" if rest else ""
+        if first["type"] == "extra_forbidden":
+            meant = nearest(field, model.model_fields)
+            raise StartupError(
+                f"setting {field}: there is none{meant}; correct it in {_config_path()}{more}"
+            ) from error
         raise StartupError(
             f"setting {field}: {first['msg']}; set {PREFIX}{field.upper()} or {field.replace('__', '.')} "
             f"in {_config_path()}{more}"
@@ -130,6 +139,8 @@ def _toml_values(service: str) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise StartupError(f"{path}: is not TOML ({error}); mend that line") from error
     shared = {name: value for name, value in values.items() if not isinstance(value, dict)}
+    for name in values.keys() - shared.keys() - set(SERVICES):
+        raise StartupError(f"{path}: table [{name}]: no service is called so{nearest(name, SERVICES)}; correct it")
     own = values.get(service, {})
     if not isinstance(own, dict):
         raise StartupError(f"{path}: {service} is not a table; write [{service}] and the service's settings below it")
