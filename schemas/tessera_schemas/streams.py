@@ -118,6 +118,12 @@ def streams(shard: str) -> tuple[StreamSpec, ...]:
     return _commands(shard) + _inputs(shard) + _ledger(shard) + _derived(shard) + _side_streams(shard)
 
 
+def used_by(role: str, shard: str) -> dict[str, StreamSpec]:
+    """The streams that a role reads or writes, by kind: `FACTS`."""
+    found = [spec for spec in streams(shard) if role in spec.readers or role in spec.writers]
+    return {spec.name.removesuffix(f"_{shard}"): spec for spec in found}
+
+
 def _commands(shard: str) -> tuple[StreamSpec, ...]:
     """Streams of input from outside."""
     return (

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError
 
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.errors import Conflict, Transient
+from tessera.kernel.errors import Conflict, Denied, Transient
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Change, ProjectionStore
 from tessera.kernel.provisioning.credential_files import Credential, Identity, Login
@@ -375,3 +375,14 @@ async def test_a_server_with_our_users_has_its_data_again_after_a_restart(tmp_pa
     finally:
         await store.close()
         server.stop()
+
+
+async def test_a_wrong_password_is_told_from_an_outage(redis_server: RedisServer, admin: Any) -> None:
+    await admin.acl_setuser(
+        "reader", enabled=True, passwords=["+right"], commands=["+get", "+multi", "+exec"], keys=["*"]
+    )
+    for user, password in (("reader", "wrong"), ("nobody", "x")):
+        store = RedisStore(redis_server.url, user, password, SHARD)
+        with pytest.raises(Denied, match="Redis refuses us"):
+            await store.cursor()
+        await store.close()

@@ -63,6 +63,7 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
     app = application(settings, Guard(settings, tokens, clock, measures, ports.spans), handlers)
     listener = await listen(app, settings, Door(settings, measures, clock))
     log.info("gateway_listens", host=settings.api_host, port=listener.port, tokens=len(tokens))
+    ports.health.check("tokens", tokens.trouble)
     ports.health.started()
 
     collector = None if store is None else _collector(ports, settings, store, shard.state, measures)

@@ -83,6 +83,13 @@ class TokenFile:
         if stamp != self._stamp:
             self._entries, self._stamp = read_entries(self._path), stamp
 
+    def trouble(self) -> str | None:
+        """Why nobody can have a token; None while there is a file of them."""
+        if self._path is not None and self._stamp is not None:
+            return None
+        why = "no tokens_file is set" if self._path is None else f"{self._path} is not there"
+        return f"{why}, so that every token is refused; `tessera token new` makes it"
+
     async def keep_fresh(self, clock: Clock) -> None:
         """Reads the file again every RELOAD_SECONDS, for ever; after a failure the known tokens stay in force."""
         while True:

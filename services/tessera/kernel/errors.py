@@ -25,6 +25,10 @@ class Full(Transient):
     """A stream refuses more messages, bytes, or messages of one subject: certainly not stored; tell the sender."""
 
 
+class Denied(Transient):
+    """A store refuses our name or password: it stays so until somebody mends them."""
+
+
 class UnknownOutcome(Transient):
     """A write may or may not have happened: look for it before deciding anything; never resend it."""
 

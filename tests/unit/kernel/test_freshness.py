@@ -77,3 +77,11 @@ async def test_a_look_that_fails_or_finds_something_behind_is_none(clock: Virtua
     assert fresh.is_fresh
     looking.cancel()
     await asyncio.gather(looking, return_exceptions=True)
+
+
+async def test_the_trouble_says_since_when_and_why_no_look_was_good(clock: VirtualClock) -> None:
+    fresh = Freshness(clock)
+    look_for(fresh, clock, 1)
+    fresh.failed("GET /nodes: no answer")
+    clock.now += 35
+    assert "for 35 s (GET /nodes: no answer)" in str(fresh.problem())

@@ -26,6 +26,7 @@ from tessera.kernel.process.ending import BoundedEnd
 from tessera.kernel.process.file_descriptors import raise_soft_limit
 from tessera.kernel.process.gc_tuning import collect_rarely, end_uncollected
 from tessera.kernel.process.preflight import check_cluster, check_redis, open_bus
+from tessera.kernel.process.reach import Reach
 from tessera.kernel.process.settings import ServiceSettings
 from tessera.kernel.process.store_probe import StoreProbe
 from tessera.kernel.redis.room import watching_redis
@@ -37,7 +38,7 @@ from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.service.spans import NO_SPANS, Spans
 from tessera.kernel.tasks.task_group import cancel_all
 from tessera_schemas.services import BY_NAME, RedisUse
-from tessera_schemas.streams import streams
+from tessera_schemas.streams import used_by
 
 Serve = Callable[[Ports, Any, asyncio.Event], Awaitable[None]]
 
@@ -95,8 +96,7 @@ async def _connect(
 ) -> Ports:
     name, shard = settings.service, settings.shard
     spec = BY_NAME[name]
-    used = [s for s in streams(shard) if name in s.readers or name in s.writers]
-    bus = await open_bus(settings, [stream.name.removesuffix(f"_{shard}") for stream in used], instance)
+    bus = await open_bus(settings, list(used_by(name, shard)), instance)
     stack.push_async_callback(bus.close)
     if spec.redis in (RedisUse.NEEDS, RedisUse.WRITES):
         await check_redis(settings)
@@ -184,15 +184,16 @@ async def serve_until_stopped(
 
 
 async def _watched(serve: Serve, ports: Ports, settings: ServiceSettings, stop: asyncio.Event) -> None:
-    """Serve, from a ledger that has its end and as long as it has; ready while NATS stores."""
+    """Serve, from a ledger that has its end and as long as it has; ready while NATS stores and all is at hand."""
     end, probe = LedgerEnd(ports, settings.shard), StoreProbe(ports, settings.shard, settings.service)
+    reach = Reach(ports, settings.shard, settings.service)
     ports.health.check("store", lambda: probe.trouble)
     await end.check()
     serving = asyncio.ensure_future(serve(ports, settings, stop))
-    watching, probing = asyncio.ensure_future(end.watch()), asyncio.ensure_future(probe.watch())
+    beside = [asyncio.ensure_future(watch()) for watch in (end.watch, probe.watch, reach.watch)]
     try:
-        done, _ = await asyncio.wait([serving, watching, probing], return_when=asyncio.FIRST_COMPLETED)
+        done, _ = await asyncio.wait([serving, *beside], return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
     finally:
-        await cancel_all(serving, watching, probing)
+        await cancel_all(serving, *beside)

@@ -15,11 +15,11 @@ from typing import Any, ParamSpec, TypeVar
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import AuthenticationError, NoPermissionError, NoScriptError, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 
 from tessera.kernel import ids
-from tessera.kernel.errors import Conflict, Transient
+from tessera.kernel.errors import Conflict, Denied, Transient
 from tessera.kernel.ports import Change
 from tessera.kernel.redis.views_digest import views_digest
 from tessera.kernel.tasks.deadline import time_limit
@@ -90,12 +90,14 @@ T = TypeVar("T")
 
 
 def _transient(call: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Turn every error of Redis or the connection, from a refused connection to full memory, into Transient."""
+    """Turn errors of Redis or the connection into Transient, full memory among them; a refusal of us into Denied."""
 
     @wraps(call)
     async def guarded(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return await call(*args, **kwargs)
+        except (AuthenticationError, NoPermissionError) as error:
+            raise Denied(f"Redis refuses us: {error}") from error
         except (RedisError, OSError, TimeoutError) as error:
             raise Transient(f"Redis: {error or type(error).__name__}") from error
 

@@ -28,11 +28,16 @@ class Freshness:
         self._clock, self._gap_seconds = clock, gap_seconds
         self._since = clock.monotonic()
         self._looked: float | None = None
+        self._why = "nothing was looked at yet"
 
     def looked(self) -> None:
         """Notes a look at which everything was as it should be."""
         self._since = self.since
         self._looked = self._clock.monotonic()
+
+    def failed(self, why: str) -> None:
+        """Notes why the last look was none."""
+        self._why = why
 
     def lost(self) -> None:
         """Notes that what was known until now counts no more."""
@@ -56,7 +61,8 @@ class Freshness:
         """Why this process cannot do its work now, in words; None while it is fresh."""
         if self.is_fresh:
             return None
-        return "the ledger or the API server did not answer a moment ago, or a copy is behind: no deadline runs"
+        since = "" if self._looked is None else f" for {self._clock.monotonic() - self._looked:.0f} s"
+        return f"no good look at the ledger and the API server{since} ({self._why}): no deadline runs"
 
 
 async def keep_looking(freshness: Freshness, clock: Clock, look: Callable[[], Awaitable[bool]]) -> None:
@@ -66,8 +72,11 @@ async def keep_looking(freshness: Freshness, clock: Clock, look: Callable[[], Aw
         try:
             if await look():
                 freshness.looked()
+            else:
+                freshness.failed("a copy, or what was folded of the ledger, is behind")
         except (KernelError, ApiError) as error:
             log.info("look_failed", error=str(error))
+            freshness.failed(str(error))
         if freshness.is_fresh is not was_fresh:
             was_fresh = freshness.is_fresh
             log.info("looks_go_on" if was_fresh else "looks_broke_off", deadlines="run" if was_fresh else "stand still")
