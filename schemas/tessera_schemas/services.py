@@ -116,6 +116,7 @@ TENANT_ROLE = RoleSpec(name=TENANT, reads=("EVENTS",), writes={"SUBMIT": ""})
 OPERATOR_ROLE = RoleSpec(
     name=OPERATOR,
     reads=("FACTS", "ORDERS", *FOLLOWED, "EVENTS", "DLQ"),
+    fetches=("LEASES",),  # to see who is alive and leads
     writes={"CONTROL": "", "SNAP": "snap.{shard}.generation.>"},
 )
 
@@ -208,6 +209,7 @@ SPECS = (
         "goes on",
         replicas=Replicas.ALONE,
         reads=(*FOLLOWED, "EVENTS"),
+        fetches=("FACTS",),  # to see since when the oldest waits
         writes={"SUBMIT": "submit.{shard}.*"},  # a request is sent for the tenant of its token
         redis=RedisUse.READS,
         tenant_role=LOG_READER,
@@ -239,9 +241,9 @@ def readers(stream: str) -> tuple[str, ...]:
 
 
 def fetchers(stream: str) -> tuple[str, ...]:
-    """The services that may fetch from a kind of stream of which nobody tells them."""
+    """The roles that may fetch from a kind of stream of which nobody tells them."""
     every = SERVICES if stream in EVERY_FETCHES else ()
-    return every or tuple(spec.name for spec in SPECS if stream in spec.fetches)
+    return every or tuple(role.name for role in (*SPECS, OPERATOR_ROLE) if stream in role.fetches)
 
 
 def given(stream: str, shard: str) -> tuple[tuple[str, str], ...]:

@@ -97,6 +97,16 @@ class TestPublishing:
             await bus.publish(out("s.a", bytes(350)))
         assert await bus.get("S", 1) is not None
 
+    async def test_when_a_message_was_stored_is_told_to_whoever_fetches_it(self, world: World) -> None:
+        await world.add_stream("S", "s.>")
+        bus = await world.connect()
+        assert (await bus.usage("S")).first_ms == 0
+        before_ms = SystemClock().now_ms()
+        await bus.publish_all([out("s.a", b"1"), out("s.b", b"2")])
+        fetched = [await bus.get("S", 2), await bus.last("S", "s.a"), *await bus.last_all("S", "s.*")]
+        told = [0 if message is None else message.stored_ms for message in fetched]
+        assert all(before_ms - 1 <= ms <= SystemClock().now_ms() for ms in (*told, (await bus.usage("S")).first_ms))
+
     async def test_how_full_a_stream_is_can_be_asked(self, world: World) -> None:
         await world.add_stream("S", "s.>", bytes_max=5000)
         await world.add_stream("T", "t.>")

@@ -42,6 +42,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "sinfo": ("slurm.sinfo", "List the nodes of each queue"),
     },
     "The shard": {
+        "status": ("status.status", "Say who leads, what waits for an answer and what is wrong"),
         "top": ("top.top", "Watch GPUs in use, and why jobs wait"),
         "queue": ("queues.queue", "Show, stop and open queues"),
         "quota": ("queues.quota", "List quotas and their use"),

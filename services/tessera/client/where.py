@@ -40,7 +40,8 @@ class Where:
 
     `login` is a token for the shard's gateway, or a credential for NATS by which one is asked for; where there is
     nothing else, `nats_url` and `redis_url` are empty. `gateway` is an operator's, who reads and writes without it, and
-    asks there what would have to be folded here.
+    asks there what would have to be folded here. `throwaway`: a power cut may lose what it acknowledged, as
+    `tessera up` says without `--sync`.
     """
 
     shard: str
@@ -53,6 +54,7 @@ class Where:
     login: "ApiLogin | NatsLogin | None" = None
     gateway: ApiLogin | None = None
     cluster_url: str = ""
+    throwaway: bool = False
 
     @property
     def _url(self) -> str:
@@ -242,6 +244,7 @@ def _local_platform(directory: Path, wanted: str | None) -> Where:
             pids=state["pids"],
             gateway=_own_gateway(state, shard),
             cluster_url=state.get("cluster_url", ""),  # platforms of 0.3 did not say
+            throwaway=not state.get("sync", False),
         )
     except OSError as error:
         raise Failure(

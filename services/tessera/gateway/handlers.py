@@ -24,11 +24,13 @@ from tessera.gateway.logs import Logs
 from tessera.gateway.paging import cursor_of, page_of, place_of
 from tessera.gateway.problems import REFUSED, Refusal, all_of, json_response, refused
 from tessera.gateway.settings import GatewaySettings
+from tessera.gateway.status import SharedStatus
 from tessera.gateway.streaming import Streams
 from tessera.gateway.tokens import Caller
 from tessera.gateway.usage import HOUR_MS, shown, step_of, sums_by_step
 from tessera.gateway.views import SharedViews
 from tessera.kernel.ports import Clock
+from tessera.kernel.process.shard_status import judge
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import (
     TENANT_COMMAND,
@@ -74,7 +76,9 @@ class Handlers:
         logs: Logs,
         spec: Callable[[Job], Awaitable[JobSpec | None]],
         clock: Clock,
+        status: SharedStatus,
     ) -> None:
+        self._status = status
         self._settings, self._state, self._views = settings, state, views
         self._commands, self._arrivals, self._streams, self._logs = commands, arrivals, streams, logs
         self._spec, self._clock = spec, clock
@@ -390,6 +394,12 @@ class Handlers:
         """Answers with the tenant of the token."""
         read_query(request, models.NoQuery)
         return json_response(models.Me(tenant=request[CALLER].tenant or ""))
+
+    async def status(self, request: web.Request) -> web.Response:
+        """Answers with how the shard is; names and words of instances are for operators."""
+        read_query(request, models.NoQuery)
+        seen = await self._status.seen()
+        return json_response(judge(seen, self._settings.shard, request[CALLER].tenant is None))
 
     async def templates(self, request: web.Request) -> web.Response:
         """Whether a tenant may use the queue of one is judged when it does."""

@@ -16,6 +16,7 @@ from tessera.gateway.logs import Logs
 from tessera.gateway.measures import Measures
 from tessera.gateway.settings import GatewaySettings, check_exposure
 from tessera.gateway.short_tokens import LoginDesk, ShortTokens, address_of
+from tessera.gateway.status import SharedStatus
 from tessera.gateway.stored_logs.collecting import LogCollector
 from tessera.gateway.stored_logs.reading import StoredLogs
 from tessera.gateway.stored_logs.stores import LogStore, open_store
@@ -27,6 +28,7 @@ from tessera.kernel.ledger.shard import Entry, restore
 from tessera.kernel.ledger.specs import read_spec
 from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.process.leases import Leadership
+from tessera.kernel.process.shard_status import StatusReader
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import run_loops
 from tessera.kernel.tasks.waiting import wait_for
@@ -59,6 +61,7 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
         Logs(ports.cluster, streams, StoredLogs(store, settings.shard)),
         partial(read_spec, ports.ledger),
         clock,
+        SharedStatus(StatusReader(ports.bus, ports.ledger, ports.store, clock, settings.shard, "gateway"), clock),
     )
     app = application(settings, Guard(settings, tokens, clock, measures, ports.spans), handlers)
     listener = await listen(app, settings, Door(settings, measures, clock))

@@ -6,6 +6,7 @@ from pydantic import BaseModel
 
 from tessera.gateway import models
 from tessera.gateway.models import NoQuery
+from tessera_schemas.status import ShardStatus
 
 PROBLEMS = (401, 403, 429)
 """What any operation may answer."""
@@ -180,6 +181,7 @@ ROUTES = (
         models.UsageQuery,
     ),
     Route("GET", "/v1/line", "line", "List the jobs in line, the next one first", {200: models.QueueLine}, (422,)),
+    Route("GET", "/v1/status", "status", "Say who leads, what waits and what is wrong", {200: ShardStatus}, (422,)),
     Route("GET", "/v1/me", "me", "Say whom the token speaks for", {200: models.Me}, (422,)),
     Route(
         "GET",

@@ -84,11 +84,10 @@ class TokenFile:
             self._entries, self._stamp = read_entries(self._path), stamp
 
     def trouble(self) -> str | None:
-        """Why nobody can have a token; None while there is a file of them."""
-        if self._path is not None and self._stamp is not None:
+        """Why nobody has a token who should; who names no file wants none but those of logins by NATS."""
+        if self._path is None or self._stamp is not None:
             return None
-        why = "no tokens_file is set" if self._path is None else f"{self._path} is not there"
-        return f"{why}, so that every token is refused; `tessera token new` makes it"
+        return f"{self._path} is not there, so that every token is refused; `tessera token new` makes it"
 
     async def keep_fresh(self, clock: Clock) -> None:
         """Reads the file again every RELOAD_SECONDS, for ever; after a failure the known tokens stay in force."""

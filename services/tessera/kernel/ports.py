@@ -31,12 +31,13 @@ class Clock(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One stored message of a stream."""
+    """One stored message of a stream; `stored_ms` is when by the server's clock, 0 where a reader was not told."""
 
     subject: str
     seq: int
     data: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+    stored_ms: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +68,15 @@ class Outgoing:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Bytes in a stream, 0 as `bytes_max` where nothing bounds it, and the number of its first message, 1 if empty."""
+    """
+    Bytes in a stream, 0 as `bytes_max` where nothing bounds it, the number of its first message, 1 if empty, and when
+    that was stored, 0 if empty.
+    """
 
     bytes: int
     bytes_max: int
     first_seq: int = 1
+    first_ms: int = field(default=0, compare=False)
 
 
 class Follow(Protocol):

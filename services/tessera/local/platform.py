@@ -422,6 +422,7 @@ class Platform:
             "cluster_url": self.cluster_url,
             "gateway_urls": {shard: self.gateway_url_of(shard) for shard in self.shards},
             "credentials": str(self.credentials.root),
+            "sync": self._sync,
             "platform_pid": os.getpid(),
             "platform_started": started_at(os.getpid()),
             "pids": {name: child.pid for name, child in self._children.items()},

@@ -90,6 +90,7 @@ async def test_answers_are_as_described(world: World) -> None:
             ("GET", "/v1/queues", None),
             ("GET", "/v1/line", None),
             ("GET", "/v1/me", None),
+            ("GET", "/v1/status", None),
         ):
             said = await world.ask(method, path.replace("{job_id}", job), token, body)
             validated(described, method, path, said.status, said.body)

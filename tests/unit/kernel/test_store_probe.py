@@ -2,7 +2,7 @@
 
 from tessera.kernel.errors import Full, Transient
 from tessera.kernel.memory.bus import MemoryBus
-from tessera.kernel.process.store_probe import StoreProbe
+from tessera.kernel.process.store_probe import StoreProbe, read_probe
 from tessera_schemas import subjects
 from tests.builders import SHARD
 from tests.unit.scheduler.committers import Faults, World
@@ -28,3 +28,17 @@ async def test_a_probe_is_no_replica() -> None:
     await StoreProbe(world.ports(), SHARD, "scheduler").probe()
     leases = await MemoryBus(world.broker).last_all(subjects.stream("LEASES", SHARD), f"lease.{SHARD}.scheduler.*")
     assert leases == []
+
+
+async def test_a_probe_says_whether_its_instance_leads_and_what_of_it_is_not_well() -> None:
+    world = World()
+    ports = world.ports()
+    ports.health.check("looks", lambda: "no good look for 35 s")
+    ports.health.started()
+    ports.metrics.leading.set(1)
+    await StoreProbe(ports, SHARD, "scheduler").probe()
+    (said,) = await world.bus.last_all(subjects.stream("LEASES", SHARD), f"lease.{SHARD}.scheduler.probe.*")
+    assert read_probe(said.data) == (True, {"looks": "no good look for 35 s"})
+    assert read_probe(b'{"format":3}') == (False, {})
+    assert read_probe(b"{}") is None
+    assert read_probe(b"[") is None

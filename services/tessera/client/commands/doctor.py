@@ -10,6 +10,7 @@ from tessera.client.commands.context import ShardOptions, cluster_of, command
 from tessera.client.doctor import check_cluster, check_servers
 from tessera.client.finding import Finding
 from tessera.client.outcomes import Exit
+from tessera.client.shard_status import shard_status
 from tessera.client.shard_views import ShardViews
 from tessera.client.unmet import find_unmet
 from tessera.client.where import Where
@@ -18,6 +19,8 @@ from tessera.kernel.errors import KernelError, StartupError
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.kubernetes.kubeconfig import cluster_at
 from tessera.kernel.process.settings import ServiceSettings, load_settings
+from tessera.kernel.process.unknown_settings import unknown_variables
+from tessera.launch import settings_models
 from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.views import NodeView
 
@@ -31,13 +34,15 @@ async def doctor(at: ShardOptions) -> Exit | None:
     for finding in found:
         print(finding.line())
     if not found:
-        print("nothing found: NATS, Redis, the configuration, and the rights on Kubernetes are as they should be")
+        print("nothing found: NATS, Redis, services, configuration, and rights on Kubernetes are as they should be")
     return Exit.FAILED if found else None
 
 
 async def _findings(place: Where) -> list[Finding]:
     settings = _settings(place)
     found, config = await check_servers(settings), None
+    found += [Finding(f"variable {line}", "correct it") for line in unknown_variables(os.environ, settings_models())]
+    found += [Finding(trouble.what, trouble.way_out) for trouble in (await shard_status(place)).troubles]
     nodes: list[NodeView] = []
     try:
         async with place.store(place.identity(OPERATOR)) as store:
@@ -74,6 +79,8 @@ def _settings(place: Where) -> ServiceSettings:
     values: dict[str, Any] = {"shard": place.shard, "nats_url": place.nats_url, "redis_url": place.redis_url}
     if redis is not None:
         values |= {"redis_user": redis.user, "redis_password": SecretStr(redis.password)}
+    if place.throwaway:
+        values |= {"allow_unsynced": True, "allow_anybody": True}
     if place.nats_monitor_url:
         values["nats_monitor_url"] = place.nats_monitor_url
     return load_settings(ServiceSettings, **values)

@@ -13,6 +13,7 @@ const REST_MS = 1000; // between two readings, and at least four times as long a
 const LOOK_MS = 10000; // without any event: nodes change without one, and so do jobs that the caller may not see
 const main = document.getElementById("main");
 const status = document.getElementById("status");
+const banner = document.getElementById("banner");
 const nav = document.querySelector("nav");
 const leave = document.getElementById("leave");
 
@@ -25,6 +26,20 @@ let shown = "";
 const place = () => location.hash.replace(/^#\//, "").split("/");
 const say = (text) => { if (status.textContent !== text) status.textContent = text; };
 
+// By the ledger's time, never by the clock of this machine: a platform that stands still shows when it came to a stand.
+function asOf(shard) {
+  if (!shard?.ledger_ts) return "";
+  const at = new Date(shard.ledger_ts);
+  const when = at.toDateString() === new Date().toDateString() ? at.toLocaleTimeString() : at.toLocaleString();
+  return `As of ${when}, record ${shard.views_n || shard.ledger_n}`;
+}
+
+function warn(why) {
+  const text = why && `The scheduler stands still: ${why}.`;
+  if (banner.textContent !== text) banner.textContent = text;
+  banner.hidden = !text;
+}
+
 async function read() {
   if (reading || !token.get()) { stale = true; return; }
   reading = true;
@@ -33,9 +48,10 @@ async function read() {
   const page = PAGES[name] ?? now;
   const began = performance.now();
   try {
-    const data = await page.load(id, ended.signal);
+    const [data, shard] = await Promise.all([page.load(id, ended.signal), ask("v1/status").catch(() => null)]);
     if (isStill(name, id)) put(page.show(data, id, read), keyOf(name, id));
-    say(`As of ${new Date().toLocaleTimeString()}`);
+    say(asOf(shard));
+    warn(shard?.standstill ?? "");
     failures = 0;
   } catch (error) {
     const why = error instanceof Refused ? error.message : "The gateway does not answer; trying again.";
@@ -85,6 +101,7 @@ function signIn(why = "") {
   token.drop();
   nav.hidden = leave.hidden = true;
   say("");
+  warn("");
   const field = el("input", { id: "token", type: "password", autocomplete: "off", required: true, "aria-describedby": "how" });
   const said = el("p", { class: "bad", role: "alert" }, why);
   const enter = async (event) => {

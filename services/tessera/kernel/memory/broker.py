@@ -63,7 +63,7 @@ class Stream:
     _order: list[int] = field(default_factory=list)  # sequences, some of them removed already
     _seen_ids: dict[str, tuple[int, float]] = field(default_factory=dict)
 
-    def store(self, out: Outgoing, now: float) -> int:
+    def store(self, out: Outgoing, now: float, now_ms: int = 0) -> int:
         """Condition, then repeat, then room: the order of the server."""
         self._check_conditions(out)
         if (repeat := self._repeat_of(out, now)) is not None:
@@ -71,7 +71,7 @@ class Stream:
         self._check_room(out)
         self.last_seq += 1
         headers = dict(out.headers)
-        self.messages[self.last_seq] = Message(out.subject, self.last_seq, out.data, headers)
+        self.messages[self.last_seq] = Message(out.subject, self.last_seq, out.data, headers, now_ms)
         self._order.append(self.last_seq)
         self.by_subject.setdefault(out.subject, deque()).append(self.last_seq)
         self.bytes += len(out.data)
@@ -192,7 +192,7 @@ class MemoryBroker:
     def store(self, out: Outgoing) -> int:
         """Raises Conflict, Full, Poison (too big), or Transient when no stream takes the subject."""
         name = self._taken_by.get(out.subject) or self._taker(out.subject)
-        return self.streams[name].store(out, self.clock.monotonic())
+        return self.streams[name].store(out, self.clock.monotonic(), self.clock.now_ms())
 
     def _taker(self, subject: str) -> str:
         for name, stream in self.streams.items():

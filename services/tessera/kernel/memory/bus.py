@@ -103,7 +103,8 @@ class MemoryBus:
         await self.before("usage", stream)
         found = self.broker.stream(stream)
         first = min(found.messages, default=found.last_seq + 1)
-        return Usage(found.bytes, found.config.bytes_max, first)
+        oldest = found.messages.get(first)
+        return Usage(found.bytes, found.config.bytes_max, first, oldest.stored_ms if oldest else 0)
 
     async def send(self, subject: str, data: bytes) -> None:
         """Call the listeners before returning; a fault hook that raises keeps the message from them."""

@@ -7,6 +7,7 @@ Names are looked up from the end: the server appends its own headers, so that a 
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import orjson
@@ -111,8 +112,13 @@ def refusal(subject: str, error: Mapping[str, Any]) -> KernelError:
 
 def stored_message(data: bytes, headers: bytes) -> Message:
     """A message as a direct get returns it."""
-    seq = number(headers, b"Nats-Sequence")
-    return Message(text(headers, b"Nats-Subject"), seq or 0, data, own_headers(headers))
+    seq, stored = number(headers, b"Nats-Sequence"), milliseconds(text(headers, b"Nats-Time-Stamp"))
+    return Message(text(headers, b"Nats-Subject"), seq or 0, data, own_headers(headers), stored)
+
+
+def milliseconds(stamp: str) -> int:
+    """Milliseconds since the Unix epoch of a server's time stamp; 0 for "", and for the year 1 of an empty stream."""
+    return max(0, int(datetime.fromisoformat(stamp).timestamp() * 1000)) if stamp else 0
 
 
 def delivery_position(ack_subject: bytes) -> tuple[int, int]:

@@ -9,7 +9,7 @@ from base64 import b64decode
 import orjson
 
 from tessera.kernel.errors import KernelError, Poison, Transient
-from tessera.kernel.nats.protocol import number, own_headers, status, status_text, stored_message
+from tessera.kernel.nats.protocol import milliseconds, number, own_headers, status, status_text, stored_message
 from tessera.kernel.nats.wire import NatsWire, Reply
 from tessera.kernel.ports import Message, Usage
 
@@ -47,7 +47,8 @@ class NatsReads:
             raise Transient(f"{stream}: {error.get('description')}")
         found = answer["message"]
         headers = own_headers(b64decode(found.get("hdrs", "")))
-        return Message(found["subject"], found["seq"], b64decode(found.get("data", "")), headers)
+        stored = milliseconds(found.get("time", ""))
+        return Message(found["subject"], found["seq"], b64decode(found.get("data", "")), headers, stored)
 
     async def last_all(self, stream: str, subject: str) -> list[Message]:
         """The newest message of each subject that matches, in stream order; at most 1,024 subjects."""
@@ -79,7 +80,8 @@ class NatsReads:
         if error := answer.get("error"):
             raise Transient(f"{stream}: {error.get('description')}")
         state, bytes_max = answer["state"], max(0, answer["config"].get("max_bytes", 0))
-        return Usage(state["bytes"], bytes_max, max(1, state["first_seq"]))
+        first_ms = milliseconds(state.get("first_ts", "")) if state["bytes"] else 0
+        return Usage(state["bytes"], bytes_max, max(1, state["first_seq"]), first_ms)
 
     async def _batch(self, stream: str, request: dict[str, object]) -> tuple[list[Message], int, int]:
         subject = f"$JS.API.DIRECT.GET.{stream}"

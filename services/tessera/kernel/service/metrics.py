@@ -93,6 +93,11 @@ class Metrics:
         self.redis_bytes_max = Gauge("tessera_redis_bytes_max", "The most that it may; 0 without a bound", registry=r)
         ProcessCollector(registry=r)  # CPU, memory, and since when it runs
 
+    @property
+    def leads(self) -> bool:
+        """Whether this replica leads its shard now."""
+        return self.registry.get_sample_value("tessera_leading") == 1
+
     def hop(self, seconds: float) -> None:
         """Clocks of two machines differ, so that a hop may seem negative; it counts as zero."""
         self._hop.observe(max(seconds, 0.0))
