@@ -1,5 +1,7 @@
 """Status of the shard: by the gateway's word where one is at hand, else looked at as the operator."""
 
+import asyncio
+
 from tessera.client.api import Api
 from tessera.client.outcomes import Failure, Refused
 from tessera.client.where import Where
@@ -7,14 +9,18 @@ from tessera.kernel.errors import StartupError, Transient
 from tessera_schemas.status import ShardStatus, ShardTrouble
 from tessera_schemas.subjects import OPERATOR
 
+GATEWAY_SECONDS = 8.0
+"""Time for the gateway's look and its way here, before an operator looks alone."""
+
 
 async def shard_status(where: Where) -> ShardStatus:
     """An operator does without a gateway that is away or older. Raises Failure, Refused, Transient."""
     gateway = where.api or (None if where.gateway is None else Api(where.gateway))
     if gateway is not None:
         try:
-            return ShardStatus.model_validate(await gateway.get("/v1/status"))
-        except (Transient, Failure, Refused):
+            async with asyncio.timeout(GATEWAY_SECONDS if where.can_be(OPERATOR) else None):
+                return ShardStatus.model_validate(await gateway.get("/v1/status"))
+        except (Transient, Failure, Refused, TimeoutError):
             if not where.can_be(OPERATOR):
                 raise
     return await _looked_at(where)

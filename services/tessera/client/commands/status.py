@@ -25,7 +25,7 @@ async def status(at: ShardOptions, output: Format = Output.TABLE) -> Exit | None
 
 
 def lines_of(found: ShardStatus, shard: str) -> Iterator[str]:
-    """What a person reads: the verdict, the figures, and a line for each trouble."""
+    """Lines for a person: the verdict, the figures, and a line for each trouble."""
     yield f"shard {shard}: {'well' if found.well else found.standstill or 'not well'}"
     yield f"  leads               {found.leader or ('a scheduler' if found.led else 'nobody')}"
     yield f"  newest record       {_record(found)}"

@@ -44,7 +44,7 @@ class LedgerTail:
 
 @dataclass(frozen=True, slots=True)
 class StatusTraces:
-    """What was found at `ts`; None, and a word in `away`, for what did not answer."""
+    """Findings of a look at `ts`; None, and a word in `away`, for what did not answer."""
 
     ts: int
     leases: Sequence[Message] | None
@@ -96,7 +96,7 @@ class StatusReader:
         return 0 if self._store is None else await self._store.cursor()
 
     async def _oldest_waiting(self, facts_upto: int) -> int | None:
-        """Time of storing of the oldest of commands without an answer and facts that the ledger lacks; 0 without any."""
+        """Time of the oldest of commands without an answer and facts that the ledger lacks; 0 without any."""
         asked = [self._first_command(name) for name in self._queues]
         found = await asyncio.gather(*(self._if_told(each) for each in (*asked, self._first_fact(facts_upto))))
         told = [each for each in found if each is not None]
