@@ -117,6 +117,19 @@ async def test_the_first_page_shows_nodes_who_holds_their_gpus_and_what_is_free(
         await expect(page.get_by_role("dialog")).to_contain_text("runs-of-lab")
 
 
+async def test_a_page_over_a_dead_scheduler_says_so_and_as_of_which_record_it_is(live: Live, browser: Browser) -> None:
+    async with signed_in(browser, live) as page:
+        banner, status = page.locator("#banner"), page.get_by_role("status")
+        await expect(banner).to_be_hidden()
+        async with live.down("scheduler"):
+            await expect(banner).to_contain_text("no scheduler leads", timeout=SECONDS * 1000)
+            said = await live.command("status", "-o", "json")
+            assert (said.code, said.json["led"]) == (1, False)
+            when = await page.evaluate("(ts) => new Date(ts).toLocaleTimeString()", said.json["ledger_ts"])
+            await expect(status).to_have_text(f"As of {when}, record {said.json['ledger_n']}")
+        await expect(banner).to_be_hidden(timeout=SECONDS * 1000)
+
+
 async def test_idle_gpus_stand_in_a_legend_by_cause_with_counts(live: Live, browser: Browser) -> None:
     async with signed_in(browser, live) as page:
         legend = page.get_by_role("list", name="Where the GPUs are")
