@@ -28,6 +28,8 @@ from tessera_schemas.run_ends import WORTH_A_NOTICE
 
 UNHEARD_AGAIN_SECONDS = 2.0
 
+ORPHAN_TOLD_SECONDS = 5.0
+
 log = structlog.get_logger()
 
 
@@ -130,7 +132,8 @@ class Stopping:
         if pod.deleting:
             await self._let_go(run_id, pod)
         elif not pod.is_ours or not (pod.ledger or knows_job(self._state, run_id)):
-            self._report_orphan(run_id, pod)  # without the ledger's name, it may be another installation's
+            if not pod.over:  # what has ended holds nothing
+                self._report_orphan(run_id, pod)  # without the ledger's name, it may be another installation's
         elif pod.over or not pod.node:
             seconds = self._seconds_to_keep(pod) if pod.over else 0
             if seconds > 0:
@@ -169,11 +172,18 @@ class Stopping:
         await self._delete(pod)
 
     def _report_orphan(self, run_id: str, pod: Pod) -> float:
-        """Log an orphan once; returns when it was first seen as one."""
-        if ("orphan", pod.uid) not in self._first_seen:
+        """
+        Log an orphan once it has looked like one for a while: who stood still has folded the end of a run before its
+        copy of the pods has it. Returns when it was first seen as one.
+        """
+        since = self._since("orphan", pod)
+        if self._fresh.seconds(since) < ORPHAN_TOLD_SECONDS:
+            self._worklist.name_later(run_id, ORPHAN_TOLD_SECONDS)
+        elif ("told", pod.uid) not in self._first_seen:
+            self._since("told", pod)
             about = {"pod": pod.name, "namespace": pod.namespace, "node": pod.node, "is_ours": pod.is_ours}
             log.error("orphan_pod", run=run_id, **about)
-        return self._since("orphan", pod)
+        return since
 
     async def _give_notice(self, run: Run, pod: Pod) -> None:
         """
@@ -203,7 +213,7 @@ class Stopping:
 
     async def _let_go(self, run_id: str, pod: Pod) -> None:
         """Take our finalizer off once the kubelet has ended the pod, it was never bound, or its node is fenced."""
-        for what in ("noticed", "over", "orphan", "seen"):
+        for what in ("noticed", "over", "orphan", "told", "seen"):
             self._first_seen.pop((what, pod.uid), None)
         if pod.over or not pod.node:
             await self._take_finalizer_off(pod)

@@ -106,6 +106,15 @@ async def test_a_pod_without_a_ledgers_name_of_a_job_that_nobody_knows_is_told_a
     assert gpus_of_others(world) == 8
 
 
+@pytest.mark.parametrize("ledger", ["", "its own"])
+async def test_a_pod_that_ends_a_moment_after_it_was_seen_is_no_orphan(world: World, ledger: str) -> None:
+    """As of a binder that stood still: it has folded that the run is over, and not seen yet that the pod is."""
+    with capture_logs() as logs:
+        place(world, world.state.ledger_id if ledger else "", seconds=3)
+        await world.run(300)
+    assert [entry["event"] for entry in logs if entry["event"].startswith("orphan")] == []
+
+
 async def test_a_pod_that_the_ledger_lost_counts_wholly_until_it_is_gone(world: World) -> None:
     place(world, world.state.ledger_id)
     await world.run(3)
