@@ -4,17 +4,21 @@ import asyncio
 import subprocess
 import sys
 from dataclasses import replace
+from typing import ClassVar
 
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.process.ending import BoundedEnd
 from tessera.kernel.process.lifecycle import serve_until_stopped
+from tessera.kernel.process.reach import LOOK_SECONDS
 from tessera.kernel.process.settings import ServiceSettings
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.tasks.task_group import END_SECONDS, run_loops
 from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
+from tessera_schemas import subjects
+from tests.builders import SHARD
 from tests.unit.kernel.swallowing import Swallowing
 from tests.unit.scheduler.committers import World
 
@@ -99,3 +103,31 @@ end_uncollected()
 def test_a_process_that_ends_is_not_searched_for_cycles() -> None:
     done = subprocess.run([sys.executable, "-c", FOUND_AT_THE_END], capture_output=True, text=True, check=True)
     assert done.stdout == ""
+
+
+def test_a_service_is_not_ready_while_a_stream_of_its_own_is_away() -> None:
+    loop, world = VirtualLoop(), World()
+    clock, metrics = VirtualClock(loop), Metrics("queueing")
+    ports = replace(world.ports(), clock=clock, health=Health(clock, metrics), metrics=metrics)
+    ports = replace(ports, store=MemoryStore(MemoryViews(clock)))
+
+    class Queueing(ServiceSettings):
+        service: ClassVar[str] = "queueing"
+
+    async def serve(ports: Ports, _settings: ServiceSettings, stop: asyncio.Event) -> None:
+        ports.health.started()
+        await stop.wait()
+
+    async def main() -> None:
+        stop, settings = asyncio.Event(), Queueing(shard=SHARD)
+        serving = asyncio.ensure_future(serve_until_stopped(serve, ports, settings, stop, NoEnd()))
+        await asyncio.sleep(1)
+        assert set(ports.health.readiness().values()) == {"ok"}
+        del world.broker.streams[subjects.stream("ORDERS", SHARD)]
+        await asyncio.sleep(LOOK_SECONDS)
+        assert [name for name, text in ports.health.readiness().items() if text != "ok"] == ["stream ORDERS"]
+        stop.set()
+        await serving
+
+    loop.run_until_complete(main())
+    loop.close()

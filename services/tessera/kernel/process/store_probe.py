@@ -16,7 +16,7 @@ from tessera.kernel.service.context import Ports
 from tessera_schemas import subjects
 from tessera_schemas.ledger import FORMAT
 
-PROBE, PROBE_SECONDS = "probe", 5.0
+PROBE, PROBE_SECONDS, CHANGE_SECONDS = "probe", 5.0, 0.5
 TEXT_MAX = 300  # characters of the words of one check
 
 log = structlog.get_logger()
@@ -36,11 +36,15 @@ class StoreProbe:
         self.trouble: str | None = None
 
     async def watch(self) -> None:
-        """Probe every five seconds until cancelled; then say that this instance is gone."""
+        """Probe every five seconds and when the verdict changes, until cancelled; then say that we are gone."""
+        clock = self._ports.clock
         try:
             while True:
+                said, until = self._judged(), clock.monotonic() + PROBE_SECONDS
                 await self.probe()
-                await self._ports.clock.sleep(PROBE_SECONDS)
+                await clock.sleep(CHANGE_SECONDS)
+                while clock.monotonic() < until and self._judged() == said:
+                    await clock.sleep(CHANGE_SECONDS)
         finally:
             with suppress(KernelError):
                 await self._ports.bus.publish(Outgoing(self._subject, b"{}"))
@@ -57,9 +61,15 @@ class StoreProbe:
             self.trouble = None
 
     def _format_probe(self) -> bytes:
+        return orjson.dumps({"format": FORMAT, "leads": self._ports.metrics.leads, "unwell": self._unwell()})
+
+    def _unwell(self) -> dict[str, str]:
         texts = self._ports.health.readiness()
-        unwell = {name: text[:TEXT_MAX] for name, text in texts.items() if text != "ok"}
-        return orjson.dumps({"format": FORMAT, "leads": self._ports.metrics.leads, "unwell": unwell})
+        return {name: text[:TEXT_MAX] for name, text in texts.items() if text != "ok"}
+
+    def _judged(self) -> tuple[bool, frozenset[str]]:
+        """The verdict without its words, in which seconds may run."""
+        return self._ports.metrics.leads, frozenset(self._unwell())
 
 
 def read_probe(probe: bytes) -> tuple[bool, dict[str, str]] | None:
