@@ -92,6 +92,18 @@ async def test_the_doctor_looks_at_the_cluster_of_the_platform_on_this_machine(l
     assert (said.code, said.out.startswith("nothing found"), said.err) == (0, True, "")
 
 
+async def test_a_dead_scheduler_and_a_dead_gateway_are_told_by_status_and_doctor(live: Live) -> None:
+    assert (await ok(live, "status")).out.startswith(f"shard {live.shard_name}: well\n")
+    async with live.down("scheduler"), live.down("gateway"):  # the operator looks alone
+        for command in ("status", "doctor"):
+            said = await live.command(command)
+            assert (said.code, said.err) == (1, "")
+            assert "no scheduler leads" in said.out
+            assert "no gateway is heard of" in said.out
+        misspelt = await live.command("doctor", environment={"TESSERA_SHRAD": "b"})
+        assert "TESSERA_SHRAD: no setting is called so (is TESSERA_SHARD meant?)" in misspelt.out
+
+
 async def test_what_explain_offers_is_what_the_plan_and_a_higher_class_then_do(live: Live) -> None:
     async with filled(live) as filler:
         done = await live.submit(job("rush", gpus=8, seconds=600))

@@ -68,12 +68,12 @@ def test_what_a_person_reads() -> None:
         "  oldest unanswered   none",
         "  lists hold up to    record 41",
     ]
-    assert "admission 0/0" in list(lines_of(WELL, "main"))[5]
-    assert "binder 1/2" in list(lines_of(WELL, "main"))[5]
+    assert list(lines_of(WELL, "main"))[5].startswith("  ready               admission 0/0, queueing 0/0")
+    assert any("binder 1/2" in line for line in lines_of(WELL, "main"))
     said = list(lines_of(ILL, "main"))
     assert said[0] == "shard main: no scheduler leads: nothing starts"
     assert said[3] == "  oldest unanswered   40s"
-    assert said[7:] == ["  Redis               connection refused", "no scheduler leads: nothing starts; start one"]
+    assert said[-2:] == ["  Redis               connection refused", "no scheduler leads: nothing starts; start one"]
 
 
 async def test_an_operator_looks_alone_where_the_gateway_is_away_and_others_are_told(

@@ -128,8 +128,11 @@ def test_what_kubernetes_shows_of_services_is_no_slip_of_the_pen() -> None:
 
 
 def test_no_variable_that_our_own_code_names_is_unknown() -> None:
-    root = Path(tessera.__file__).parent
-    named = {name for path in root.rglob("*.py") for name in re.findall(r"TESSERA_[A-Z_]*[A-Z]\b", path.read_text())}
+    code, root = Path(tessera.__file__).parent, Path(__file__).parents[3]
+    deployed = [path for path in (root / "deploy").rglob("*") if path.is_file()]
+    read = [*code.rglob("*.py"), *deployed, root / "docker-compose.yml", root / "Makefile"]
+    texts = [path.read_text(errors="ignore") for path in read]
+    named = {name for text in texts for name in re.findall(r"TESSERA_[A-Z_]*[A-Z]\b", text)}
     assert unknown_variables(dict.fromkeys(named, ""), settings_models()) == []
 
 

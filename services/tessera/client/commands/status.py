@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from textwrap import wrap
 
 from tessera.client.commands.context import Format, ShardOptions, command
 from tessera.client.outcomes import Exit
-from tessera.client.rendering import Output, show_value
+from tessera.client.rendering import COLUMNS, Output, show_value
 from tessera.client.shard_status import shard_status
 from tessera_schemas.services import SERVICES
 from tessera_schemas.status import ShardStatus
@@ -31,7 +32,7 @@ def lines_of(found: ShardStatus, shard: str) -> Iterator[str]:
     yield f"  newest record       {_record(found)}"
     yield f"  oldest unanswered   {_since(found, found.waiting_since_ts) if found.waiting_since_ts else 'none'}"
     yield f"  lists hold up to    {f'record {found.views_n}' if found.views_n else 'nothing'}"
-    yield f"  ready               {', '.join(_ready(found))}"
+    yield from wrap(", ".join(_ready(found)), COLUMNS, initial_indent=f"  {'ready':<20}", subsequent_indent=" " * 22)
     yield f"  NATS                {found.nats}"
     yield f"  Redis               {found.redis}"
     yield from (trouble.line() for trouble in found.troubles)

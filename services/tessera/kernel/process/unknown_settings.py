@@ -14,6 +14,9 @@ OTHERS = frozenset(
         *("DATA", "NATS_SERVER", "REDIS_SERVER"),  # of the local platform and the lab
         *("JOB_ID", "JOB_NAME", "ROLE", "RANK", "WORLD_SIZE", "ATTEMPT", "MIN_REPLICAS", "MAX_REPLICAS"),  # of pods
         *("ARRAY_ID", "ARRAY_TASK", "CHECKPOINT_PATH", "CONTAINER_IMAGE"),
+        *("VERSION", "IMAGES", "NATS_IMAGE", "REDIS_IMAGE", "KUBECONFIG", "TENANT"),  # of docker-compose.yml
+        *("API_PORTS", "NATS_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT", "WEBHOOK_HTTP", "WEBHOOK_NETWORKS"),
+        "EVERY_DAMAGE",  # of `make damage`
     }
 )
 """What is read besides the services' settings, without `TESSERA_`; a test holds it against the source."""
