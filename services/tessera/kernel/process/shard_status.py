@@ -3,7 +3,7 @@ Status of a shard, read from where its services leave their traces: leases and p
 
 An instance says every five seconds with its probe (`StoreProbe`) what of its `/readyz` fails. Who is alive is judged
 by the clock of the server that stored it all, against the newest sign of life of anybody; only that one is held
-against our own clock.
+against our own clock, as are the ages: a clock that is wrong by 15 s shows troubles that are none.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class StatusTraces:
 class StatusReader:
     """Asks as `role`, which is a service or the operator: work queues that it may not ask for are passed over."""
 
-    def __init__(self, bus: Bus, ledger: Ledger, store: ProjectionStore | None, clock: Clock, shard: str, role: str):
+    def __init__(self, bus: Bus, ledger: Ledger, store: ProjectionStore, clock: Clock, shard: str, role: str):
         self._bus, self._ledger, self._store, self._clock, self._shard = bus, ledger, store, clock, shard
         own = used_by(role, shard)
         self._queues = [
@@ -72,7 +72,7 @@ class StatusReader:
         self._away = {}
         leases = self._bus.last_all(subjects.stream("LEASES", self._shard), f"lease.{self._shard}.>")
         found, end, views = await asyncio.gather(
-            self._tried("NATS", leases), self._tried("NATS", self._end()), self._tried("Redis", self._views())
+            self._tried("NATS", leases), self._tried("NATS", self._end()), self._tried("Redis", self._store.cursor())
         )
         waiting = None if end is None else await self._oldest_waiting(end.facts_upto)
         return StatusTraces(self._clock.now_ms(), found, end, waiting, views, dict(sorted(self._away.items())))
@@ -91,9 +91,6 @@ class StatusReader:
             return LedgerTail()
         found = orjson.loads(tail.data)
         return LedgerTail(tail.seq, found["ts"], found["facts_upto"])
-
-    async def _views(self) -> int:
-        return 0 if self._store is None else await self._store.cursor()
 
     async def _oldest_waiting(self, facts_upto: int) -> int | None:
         """Time of the oldest of commands without an answer and facts that the ledger lacks; 0 without any."""
