@@ -132,7 +132,7 @@ class Runs:
                     self.worklist.name(record.run_id)
 
     def _say_again(self, run_id: str) -> None:
-        """What was said of a run while it was to stop has changed nothing: forget that it was said."""
+        """Forget that something was said of a run while it was to stop: it has changed nothing."""
         self._progress.pop(run_id, None)
         self._surplus.forget(run_id)
 

@@ -101,7 +101,7 @@ class Receiver:
 
 
 def _without_url(error: Exception) -> str:
-    """What went wrong, without the URL, which may hold what is not for logs."""
+    """Words for what went wrong, without the URL, which may hold what is not for logs."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, AddressRefused):

@@ -63,7 +63,7 @@ def _overdue(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Polic
 
 
 def _unstarted(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
-    """It has ended by itself, or did not start in time for what its binder said."""
+    """The run has ended by itself, or did not start in time for what its binder said."""
     return _ended(message, r, run, policy) or (not run.started and r.by == "deadline")
 
 

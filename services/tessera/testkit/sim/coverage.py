@@ -266,7 +266,7 @@ class Hundreds:
             self._hundred = Coverage()
 
     def holes(self) -> list[str]:
-        """What some whole hundred never reached; of fewer seeds, what all of them never reached."""
+        """Names that some whole hundred never reached; of fewer seeds, what all of them never reached."""
         return self._missed if self.seeds >= 100 else self._total.holes()
 
     def lines(self) -> Iterable[str]:
