@@ -116,17 +116,18 @@ async def send_all(where: Where, identity: str | None, commands: Iterable[tuple[
     return answered
 
 
-async def each(jobs: Iterable[str], order: Callable[[str], Awaitable[None]]) -> Exit | None:
+async def each(jobs: Iterable[str], order: Callable[[str], Awaitable[None]], quiet: bool = False) -> Exit | None:
     """Order about one job after the other, also where one fails; what failed is said, and the last such code."""
+    say: Callable[[str], None] = (lambda _: None) if quiet else notify
     failed = None
     for named in jobs:
         try:
             await order(named)
         except Refused as refused:
-            notify(f"refused: job {named}: {refused}")
+            say(f"refused: job {named}: {refused}")
             failed = Exit.REFUSED
         except Failure as failure:
-            notify(f"error: {failure}")
+            say(f"error: {failure}")
             failed = failure.code
     return failed
 

@@ -131,3 +131,29 @@ def test_a_time_that_cannot_be_meant_is_a_usage_error(words: tuple[str, ...]) ->
 def test_a_table_can_do_without_its_titles(capsys: pytest.CaptureFixture[str]) -> None:
     show(Output.TABLE, [fields.column("JobName", NOW)], [view()], None, titles=False)
     assert capsys.readouterr().out == "train\n"
+
+
+def test_fields_have_widths_and_other_names_and_those_that_nobody_measures_are_empty() -> None:
+    job = view(started_ts=NOW - 61_000)
+    assert fields.column("JobName%3", NOW).value(job) == "tra"
+    assert fields.column("JobName%-8", NOW).value(job) == "train   "
+    assert fields.column("jobname%8", NOW).value(job) == "   train"
+    assert fields.column("MaxRSS", NOW).value(job) == ""
+    with pytest.raises(Failure, match="Nonsense: there is no such field"):
+        fields.column("Nonsense", NOW)
+
+
+def test_lines_of_fixed_widths_are_those_of_squeue_with_a_large_o() -> None:
+    job = view(started_ts=NOW - 61_000)
+    title, line = fields.long_lines("JobID:24,Name:6,State:.9,TimeUsed", [job], NOW)
+    assert title == f"{'JOBID':<24}{'NAME':<6}{'STATE':>9}{'TIME':<20}"
+    assert line == f"{'a' * 20:<24}{'train':<6}{'RUNNING':>9}{'1:01':<20}"
+    assert fields.long_lines("JobID", [job], NOW, titles=False) == ["a" * 20]
+
+
+def test_jobs_are_chosen_by_lists_of_queues_names_and_nodes() -> None:
+    placed = (Placement(0, "worker", "gpu-1", (0,), 1000),)
+    jobs = [view(), view(name="b", queue="prod"), view(name="c", placements=placed)]
+    assert [job.name for job in fields.select(jobs, queue="prod,dev")] == ["b"]
+    assert [job.name for job in fields.select(jobs, name="train,c")] == ["train", "c"]
+    assert [job.name for job in fields.select(jobs, nodes="gpu-1,gpu-2")] == ["c"]

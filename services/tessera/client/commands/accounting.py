@@ -13,7 +13,8 @@ from tessera.client.commands.slurm import Partition, node_state, partitions, say
 from tessera.client.completing import complete_list_of_jobs, complete_scontrol
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.rendering import COLUMNS, Column, Output, show
+from tessera.client.rendering import COLUMNS, KINDS, Column, Output, show
+from tessera.client.shard_status import shard_status
 from tessera.client.shard_views import ReadViews
 from tessera.client.slurm import fields, values, words
 from tessera.kernel.clock import SystemClock
@@ -32,30 +33,44 @@ async def sacct(
         typer.Option("--jobs", "-j", help="Only these: ids, tasks, names", autocompletion=complete_list_of_jobs),
     ] = None,
     user: Annotated[str | None, typer.Option("--user", "--account", "-u", "-A", help="Only this tenant")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Only jobs of these names")] = None,
+    partition: Annotated[str | None, typer.Option("--partition", "-r", help="Only these queues")] = None,
     states: Annotated[str | None, typer.Option("--state", "-s", help="Only these, such as CD,F or FAILED")] = None,
     since: Annotated[
         str | None, typer.Option("--since", "-S", help="Only what ran since: 2h, 7d, today, 2030-01-31")
     ] = None,
-    names: Annotated[str, typer.Option("--format", help="Fields, as JobID,State,GPUHours")] = ACCOUNTED,
+    until: Annotated[
+        str | None, typer.Option("--until", "-E", "--endtime", help="Only what began before: now, today, 2030-01-31")
+    ] = None,
+    fields_: Annotated[
+        str, typer.Option("--format", "--output", "-o", help="Fields, as JobID,JobName%20,State; or json, yaml")
+    ] = ACCOUNTED,
     parsable: Annotated[bool, typer.Option("--parsable2", "-P", help="Fields with | between them")] = False,
+    ending: Annotated[bool, typer.Option("--parsable", "-p", help="The same, with a | at the end")] = False,
     noheader: Annotated[bool, typer.Option("--noheader", "-n", help="Without the line of titles")] = False,
-    output: Format = Output.TABLE,
+    whole: Annotated[bool, typer.Option("--allocations", "-X", help="Jobs without steps, as always")] = False,
+    everybody: Annotated[bool, typer.Option("--allusers", "-a", help="Of all whom one may see, as always")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As -o json")] = False,
 ) -> Exit | None:
     """List jobs with state, exit code, time and GPU-hours; ended ones as long as lists keep them."""
-    now_ms = SystemClock().now_ms()
+    now_ms, chosen = SystemClock().now_ms(), "json" if as_json else fields_
+    is_form = chosen in KINDS or chosen.startswith("jsonpath=")
+    output, names = (Output.parse(chosen), ACCOUNTED) if is_form else (Output.TABLE, chosen)
     columns = [fields.column(name, now_ms) for name in names.split(",")]
     now = datetime.fromtimestamp(now_ms / 1000).astimezone()
     from_ms = values.since_ms(values.Said("sacct", "since", since), now) if since else 0
+    to_ms = values.since_ms(values.Said("sacct", "until", until), now) if until else now_ms
     async with at.views() as views:
         known, as_of = await views.jobs(), await views.as_of()
     found = [
         job
-        for job in fields.select(known, tenant=user, named=jobs, states=states)
-        if job.phase not in ENDED or job.ended_ts >= from_ms
+        for job in fields.select(known, tenant=user, name=name, queue=partition, named=jobs, states=states)
+        if (job.phase not in ENDED or job.ended_ts >= from_ms) and job.submitted_ts <= to_ms
     ]
-    if parsable:
-        lines = [] if noheader else ["|".join(column.title for column in columns)]
-        print("\n".join(lines + ["|".join(column.value(job) for column in columns) for job in found]))
+    if parsable or ending:
+        rows = [] if noheader else [[column.title for column in columns]]
+        rows += [[column.value(job).strip() for column in columns] for job in found]
+        print("\n".join("|".join(row) + ("|" if ending else "") for row in rows))
     else:
         show(output, columns, found, as_of if output.for_programs else None, titles=not noheader)
     return say_unknown(known, jobs)
@@ -91,24 +106,41 @@ async def sshare(at: AccessOptions, output: Format = Output.TABLE) -> None:
 @command
 async def scontrol(
     at: AccessOptions,
-    what: Annotated[str, typer.Argument(help="show, hold or release")],
+    what: Annotated[str, typer.Argument(help="show, hold, release or ping")],
     named: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
             metavar="NAME...", help="Jobs; after show: job, node or partition", autocompletion=complete_scontrol
         ),
-    ],
+    ] = None,
+    oneliner: Annotated[bool, typer.Option("--oneliner", "-o", help="Each in one line")] = False,
 ) -> Exit | None:
-    """Show a job, a node or a partition in full; hold and release jobs."""
-    if what in ("hold", "release"):
+    """Show a job, a node or a partition in full; hold and release jobs; ping the scheduler."""
+    if what in ("hold", "release") and named:
         return await _hold(at, named, undo=what == "release")
-    entity, *names = named
+    if what == "ping":
+        where = at.find()
+        up = (await shard_status(where)).led
+        print(f"Slurmctld(primary) at {where.shard} is {'UP' if up else 'DOWN'}")
+        return None if up else Exit.FAILED
+    entity, *names = named or [""]
+    entity = OTHER_ENTITIES.get(entity, entity)
+    if what == "show" and entity == "hostnames":
+        print("\n".join(values.hosts_of(values.Said("scontrol", "hostnames", ",".join(names)))))
+        return None
     if what != "show" or entity not in ("job", "node", "partition") or len(names) > 1:
-        raise Failure(Exit.USAGE, f"scontrol {what}: write show job|node|partition [NAME], hold JOB or release JOB")
+        raise Failure(
+            Exit.USAGE,
+            f"scontrol {what}: write show job|node|partition [NAME], show hostnames LIST, hold or release JOB, ping",
+        )
     async with at.views() as views:
         lines = await _shown(views, entity, names[0] if names else "")
-    print("\n\n".join(lines))
+    print("\n".join(" ".join(each.split()) for each in lines) if oneliner else "\n\n".join(lines))
     return None
+
+
+OTHER_ENTITIES = {"jobs": "job", "jobid": "job", "nodes": "node", "partitions": "partition", "hostname": "hostnames"}
+"""Words of scontrol's that mean another one."""
 
 
 async def _hold(at: AccessOptions, named: Sequence[str], undo: bool) -> Exit | None:

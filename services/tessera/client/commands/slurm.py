@@ -1,14 +1,14 @@
 """`squeue`, `scancel` and `sinfo`: jobs and nodes in the words that Slurm's users know."""
 
 import getpass
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import typer
 
 from tessera.client import ordering
-from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.commands.context import AccessOptions, command
 from tessera.client.completing import complete_jobs, complete_list_of_jobs
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
@@ -26,30 +26,43 @@ async def squeue(
         typer.Option("--jobs", "-j", help="Only these: ids, tasks, names", autocompletion=complete_list_of_jobs),
     ] = None,
     me: Annotated[bool, typer.Option("--me", help="Only those of the tenant as whom you are here")] = False,
-    user: Annotated[str | None, typer.Option("--user", "-u", help="Only this tenant")] = None,
-    partition: Annotated[str | None, typer.Option("--partition", "-p", help="Only this queue")] = None,
-    name: Annotated[str | None, typer.Option("--name", "-n", help="Only jobs of this name")] = None,
+    user: Annotated[str | None, typer.Option("--user", "--account", "-u", "-A", help="Only this tenant")] = None,
+    partition: Annotated[str | None, typer.Option("--partition", "-p", help="Only these queues")] = None,
+    name: Annotated[str | None, typer.Option("--name", "-n", help="Only jobs of these names")] = None,
+    nodes: Annotated[str | None, typer.Option("--nodelist", "-w", help="Only what runs on these nodes")] = None,
     states: Annotated[str | None, typer.Option("--states", "-t", help="Only these, such as PD,R")] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Jobs that have ended, too")] = False,
-    noheader: Annotated[bool, typer.Option("--noheader", help="Without the line of titles")] = False,
+    noheader: Annotated[bool, typer.Option("--noheader", "-h", help="Without the line of titles")] = False,
+    long: Annotated[bool, typer.Option("--long", "-l", help="With states in full")] = False,
+    array: Annotated[bool, typer.Option("--array", "-r", help="A task a line, as always")] = False,
+    fields_: Annotated[
+        str | None, typer.Option("--Format", "-O", help="Fields of fixed widths, as JobID,State:12")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As -o json")] = False,
     output: Annotated[
         str, typer.Option("--format", "--output", "-o", help="A pattern such as '%i %j %T', or table, json, yaml")
     ] = "table",
 ) -> Exit | None:
     """List jobs that wait or run, with Slurm's columns."""
+    output = "json" if as_json else output
     tenant = _own_tenant(at) if me else user
     async with at.views() as views:
         known, as_of = await views.jobs(), await views.as_of()
     found = [
         job
-        for job in fields.select(known, tenant=tenant, queue=partition, name=name, named=jobs, states=states)
+        for job in fields.select(
+            known, tenant=tenant, queue=partition, name=name, named=jobs, states=states, nodes=nodes
+        )
         if (everything or states is not None or job.phase not in ENDED)
         and not (job.array is not None and job.phase not in ENDED and not job.array.left)
     ]
     now_ms = SystemClock().now_ms()
+    if fields_ is not None:
+        print("\n".join(fields.long_lines(fields_, found, now_ms, titles=not noheader)))
+        return say_unknown(known, jobs)
     if "%" not in output:
         form = _output_of(output)
-        show(form, queue_columns(now_ms), found, as_of if form.for_programs else None, gap=1, titles=not noheader)
+        show(form, queue_columns(now_ms, long), found, as_of if form.for_programs else None, gap=1, titles=not noheader)
         return say_unknown(known, jobs)
     line = fields.rows_as(output, now_ms)
     for text in ([] if noheader else [fields.heading(output)]) + [line(job) for job in found]:
@@ -89,8 +102,13 @@ async def scancel(
     partition: Annotated[str | None, typer.Option("--partition", "-p", help="Every job of this queue")] = None,
     name: Annotated[str | None, typer.Option("--name", "-n", help="Every job of this name")] = None,
     state: Annotated[str | None, typer.Option("--state", "-t", help="Every job in this state, such as PD")] = None,
+    signal: Annotated[str | None, typer.Option("--signal", "-s", help="KILL and TERM end it; no other")] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Say what is cancelled")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-Q", help="Say nothing of what cannot be cancelled")] = False,
 ) -> Exit | None:
     """Cancel jobs, those named or all for which the options hold; says nothing when all is well."""
+    if (signal or "KILL").upper().removeprefix("SIG") not in ("KILL", "TERM", "9", "15"):
+        raise Failure(Exit.USAGE, f"scancel --signal={signal}: none but KILL and TERM reaches a job's pods from here")
     chosen = list(jobs or ())
     if me or any(each is not None for each in (user, partition, name, state)):
         tenant = _own_tenant(at) if me else user
@@ -100,24 +118,30 @@ async def scancel(
         whole = {job.job_id for job in found}
         # An array takes its tasks with it.
         chosen = [job.job_id for job in found if job.task_of not in whole]
-        return await ordering.cancel_many(at.find(), at.identity, chosen, _why()) if chosen else None
+        return await _cancel_ids(at, chosen, verbose)
     if not chosen:
         raise Failure(Exit.USAGE, "scancel: name jobs, or say which: --me, --user, --partition, --name, --state")
-    return await _cancel(at, chosen)
+    return await _cancel(at, chosen, verbose, quiet)
 
 
 def _list_of(names: list[str] | None) -> str | None:
     return ",".join(names) if names else None
 
 
-async def _cancel(at: AccessOptions, jobs: Sequence[str]) -> Exit | None:
+async def _cancel_ids(at: AccessOptions, jobs: Sequence[str], verbose: bool) -> Exit | None:
+    for job in jobs if verbose else ():
+        notify(f"scancel: Terminating job {job}")
+    return await ordering.cancel_many(at.find(), at.identity, jobs, _why()) if jobs else None
+
+
+async def _cancel(at: AccessOptions, jobs: Sequence[str], verbose: bool, quiet: bool) -> Exit | None:
     where, found = at.find(), list[str]()
 
     async def find(named: str) -> None:
         found.append(await ordering.find_job_id(where, named, "cancel"))
 
-    failed = await ordering.each(jobs, find)
-    return (await ordering.cancel_many(where, at.identity, found, _why()) if found else None) or failed
+    failed = await ordering.each(jobs, find, quiet)
+    return await _cancel_ids(at, found, verbose) or (None if quiet else failed)
 
 
 def _why() -> str:
@@ -125,11 +149,31 @@ def _why() -> str:
 
 
 @command
-async def sinfo(at: AccessOptions, output: Format = Output.TABLE) -> None:
+async def sinfo(
+    at: AccessOptions,
+    partition: Annotated[str | None, typer.Option("--partition", "-p", help="Only these queues")] = None,
+    noheader: Annotated[bool, typer.Option("--noheader", "-h", help="Without the line of titles")] = False,
+    by_node: Annotated[bool, typer.Option("--Node", "-N", help="A node a line")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As -o json")] = False,
+    output: Annotated[
+        str, typer.Option("--format", "--output", "-o", help="A pattern such as '%P %t %N', or table, json, yaml")
+    ] = "table",
+) -> None:
     """List the nodes of each queue by state, with Slurm's columns."""
     async with at.views() as views:
         rows, as_of = partitions(await views.queues(), await views.nodes()), await views.as_of()
-    show(output, PARTITIONS, rows, as_of if output.for_programs else None)
+    wanted = None if partition is None else set(partition.split(","))
+    rows = [row for row in rows if wanted is None or row.queue in wanted]
+    if by_node:
+        rows = [replace(row, nodes=(node,)) for row in rows for node in row.nodes]
+        rows.sort(key=lambda row: (row.nodes, row.queue))
+    if "%" in output:
+        line = fields.line_of(output, {letter: value for letter, (_, value) in NODE_LETTERS.items()})
+        titles = fields.titles_over(output, {letter: title for letter, (title, _) in NODE_LETTERS.items()})
+        print("\n".join([*([] if noheader else [titles]), *map(line, rows)]))
+        return
+    form = Output.JSON if as_json else _output_of(output)
+    show(form, PARTITIONS, rows, as_of if form.for_programs else None, titles=not noheader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +214,9 @@ def node_state(node: NodeView) -> str:
     return "alloc" if full else "mix"
 
 
-def queue_columns(now_ms: int) -> list[Column[JobView]]:
-    names = ("JobID", "Partition", "JobName", "User", "StateCompact", "Elapsed", "NNodes", "NodeListReason")
+def queue_columns(now_ms: int, long: bool = False) -> list[Column[JobView]]:
+    state = "State" if long else "StateCompact"
+    names = ("JobID", "Partition", "JobName", "User", state, "Elapsed", "NNodes", "NodeListReason")
     return [fields.column(name, now_ms, fields.TITLES.get(name, name.upper())) for name in names]
 
 
@@ -183,3 +228,18 @@ PARTITIONS: list[Column[Partition]] = [
     Column("STATE", lambda row: row.state),
     Column("NODELIST", lambda row: words.node_list(row.nodes), shrinks=True),
 ]
+
+LONG_STATES = {"mix": "mixed", "alloc": "allocated", "drng": "draining", "drain": "drained"}
+"""Slurm's long words for states of nodes, where they differ from the short ones."""
+NODE_LETTERS: dict[str, tuple[str, Callable[[Partition], str]]] = {
+    "P": ("PARTITION", lambda row: row.queue),
+    "R": ("PARTITION", lambda row: row.queue),
+    "a": ("AVAIL", lambda row: "up" if row.up else "down"),
+    "l": ("TIMELIMIT", lambda row: "infinite"),
+    "D": ("NODES", lambda row: str(len(row.nodes))),
+    "t": ("STATE", lambda row: row.state),
+    "T": ("STATE", lambda row: LONG_STATES.get(row.state, row.state)),
+    "N": ("NODELIST", lambda row: words.node_list(row.nodes)),
+    "n": ("HOSTNAMES", lambda row: ",".join(row.nodes)),
+}
+"""The letters of `sinfo -o`: title and value."""

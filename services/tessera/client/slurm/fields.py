@@ -1,8 +1,10 @@
 """Fields of jobs as `squeue -o`, `sacct -o` and `scontrol` name them, each made of a job's view. Pure."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from typing import TypeVar
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column
@@ -10,6 +12,7 @@ from tessera.client.slurm import words
 from tessera_schemas.arrays import has_task
 from tessera_schemas.views import JobView
 
+T = TypeVar("T")
 RANGES_SHOWN = 12
 """Characters of an array's tasks that are not queued yet."""
 HOUR_MS = 3_600_000
@@ -64,8 +67,10 @@ def select(
     name: str | None = None,
     named: str | None = None,
     states: str | None = None,
+    nodes: str | None = None,
 ) -> list[JobView]:
-    """The jobs for which all hold that are given; `named` and `states` are lists with commas. Raises Failure."""
+    """The jobs for which all hold that are given; all but `tenant` are lists with commas. Raises Failure."""
+    names, queues, on = (None if text is None else set(text.split(",")) for text in (name, queue, nodes))
     wanted, among = set((named or "").split(",")), set((states or "").upper().split(","))
     if states is not None and (unknown := among - STATES - NEVER):
         raise Failure(Exit.USAGE, f"{min(unknown)}: there is no such state; there are {', '.join(sorted(STATES))}")
@@ -73,8 +78,9 @@ def select(
         job
         for job in jobs
         if tenant in (None, job.tenant)
-        and queue in (None, job.queue)
-        and name in (None, job.name)
+        and (queues is None or job.queue in queues)
+        and (names is None or job.name in names or name == job.name)
+        and (on is None or any(place.node in on for place in job.placements))
         and (named is None or is_named(job, wanted))
         and (states is None or not among.isdisjoint({"ALL", short_state_of(job), state_of(job)}))
     ]
@@ -101,6 +107,12 @@ def gpu_hours(job: JobView, now_ms: int) -> str:
     """GPU-hours of the last run by the gang's GPUs, with two decimals."""
     hundredths = job.gpu_milli * elapsed_ms(job, now_ms) // (10 * HOUR_MS)
     return f"{hundredths // 100}.{hundredths % 100:02}"
+
+
+def tres_of(job: JobView) -> str:
+    """What it asks for as Slurm counts it: GPUs and nodes."""
+    gpus = f"gres/gpu={job.gpu_milli / 1000:g}," if job.gpu_milli else ""
+    return f"{gpus}node={len({place.node for place in job.placements}) or job.pods}"
 
 
 def exit_code_of(job: JobView) -> str:
@@ -154,7 +166,39 @@ FIELDS: Mapping[str, Value] = {
     "Age": lambda job, now: words.elapsed(now - job.submitted_ts),
     "Restarts": lambda job, now: str(max(0, job.attempt - 1)),
     "Dependency": lambda job, now: ",".join(each.text() for each in job.after) or "(null)",
+    "AllocTRES": lambda job, now: tres_of(job) if job.placements or job.ended_ts else "",
+    "ReqTRES": lambda job, now: tres_of(job),
 }
+NOT_MEASURED: tuple[str, ...] = (
+    "MaxRSS",
+    "AveRSS",
+    "AveCPU",
+    "MinCPU",
+    "TotalCPU",
+    "UserCPU",
+    "SystemCPU",
+    "CPUTime",
+    "MaxVMSize",
+)
+NOT_MEASURED += ("AveVMSize", "ConsumedEnergy", "ReqMem", "AllocCPUS", "NCPUS", "ReqCPUS", "Timelimit", "WorkDir")
+"""Fields that Slurm has and nobody measures here: empty, as there where nothing was gathered."""
+OTHER_NAMES: Mapping[str, str] = {
+    "name": "JobName",
+    "jobarrayid": "JobID",
+    "username": "User",
+    "timeused": "Elapsed",
+    "numnodes": "NNodes",
+    "numtasks": "NTasks",
+    "allocnodes": "NNodes",
+    "nodes": "NodeList",
+    "reasonlist": "NodeListReason",
+    "submittime": "Submit",
+    "starttime": "Start",
+    "endtime": "End",
+    "prioritylong": "Priority",
+    "restartcnt": "Restarts",
+}
+"""Names of `squeue -O`, and further ones of `sacct`, in small letters."""
 NUMBERS = frozenset({"Priority", "Elapsed", "ElapsedRaw", "GPUs", "GPUHours", "NNodes", "NTasks", "Age", "Restarts"})
 NAMES = frozenset({"JobName", "Partition", "Account", "User", "QOS", "NodeList", "Reason", "NodeListReason"})
 LETTERS: Mapping[str, str] = {
@@ -193,30 +237,89 @@ TITLES: Mapping[str, str] = {
 """Titles of squeue's columns that are not the field's own name."""
 
 
-def column(name: str, now_ms: int, title: str = "") -> Column[JobView]:
-    """A column of a table by the name of its field, whatever its letters' case. Raises Failure."""
-    known = {each.lower(): each for each in FIELDS}.get(name.lower())
-    if known is None:
-        raise Failure(Exit.USAGE, f"{name}: there is no such field; there are {', '.join(FIELDS)}")
-    value = FIELDS[known]
-    return Column(title or known, lambda job: value(job, now_ms), shrinks=known in NAMES, right=known in NUMBERS)
+WIDTH = re.compile(r"(?P<name>[^%:]+)(?:[%:](?P<right>\.?)(?P<left>-?)(?P<width>[0-9]+))?")
+
+
+def column(said: str, now_ms: int, title: str = "") -> Column[JobView]:
+    """
+    A column of a table by the name of its field, whatever its letters' case, and a width: `JobName%20`.
+
+    Raises Failure.
+    """
+    match = WIDTH.fullmatch(said)
+    known = None if match is None else _known(match["name"])
+    if match is None or known is None:
+        raise Failure(Exit.USAGE, f"{said}: there is no such field; there are {', '.join(FIELDS)}")
+    value, width = FIELDS.get(known, _nothing), int(match["width"] or 0)
+    right = known in NUMBERS if not width else not match["left"]
+
+    def shown(job: JobView) -> str:
+        text = value(job, now_ms)
+        return (text[:width].rjust(width) if right else text[:width].ljust(width)) if width else text
+
+    return Column(title or known, shown, shrinks=known in NAMES and not width, right=right)
+
+
+def _nothing(job: JobView, now_ms: int) -> str:
+    return ""
+
+
+def _known(name: str) -> str | None:
+    names = {each.lower(): each for each in (*FIELDS, *NOT_MEASURED)}
+    return names.get(name.lower()) or OTHER_NAMES.get(name.lower())
+
+
+LONG_FORMAT_WIDTH = 20
+"""Characters of a field of `squeue -O` that says no width."""
+
+
+def long_lines(names: str, jobs: Sequence[JobView], now_ms: int, titles: bool = True) -> list[str]:
+    """Lines as `squeue -O JobID,State:12` makes them: fields of fixed widths. Raises Failure."""
+    cells = list[tuple[str, Callable[[JobView], str]]]()
+    for said in names.split(","):
+        name, _, width = said.strip().partition(":")
+        if width.lstrip(".-") and not width.lstrip(".-").isdigit():
+            raise Failure(Exit.USAGE, f"{said}: write NAME:WIDTH")
+        wide = int(width.lstrip(".-") or LONG_FORMAT_WIDTH)
+        made = column(name, now_ms)
+        right = width.startswith(".")
+        cells.append((_cut(TITLES.get(made.title, made.title.upper()), wide, right), _cell(made, wide, right)))
+    lines = ["".join(title for title, _ in cells)] if titles else []
+    return lines + ["".join(cell(job) for _, cell in cells) for job in jobs]
+
+
+def _cell(made: Column[JobView], width: int, right: bool) -> Callable[[JobView], str]:
+    return lambda job: _cut(made.value(job), width, right)
+
+
+def _cut(text: str, width: int, right: bool) -> str:
+    return text[:width].rjust(width) if right else text[:width].ljust(width)
 
 
 def rows_as(pattern: str, now_ms: int) -> Callable[[JobView], str]:
     """Lines as `squeue -o` makes them of a pattern such as `%.18i %9P %j`. Raises Failure for an unknown letter."""
-    unknown = sorted({letter for letter in re.findall(r"%\.?[0-9]*([A-Za-z])", pattern) if letter not in LETTERS})
+    return line_of(pattern, {letter: partial(_value_of, FIELDS[name], now_ms) for letter, name in LETTERS.items()})
+
+
+def _value_of(value: Value, now_ms: int, job: JobView) -> str:
+    return value(job, now_ms)
+
+
+def line_of(pattern: str, values: Mapping[str, Callable[[T], str]]) -> Callable[[T], str]:
+    """A line of a row by a pattern of letters such as `%.18i %9P %j`. Raises Failure for an unknown letter."""
+    unknown = sorted({letter for letter in re.findall(r"%\.?[0-9]*([A-Za-z])", pattern) if letter not in values})
     if unknown:
-        raise Failure(Exit.USAGE, f"--format {pattern}: no field %{unknown[0]}; there are %{' %'.join(LETTERS)}")
-
-    def line(job: JobView) -> str:
-        return re.sub(PLACE, lambda match: _fitted(FIELDS[LETTERS[match[3]]](job, now_ms), match), pattern)
-
-    return line
+        raise Failure(Exit.USAGE, f"--format {pattern}: no field %{unknown[0]}; there are %{' %'.join(values)}")
+    return lambda row: re.sub(PLACE, lambda match: _fitted(values[match[3]](row), match), pattern)
 
 
 def heading(pattern: str) -> str:
-    """The titles over such lines."""
-    titles = {letter: TITLES.get(name, name.upper()) for letter, name in LETTERS.items()}
+    """The titles over lines of jobs."""
+    return titles_over(pattern, {letter: TITLES.get(name, name.upper()) for letter, name in LETTERS.items()})
+
+
+def titles_over(pattern: str, titles: Mapping[str, str]) -> str:
+    """The titles over lines of a pattern."""
     return re.sub(PLACE, lambda match: _fitted(titles[match[3]], match), pattern)
 
 
