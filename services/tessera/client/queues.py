@@ -13,11 +13,20 @@ STATES = {"none": "open", "hold": "held", "hold_and_drain": "draining"}
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """A queue with its GPU quota, all flavors together, and its share of the pool's GPUs in tenths of a percent."""
+    """
+    A queue with its GPU quota, all flavors together, and its share of the pool's GPUs in tenths of a percent.
+
+    The share is None for a pool without GPUs.
+    """
 
     queue: QueueView
     gpus: QuotaUse | None
-    share_permille: int
+    share_permille: int | None
+
+    @property
+    def share(self) -> str:
+        """The share in percent, `-` where there is nothing to have a share of."""
+        return "-" if self.share_permille is None else f"{self.share_permille // 10}.{self.share_permille % 10}%"
 
     @property
     def used(self) -> int:
@@ -41,7 +50,8 @@ def queue_rows(queues: Sequence[QueueView], nodes: Sequence[NodeView]) -> list[Q
     for queue in in_tree(queues):
         gpus = _gpus(queue)
         used = gpus.used if gpus is not None else queue.used_gpu_milli
-        rows.append(QueueRow(queue, gpus, used * 1000 // max(1, capacity.get(queue.pool, 0))))
+        there = capacity.get(queue.pool, 0)
+        rows.append(QueueRow(queue, gpus, used * 1000 // there if there else None))
     return rows
 
 
@@ -101,7 +111,7 @@ QUEUES: list[Column[QueueRow]] = [
     Column("POOL", lambda row: row.queue.pool, shrinks=True, wide=True),
     Column("STATE", lambda row: state_of(row.queue)),
     Column("WEIGHT", lambda row: str(row.queue.weight), right=True),
-    Column("SHARE", lambda row: f"{row.share_permille // 10}.{row.share_permille % 10}%", right=True),
+    Column("SHARE", lambda row: row.share, right=True),
     Column("GPUS", lambda row: format_quantity("gpu_milli", row.used), right=True),
     _of("nominal"),
     _of("borrowed"),

@@ -63,6 +63,7 @@ NODES = [node("gpu-1", *[0] * 8), node("gpu-2", 1000, 1000, 1000, 1000, 0, 0, 0,
 
 def test_queues_stand_below_their_parents_with_what_they_borrow_and_lend() -> None:
     assert [queue.name for queue in in_tree(TREE)] == ["all", "text", "vision"]
+    assert {row.share for row in queue_rows(TREE, ())} == {"-"}, "of a pool without nodes there is no share"
     title, _, text, vision = table(QUEUES, queue_rows(TREE, NODES))
     assert title.split() == [
         "QUEUE",

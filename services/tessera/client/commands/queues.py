@@ -175,7 +175,7 @@ def queue_facts(row: QueueRow) -> list[tuple[str, str]]:
         ("state", state_of(found)),
         ("weight", str(found.weight)),
         ("jobs", kind),
-        ("gpus", f"{format_milli(row.used)}, {row.share_permille // 10}.{row.share_permille % 10}% of the pool"),
+        ("gpus", f"{format_milli(row.used)}, {row.share} of the pool"),
     ]
 
 
