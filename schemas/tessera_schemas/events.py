@@ -22,6 +22,11 @@ EVENT_TYPES: list[type["PublicEvent"]] = []
 """Every type of event, in the order of this page."""
 
 
+def short_types() -> list[str]:
+    """The types of all events that there are, as filters say them."""
+    return [short_type(event.type) for event in EVENT_TYPES]
+
+
 class PublicEvent(Lenient):
     """The `data` of an event; `type` is its CloudEvents type."""
 

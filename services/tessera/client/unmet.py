@@ -1,5 +1,5 @@
 """
-Names of a configuration that nothing in the cluster has: a queue's pool without nodes, a flavor that matches no node.
+Names of a configuration that nothing has: a queue's pool without nodes, a flavor that matches no node, a type of event.
 
 In: a configuration and the nodes as the views have them. Out: a warning each, with what is meant perhaps. They stop
 nothing: nodes may come later. While no node is known at all, nothing is said. Pure.
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
 
 from tessera_schemas.config import ConfigBody, Flavor
+from tessera_schemas.events import short_type, short_types
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.views import NodeView
 
@@ -18,7 +19,25 @@ SAID_MAX = 4
 def find_unmet(body: ConfigBody, nodes: Iterable[NodeView]) -> list[Reason]:
     """A warning for each name that meets nothing, in the order of the configuration."""
     present = [node for node in nodes if not node.gone]
-    return [*_pools(body, present), *_flavors(body, present), *_levels(body, present)] if present else []
+    of_nodes = [*_pools(body, present), *_flavors(body, present), *_levels(body, present)] if present else []
+    return [*_filters(body), *of_nodes]
+
+
+def _filters(body: ConfigBody) -> Iterator[Reason]:
+    """Types of events that there are not, and queues that there are not: nothing ever comes of them."""
+    types, queues = short_types(), sorted(queue.name for queue in body.queues)
+    for tenant in body.tenants:
+        named: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
+            (f"tenants.{tenant.name}.subscribers.{each.name}", each.types, ()) for each in tenant.subscribers
+        ]
+        named += [(f"tenants.{tenant.name}.webhooks.{each.name}", each.types, each.queues) for each in tenant.webhooks]
+        for at, asked, of_queues in named:
+            for kind in asked:
+                if short_type(kind) not in types:
+                    yield _unmet(f"{at}.types", f"no event is of type {kind}; {_hint(short_type(kind), types)}")
+            for queue in of_queues:
+                if queue not in queues:
+                    yield _unmet(f"{at}.queues", f"there is no queue {queue}; {_hint(queue, queues)}")
 
 
 def _pools(body: ConfigBody, nodes: Sequence[NodeView]) -> Iterator[Reason]:

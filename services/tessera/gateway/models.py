@@ -4,11 +4,13 @@ Requests and answers of the API as pydantic models; `openapi.json` is made from 
 Requests forbid unknown fields. Answers only ever gain optional ones, and say as of which ledger record they hold.
 """
 
+from difflib import get_close_matches
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints
 
 from tessera_schemas.base import INT_MAX, Count, JobId, JobName, Key, Lenient, Name, Strict, Text
+from tessera_schemas.events import short_type, short_types
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.short_form import full_job
@@ -138,6 +140,15 @@ class JobQuery(Strict):
     cursor: Annotated[str, StringConstraints(max_length=200), Field(description="`next` of the page before")] = ""
 
 
+def known_type(text: str) -> str:
+    """The type as subjects have it. Raises ValueError for one that no event has."""
+    found = short_type(text)
+    if found not in short_types():
+        alike = get_close_matches(found, short_types(), 1)
+        raise ValueError(f"no event is of this type; {f'is {alike[0]} meant?' if alike else 'see docs/contract.md'}")
+    return found
+
+
 class EventQuery(Strict):
     """Filter for a stream of events, and the event after which to begin; without `after` from now on."""
 
@@ -147,7 +158,8 @@ class EventQuery(Strict):
     tenant: Annotated[Name | None, Field(description="For operators; a tenant sees its own")] = None
     job: JobIdText | None = None
     type: Annotated[
-        tuple[str, ...], Field(max_length=16, description="Any of these, such as `job.allocated.v1`; empty: all")
+        tuple[Annotated[str, AfterValidator(known_type)], ...],
+        Field(max_length=16, description="Any of these, such as `job.allocated.v1`; empty: all"),
     ] = ()
 
 

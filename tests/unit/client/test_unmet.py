@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tessera.client.unmet import find_unmet
-from tessera_schemas.config import Flavor, Level, Pool, Queue
+from tessera_schemas.config import Flavor, Level, Pool, Queue, Subscriber, Tenant, Webhook
 from tessera_schemas.reasons import Code
 from tessera_schemas.views import NodeView
-from tests.builders import config_body
+from tests.builders import config_body, queue
 
 
 def node(name: str = "n-0", **more: Any) -> NodeView:
@@ -64,3 +64,16 @@ def test_an_inner_queue_needs_no_nodes_and_a_node_that_is_gone_is_none() -> None
 
 def test_while_no_node_is_known_nothing_is_said() -> None:
     assert told([], flavors=(Flavor(name="big", gpu_models=("a100",)),)) == []
+
+
+def test_filters_of_events_that_nothing_ever_meets_are_warned_of_whatever_nodes_there_are() -> None:
+    subscriber = Subscriber(name="ci", types=("job.faild.v1", "job.failed.v1", "io.tessera.job.failed.v1"))
+    webhook = Webhook(name="chat", url="https://h.example", secret="s", types=("node.v1",), queues=("nowhere",))
+    body = config_body(queue("research"))
+    tenant = Tenant(name="lab", subscribers=(subscriber,), webhooks=(webhook,))
+    found = find_unmet(body.model_copy(update={"tenants": (tenant,)}), ())
+    assert [(each.field, each.detail) for each in found] == [
+        ("tenants.lab.subscribers.ci.types", "no event is of type job.faild.v1; is job.failed.v1 meant?"),
+        ("tenants.lab.webhooks.chat.types", found[1].detail),
+        ("tenants.lab.webhooks.chat.queues", "there is no queue nowhere; there are research"),
+    ]

@@ -92,6 +92,10 @@ async def test_a_stream_may_be_of_one_job_and_of_some_types(world: World) -> Non
             assert texts(await stream.take(3)) == ["b", "b", "b"]
         async with world.streaming("/v1/events?after=0&type=job.bound.v1&type=job.failed.v1", token) as stream:
             kinds = [event.data["type"] for event in await stream.take(4)]
+        async with world.streaming("/v1/events?after=0&type=io.tessera.job.bound.v1", token) as stream:
+            assert texts(await stream.take(2)) == ["a", "b"], "the form that stands in every event is taken"
+        refused = await world.ask("GET", "/v1/events?type=job.faild.v1", token)
+        assert (refused.status, "is job.failed.v1 meant?" in str(refused.body)) == (422, True)
     assert kinds == [f"io.tessera.job.{kind}.v1" for kind in ("bound", "bound", "failed", "failed")]
 
 

@@ -22,6 +22,7 @@ from tessera.kernel.errors import StartupError
 from tessera.kernel.provisioning.credentials import tenant_identity
 from tessera_schemas import subjects
 from tessera_schemas.config import Tenant, Webhook
+from tessera_schemas.events import short_type
 from tessera_schemas.streams import Retention, StreamSpec, streams
 
 ACK_WAIT_SECONDS = 30.0  # a handler that needs longer says so every third of it
@@ -260,12 +261,14 @@ def _subscriber_config(shard: str, tenant: str, name: str, types: Sequence[str])
         if not EVENT_TYPE.fullmatch(kind):
             raise StartupError(f"subscriber {name} of {tenant}: {kind!r} is no event type; write job.allocated.v1")
     config = durable_config(subjects.subscriber_durable(tenant, name))
-    return _filtered(config, sorted(subjects.event(shard, tenant, "*", kind) for kind in types), shard, tenant)
+    return _filtered(
+        config, sorted(subjects.event(shard, tenant, "*", short_type(kind)) for kind in types), shard, tenant
+    )
 
 
 def _webhook_config(shard: str, tenant: str, webhook: Webhook) -> api.ConsumerConfig:
     config = durable_config(subjects.webhook_durable(tenant, webhook.name))
-    queues, kinds = webhook.queues or ("*",), webhook.types or (">",)
+    queues, kinds = webhook.queues or ("*",), tuple(map(short_type, webhook.types)) or (">",)
     filters = sorted(subjects.event(shard, tenant, queue, kind) for queue in queues for kind in kinds)
     filters = filters if webhook.queues or webhook.types else []
     return _filtered(dataclasses.replace(config, deliver_policy=api.DeliverPolicy.NEW), filters, shard, tenant)
