@@ -35,6 +35,8 @@ SECONDS = 30.0
 """Time that an answer may take; above the gateway's own wait for the ledger's answer to a submit."""
 STREAM_SECONDS = 60.0
 """Silence of an event stream after which its connection counts as lost; heartbeats come more often."""
+LOST_SECONDS = 1.0
+"""From one try to go on with a stream that was lost to the next."""
 BUSY_SECONDS = 60.0
 """How long a request is sent again that came too soon after others."""
 PIECE_BYTES = 64 * 1024
@@ -116,25 +118,50 @@ class Api:
                     raise
                 await clock.sleep(busy.seconds)
 
-    async def events(self, after: int | None, **query: Any) -> AsyncIterator[Json]:
+    async def events(
+        self, after: int | None, lost: Callable[[str], None] | None = None, **query: Any
+    ) -> AsyncIterator[Json]:
         """
         Public events as they come, those after the one with the number `after` first.
 
-        Raises Transient when the connection is lost or the gateway ends the stream; before it begins, as `get` does.
+        With `lost` a stream that ends, as at each restart of the gateway, is asked for again from where it was, without
+        end, and `lost` is called once for each time. Else raises Transient; before it begins, as `get` does.
         """
+        place, clock, told = after, SystemClock(), False
+        while True:
+            try:
+                async for seq, event in self._events_after(place, query):
+                    place, told = place if seq is None else seq, False
+                    if event is not None:
+                        yield event
+            except Transient as error:
+                if lost is None:
+                    raise
+                if not told:
+                    lost(f"{error}; it goes on from there as soon as the gateway answers")
+                told = True
+                await clock.sleep(LOST_SECONDS)
+
+    async def _events_after(
+        self, after: int | None, query: Mapping[str, Any]
+    ) -> AsyncIterator[tuple[int | None, Json | None]]:
+        """The place in the stream as the gateway says it, and events, as they come; one of both each time."""
         await self.ready()
         answer = await _in_thread(lambda: self._open("GET", "/v1/events", {**query, "after": after}, STREAM_SECONDS))
-        name = ""
+        name, seq = "", None
         async for line in self._fed_by(answer.readline):
             field, _, value = line.decode().rstrip("\n").partition(": ")
             if field == "event":
                 name = value
+            elif field == "id":
+                seq = int(value)
             elif field == "data" and not name:
-                yield json.loads(value)
+                yield None, json.loads(value)
             elif field == "data" and name == "end":
                 raise Transient(f"HTTP API at {self.url}: {json.loads(value).get('sentence', 'the stream was ended')}")
             elif not field:
                 name = ""
+                yield seq, None  # all of what has this number was handed out
         raise self._lost()
 
     async def pieces(self, path: str, **query: Any) -> AsyncGenerator[bytes, None]:

@@ -1,7 +1,7 @@
 """Public events as the gateway streams them to a token, stored ones first."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 
 from tessera.client.api import Api
@@ -13,10 +13,20 @@ IDLE_SECONDS = 1.0
 
 
 async def events_by_api(
-    api: Api, job: str | None = None, *, tenant: str | None = None, after: int | None = 0, follow: bool = False
+    api: Api,
+    job: str | None = None,
+    *,
+    tenant: str | None = None,
+    after: int | None = 0,
+    follow: bool = False,
+    lost: Callable[[str], None] | None = None,
 ) -> AsyncIterator[CloudEvent]:
-    """Events after the one with this number, 0: all that are kept, None: those to come. Ends unless it follows."""
-    source = api.events(after, tenant=tenant, job=job)
+    """
+    Events after the one with this number, 0: all that are kept, None: those to come. Ends unless it follows.
+
+    With `lost` it outlives the gateway, as `Api.events` does.
+    """
+    source = api.events(after, lost, tenant=tenant, job=job)
     with suppress(StopAsyncIteration, TimeoutError):
         while True:
             async with asyncio.timeout(None if follow else IDLE_SECONDS):

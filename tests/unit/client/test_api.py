@@ -183,6 +183,35 @@ def test_events_come_in_order_and_the_end_of_a_stream_is_told(gateway: Gateway) 
     assert gateway.asked[0][1] == {"job": ["abc"], "after": ["0"]}
 
 
+async def test_a_stream_that_is_followed_comes_back_with_the_last_place_and_says_so_once(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tessera.client.api.LOST_SECONDS", 0.01)
+    said, seen = list[str](), list[str]()
+
+    def stream(query: dict[str, list[str]]) -> bytes:
+        after = int(query["after"][0])
+        lines = [f"id: {after + 1}", f'data: {{"id": "{after + 1}.0"}}', "", f": as of {after + 2}", f"id: {after + 2}"]
+        return "\n".join([*lines, "", "", ""]).encode()
+
+    def away(query: dict[str, list[str]]) -> Json:
+        if len(gateway.asked) == 4:
+            gateway.answers["/v1/events"] = 200, stream
+        return problem("Unavailable")
+
+    gateway.answers["/v1/events"] = 200, stream
+    async for event in gateway.api.events(0, said.append):
+        seen.append(event["id"])
+        if len(seen) == 2:
+            gateway.answers["/v1/events"] = 503, away
+        if len(seen) == 3:
+            break
+    assert seen == ["1.0", "3.0", "5.0"]
+    assert [query["after"] for _, query, _ in gateway.asked] == [["0"], ["2"], ["4"], ["4"], ["4"]]
+    assert len(said) == 2
+    assert "it goes on from there" in said[0]
+
+
 async def test_waiting_ends_once_the_token_is_taken_back(gateway: Gateway) -> None:
     where = Where("main", login=ApiLogin(gateway.url, "tessera_a_b"))
     path = f"/v1/jobs/{'a' * 20}"

@@ -64,7 +64,7 @@ def _events_of(
 ) -> AsyncIterator[CloudEvent]:
     """The source of events for whoever asks. Raises Failure."""
     if where.api is not None and identity is None and (where.commands_api is not None or not follow):
-        return events_by_api(where.api, job, tenant=tenant, follow=follow)
+        return events_by_api(where.api, job, tenant=tenant, follow=follow, lost=notify if follow else None)
     who = ordering.choose_identity(where, identity)
     if who.identity.role != subjects.TENANT:
         return _stored_events(where, who, tenant, follow)
