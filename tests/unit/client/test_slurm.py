@@ -100,6 +100,11 @@ def test_every_option_of_the_table_has_a_meaning_or_a_way_out() -> None:
     assert len(set(shorts)) == len(shorts)
 
 
+def test_tasks_by_their_number_and_those_of_a_node_say_how_many_nodes_there_are() -> None:
+    (role,) = job("--ntasks=4", "--ntasks-per-node=2", "--gpus-per-task=1", "--mem-per-gpu=16G").roles
+    assert (role.replicas, role.resources.gpus, role.resources.memory_bytes) == (4, 1, 16 << 30)
+
+
 def test_each_task_of_each_node_is_a_pod_with_its_part_of_the_node() -> None:
     (role,) = job("--nodes=2", "--ntasks-per-node=4", "--gres=gpu:8", "--mem=64G").roles
     assert (role.replicas, role.resources.gpus, role.resources.memory_bytes) == (8, 2, 16 * GIB)
@@ -229,6 +234,7 @@ def test_an_option_is_passed_over_only_when_told_to() -> None:
         (["--mem=lots"], "write 64G"),
         (["--mem-per-gpu=1G"], "it has no GPU"),
         (["--ntasks=3", "--nodes=2"], "do not lie evenly"),
+        (["--ntasks=3", "--ntasks-per-node=2"], "do not lie evenly"),
         (["--array=9-1"], "each range upwards"),
         (["--array=1-3%0"], "behind %"),
         (["--array=0-99999999"], "write 0-9"),
