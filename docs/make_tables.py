@@ -99,7 +99,13 @@ def honoured_table() -> str:
 
 def refused_table() -> str:
     """Every option of `sbatch` that is known and refused."""
-    return table(["option", "way out"], ([_said(option), option.way_out] for option in OPTIONS if option.way_out))
+    refused = (option for option in OPTIONS if option.way_out and not option.advisory)
+    return table(["option", "way out"], ([_said(option), option.way_out] for option in refused))
+
+
+def advisory_table() -> str:
+    """Every option of `sbatch` that is passed over with a note."""
+    return table(["option", "note"], ([_said(option), option.way_out] for option in OPTIONS if option.advisory))
 
 
 PAUSES = {
@@ -135,6 +141,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "services-operated": operated_table,
     "never": never_table,
     "slurm-options": honoured_table,
+    "slurm-advisory": advisory_table,
     "slurm-refused": refused_table,
 }
 PAGES = (

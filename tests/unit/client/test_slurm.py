@@ -37,11 +37,11 @@ def test_a_script_becomes_a_job_whose_pods_run_it() -> None:
 
 def test_all_that_nothing_honours_is_refused_at_once_with_a_way_out() -> None:
     with pytest.raises(Refused) as raised:
-        job("--exclusive --mail-type=END", "-M west", "--turbo", line="--licenses=matlab --mem=lots --export=ALL")
+        job("--exclusive --nice=5", "-M west", "--turbo", line="--licenses=matlab --mem=lots --export=ALL")
     said = [(reason.code, reason.field) for reason in raised.value.reasons]
     assert said == [
         (Code.NOT_SUPPORTED_YET, "line 2: --exclusive"),
-        (Code.NOT_SUPPORTED_YET, "line 2: --mail-type"),
+        (Code.NOT_SUPPORTED_YET, "line 2: --nice"),
         (Code.NOT_SUPPORTED_YET, "line 3: --clusters"),
         (Code.UNKNOWN_FIELD, "line 4: --turbo"),
         (Code.NOT_SUPPORTED_YET, "--licenses"),
@@ -50,6 +50,18 @@ def test_all_that_nothing_honours_is_refused_at_once_with_a_way_out() -> None:
     ]
     unhonoured = [reason for reason in raised.value.reasons if reason.code != Code.INVALID_FIELD]
     assert all(f"or say --ignore {reason.field.rpartition('--')[2]}" in reason.detail for reason in unhonoured)
+
+
+def test_what_changes_nothing_of_a_job_is_passed_over_with_a_note_by_its_name_and_line() -> None:
+    made = read_script("#!/bin/sh\n#SBATCH --mail-type=END --comment=x\n#SBATCH --hint=nomultithread\n", "train.sh")
+    assert (made.against, made.options) == ((), {})
+    assert [note.partition(" is passed over: ")[0] for note in made.notes] == [
+        "train.sh:2: --mail-type",
+        "train.sh:2: --comment",
+        "train.sh:3: --hint",
+    ]
+    assert "webhook" in made.notes[0]
+    assert read_script("#!/bin/sh\n", "t", said=[("wait-all-nodes", "1")]).notes[0].startswith("t: --wait-all-nodes")
 
 
 def test_all_values_that_cannot_be_meant_are_told_at_once() -> None:

@@ -16,7 +16,7 @@ class Against:
     def __init__(self, script: Script) -> None:
         self._script = script
         self._mistakes: dict[str, str] = {sentence: name for name, sentence in script.mistakes}
-        self.notes: list[str] = []
+        self.notes: list[str] = list(script.notes)
 
     def tried(self, name: str, work: Callable[[], T], otherwise: T) -> T:
         """The result of the work about an option; `otherwise` where it fails, which is noted."""

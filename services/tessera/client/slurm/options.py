@@ -12,17 +12,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option by its long name; `becomes` is empty where it is refused, and then `way_out` says what to do."""
+    """
+    An option by its long name; `becomes` is empty where it is refused, and then `way_out` says what to do.
+
+    One that is `advisory` changes nothing of what the job does: it is passed over, and `way_out` is a note.
+    """
 
     name: str
     becomes: str = ""
     way_out: str = ""
     short: str = ""
     flag: bool = False
+    advisory: bool = False
+
+
+NO_MAIL = "nobody sends mail: a webhook of the tenant gets the same events (docs/webhooks.md), or wait with --wait"
 
 
 def _refused(name: str, way_out: str, short: str = "", flag: bool = False) -> Option:
     return Option(name, "", way_out, short, flag)
+
+
+def _advisory(name: str, note: str, short: str = "", flag: bool = False) -> Option:
+    return Option(name, "", note, short, flag, advisory=True)
 
 
 OPTIONS: tuple[Option, ...] = (
@@ -67,7 +79,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("wait", "until the job has ended; its end is the exit code", short="W", flag=True),
     Option("wrap", "a command in place of a script"),
     _refused("clusters", "a shard is chosen by --shard or a login", short="M"),
-    _refused("comment", "delete it, or put it into the name"),
+    _advisory("comment", "nobody keeps it"),
     _refused("cpus-per-gpu", "say --cpus-per-task"),
     _refused("cpu-freq", "delete it: pods do not choose clock rates"),
     _refused("deadline", "say --time; a job that never starts is cancelled with scancel"),
@@ -75,22 +87,16 @@ OPTIONS: tuple[Option, ...] = (
     _refused("exclusive", "ask for all GPUs of a node (--gpus-per-node): whole GPUs are never shared", flag=True),
     _refused("export-file", "say --export=NAME=VALUE,…"),
     _refused("extra-node-info", "delete it: cores are not told apart", short="B"),
-    _refused("get-user-env", "say --export, or set variables in the image", flag=True),
+    _advisory("get-user-env", "variables are the image's, and those of --export", flag=True),
     _refused("gid", "the tenant's configuration says as whom pods run"),
-    _refused("gpu-bind", "delete it: a pod sees its own GPUs alone"),
+    _advisory("gpu-bind", "a pod sees its own GPUs alone"),
     _refused("gpu-freq", "delete it: pods do not choose clock rates"),
-    _refused("hint", "delete it: cores are not told apart"),
+    _advisory("hint", "cores are not told apart"),
     _refused("input", "read the file in the script; pods have no standard input", short="i"),
     _refused("kill-on-invalid-dep", "delete it: a job whose dependency can never hold always ends"),
     _refused("licenses", "delete it: licenses are not counted", short="L"),
-    _refused(
-        "mail-type",
-        "nobody sends mail: a webhook of the tenant gets the same events (docs/webhooks.md), or wait with --wait",
-    ),
-    _refused(
-        "mail-user",
-        "nobody sends mail: a webhook of the tenant gets the same events (docs/webhooks.md), or wait with --wait",
-    ),
+    _advisory("mail-type", NO_MAIL),
+    _advisory("mail-user", NO_MAIL),
     _refused("mem-bind", "delete it: the kubelet's topology manager decides"),
     _refused("mincpus", "say --cpus-per-task"),
     _refused("network", "delete it; RDMA devices are `devices` of a job file"),
@@ -98,8 +104,8 @@ OPTIONS: tuple[Option, ...] = (
     _refused(
         "no-kill", "delete it; a job that goes on without some pods is elastic: `min_replicas` of a job file", "k"
     ),
-    _refused("open-mode", "delete it: a file of --output is always written anew"),
-    _refused("overcommit", "delete it, and ask for less CPU", short="O", flag=True),
+    _advisory("open-mode", "a file of --output is always written anew"),
+    _advisory("overcommit", "a task has the CPU that it asks for", short="O", flag=True),
     _refused("oversubscribe", "ask for a share of a GPU: `gpu_milli` of a job file", short="s", flag=True),
     _refused("prefer", "say --constraint, or delete it"),
     _refused("propagate", "delete it: limits are the image's"),
@@ -112,7 +118,8 @@ OPTIONS: tuple[Option, ...] = (
     _refused("tmp", "`volumes` of a job file with `kind: empty`"),
     _refused("tres-per-task", "say --gpus-per-task, --cpus-per-task"),
     _refused("uid", "the tenant's configuration says as whom pods run"),
-    _refused("verbose", "delete it", short="v", flag=True),
+    _advisory("verbose", "there is no more to say", short="v", flag=True),
+    _advisory("wait-all-nodes", "the pods of a gang start together, or none does"),
 )
 KNOWN: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 SHORT: Mapping[str, str] = {option.short: option.name for option in OPTIONS if option.short}

@@ -35,6 +35,8 @@ class Script:
     mistakes: tuple[Mistake, ...] = ()
     ignored: tuple[str, ...] = ()
     in_each_pod: bool = False
+    notes: tuple[str, ...] = ()
+    """Sentences about options that change nothing, and are passed over."""
 
     def with_mistakes(self, *sentences: str) -> "Script":
         """The same script with what its command has found against it."""
@@ -53,16 +55,17 @@ def read_script(
     """The script with its options, those `said` on the command line before those of lines above the first command."""
     options: dict[str, str] = {}
     against: list[Reason] = []
+    notes: list[str] = []
     mistakes: list[Mistake] = [("", f"{where}: {DOS}")] if "\r\n" in text else []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.startswith("#"):
             break
         if line.startswith("#SBATCH"):
             found, wrong = split_line(line.removeprefix("#SBATCH"), f"{where}:{number}")
-            _take(options, against, found, number, ignored)
+            notes += _take(options, against, found, f"{where}:{number}", number, ignored)
             mistakes += [("", sentence) for sentence in wrong]
     here: dict[str, str] = {}
-    _take(here, against, said, 0, ignored)
+    notes += _take(here, against, said, where, 0, ignored)
     for ways in (WAYS_TO_COUNT, WAYS_TO_REMEMBER):
         if any(name in here for name in ways):
             options = {name: value for name, value in options.items() if name not in ways}
@@ -70,15 +73,27 @@ def read_script(
     empty = [name for name, value in options.items() if not value]
     mistakes += [(name, f"{where}: --{name} has no value; write --{name}=VALUE") for name in empty]
     whole = {name: value for name, value in options.items() if value}
-    return Script(whole, text, where, tuple(arguments), tuple(against), tuple(mistakes), tuple(ignored), in_each_pod)
+    return Script(
+        whole, text, where, tuple(arguments), tuple(against), tuple(mistakes), tuple(ignored), in_each_pod, tuple(notes)
+    )
 
 
 def _take(
-    options: dict[str, str], against: list[Reason], asked: Sequence[Asked], line: int, ignored: Sequence[str]
-) -> None:
+    options: dict[str, str],
+    against: list[Reason],
+    asked: Sequence[Asked],
+    at: str,
+    line: int,
+    ignored: Sequence[str],
+) -> list[str]:
+    """Takes in the options of one line; returns notes about those that are passed over."""
+    notes: list[str] = []
     for name, value in asked:
         option = KNOWN.get(name)
         if name in ignored:
+            continue
+        if option is not None and option.advisory:
+            notes.append(f"{at}: --{name} is passed over: {option.way_out}")
             continue
         if option is not None and option.becomes:
             options[name] = value
@@ -87,3 +102,4 @@ def _take(
         way_out = "no such option is known here: delete it" if option is None else option.way_out
         field = f"line {line}: --{name}" if line else f"--{name}"
         against.append(Reason(code=code, field=field[:300], detail=f"{way_out}; or say --ignore {name}"[:1024]))
+    return notes
