@@ -210,9 +210,9 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
         await ok(live, "release", job_id)
         assert (await ok(live, "scancel", job_id)).out == ""
         await live.until_ended(job_id)
-    refused = await live.command("sbatch", "--wrap=true", "--exclusive", "--mail-type=END", "--turbo", "--as", "lab")
+    refused = await live.command("sbatch", "--wrap=true", "--exclusive", "--nice=5", "--turbo", "--as", "lab")
     assert refused.code == 6
-    told = ["NotSupportedYet --exclusive", "NotSupportedYet --mail-type", "UnknownField --turbo"]
+    told = ["NotSupportedYet --exclusive", "NotSupportedYet --nice", "UnknownField --turbo"]
     assert refusals(refused) == [*told, "InvalidField --container-image"]
     await assert_all_is_well(live)
 
@@ -317,7 +317,7 @@ async def test_sbatch_that_waits_writes_the_logs_into_the_files_that_it_names(li
         assert path.read_text().endswith("exit code 0\n")
         path.unlink()
     ranks = tmp_path / "%j.%t.log"
-    said = await ok(live, *common, "--key", "ranks", "-n", "2", "-e", str(ranks), "--wrap=true")
+    said = await ok(live, *common, "--key", "ranks", "-n", "2", "-e", str(ranks), "--wrap=srun true")
     live.acknowledged.append(("lab", "ranks"))
     job_id = said.out.split()[3]
     assert {path.name: f"rank {rank}" in path.read_text() for rank, path in enumerate(sorted(tmp_path.iterdir()))} == {
