@@ -70,7 +70,7 @@ BAD: dict[str, tuple[Any, set[str]]] = {
     "an unknown field": (command(colour="red"), {"UnknownField"}),
     "an unknown version": (command(_v=99), {"UnknownVersion"}),
     "an unknown kind": (command(_kind="grant_admin"), {"UnknownVersion"}),
-    "a name that is no DNS label": (command(name="My_Job!"), {"InvalidField"}),
+    "a name with a line end": (command(name="my\njob"), {"InvalidField"}),
     "a queue that could leave its subject": (command(queue="default.>"), {"InvalidField", "NoSuchQueue"}),
     "another tenant's name": (command(_tenant="ops"), {"TenantMismatch"}),
     "a path of the host": (
@@ -84,7 +84,7 @@ BAD: dict[str, tuple[Any, set[str]]] = {
         {"ExceedsMaxQuota", "Inadmissible"},
     ),
     "everything wrong at once": (
-        command(name="A", queue="nowhere", hostPID=True, priority_class="royal", _tenant="ops", _v=9),
+        command(name="", queue="nowhere", hostPID=True, priority_class="royal", _tenant="ops", _v=9),
         {
             "UnknownVersion",
             "InvalidField",
