@@ -57,6 +57,16 @@ def test_room_that_can_still_be_had_is_kept_under_a_new_configuration() -> None:
     assert [r.kind for r in gone.records][:4] == ["released", "requeued", "earmark_ended", "allocated"]
 
 
+def test_room_is_kept_up_to_its_deadline_and_no_longer() -> None:
+    """It is shorter here than the patience with a victim that does not stop."""
+    ledger = kept(body().model_copy(update={"policy": PREEMPTS.model_copy(update={"earmark_seconds": 10})}))
+    (mark,) = ledger.state.earmarks.values()
+    ledger.commit(ms=mark.deadline - ledger.ts - 1)
+    assert len(ledger.state.earmarks) == 1
+    ended = ledger.commit(ms=1)
+    assert [record.why for record in ended.records if record.kind == "earmark_ended"] == ["deadline"]
+
+
 def test_a_run_on_a_flavor_that_the_quotas_do_not_know_any_more_keeps_its_size() -> None:
     """What it grew by would count against no quota of the nodes that it stands on."""
     ledger = Committed().begin(node_seen("node-a", gpus=4), body=body())
