@@ -83,9 +83,11 @@ NAMED_POINTS = tuple(
 )
 EDGES = tuple(f"{phase.value} -> {to.value}" for phase, nexts in LEGAL.items() for to in sorted(nexts))
 
-FACTS = tuple(kind_of(model) for model in FACT_TYPES)
+OF_RESTORES = ("pods_found", "pods_taken_over")
+"""Kinds that follow from a ledger which was restored to an older end: no simulated one is."""
+FACTS = tuple(kind for model in FACT_TYPES if (kind := kind_of(model)) not in OF_RESTORES)
 PARTS = {"gang": "released: pods of a gang before their run", "beyond": "released: pods beyond a gang"}
-RECORDS = (*(kind_of(model) for model in RECORD_TYPES), *PARTS.values())
+RECORDS = (*(kind for model in RECORD_TYPES if (kind := kind_of(model)) not in OF_RESTORES), *PARTS.values())
 REASONS = (
     Code.NOT_JSON,
     Code.MISSING_FIELD,
