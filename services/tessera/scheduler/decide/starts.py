@@ -44,7 +44,7 @@ def start_marked(draft: Draft) -> None:
         if allocation_bytes(job, max(len(p.node) for p in mark.placements)) > draft.bytes_left:
             return
         draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="used"))
-        _allocate(draft, job, mark.flavor, mark.placements)
+        allocate(draft, job, mark.flavor, mark.placements)
 
 
 def _may_still_be_had(state: State, job: Job, mark: Earmark) -> bool:
@@ -127,7 +127,7 @@ class _Line:
             record_waiting(self._draft, job.job_id, explain_closing(self._draft.state, closed, job))
 
     def _start(self, job: Job, choice: Choice) -> bool:
-        _allocate(self._draft, job, *choice)
+        allocate(self._draft, job, *choice)
         self._places.taken(job, *choice)
         self._refused.clear()
         self._pods += job.pods
@@ -180,7 +180,8 @@ def _alike(job: Job, places: SchedulingPass) -> Alike:
     return job.queue, places.may_borrow(job), job.gang, job.avoid, places.count_outlived(job)
 
 
-def _allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
+def allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
+    """Begins the job's next run on these places, and permits pods of users that are there already."""
     state = draft.state
     deadline = state.ts + start_timeout_ms(state, job)
     draft.add(

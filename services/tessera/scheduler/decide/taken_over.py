@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from tessera.domain.entities import Job
 from tessera.domain.phases import Phase
 from tessera.domain.resources import WHOLE_GPU, Need, Node
-from tessera.domain.starting import start_timeout_ms
 from tessera.domain.state import State
 from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.jobs import give_up_earmark
+from tessera.scheduler.decide.starts import allocate
 from tessera_schemas.base import run_id
 from tessera_schemas.devices import NAMES_NO_CARDS
 from tessera_schemas.facts import PodsFound
-from tessera_schemas.ledger import Allocated, Permitted, PodsTakenOver
+from tessera_schemas.ledger import Permitted, PodsTakenOver
 from tessera_schemas.placement import Placement
 
 
@@ -32,18 +32,8 @@ def on_pods_found(draft: Draft, index: int, fact: PodsFound) -> None:
         return
     give_up_earmark(draft, job.job_id)
     draft.add(PodsTakenOver(kind="pods_taken_over", fact=index, job_id=job.job_id))
-    attempt = job.attempt + 1
-    draft.add(
-        Allocated(
-            kind="allocated",
-            job_id=job.job_id,
-            attempt=attempt,
-            deadline=state.ts + start_timeout_ms(state, job),
-            placements=placements,
-            flavor=flavor,
-        )
-    )
-    draft.add(Permitted(kind="permitted", run_id=run_id(job.job_id, attempt), uids=fact.uids))
+    allocate(draft, job, flavor, placements)
+    draft.add(Permitted(kind="permitted", run_id=run_id(job.job_id, job.attempt + 1), uids=fact.uids))
 
 
 def _may_go_on(state: State, job: Job, fact: PodsFound) -> bool:
