@@ -254,8 +254,7 @@ def column(said: str, now_ms: int, title: str = "") -> Column[JobView]:
     right = known in NUMBERS if not width else not match["left"]
 
     def shown(job: JobView) -> str:
-        text = value(job, now_ms)
-        return (text[:width].rjust(width) if right else text[:width].ljust(width)) if width else text
+        return _cut(value(job, now_ms), width, right)
 
     return Column(title or known, shown, shrinks=known in NAMES and not width, right=right)
 
@@ -293,6 +292,9 @@ def _cell(made: Column[JobView], width: int, right: bool) -> Callable[[JobView],
 
 
 def _cut(text: str, width: int, right: bool) -> str:
+    """The text in exactly so many characters; 0: as it is."""
+    if not width:
+        return text
     return text[:width].rjust(width) if right else text[:width].ljust(width)
 
 
@@ -327,7 +329,4 @@ PLACE = re.compile(r"%(\.?)([0-9]*)([A-Za-z])")
 
 
 def _fitted(text: str, match: re.Match[str]) -> str:
-    width = int(match[2] or 0)
-    if not width:
-        return text
-    return text[:width].rjust(width) if match[1] else text[:width].ljust(width)
+    return _cut(text, int(match[2] or 0), bool(match[1]))
