@@ -78,12 +78,17 @@ def boots(there: World, node: str, boot: str) -> None:
     there.core.patch("nodes", "", node, {"status": {"nodeInfo": {"bootID": boot}}}, "status")
 
 
+async def once_in_the_first_boot(there: World) -> str:
+    """A job that runs, may be tried once, and whose nodes say which boot of the machine it is."""
+    for node in ("node-a", "node-b"):
+        boots(there, node, "boot-1")
+    await there.run(1)
+    return await there.submit(spec=train(retry={"max_attempts": 1}))
+
+
 async def test_a_reboot_is_told_by_the_nodes_boot_although_the_binder_starts_anew() -> None:
     async with World() as there:
-        for node in ("node-a", "node-b"):
-            boots(there, node, "boot-1")
-        await there.run(1)
-        job = await there.submit(spec=train(retry={"max_attempts": 1}))
+        job = await once_in_the_first_boot(there)
         (node,) = there.nodes_of(job)
         await there.stop("binder")
         there.start_binder()
@@ -98,10 +103,7 @@ async def test_a_reboot_is_told_by_the_nodes_boot_although_the_binder_starts_ane
 
 async def test_a_reboot_that_a_hanging_watch_does_not_tell_is_asked_for() -> None:
     async with World() as there:
-        for node in ("node-a", "node-b"):
-            boots(there, node, "boot-1")
-        await there.run(1)
-        job = await there.submit(spec=train(retry={"max_attempts": 1}))
+        job = await once_in_the_first_boot(there)
         (node,) = there.nodes_of(job)
         there.core.disturb_watches(drop=2)  # the pods' goes on with 410 at their second event, the nodes' has only one
         boots(there, node, "boot-2")
@@ -114,10 +116,7 @@ async def test_a_reboot_that_a_hanging_watch_does_not_tell_is_asked_for() -> Non
 
 async def test_a_program_that_was_killed_without_a_restart_pays() -> None:
     async with World() as there:
-        for node in ("node-a", "node-b"):
-            boots(there, node, "boot-1")
-        await there.run(1)
-        job = await there.submit(spec=train(retry={"max_attempts": 1}))
+        job = await once_in_the_first_boot(there)
         fail(there, job, exit_code=137)
         await there.run(8)
         assert there.job(job).phase == "failed"
@@ -127,10 +126,7 @@ async def test_a_program_that_was_killed_without_a_restart_pays() -> None:
 async def test_a_program_that_was_killed_does_not_pay_if_its_node_is_no_more(exit_code: int, phase: str) -> None:
     """The machine was taken away while no binder looked: who killed the program cannot be asked any more."""
     async with World() as there:
-        for node in ("node-a", "node-b"):
-            boots(there, node, "boot-1")
-        await there.run(1)
-        job = await there.submit(spec=train(retry={"max_attempts": 1}))
+        job = await once_in_the_first_boot(there)
         (node,) = there.nodes_of(job)
         await there.stop("binder")
         fail(there, job, exit_code=exit_code)

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from tessera.domain.queues import QueueTree
 from tessera.domain.resources import WHOLE_GPU, Node
 from tessera_schemas.job import JobSpec, Resources, Role
-from tessera_schemas.mig import PROFILES
 from tessera_schemas.units import format_memory, format_milli
 
 CORE, GIB = 1000, 1 << 30
@@ -36,7 +35,7 @@ def fill_amounts(spec: JobSpec, tree: QueueTree | None, nodes: Iterable[Node]) -
 def _share(role: Role, nodes: Iterable[Node]) -> tuple[dict[str, int], str]:
     """Amounts of one pod by field, and words for where they come from: the smallest share of all nodes that fit."""
     asked = role.resources
-    milli = asked.gpus * WHOLE_GPU + asked.gpu_milli + PROFILES.get(asked.mig_profile, 0)
+    milli = asked.total_gpu_milli
     if not milli:
         return _within(WITHOUT_GPUS, asked), "as for each pod without GPUs"
     models = set(role.gpu_models)

@@ -36,9 +36,9 @@ def read_warning(events: Iterable[Json], node: str) -> tuple[str, str] | None:
     said = sorted((one for one in events if _is_telling(one, node)), key=_order)
     last = max((at for at, one in enumerate(said) if one["reason"] in PREPARED), default=-1)
     warnings = [(str(one["reason"]), _in_one_line(one.get("message"))) for one in said[last + 1 :]]
-    return max(enumerate(warnings), key=lambda each: (not OUT_OF_TIME.search(each[1][1]), each[0]), default=(0, None))[
-        1
-    ]
+    telling = [one for one in warnings if not OUT_OF_TIME.search(one[1])]
+    said_last = telling or warnings
+    return said_last[-1] if said_last else None
 
 
 def judge_warning(message: str) -> Code:
