@@ -12,7 +12,7 @@ from tessera.domain.fold import apply_record
 from tessera.domain.phases import Phase
 from tessera.engine.queueing.readiness import startable
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
-from tessera.scheduler.decide.starts import _allocate
+from tessera.scheduler.decide.starts import allocate
 from tessera_schemas.adopted import Adopted
 from tessera_schemas.facts import HoldRequested, PodsBack, PodsGone
 from tessera_schemas.ledger import BackInLine, LedgerMessage, OutOfLine, Permitted
@@ -128,7 +128,7 @@ def test_a_permit_that_finds_no_room_in_its_message_is_left_to_the_binder() -> N
     world = adopted("uid-7")
     job = world.job
     draft = Draft(world.state, (), bytes_left=RECORD_BYTES // 64)
-    _allocate(draft, job, "", (placement(),))
+    allocate(draft, job, "", (placement(),))
     assert [record.kind for record in draft.records] == ["allocated"]
 
 
