@@ -272,6 +272,11 @@ class Live:
         last = await StreamLedger(self.bus, self.shard_name).tail()
         return 0 if last is None else last.seq
 
+    async def until_folded(self) -> None:
+        """All that the ledger holds by now has been folded here: what a command has just done is in the state."""
+        end = await self.ledger_end()
+        await self.until(lambda state: state.n >= end, f"the ledger is folded up to {end}")
+
     def cluster(self) -> HttpCluster:
         """The cluster as its operator sees it. Whoever asks for it closes it."""
         token = self.platform.credentials.read(subjects.OPERATOR).cluster_token

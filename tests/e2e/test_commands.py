@@ -45,8 +45,10 @@ async def filled(live: Live) -> AsyncIterator[str]:
 
 
 async def ok(live: Live, *words: str) -> Said:
+    """What a command says that does what is asked; what it did is in the state that the test looks at."""
     said = await live.command(*words, environment={"COLUMNS": "80"})
     assert said.code == 0, said
+    await live.until_folded()
     assert "-o" in words or all(len(line) <= 80 for line in said.out.splitlines()), said.out
     return said
 
@@ -250,6 +252,7 @@ async def test_a_dry_run_says_whether_admission_would_take_the_job_in(live: Live
     ]
     no = await live.command(*well[:3], "--gpus", "8", "--replicas", "500", *well[5:])
     assert refusals(no) == ["ExceedsMaxQuota queues.default.gpu_milli", "Inadmissible roles.worker"]
+    await live.until_folded()
     assert not live.state.jobs
     assert not live.state.refused
     await assert_all_is_well(live)
