@@ -186,6 +186,9 @@ class TestPublishing:
         with pytest.raises(Conflict, match="the tail is to be read first"):
             await ledger.append(b"second", 1)
         await ledger.tail()
+        with pytest.raises(Conflict, match="the tail is to be read first"):  # it was compared with nothing
+            await ledger.append(b"second", 1)
+        await ledger.tail(to_append=True)
         assert await ledger.append(b"second", 1) == 2
 
     async def test_a_forbidden_subject_is_refused_without_waiting_for_a_time_out(

@@ -172,13 +172,17 @@ class Ledger(Protocol):
 
         `known`, the format that every reader of the shard knows, says how the message is kept; all reads give `data`.
 
-        Raises Conflict (somebody else wrote `expected_seq` + 1, or the tail was not read since the last reconnect: it
-        may be another ledger's), UnknownOutcome (look for the transaction id at the tail; never resend), Transient
+        Raises Conflict (somebody else wrote `expected_seq` + 1, or the tail was not read `to_append` since the last
+        reconnect: it may be another ledger's), UnknownOutcome (look for the transaction id at the tail; never resend), Transient
         (certainly not stored; Full: the ledger has no room for it).
         """
 
-    async def tail(self) -> Message | None:
-        """The newest message, read through the leader; None while the ledger is empty."""
+    async def tail(self, *, to_append: bool = False) -> Message | None:
+        """
+        The newest message, read through the leader; None while the ledger is empty.
+
+        `to_append`: the caller makes sure that it is the one that it knows before it appends behind it.
+        """
 
     async def first(self) -> int:
         """Number of the first record that is stored, or would be: 1 until a roll-over."""

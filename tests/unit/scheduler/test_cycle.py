@@ -432,7 +432,11 @@ async def test_a_ledger_that_lost_its_tail_halts_the_committer() -> None:
 
 
 async def test_a_ledger_changed_while_the_connection_was_lost_is_halted_at_and_not_continued() -> None:
-    """It ends where ours did, so that the swap of the append alone would let us write to it."""
+    """
+    It ends where ours did, so that the swap of the append alone would let us write to it.
+
+    Others of the process, as the clock of starts, read its tail meanwhile, and compare it with nothing.
+    """
     world = World()
     async with Leader(world) as leader:
         await world.fact(config_proposed())
@@ -442,6 +446,7 @@ async def test_a_ledger_changed_while_the_connection_was_lost_is_halted_at_and_n
         for seq, data in enumerate(rechain(ours, 2, lambda message: message.update(tx="another-tx")), start=1):
             stream.messages[seq] = replace(stream.messages[seq], data=data)
         leader.ports.bus.links += 1
+        await leader.ports.ledger.tail()
         await world.fact(admitted("k1"))
         await world.clock.run(0.1)
         with pytest.raises(InvariantViolation, match="is not the one that was seen"):

@@ -67,7 +67,7 @@ class Shard:
 
         Others run between two messages; none is kept, since a long tail does not fit into memory.
         """
-        tail = await ledger.tail()
+        tail = await ledger.tail(to_append=True)
         head = 0 if tail is None else tail.seq
         if head < self.state.n:
             raise InvariantViolation(

@@ -29,7 +29,8 @@ class StreamLedger:
         """
         Publish held to the subject's last sequence; InvariantViolation when the stream's had moved apart.
 
-        A sequence says nothing of the message that has it: over a link on which the tail was not read, nothing is sent.
+        A sequence says nothing of the message that has it: over a link on which the tail was not read to append behind
+        it, nothing is sent.
         """
         if self._link_read != self._bus.links:
             raise Conflict(f"{self._subject}: connected again; the tail is to be read first")
@@ -40,11 +41,12 @@ class StreamLedger:
             raise InvariantViolation(f"{self._stream}: appended after {expected_seq}, but it became {seq}")
         return seq
 
-    async def tail(self) -> Message | None:
+    async def tail(self, *, to_append: bool = False) -> Message | None:
         """Newest record, asked of the stream's leader; a deposed leader may answer stale, so confirm by append."""
         link = self._bus.links
         tail = await self._bus.last(self._stream, self._subject)
-        self._link_read = link
+        if to_append:
+            self._link_read = link
         return None if tail is None else read_plain(tail)
 
     async def first(self) -> int:
