@@ -87,5 +87,14 @@ def job_id(shard: str, tenant: str, key: str) -> str:
     return base64.b32encode(digest[:15]).decode().lower()[:20]  # what is behind makes no letter of these
 
 
+DIGEST_CHARACTERS = 16
+"""Of the digest of a spec, which is shown to tell one spec under a key from another."""
+
+
+def number_or_id(number: int, job: str) -> str:
+    """The name of a job among Slurm's words: its number in the shard, or its id where it is older than numbers."""
+    return str(number) if number else job
+
+
 def run_id(job: str, attempt: int) -> str:
     return f"{job}-{attempt}"

@@ -185,4 +185,8 @@ class Answer(Lenient):
     job_id: str = ""
     reasons: tuple[Reason, ...] = ()
     ended: Annotated[JobEnd | None, Field(description="How the job of a repeated submit ended, where it asks")] = None
+    existing: Annotated[
+        bool, Field(description="The ledger had the job before, with this spec: where a submit asks for its end")
+    ] = False
+    number: Annotated[int, Field(description="The number of an existing job")] = 0
     notes: Annotated[tuple[str, ...], Field(description="What was decided where the job said nothing, in words")] = ()

@@ -62,6 +62,8 @@ class JobAdmittedV1(JobEvent):
     array: Annotated[str, Field(description="Of a task: the id of its array")] = ""
     task: Annotated[int, Field(description="Of a task: its index")] = 0
     tasks: Annotated[int, Field(description="Of an array: how many tasks it has")] = 0
+    number: Annotated[int, Field(description="Of the shard's jobs, counted from 1")] = 0
+    digest: Annotated[str, Field(description="Beginning of the digest of what was sent; of a task empty")] = ""
 
 
 class JobRefusedV1(PublicEvent):
@@ -72,6 +74,11 @@ class JobRefusedV1(PublicEvent):
     name: str = ""
     reasons: tuple[PublicReason, ...]
     repeats: Annotated[int, Field(description="So many more refusals stand behind this one")] = 0
+    key: Annotated[str, Field(description="Of a submit that the ledger turned away: its key")] = ""
+    digest: Annotated[str, Field(description="And the beginning of the digest of what was sent")] = ""
+    conflicts_with: Annotated[
+        str, Field(description="The job that has this key, with another spec, and of which nothing is told here")
+    ] = ""
 
 
 class JobWaitingV1(JobEvent):

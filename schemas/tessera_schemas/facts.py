@@ -83,6 +83,7 @@ class JobRefused(AnyFact, sender="admission"):
     reasons: Annotated[tuple[Reason, ...], Field(min_length=1, max_length=64)]
     repeats: Count = 0
     source_seq: Count = 0
+    trace: TraceParent = ""
 
 
 class CancelRequested(AnyFact, sender="admission"):

@@ -101,6 +101,7 @@ class JobQueued(AnyRecord, event=events.JobAdmittedV1):
     kind: Literal["job_queued"]
     fact: Count
     job_id: JobId
+    number: Annotated[Count, Field(description="Of the shard's jobs, counted from 1; 0: older than numbers")] = 0
 
 
 class TaskQueued(AnyRecord, event=events.JobAdmittedV1, story="queued as task {task} of {array}"):
@@ -110,6 +111,7 @@ class TaskQueued(AnyRecord, event=events.JobAdmittedV1, story="queued as task {t
     job_id: JobId
     array: JobId
     task: Count
+    number: Annotated[Count, Field(description="Its own, as any job has one; 0: older than numbers")] = 0
 
 
 class ArrayClosed(AnyRecord, story="queues no more tasks: {reason}"):

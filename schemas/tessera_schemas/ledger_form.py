@@ -19,6 +19,8 @@ cards, and from which on nodes know since when they are silent or cordoned.
 """
 RUN_ENDS_FROM = 4
 """The format from which on facts tell more of how runs end: several nodes, and what keeps pods from starting."""
+NUMBERS_FROM = 4
+"""The format from which on each job that is taken in gets the next number of its shard."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

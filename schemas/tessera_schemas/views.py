@@ -66,6 +66,10 @@ class JobView(Lenient):
     task_of: Annotated[str, Field(description="Of a task: the id of its array")] = ""
     task: Annotated[int, Field(description="Of a task: its index")] = 0
     after: Annotated[tuple[Dependency, ...], Field(description="That it still waits for")] = ()
+    number: Annotated[int, Field(description="Of the shard's jobs, counted from 1; 0: it has none")] = 0
+    array_number: Annotated[int, Field(description="Of a task: the number of its array")] = 0
+    user: Annotated[str, Field(description="Who submitted it, as the job says")] = ""
+    digest: Annotated[str, Field(description="Beginning of the digest of what was sent")] = ""
 
     @property
     def pods_now(self) -> int:

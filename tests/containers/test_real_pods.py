@@ -236,7 +236,9 @@ async def test_steps_run_in_every_pod_of_a_gang_or_in_as_many_as_they_ask_for(
 ) -> None:
     script = tmp_path / "gang.sh"
     script.write_text(GANG)
-    job_id = (await person.run("sbatch", "--parsable", str(script))).out.strip()
+    number = (await person.run("sbatch", "--parsable", str(script))).out.strip()
+    await live.until_folded()
+    job_id = live.id_of(number)
     logs = [await person.start("logs", "-f", "--rank", str(rank), job_id) for rank in range(2)]
     assert [await read_line(log) for log in logs] == ["all 0 of 2", "all 1 of 2"]
     every = await person.run("srun", f"--jobid={job_id}", "--label", "sh", "-c", "hostname; exit $SLURM_PROCID")

@@ -44,7 +44,7 @@ def test_a_sample_leaves_no_field_at_its_default(entry: Registered) -> None:
 
 
 LATER = {
-    "answer.v1": {"ended", "notes"},
+    "answer.v1": {"ended", "notes", "existing", "number"},
     "command.cancel_job.v1": {"now"},
     "command.report_checkpoint.v1": {"at"},
     "command.submit_job.v1": {"dry_run"},
@@ -55,14 +55,29 @@ LATER = {
     "fact.cancel_requested.v1": {"now"},
     "fact.checkpoint_reported.v1": {"at"},
     "fact.checkpoint_saved.v1": {"at"},
+    "fact.job_refused.v1": {"trace"},
     "fact.node_seen.v1": {"cordoned"},
     "fact.run_lost.v1": {"told"},
-    "io.tessera.job.admitted.v1": {"array", "task", "tasks"},
+    "io.tessera.job.admitted.v1": {"array", "task", "tasks", "number", "digest"},
+    "io.tessera.job.refused.v1": {"key", "digest", "conflicts_with"},
     "job_spec.v1": {"user", "idle", "array", "after", "begin_ts", "start_timeout_seconds"},
     "ledger_message.v1": {"facts_wait", "starts_since"},
+    "record.job_queued.v1": {"number"},
+    "record.task_queued.v1": {"number"},
     "record.revoked.v1": {"now", "within", "ended", "observed"},
     "record.saved.v1": {"at"},
-    "view.job.v1": {"held_pods", "held_gpu_milli", "array", "task_of", "task", "after"},
+    "view.job.v1": {
+        "held_pods",
+        "held_gpu_milli",
+        "array",
+        "task_of",
+        "task",
+        "after",
+        "number",
+        "array_number",
+        "user",
+        "digest",
+    },
     "view.node.v1": {"cordoned", "away_since_ts", "missing_gpus", "waiting_runs", "held_back_runs"},
 }
 """Optional fields that came after a type's golden bytes, which never change and are read without them."""

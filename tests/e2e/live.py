@@ -272,6 +272,12 @@ class Live:
         last = await StreamLedger(self.bus, self.shard_name).tail()
         return 0 if last is None else last.seq
 
+    def id_of(self, number: str) -> str:
+        """The id of the job with this number, as `sbatch` prints it."""
+        jobs = (*self.state.jobs.values(), *self.state.ended.values())
+        (found,) = (job.job_id for job in jobs if number == str(job.number))
+        return found
+
     async def until_folded(self) -> None:
         """All that the ledger holds by now has been folded here: what a command has just done is in the state."""
         end = await self.ledger_end()

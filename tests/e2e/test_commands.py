@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import getpass
 import os
 import signal
 from collections.abc import AsyncIterator
@@ -199,19 +200,21 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
     async with filled(live):  # so that it cannot start before it is held
         said = await ok(live, *words)
         live.acknowledged.append(("lab", "batch"))
-        job_id = said.out.split()[-1]
-        assert (said.out, said.err) == (f"Submitted batch job {job_id}\n", "")
+        number = said.out.split()[-1]
+        assert (said.out, said.err) == (f"Submitted batch job {number}\n", "")
+        assert number.isdecimal()
 
         async def is_listed() -> bool:
-            return job_id in (await ok(live, "squeue")).out
+            return "batch" in (await ok(live, "squeue", "-u", getpass.getuser())).out
 
         await eventually(is_listed, "the views show what was submitted a moment ago")
-        (line,) = (line for line in (await ok(live, "squeue")).out.splitlines() if line.startswith(job_id))
-        assert line.split()[1:6] == ["default", "batch", "lab", "PD", "0:00"]
+        (line,) = (line for line in (await ok(live, "squeue", "-h", "-j", number)).out.splitlines())
+        assert line.split()[:6] == [number, "default", "batch", getpass.getuser(), "PD", "0:00"]
         assert line.endswith("(JobHeldUser)")
-        await ok(live, "release", job_id)
-        assert (await ok(live, "scancel", job_id)).out == ""
-        await live.until_ended(job_id)
+        assert f"JobID={number} " in (await ok(live, "scontrol", "show", "job", number)).out
+        await ok(live, "release", number)
+        assert (await ok(live, "scancel", number)).out == ""
+        await live.until_ended(live.id_of(number))
     refused = await live.command("sbatch", "--wrap=true", "--exclusive", "--nice=5", "--turbo", "--as", "lab")
     assert refused.code == 6
     told = ["NotSupportedYet --exclusive", "NotSupportedYet --nice", "UnknownField --turbo"]
@@ -386,7 +389,9 @@ async def test_an_array_and_the_job_after_it_run_to_their_end(live: Live) -> Non
     assert (await ok(live, "get", f"{array}_3", "-o", "json")).json["task"] == 3
     assert (await live.command("cancel", f"{array}_9")).code == 3
     rows = (await ok(live, "sacct", "-P", "-n", "-j", array, "--format", "JobID,State,ExitCode")).out.splitlines()
-    assert sorted(rows) == sorted(f"{name}|COMPLETED|0:0" for name in (array, *(f"{array}_{i}" for i in range(1, 6))))
+    names = (str(sweep.number), *(f"{sweep.number}_{i}" for i in range(1, 6)))
+    assert sorted(rows) == sorted(f"{name}|COMPLETED|0:0" for name in names)
+    assert (await ok(live, "get", f"{sweep.number}_3", "-o", "json")).json["task"] == 3
     assert "State=COMPLETED" in (await ok(live, "scontrol", "show", "job", after.job_id)).out
     await assert_all_is_well(live)
 

@@ -120,7 +120,8 @@ async def test_a_scripts_account_is_the_tokens_tenant_or_is_refused(live: Live, 
     live.acknowledged.append(("lab", "account-1"))
     other = await lab.run(*words, "--account=sales")
     assert (other.code, "the token in use is of lab" in other.err) == (2, True), other
-    await live.until_ended(sent.out.strip())
+    await live.until_folded()
+    await live.until_ended(live.id_of(sent.out.strip()))
 
 
 async def test_who_names_the_tenant_of_a_token_is_heard_and_who_names_another_is_refused(

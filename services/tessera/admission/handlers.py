@@ -12,7 +12,7 @@ import structlog
 from tessera.admission.decide import outcome as decide
 from tessera.admission.decide.outcome import Origin
 from tessera.admission.decide.policy import AdmissionPolicy
-from tessera.admission.known_jobs import KnownJobs
+from tessera.admission.known_jobs import ENDED, KnownJobs
 from tessera.admission.limits import TenantLimits
 from tessera.admission.orders import Case, Doubtful, Orders
 from tessera.admission.policy_view import PolicyView
@@ -24,9 +24,12 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.service.spans import step_span
 from tessera.kernel.service.trace import TRACEPARENT, bind, take_trace
 from tessera_schemas import reading, subjects
-from tessera_schemas.commands import END_HEADER, REPLY_HEADER, Answer
-from tessera_schemas.facts import JobRefused
+from tessera_schemas.base import DIGEST_CHARACTERS
+from tessera_schemas.commands import END_HEADER, REPLY_HEADER, Answer, JobEnd
+from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.reading import Parsed
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.views import JobView
 
 NOT_KNOWN = Transient("tenant policy is not known yet")
 REPLY_CHARACTERS = 256
@@ -62,7 +65,8 @@ class CommandHandlers:
             if isinstance(case, Case) and (job := case.taken_in) is not None:
                 self._jobs.note(job.job_id)
         results = await self._orders.checked(batch, results, [_has_listener(case) for case in results])
-        await self._settle([case for case in results if isinstance(case, Case)])
+        cases = [case for case in results if isinstance(case, Case)]
+        await self._settle(cases, await self._look_for(cases))
         self._report_spans(results, began_ms)
         doubtful = [result.case for result in results if isinstance(result, Doubtful)]
         await self._ports.bus.publish_all([self._outgoing(case) for case in doubtful])
@@ -81,7 +85,7 @@ class CommandHandlers:
             cases.append(self._limits.limit_operator_command(case))
         # Their queue is in order: what waits to be looked at again would keep the others waiting.
         results = await self._orders.checked(batch, cases, [_has_listener(case) for case in cases], patient=False)
-        await self._settle([case for case in results if isinstance(case, Case)])
+        await self._settle([case for case in results if isinstance(case, Case)], {})
         return results
 
     async def flush_counted(self) -> None:
@@ -117,8 +121,12 @@ class CommandHandlers:
             return results
         return [self._judge(message, parsed) for message, parsed in read]
 
-    async def _settle(self, cases: list[Case]) -> None:
-        """Publish what is recorded, count the rest, then answer; a dry run is answered and leaves nothing."""
+    async def _settle(self, cases: list[Case], known: dict[str, JobView]) -> None:
+        """
+        Publish what is recorded, count the rest, then answer; a dry run is answered and leaves nothing.
+
+        `known` are jobs that were there before, by the identity of the submit that repeats them.
+        """
         outgoing: list[Outgoing] = []
         uncounted: list[tuple[JobRefused, str]] = []
         for case in cases:
@@ -135,7 +143,7 @@ class CommandHandlers:
         for refused, identity in uncounted:
             self._refusals.count(refused, identity)
         for case in cases:
-            await self._answer(case)
+            await self._answer(case, known.get(case.identity))
 
     def _report_spans(self, results: list[object], began_ms: int) -> None:
         spans, now_ms = self._ports.spans, self._ports.clock.now_ms()
@@ -161,21 +169,31 @@ class CommandHandlers:
         with bind(headers):
             return self._facts.outgoing(case.outcome.fact, identity)
 
-    async def _answer(self, case: Case) -> None:
+    async def _answer(self, case: Case, known: JobView | None) -> None:
         """Sends the answer at most once; a client that gets none repeats the command under the same key."""
-        inbox = _inbox(case)
+        inbox, answer, job = _inbox(case), case.outcome.answer, case.taken_in
         if inbox:
+            answer = answer if known is None or job is None else answer_about(known, job, answer)
             try:
-                await self._ports.bus.send(inbox, (await self._answer_of(case)).to_bytes())
+                await self._ports.bus.send(inbox, answer.to_bytes())
             except KernelError as error:
                 log.warning("answer_not_sent", seq=case.message.seq, error=str(error))
 
-    async def _answer_of(self, case: Case) -> Answer:
-        """A client that waits for the end of a job that has ended before would otherwise wait for an event in vain."""
-        answer, job = case.outcome.answer, case.taken_in
-        if END_HEADER not in case.message.headers or job is None:
-            return answer
-        return answer.model_copy(update={"ended": await self._jobs.end_of(job.job_id)})
+    async def _look_for(self, cases: list[Case]) -> dict[str, JobView]:
+        """
+        Jobs by identity of the submits that ask for them, as the views show them before the submit counts.
+
+        The ledger has the last word, of which the client hears by an event; of a job that was there before it says
+        nothing, and a client that waited for one would wait in vain.
+        """
+        policy, found = self._policy.known, dict[str, JobView]()
+        if policy is None or policy.tree is None:
+            return found
+        for case in cases:
+            if END_HEADER in case.message.headers and (job := case.taken_in) is not None:
+                known = await self._jobs.known(job.job_id, policy.tree.policy.key_memory_seconds)
+                found |= {} if known is None else {case.identity: known}
+        return found
 
     def _note_redeliveries(self, batch: list[Delivery]) -> None:
         again = sum(1 for delivery in batch if delivery.deliveries > 1)
@@ -191,6 +209,15 @@ def _read(message: Message) -> Parsed:
     """A command means what it says only on the subject where it belongs: the server knows who may write there."""
     _, adopted = subjects.sent_by(message.subject)
     return reading.read_cluster_command(message.data) if adopted else reading.read_tenant_command(message.data)
+
+
+def answer_about(known: JobView, job: JobAdmitted, answer: Answer) -> Answer:
+    """The answer to the submit of a job that the views show already."""
+    if known.digest not in ("", job.digest()[:DIGEST_CHARACTERS]):
+        reasons = (Reason(code=Code.IDEMPOTENCY_CONFLICT, field="key", detail=job.key),)
+        return Answer(accepted=False, job_id=job.job_id, reasons=reasons)
+    end = JobEnd(phase=known.phase, reason=known.reason) if known.phase in ENDED else None
+    return answer.model_copy(update={"existing": True, "number": known.number, "ended": end})
 
 
 def _inbox(case: Case) -> str:

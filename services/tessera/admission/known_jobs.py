@@ -12,7 +12,6 @@ from enum import Enum, auto
 from tessera.domain.phases import TERMINAL
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import Clock, Ledger, ProjectionStore
-from tessera_schemas.commands import JobEnd
 from tessera_schemas.views import JobView
 
 ENDED = frozenset(phase.value for phase in TERMINAL)
@@ -55,8 +54,12 @@ class KnownJobs:
             return JobPresence.ABSENT if n else JobPresence.THERE  # lost, and being built again
         return JobPresence.THERE if tenant in ("", JobView.from_bytes(stored).tenant) else JobPresence.SOMEBODY_ELSES
 
-    async def end_of(self, job_id: str) -> JobEnd | None:
-        """How a job ended that the views show, waiting a moment for them when they show it alive; None: it has not."""
+    async def known(self, job_id: str, memory_seconds: int) -> JobView | None:
+        """
+        The job as the views show it, waiting a moment for them when they show it alive; None where they show none.
+
+        One whose key is remembered no longer counts as none, though a quiet ledger lets the views show it still.
+        """
         try:
             _, (stored,) = await self._store.fields_as_of(("jobs", job_id))
             if stored is not None and JobView.from_bytes(stored).phase not in ENDED:
@@ -65,7 +68,9 @@ class KnownJobs:
         except KernelError:
             return None
         job = None if stored is None else JobView.from_bytes(stored)
-        return JobEnd(phase=job.phase, reason=job.reason) if job is not None and job.phase in ENDED else None
+        if job is not None and job.ended_ts and job.ended_ts + memory_seconds * 1000 <= self._clock.now_ms():
+            return None
+        return job
 
     async def caught_up(self, seconds: float) -> bool:
         """Wait until the views hold all that is in the ledger now; False when they do not, or nobody can say."""

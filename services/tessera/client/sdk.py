@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # the models when a job is sent, what connecting needs when s
     from tessera.client.api import Api
     from tessera.client.sending import Sender
     from tessera.client.shard_views import ReadViews
-    from tessera.client.watching import Subscription, Watch
+    from tessera.client.watching import SubmitWatch, Subscription, Watch
     from tessera.kernel.messaging.requests import Requester
     from tessera.kernel.nats.bus import NatsBus
     from tessera.kernel.provisioning.credential_files import Credential
@@ -62,6 +62,13 @@ class Submitted:
     """How the job ended, where it is known that it had ended before this submit repeated it."""
     notes: tuple[str, ...] = ()
     """What was decided where the job said nothing, such as its CPU and memory, in words."""
+    number: int = 0
+    """Of the shard's jobs, by which Slurm's words name it; 0 while the ledger has not answered."""
+    state: str = "stored"
+    """
+    `queued`: the ledger has it; `existing`: it had it before, under the same key. These are final. `admitted`: the
+    ledger has not answered in time; `stored`: nor has admission. Whoever repeats the submit with its key hears more.
+    """
 
 
 class Tessera:
@@ -78,6 +85,7 @@ class Tessera:
         self.shard, self.tenant = place.shard, tenant
         self._place, self._bus, self._asking = place, bus, asking
         self._open: list[Subscription] = []
+        self._words: SubmitWatch | None = None
 
     @classmethod
     @asynccontextmanager
@@ -140,7 +148,8 @@ class Tessera:
 
         A spec may be in the short form of job files. Without a key, one is made from the CI run, or at random and said
         before anything is sent, so that a caller that dies can go on with it. The publish is repeated until it is
-        stored. Raises Refused with all reasons: those found here, and all else that admission finds.
+        stored, and the ledger's word is waited for (`Submitted.state`). Raises Refused with all reasons: those found
+        here, all else that admission finds, and what only the ledger knows.
         """
         from tessera.client.job_input import read_spec
 
@@ -233,17 +242,26 @@ class Tessera:
         answer_seconds: float = ANSWER_SECONDS,
         publish_seconds: float | None = None,
         notify: Notify = to_stderr,
-        tell_end: bool = False,
         against: "Sequence[PublicReason]" = (),
     ) -> Submitted:
-        """As `submit`, in the words of the contract; refused for what is `against` it. `tell_end`: with `ended`."""
+        """As `submit`, in the words of the contract; refused for what is `against` it."""
         more: dict[str, Any] = {"answer_seconds": answer_seconds, "publish_seconds": publish_seconds, "notify": notify}
-        return await self._sender().send(asked, key, tell_end=tell_end, against=against, **more)
+        return await self._sender().send(asked, key, against=against, **more)
 
     def _sender(self) -> "Sender":
         from tessera.client.sending import Sender
 
-        return Sender(self.shard, self.tenant, self._asking, self._api if self._asking is None else None)
+        by_api = self._api if self._asking is None else None
+        return Sender(self.shard, self.tenant, self._asking, self._submit_words, by_api)
+
+    async def _submit_words(self) -> "SubmitWatch":
+        """Listens to the ledger's words about submits from the first one on."""
+        from tessera.client.watching import SubmitWatch
+
+        if self._words is None:
+            assert self._bus is not None
+            self._words = await SubmitWatch.open(self._bus, self.shard, self.tenant, SystemClock())
+        return self._words
 
     async def checkpoint(self, job: str, path: str, attempt: int = 0, at: str = "") -> None:
         """

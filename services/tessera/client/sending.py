@@ -4,7 +4,7 @@ A submit on its way, by NATS or by HTTP: read here as strictly as admission will
 What is found here is told with all that admission has against the job besides.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.client.as_json import as_json
@@ -16,15 +16,19 @@ from tessera.client.sending_by_api import PUBLISH_SECONDS, submit_by_api
 from tessera.kernel.errors import KernelError, Transient
 from tessera.kernel.ids import random_key
 from tessera_schemas import subjects
-from tessera_schemas.base import job_id
-from tessera_schemas.commands import Answer
+from tessera_schemas.base import DIGEST_CHARACTERS, job_id
+from tessera_schemas.commands import Answer, SubmitTemplate
+from tessera_schemas.events import JobAdmittedV1, JobRefusedV1
 from tessera_schemas.reading import besides, too_large
 from tessera_schemas.reasons import PublicReason
 
 if TYPE_CHECKING:
     from tessera.client.api import Api
+    from tessera.client.watching import LedgerWord, SubmitWatch
     from tessera.kernel.messaging.requests import Requester
 
+AGAIN_SECONDS = 2.0
+"""Without a word of the ledger for so long a submit is sent again."""
 BESIDES_SECONDS = 2.0
 """Patience for admission's reasons beside those that are known already."""
 
@@ -33,9 +37,15 @@ class Sender:
     """Sends for one tenant of a shard: to NATS through `asking`, else to the API that `api` opens."""
 
     def __init__(
-        self, shard: str, tenant: str, asking: "Requester | None", api: "Callable[[], Api] | None" = None
+        self,
+        shard: str,
+        tenant: str,
+        asking: "Requester | None",
+        words: "Callable[[], Awaitable[SubmitWatch]]",
+        api: "Callable[[], Api] | None" = None,
     ) -> None:
         self._shard, self._tenant, self._asking, self._api = shard, tenant, asking, api
+        self._words = words
 
     async def send(
         self,
@@ -45,7 +55,6 @@ class Sender:
         answer_seconds: float,
         publish_seconds: float | None,
         notify: Notify,
-        tell_end: bool,
         against: Sequence[PublicReason],
     ) -> Submitted:
         """See `Tessera.send`."""
@@ -60,10 +69,34 @@ class Sender:
             return await submit_by_api(self._api(), dict(asked), chosen, patience)
         job = job_id(self._shard, self._tenant, chosen)
         data = type(read).model_validate({**dict(read), "key": chosen, "tenant": self._tenant}).to_bytes()
-        answer = await self._ask(data, job, answer_seconds, publish_seconds, tell_end)
-        if answer is None:
-            return Submitted(job, False, chosen)
-        return Submitted(job, True, chosen, answer.ended, answer.notes)
+        digest = (read.digest() if isinstance(read, SubmitTemplate) else read.spec.digest())[:DIGEST_CHARACTERS]
+        with (await self._words()).expecting(job, digest) as word:
+            return await self._until_said(word, data, job, chosen, answer_seconds, publish_seconds)
+
+    async def _until_said(
+        self, word: "LedgerWord", data: bytes, job: str, key: str, seconds: float, publish_seconds: float | None
+    ) -> Submitted:
+        """
+        Send the submit, and wait for the ledger's word.
+
+        The ledger says nothing of a job that it had before. Admission tells that of one that the views show; of one
+        that they do not show yet it does when it is asked again.
+        """
+        notes: tuple[str, ...] = ()
+        for patience in (AGAIN_SECONDS, seconds):
+            answer = await self._ask(data, job, seconds, publish_seconds, tell_end=True)
+            if answer is None:
+                return Submitted(job, False, key)
+            notes = answer.notes
+            if answer.existing:
+                return Submitted(job, True, key, answer.ended, notes, answer.number, state="existing")
+            event = await word.within(min(patience, seconds))
+            if event is not None and event.type == JobRefusedV1.type:
+                raise Refused(JobRefusedV1.model_validate(event.data).reasons, job)
+            if event is not None:
+                number = JobAdmittedV1.model_validate(event.data).number
+                return Submitted(job, True, key, None, notes, number, state="queued")
+        return Submitted(job, True, key, None, notes, state="admitted")
 
     async def judge(
         self, asked: Mapping[str, Any], key: str | None, answer_seconds: float, against: Sequence[PublicReason]

@@ -43,7 +43,9 @@ async def submit_by_api(api: Api, asked: Json, key: str, publish_seconds: float 
             await clock.sleep(RETRY_SECONDS)
         else:
             notes = tuple(map(str, answer.get("notes") or ()))
-            return Submitted(str(answer["job_id"]), answer["state"] != "stored", key, notes=notes)
+            job, state = str(answer["job_id"]), answer["state"]
+            number = int(answer.get("number") or 0)
+            return Submitted(job, state != "stored", key, notes=notes, number=number, state=state)
 
 
 async def cancel_by_api(api: Api, jobs: Sequence[str], why: str) -> list[tuple[str, PublicReason]]:

@@ -272,10 +272,12 @@ def _age(job: JobView) -> tuple[int, str]:
 
 def one_of(jobs: list[JobView], named: str, live_only: bool = False) -> JobView:
     """
-    The job meant by the beginning of an id or by a name; of jobs with one name the live one, if it is alone.
+    The job meant by its number, the beginning of an id or a name; of jobs with one name the live one, if it is alone.
 
     Raises Failure; with `live_only` also when several have the name and all of them have ended.
     """
+    if numbered := [job for job in jobs if job.number and str(job.number) == named]:
+        return numbered[0]
     jobs = [job for job in jobs if not job.task_of]  # they begin and are called as their array
     by_id = [job for job in jobs if len(named) >= ID_PREFIX_MIN and job.job_id.startswith(named)]
     by_name = [job for job in jobs if job.name == named]

@@ -9,7 +9,7 @@ from typing import Any
 from tessera_schemas import ledger as records
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.ledger import AnyRecord, LedgerMessage
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.units import format_age
 
 JOB_ID = re.compile(r"\b([a-z2-7]{20})(?:-[0-9]{1,6})?\b")
@@ -50,7 +50,8 @@ def _about(record: AnyRecord, message: LedgerMessage) -> str:
     """The job that a record is about, "" for one about something else."""
     if isinstance(record, records.JobTurnedAway):
         fact = message.facts[record.fact].fact
-        return fact.job_id if isinstance(fact, JobAdmitted | JobRefused) else ""
+        conflicts = any(reason.code == Code.IDEMPOTENCY_CONFLICT for reason in record.reasons)
+        return fact.job_id if isinstance(fact, JobAdmitted | JobRefused) and not conflicts else ""
     job_of = records.JOB_OF.get(type(record))
     return job_of(record) if job_of is not None else ""
 

@@ -12,7 +12,7 @@ from tessera.client.ordering import PUBLISH_SECONDS, poll
 from tessera.client.outcomes import EXPECTED, Exit, Failure, Mistaken, Refused, exit_of, with_all_else
 from tessera.client.rendering import notify
 from tessera.client.where import Where
-from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1, JobRefusedV1
+from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1
 from tessera_schemas.literally import literally
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.subjects import OPERATOR
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 0.25
 """Between two looks for a job's end."""
-ENTRY_SECONDS = 0.5
-"""How long to listen for what the committer makes of an admitted job; of one that was known before it says nothing."""
 Json = dict[str, Any]
 
 
@@ -132,10 +130,7 @@ async def submitted(
             yield Sent(done, lambda seconds: wait_by_views(where, done.job_id, seconds))
             return
         watch = await tessera.watch()
-        done = await tessera.send(
-            asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify, tell_end=True, against=against
-        )
-        check_entry(await watch.entered(done.job_id, ENTRY_SECONDS) if done.admitted else None)
+        done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify, against=against)
 
         async def wait(seconds: float | None) -> End | None:
             if where.commands_api is not None or where.can_be(OPERATOR):
@@ -173,13 +168,6 @@ def exit_of_end(phase: str, reason: PublicReason | None) -> Exit:
     if phase == "cancelled":
         return Exit.CANCELLED
     return Exit.TIMED_OUT if reason is not None and reason.code == Code.TIME_LIMIT else Exit.FAILED
-
-
-def check_entry(event: CloudEvent | None) -> None:
-    """Raises Refused when the committer turned the job away after admission had found nothing against it."""
-    if event is not None and event.type == JobRefusedV1.type:
-        refused = JobRefusedV1.model_validate(event.data)
-        raise Refused(refused.reasons, refused.job_id)
 
 
 def end_of_event(event: CloudEvent) -> tuple[str, PublicReason | None]:

@@ -1,6 +1,8 @@
 """Events as they come: a durable subscriber's, at least once, or the live ones, at most once."""
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
 import structlog
@@ -16,6 +18,7 @@ from tessera_schemas.events import (
     JobFailedV1,
     JobRefusedV1,
     JobSucceededV1,
+    short_type,
 )
 
 if TYPE_CHECKING:
@@ -64,14 +67,70 @@ class Subscription:
         await self._work.close()
 
 
+class SubmitWatch:
+    """What the ledger says of the submits that are under way; of all others nothing is kept."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._expected: dict[tuple[str, str], list[LedgerWord]] = {}
+
+    @classmethod
+    async def open(cls, bus: "NatsBus", shard: str, tenant: str, clock: Clock) -> "SubmitWatch":
+        """Listens to what becomes of the tenant's submits from now on."""
+        watch = cls(clock)
+        for kind in ENTRIES:
+            subject = subjects.live(subjects.event(shard, tenant, "*", short_type(kind)))
+            await bus.listen(subject, watch._on_event)
+        return watch
+
+    @contextmanager
+    def expecting(self, job: str, digest: str) -> "Iterator[LedgerWord]":
+        """
+        From before the submit is sent, so that nothing is missed; `digest` is the beginning of the spec's.
+
+        Another submit under the same key has the same id; what is said of it is not said of this one.
+        """
+        word = LedgerWord(self._clock)
+        self._expected.setdefault((job, digest), []).append(word)
+        try:
+            yield word
+        finally:
+            left = [other for other in self._expected.pop((job, digest)) if other is not word]
+            if left:
+                self._expected[job, digest] = left
+
+    def _on_event(self, _subject: str, data: bytes) -> None:
+        event = _read_event(data)
+        if event is not None:
+            job = str(event.data.get("job_id") or event.data.get("conflicts_with"))
+            for word in self._expected.get((job, str(event.data.get("digest", ""))), ()):
+                word.settle(event)
+
+
+class LedgerWord:
+    """The event with which the ledger took a submit in, or turned it away."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._came = clock, asyncio.Event()
+        self._event: CloudEvent | None = None
+
+    def settle(self, event: CloudEvent) -> None:
+        """Notes the event; the last one counts, as the same submit may be sent twice."""
+        self._event = event
+        self._came.set()
+
+    async def within(self, seconds: float) -> CloudEvent | None:
+        """`job.admitted` or `job.refused`; None when neither came, as for a job that was there before."""
+        return self._event if await wait_for(self._came, self._clock, seconds) else None
+
+
 class Watch:
-    """The live events of a tenant, and which jobs have entered, been turned away or ended since we listen."""
+    """The live events of a tenant, and which jobs have ended since we listen."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._came = asyncio.Event()
         self.events: asyncio.Queue[CloudEvent] = asyncio.Queue()
-        self._entered: dict[str, CloudEvent] = {}
         self._ended: dict[str, CloudEvent] = {}
 
     @classmethod
@@ -81,36 +140,30 @@ class Watch:
         await bus.listen(subjects.live(f"events.{shard}.{tenant}.>"), watch._on_event)
         return watch
 
-    async def entered(self, job: str, seconds: float) -> CloudEvent | None:
-        """
-        `job.admitted` or `job.refused` from the ledger; None when neither came, as for a job that was known before.
-
-        Admission cannot know what only the committer counts: limits of the tenant, and a key used for another job.
-        """
-        return await self._first(self._entered, job, seconds)
-
     async def ended(self, job: str, seconds: float | None = None) -> CloudEvent | None:
         """The event with which the job ended; None when `seconds` passed without it."""
-        return await self._first(self._ended, job, seconds)
-
-    async def _first(self, found: dict[str, CloudEvent], job: str, seconds: float | None) -> CloudEvent | None:
         until = None if seconds is None else self._clock.monotonic() + seconds
-        while job not in found:
+        while job not in self._ended:
             left = LOOK_SECONDS if until is None else until - self._clock.monotonic()
             if left <= 0:
                 return None
             self._came.clear()
             await wait_for(self._came, self._clock, left)
-        return found[job]
+        return self._ended[job]
 
     def _on_event(self, _subject: str, data: bytes) -> None:
-        try:
-            event = CloudEvent.from_bytes(data)
-        except ValueError as error:
-            log.warning("event_unreadable", error=str(error))
+        event = _read_event(data)
+        if event is None:
             return
         self.events.put_nowait(event)
-        for types, found in ((ENTRIES, self._entered), (ENDINGS, self._ended)):
-            if event.type in types:
-                found[str(event.data.get("job_id"))] = event
-                self._came.set()
+        if event.type in ENDINGS:
+            self._ended[str(event.data.get("job_id"))] = event
+            self._came.set()
+
+
+def _read_event(data: bytes) -> CloudEvent | None:
+    try:
+        return CloudEvent.from_bytes(data)
+    except ValueError as error:
+        log.warning("event_unreadable", error=str(error))
+        return None

@@ -71,6 +71,8 @@ class Job:
     troubles: int = later(0)
     stop_seconds: int | None = later(None)
     start_timeout_seconds: int = later(0)
+    array_number: int = later(0)
+    number: int = later(0)
 
     @property
     def gang(self) -> Gang:
@@ -120,6 +122,9 @@ class EndedJob:
     array: TaskArray | None = later(None)
     task_of: str = later("")
     task: int = later(0)
+    number: int = later(0)
+    array_number: int = later(0)
+    user: str = later("")
 
     def not_shown(self, now_ms: int) -> Reason:
         """Answer about a job that the views have dropped: how and when it ended, and where more is."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tessera.domain.errors import Contradiction
 from tessera.domain.fast import replace
-from tessera.domain.fold_jobs import take_job_in
+from tessera.domain.fold_jobs import take_job_in, take_number
 from tessera.domain.fold_steps import count_task, job_of, known
 from tessera.domain.fold_table import applies
 from tessera.domain.state import State
@@ -33,6 +33,8 @@ def apply_task_queued(state: State, record: TaskQueued, facts: Sequence[TakenFac
         task_of=job.job_id,
         task=record.task,
         after=after,
+        number=take_number(state, record),
+        array_number=job.number,
     )
     take_job_in(state, task)
     count_task(state, task, queued=1, live=1, waiting=1)

@@ -42,6 +42,7 @@ from tessera_schemas.ledger import (
     PrioritySet,
     Requeued,
     TakenFact,
+    TaskQueued,
     Waiting,
 )
 from tessera_schemas.ledger_form import STOP_TIMES_FROM
@@ -85,8 +86,18 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
         after=own_dependencies(state, spec),
         stop_seconds=_stop_seconds(spec) if state.format >= STOP_TIMES_FROM else None,
         start_timeout_seconds=spec.start_timeout_seconds or 0,
+        number=take_number(state, record),
     )
     take_job_in(state, job)
+
+
+def take_number(state: State, record: JobQueued | TaskQueued) -> int:
+    """The number that a new job gets, 0 for none; raises Contradiction for one that was given before."""
+    if record.number:
+        if record.number <= state.last_number:
+            raise Contradiction(f"record {state.n}: job {record.job_id} has number {record.number}, which was given")
+        state.last_number = record.number
+    return record.number
 
 
 def _stop_seconds(spec: JobSpec) -> int:
@@ -233,6 +244,9 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
             job.array,
             job.task_of,
             job.task,
+            job.number,
+            job.array_number,
+            job.user if job.number else "",
         )
     )
     tally_tenant(state, job.tenant, job.amount, -1)

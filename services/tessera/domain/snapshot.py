@@ -23,8 +23,10 @@ BATCH = 256
 def dump(state: State) -> Iterator[bytes]:
     """The lines of a snapshot."""
     identity = {"ledger_id": state.ledger_id} if state.ledger_id else {}
+    numbers = {"last_number": state.last_number} if state.last_number else {}
     yield orjson.dumps(
         identity
+        | numbers
         | {
             "version": SNAPSHOT_VERSION,
             "n": state.n,
@@ -57,6 +59,7 @@ def load(lines: Iterator[bytes], hasher: StateHash | None = None) -> State:
     state.n, state.chain, state.epoch = head["n"], head["chain"], head["epoch"]
     state.ts, state.format, state.facts_upto = head["ts"], head["format"], head["facts_upto"]
     state.ledger_id = str(head.get("ledger_id", ""))
+    state.last_number = head.get("last_number", 0)
     state.set_config(Config.model_validate(head["config"]))
     rows = RowReader()
     for name, bodies in _batches(lines):

@@ -63,12 +63,18 @@ AFTER_ROLES = {"jobs": b'],"amount":', "runs": b'],"amount":', "earmarks": b'],"
 
 
 class _Form:
-    """Places where the rows of one table differ: texts and numbers from one field on up to another, as declared."""
+    """
+    Places where the rows of one table differ: texts and numbers from one field on up to another, as declared; "" after
+    the last one stands for the end of the row.
+    """
 
     def __init__(self, kind: type[Any], *spans: tuple[str, str]) -> None:
         names = [field.name for field in fields(kind)]
-        self._spans = [names[names.index(first) : names.index(after)] for first, after in spans]
-        self._marks = [(b'"%s":' % first.encode(), b',"%s":' % after.encode()) for first, after in spans]
+        ends = [*names, ""]
+        self._spans = [names[names.index(first) : ends.index(after)] for first, after in spans]
+        self._marks = [
+            (b'"%s":' % first.encode(), b',"%s":' % after.encode() if after else b"}") for first, after in spans
+        ]
         self.names = [name for span in self._spans for name in span]
         self._types = [get_type_hints(kind)[name] for name in self.names]
         self.copy = replacer(kind, tuple(self.names))
@@ -78,7 +84,7 @@ class _Form:
         around, own, at = [], [], 0
         for first, after in self._marks:
             start = body.find(first, at)
-            stop = body.find(after, start)
+            stop = body.find(after, start) if after != b"}" else len(body) - 1
             if start < 0 or stop < 0:
                 return None
             around.append(body[at:start])
@@ -105,8 +111,12 @@ def _another(value: str | int) -> str | int:
     return value + 1 if isinstance(value, int) else f"{value}?"
 
 
-FORMS = {"jobs": _Form(Job, ("job_id", "priority_class"), ("taken_n", "phase"), ("told_ts", "time_limit_seconds"))}
-"""Tables of which a shard may have a hundred thousand rows alike; of ended jobs, packing costs more than reading."""
+_OF_JOBS = ("job_id", "priority_class"), ("taken_n", "phase"), ("told_ts", "time_limit_seconds")
+FORMS = {"jobs": (_Form(Job, *_OF_JOBS, ("number", "")), _Form(Job, *_OF_JOBS))}
+"""
+Tables of which a shard may have a hundred thousand rows alike, of jobs those with a number and older ones; of ended
+jobs, packing costs more than reading.
+"""
 OFTEN_EQUAL = ("tenant", "queue", "name", "spec_hash")
 """Of these fields, those whose text many rows share: it is held once."""
 
@@ -121,14 +131,14 @@ class RowReader:
 
     def read(self, name: str, bodies: Sequence[bytes]) -> list[Any]:
         """Rows of one table. Raises KeyError for an unknown table, ValidationError for what is no row of it."""
-        form = FORMS.get(name)
-        return [self._whole(name, body) for body in bodies] if form is None else self._alike(name, form, bodies)
+        forms = FORMS.get(name)
+        return [self._whole(name, body) for body in bodies] if forms is None else self._alike(name, forms, bodies)
 
-    def _alike(self, name: str, form: _Form, bodies: Sequence[bytes]) -> list[Any]:
+    def _alike(self, name: str, forms: Sequence[_Form], bodies: Sequence[bytes]) -> list[Any]:
         rows: list[Any] = []
         last, first, once = list[bytes](), None, self._texts.setdefault
         for body in bodies:
-            cut = form.cut(body)
+            form, cut = next(((form, cut) for form in forms if (cut := form.cut(body)) is not None), (forms[0], None))
             if cut is None:
                 rows.append(self._whole(name, body))
                 continue

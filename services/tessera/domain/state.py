@@ -79,6 +79,8 @@ class State:
         self.ledger_id = ""
         """Identity of the ledger, on each pod that it made: "" until a message raised the format to 4 or later."""
         self.facts_upto = 0
+        self.last_number = 0
+        """Number of the job that was taken in last, 0 while none has one; no number is ever given twice."""
         self.config = Config()
         self.tree: QueueTree = queue_tree(self.config)
         self.jobs: Table[Job] = Table()

@@ -42,7 +42,8 @@ class StateHash:
         if self._config is None or self._config[0] is not state.config:
             self._config = state.config, state.config.model_dump_json()
         identity = [f"ledger {state.ledger_id}"] if state.ledger_id else []
-        whole = [*scalars, self._config[1], *first, *used, *identity]
+        numbers = [f"last number {state.last_number}"] if state.last_number else []
+        whole = [*scalars, self._config[1], *first, *used, *identity, *numbers]
         return hashlib.sha256(orjson.dumps(whole)).hexdigest()
 
     def adopt(self, name: str, keys: Sequence[str], encoded: Sequence[bytes]) -> None:

@@ -100,7 +100,7 @@ class Handlers:
         if command.get("dry_run") is True:
             return await self._judged(caller.tenant, command, key)
         job = job_id(self._settings.shard, caller.tenant, key)
-        existed, began = self._known(job) is not None, self._clock.monotonic()
+        existed, began = self._remembered(job) is not None, self._clock.monotonic()
         async with self._arrivals.expecting(job) as arrival:
             answer = await self._commands.send(caller.tenant, command)
             reasons = None
@@ -109,7 +109,7 @@ class Handlers:
                 reasons = await arrival.within(max(0.0, left))
         if answer is None:
             return self._submitted(caller, job, key, "stored", 202)
-        known = self._known(job)
+        known = self._remembered(job)
         if known is None:
             if reasons:
                 raise all_of(reasons)
@@ -117,8 +117,8 @@ class Handlers:
         if known.spec_hash != _digest(command):
             raise refused(Code.IDEMPOTENCY_CONFLICT, "key", key)
         if existed:
-            return self._submitted(caller, job, key, "existing", 200)
-        return self._submitted(caller, job, key, "queued", 201, answer.notes)
+            return self._submitted(caller, job, key, "existing", 200, number=known.number)
+        return self._submitted(caller, job, key, "queued", 201, answer.notes, known.number)
 
     async def _submit_command(self, request: web.Request, tenant: str) -> dict[str, Any]:
         """The command that the body asks for, to be judged by admission. Raises Refusal."""
@@ -153,10 +153,17 @@ class Handlers:
         return json_response(body)
 
     def _submitted(
-        self, caller: Caller, job: str, key: str, state: Any, status: int, notes: tuple[str, ...] = ()
+        self,
+        caller: Caller,
+        job: str,
+        key: str,
+        state: Any,
+        status: int,
+        notes: tuple[str, ...] = (),
+        number: int = 0,
     ) -> web.Response:
         log.info("job_submitted", job=job, tenant=caller.tenant, token=caller.token_id, state=state)
-        body = models.StoredSubmit(job_id=job, key=key, state=state, as_of=self._state.n, notes=notes)
+        body = models.StoredSubmit(job_id=job, key=key, state=state, as_of=self._state.n, notes=notes, number=number)
         return json_response(body, status, {"Location": f"/v1/jobs/{job}"})
 
     async def get_job(self, request: web.Request) -> web.Response:
@@ -439,6 +446,11 @@ class Handlers:
             if (known and request[CALLER].may_see(known.tenant)) or self._clock.monotonic() >= until:
                 return
             await self._clock.sleep(KNOWN_POLL_SECONDS)
+
+    def _remembered(self, job: str) -> Job | EndedJob | None:
+        """A job whose key is still its own; a quiet ledger keeps ended ones beyond that, until its next message."""
+        known = self._known(job)
+        return None if isinstance(known, EndedJob) and known.forget_ts <= self._clock.now_ms() else known
 
     def _known(self, job: str) -> Job | EndedJob | None:
         return self._state.jobs.get(job) or self._state.ended.get(job)

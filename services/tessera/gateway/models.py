@@ -215,6 +215,7 @@ class StoredSubmit(Lenient):
     key: str
     state: Literal["queued", "existing", "admitted", "stored", "dry_run"]
     as_of: AsOf
+    number: Annotated[int, Field(description="The job's number in its shard; 0 while the ledger has not answered")] = 0
     notes: Annotated[tuple[str, ...], Field(description="What was decided where the job said nothing, in words")] = ()
 
 

@@ -173,8 +173,8 @@ class Ledger(Protocol):
         `known`, the format that every reader of the shard knows, says how the message is kept; all reads give `data`.
 
         Raises Conflict (somebody else wrote `expected_seq` + 1, or the tail was not read `to_append` since the last
-        reconnect: it may be another ledger's), UnknownOutcome (look for the transaction id at the tail; never resend), Transient
-        (certainly not stored; Full: the ledger has no room for it).
+        reconnect: it may be another ledger's), UnknownOutcome (look for the transaction id at the tail; never resend),
+        Transient (certainly not stored; Full: the ledger has no room for it).
         """
 
     async def tail(self, *, to_append: bool = False) -> Message | None:

@@ -16,10 +16,12 @@ from pydantic import TypeAdapter
 from tessera.domain.entities import Job
 from tessera.domain.errors import Contradiction
 from tessera.domain.fast import replace
+from tessera.domain.spec_hash import spec_hash
 from tessera.domain.state import State
 from tessera_schemas import events as public
 from tessera_schemas import subjects
 from tessera_schemas.arrays import task_count
+from tessera_schemas.base import DIGEST_CHARACTERS
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.ledger import (
     JOB_OF,
@@ -204,7 +206,13 @@ def _queued(message_jobs: MessageJobs, record: JobQueued) -> EventParts:
     job = message_jobs.add(Subject(fact.job_id, fact.tenant, spec.queue, spec.name, fact.trace))
     size = {"gpu_milli": spec.gpu_milli(), "pods": spec.pods()}
     size |= {} if spec.array is None else {"tasks": task_count(spec.array.tasks)}
-    return public.JobAdmittedV1, job, _job_data(job, key=fact.key, **{k: v for k, v in size.items() if v})
+    size["number"] = record.number
+    given = {name: value for name, value in size.items() if value}
+    return public.JobAdmittedV1, job, _job_data(job, key=fact.key, **given, digest=_digest(fact))
+
+
+def _digest(fact: JobAdmitted) -> str:
+    return spec_hash(fact)[:DIGEST_CHARACTERS]
 
 
 def _task_queued(message_jobs: MessageJobs, record: TaskQueued) -> EventParts:
@@ -213,25 +221,27 @@ def _task_queued(message_jobs: MessageJobs, record: TaskQueued) -> EventParts:
     queue = message_jobs.job(record.array).queue  # this message may have moved the array
     job = message_jobs.add(Subject(record.job_id, array.tenant, queue, array.name, array.trace))
     size = {"gpu_milli": array.gang.amount.gpu_milli, "pods": array.gang.pods}
-    more = {"array": array.job_id, **_given(task=record.task)}
+    more = {"array": array.job_id, **_given(task=record.task, number=record.number)}
     return public.JobAdmittedV1, job, _job_data(job, key=array.key, **{k: v for k, v in size.items() if v}, **more)
 
 
 def _turned_away(message_jobs: MessageJobs, record: JobTurnedAway) -> EventParts:
+    """Event of a refusal; one for a key that another job has is not told as that job's."""
     fact = message_jobs.message.facts[record.fact].fact
-    reasons, repeats = record.reasons, 0
+    reasons, more = record.reasons, JsonData()
     if isinstance(fact, JobAdmitted):
         job = Subject(fact.job_id, fact.tenant, fact.spec.queue, fact.spec.name, fact.trace)
+        more = {"key": fact.key, "digest": _digest(fact)}
+        if message_jobs.found(fact.job_id) is not None:
+            job = replace(job, job_id="")
+            more["conflicts_with"] = fact.job_id
     elif not isinstance(fact, JobRefused):
         raise Contradiction(f"record of {message_jobs.message.n}: fact {record.fact} is no submit")
     else:
-        job = Subject(fact.job_id, fact.tenant, NOBODY, fact.name)
-        reasons, repeats = reasons or fact.reasons, fact.repeats
-    data: JsonData = {name: value for name, value in (("job_id", job.job_id), ("name", job.name)) if value}
-    data["reasons"] = [_json(reason) for reason in reasons]
-    if repeats:
-        data["repeats"] = repeats
-    return public.JobRefusedV1, job, data
+        job = Subject(fact.job_id, fact.tenant, NOBODY, fact.name, fact.trace)
+        reasons, more = reasons or fact.reasons, _given(repeats=fact.repeats)
+    data = {"reasons": [_json(reason) for reason in reasons], **more}
+    return public.JobRefusedV1, job, _given(job_id=job.job_id, name=job.name) | data
 
 
 def _allocated(message_jobs: MessageJobs, record: Allocated) -> EventParts:

@@ -22,6 +22,7 @@ from tessera.projection.made import view
 from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
 from tessera.projection.usage import UsageHistory
 from tessera_schemas.arrays import ranges_from
+from tessera_schemas.base import DIGEST_CHARACTERS
 from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import NodeSeen, WorkRefused
 from tessera_schemas.keys import USAGE, VIEWS
@@ -445,6 +446,10 @@ def _shared(job: Job | EndedJob) -> dict[str, Any]:
         "array": None if job.array is None else _array(job.array),
         "task_of": job.task_of,
         "task": job.task,
+        "number": job.number,
+        "array_number": job.array_number,
+        "user": job.user,
+        "digest": job.spec_hash[:DIGEST_CHARACTERS],
     }
 
 

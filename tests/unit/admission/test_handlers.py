@@ -1,6 +1,7 @@
 """Policy, answers, repeats, traces and the limit of recorded refusals."""
 
 import asyncio
+from typing import Any
 
 import orjson
 import pytest
@@ -15,6 +16,7 @@ from tessera_schemas.commands import END_HEADER, REPLY_HEADER, SubmitJob
 from tessera_schemas.config import ConfigBody, Queue, Tenant
 from tessera_schemas.facts import CancelRequested, ConfigProposed, FactMessage, JobAdmitted, JobRefused
 from tessera_schemas.job import JobIdle, Toleration
+from tessera_schemas.reasons import Code
 from tests.builders import SHARD, config_body, job_spec, queue
 from tests.unit.admission.admission_world import World, changed, encoded, node, submit
 from tests.virtual_time import VirtualClock
@@ -107,6 +109,43 @@ async def test_a_repeated_submit_is_answered_with_the_end_of_its_job_where_it_as
     (_, plain), (_, asked) = world.answers
     assert plain.ended is None
     assert (asked.ended and asked.ended.phase) == ended
+
+
+LONG_AGO = 10**12
+
+
+@pytest.mark.parametrize(
+    ("shown", "existing", "codes"),
+    [
+        ({}, True, []),
+        ({"digest": "0" * 16}, False, [Code.IDEMPOTENCY_CONFLICT]),
+        ({"phase": "succeeded", "ended_ts": -LONG_AGO}, False, []),  # its key is forgotten: the views are behind
+    ],
+)
+async def test_a_repeated_submit_is_answered_by_what_the_views_show_of_its_key(
+    shown: dict[str, Any], existing: bool, codes: list[Code]
+) -> None:
+    world = await World.with_policy()
+    await world.submits(submit())
+    (fact,) = world.facts
+    assert isinstance(fact, JobAdmitted)
+    await world.job_seen(fact.job_id, **{"digest": fact.digest()[:16], "number": 7, **shown})
+    await world.submits(submit(), headers={REPLY_HEADER: "_INBOX.lab.abc.1", END_HEADER: "1"})
+    ((_, answer),) = world.answers
+    assert (answer.existing, answer.number, [reason.code for reason in answer.reasons]) == (
+        existing,
+        7 if existing else 0,
+        codes,
+    )
+    assert answer.accepted is not bool(codes)
+
+
+async def test_a_refusal_goes_on_in_the_trace_of_its_submit() -> None:
+    world = await World.with_policy()
+    await world.submits(submit(spec={}), headers={"traceparent": TRACE})
+    (fact,) = world.facts
+    assert isinstance(fact, JobRefused)
+    assert fact.trace == TRACE
 
 
 async def test_a_submit_is_answered_without_its_end_while_the_views_are_away(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,7 @@ def run_as(rank: int, body: str, *arguments: str, tasks: int = 2, options: tuple
 def run_pod(spec: JobSpec, rank: int = 0) -> subprocess.CompletedProcess[str]:
     """One pod of the job, on this machine. Raises CalledProcessError."""
     template = spec.roles[0].template
-    env = {"TESSERA_JOB_ID": "j" * 20, "TESSERA_ATTEMPT": "1", "TESSERA_RANK": str(rank)}
+    env = {"TESSERA_JOB_ID": "j" * 20, "TESSERA_JOB_NUMBER": "17", "TESSERA_ATTEMPT": "1", "TESSERA_RANK": str(rank)}
     env |= {"PATH": "/usr/bin:/bin", "TESSERA_ARRAY_ID": "a" * 20, "TESSERA_ARRAY_TASK": "4"}
     for name, value in template.env.items():
         env[name] = expanded(value, env)

@@ -141,6 +141,8 @@ def test_a_job_is_meant_by_the_beginning_of_its_id_or_by_its_name() -> None:
     assert one_of(jobs, "one").job_id == "aaaabbbb"
     assert one_of(jobs, "two").job_id == "aaaacccc"  # the live one
     assert one_of(jobs, "three").job_id == "ffff"
+    numbered = [*jobs, job("22222222", "7").model_copy(update={"number": 2222})]
+    assert one_of(numbered, "2222").number == 2222
 
 
 @pytest.mark.parametrize(("named", "code"), [("aaaa", 2), ("aaa", 3), ("zzzz", 3), ("", 3)])

@@ -214,7 +214,7 @@ def test_notice_and_directory_are_carried_over() -> None:
 def test_a_pod_has_the_variables_that_scripts_read() -> None:
     env = job("--ntasks=4", "--gpus-per-task=2", "--array=1-9:2", "-J sweep").roles[0].template.env
     assert {name: env[f"SLURM_{name}"] for name in ("JOB_ID", "PROCID", "NTASKS", "GPUS", "ARRAY_TASK_ID")} == {
-        "JOB_ID": "$(TESSERA_JOB_ID)",
+        "JOB_ID": "$(TESSERA_JOB_NUMBER)",
         "PROCID": "$(TESSERA_RANK)",
         "NTASKS": "4",
         "GPUS": "8",

@@ -32,6 +32,12 @@ def test_arrays_and_tasks_are_called_as_slurm_calls_them() -> None:
     assert fields.job_id_of(view(job_id=TASK, task_of=ARRAY, task=7)) == f"{ARRAY}_7"
     left = ArrayView(tasks="0-99", count=100, limit=4, left="8-99")
     assert fields.job_id_of(view("queued", array=left)) == f"{ARRAY}_[8-99%4]"
+    assert fields.job_id_of(view(number=12)) == "12"
+    assert fields.job_id_of(view("queued", array=left, number=12)) == "12_[8-99%4]"
+    task = view(job_id=TASK, task_of=ARRAY, task=7, number=20, array_number=12)
+    assert [fields.job_id_of(task), fields.raw_id_of(task), fields.array_of(task)] == ["12_7", "20", "12"]
+    for name in ("12_7", "20", "12", f"{ARRAY}_7", ARRAY, TASK):
+        assert fields.is_named(task, {name}), name
     long = ArrayView(tasks="0,2,5,9,11,20-30", count=16, left="2,5,9,11,20-30")
     assert fields.job_id_of(view("queued", array=long)) == f"{ARRAY}_[2,5,9,11,20-...]"
 
@@ -99,7 +105,7 @@ def test_jobs_are_chosen_by_all_that_is_asked() -> None:
     assert chosen(states="TO,NF,SUSPENDED") == ""
     assert chosen(name="train", queue="prod") == "b"
     assert chosen(named=f"{'a' * 20},other") == "ac"
-    assert chosen(tenant="nobody") == ""
+    assert chosen(user="nobody") == ""
     jobs.append(view("failed", job_id="d" * 20, reason=PublicReason(code="TimeLimit")))
     assert chosen(states="TO") == "d"
     with pytest.raises(Failure, match="RUNING: there is no such state; there are ALL, CA, CANCELLED"):

@@ -19,7 +19,7 @@ from tests.builders import admitted, job_spec, role
 from tests.ledgers import Committed
 from tests.random_ledger import random_ledger
 
-MARKS = [mark.decode() for form in FORMS.values() for pair in form._marks for mark in pair]
+MARKS = [mark.decode() for forms in FORMS.values() for form in forms for pair in form._marks for mark in pair]
 """Texts by which the fields of a row are found."""
 TEXTS = st.sampled_from(["", "k", "ü\n", '"}', "\\", *MARKS, *(f"a{mark}5" for mark in MARKS)]) | st.text(max_size=3)
 NUMBERS = st.sampled_from([0, 1, INT_MAX])
@@ -51,7 +51,7 @@ def job() -> Job:
 JOBS = st.fixed_dictionaries(
     {
         **dict.fromkeys(("job_id", "tenant", "queue", "name", "key", "spec_hash", "trace", "user"), TEXTS),
-        **dict.fromkeys(("taken_n", "fact_index", "submitted_ts", "told_ts", "time_limit_seconds"), NUMBERS),
+        **dict.fromkeys(("taken_n", "fact_index", "submitted_ts", "told_ts", "time_limit_seconds", "number"), NUMBERS),
         "phase": st.sampled_from([Phase.QUEUED, Phase.RUNNING]),
         "reason": REASONS,
         "idle": st.sampled_from([None, JobIdle()]),
@@ -87,12 +87,17 @@ def _check(name: str, rows: list[Any], kinds_max: int) -> None:
 
 def test_a_job_like_the_one_before_is_a_copy_of_it_and_holds_the_same_parts(job: Job) -> None:
     """Reading a row whole makes every part of it anew, which is what a restart with a hundred thousand cannot pay."""
-    jobs = [replace(job, job_id=f"j{number}", key=f"k{number}", told_ts=number) for number in range(3)]
+    jobs = [replace(job, job_id=f"j{n}", key=f"k{n}", told_ts=n, number=7 * (n + 1)) for n in range(3)]
     one, *others = RowReader().read("jobs", [encode(each) for each in jobs])
     for other in others:
         assert other.retry is one.retry
         assert other.amount is one.amount
     assert others[0].spec_hash is others[1].spec_hash
+
+
+def test_jobs_of_before_numbers_are_copies_of_one_another_too(job: Job) -> None:
+    jobs = [replace(job, job_id=f"j{n}", key=f"k{n}", number=0) for n in range(3)]
+    assert len({id(each.retry) for each in RowReader().read("jobs", [encode(each) for each in jobs])}) == 1
 
 
 def test_a_row_whose_fields_stand_elsewhere_is_read_whole(job: Job) -> None:

@@ -48,7 +48,13 @@ def use(job: Any) -> list[Any]:
         with pytest.raises(Refused, match=r"resources\.memory"):
             tessera.submit({**job, "memory": "lots"})
         tessera.cancel(sent.job_id, why="tried")
-        return [sent == same, tessera.get("train").job_id == sent.job_id, tessera.explain("train"), listed, events]
+        return [
+            sent.job_id == same.job_id,
+            tessera.get("train").job_id == sent.job_id,
+            tessera.explain("train"),
+            listed,
+            events,
+        ]
 
 
 async def test_a_script_submits_reads_and_orders_with_a_token_alone(world: World, enter: Callable[[], None]) -> None:
@@ -93,5 +99,8 @@ async def test_of_many_jobs_each_has_its_own_outcome_in_order(world: World, ente
             first = await tessera.submit_many(specs, "sweep")
             again = await tessera.submit_many(specs, "sweep")
     assert [getattr(each, "key", "refused") for each in first] == ["sweep-0", "refused", "sweep-2"]
-    assert [first[0], first[2]] == [again[0], again[2]]
+    assert [(each.job_id, each.number) for each in (first[0], first[2])] == [
+        (each.job_id, each.number) for each in (again[0], again[2])
+    ]
+    assert [(each.state) for each in (first[0], again[0])] == ["queued", "existing"]
     assert isinstance(first[1], Refused)

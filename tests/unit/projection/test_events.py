@@ -110,6 +110,8 @@ def test_the_envelope_says_where_the_event_comes_from():
             "key": "k1",
             "gpu_milli": 1000,
             "pods": 1,
+            "number": 1,
+            "digest": admitted("k1").digest()[:16],
         },
     }
 
@@ -121,8 +123,11 @@ def test_times_are_written_to_the_millisecond_in_utc():
 def test_a_job_is_told_of_from_submit_to_release():
     ledger = Committed().begin()
     run, common = first_run(), {"job_id": admitted("k1").job_id, "name": "train", "queue": "research"}
-    ledger.commit(admitted("k1", job_spec(role(gpus=0, replicas=2))))
-    assert told(ledger) == [("job.admitted.v1", {**common, "key": "k1", "pods": 2})]
+    fact = admitted("k1", job_spec(role(gpus=0, replicas=2)))
+    ledger.commit(fact)
+    assert told(ledger) == [
+        ("job.admitted.v1", {**common, "key": "k1", "pods": 2, "number": 1, "digest": fact.digest()[:16]})
+    ]
     ledger.commit(orders=(ledger.line(),))
     (kind, data), common = told(ledger)[0], {**common, "attempt": 1}
     assert kind == "job.allocated.v1"
@@ -201,6 +206,25 @@ def test_a_job_that_the_committer_turned_away_is_told_of_in_its_queue():
     ((event, found),) = newest(ledger)
     assert event.subject == "events.main.lab.research.job.refused.v1"
     assert (found["data"]["name"], found["data"]["reasons"][0]["code"]) == ("another", "IdempotencyConflict")
+
+
+def test_a_submit_under_a_key_in_use_is_not_told_as_the_job_that_has_it():
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1"))
+    other = admitted("k1", job_spec(name="another"))
+    ledger.commit(other)
+    ((_, found),) = newest(ledger)
+    data = found["data"]
+    assert (found["subject"], data.get("job_id"), data["conflicts_with"]) == ("none", None, other.job_id)
+    assert (data["key"], data["digest"]) == ("k1", other.digest()[:16])
+
+
+def test_a_refusal_of_admission_stands_in_the_trace_of_its_submit():
+    ledger = Committed().begin()
+    why = (Reason(code=Code.UNKNOWN_FIELD, field="a"),)
+    ledger.commit(JobRefused(kind="job_refused", tenant="lab", reasons=why, trace=TRACE))
+    ((_, found),) = newest(ledger)
+    assert found["traceparent"] == TRACE
 
 
 def test_a_run_that_is_held_beyond_the_memory_of_its_key_is_released_under_its_name():

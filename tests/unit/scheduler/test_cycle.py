@@ -58,7 +58,7 @@ async def test_what_comes_while_an_append_is_in_flight_shares_the_next_message()
     [
         ({}, [False] * 6),
         ({"checkpoint_records": 4}, [False, True, False, True, False, True]),
-        ({"checkpoint_bytes": 2600}, [False, False, False, True, False, False]),
+        ({"checkpoint_bytes": 2700}, [False, False, False, True, False, False]),
         ({"checkpoint_every": 4}, [False, True, False, False, False, True]),
     ],
     ids=["none is due", "by records", "by bytes", "by messages"],

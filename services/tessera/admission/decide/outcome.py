@@ -229,6 +229,7 @@ def _refused(parsed: Parsed, origin: Origin, against: list[Reason]) -> Outcome:
         name=name,
         reasons=reasons,
         source_seq=origin.seq,
+        trace=origin.trace,
     )
     return Outcome(fact, Answer(accepted=False, job_id=job, reasons=reasons))
 
@@ -243,6 +244,7 @@ def refuse_for(outcome: Outcome, origin: Origin, why: Reason) -> Outcome:
         name=admitted.spec.name if admitted else "",
         reasons=(why,),
         source_seq=origin.seq,
+        trace=origin.trace,
     )
     return Outcome(fact, Answer(accepted=False, job_id=outcome.answer.job_id, reasons=(why,)), outcome.dry_run)
 
@@ -254,7 +256,9 @@ def refuse_absent_job(outcome: Outcome, origin: Origin) -> Outcome:
     The record names no job: it is public to the sender's tenant, and the job may be another's.
     """
     reasons = (refusal(Code.NO_SUCH_JOB, "job_id"),)
-    fact = JobRefused(kind="job_refused", tenant=origin.tenant, reasons=reasons, source_seq=origin.seq)
+    fact = JobRefused(
+        kind="job_refused", tenant=origin.tenant, reasons=reasons, source_seq=origin.seq, trace=origin.trace
+    )
     return Outcome(fact, Answer(accepted=False, job_id=outcome.answer.job_id, reasons=reasons))
 
 

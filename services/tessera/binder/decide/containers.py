@@ -9,6 +9,7 @@ from typing import Any
 from tessera.binder.decide import launching
 from tessera.binder.decide.devices import NONE_OF_THEM, VISIBLE, Given
 from tessera.domain.entities import Job, Run
+from tessera_schemas.base import number_or_id
 from tessera_schemas.devices import steers_devices
 from tessera_schemas.job import JobSpec, Role, Template, Volume
 from tessera_schemas.labels import EVICT_AT_ANNOTATION
@@ -131,7 +132,8 @@ def _value_from(source: EnvSource) -> Json:
 
 def _identity(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
     saved = {"TESSERA_CHECKPOINT_PATH": literally(job.saved_path)} if job.saved_path else {}
-    task = {"TESSERA_ARRAY_ID": job.task_of, "TESSERA_ARRAY_TASK": str(job.task)} if job.task_of else {}
+    array = {"TESSERA_ARRAY_ID": job.task_of, "TESSERA_ARRAY_NUMBER": number_or_id(job.array_number, job.task_of)}
+    task = array | {"TESSERA_ARRAY_TASK": str(job.task)} if job.task_of else {}
     elastic = {"TESSERA_MIN_REPLICAS": str(role.gang), "TESSERA_MAX_REPLICAS": str(role.most)}
     return (
         saved
@@ -139,6 +141,7 @@ def _identity(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
         | (elastic if role.gang < role.most else {})
         | {
             "TESSERA_JOB_ID": job.job_id,
+            "TESSERA_JOB_NUMBER": number_or_id(job.number, job.job_id),
             "TESSERA_JOB_NAME": literally(job.name),
             "TESSERA_ATTEMPT": str(run.attempt),
             "TESSERA_ROLE": role.name,

@@ -64,7 +64,7 @@ async def sacct(
         known, as_of = await views.jobs(), await views.as_of()
     found = [
         job
-        for job in fields.select(known, tenant=user, name=name, queue=partition, named=jobs, states=states)
+        for job in fields.select(known, user=user, name=name, queue=partition, named=jobs, states=states)
         if (job.phase not in ENDED or job.ended_ts >= from_ms) and job.submitted_ts <= to_ms
     ]
     if parsable or ending:

@@ -2,6 +2,7 @@
 
 import getpass
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure, Mistaken, Refused
 from tessera.client.rendering import notify
 from tessera.client.shard_views import ID_CHARACTERS
-from tessera.client.slurm import values
+from tessera.client.slurm import fields, values
 from tessera.client.slurm.against import Against
 from tessera.client.slurm.jobs import file_of, job_of
 from tessera.client.slurm.options import OWN, Asked, split_words
@@ -29,6 +30,7 @@ from tessera.client.slurm.script import Script, read_script
 from tessera.client.slurm.steps import find_kubectl, read_step, run_step
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
+from tessera_schemas.base import number_or_id
 from tessera_schemas.views import JobView
 
 IMAGE_VARIABLE = "TESSERA_CONTAINER_IMAGE"
@@ -51,11 +53,11 @@ async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
         return None
     await asked.refuse(at, key)
     async with submitting.submitted(at.find(), asked.identity, asked.command, key) as sent:
-        job_id = sent.done.job_id
-        print(job_id if "parsable" in script.options else f"Submitted batch job {job_id}")
+        job_id, number = sent.done.job_id, number_or_id(sent.done.number, sent.done.job_id)
+        print(number if "parsable" in script.options else f"Submitted batch job {number}")
         if "wait" not in script.options:
             if "output" in script.options:
-                notify(f"note: `tessera logs {job_id}` shows its log; with --wait it is written to files")
+                notify(f"note: `tessera logs {number}` shows its log; with --wait it is written to files")
             return None
         code = await report_end(sent, None)
     await _write_logs(at.find(), asked.identity, script, job_id)
@@ -80,7 +82,8 @@ async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, ke
     await asked.refuse(at, key)
     where = at.find()
     async with submitting.submitted(where, asked.identity, asked.command, key) as sent:
-        notify(f"srun: job {sent.done.job_id} queued")
+        number = number_or_id(sent.done.number, sent.done.job_id)
+        notify(f"srun: job {number} queued")
         with told_what_goes_on(sent.done.job_id):
             try:
                 await copy_log(where, asked.identity, sent.done.job_id, sys.stdout.buffer, follow=True)
@@ -91,7 +94,7 @@ async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, ke
         return Exit.FAILED
     phase, reason = end
     if phase != "succeeded":
-        notify(f"srun: job {sent.done.job_id} {phase}" + (f": {reason.sentence()}" if reason is not None else ""))
+        notify(f"srun: job {number} {phase}" + (f": {reason.sentence()}" if reason is not None else ""))
     exit_code = reason.numbers.get("exit_code", 0) if reason is not None else 0
     return exit_code or submitting.exit_of_end(phase, reason)  # type: ignore[return-value]  # the program's own code
 
@@ -184,6 +187,7 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
     job = job_of(script, os.environ.get(IMAGE_VARIABLE), os.environ, now, against)
     spec = files.job_spec(job, script.where)
     spec.setdefault("queue", "default")
+    spec["user"] = submitter()
     if "dependency" in options:
         said = values.Said(script.where, "dependency", options["dependency"])
         spec["after"] = [
@@ -199,6 +203,15 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
         against.add("account", str(failure))
     command = {"kind": "submit_job", "spec": spec, "held": "hold" in options}
     return Submit(command, identity, against.error, tuple(against.notes))
+
+
+def submitter() -> str:
+    """Who submits, as `squeue -u` chooses and the people of a tenant take turns; "" where the machine does not know."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        return ""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:63].rstrip("._-")
 
 
 async def _job_named(at: AccessOptions, job: str, against: Against) -> str:
@@ -246,7 +259,7 @@ async def _write_log(where: Where, identity: str | None, job: JobView, pattern: 
     task = job.task if job.task_of else None
     ranks = range(job.pods) if any(sign in pattern for sign in ("%t", "%n", "%N")) else range(1)
     for rank in ranks if job.phase in ENDED and job.attempt else ():
-        path = Path(file_of(pattern, job.task_of or job.job_id, job.name, getpass.getuser(), task, rank))
+        path = Path(file_of(pattern, fields.array_of(job), job.name, getpass.getuser(), task, rank))
         try:
             with path.open("wb") as file:  # noqa: ASYNC230  # nothing else runs here
                 await copy_log(where, identity, job.job_id, file, rank=rank)

@@ -50,9 +50,7 @@ async def squeue(
         known, as_of = await views.jobs(), await views.as_of()
     found = [
         job
-        for job in fields.select(
-            known, tenant=tenant, queue=partition, name=name, named=jobs, states=states, nodes=nodes
-        )
+        for job in fields.select(known, user=tenant, queue=partition, name=name, named=jobs, states=states, nodes=nodes)
         if (everything or states is not None or job.phase not in ENDED)
         and not (job.array is not None and job.phase not in ENDED and not job.array.left)
     ]
@@ -114,7 +112,7 @@ async def scancel(
         tenant = _own_tenant(at) if me else user
         async with at.views() as views:
             live = [job for job in await views.jobs() if job.phase not in ENDED]
-        found = fields.select(live, tenant=tenant, queue=partition, name=name, named=_list_of(jobs), states=state)
+        found = fields.select(live, user=tenant, queue=partition, name=name, named=_list_of(jobs), states=state)
         whole = {job.job_id for job in found}
         # An array takes its tasks with it.
         chosen = [job.job_id for job in found if job.task_of not in whole]

@@ -1,7 +1,7 @@
 """Fields of jobs as `squeue -o`, `sacct -o` and `scontrol` name them, each made of a job's view. Pure."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
@@ -10,6 +10,7 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column
 from tessera.client.slurm import words
 from tessera_schemas.arrays import has_task
+from tessera_schemas.base import number_or_id
 from tessera_schemas.views import JobView
 
 T = TypeVar("T")
@@ -30,18 +31,30 @@ Value = Callable[[JobView, int], str]
 
 
 def job_id_of(job: JobView) -> str:
-    """`ID`, of a task `ARRAY_7`, of an array `ARRAY_[8-99%4]` with the tasks that are not queued yet."""
+    """The job's number, of a task `ARRAY_7`, of an array `ARRAY_[8-99%4]` with the tasks that are not queued yet."""
     if job.task_of:
-        return f"{job.task_of}_{job.task}"
+        return f"{array_of(job)}_{job.task}"
     if job.array is None or not job.array.left:
-        return job.job_id
+        return raw_id_of(job)
     left = job.array.left if len(job.array.left) <= RANGES_SHOWN else f"{job.array.left[:RANGES_SHOWN]}..."
-    return f"{job.job_id}_[{left}{f'%{job.array.limit}' if job.array.limit else ''}]"
+    return f"{raw_id_of(job)}_[{left}{f'%{job.array.limit}' if job.array.limit else ''}]"
+
+
+def raw_id_of(job: JobView) -> str:
+    """The job's own number, a task's too; the id of one that is older than numbers."""
+    return number_or_id(job.number, job.job_id)
+
+
+def array_of(job: JobView) -> str:
+    """The number of a task's array; of any other job its own."""
+    return number_or_id(job.array_number, job.task_of) if job.task_of else raw_id_of(job)
 
 
 def is_named(job: JobView, wanted: set[str]) -> bool:
-    """Whether a job is meant by its id, its name, `ARRAY_7`, or the id of its array."""
-    return not wanted.isdisjoint({job.job_id, job.name, job_id_of(job), job.task_of} - {""})
+    """Whether a job is meant by its number, its id, its name, `ARRAY_7`, or its array."""
+    named = {job.job_id, raw_id_of(job), job.name, job_id_of(job), job.task_of, array_of(job)}
+    named |= {f"{job.task_of}_{job.task}"} if job.task_of else set()
+    return not wanted.isdisjoint(named - {""})
 
 
 def unknown(jobs: Iterable[JobView], named: str | None) -> list[str]:
@@ -49,27 +62,32 @@ def unknown(jobs: Iterable[JobView], named: str | None) -> list[str]:
     left = dict.fromkeys(name for name in (named or "").split(",") if name)
     for job in jobs if left else ():
         tasks = job.array.tasks if job.array is not None else ""
-        for name in [name for name in left if is_named(job, {name}) or _is_task(name, job.job_id, tasks)]:
+        ids = (job.job_id, raw_id_of(job))
+        for name in [name for name in left if is_named(job, {name}) or _is_task(name, ids, tasks)]:
             del left[name]
     return list(left)
 
 
-def _is_task(name: str, array: str, tasks: str) -> bool:
+def _is_task(name: str, ids: Collection[str], tasks: str) -> bool:
     of, _, index = name.rpartition("_")
-    return bool(tasks) and of == array and index.isdecimal() and has_task(tasks, int(index))
+    return bool(tasks) and of in ids and index.isdecimal() and has_task(tasks, int(index))
 
 
 def select(
     jobs: Iterable[JobView],
     *,
-    tenant: str | None = None,
+    user: str | None = None,
     queue: str | None = None,
     name: str | None = None,
     named: str | None = None,
     states: str | None = None,
     nodes: str | None = None,
 ) -> list[JobView]:
-    """The jobs for which all hold that are given; all but `tenant` are lists with commas. Raises Failure."""
+    """
+    The jobs for which all hold that are given; all but `user`, a person or a tenant, are lists with commas.
+
+    Raises Failure.
+    """
     names, queues, on = (None if text is None else set(text.split(",")) for text in (name, queue, nodes))
     wanted, among = set((named or "").split(",")), set((states or "").upper().split(","))
     if states is not None and (unknown := among - STATES - NEVER):
@@ -77,7 +95,7 @@ def select(
     return [
         job
         for job in jobs
-        if tenant in (None, job.tenant)
+        if user in (None, job.tenant, job.user)
         and (queues is None or job.queue in queues)
         and (names is None or job.name in names or name == job.name)
         and (on is None or any(place.node in on for place in job.placements))
@@ -139,13 +157,13 @@ def _time(ms: int) -> str:
 
 FIELDS: Mapping[str, Value] = {
     "JobID": lambda job, now: job_id_of(job),
-    "JobIDRaw": lambda job, now: job.job_id,
-    "ArrayJobID": lambda job, now: job.task_of or job.job_id,
+    "JobIDRaw": lambda job, now: raw_id_of(job),
+    "ArrayJobID": lambda job, now: array_of(job),
     "ArrayTaskID": lambda job, now: str(job.task) if job.task_of else "N/A",
     "JobName": lambda job, now: job.name,
     "Partition": lambda job, now: job.queue,
     "Account": lambda job, now: job.tenant,
-    "User": lambda job, now: job.tenant,
+    "User": lambda job, now: job.user or job.tenant,
     "QOS": lambda job, now: job.priority_class,
     "Priority": lambda job, now: str(job.priority),
     "StateCompact": lambda job, now: short_state_of(job),

@@ -68,7 +68,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("ntasks", "pods of the gang, one for each task", short="n"),
     Option("ntasks-per-node", "tasks of a node"),
     Option("output", "with `--wait`: file to which the log is written, `%A_%a`, `%j`, `%x`, `%u`, `%t`", short="o"),
-    Option("parsable", "the id alone is printed", flag=True),
+    Option("parsable", "the number alone is printed", flag=True),
     Option("partition", "the queue", short="p"),
     Option("priority", "the priority class, by name"),
     Option("qos", "the priority class, by name", short="q"),

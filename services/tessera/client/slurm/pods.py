@@ -100,8 +100,8 @@ def variables(name: str, tasks: int, gpus: int, cpus: str, tasks_of_array: str) 
     per_pod = {"SLURM_GPUS_ON_NODE": str(gpus), "SLURM_GPUS_PER_NODE": str(gpus), "SLURM_GPUS": str(gpus * tasks)}
     hosts = f"{RUN}-[0-{tasks - 1}].run-{RUN}" if tasks > 1 else f"{RUN}-0"
     return {
-        "SLURM_JOB_ID": "$(TESSERA_JOB_ID)",
-        "SLURM_JOBID": "$(TESSERA_JOB_ID)",
+        "SLURM_JOB_ID": "$(TESSERA_JOB_NUMBER)",
+        "SLURM_JOBID": "$(TESSERA_JOB_NUMBER)",
         "SLURM_JOB_NAME": literally(name),
         "SLURM_PROCID": "$(TESSERA_RANK)",
         "SLURM_NODEID": "$(TESSERA_RANK)",
@@ -124,7 +124,7 @@ def _describe_array(tasks: str) -> dict[str, str]:
         return {}
     ranges = task_ranges(tasks)
     return {
-        "SLURM_ARRAY_JOB_ID": "$(TESSERA_ARRAY_ID)",
+        "SLURM_ARRAY_JOB_ID": "$(TESSERA_ARRAY_NUMBER)",
         "SLURM_ARRAY_TASK_ID": "$(TESSERA_ARRAY_TASK)",
         "SLURM_ARRAY_TASK_COUNT": str(task_count(tasks)),
         "SLURM_ARRAY_TASK_MIN": str(ranges[0].first),

@@ -73,7 +73,7 @@ def _queue_tasks(draft: Draft, job: Job) -> None:
         if known(state, job_id):  # somebody found keys that collide: nothing runs under an id twice
             close_array(draft, job, Reason(code=Code.IDEMPOTENCY_CONFLICT, detail=job_id))
             return
-        draft.add(TaskQueued(kind="task_queued", job_id=job_id, array=job.job_id, task=task))
+        draft.add(TaskQueued(kind="task_queued", job_id=job_id, array=job.job_id, task=task, number=draft.next_number))
 
 
 def _is_to_come(draft: Draft, array_id: str, task: int) -> bool:

@@ -8,6 +8,7 @@ from tessera.domain.fold import apply_record
 from tessera.domain.state import State
 from tessera_schemas.facts import AnyFact
 from tessera_schemas.ledger import AnyRecord, TakenFact, Waiting
+from tessera_schemas.ledger_form import NUMBERS_FROM
 from tessera_schemas.orders import Order
 from tessera_schemas.reasons import Reason
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
@@ -48,6 +49,11 @@ class Draft:
         apply_record(self.state, record, self.facts)
         self.records.append(record)
         self.bytes_left -= len(record.to_bytes()) + 1
+
+    @property
+    def next_number(self) -> int:
+        """The number of the job that is taken in next; 0 in a ledger that knows none yet."""
+        return self.state.last_number + 1 if self.state.format >= NUMBERS_FROM else 0
 
     @property
     def full(self) -> bool:

@@ -52,7 +52,7 @@ def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
     if against:
         _turn_away(draft, index, *against)
         return
-    draft.add(JobQueued(kind="job_queued", fact=index, job_id=fact.job_id))
+    draft.add(JobQueued(kind="job_queued", fact=index, job_id=fact.job_id, number=draft.next_number))
     if fact.held:
         draft.add(Held(kind="held", job_id=fact.job_id, by=fact.tenant))
         record_waiting(draft, fact.job_id, Reason(code=Code.ON_HOLD))

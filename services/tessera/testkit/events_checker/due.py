@@ -6,8 +6,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tessera_schemas.base import DIGEST_CHARACTERS
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.ledger import LEDGER_MESSAGE, RECORDS, JobMoved, TaskQueued
+from tessera_schemas.reasons import Code
 from tessera_schemas.registry import kind_of
 from tessera_schemas.subjects import OPERATOR
 
@@ -63,10 +65,7 @@ class _Jobs:
             reasons = {"reasons": event_data["reasons"]} if event_data["reasons"] else {}
             return Due(type_, fact.tenant, NO_QUEUE, fact.model_dump(mode="json") | reasons)
         if isinstance(fact, JobAdmitted):
-            known = {"job_id": fact.job_id, "name": fact.spec.name, "queue": fact.spec.queue, "key": fact.key}
-            if name != "refused":
-                self.admitted[fact.job_id], self.attempts[fact.job_id] = fact, 0
-            return Due(type_, fact.tenant, fact.spec.queue, event_data | known)
+            return Due(type_, fact.tenant, fact.spec.queue, event_data | self._submitted(name, fact, record))
         if isinstance(record, TaskQueued) and (array := self.admitted.get(record.array)) is not None:
             self.admitted[job_id], self.attempts[job_id] = array, 0
             event_data |= {"name": array.spec.name, "queue": array.spec.queue, "key": array.key}
@@ -91,3 +90,13 @@ class _Jobs:
             "attempt": self.attempts[job_id],
         }
         return Due(type_, job.tenant, job.spec.queue, event_data)
+
+    def _submitted(self, name: str, fact: JobAdmitted, record: Any) -> dict[str, Any]:
+        """What is told of a submit; one under a key in use is not told as the job that has the key."""
+        told = {"job_id": fact.job_id, "name": fact.spec.name, "queue": fact.spec.queue, "key": fact.key}
+        told["digest"] = fact.digest()[:DIGEST_CHARACTERS]
+        if name != "refused":
+            self.admitted[fact.job_id], self.attempts[fact.job_id] = fact, 0
+        elif fact.job_id in self.admitted and any(why.code == Code.IDEMPOTENCY_CONFLICT for why in record.reasons):
+            told |= {"job_id": "", "conflicts_with": fact.job_id}
+        return told
