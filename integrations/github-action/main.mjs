@@ -5,7 +5,10 @@ import { appendFileSync, readFileSync } from "node:fs";
 
 const WAIT_SECONDS = 60; // of one request; the gateway answers earlier when the job ends
 const AGAIN_MS = 2000;
+const CANCEL_MS = 120_000; // for which a cancel is tried, beyond the workflow's own time
 const KEY_CHARACTERS = 200;
+
+const SUBMIT = "/v1/jobs";
 
 const input = (name) => (process.env[`INPUT_${name.toUpperCase()}`] ?? "").trim();
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -15,8 +18,11 @@ const deadline = Date.now() + Number(input("timeout-minutes") || "360") * 60_000
 
 class Refused extends Error {}
 
-// An answer; what is away or busy is asked again until the time is over.
-async function ask(path, options = {}) {
+let stopped = ""; // why the job is not wanted any more
+
+// An answer; what is away or busy is asked again until the time is over. A submit is sent again only while it is wanted,
+// or while nobody knows whether it was stored: then it has to be found, to be cancelled.
+async function ask(path, options = {}, until = deadline) {
   for (;;) {
     let why;
     try {
@@ -24,12 +30,13 @@ async function ask(path, options = {}) {
       if (answer.ok) return answer;
       const problem = await answer.json().catch(() => ({}));
       why = problem.sentence ?? `the gateway answered ${answer.status}`;
+      if (stopped && path === SUBMIT && answer.status === 429) throw new Refused(`${stopped}; nothing was submitted`);
       if (answer.status !== 429 && answer.status < 500) throw new Refused((problem.reasons ?? []).length > 1 ? problem.reasons.map((one) => `${one.code} ${one.field}`).join("; ") : why);
     } catch (error) {
       if (error instanceof Refused) throw error;
       why ??= error.cause?.message ?? error.message;
     }
-    if (Date.now() > deadline) throw new Refused(`no answer in time: ${why}`);
+    if (Date.now() > until) throw new Refused(`no answer in time: ${why}`);
     console.log(`the gateway cannot answer now (${why}); trying again`);
     await sleep(AGAIN_MS);
   }
@@ -50,25 +57,37 @@ async function submit() {
   const name = body.spec?.name ?? body.name ?? body.template;
   const key = keyOf(name);
   const sent = { method: "POST", body: JSON.stringify(body), headers: { "Content-Type": "application/json", "Idempotency-Key": key } };
-  const { job_id: id, state } = await (await ask("/v1/jobs", sent)).json();
+  const { job_id: id, state } = await (await ask(SUBMIT, sent)).json();
   console.log(`job ${id} (${name}): ${state}, key ${key}`);
   console.log(`${url}/ui#/jobs/${id}`);
-  return id;
+  return { id, key };
 }
 
-// The log as it is written; a pod that is not there yet is asked for until `ended` says so. Never fails the job.
+// The logs of all runs as they are written, the next one's after the last one's. Never fails the job.
 async function showLog(id, rank, ended) {
-  while (!ended.signal.aborted) {
+  for (let shown = 0, bytes = 0; ; ) {
     try {
-      const answer = await fetch(`${url}/v1/jobs/${id}/logs?follow=true&rank=${rank}`, { headers, signal: ended.signal });
-      if (answer.ok) {
-        for await (const part of answer.body.pipeThrough(new TextDecoderStream())) process.stdout.write(part);
-        return;
-      }
-      await answer.body?.cancel();
+      const { job } = await (await fetch(`${url}/v1/jobs/${id}`, { headers, signal: ended.signal })).json();
+      if (job.attempt > shown) {
+        const path = `/v1/jobs/${id}/logs?follow=true&rank=${rank}&attempt=${job.attempt}`;
+        const answer = await fetch(`${url}${path}`, { headers, signal: ended.signal });
+        if (answer.ok) {
+          let skip = bytes; // of a stream that broke off: what was shown already
+          for await (const part of answer.body) {
+            const rest = part.subarray(Math.min(skip, part.length));
+            skip -= part.length - rest.length;
+            bytes += rest.length;
+            process.stdout.write(rest);
+          }
+          [shown, bytes] = [job.attempt, 0];
+          continue;
+        }
+        await answer.body?.cancel();
+      } else if (job.ended_ts) return;
     } catch {
-      if (ended.signal.aborted) return;
+      // the gateway is away: it is asked again
     }
+    if (ended.signal.aborted) return;
     await sleep(AGAIN_MS);
   }
 }
@@ -94,21 +113,36 @@ async function waitFor(id) {
   return null;
 }
 
-async function cancel(id, why) {
+// A job that is stored, and not in the ledger yet, is known by its key.
+async function cancel({ id, key }, why) {
   if (input("cancel") === "false") return console.log(`job ${id} goes on`);
-  await ask(`/v1/jobs/${id}/cancel`, { method: "POST", body: JSON.stringify({ why }), headers: { "Content-Type": "application/json" } });
+  const sent = { method: "POST", body: JSON.stringify({ why }), headers: { "Content-Type": "application/json", "Idempotency-Key": key } };
+  try {
+    await ask(`/v1/jobs/${id}/cancel`, sent, Date.now() + CANCEL_MS);
+  } catch (error) {
+    return console.log(`::error::job ${id} is not cancelled, and may go on: ${error.message}`);
+  }
   console.log(`job ${id} is cancelled: ${why}`);
 }
 
 async function main() {
-  const id = await submit();
+  const submitted = submit();
+  for (const signal of ["SIGINT", "SIGTERM"]) {
+    process.on(signal, () => {
+      if (stopped) return; // GitHub sends a second one while the first is being heeded
+      stopped = "the workflow was cancelled";
+      submitted.then((sent) => cancel(sent, stopped)).catch((error) => console.log(`::error::${error.message}`)).finally(() => process.exit(1));
+    });
+  }
+  const sent = await submitted;
+  const { id } = sent;
+  if (stopped) return new Promise(() => {}); // the signal's handler ends the process
   if (process.env.GITHUB_OUTPUT) appendFileSync(process.env.GITHUB_OUTPUT, `job-id=${id}\n`);
-  for (const signal of ["SIGINT", "SIGTERM"]) process.once(signal, () => cancel(id, "the workflow was cancelled").finally(() => process.exit(1)));
   const ended = new AbortController();
   const log = input("logs") === "" ? null : showLog(id, input("logs"), ended);
   const job = await waitFor(id);
   if (job === null) {
-    await cancel(id, "the workflow's time is over");
+    await cancel(sent, "the workflow's time is over");
     return 1;
   }
   await Promise.race([log, sleep(AGAIN_MS)]);

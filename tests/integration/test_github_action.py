@@ -4,9 +4,14 @@ import asyncio
 import json
 import os
 import shutil
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from aiohttp import web
 
 from tests.e2e.live import Live, configuration, job
 
@@ -19,11 +24,11 @@ pytestmark = [
 ]
 
 
-async def run(live: Live, folder: Path, token: str, **inputs: str) -> tuple[int, str, str]:
-    """Exit code, what it printed, and its outputs."""
+async def begin(url: str, folder: Path, token: str, **inputs: str) -> asyncio.subprocess.Process:
+    """The action at work; its outputs go into the file `output`."""
     output = folder / "output"
     output.write_text("")
-    given = {"url": live.platform.gateway_url, "token": token, "job": str(folder / "job.json"), "logs": "0", **inputs}
+    given = {"url": url, "token": token, "job": str(folder / "job.json"), "logs": "0", **inputs}
     environment = {
         "PATH": os.environ["PATH"],
         "GITHUB_OUTPUT": str(output),
@@ -33,11 +38,103 @@ async def run(live: Live, folder: Path, token: str, **inputs: str) -> tuple[int,
         "GITHUB_JOB": "nightly",
         "GITHUB_RUN_ATTEMPT": inputs.pop("attempt", "1"),
     }
-    process = await asyncio.create_subprocess_exec(
+    return await asyncio.create_subprocess_exec(
         str(NODE), str(ACTION), env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
     )
+
+
+async def run(live: Live, folder: Path, token: str, **inputs: str) -> tuple[int, str, str]:
+    """Exit code, what it printed, and its outputs."""
+    process = await begin(live.platform.gateway_url, folder, token, **inputs)
     said, _ = await process.communicate()
-    return process.returncode or 0, said.decode(), output.read_text()
+    return process.returncode or 0, said.decode(), (folder / "output").read_text()
+
+
+class Gateway:
+    """One that answers as it is told: `submit_seconds` late, `away` times with 503 to a cancel, a log for each run."""
+
+    def __init__(self, submit_seconds: float = 0, away: int = 0, runs: int = 1, ends: bool = True) -> None:
+        self.submit_seconds, self.away, self.runs, self.ends = submit_seconds, away, runs, ends
+        self.asked, self.cancelled, self.run = asyncio.Event(), list[str](), 1
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[str]:
+        app = web.Application()
+        app.router.add_post("/v1/jobs", self.submit)
+        app.router.add_post("/v1/jobs/{job}/cancel", self.cancel)
+        app.router.add_get("/v1/jobs/{job}", self.get)
+        app.router.add_get("/v1/jobs/{job}/wait", self.wait)
+        app.router.add_get("/v1/jobs/{job}/logs", self.logs)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        finally:
+            await runner.cleanup()
+
+    def job(self) -> dict[str, Any]:
+        ended = {"ended_ts": 1, "phase": "succeeded"} if self.ends and self.run > self.runs else {}
+        return {"job": {"job_id": "j" * 20, "phase": "running", "attempt": min(self.run, self.runs), **ended}}
+
+    async def submit(self, request: web.Request) -> web.Response:
+        self.asked.set()
+        await asyncio.sleep(self.submit_seconds)
+        return web.json_response({"job_id": "j" * 20, "state": "queued"}, status=201)
+
+    async def cancel(self, request: web.Request) -> web.Response:
+        if self.away > 0:
+            self.away -= 1
+            return web.json_response({"sentence": "Unavailable: nothing was stored"}, status=503)
+        self.cancelled.append(request.headers["Idempotency-Key"])
+        return web.json_response({"job_id": "j" * 20, "state": "accepted"})
+
+    async def get(self, request: web.Request) -> web.Response:
+        return web.json_response(self.job())
+
+    async def wait(self, request: web.Request) -> web.Response:
+        for _ in range(20 * int(request.query["timeout"])):
+            if self.ends and self.run > self.runs:
+                break
+            await asyncio.sleep(0.05)
+        return web.json_response(self.job())
+
+    async def logs(self, request: web.Request) -> web.Response:
+        attempt, self.run = int(request.query["attempt"]), self.run + 1
+        return web.Response(text=f"line of run {attempt}\n")
+
+
+async def test_a_workflow_that_is_cancelled_while_it_submits_cancels_the_job_that_comes_of_it(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(json.dumps({"name": "nightly"}))
+    gateway = Gateway(submit_seconds=1, away=1, ends=False)
+    async with gateway.serving() as url:
+        process = await begin(url, tmp_path, "t", key="k1", logs="")
+        await gateway.asked.wait()
+        process.send_signal(signal.SIGINT)
+        await asyncio.sleep(0.1)
+        process.send_signal(signal.SIGTERM)
+        said, _ = await process.communicate()
+    assert (process.returncode, gateway.cancelled) == (1, ["k1"]), said.decode()
+    assert b"is cancelled: the workflow was cancelled" in said
+
+
+async def test_a_cancel_after_the_workflows_time_outlives_a_gateway_that_is_away_for_a_moment(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(json.dumps({"name": "nightly"}))
+    gateway = Gateway(away=1, ends=False)
+    async with gateway.serving() as url:
+        process = await begin(url, tmp_path, "t", key="k1", logs="", **{"timeout-minutes": "0.02"})
+        said, _ = await process.communicate()
+    assert (process.returncode, gateway.cancelled) == (1, ["k1"]), said.decode()
+
+
+async def test_the_logs_of_all_runs_are_shown(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(json.dumps({"name": "nightly"}))
+    async with Gateway(runs=2).serving() as url:
+        process = await begin(url, tmp_path, "t", key="k1")
+        said, _ = await process.communicate()
+    assert process.returncode == 0, said.decode()
+    assert [line for line in said.decode().splitlines() if "line of" in line] == ["line of run 1", "line of run 2"]
 
 
 async def test_the_action_submits_shows_the_log_and_ends_as_the_job_does(tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class Receiver:
         return web.Response(status=204)
 
     def ids(self, role: str) -> list[str]:
-        return [headers["webhook-id"] for headers, _ in self.got[role]]
+        return [headers["webhook-id"].removeprefix("main.") for headers, _ in self.got[role]]
 
     def kinds(self, role: str) -> list[str]:
         return [json.loads(body)["type"].removeprefix("io.tessera.") for _, body in self.got[role]]

@@ -80,7 +80,7 @@ class Receiver:
         if urlsplit(url).scheme != "https" and not self._settings.allow_http:
             raise Transient(f"{where}: plain http is not allowed; use https, or set the notifier's allow_http")
         try:
-            event_id = str(orjson.loads(body)["id"])
+            event_id = f"{self._settings.shard}.{orjson.loads(body)['id']}"  # a receiver may hear of several shards
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise Poison(f"{where}: not an event") from error
         secrets = read_secrets(self._settings.keys_dir, self._tenant, self._webhook.secret)
