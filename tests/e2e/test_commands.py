@@ -12,6 +12,7 @@ import pytest_asyncio
 import yaml
 
 from tessera.binder.stopping import gone_is_fine
+from tessera.client.shard_views import ID_CHARACTERS
 from tessera_schemas.arrays import Dependency, JobArray
 from tessera_schemas.config import Policy, Queue, Quota
 from tests.e2e.live import Live, Said, configuration, eventually, job, started
@@ -292,21 +293,31 @@ async def test_a_job_that_nobody_knows_is_said_wherever_it_is_named(live: Live) 
     await assert_all_is_well(live)
 
 
-async def test_srun_that_is_interrupted_says_that_its_job_goes_on(live: Live) -> None:
-    words = ("srun", "--as", "lab", "--key", "left", "--container-image", "train:1", "--begin", "now+1hour", "true")
-    waiting = await started(*words, environment={"TESSERA_HOME": str(live.home)})
+@pytest.mark.parametrize(
+    ("name", "number"), [("srun", signal.SIGINT), ("srun", signal.SIGTERM), ("salloc", signal.SIGHUP)]
+)
+async def test_a_signal_to_what_waits_for_its_job_cancels_it(
+    live: Live, tmp_path: Path, name: str, number: signal.Signals
+) -> None:
+    (tmp_path / "kubectl").write_text("#!/bin/sh\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    key = f"left-{name}-{number.name.lower()}"
+    words = (name, "--as", "lab", "--key", key, "--container-image", "train:1", "--begin", "now+1hour", "true")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    waiting = await started(*words, environment={"TESSERA_HOME": str(live.home), "PATH": path})
     assert waiting.stderr is not None
+    said: list[str] = []
     async with asyncio.timeout(30):
         while not (line := (await waiting.stderr.readline()).decode()).startswith("queued"):
-            assert line, "srun has ended"
-    live.acknowledged.append(("lab", "left"))
-    waiting.send_signal(signal.SIGINT)
+            assert line, said
+            said.append(line)
+    live.acknowledged.append(("lab", key))
+    waiting.send_signal(number)
     _, told = await asyncio.wait_for(waiting.communicate(), 30)
-    assert waiting.returncode == 130
-    assert b"goes on; `tessera get" in told
-    job_id = told.split()[1].decode()
-    await ok(live, "cancel", job_id)
+    assert (waiting.returncode, b"Traceback" in told) == (128 + number, False), told
+    (job_id,) = {word for line in said for word in line.split() if len(word) == ID_CHARACTERS}
     await live.until_ended(job_id)
+    assert live.phase(job_id) == "cancelled"
 
 
 async def test_sbatch_that_waits_writes_the_logs_into_the_files_that_it_names(live: Live, tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
 """`salloc`: an allocation that lasts as long as a shell in its first pod, or a step in all of its pods."""
 
-from tessera.client import ordering, submitting
+from tessera.client import submitting
 from tessera.client.commands.context import AccessOptions, command
+from tessera.client.commands.foreground import foreground
 from tessera.client.commands.logs import until_started
 from tessera.client.commands.sbatch import Ignore, Key, Words, against_words, asked_of, own_options, unfit
 from tessera.client.job_glance import ENDED
@@ -12,7 +13,6 @@ from tessera.client.slurm.pods import SHELL_WITH_SRUN, SRUN_IN_A_SHELL
 from tessera.client.slurm.script import read_script
 from tessera.client.slurm.steps import SlurmStep, find_kubectl, read_step, run_step
 from tessera_schemas.base import run_id
-from tessera_schemas.commands import CancelJob
 from tessera_schemas.labels import pod_name
 from tessera_schemas.views import JobView
 
@@ -46,8 +46,12 @@ async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
     asked = await asked_of(at, script.with_mistakes(*wrong))
     await asked.refuse(at, key)
     where = at.find()
-    async with submitting.submitted(where, asked.identity, asked.command, key) as sent:
+    async with (
+        foreground("salloc", where, asked.identity) as own,
+        submitting.submitted(where, asked.identity, asked.command, key) as sent,
+    ):
         job_id = sent.done.job_id
+        own.is_stored(job_id)
         notify(f"salloc: Pending job allocation {job_id}")
         try:
             job = await until_started(where, job_id, follow=True)
@@ -59,8 +63,7 @@ async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
                 notify(f"salloc: the shell is in {pods[0]}; the pods are {', '.join(pods[1:])}")
             code = await run_step(kubectl, job, shell, step)
         finally:
-            order = CancelJob(kind="cancel_job", v=1, job_id=job_id, why="its salloc has ended", now=True)
-            await ordering.send(where, asked.identity, order, job_id)
+            await own.cancel("its salloc has ended")
             notify(f"salloc: Relinquishing job allocation {job_id}")
     return code  # type: ignore[return-value]  # the shell's own code
 
