@@ -63,6 +63,7 @@ LATER = {
     "record.revoked.v1": {"now", "within", "ended", "observed"},
     "record.saved.v1": {"at"},
     "view.job.v1": {"held_pods", "held_gpu_milli", "array", "task_of", "task", "after"},
+    "view.queue.v1": {"time_limit_max_seconds"},
     "view.node.v1": {"cordoned", "away_since_ts", "missing_gpus", "waiting_runs", "held_back_runs"},
 }
 """Optional fields that came after a type's golden bytes, which never change and are read without them."""
