@@ -212,7 +212,7 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
 async def _job_named(at: AccessOptions, job: str, against: Against) -> str:
     """The id of a job that is depended upon; where there is none, that is noted."""
     try:
-        return await ordering.find_job_id(at.find(), job)
+        return await ordering.find_awaited_id(at.find(), job)
     except Failure as failure:
         if failure.code is Exit.UNAVAILABLE:
             raise

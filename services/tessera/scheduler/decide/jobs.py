@@ -49,7 +49,7 @@ def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
     over = _over_limit(state, fact)
     # Admission saw an older configuration, perhaps.
     against = [*([] if over is None else [over]), *unknown_levels(fact.spec.roles, state.tree.levels)]
-    against += [*dependency_faults(state, fact), *_collisions(state, fact)]
+    against += [*dependency_faults(draft, fact), *_collisions(state, fact)]
     if against:
         _turn_away(draft, index, *against)
         return
