@@ -8,6 +8,7 @@ from tessera.client.commands.sbatch import Ignore, Key, Words, against_words, as
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import notify
+from tessera.client.slurm.lease import renewed, waiting_script
 from tessera.client.slurm.options import split_words
 from tessera.client.slurm.pods import SHELL_WITH_SRUN, SRUN_IN_A_SHELL
 from tessera.client.slurm.script import read_script
@@ -16,14 +17,12 @@ from tessera_schemas.base import run_id
 from tessera_schemas.labels import pod_name
 from tessera_schemas.views import JobView
 
-WAITING = "#!/bin/sh\ntrap 'exit 0' TERM\nwhile :; do sleep 3600 & wait $!; done\n"
-"""What the pods do until the shell ends; a wait, so that SIGTERM ends it at once."""
-
 
 @command
 async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, key: Key = None) -> Exit | None:
     """
-    Allocate pods, open a shell in the first one once they run, and end the job when the shell ends.
+    Allocate pods, open a shell in the first one once they run, and end the job when the shell ends, or five minutes
+    after the first pod heard of this command last.
 
     `salloc OPTIONS srun COMMAND` runs the command in all pods instead.
 
@@ -41,7 +40,8 @@ async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
         wrong += against_words("salloc", shell)
     else:
         shell = ["/bin/sh", "-c", SHELL_WITH_SRUN, SRUN_IN_A_SHELL, *shell]
-    script = read_script(WAITING, "salloc", ignored, said, in_each_pod=True)
+    once = [] if "requeue" in dict(said) else [("no-requeue", "yes")]  # who is gone needs no second allocation
+    script = read_script(waiting_script(), "salloc", ignored, [*once, *said], in_each_pod=True)
     wrong += unfit("salloc", script)
     asked = await asked_of(at, script.with_mistakes(*wrong))
     await asked.refuse(at, key)
@@ -61,7 +61,8 @@ async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
             pods = [pod_name(run_id(job_id, job.attempt), rank) for rank in range(job.pods)]
             if step.terminal and len(pods) > 1:
                 notify(f"salloc: the shell is in {pods[0]}; the pods are {', '.join(pods[1:])}")
-            code = await run_step(kubectl, job, shell, step)
+            async with renewed(kubectl, job.tenant, pods[0]):
+                code = await run_step(kubectl, job, shell, step)
         finally:
             await own.cancel("its salloc has ended")
             notify(f"salloc: Relinquishing job allocation {job_id}")
