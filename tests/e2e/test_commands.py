@@ -320,6 +320,27 @@ async def test_a_signal_to_what_waits_for_its_job_cancels_it(
     assert live.phase(job_id) == "cancelled"
 
 
+@pytest.mark.parametrize("numbers", [(signal.SIGHUP,), (signal.SIGINT, signal.SIGINT)], ids=["SIGHUP", "twice SIGINT"])
+async def test_a_running_srun_takes_its_job_with_it(live: Live, numbers: tuple[signal.Signals, ...]) -> None:
+    key = f"taken-{len(numbers)}"
+    words = ("srun", "--as", "lab", "--key", key, "--container-image", "train:1", "sleep", "600")
+    running = await started(*words, environment={"TESSERA_HOME": str(live.home)})
+    assert running.stderr is not None
+    assert running.stdout is not None
+    queued = (await asyncio.wait_for(running.stderr.readline(), 30)).decode()
+    assert await asyncio.wait_for(running.stdout.readline(), 30)  # the log has begun: the job runs
+    live.acknowledged.append(("lab", key))
+    for number in numbers:
+        running.send_signal(number)
+        await asyncio.sleep(0.2)
+    _, told = await asyncio.wait_for(running.communicate(), 30)
+    assert running.returncode == 128 + numbers[0], told
+    assert told.count(b"Ctrl-C again within one second") == len(numbers) - 1
+    (job_id,) = (word for word in queued.split() if len(word) == ID_CHARACTERS)
+    await live.until_ended(job_id)
+    assert live.phase(job_id) == "cancelled"
+
+
 async def test_sbatch_that_waits_writes_the_logs_into_the_files_that_it_names(live: Live, tmp_path: Path) -> None:
     common = ("sbatch", "--wait", "--as", "lab", "--container-image", "train:1", "--job-name", "swept")
     pattern = tmp_path / "%x-%A_%4a.out"
