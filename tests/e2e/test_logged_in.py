@@ -383,7 +383,7 @@ async def test_a_log_whose_token_is_taken_back_ends_with_an_error(live: Live, la
     token = (tmp_path / "token").read_text().strip()
     assert (await live.command("token", "revoke", token.split("_")[1])).code == 0
     said = await asyncio.wait_for(reading, 60)
-    assert (said.code, "the connection was lost" in said.err) == (5, True), said.err
+    assert (said.code, "the token is not accepted" in said.err) == (2, True), said.err
     assert "simulated program" in said.out
     await live.command("cancel", sent.job_id, "--as", "lab")
     await live.until_ended(sent.job_id)
