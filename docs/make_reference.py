@@ -24,6 +24,8 @@ SHORT: Mapping[str, Mapping[str, str]] = {
     "Resources": {full: word for word, (full, _) in short_form.RESOURCES.items()},
     "ContainerResources": {full: word for word, (full, _) in short_form.RESOURCES.items()},
     "Volume": {full: word for word, (full, _) in short_form.VOLUME.items()},
+    "Defaults": {"time_limit_seconds": "time_limit"},
+    **{name: {"time_limit_max_seconds": "time_limit_max"} for name in ("Queue", "Limits")},
     "JobSpec": {full: word for word, (full, _) in short_form.JOB.items()},
 }
 """A field's name in people's files, where that is another one."""
@@ -46,7 +48,8 @@ Every field of the configuration of a shard, which `tessera apply -f FILE` sends
 `tessera config init` writes a first one for the cluster that is there. [Queues](../queues.md) and
 [policy](../policy.md) say what each choice does and costs; [an example](../examples/config.yaml).
 
-Quotas may be written short, as `quotas: {gpus: 32, cpu: 256, memory: 2Ti}`.
+Quotas may be written short, as `quotas: {gpus: 32, cpu: 256, memory: 2Ti}`; with the name in brackets, times are
+written as people write them (`time_limit: 12h`).
 """
 SETTINGS_HEAD = """\
 # Reference: settings of the services

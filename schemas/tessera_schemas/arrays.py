@@ -96,6 +96,14 @@ def task_id(array_id: str, index: int) -> str:
     return array_id[:FAMILY] + digits
 
 
+def index_of(job_id: str) -> int:
+    """The index that a task's id tells; of any other job a number without meaning."""
+    index = 0
+    for digit in job_id[FAMILY:]:
+        index = index * 32 + _DIGITS.index(digit)
+    return index
+
+
 class JobArray(Strict):
     """
     A task for each index of `tasks`: a job of its own, equal to the others, that knows its index.

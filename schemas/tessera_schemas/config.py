@@ -67,6 +67,9 @@ class Limits(Strict):
         Positive | None, Field(description="Of what is handed in, lastingly: the ledger keeps it for good")
     ] = later(256 * 1024)
     bytes_burst: Annotated[Positive, Field(description="And so many at once after a pause")] = later(64 * 1024**2)
+    time_limit_max_seconds: Annotated[
+        Positive | None, Field(le=YEAR_SECONDS, description="Longest time limit that one job may have")
+    ] = later(None)
 
 
 class PodGrants(Strict):
@@ -224,6 +227,10 @@ class Queue(Strict):
     was: Annotated[
         Name | None,
         Field(description="Former name: live jobs of the queue that had it move to this one"),
+    ] = later(None)
+    time_limit_max_seconds: Annotated[
+        Positive | None,
+        Field(le=YEAR_SECONDS, description="Longest time limit of jobs of the queue and of those below it; null: none"),
     ] = later(None)
 
     @model_validator(mode="after")
@@ -409,6 +416,19 @@ class Policy(Strict):
     ] = later(172_800)
 
 
+class Defaults(Strict):
+    """Values for submitted jobs that say nothing themselves; the answer to the submit names them."""
+
+    time_limit_seconds: Annotated[
+        Positive | None,
+        Field(
+            le=YEAR_SECONDS,
+            description="Time limit of a job without one; null, or above the longest that its queue and its tenant "
+            "allow: that one, if there is one",
+        ),
+    ] = None
+
+
 class ConfigBody(Strict):
     """Configuration as an operator writes it: the whole of it, each time."""
 
@@ -429,6 +449,7 @@ class ConfigBody(Strict):
     )
     templates: Annotated[tuple[JobTemplate, ...], Field(max_length=1000, description="Jobs by name")] = ()
     policy: Annotated[Policy, Field(description="How the shard decides")] = Policy()
+    defaults: Annotated[Defaults, Field(description="What jobs get that say nothing themselves")] = later(Defaults())
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -66,7 +66,7 @@ class JobAdmitted(AnyFact, sender="admission"):
     held: bool = False
     template: Annotated[FromTemplate | None, Field(description="What made the spec; it stands here expanded")] = None
     trace: TraceParent = ""
-    asked: Annotated[str, Field(description="Digest of the spec as sent, where admission filled in amounts")] = ""
+    asked: Annotated[str, Field(description="Digest of the spec as sent, where admission filled something in")] = ""
 
     def digest(self) -> str:
         """Hash of what was sent: the same key with another is another job's."""

@@ -160,7 +160,7 @@ SENTENCES: dict[Code, str] = {
     Code.PRIORITY_NOT_ALLOWED: "the priority class is not granted to this tenant",
     Code.NO_SUCH_TOPOLOGY_LEVEL: "the configuration names no such topology level, and a label key has a domain",
     Code.NOT_GRANTED: "the tenant is not granted this; an operator grants it in the tenant's `pod_grants`",
-    Code.EXCEEDS_JOB_LIMIT: "the job is larger than the tenant's limit for one job",
+    Code.EXCEEDS_JOB_LIMIT: "the job asks for more than its tenant or queue lets one job have",
     Code.EXCEEDS_MAX_QUOTA: "the job is larger than its queue's whole quota",
     Code.INADMISSIBLE: "no node could ever hold it",
     Code.IDEMPOTENCY_CONFLICT: "the key was used before for a different job",

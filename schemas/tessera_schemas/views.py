@@ -118,6 +118,9 @@ class QueueView(Lenient):
     weight: int = 1
     stop_policy: str = "none"
     quotas: tuple[QuotaUse, ...] = ()
+    time_limit_max_seconds: Annotated[
+        int, Field(description="Longest time limit by the queue and those above it; 0: none")
+    ] = 0
 
 
 class RestartCost(Lenient):

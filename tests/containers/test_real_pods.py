@@ -271,7 +271,7 @@ async def test_salloc_gives_a_shell_in_a_pod_and_takes_the_allocation_back(
     terminal.type("echo $((9 * 9))\n")
     await terminal.until("81")
     terminal.type("exit 7\n")
-    await terminal.until(f"Relinquishing job allocation {job_id}")
+    await terminal.until(f"Relinquishing job allocation {live.number_of(job_id)}")
     assert await terminal.end() == 7
     await live.until_ended(job_id)
     assert live.phase(job_id) == "cancelled"

@@ -278,6 +278,12 @@ class Live:
         (found,) = (job.job_id for job in jobs if number == str(job.number))
         return found
 
+    def number_of(self, job_id: str) -> str:
+        """The number of a job, as Slurm's words name it."""
+        known = self.state.jobs.get(job_id) or self.state.ended.get(job_id)
+        assert known is not None, job_id
+        return str(known.number)
+
     async def until_folded(self) -> None:
         """All that the ledger holds by now has been folded here: what a command has just done is in the state."""
         end = await self.ledger_end()

@@ -14,6 +14,7 @@ import yaml
 
 from tessera.binder.stopping import gone_is_fine
 from tessera_schemas.arrays import Dependency, JobArray
+from tessera_schemas.base import job_id as make_job_id
 from tessera_schemas.config import Policy, Queue, Quota
 from tests.e2e.live import Live, Said, configuration, eventually, job, started
 from tests.e2e.platform_checks import assert_all_is_well
@@ -295,21 +296,52 @@ async def test_a_job_that_nobody_knows_is_said_wherever_it_is_named(live: Live) 
     await assert_all_is_well(live)
 
 
-async def test_srun_that_is_interrupted_says_that_its_job_goes_on(live: Live) -> None:
-    words = ("srun", "--as", "lab", "--key", "left", "--container-image", "train:1", "--begin", "now+1hour", "true")
-    waiting = await started(*words, environment={"TESSERA_HOME": str(live.home)})
+@pytest.mark.parametrize(
+    ("name", "number"), [("srun", signal.SIGINT), ("srun", signal.SIGTERM), ("salloc", signal.SIGHUP)]
+)
+async def test_a_signal_to_what_waits_for_its_job_cancels_it(
+    live: Live, tmp_path: Path, name: str, number: signal.Signals
+) -> None:
+    (tmp_path / "kubectl").write_text("#!/bin/sh\n")
+    (tmp_path / "kubectl").chmod(0o755)
+    key = f"left-{name}-{number.name.lower()}"
+    words = (name, "--as", "lab", "--key", key, "--container-image", "train:1", "--begin", "now+1hour", "true")
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    waiting = await started(*words, environment={"TESSERA_HOME": str(live.home), "PATH": path})
     assert waiting.stderr is not None
+    said: list[str] = []
     async with asyncio.timeout(30):
         while not (line := (await waiting.stderr.readline()).decode()).startswith("queued"):
-            assert line, "srun has ended"
-    live.acknowledged.append(("lab", "left"))
-    waiting.send_signal(signal.SIGINT)
+            assert line, said
+            said.append(line)
+    live.acknowledged.append(("lab", key))
+    waiting.send_signal(number)
     _, told = await asyncio.wait_for(waiting.communicate(), 30)
-    assert waiting.returncode == 130
-    assert b"goes on; `tessera get" in told
-    job_id = told.split()[1].decode()
-    await ok(live, "cancel", job_id)
+    assert (waiting.returncode, b"Traceback" in told) == (128 + number, False), told
+    job_id = id_of_key(key)
     await live.until_ended(job_id)
+    assert live.phase(job_id) == "cancelled"
+
+
+@pytest.mark.parametrize("numbers", [(signal.SIGHUP,), (signal.SIGINT, signal.SIGINT)], ids=["SIGHUP", "twice SIGINT"])
+async def test_a_running_srun_takes_its_job_with_it(live: Live, numbers: tuple[signal.Signals, ...]) -> None:
+    key = f"taken-{len(numbers)}"
+    words = ("srun", "--as", "lab", "--key", key, "--container-image", "train:1", "sleep", "600")
+    running = await started(*words, environment={"TESSERA_HOME": str(live.home)})
+    assert running.stderr is not None
+    assert running.stdout is not None
+    assert await asyncio.wait_for(running.stderr.readline(), 30)
+    assert await asyncio.wait_for(running.stdout.readline(), 30)  # the log has begun: the job runs
+    live.acknowledged.append(("lab", key))
+    for number in numbers:
+        running.send_signal(number)
+        await asyncio.sleep(0.2)
+    _, told = await asyncio.wait_for(running.communicate(), 30)
+    assert running.returncode == 128 + numbers[0], told
+    assert told.count(b"Ctrl-C again within one second") == len(numbers) - 1
+    job_id = id_of_key(key)
+    await live.until_ended(job_id)
+    assert live.phase(job_id) == "cancelled"
 
 
 async def test_sbatch_that_waits_writes_the_logs_into_the_files_that_it_names(live: Live, tmp_path: Path) -> None:
@@ -350,7 +382,8 @@ async def test_salloc_holds_its_pods_until_the_shell_ends(live: Live, tmp_path: 
     assert (refused.code, "--array" in refused.err) == (2, True)
     said = await live.command(*common, "--key", "shell", "--job-name", "shell", "bash", "-l", environment=environment)
     live.acknowledged.append(("lab", "shell"))
-    (job_id,) = {line.split()[-1] for line in said.err.splitlines() if "job allocation" in line}
+    job_id = id_of_key("shell")
+    assert {line.split()[-1] for line in said.err.splitlines() if "job allocation" in line} == {live.number_of(job_id)}
     assert said.code == 7, said
     assert said.out == f"exec -i -n lab {job_id}-1-0 ... -l\n"
     assert [line.split()[1] for line in said.err.splitlines() if "job allocation" in line] == [
@@ -363,13 +396,18 @@ async def test_salloc_holds_its_pods_until_the_shell_ends(live: Live, tmp_path: 
     step = ("--gpus=2", "--ntasks=2", "--job-name", "step", "srun", "--label", "hostname")
     said = await live.command(*common, "--key", "step", *step, environment=environment)
     live.acknowledged.append(("lab", "step"))
-    (job_id,) = {line.split()[-1] for line in said.err.splitlines() if "job allocation" in line}
+    job_id = id_of_key("step")
     pods = [f"{rank}: exec -n lab {job_id}-1-{rank} -- ... hostname" for rank in (0, 1)]
     assert (said.code, sorted(said.out.splitlines())) == (7, pods)
     await eventually(lambda: is_shown(live, job_id, "cancelled"), "the views show the end, a moment after the ledger")
     said = await live.command("srun", f"--jobid={job_id}", "hostname", environment=environment)
     assert (said.code, said.err) == (4, f"error: srun: job {job_id} has ended (cancelled)\n")
     await assert_all_is_well(live)
+
+
+def id_of_key(key: str) -> str:
+    """The id of the job that lab submits under this key."""
+    return make_job_id("main", "lab", key)
 
 
 async def is_shown(live: Live, job_id: str, phase: str) -> bool:

@@ -23,6 +23,8 @@ QUOTAS: dict[str, Convert] = {
     "memory": ("memory_bytes", quantities.memory_bytes),
     "gpus": ("gpu_milli", quantities.gpu_milli),
 }
+DEFAULTS: dict[str, Convert] = {"time_limit": ("time_limit_seconds", quantities.seconds)}
+LONGEST: dict[str, Convert] = {"time_limit_max": ("time_limit_max_seconds", quantities.seconds)}
 OFF_IS_A_WORD = ("preset", "backfill", "idle", "action")
 
 
@@ -79,8 +81,12 @@ def read_job(value: Json, where: str) -> tuple[Json, Mistaken | None]:
 
 
 def config_body(value: Json, where: str) -> Json:
-    """A configuration as it is sent; `quotas: {gpus: 32, memory: 1Ti}` stands for the list of quotas."""
+    """A configuration as it is sent; `quotas: {gpus: 32, memory: 1Ti}` stands for the list of quotas, `2d` for time."""
     body = dict(value)
+    if isinstance(body.get("defaults"), dict):
+        body["defaults"] = _read(body["defaults"], DEFAULTS, where)
+    if isinstance(body.get("tenants"), list):
+        body["tenants"] = [_tenant(tenant, where) for tenant in body["tenants"]]
     if isinstance(body.get("queues"), list):
         body["queues"] = [_queue(queue, where) for queue in body["queues"]]
     if isinstance(body.get("templates"), list):
@@ -105,14 +111,23 @@ def _template(template: Any, where: str) -> Any:
 def _queue(queue: Any, where: str) -> Any:
     if isinstance(queue, dict) and isinstance(queue.get("idle"), dict):
         queue = {**queue, "idle": {name: _word_off(name, value) for name, value in queue["idle"].items()}}
+    if isinstance(queue, dict):
+        queue = _read(queue, LONGEST, where)
     if not isinstance(queue, dict) or not isinstance(queue.get("quotas"), dict):
         return queue
-    named = _quotas(queue["quotas"], where)
+    named = _read(queue["quotas"], QUOTAS, where)
     return {**queue, "quotas": [{"resource": resource, "nominal": nominal} for resource, nominal in named.items()]}
 
 
-def _quotas(quotas: Json, where: str) -> Json:
+def _tenant(tenant: Any, where: str) -> Any:
+    if not isinstance(tenant, dict) or not isinstance(tenant.get("limits"), dict):
+        return tenant
+    return {**tenant, "limits": _read(tenant["limits"], LONGEST, where)}
+
+
+def _read(said: Json, table: dict[str, Convert], where: str) -> Json:
+    """Quantities as people write them, as integers. Raises Failure."""
     try:
-        return converted(quotas, QUOTAS)
+        return converted({name: value for name, value in said.items() if value is not None or name not in table}, table)
     except ShortFormError as error:
         raise Failure(Exit.USAGE, f"{where}: {error}") from error

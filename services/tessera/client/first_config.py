@@ -91,6 +91,7 @@ def _head(cluster: ClusterSurvey) -> Iterator[str]:
     yield f"# Configuration of shard {cluster.shard}, by `tessera config init` as of ledger record {cluster.as_of},"
     yield f"# for {len(cluster.present)} nodes with {gpus}. Change what you like, then: tessera apply -f FILE"
     yield "# What it leaves out is written out by `apply` with the values below, and shown before you agree."
+    yield "# `defaults: {time_limit: 1d}` is for jobs that say none; `time_limit_max: 7d` is a queue's longest."
 
 
 def _tenants(cluster: ClusterSurvey) -> Iterator[str]:
@@ -99,7 +100,7 @@ def _tenants(cluster: ClusterSurvey) -> Iterator[str]:
     yield "tenants:"
     for name in cluster.tenants:
         yield f"  - name: {_quoted(name)}"
-        yield "    limits:                        # also gpus, gpus_per_job, pods_per_job; docs/limits.md"
+        yield "    limits:                        # also gpus, gpus_per_job, time_limit_max, …; docs/limits.md"
         for field, profiles_of in SAID_LIMITS.items():
             yield f"      {field}: {getattr(Limits(), field)}  # {profiles_of}"
         yield f"    priority_classes: [{', '.join(GRANTED)}]  # granted; there are also high and urgent"

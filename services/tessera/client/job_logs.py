@@ -1,8 +1,8 @@
 """Log of one pod of a job, through the gateway, or for an operator straight from Kubernetes."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tessera.client.outcomes import Exit, Failure, NotYet
@@ -25,6 +25,64 @@ class LogPart:
     follow: bool = False
     tail: int = 0
     since_seconds: int = 0
+
+
+RECENT_BYTES = 4096
+"""Newest bytes that a reader keeps, so that it knows them again."""
+
+
+class LogPlace:
+    """
+    How far a reader of one run's log has come.
+
+    Read from its beginning, the place is a number of bytes. A log whose oldest part is gone since, as kubelets rotate
+    it, or of which the newest part alone was asked for, is searched for the newest bytes that were read.
+    """
+
+    def __init__(self, is_whole: bool) -> None:
+        self._offset, self._recent = 0 if is_whole else None, b""
+
+    def __bool__(self) -> bool:
+        return bool(self._recent)
+
+    def move(self, piece: bytes) -> None:
+        """The piece was read."""
+        self._offset = None if self._offset is None else self._offset + len(piece)
+        self._recent = (self._recent + piece)[-RECENT_BYTES:]
+
+    def begin_again(self, text: bytes) -> bytes | None:
+        """The text of the whole log behind the place, which moves to its end; None: the place is not in it."""
+        at = self._offset
+        if at is None or text[max(0, at - len(self._recent)) : at] != self._recent:
+            found = text.rfind(self._recent)
+            at = None if found < 0 else found + len(self._recent)
+        self._offset, self._recent = len(text), text[-RECENT_BYTES:]
+        return None if at is None else text[at:]
+
+
+async def pieces_from(
+    where: Where, job: JobView, part: LogPart, place: LogPlace, lost: Callable[[], None], *, by_api: bool = True
+) -> AsyncGenerator[bytes, None]:
+    """
+    As `log_pieces`, from where a reader stood when its connection was lost; moves the place.
+
+    Calls `lost` where the log no longer holds it; then all that is kept comes again. The log has no place to ask for,
+    so all of it is read up to now, then followed.
+    """
+    known = 0
+    if place:
+        part = replace(part, tail=0, since_seconds=0)
+        async with aclosing(log_pieces(where, job, replace(part, follow=False), by_api=by_api)) as pieces:
+            text = b"".join([piece async for piece in pieces])
+        rest, known = place.begin_again(text), len(text)
+        if rest is None:
+            lost()
+        yield text if rest is None else rest
+    async with aclosing(log_pieces(where, job, part, by_api=by_api)) as pieces:
+        async for piece in pieces:
+            new, known = piece[known:], max(0, known - len(piece))
+            place.move(new)
+            yield new
 
 
 def log_pieces(where: Where, job: JobView, part: LogPart, *, by_api: bool = True) -> AsyncGenerator[bytes, None]:

@@ -63,6 +63,14 @@ async def find_job_id(where: Where, named: str, doing: str = "") -> str:
     return found.job_id
 
 
+async def find_awaited_id(where: Where, named: str) -> str:
+    """As `find_job_id`, for a job that another waits for: also a task of an array that is not queued yet."""
+    if not where.can_read() or is_whole_id(named):
+        return await find_job_id(where, named)
+    async with where.views() as views:
+        return await views.id_to_wait_for(named)
+
+
 async def cancel_many(where: Where, identity: str | None, jobs: Sequence[str], why: str) -> Exit | None:
     """Cancel jobs by their whole ids; what is against one keeps no other from its end, and is said."""
     if where.commands_api is None or identity is not None:

@@ -85,6 +85,16 @@ class ReadViews(ABC):
         """A job, or refused work, by its id, the unique beginning of one, or its name. Raises Failure."""
         return await _look_again(lambda: self._find(named, REFUSED))
 
+    async def id_to_wait_for(self, named: str) -> str:
+        """As `work`, and the id also of a task that is not queued yet. Raises Failure."""
+        try:
+            return (await self.work(named)).job_id
+        except Failure as failure:
+            task = await self._task_id(named) if failure.code is Exit.NOT_FOUND else None
+            if task is None:
+                raise
+            return task
+
     async def job(self, named: str) -> JobView:
         """A job by its id, the unique beginning of one, or its name. Raises Failure."""
         return await _look_again(lambda: self._find(named))
@@ -114,6 +124,14 @@ class ReadViews(ABC):
 
     async def _task(self, named: str) -> JobView | None:
         """Task `ARRAY_INDEX` of an array; None where the name is of no such form. Raises Failure."""
+        job_id = await self._task_id(named)
+        task = None if job_id is None else await self._job(job_id)
+        if job_id is not None and task is None:
+            raise Failure(Exit.NOT_FOUND, f"job {named}: is not queued yet, or its end is shown no more")
+        return task
+
+    async def _task_id(self, named: str) -> str | None:
+        """Id of a task of an array, queued or not; None where the name is of no such form. Raises Failure."""
         of, _, index = named.rpartition("_")
         if not of or not (index.isascii() and index.isdecimal()):
             return None
@@ -121,10 +139,7 @@ class ReadViews(ABC):
         tasks = array.array.tasks if array.array is not None else ""
         if not tasks or not has_task(tasks, int(index)):
             raise Failure(Exit.NOT_FOUND, f"job {named}: {of} has no such task")
-        task = await self._job(task_id(array.job_id, int(index)))
-        if task is None:
-            raise Failure(Exit.NOT_FOUND, f"job {named}: is not queued yet, or its end is shown no more")
-        return task
+        return task_id(array.job_id, int(index))
 
 
 class ShardViews(ReadViews):

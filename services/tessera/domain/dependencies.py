@@ -3,7 +3,8 @@
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
-from tessera_schemas.arrays import Dependency
+from tessera.domain.task_array import TaskArray
+from tessera_schemas.arrays import FAMILY, Dependency, has_task, index_of, ranges_from
 from tessera_schemas.job import JobSpec
 
 
@@ -28,6 +29,14 @@ def corresponding_arrays(state: State, spec: JobSpec) -> tuple[str, ...]:
     return tuple(job for job in named if job is not None and array_of(state, job) is not None)
 
 
+def unqueued_task(array: Job | None, job_id: str) -> TaskArray | None:
+    """The array, where this is the id of one of its tasks that was not queued (yet)."""
+    if array is None or array.array is None or array.job_id[:FAMILY] != job_id[:FAMILY]:
+        return None
+    left = ranges_from(array.array.tasks, array.array.queued)
+    return array.array if left and has_task(left, index_of(job_id)) else None
+
+
 def settled(state: State, job: Job, dependency: Dependency) -> bool | None:
     """True once it holds, False when it never will, None while that is open."""
     if dependency.job is None:
@@ -36,6 +45,9 @@ def settled(state: State, job: Job, dependency: Dependency) -> bool | None:
     if other is not None:
         return True if dependency.condition == "after" and _has_started(other) else None
     ended = state.ended.get(dependency.job)
+    array = state.jobs.get(state.relations.families.get(dependency.job[:FAMILY], "")) if ended is None else None
+    if (tasks := unqueued_task(array, dependency.job)) is not None:
+        return None if tasks.closed is None else dependency.condition != "afterok"  # cancelled with its array
     if dependency.condition in ("after", "afterany"):
         return True
     if ended is None:

@@ -35,7 +35,7 @@ class JobRelations:
         self.families: dict[str, str] = {}
         self.due: dict[str, None] = {}
         self.open: dict[str, None] = {}
-        self._dependents: dict[str, dict[str, None]] = {}
+        self._dependents: dict[str, dict[str, dict[str, None]]] = {}  # by the beginning of an id, then by the id
         self._namesakes: dict[Namesakes, dict[str, None]] | None = None  # kept from the first singleton on
 
     def rebuild(self, state: "State") -> None:
@@ -56,6 +56,8 @@ class JobRelations:
                 self._wait(state, new)
             if new.array is not None:
                 self._look_at_array(new)
+            if new.array is not None and (old.array is None or old.array.closed is not new.array.closed):
+                self.due |= dict.fromkeys(self.dependents_on_tasks(new.job_id))
             if new.array is not None or (new.phase is Phase.RUNNING and old.phase is not Phase.RUNNING):
                 self._mark_due(new.job_id)
 
@@ -70,7 +72,15 @@ class JobRelations:
 
     def _mark_due(self, job_id: str) -> None:
         """The job has started or ended: those that wait for it are looked at in the next message."""
-        self.due |= self._dependents.get(job_id, {})
+        self.due |= self._waiting_for(job_id)
+
+    def _waiting_for(self, key: str) -> dict[str, None]:
+        return self._dependents.get(key[:FAMILY], {}).get(key, {})
+
+    def dependents_on_tasks(self, array_id: str) -> list[str]:
+        """Jobs that wait for a single task of the array, in no order, perhaps one that is not queued yet."""
+        family = self._dependents.get(array_id[:FAMILY], {})
+        return [job for key, waiting in family.items() if key != array_id for job in waiting]
 
     def _come(self, state: "State", job: "Job") -> None:
         if job.task_of:
@@ -96,12 +106,13 @@ class JobRelations:
         if self._namesakes is not None and not job.task_of:
             others = self._namesakes.get(_namesakes(job), {})
             others.pop(job.job_id, None)
-            self.due |= {other: None for other in others if other in self._dependents.get(SINGLETON, {})}
+            self.due |= {other: None for other in others if other in self._waiting_for(SINGLETON)}
 
     def _wait(self, state: "State", job: "Job") -> None:
         """Note what the job waits for; some of it may be decided already, so the next message looks at it."""
         for each in job.after:
-            self._dependents.setdefault(each.job or SINGLETON, {})[job.job_id] = None
+            key = each.job or SINGLETON
+            self._dependents.setdefault(key[:FAMILY], {}).setdefault(key, {})[job.job_id] = None
             if each.job is None and self._namesakes is None:
                 self._namesakes = {}
                 for other in state.jobs.values():
@@ -112,10 +123,13 @@ class JobRelations:
 
     def _forget(self, job: "Job") -> None:
         for each in job.after:
-            waiting = self._dependents.get(each.job or SINGLETON, {})
-            waiting.pop(job.job_id, None)
-            if not waiting:
-                self._dependents.pop(each.job or SINGLETON, None)
+            key = each.job or SINGLETON
+            family = self._dependents.get(key[:FAMILY], {})
+            family.get(key, {}).pop(job.job_id, None)
+            if not family.get(key):
+                family.pop(key, None)
+            if not family:
+                self._dependents.pop(key[:FAMILY], None)
         self.due.pop(job.job_id, None)
 
     def _look_at_array(self, job: "Job") -> None:

@@ -8,7 +8,7 @@ from tessera.domain.entities import Job
 from tessera.domain.gang import Gang, bearing
 from tessera.domain.levels import with_labels
 from tessera.domain.resources import Amount, Node, role_need, tolerated_taints
-from tessera_schemas.config import Config, Flavor, Level, Limits, Policy, Pool, Queue, Quota, Tenant
+from tessera_schemas.config import Config, Defaults, Flavor, Level, Limits, Policy, Pool, Queue, Quota, Tenant
 from tessera_schemas.job import Role
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
@@ -35,6 +35,7 @@ class QueueTree:
     knows_all: bool = True
     """False in ledgers before format 4: there a job of a missing tenant started, and a missing class counted as 0."""
     pools: tuple[Pool, ...] = ()
+    defaults: Defaults = field(default_factory=Defaults)
 
     @cached_property
     def tolerated(self) -> dict[str, tuple[tuple[str, str, str], ...]]:
@@ -239,6 +240,7 @@ def _tree(version: int, body_json: str, knows_all: bool) -> QueueTree:
         {entry.was: entry.name for entry in body.priority_classes if entry.was is not None},
         knows_all,
         body.pools,
+        body.defaults,
     )
 
 

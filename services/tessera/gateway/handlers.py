@@ -13,6 +13,7 @@ from pydantic import ValidationError
 from tessera.domain.entities import EndedJob, Job, RefusedWork
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
+from tessera.domain.time_limits import time_limit_fault
 from tessera.engine.explain.changed_spec import changed_spec, differences
 from tessera.gateway import models
 from tessera.gateway.bodies import read_body, read_query, written
@@ -256,6 +257,10 @@ class Handlers:
         body, known = await read_body(request, models.QueueBody), self._own(request)
         if isinstance(known, Job) and known.phase is not Phase.QUEUED:
             raise refused(Code.NOT_WAITING, "job_id", f"it is {known.phase.value}; only what waits moves")
+        if isinstance(known, Job):
+            fault = time_limit_fault(self._state.tree, body.queue, known.tenant, known.time_limit_seconds)
+            if fault is not None:
+                raise all_of([fault])
         return await self._order(request, MoveJob, "move_job", queue=body.queue)
 
     async def job_classes(self, request: web.Request) -> web.Response:

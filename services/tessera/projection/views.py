@@ -17,6 +17,7 @@ from tessera.domain.resources import Node, OthersUse
 from tessera.domain.state import State
 from tessera.domain.stops import missing_gpus, waiting_on
 from tessera.domain.task_array import TaskArray
+from tessera.domain.time_limits import longest_time_limit
 from tessera.kernel.ports import Change
 from tessera.projection.made import view
 from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
@@ -243,6 +244,7 @@ class Views:
             "inner": queue.name in self._state.tree.children,
             "weight": queue.weight,
             "stop_policy": queue.stop_policy,
+            "time_limit_max_seconds": longest_time_limit(self._state.tree, queue.name, "")[0],
             "quotas": tuple(self._quota(queue.name, quota) for quota in queue.quotas),
         }
 

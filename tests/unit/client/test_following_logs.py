@@ -1,14 +1,18 @@
-"""`logs -f` of a pod that is still on its way: it is waited for while its job may yet start it."""
+"""`logs -f` of a pod that is still on its way, which is waited for, and of a gateway that restarts meanwhile."""
 
 import io
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tessera.client import job_logs
 from tessera.client.commands import logs
+from tessera.client.job_logs import LogPart, LogPlace
 from tessera.client.outcomes import Exit, NotYet
+from tessera.kernel.errors import Transient
 
 CREATING = NotYet(Exit.CONFLICT, "the job does not run now (container is waiting to start: ContainerCreating)")
 
@@ -16,7 +20,7 @@ CREATING = NotYet(Exit.CONFLICT, "the job does not run now (container is waiting
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A job whose pod has a log at the third time that it is asked."""
-    view = SimpleNamespace(phase="running", attempt=1, asked=0)
+    view = SimpleNamespace(phase="running", attempt=1, asked=0, job_id="a" * 20)
 
     async def found(*_: Any) -> SimpleNamespace:
         return view
@@ -28,7 +32,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         yield b"one\n"
 
     monkeypatch.setattr(logs, "until_started", found)
-    monkeypatch.setattr(logs, "log_pieces", pieces)
+    monkeypatch.setattr(job_logs, "log_pieces", pieces)
     monkeypatch.setattr(logs, "POLL_SECONDS", 0)
     return view
 
@@ -56,3 +60,82 @@ async def test_a_pod_that_never_started_is_not_waited_for_once_its_job_has_ended
     job.phase = "failed"
     with pytest.raises(NotYet, match="ContainerCreating"):
         await copied(follow=True)
+
+
+class Log:
+    """A log that grows by a line each time that it is followed, and then cuts the connection, but for the last time."""
+
+    def __init__(self, lines: list[bytes]) -> None:
+        self.lines, self.kept_from, self.there = lines, 0, 1
+        self.asked: list[LogPart] = []
+
+    async def pieces(self, _where: Any, _job: Any, part: LogPart, **_: Any) -> AsyncIterator[bytes]:
+        self.asked.append(part)
+        lines = self.lines[self.kept_from : self.there]
+        for line in lines[-part.tail :] if part.tail else lines:
+            yield line
+        if part.follow and self.there < len(self.lines):
+            self.there += 1
+            raise Transient("the connection was lost")
+
+
+def followed(log: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
+    monkeypatch.setattr(job_logs, "log_pieces", log.pieces)
+    return log
+
+
+@pytest.mark.parametrize("how", [{}, {"tail": 1}, {"newest": 60}], ids=["whole", "tail", "since"])
+async def test_a_log_that_is_followed_goes_on_from_where_it_stood_and_says_each_cut_once(
+    job: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], how: dict[str, Any]
+) -> None:
+    log = followed(Log([b"one\n", b"two\n", b"two\n" if not how else b"three\n", b"end\n"]), monkeypatch)
+    assert await copied(follow=True, **how) == b"".join(log.lines)
+    said = capsys.readouterr().err.splitlines()
+    assert said == 3 * ["the connection was lost; it goes on from where it stood as soon as there is an answer"]
+    assert [part.follow for part in log.asked] == [True, *(3 * [False, True])]
+    assert {part.attempt for part in log.asked} == {1}
+
+
+async def test_a_log_that_was_rotated_meanwhile_goes_on_and_one_that_lost_its_place_says_so(
+    job: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(job_logs, "RECENT_BYTES", 4)
+    log = followed(Log([b"one\n", b"two\n", b"end\n"]), monkeypatch)
+    monkeypatch.setattr(logs, "_say_that_it_begins_again", lambda: setattr(log, "told", True))
+
+    async def until_started(*_: Any) -> SimpleNamespace:
+        log.kept_from = max(0, log.there - 2)
+        return job
+
+    monkeypatch.setattr(logs, "until_started", until_started)
+    assert await copied(follow=True) == b"one\ntwo\nend\n"
+    assert not hasattr(log, "told")
+    place = LogPlace(is_whole=True)
+    place.move(b"one\ntwo\n")
+    assert place.begin_again(b"other\n") is None
+    assert place.begin_again(b"other\nend\n") == b"end\n"
+
+
+async def test_a_gateway_that_stays_away_is_told_once_and_ends_what_does_not_follow(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = SimpleNamespace(phase="running", attempt=1, started_ts=1, reason=None, job_id="a" * 20, name="train")
+    answers: list[Any] = [Transient("away"), Transient("away"), Transient("away"), job]
+
+    class Views:
+        async def job(self, _named: str) -> Any:
+            answer = answers.pop(0)
+            if isinstance(answer, Transient):
+                raise answer
+            return answer
+
+    @asynccontextmanager
+    async def views() -> AsyncIterator[Views]:
+        yield Views()
+
+    monkeypatch.setattr(logs, "POLL_SECONDS", 0)
+    where: Any = SimpleNamespace(views=views)
+    with pytest.raises(Transient):
+        await logs.until_started(where, "train", follow=False)
+    assert await logs.until_started(where, "train", follow=True) is job
+    assert capsys.readouterr().err == "away; it goes on from where it stood as soon as there is an answer\n"

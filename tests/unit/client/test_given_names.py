@@ -82,6 +82,17 @@ async def test_a_name_that_is_a_tasks_too_is_not_guessed() -> None:
     assert raised.value.code is Exit.USAGE
 
 
+async def test_a_task_that_is_not_queued_yet_can_be_waited_for_and_one_outside_of_its_array_cannot() -> None:
+    found = await views(view("sweep", "c", array=ArrayView(tasks="0-9:3", count=4)), view("his_9", "d"))
+    for named in ("sweep_9", f"{'c' * 20}_9", "cccc_9"):
+        assert await found.id_to_wait_for(named) == task_id("c" * 20, 9)
+        with pytest.raises(Failure, match="is not queued yet"):
+            await found.work(named)
+    assert await found.id_to_wait_for("his_9") == "d" * 20
+    with pytest.raises(Failure, match="job sweep_8: sweep has no such task"):
+        await found.id_to_wait_for("sweep_8")
+
+
 def test_a_name_of_twenty_letters_is_no_id() -> None:
     assert is_whole_id("a2" * 10)
     assert not is_whole_id("MyTrainingRunNumber1")

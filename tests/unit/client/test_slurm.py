@@ -398,6 +398,8 @@ def test_sinfo_groups_the_nodes_of_a_queue_by_state() -> None:
         "research   up     infinite       1  alloc  gpu-3",
         "research   up     infinite       2  idle   gpu-[1-2]",
     ]
+    bounded = partitions([QueueView(name="short", pool="b", time_limit_max_seconds=90_000)], nodes)
+    assert table(PARTITIONS, bounded)[1].split() == ["short", "up", "1-01:00:00", "1", "idle", "other"]
 
 
 def test_a_nodes_state_is_slurms_word_for_it() -> None:

@@ -156,6 +156,15 @@ async def test_a_waiting_job_goes_to_another_queue_and_one_that_runs_does_not(wo
     assert (runs.status, runs.code) == (409, "NotWaiting")
 
 
+async def test_a_job_does_not_go_to_a_queue_whose_longest_time_limit_is_shorter(world: World) -> None:
+    token, body = world.token("lab"), config_body(Queue(name="research"), Queue(name="prod", time_limit_max_seconds=9))
+    async with world.gateway():
+        await world.commit(config_proposed(body, world.committed.state.config.version))
+        await world.ask("POST", "/v1/jobs", token, submit())
+        said = await world.ask("POST", f"/v1/jobs/{K1}/queue", token, {"queue": "prod"})
+    assert (said.status, said.code) == (422, "ExceedsJobLimit")
+
+
 async def test_a_refused_submit_brings_all_reasons_with_their_numbers(world: World) -> None:
     reasons = (
         Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail="nowhere"),

@@ -279,6 +279,83 @@ def test_a_job_may_wait_for_an_array_as_a_whole(rounds: Rounds) -> None:
     assert phase(rounds, reduce) == "running"
 
 
+def test_a_job_may_wait_for_a_task_that_is_not_queued_yet(rounds: Rounds) -> None:
+    array = submit(rounds, "sweep", "0-9:3", limit=1)
+    third, last = task_id(array, 3), task_id(array, 9)
+    use = submit(rounds, "use", after=(*after("afterok", third), *after("after", last)))
+    rounds.settle()
+    assert rounds.state.jobs.get(third) is None
+    assert phase(rounds, use) == "queued"
+    for index in (0, 3, 6):
+        ends(rounds, task_id(array, index))
+        rounds.settle()
+    assert [each.job for record in records(rounds, "dependency_met") for each in record.left] == [last]
+    assert running(rounds, array) == [9]
+    ends(rounds, last)
+    rounds.settle()
+    assert phase(rounds, use) == "running"
+
+
+def test_a_job_and_the_array_of_whose_task_it_waits_may_come_in_one_message(rounds: Rounds) -> None:
+    array, once = job_id(SHARD, "lab", "sweep"), {"retry": Retry(max_attempts=1)}
+    sweep = job_spec(role(gpus=1), array=JobArray(tasks="0-1", limit=1), name="sweep", **once)
+    use = job_spec(role(gpus=1), name="use", after=after("afterok", task_id(array, 1)), **once)
+    rounds.commit(admitted("sweep", sweep), admitted("use", use))
+    assert records(rounds, "job_turned_away") == []
+    for index in (0, 1):
+        rounds.settle()
+        ends(rounds, task_id(array, index))
+    rounds.settle()
+    assert phase(rounds, job_id(SHARD, "lab", "use")) == "running"
+
+
+@pytest.mark.parametrize(
+    ("condition", "then"),
+    [("afterok", "cancelled"), ("afternotok", "running"), ("afterany", "running"), ("after", "running")],
+)
+@pytest.mark.parametrize("is_held", [True, False], ids=["before its first task", "while a task runs"])
+def test_a_task_that_its_array_never_queued_was_cancelled_with_it(
+    rounds: Rounds, condition: str, then: str, is_held: bool
+) -> None:
+    array = submit(rounds, "sweep", "0-2", limit=1)
+    if not is_held:
+        rounds.settle()
+    use = submit(rounds, "use", after=after(condition, task_id(array, 2)))
+    rounds.commit(CancelRequested(kind="cancel_requested", job_id=array, tenant="lab"))
+    rounds.settle()
+    for task in [job for job in rounds.state.jobs.values() if job.task_of == array]:
+        rounds.commit(run_absent(task.run_id))
+    rounds.settle()
+    assert phase(rounds, array) == "cancelled"
+    assert phase(rounds, use) == then
+    if then == "cancelled":
+        assert rounds.state.ended.get(use).reason.code is Code.DEPENDENCY_NEVER_SATISFIED
+
+
+def test_a_task_outside_of_the_array_or_of_another_tenant_is_refused_by_its_name(rounds: Rounds) -> None:
+    array = submit(rounds, "sweep", "0-9:3", limit=1)
+    submit(rounds, "outside", after=after("afterany", task_id(array, 4)))
+    use = job_spec(role(), after=after("afterany", task_id(array, 9)))
+    rounds.commit(admitted("theirs", use, tenant="other"))
+    outside, theirs = (record.reasons[0] for record in records(rounds, "job_turned_away"))
+    assert (outside.code, outside.field) == (Code.NO_SUCH_JOB, "after[0].job")
+    assert outside.detail == f"{array}_4: the array has the tasks 0-9:3"
+    assert (theirs.code, theirs.detail) == (Code.NO_SUCH_JOB, task_id(array, 9))
+
+
+def test_a_task_whose_end_is_forgotten_is_refused_and_what_waits_for_it_ends(rounds: Rounds) -> None:
+    array = submit(rounds, "sweep", "0-1", limit=1)
+    rounds.settle()
+    ends(rounds, task_id(array, 0))
+    rounds.commit(HoldRequested(kind="hold_requested", job_id=array, tenant="lab"))
+    rounds.commit(ms=1000 * rounds.state.tree.policy.key_memory_seconds + 60_000)
+    rounds.commit()
+    assert rounds.state.ended.get(task_id(array, 0)) is None
+    submit(rounds, "late", after=after("afterany", task_id(array, 0)))
+    (reason,) = records(rounds, "job_turned_away")[-1].reasons
+    assert (reason.code, reason.detail) == (Code.NO_SUCH_JOB, f"{array}_0: has ended, and how is forgotten")
+
+
 def test_corresponding_tasks_wait_for_each_other(rounds: Rounds) -> None:
     array = submit(rounds, "make", "0-2")
     second = submit(rounds, "use", "0-2", after=after("aftercorr", array))

@@ -319,6 +319,12 @@ def test_a_job_goes_to_no_queue_that_does_not_take_it(wanted: MoveRequested, mor
     assert two_queues(**more).say(wanted) == []
 
 
+def test_no_tenant_moves_a_job_around_the_longest_time_limit_of_a_queue_and_an_operator_may() -> None:
+    world = two_queues(time_limit_max_seconds=60)
+    assert world.say(move()) == []
+    assert world.say(move(tenant="")) == ["job_moved"]
+
+
 def test_a_job_that_runs_stays_in_its_queue() -> None:
     world = two_queues()
     world.place()

@@ -8,6 +8,7 @@ from tessera.admission.decide.amounts import fill_amounts
 from tessera.admission.decide.configuration import find_config_faults
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.admission.decide.templates import from_template
+from tessera.admission.decide.time_limits import fill_time_limit
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import (
     AdoptJob,
@@ -34,6 +35,7 @@ from tessera_schemas.facts import (
     MoveRequested,
     PriorityRequested,
 )
+from tessera_schemas.job import JobSpec
 from tessera_schemas.reading import Parsed, bounded, refusal
 from tessera_schemas.reasons import Code, Reason, is_temporary
 from tessera_schemas.templates import FromTemplate
@@ -126,7 +128,7 @@ def _judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolic
             parsed, origin, [*parsed.reasons, *verdict.find_submit_faults(parsed.raw, origin.tenant, policy)]
         )
     if isinstance(command, SubmitJob | AdoptJob):
-        spec, notes = fill_amounts(command.spec, policy.tree, policy.pools.nodes)
+        spec, notes = _filled(command, origin, policy)
         filled = command.model_copy(update={"spec": spec}) if notes else command
         against = verdict.find_job_faults(filled, origin.tenant, policy)
         asked = command.spec.digest() if notes else ""
@@ -135,7 +137,7 @@ def _judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolic
         made = from_template(command, policy)
         if isinstance(made, tuple):
             return _refused(parsed, origin, [*verdict.mismatch(command.tenant, origin.tenant), *made])
-        spec, notes = fill_amounts(made.command.spec, policy.tree, policy.pools.nodes)
+        spec, notes = _filled(made.command, origin, policy)
         filled_job = made.command.model_copy(update={"spec": spec})
         against = verdict.find_job_faults(filled_job, origin.tenant, policy)
         return _refused(parsed, origin, against) if against else _admitted(filled_job, origin, made.source, notes)
@@ -147,6 +149,15 @@ def _judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolic
     if against:
         return _refused(parsed, origin, against)
     return _requested(command, origin.tenant)
+
+
+def _filled(command: SubmitJob | AdoptJob, origin: Origin, policy: AdmissionPolicy) -> tuple[JobSpec, tuple[str, ...]]:
+    """The spec with what it does not say itself, and notes about that; the time limit of users' own pods is theirs."""
+    spec, notes = fill_amounts(command.spec, policy.tree, policy.pools.nodes)
+    if isinstance(command, AdoptJob):
+        return spec, notes
+    spec, more = fill_time_limit(spec, origin.tenant, policy.tree)
+    return spec, (*notes, *more)
 
 
 def judge_operator_command(parsed: Parsed, origin: Origin) -> Outcome:

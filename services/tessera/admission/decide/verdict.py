@@ -13,6 +13,7 @@ from tessera.domain.idle import jobs_choose
 from tessera.domain.levels import in_short, unknown_levels
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.resources import Amount
+from tessera.domain.time_limits import time_limit_fault
 from tessera_schemas.commands import AdoptJob, SubmitJob
 from tessera_schemas.dangerous import in_reserved_domain
 from tessera_schemas.devices import steers_devices
@@ -38,6 +39,8 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
     owner = tree.tenants.get(tenant)
     against += not_granted(spec, owner.pod_grants) if owner is not None else []
     against += _over_job_limit(spec, tenant, tree)
+    too_long = time_limit_fault(tree, spec.queue, tenant, spec.time_limit_seconds or 0)
+    against += [too_long] if too_long is not None else []
     if spec.idle is not None and not jobs_choose(tree, spec.queue):
         detail = f"queue {spec.queue} does not let jobs say what counts as idle; leave it out"
         against.append(refusal(Code.INVALID_FIELD, "idle", detail))

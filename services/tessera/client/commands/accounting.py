@@ -192,4 +192,5 @@ def node_lines(node: NodeView) -> str:
 def partition_line(row: Partition) -> str:
     """Nodes of a queue that are in one state."""
     up = "UP" if row.up else "DOWN"
-    return f"PartitionName={row.queue} State={up} Nodes={words.node_list(row.nodes)} NodeState={row.state}"
+    nodes = words.node_list(row.nodes)
+    return f"PartitionName={row.queue} State={up} MaxTime={row.time_limit} Nodes={nodes} NodeState={row.state}"

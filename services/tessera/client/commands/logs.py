@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Annotated, Any, BinaryIO
 
 import typer
@@ -9,11 +10,12 @@ import typer
 from tessera.client.commands.context import AccessOptions, ago, command
 from tessera.client.completing import JobName
 from tessera.client.job_glance import ENDED
-from tessera.client.job_logs import LogPart, log_pieces
+from tessera.client.job_logs import LogPart, LogPlace, log_pieces, pieces_from
 from tessera.client.outcomes import EXPECTED, Exit, Failure, NotYet
 from tessera.client.rendering import notify
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import Transient
 from tessera_schemas.views import JobView
 
 BINDING = "binding"
@@ -56,14 +58,20 @@ async def copy_log(
     """
     Write what a pod of a job writes; `newest` is the part of so many seconds, 0 all.
 
-    With `follow` a pod that is still on its way, as one of an elastic job may be, is waited for. Raises Failure.
+    With `follow` a pod that is still on its way, as one of an elastic job may be, is waited for, and a gateway that is
+    away; then it goes on from where it stood. Raises Failure.
     """
-    part, shown = LogPart(rank, attempt, follow, tail, newest), ""
+    part, shown, outage = LogPart(rank, attempt, follow, tail, newest), "", Outage()
+    place = LogPlace(is_whole=not tail and not newest)
     while True:
-        found = await until_started(where, job, follow)
+        found = await until_started(where, job, follow, outage)
+        if follow:  # names and newest runs change, and what is read goes on
+            job, part = found.job_id, replace(part, attempt=attempt or found.attempt or None)
+        pieces = pieces_from(where, found, part, place, _say_that_it_begins_again, by_api=identity is None)
         try:
-            async with aclosing(log_pieces(where, found, part, by_api=identity is None)) as pieces:
+            async with aclosing(pieces):
                 async for piece in pieces:
+                    outage.end()
                     to.write(piece)
                     to.flush()
             return
@@ -72,17 +80,54 @@ async def copy_log(
                 raise
             if str(failure) != shown:
                 notify(shown := str(failure))
+        except Transient as error:
+            if not follow:
+                raise
+            outage.begin(error)
         await SystemClock().sleep(POLL_SECONDS)
 
 
-async def until_started(where: Where, named: str, follow: bool) -> JobView:
-    """The job, once it has run or ended if it is to be followed. Raises Failure for one that has not started else."""
-    shown, pause = "", FIRST_POLL_SECONDS
+class Outage:
+    """Time in which nobody answers a command that waits, which says so once."""
+
+    def __init__(self) -> None:
+        self._is_told = False
+
+    def begin(self, error: Transient) -> None:
+        """Nobody answers."""
+        if not self._is_told:
+            notify(f"{error}; it goes on from where it stood as soon as there is an answer")
+        self._is_told = True
+
+    def end(self) -> None:
+        """An answer came."""
+        self._is_told = False
+
+
+def _say_that_it_begins_again() -> None:
+    notify("the log no longer holds what was shown last; all that is kept of it follows")
+
+
+async def until_started(where: Where, named: str, follow: bool, outage: Outage | None = None) -> JobView:
+    """
+    The job, once it has run or ended if it is to be followed. Raises Failure for one that has not started else.
+
+    Followed, it is waited for while nobody answers, too.
+    """
+    shown, pause, outage = "", FIRST_POLL_SECONDS, outage or Outage()
     async with where.views() as views:
         while True:
-            job = await views.job(named)
+            try:
+                job = await views.job(named)
+            except Transient as error:
+                if not follow:
+                    raise
+                outage.begin(error)
+                await SystemClock().sleep(POLL_SECONDS)
+                continue
             if (job.attempt and job.started_ts) or job.phase in ENDED:
                 return job
+            outage.end()
             now = job.phase + (f": {job.reason.sentence()}" if job.reason else "")
             if follow and job.phase == BINDING:
                 now += await _why_it_does_not_run(where, job)

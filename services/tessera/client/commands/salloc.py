@@ -1,29 +1,28 @@
 """`salloc`: an allocation that lasts as long as a shell in its first pod, or a step in all of its pods."""
 
-from tessera.client import ordering, submitting
+from tessera.client import submitting
 from tessera.client.commands.context import AccessOptions, command
+from tessera.client.commands.foreground import foreground
 from tessera.client.commands.logs import until_started
 from tessera.client.commands.sbatch import Ignore, Key, Words, against_words, asked_of, own_options, unfit
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import notify
+from tessera.client.slurm.lease import renewed, waiting_script
 from tessera.client.slurm.options import split_words
 from tessera.client.slurm.pods import SHELL_WITH_SRUN, SRUN_IN_A_SHELL
 from tessera.client.slurm.script import read_script
 from tessera.client.slurm.steps import SlurmStep, find_kubectl, read_step, run_step
-from tessera_schemas.base import run_id
-from tessera_schemas.commands import CancelJob
+from tessera_schemas.base import number_or_id, run_id
 from tessera_schemas.labels import pod_name
 from tessera_schemas.views import JobView
-
-WAITING = "#!/bin/sh\ntrap 'exit 0' TERM\nwhile :; do sleep 3600 & wait $!; done\n"
-"""What the pods do until the shell ends; a wait, so that SIGTERM ends it at once."""
 
 
 @command
 async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, key: Key = None) -> Exit | None:
     """
-    Allocate pods, open a shell in the first one once they run, and end the job when the shell ends.
+    Allocate pods, open a shell in the first one once they run, and end the job when the shell ends, or five minutes
+    after the first pod heard of this command last.
 
     `salloc OPTIONS srun COMMAND` runs the command in all pods instead.
 
@@ -41,27 +40,32 @@ async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
         wrong += against_words("salloc", shell)
     else:
         shell = ["/bin/sh", "-c", SHELL_WITH_SRUN, SRUN_IN_A_SHELL, *shell]
-    script = read_script(WAITING, "salloc", ignored, said, in_each_pod=True)
+    once = [] if "requeue" in dict(said) else [("no-requeue", "yes")]  # who is gone needs no second allocation
+    script = read_script(waiting_script(), "salloc", ignored, [*once, *said], in_each_pod=True)
     wrong += unfit("salloc", script)
     asked = await asked_of(at, script.with_mistakes(*wrong))
     await asked.refuse(at, key)
     where = at.find()
-    async with submitting.submitted(where, asked.identity, asked.command, key) as sent:
-        job_id = sent.done.job_id
-        notify(f"salloc: Pending job allocation {job_id}")
+    async with (
+        foreground("salloc", where, asked.identity) as own,
+        submitting.submitted(where, asked.identity, asked.command, key) as sent,
+    ):
+        job_id, number = sent.done.job_id, number_or_id(sent.done.number, sent.done.job_id)
+        own.is_stored(job_id)
+        notify(f"salloc: Pending job allocation {number}")
         try:
             job = await until_started(where, job_id, follow=True)
             if job.phase in ENDED:
-                raise Failure(Exit.CONFLICT, f"salloc: job {job_id} has {job.phase}" + _why(job))
-            notify(f"salloc: Granted job allocation {job_id}")
+                raise Failure(Exit.CONFLICT, f"salloc: job {number} has {job.phase}" + _why(job))
+            notify(f"salloc: Granted job allocation {number}")
             pods = [pod_name(run_id(job_id, job.attempt), rank) for rank in range(job.pods)]
             if step.terminal and len(pods) > 1:
                 notify(f"salloc: the shell is in {pods[0]}; the pods are {', '.join(pods[1:])}")
-            code = await run_step(kubectl, job, shell, step)
+            async with renewed(kubectl, job.tenant, pods[0]):
+                code = await run_step(kubectl, job, shell, step)
         finally:
-            order = CancelJob(kind="cancel_job", v=1, job_id=job_id, why="its salloc has ended", now=True)
-            await ordering.send(where, asked.identity, order, job_id)
-            notify(f"salloc: Relinquishing job allocation {job_id}")
+            await own.cancel("its salloc has ended")
+            notify(f"salloc: Relinquishing job allocation {number}")
     return code  # type: ignore[return-value]  # the shell's own code
 
 

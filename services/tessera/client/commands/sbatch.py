@@ -16,7 +16,8 @@ import typer
 
 from tessera.client import files, ordering, submitting
 from tessera.client.commands.context import AccessOptions, command
-from tessera.client.commands.jobs import judge, key_of, report_end, told_what_goes_on
+from tessera.client.commands.foreground import foreground
+from tessera.client.commands.jobs import judge, key_of, report_end
 from tessera.client.commands.logs import copy_log, until_started
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure, Mistaken, Refused
@@ -67,7 +68,8 @@ async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
 @command
 async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, key: Key = None) -> Exit | None:
     """
-    Submit a command, show the log of its first task as it runs, and end as it does.
+    Submit a command, show the log of its first task as it runs, and end as it does; SIGTERM, SIGHUP, and Ctrl-C while
+    it waits or twice while it runs, cancel the job.
 
     With --jobid=JOB run it in the pods of a job that runs, by `kubectl exec`: -n N in the first N, --label, --pty.
     """
@@ -81,15 +83,21 @@ async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, ke
     asked = await asked_of(at, script)
     await asked.refuse(at, key)
     where = at.find()
-    async with submitting.submitted(where, asked.identity, asked.command, key) as sent:
+    async with (
+        foreground("srun", where, asked.identity) as own,
+        submitting.submitted(where, asked.identity, asked.command, key) as sent,
+    ):
+        own.is_stored(sent.done.job_id)
         number = number_or_id(sent.done.number, sent.done.job_id)
         notify(f"srun: job {number} queued")
-        with told_what_goes_on(sent.done.job_id):
-            try:
-                await copy_log(where, asked.identity, sent.done.job_id, sys.stdout.buffer, follow=True)
-            except Failure as failure:  # it never started, or who asks may not read logs: its end is still told
-                notify(f"srun: {failure}")
-            end = await sent.wait(None)
+        try:
+            await until_started(where, sent.done.job_id, follow=True)
+            own.is_running = True
+            await copy_log(where, asked.identity, sent.done.job_id, sys.stdout.buffer, follow=True)
+        except Failure as failure:  # it never started, or who asks may not read logs: its end is still told
+            notify(f"srun: {failure}")
+            own.is_running = True  # as far as anybody here knows
+        end = await sent.wait(None)
     if end is None:
         return Exit.FAILED
     phase, reason = end
@@ -217,7 +225,7 @@ def submitter() -> str:
 async def _job_named(at: AccessOptions, job: str, against: Against) -> str:
     """The id of a job that is depended upon; where there is none, that is noted."""
     try:
-        return await ordering.find_job_id(at.find(), job)
+        return await ordering.find_awaited_id(at.find(), job)
     except Failure as failure:
         if failure.code is Exit.UNAVAILABLE:
             raise

@@ -182,6 +182,7 @@ class Partition:
     up: bool
     state: str
     nodes: tuple[str, ...]
+    time_limit: str = "infinite"
 
 
 def partitions(queues: Sequence[QueueView], nodes: Sequence[NodeView]) -> list[Partition]:
@@ -192,9 +193,10 @@ def partitions(queues: Sequence[QueueView], nodes: Sequence[NodeView]) -> list[P
         for node in nodes:
             if node.pool == queue.pool and not node.gone:
                 by_state.setdefault(node_state(node), []).append(node.name)
-        up = queue.stop_policy == "none"
-        rows += [Partition(queue.name, up, state, tuple(names)) for state, names in sorted(by_state.items())]
-        rows += [] if by_state else [Partition(queue.name, up, "n/a", ())]
+        up, longest = queue.stop_policy == "none", queue.time_limit_max_seconds
+        limit = words.elapsed(longest * 1000) if longest else "infinite"
+        there = {state: tuple(names) for state, names in sorted(by_state.items())} or {"n/a": ()}
+        rows += [Partition(queue.name, up, state, names, limit) for state, names in there.items()]
     return rows
 
 
@@ -221,7 +223,7 @@ def queue_columns(now_ms: int, long: bool = False) -> list[Column[JobView]]:
 PARTITIONS: list[Column[Partition]] = [
     Column("PARTITION", lambda row: row.queue, shrinks=True),
     Column("AVAIL", lambda row: "up" if row.up else "down"),
-    Column("TIMELIMIT", lambda row: "infinite"),
+    Column("TIMELIMIT", lambda row: row.time_limit),
     Column("NODES", lambda row: str(len(row.nodes)), right=True),
     Column("STATE", lambda row: row.state),
     Column("NODELIST", lambda row: words.node_list(row.nodes), shrinks=True),
@@ -233,7 +235,7 @@ NODE_LETTERS: dict[str, tuple[str, Callable[[Partition], str]]] = {
     "P": ("PARTITION", lambda row: row.queue),
     "R": ("PARTITION", lambda row: row.queue),
     "a": ("AVAIL", lambda row: "up" if row.up else "down"),
-    "l": ("TIMELIMIT", lambda row: "infinite"),
+    "l": ("TIMELIMIT", lambda row: row.time_limit),
     "D": ("NODES", lambda row: str(len(row.nodes))),
     "t": ("STATE", lambda row: row.state),
     "T": ("STATE", lambda row: LONG_STATES.get(row.state, row.state)),

@@ -75,7 +75,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("requeue", "retries as usual", flag=True),
     Option("signal", "`TERM@120`, `B:TERM@120`: seconds from SIGTERM until it is killed (`termination_grace_seconds`)"),
     Option("test-only", "admission judges it, and it is not submitted", flag=True),
-    Option("time", "the time limit: `90`, `2:00:00`, `1-12:00:00`", short="t"),
+    Option("time", "the time limit: `90`, `2:00:00`, `1-12:00:00`; without it the default (docs/limits.md)", short="t"),
     Option("wait", "until the job has ended; its end is the exit code", short="W", flag=True),
     Option("wrap", "a command in place of a script"),
     _refused("clusters", "a shard is chosen by --shard or a login", short="M"),

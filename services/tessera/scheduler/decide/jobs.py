@@ -6,6 +6,7 @@ from tessera.domain.levels import unknown_levels
 from tessera.domain.phases import Phase
 from tessera.domain.resources import NOTHING, Amount
 from tessera.domain.state import State
+from tessera.domain.time_limits import time_limit_fault
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line
 from tessera.engine.queueing.tenant_limits import over_limit, over_limit_alone
 from tessera.scheduler.decide.arrays import close_array, live_tasks
@@ -48,7 +49,7 @@ def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
     over = _over_limit(state, fact)
     # Admission saw an older configuration, perhaps.
     against = [*([] if over is None else [over]), *unknown_levels(fact.spec.roles, state.tree.levels)]
-    against += [*dependency_faults(state, fact), *_collisions(state, fact)]
+    against += [*dependency_faults(draft, fact), *_collisions(state, fact)]
     if against:
         _turn_away(draft, index, *against)
         return
@@ -186,6 +187,8 @@ def on_move_requested(draft: Draft, index: int, fact: MoveRequested) -> None:
     for each in (job, *live_tasks(draft, job.job_id)):
         if each.queue == fact.queue or each.phase is not Phase.QUEUED:
             continue
+        if fact.tenant and time_limit_fault(draft.state.tree, fact.queue, job.tenant, each.time_limit_seconds):
+            continue  # no way around the queue's longest time limit; an operator may
         give_up_earmark(draft, each.job_id)
         draft.add(JobMoved(kind="job_moved", job_id=each.job_id, queue=fact.queue, by=fact.tenant or "operator"))
         record_open(draft, each.job_id)

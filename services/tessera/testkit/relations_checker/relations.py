@@ -6,7 +6,7 @@ from typing import Any
 from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
-from tessera_schemas.arrays import Dependency, has_task, task_count, task_id
+from tessera_schemas.arrays import FAMILY, Dependency, has_task, index_of, task_count, task_id
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code
 
@@ -65,9 +65,15 @@ class Relations:
             of_tasks = {each for each in fact.spec.after if self._is_of_tasks(each)}
             after = tuple(_as_own(each) for each in fact.spec.after if each not in of_tasks)
             self.jobs[r.job_id] = Row(r.job_id, fact.tenant, fact.spec, (self.n, r.fact), after)
-            others = [self.jobs.get(each.job) for each in fact.spec.after if each.job is not None]
+            others = [self.jobs.get(e.job) or self._array_without(e.job) for e in fact.spec.after if e.job is not None]
             own = all(other is not None and other.tenant == fact.tenant for other in others)
             self.demand(own, "after", f"{r.job_id} waits for jobs that its tenant does not have")
+
+    def _array_without(self, job_id: str) -> Row | None:
+        """The array of which this is a task's id that was not queued."""
+        family = (row for row in self.jobs.values() if row.job_id[:FAMILY] == job_id[:FAMILY])
+        arrays = (row for row in family if row.spec.array and has_task(row.spec.array.tasks, index_of(job_id)))
+        return next(arrays, None)
 
     def _is_of_tasks(self, dependency: Dependency) -> bool:
         """Between arrays it is the tasks that correspond."""
@@ -139,6 +145,8 @@ class Relations:
             alike = [row for row in self.jobs.values() if row.age < job.age and row.array is None and _who(row) == who]
             return all(row.ended for row in alike) or None
         other = self.jobs.get(dependency.job)
+        if other is None and (array := self._array_without(dependency.job)) is not None:
+            return dependency.condition != "afterok" if array.closed else None
         if other is None or (other.ended and dependency.condition in ("afterok", "afternotok")):
             return other is not None and (other.stands == "succeeded") == (dependency.condition == "afterok")
         return other.ended or (dependency.condition == "after" and other.begun) or None

@@ -1,0 +1,84 @@
+"""
+The lease of an allocation: its first pod ends by itself once it has heard nothing of its `salloc` for LEASE_SECONDS.
+
+The client renews it by a signal to the pod's only program, through the same `kubectl exec` that opens the shell. So a
+machine that is lost, asleep or without network ends its allocation within that time, and no service has to know of it.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tessera.client.rendering import notify
+from tessera.kernel.clock import SystemClock
+
+LEASE_SECONDS = 300
+RENEW_SECONDS = 60.0
+"""From one renewal to the next: four may fail in a row."""
+START_SECONDS = 3600
+"""Longest time from the start of a gang's first pod until the last one runs, before which nobody can renew."""
+LOOK_SECONDS = 10
+RENEW = ("/bin/sh", "-c", "kill -USR1 1")
+
+
+def waiting_script(
+    lease: float = LEASE_SECONDS, start: float = START_SECONDS, look: float = LOOK_SECONDS, pause: str = "10"
+) -> str:
+    """
+    The program of an allocation's pods; rank 0 fails once it has looked for a renewal in vain, the others wait.
+
+    It waits for its sleep, so that SIGTERM ends it at once. All times are seconds, `pause` as `sleep` takes it.
+    """
+    return f"""\
+#!/bin/sh
+trap 'exit 0' TERM
+trap 'tessera_looks=0' USR1
+tessera_looks=0
+[ "${{SLURM_NTASKS:-1}}" = 1 ] || tessera_looks=-{int((start - lease) / look)}
+while [ "${{SLURM_PROCID:-0}}" != 0 ] || [ "$tessera_looks" -lt {int(lease / look)} ]; do
+  tessera_looks=$((tessera_looks + 1))
+  sleep {pause} & wait $!
+done
+echo "the client of this allocation was not heard for {lease:g} seconds: the allocation ends" >&2
+exit 1
+"""
+
+
+@asynccontextmanager
+async def renewed(kubectl: str, namespace: str, pod: str) -> AsyncIterator[None]:
+    """Renew the lease of this pod meanwhile; say once when it is near its end."""
+    renewing = asyncio.create_task(_renew(kubectl, namespace, pod))
+    try:
+        yield
+    finally:
+        renewing.cancel()
+        await asyncio.gather(renewing, return_exceptions=True)
+
+
+async def _renew(kubectl: str, namespace: str, pod: str) -> None:
+    clock = SystemClock()
+    heard, told = clock.monotonic(), False
+    while True:
+        if await _signal(kubectl, "exec", "-n", namespace, pod, "--", *RENEW):
+            heard, told = clock.monotonic(), False
+        elif clock.monotonic() - heard > LEASE_SECONDS / 2 and not told:
+            told = True
+            notify(f"salloc: {pod} is not reached; it ends {LEASE_SECONDS} s after it heard of this client last")
+        await clock.sleep(RENEW_SECONDS)
+
+
+async def _signal(*command: str) -> bool:
+    """Whether the command succeeded; its own session keeps the terminal's Ctrl-C from it."""
+    nowhere = asyncio.subprocess.DEVNULL
+    process = await asyncio.create_subprocess_exec(
+        *command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
+    )
+    try:
+        async with asyncio.timeout(RENEW_SECONDS):
+            return await process.wait() == 0
+    except TimeoutError:
+        return False
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

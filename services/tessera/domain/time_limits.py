@@ -1,0 +1,24 @@
+"""The longest time limit that the configuration lets a job have, by its queue, those above it, and its tenant. Pure."""
+
+from tessera.domain.queues import QueueTree
+from tessera_schemas.reasons import Code, Reason
+
+
+def longest_time_limit(tree: QueueTree, queue: str, tenant: str) -> tuple[int, str]:
+    """Seconds, and the field of the configuration that says so: the least of all that hold; 0 where none does."""
+    bounds = [
+        (tree.queues[name].time_limit_max_seconds, f"queues.{name}.time_limit_max_seconds")
+        for name in (tree.path(queue) if queue in tree.queues else ())
+    ]
+    bounds.append((tree.limits_of(tenant).time_limit_max_seconds, "limits.time_limit_max_seconds"))
+    return min(((seconds, field) for seconds, field in bounds if seconds is not None), default=(0, ""))
+
+
+def time_limit_fault(tree: QueueTree, queue: str, tenant: str, seconds: int) -> Reason | None:
+    """Why a job with this time limit (0: none) may not be in the queue; None when it may."""
+    longest, field = longest_time_limit(tree, queue, tenant)
+    if not longest or 0 < seconds <= longest:
+        return None
+    numbers = {"time_limit_max_seconds": longest} | ({"time_limit_seconds": seconds} if seconds else {})
+    detail = "" if seconds else "it has no time limit; users' own pods say it as activeDeadlineSeconds"
+    return Reason(code=Code.EXCEEDS_JOB_LIMIT, field=field, detail=detail, numbers=numbers)
