@@ -17,6 +17,7 @@ from tessera.kernel.clock import SystemClock
 from tessera_schemas.views import JobView
 
 BINDING = "binding"
+NOT_STARTED = ("allocated", BINDING)
 FIRST_POLL_SECONDS, POLL_SECONDS = 0.1, 1.0  # each pause is twice the one before: most jobs start soon, or late
 
 
@@ -58,9 +59,14 @@ async def copy_log(
 
     With `follow` a pod that is still on its way, as one of an elastic job may be, is waited for. Raises Failure.
     """
-    part, shown = LogPart(rank, attempt, follow, tail, newest), ""
+    shown = ""
     while True:
-        found = await until_started(where, job, follow)
+        found = await until_started(where, job, follow, attempt or (None if follow else 1))
+        run = attempt
+        if run is None and not follow and found.phase not in ENDED and not _is_at_work(found):
+            run = last_run(found)
+            notify(f"job {found.name} is {_state_of(found)}; this is its run {run}, `--follow` waits for the next")
+        part = LogPart(rank, run, follow, tail, newest)
         try:
             async with aclosing(log_pieces(where, found, part, by_api=identity is None)) as pieces:
                 async for piece in pieces:
@@ -68,22 +74,39 @@ async def copy_log(
                     to.flush()
             return
         except NotYet as failure:
-            if not follow or found.phase in ENDED or (attempt or 0) > found.attempt:
+            if not follow or found.phase in ENDED or attempt not in (None, found.attempt):
                 raise
             if str(failure) != shown:
                 notify(shown := str(failure))
         await SystemClock().sleep(POLL_SECONDS)
 
 
-async def until_started(where: Where, named: str, follow: bool) -> JobView:
-    """The job, once it has run or ended if it is to be followed. Raises Failure for one that has not started else."""
+def last_run(job: JobView) -> int:
+    """The newest run of a job that can have written anything; 0 where there was none."""
+    return job.attempt - 1 if job.phase in NOT_STARTED else job.attempt
+
+
+def _is_at_work(job: JobView) -> bool:
+    return bool(job.attempt and job.started_ts)
+
+
+def _state_of(job: JobView) -> str:
+    return job.phase + (f": {job.reason.sentence()}" if job.reason else "")
+
+
+async def until_started(where: Where, named: str, follow: bool, run: int | None = None) -> JobView:
+    """
+    The job, once it has run or ended if it is to be followed. Raises Failure for one that has not started else.
+
+    With `run` a job that waits for its next run is enough, if that one or a later run of it is over.
+    """
     shown, pause = "", FIRST_POLL_SECONDS
     async with where.views() as views:
         while True:
             job = await views.job(named)
-            if (job.attempt and job.started_ts) or job.phase in ENDED:
+            if _is_at_work(job) or job.phase in ENDED or (run is not None and last_run(job) >= run):
                 return job
-            now = job.phase + (f": {job.reason.sentence()}" if job.reason else "")
+            now = _state_of(job)
             if follow and job.phase == BINDING:
                 now += await _why_it_does_not_run(where, job)
             if not follow:
