@@ -113,11 +113,16 @@ class TaskQueued(AnyRecord, event=events.JobAdmittedV1, story="queued as task {t
 
 
 class ArrayClosed(AnyRecord, story="queues no more tasks: {reason}"):
-    """The array queues no more tasks, those that are left are cancelled, and once all have ended it ends."""
+    """
+    The array queues no more tasks, those that are left are cancelled, and once all have ended it ends.
+
+    A closed array takes it once more, with `now`.
+    """
 
     kind: Literal["array_closed"]
     job_id: JobId
     reason: Reason
+    now: Annotated[bool, Field(description="Its tasks stop without their notice, or what is left of it")] = False
 
 
 class DependencyMet(AnyRecord, story="what it waited for has come true"):

@@ -8,7 +8,7 @@ from tessera.domain.resources import NOTHING, Amount
 from tessera.domain.state import State
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line
 from tessera.engine.queueing.tenant_limits import over_limit, over_limit_alone
-from tessera.scheduler.decide.arrays import close_array, live_tasks
+from tessera.scheduler.decide.arrays import cancel_run, close_array, live_tasks
 from tessera.scheduler.decide.dependencies import dependency_faults
 from tessera.scheduler.decide.draft import Draft, judges, record_waiting
 from tessera_schemas.arrays import FAMILY
@@ -28,7 +28,6 @@ from tessera_schemas.ledger import (
     JobQueued,
     JobTurnedAway,
     PrioritySet,
-    Revoked,
 )
 from tessera_schemas.reasons import Code, Reason
 
@@ -129,19 +128,15 @@ def on_cancel_requested(draft: Draft, index: int, fact: CancelRequested) -> None
         return
     reason = Reason(code=Code.CANCELLED, detail=fact.why)
     if job.array is not None:
-        close_array(draft, job, reason)
+        close_array(draft, job, reason, fact.now)
         return
     give_up_earmark(draft, job.job_id)
     if job.phase is Phase.QUEUED:
         draft.add(Finished(kind="finished", job_id=job.job_id, phase="cancelled", reason=reason))
         return
     run = draft.state.runs.get(job.run_id)
-    if run is None or run.over:
-        return
-    hurries = fact.now and not run.hurried
-    if not run.stopping or run.then == "requeue" or hurries:
-        by, then = fact.tenant or "operator", "failed" if run.then == "failed" else "cancelled"
-        draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by=by, now=hurries))
+    if run is not None:
+        cancel_run(draft, run, reason, fact.tenant or "operator", fact.now)
 
 
 def give_up_earmark(draft: Draft, owner: str) -> None:
