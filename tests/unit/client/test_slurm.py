@@ -419,6 +419,13 @@ def test_slurms_tables_fit_80_columns_whatever_they_hold(wide: str) -> None:
         assert max(map(cell_len, lines)) <= COLUMNS
 
 
+def test_tasks_are_named_by_ranges_as_slurm_names_them() -> None:
+    named = words.each_named(["7_[3-4]", "7_[1,6-9:2%4]", "train"])
+    assert named == ["7_3", "7_4", "7_1", "7_6", "7_8", "train"]
+    with pytest.raises(Failure, match="a range goes up"):
+        words.each_named(["7_[4-3]"])
+
+
 def test_names_of_nodes_are_folded_as_slurm_folds_them() -> None:
     assert words.node_list(["gpu-3", "gpu-1", "gpu-2", "gpu-7", "login"]) == "gpu-[1-3,7],login"
     assert words.node_list(["n09", "n10", "n11"]) == "n[09-11]"

@@ -151,7 +151,7 @@ async def _hold(at: AccessOptions, named: Sequence[str], undo: bool) -> Exit | N
         hold, release = HoldJob(kind="hold_job", v=1, job_id=job), ReleaseJob(kind="release_job", v=1, job_id=job)
         await ordering.send(where, at.identity, release if undo else hold, job)
 
-    return await ordering.each(named, order)
+    return await ordering.each(words.each_named(named), order)
 
 
 async def _shown(views: ReadViews, entity: str, name: str) -> list[str]:
