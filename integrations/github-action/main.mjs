@@ -6,6 +6,7 @@ import { appendFileSync, readFileSync } from "node:fs";
 const WAIT_SECONDS = 60; // of one request; the gateway answers earlier when the job ends
 const AGAIN_MS = 2000;
 const KEY_CHARACTERS = 200;
+const FAILED = 1, TIMED_OUT = 7, CANCELLED = 8, GAVE_UP = 10; // as the `tessera` command ends
 
 const input = (name) => (process.env[`INPUT_${name.toUpperCase()}`] ?? "").trim();
 const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
@@ -100,6 +101,12 @@ async function cancel(id, why) {
   console.log(`job ${id} is cancelled: ${why}`);
 }
 
+function exitOf(job) {
+  if (job.phase === "succeeded") return 0;
+  if (job.phase === "cancelled") return CANCELLED;
+  return job.reason && job.reason.code === "TimeLimit" ? TIMED_OUT : FAILED;
+}
+
 async function main() {
   const id = await submit();
   if (process.env.GITHUB_OUTPUT) appendFileSync(process.env.GITHUB_OUTPUT, `job-id=${id}\n`);
@@ -109,14 +116,14 @@ async function main() {
   const job = await waitFor(id);
   if (job === null) {
     await cancel(id, "the workflow's time is over");
-    return 1;
+    return GAVE_UP;
   }
   await Promise.race([log, sleep(AGAIN_MS)]);
   ended.abort();
   if (process.env.GITHUB_OUTPUT) appendFileSync(process.env.GITHUB_OUTPUT, `phase=${job.phase}\n`);
   const code = job.exit_code === undefined ? "" : `, exit code ${job.exit_code}`;
   console.log(`job ${id} ${job.phase}${code}${job.reason ? ` (${job.reason.code})` : ""}`);
-  return job.phase === "succeeded" ? 0 : 1;
+  return exitOf(job);
 }
 
 main().then((code) => process.exit(code), (error) => {

@@ -144,7 +144,7 @@ def read_body(body: Json) -> ConfigBody:
 async def put_in_force(
     where: Where, operator: Credential, views: ShardViews, change: ConfigChange, seconds: float
 ) -> Config:
-    """Propose it and wait until the views show it. Raises Refused, or Failure with CONFLICT or TIMED_OUT."""
+    """Propose it and wait until the views show it. Raises Refused, or Failure with CONFLICT or GAVE_UP."""
     clock = SystemClock()
     began = clock.monotonic()
     async with where.bus(operator) as bus:
@@ -173,7 +173,7 @@ async def put_in_force(
             pass
         await clock.sleep(POLL_SECONDS)
     raise Failure(
-        Exit.TIMED_OUT,
+        Exit.GAVE_UP,
         f"configuration: not in force after {seconds:g} s; it is stored and will be judged once scheduler and "
         "projection run",
     )

@@ -71,5 +71,5 @@ async def test_jobs_that_came_in_between_are_told_as_the_reason(sent: list[Any])
 async def test_what_was_to_be_abandoned_is_waited_for(sent: list[Any]) -> None:
     with pytest.raises(Failure) as late:
         await apply(abandon=True)
-    assert late.value.code is Exit.TIMED_OUT
+    assert late.value.code is Exit.GAVE_UP
     assert sent[0].abandon is True

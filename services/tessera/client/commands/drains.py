@@ -87,7 +87,7 @@ async def _give(where: Where, at: AccessOptions, command: DrainNode) -> None:
 
     if not await ordering.is_seen(where, carried_out):
         raise Failure(
-            Exit.TIMED_OUT,
+            Exit.GAVE_UP,
             f"node {command.node}: the command is stored, but not carried out after {ordering.SEEN_SECONDS:g} s; it "
             "will be once admission, scheduler and projection run; see `tessera nodes`",
         )

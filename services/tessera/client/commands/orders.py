@@ -127,6 +127,6 @@ async def _order(
             f"error: job {job}: the command is stored, but not carried out after {ordering.SEEN_SECONDS:g} s; it will "
             f"be once admission, scheduler and projection run; see `tessera get {job}`"
         )
-        return Exit.TIMED_OUT
+        return Exit.GAVE_UP
     print(f"job {job} {said(shown[0])}")
     return None

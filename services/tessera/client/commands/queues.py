@@ -137,7 +137,7 @@ def _not_moved(stay: Sequence[JobView], new: str) -> Exit:
         f"error: not moved after {ordering.SEEN_SECONDS:g} s: {some}; admission, scheduler and projection have to run, "
         f"and queue {new} has to take jobs of their tenants"
     )
-    return Exit.TIMED_OUT
+    return Exit.GAVE_UP
 
 
 def _check_takes_jobs(queues: Iterable[QueueView], name: str) -> None:
