@@ -13,6 +13,7 @@ from tessera.client.as_json import as_json
 from tessera.client.files import Json
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.shard_status import why_views_lack
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
 from tessera.domain.live_names import LiveJob, find_stranded, lost_names
@@ -176,6 +177,22 @@ async def put_in_force(
         Exit.GAVE_UP,
         f"configuration: not in force after {seconds:g} s; it is stored and will be judged once scheduler and "
         "projection run",
+    )
+
+
+async def check_unchanged(where: Where, views: ShardViews, change: ConfigChange) -> None:
+    """
+    Raises Failure unless the configuration that the views show is surely the newest, so that nothing changes.
+
+    An earlier one may be on its way, which this one is to undo; sent now it would be refused for its version.
+    """
+    why = await why_views_lack(where)
+    if not why and (await views.config()).version == change.now.version:
+        return
+    raise Failure(
+        Exit.UNAVAILABLE if why else Exit.CONFLICT,
+        f"configuration: version {change.now.version} says the same, but another may come first"
+        f"{f' ({why})' if why else ''}; nothing was sent: apply again once `tessera status` is well",
     )
 
 
