@@ -5,8 +5,6 @@ Messages are chained: `prev` is the chain hash up to the message before, a messa
 `ledger_form` is how that is stored. `n` equals the stream sequence. Records are the only thing that changes state.
 """
 
-import hashlib
-import json
 from collections.abc import Callable
 from functools import reduce
 from operator import or_
@@ -547,16 +545,3 @@ class LedgerMessage(Strict):
 
 
 LEDGER_MESSAGE: TypeAdapter[LedgerMessage] = TypeAdapter(LedgerMessage)
-
-
-def chain_hash(prev: str, stored: bytes) -> str:
-    """The chain hash up to and including the message whose JSON is `stored`."""
-    return hashlib.sha256(prev.encode() + stored).hexdigest()
-
-
-def chain_after(stored: bytes) -> str:
-    """Chain hash after the message of the JSON `stored`, from the hash before it that it names; ValueError for none."""
-    try:
-        return chain_hash(json.loads(stored)["prev"], stored)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no ledger message: {error!r}") from error

@@ -60,6 +60,7 @@ LATER = {
     "io.tessera.job.admitted.v1": {"array", "task", "tasks"},
     "job_spec.v1": {"user", "idle", "array", "after", "begin_ts", "start_timeout_seconds"},
     "ledger_message.v1": {"facts_wait", "starts_since"},
+    "record.array_closed.v1": {"now"},
     "record.revoked.v1": {"now", "within", "ended", "observed"},
     "record.saved.v1": {"at"},
     "view.job.v1": {"held_pods", "held_gpu_milli", "array", "task_of", "task", "after"},
