@@ -298,12 +298,13 @@ class Saved(AnyRecord, event=events.JobSavedV1):
 
 
 class Held(AnyRecord, event=events.JobHeldV1):
-    """The job does not start until it is let go; `undo`: it is."""
+    """The job does not start until it is let go; `undo`: it is. An operator's hold may come over a tenant's."""
 
     kind: Literal["held"]
     job_id: JobId
     by: Text = ""
     undo: bool = False
+    operator: Annotated[bool, Field(description="It is an operator's hold, which only operators end")] = False
 
 
 class BackInLine(AnyRecord):

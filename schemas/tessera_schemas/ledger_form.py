@@ -21,6 +21,8 @@ cards, and from which on nodes know since when they are silent or cordoned.
 """
 RUN_ENDS_FROM = 4
 """The format from which on facts tell more of how runs end: several nodes, and what keeps pods from starting."""
+OPERATOR_HOLDS_FROM = 4
+"""The format from which on a hold is known as an operator's, which no tenant ends."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

@@ -66,6 +66,7 @@ class JobView(Lenient):
     task_of: Annotated[str, Field(description="Of a task: the id of its array")] = ""
     task: Annotated[int, Field(description="Of a task: its index")] = 0
     after: Annotated[tuple[Dependency, ...], Field(description="That it still waits for")] = ()
+    operator_hold: Annotated[bool, Field(description="It is held, and only an operator lets it go")] = False
 
     @property
     def pods_now(self) -> int:

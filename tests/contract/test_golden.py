@@ -61,9 +61,10 @@ LATER = {
     "job_spec.v1": {"user", "idle", "array", "after", "begin_ts", "start_timeout_seconds"},
     "ledger_message.v1": {"facts_wait", "starts_since"},
     "record.array_closed.v1": {"now"},
+    "record.held.v1": {"operator"},
     "record.revoked.v1": {"now", "within", "ended", "observed"},
     "record.saved.v1": {"at"},
-    "view.job.v1": {"held_pods", "held_gpu_milli", "array", "task_of", "task", "after"},
+    "view.job.v1": {"held_pods", "held_gpu_milli", "array", "task_of", "task", "after", "operator_hold"},
     "view.node.v1": {"cordoned", "away_since_ts", "missing_gpus", "waiting_runs", "held_back_runs"},
 }
 """Optional fields that came after a type's golden bytes, which never change and are read without them."""

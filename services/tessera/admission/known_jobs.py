@@ -55,6 +55,19 @@ class KnownJobs:
             return JobPresence.ABSENT if n else JobPresence.THERE  # lost, and being built again
         return JobPresence.THERE if tenant in ("", JobView.from_bytes(stored).tenant) else JobPresence.SOMEBODY_ELSES
 
+    async def is_held_by_operator(self, job_id: str) -> bool:
+        """Whether an operator holds the job, by views that hold all of the ledger; False where they may not."""
+        for looked in range(2):
+            try:
+                _, (stored,) = await self._store.fields_as_of(("jobs", job_id))
+            except KernelError:
+                return False
+            if stored is None or not JobView.from_bytes(stored).operator_hold:
+                return False
+            if not looked and not await self.caught_up(SHORT_SECONDS):
+                return False
+        return True
+
     async def end_of(self, job_id: str) -> JobEnd | None:
         """How a job ended that the views show, waiting a moment for them when they show it alive; None: it has not."""
         try:

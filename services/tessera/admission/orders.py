@@ -9,12 +9,13 @@ once more. Nobody waits for the answer of an order that wants none.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from tessera.admission.decide.outcome import Origin, Outcome, Request, refuse_absent_job
+from tessera.admission.decide.outcome import Origin, Outcome, Request, refuse_absent_job, refuse_for
 from tessera.admission.known_jobs import LONG_SECONDS, SHORT_SECONDS, JobPresence, KnownJobs
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Delivery, Message
 from tessera.kernel.tasks.task_group import gather_all
-from tessera_schemas.facts import CancelRequested, JobAdmitted
+from tessera_schemas.facts import CancelRequested, HoldRequested, JobAdmitted
+from tessera_schemas.reasons import Code, Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,9 @@ class Orders:
                 checked[index] = _refused(case)
             elif found[index] is JobPresence.ABSENT and index not in last:
                 checked[index] = Doubtful(case)
+            elif _releases(case) and await self._jobs.is_held_by_operator(case.outcome.answer.job_id):
+                why = Reason(code=Code.HELD_BY_OPERATOR, field="job_id")
+                checked[index] = replace(case, outcome=refuse_for(case.outcome, case.origin, why))
             elif found[index] is JobPresence.THERE and batch[index].deliveries > 1:
                 checked[index] = _once_more(case)
         return checked
@@ -88,6 +92,12 @@ class Orders:
 
 def _refused(case: Case) -> Case:
     return replace(case, outcome=refuse_absent_job(case.outcome, case.origin))
+
+
+def _releases(case: Case) -> bool:
+    """Tells whether a tenant asks to let its job go."""
+    fact = case.outcome.fact
+    return isinstance(fact, HoldRequested) and fact.undo and bool(fact.tenant)
 
 
 def _once_more(case: Case) -> Case:

@@ -147,11 +147,12 @@ class World:
             changes.append(Change("config", "config", Config(version=self.n, body=body).to_bytes()))
         await self.store.apply(self.n, self.n, changes)
 
-    async def job_seen(self, job_id: str, tenant: str = "lab", phase: str = "queued") -> None:
+    async def job_seen(self, job_id: str, tenant: str = "lab", phase: str = "queued", **more: Any) -> None:
         """Projection shows a job."""
         self.n += 1
         numbers = dict.fromkeys(("priority", "attempt", "pods", "gpu_milli", "submitted_ts"), 1)
-        view = JobView(job_id=job_id, tenant=tenant, queue="research", name="train", key="k", phase=phase, **numbers)
+        more |= numbers
+        view = JobView(job_id=job_id, tenant=tenant, queue="research", name="train", key="k", phase=phase, **more)
         await self.store.apply(self.n, self.n, [Change("jobs", job_id, view.to_bytes())])
 
     async def submits(

@@ -178,7 +178,7 @@ def test_a_held_job_that_would_not_fit_hears_both_and_is_offered_nothing() -> No
     rounds.commit(HoldRequested(kind="hold_requested", job_id=rounds.job("it").job_id))
     answer = explained(rounds, "it")
     assert answer.reason is not None
-    assert [answer.reason.code, *(reason.code for reason in answer.others)] == [Code.ON_HOLD, Code.NO_FIT]
+    assert [answer.reason.code, *(reason.code for reason in answer.others)] == [Code.HELD_BY_OPERATOR, Code.NO_FIT]
     assert answer.changes == ()
 
 

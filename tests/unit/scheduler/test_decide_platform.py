@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import pytest
+
+from tessera.scheduler.decide import jobs
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Flavor, Policy, Queue, Quota
 from tessera_schemas.facts import (
@@ -14,6 +17,7 @@ from tessera_schemas.facts import (
     RunLost,
 )
 from tessera_schemas.job import Retry
+from tessera_schemas.ledger import FORMAT
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.templates import FromTemplate
@@ -80,6 +84,35 @@ def test_a_hold_lets_a_run_go_on_and_keeps_the_job_from_its_next_attempt() -> No
     requeued = world.commit(run_absent(RUN))
     assert kinds(requeued) == ["released", "requeued", "waiting"]
     assert kinds(world.place(ms=60_000)) == []
+
+
+def test_an_operators_hold_is_let_go_by_operators_alone() -> None:
+    world = World().queued()
+    held = world.commit(hold(tenant=""))
+    assert (kinds(held), reasons(held)) == (["held", "waiting"], [Code.HELD_BY_OPERATOR])
+    assert world.say(hold(undo=True), hold()) == []
+    assert world.state.jobs.get(K1).operator_hold
+    assert reasons(world.commit(hold(undo=True, tenant=""))) == [Code.WAITING_FOR_TURN]
+    job = world.state.jobs.get(K1)
+    assert (job.held, job.operator_hold) == (False, False)
+
+
+def test_an_operators_hold_takes_the_place_of_a_tenants_and_lasts_over_a_run() -> None:
+    world = World().running(retry=Retry(max_attempts=3))
+    assert world.say(hold()) == ["held"]
+    assert world.say(hold(tenant=""), hold(tenant="")) == ["held"]
+    world.commit(ended(reason=DELETED))
+    assert reasons(world.commit(run_absent(RUN)))[-1] is Code.HELD_BY_OPERATOR
+    assert world.say(hold(undo=True)) == []
+    assert world.say(hold(undo=True, tenant=""))[:2] == ["held", "waiting"]
+
+
+def test_holds_of_a_ledger_from_before_are_everybodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "OPERATOR_HOLDS_FROM", FORMAT + 1)
+    world = World().queued()
+    held = world.commit(hold(tenant=""))
+    assert b'operator":true' not in held.to_bytes()
+    assert world.say(hold(undo=True)) == ["held", "waiting"]
 
 
 def test_another_priority_class_moves_a_waiting_job() -> None:

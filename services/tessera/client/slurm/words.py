@@ -43,6 +43,7 @@ WHY: Mapping[str, str] = {
     "DependencyNeverSatisfied": "DependencyNeverSatisfied",
     "ArrayTasks": "None",
     "OnHold": "JobHeldUser",
+    "HeldByOperator": "JobHeldAdmin",
     "QueueStopped": "PartitionDown",
     "NoSuchQueue": "PartitionDown",
 }

@@ -129,7 +129,7 @@ def _queued(state: State, job: Job, now: int, viewer: Viewer) -> Explanation:
 
 def _against_array(state: State, job: Job, now: int) -> list[Reason]:
     """All that keeps an array from queueing more tasks; at last how far it is."""
-    found = [Reason(code=Code.ON_HOLD)] if job.held else []
+    found = [] if job.hold is None else [job.hold]
     stopped = state.tree.stopped(job.queue)
     if stopped is not None:
         found.append(Reason(code=Code.QUEUE_STOPPED, field=f"queues.{stopped}"))
@@ -311,7 +311,8 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
         yield f"All its pods have to run within {_left(run.deadline, state.ts)}, else it is tried again."
     yield from _idle(state, job, run)
     if job.held:
-        yield "It is held: it goes on, but would not start again."
+        by = " by an operator" if job.operator_hold else ""
+        yield f"It is held{by}: it goes on, but would not start again."
 
 
 def _stuck(state: State, run: Run) -> Iterator[str]:

@@ -29,6 +29,7 @@ from tessera_schemas.ledger import (
     JobTurnedAway,
     PrioritySet,
 )
+from tessera_schemas.ledger_form import OPERATOR_HOLDS_FROM
 from tessera_schemas.reasons import Code, Reason
 
 OF_A_QUEUE = (Code.NO_SUCH_QUEUE, Code.QUEUE_STOPPED, Code.BEHIND_QUEUE_HEAD, Code.WAITING_FOR_QUOTA)
@@ -159,15 +160,22 @@ def on_hold_requested(draft: Draft, index: int, fact: HoldRequested) -> None:
 
 
 def _hold(draft: Draft, job: Job, fact: HoldRequested) -> None:
-    if job.held is not fact.undo:
+    """An operator's hold takes the place of a tenant's, and no tenant lets it go."""
+    by_operator = not fact.tenant and draft.state.format >= OPERATOR_HOLDS_FROM
+    if fact.undo:
+        changes = job.held and (by_operator or not job.operator_hold)
+    else:
+        changes = not job.held or (by_operator and not job.operator_hold)
+    if not changes:
         return
     waits = job.phase is Phase.QUEUED
     if not fact.undo:
         give_up_earmark(draft, job.job_id)
-    draft.add(Held(kind="held", job_id=job.job_id, by=fact.tenant or "operator", undo=fact.undo))
+    operator, by = by_operator and not fact.undo, fact.tenant or "operator"
+    draft.add(Held(kind="held", job_id=job.job_id, by=by, undo=fact.undo, operator=operator))
     if waits:
-        held = Reason(code=Code.WAITING_FOR_TURN if fact.undo else Code.ON_HOLD)
-        record_waiting(draft, job.job_id, (_waits(draft, job.job_id) if fact.undo else None) or held)
+        now = draft.state.jobs.found((job.job_id,))[0]
+        record_waiting(draft, job.job_id, now.hold or _waits(draft, job.job_id) or Reason(code=Code.WAITING_FOR_TURN))
 
 
 @judges(MoveRequested)

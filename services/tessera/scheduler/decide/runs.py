@@ -431,8 +431,8 @@ def _requeue(draft: Draft, job: Job, run: Run, reason: Reason) -> None:
         numbers = {"runs_in_a_row": troubles + 1} | reason.numbers
         why = Reason(code=Code.HELD_AFTER_REQUEUES, numbers=numbers, detail=f"last: {reason.sentence()}"[:1024])
         record_waiting(draft, job.job_id, why)
-    elif job.held:
-        record_waiting(draft, job.job_id, Reason(code=Code.ON_HOLD))
+    elif job.hold is not None:
+        record_waiting(draft, job.job_id, job.hold)
     elif job.adopted is not None:
         record_waiting(draft, job.job_id, explain_missing_pods(job))
     record_closed(draft, job.job_id, job.queue)
