@@ -7,12 +7,14 @@ ago, and still do not show it, is it certain that there is none.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from enum import Enum, auto
 
 from tessera.domain.phases import TERMINAL
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import Clock, Ledger, ProjectionStore
 from tessera_schemas.commands import JobEnd
+from tessera_schemas.reasons import Reason
 from tessera_schemas.views import JobView
 
 ENDED = frozenset(phase.value for phase in TERMINAL)
@@ -55,18 +57,18 @@ class KnownJobs:
             return JobPresence.ABSENT if n else JobPresence.THERE  # lost, and being built again
         return JobPresence.THERE if tenant in ("", JobView.from_bytes(stored).tenant) else JobPresence.SOMEBODY_ELSES
 
-    async def is_held_by_operator(self, job_id: str) -> bool:
-        """Whether an operator holds the job, by views that hold all of the ledger; False where they may not."""
+    async def find_refusal(self, job_id: str, against: Callable[[JobView], Reason | None]) -> Reason | None:
+        """Reason against an order, by views that hold all of the ledger; None where they may not, or show no job."""
+        why = None
         for looked in range(2):
             try:
                 _, (stored,) = await self._store.fields_as_of(("jobs", job_id))
             except KernelError:
-                return False
-            if stored is None or not JobView.from_bytes(stored).operator_hold:
-                return False
-            if not looked and not await self.caught_up(SHORT_SECONDS):
-                return False
-        return True
+                return None
+            why = None if stored is None else against(JobView.from_bytes(stored))
+            if why is None or (not looked and not await self.caught_up(SHORT_SECONDS)):
+                return None
+        return why
 
     async def end_of(self, job_id: str) -> JobEnd | None:
         """How a job ended that the views show, waiting a moment for them when they show it alive; None: it has not."""

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tessera.domain.checkpoints import AGAIN_MS
 from tessera.scheduler.decide import jobs
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Flavor, Policy, Queue, Quota
@@ -469,6 +470,17 @@ def test_a_report_for_the_run_there_is_counts_and_one_for_another_does_not() -> 
     world = World().running()
     assert world.say(reported(attempt=1)) == ["saved"]
     assert world.say(reported(attempt=2)) == []
+
+
+def test_a_path_that_is_used_again_counts_with_its_new_time() -> None:
+    world = World().running()
+    assert world.say(reported("/a"), reported("/a")) == ["saved"]
+    assert world.say(reported("/b"), reported("/a")) == ["saved"]  # of a pod that is slower than another
+    assert (world.say(reported("/a"), ms=AGAIN_MS), world.job.saved_path) == (["saved"], "/a")
+    assert world.run.saved_ts == world.ts
+    assert world.say(reported("/b")) == []
+    shown = CheckpointSaved(kind="checkpoint_saved", run_id=RUN, path="/b")
+    assert world.say(shown, ms=AGAIN_MS) == []
 
 
 def test_a_report_of_a_strangers_job_of_one_that_waits_or_of_none_is_nothing() -> None:

@@ -128,7 +128,7 @@ async def checkpoint(
         int, typer.Option(envvar="TESSERA_ATTEMPT", min=0, help="Of which run; 0: of whichever runs now")
     ] = 0,
     at: Annotated[
-        str, typer.Option(help="Tells it from an earlier one in the same place, such as the step; a path counts once")
+        str, typer.Option(help="Tells it from an earlier one in the same place, such as the step, within a minute")
     ] = "",
 ) -> None:
     """Say that a job's program has saved its work: stopping it then loses only what comes after."""
