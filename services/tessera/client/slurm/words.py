@@ -35,7 +35,7 @@ WHY: Mapping[str, str] = {
     "WaitingForQuota": "QOSGrpGRES",
     "NoFit": "Resources",
     "Reserved": "Resources",
-    "NoNodes": "Nodes_required_are_DOWN",
+    "NoNodes": "ReqNodeNotAvail",
     "WaitingForPreemptedWorkloads": "Resources",
     "Backoff": "BeginTime",
     "BeginTime": "BeginTime",

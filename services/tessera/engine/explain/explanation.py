@@ -196,6 +196,8 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
     if head is not None:
         who = f"{head.name} ({head.job_id})" if viewer.may_see(head.tenant) else "of another tenant"
         yield f"The first job of queue {job.queue} is {who}; the queue lets nobody pass it (strict_fifo)."
+        if head.reason is not None:  # its numbers are for those who may see the job
+            yield f"That job waits: {head.reason.sentence() if viewer.may_see(head.tenant) else head.reason.code}."
     codes = {reason.code for reason in reasons}
     if Code.WAITING_FOR_QUOTA in codes:
         yield from describe_lent_quota(state, what_if.book, job, viewer)
