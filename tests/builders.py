@@ -7,7 +7,8 @@ from tessera_schemas.base import Strict, job_id, run_id
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota, Tenant
 from tessera_schemas.facts import ConfigProposed, JobAdmitted, NodeSeen, RunAbsent, WorkRefused, owner
 from tessera_schemas.job import JobSpec, Resources, Role, Template
-from tessera_schemas.ledger import GENESIS, AnyRecord, EpochOpened, LedgerMessage, TakenFact, chain_hash
+from tessera_schemas.ledger import GENESIS, AnyRecord, EpochOpened, LedgerMessage, TakenFact
+from tessera_schemas.ledger_form import chain_hash
 from tessera_schemas.orders import Order
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason

@@ -22,6 +22,7 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "submit.main.acme": {"acme", "gateway"},
     "submit.main.other": {"other", "gateway"},
     "submit.main.acme.kubernetes": {"binder"},
+    "submit.main.acme.operator": {"gateway"},
     "submit.main.acme.other": set(),
     "submit.second.acme": set(),
     "control.main": {"operator"},

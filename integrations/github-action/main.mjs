@@ -7,6 +7,7 @@ const WAIT_SECONDS = 60; // of one request; the gateway answers earlier when the
 const AGAIN_MS = 2000;
 const CANCEL_MS = 120_000; // for which a cancel is tried, beyond the workflow's own time
 const KEY_CHARACTERS = 200;
+const FAILED = 1, TIMED_OUT = 7, CANCELLED = 8, GAVE_UP = 10; // as the `tessera` command ends
 
 const SUBMIT = "/v1/jobs";
 
@@ -125,6 +126,12 @@ async function cancel({ id, key }, why) {
   console.log(`job ${id} is cancelled: ${why}`);
 }
 
+function exitOf(job) {
+  if (job.phase === "succeeded") return 0;
+  if (job.phase === "cancelled") return CANCELLED;
+  return job.reason && job.reason.code === "TimeLimit" ? TIMED_OUT : FAILED;
+}
+
 async function main() {
   const submitted = submit();
   for (const signal of ["SIGINT", "SIGTERM"]) {
@@ -143,14 +150,14 @@ async function main() {
   const job = await waitFor(id);
   if (job === null) {
     await cancel(sent, "the workflow's time is over");
-    return 1;
+    return GAVE_UP;
   }
   await Promise.race([log, sleep(AGAIN_MS)]);
   ended.abort();
   if (process.env.GITHUB_OUTPUT) appendFileSync(process.env.GITHUB_OUTPUT, `phase=${job.phase}\n`);
   const code = job.exit_code === undefined ? "" : `, exit code ${job.exit_code}`;
   console.log(`job ${id} ${job.phase}${code}${job.reason ? ` (${job.reason.code})` : ""}`);
-  return job.phase === "succeeded" ? 0 : 1;
+  return exitOf(job);
 }
 
 main().then((code) => process.exit(code), (error) => {

@@ -127,7 +127,7 @@ class CheckpointReported(AnyFact, sender="admission"):
     """
     The owner of a job says that its run `attempt` (0: the one there is) has saved its work.
 
-    A checkpoint is new once per run: the same `path` again needs another `at`.
+    The same `path` again is new with another `at`, or a minute after the run's last checkpoint.
     """
 
     kind: Literal["checkpoint_reported"]

@@ -5,8 +5,6 @@ Messages are chained: `prev` is the chain hash up to the message before, a messa
 `ledger_form` is how that is stored. `n` equals the stream sequence. Records are the only thing that changes state.
 """
 
-import hashlib
-import json
 from collections.abc import Callable
 from functools import reduce
 from operator import or_
@@ -115,11 +113,16 @@ class TaskQueued(AnyRecord, event=events.JobAdmittedV1, story="queued as task {t
 
 
 class ArrayClosed(AnyRecord, story="queues no more tasks: {reason}"):
-    """The array queues no more tasks, those that are left are cancelled, and once all have ended it ends."""
+    """
+    The array queues no more tasks, those that are left are cancelled, and once all have ended it ends.
+
+    A closed array takes it once more, with `now`.
+    """
 
     kind: Literal["array_closed"]
     job_id: JobId
     reason: Reason
+    now: Annotated[bool, Field(description="Its tasks stop without their notice, or what is left of it")] = False
 
 
 class DependencyMet(AnyRecord, story="what it waited for has come true"):
@@ -297,12 +300,13 @@ class Saved(AnyRecord, event=events.JobSavedV1):
 
 
 class Held(AnyRecord, event=events.JobHeldV1):
-    """The job does not start until it is let go; `undo`: it is."""
+    """The job does not start until it is let go; `undo`: it is. An operator's hold may come over a tenant's."""
 
     kind: Literal["held"]
     job_id: JobId
     by: Text = ""
     undo: bool = False
+    operator: Annotated[bool, Field(description="It is an operator's hold, which only operators end")] = False
 
 
 class BackInLine(AnyRecord):
@@ -544,16 +548,3 @@ class LedgerMessage(Strict):
 
 
 LEDGER_MESSAGE: TypeAdapter[LedgerMessage] = TypeAdapter(LedgerMessage)
-
-
-def chain_hash(prev: str, stored: bytes) -> str:
-    """The chain hash up to and including the message whose JSON is `stored`."""
-    return hashlib.sha256(prev.encode() + stored).hexdigest()
-
-
-def chain_after(stored: bytes) -> str:
-    """Chain hash after the message of the JSON `stored`, from the hash before it that it names; ValueError for none."""
-    try:
-        return chain_hash(json.loads(stored)["prev"], stored)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no ledger message: {error!r}") from error

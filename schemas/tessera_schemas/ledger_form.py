@@ -4,6 +4,8 @@ Stored form of a ledger message: its JSON, or that JSON compressed by zlib.
 The chain is over the JSON, so that a backup or an export, which hold it in plain lines, verify by the same hashes.
 """
 
+import hashlib
+import json
 import zlib
 
 COMPRESSED_FROM = 3
@@ -21,6 +23,8 @@ RUN_ENDS_FROM = 4
 """The format from which on facts tell more of how runs end: several nodes, and what keeps pods from starting."""
 NUMBERS_FROM = 4
 """The format from which on each job that is taken in gets the next number of its shard."""
+OPERATOR_HOLDS_FROM = 4
+"""The format from which on a hold is known as an operator's, which no tenant ends."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 
@@ -47,3 +51,16 @@ def plain_json(stored: bytes) -> bytes:
     except zlib.error:
         return stored
     return plain if unpacking.eof and not unpacking.unused_data else stored
+
+
+def chain_hash(prev: str, stored: bytes) -> str:
+    """The chain hash up to and including the message whose JSON is `stored`."""
+    return hashlib.sha256(prev.encode() + stored).hexdigest()
+
+
+def chain_after(stored: bytes) -> str:
+    """Chain hash after the message of the JSON `stored`, from the hash before it that it names; ValueError for none."""
+    try:
+        return chain_hash(json.loads(stored)["prev"], stored)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no ledger message: {error!r}") from error

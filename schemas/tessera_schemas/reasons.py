@@ -74,6 +74,7 @@ class Code(StrEnum):
     NO_FIT = "NoFit"
     BACKOFF = "Backoff"
     ON_HOLD = "OnHold"
+    HELD_BY_OPERATOR = "HeldByOperator"
     QUEUE_STOPPED = "QueueStopped"
     BEHIND_QUEUE_HEAD = "BehindQueueHead"
     WAITING_FOR_PREEMPTED = "WaitingForPreemptedWorkloads"
@@ -193,6 +194,7 @@ SENTENCES: dict[Code, str] = {
     Code.NO_FIT: "no node has room for it now",
     Code.BACKOFF: "it waits before its next attempt",
     Code.ON_HOLD: "it is held; `tessera release` lets it go",
+    Code.HELD_BY_OPERATOR: "an operator holds it; only an operator's `tessera release` lets it go",
     Code.QUEUE_STOPPED: "its queue is stopped by an operator",
     Code.BEHIND_QUEUE_HEAD: "the first job of its queue does not fit yet, and the queue lets nobody pass it",
     Code.WAITING_FOR_PREEMPTED: "room is made for it; the runs there are being stopped",

@@ -20,7 +20,7 @@ from tessera_schemas.cluster_roles import (
     ClusterRole,
     Right,
 )
-from tessera_schemas.subjects import KUBERNETES, OPERATOR, TENANT
+from tessera_schemas.subjects import BY_OPERATOR, KUBERNETES, OPERATOR, TENANT
 
 FOLLOWED = ("LEDGER", "SNAP")
 """What every follower of the ledger reads: the ledger, and the snapshot that it starts from."""
@@ -49,9 +49,9 @@ class RoleSpec:
     """
     Role of a NATS client: the streams that it `reads` and `writes`, by kind.
 
-    A writer writes its own part of a stream, or all of one that has no parts; a subject that `writes` gives, with
-    `{shard}` in it, stands instead of that. `fetches` are streams of which any stored message may be fetched, without
-    being told of new ones.
+    A writer writes its own part of a stream, or all of one that has no parts; subjects that `writes` gives, with
+    `{shard}` in them and a blank between two, stand instead of that. `fetches` are streams of which any stored message
+    may be fetched, without being told of new ones.
     """
 
     name: str
@@ -210,7 +210,8 @@ SPECS = (
         replicas=Replicas.ALONE,
         reads=(*FOLLOWED, "EVENTS"),
         fetches=("FACTS",),  # to see since when the oldest waits
-        writes={"SUBMIT": "submit.{shard}.*"},  # a request is sent for the tenant of its token
+        # A request is sent for the tenant of its token, an operator's order for the tenant of the job.
+        writes={"SUBMIT": f"submit.{{shard}}.* submit.{{shard}}.*.{BY_OPERATOR}"},
         redis=RedisUse.READS,
         tenant_role=LOG_READER,
         speaks_for_tenants=True,
@@ -249,4 +250,6 @@ def fetchers(stream: str) -> tuple[str, ...]:
 def given(stream: str, shard: str) -> tuple[tuple[str, str], ...]:
     """The roles that write a kind of stream elsewhere than in a part of their own, and the subject of each."""
     roles: tuple[RoleSpec, ...] = (*SPECS, OPERATOR_ROLE)
-    return tuple((role.name, subject.format(shard=shard)) for role in roles if (subject := role.writes.get(stream)))
+    return tuple(
+        (role.name, subject.format(shard=shard)) for role in roles for subject in role.writes.get(stream, "").split()
+    )

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from tessera_schemas import services
-from tessera_schemas.subjects import KUBERNETES, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, TENANT, live, stream
+from tessera_schemas.subjects import BY_OPERATOR, KUBERNETES, MESSAGE_BYTES_MAX, PAYLOAD_BYTES_MAX, TENANT, live, stream
 
 HOUR_SECONDS = 3_600
 DAY_SECONDS = 86_400
@@ -130,7 +130,7 @@ def _commands(shard: str) -> tuple[StreamSpec, ...]:
         _stream(
             "SUBMIT",
             shard,
-            (f"submit.{shard}.*", f"submit.{shard}.*.{KUBERNETES}"),
+            (f"submit.{shard}.*", f"submit.{shard}.*.{KUBERNETES}", f"submit.{shard}.*.{BY_OPERATOR}"),
             Retention.WORK_QUEUE,
             "Jobs and control of jobs, by tenant; a full subject is that tenant's backlog limit.",
             own=f"submit.{shard}.{{self}}",

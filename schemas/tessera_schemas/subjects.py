@@ -10,6 +10,8 @@ NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 KUBERNETES = "kubernetes"
 """The last part of the subjects on which the binder submits what it adopts."""
+BY_OPERATOR = "operator"
+"""The last part of the subjects on which the gateway sends what an operator orders about a tenant's jobs."""
 
 MESSAGE_BYTES_MAX = 512 * 1024
 SUBMIT_BYTES_MAX = 128 * 1024
@@ -34,14 +36,23 @@ def submit_adopted(shard: str, tenant: str) -> str:
     return f"{submit(shard, tenant)}.{KUBERNETES}"
 
 
-def sent_by(subject: str) -> tuple[str, bool]:
-    """The tenant of a command on SUBMIT, and whether it was adopted from Kubernetes; ("", False) for any other."""
+def submit_by_operator(shard: str, tenant: str) -> str:
+    """Subject on which the gateway sends an operator's orders about the tenant's jobs; no tenant may write there."""
+    return f"{submit(shard, tenant)}.{BY_OPERATOR}"
+
+
+def sent_by(subject: str) -> tuple[str, str]:
+    """
+    The tenant of a command on SUBMIT, and who sent it: KUBERNETES, BY_OPERATOR, or "" for the tenant itself.
+
+    ("", "") for any other subject.
+    """
     match subject.split("."):
         case ["submit", _, tenant]:
-            return tenant, False
-        case ["submit", _, tenant, origin] if origin == KUBERNETES:
-            return tenant, True
-    return "", False
+            return tenant, ""
+        case ["submit", _, tenant, origin] if origin in (KUBERNETES, BY_OPERATOR):
+            return tenant, origin
+    return "", ""
 
 
 def control(shard: str) -> str:

@@ -70,6 +70,7 @@ class JobView(Lenient):
     array_number: Annotated[int, Field(description="Of a task: the number of its array")] = 0
     user: Annotated[str, Field(description="Who submitted it, as the job says")] = ""
     digest: Annotated[str, Field(description="Beginning of the digest of what was sent")] = ""
+    operator_hold: Annotated[bool, Field(description="It is held, and only an operator lets it go")] = False
 
     @property
     def pods_now(self) -> int:

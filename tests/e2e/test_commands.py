@@ -73,7 +73,7 @@ async def test_a_held_job_stays_until_it_is_released(live: Live) -> None:
         assert (await ok(live, "hold", "patient")).out == f"job {done.job_id} is held\n"
         assert live.state.jobs.get(done.job_id).held  # type: ignore[union-attr]
         explained = (await ok(live, "explain", "patient", "-o", "json")).json
-        assert explained["reason"]["code"] == "OnHold"
+        assert explained["reason"]["code"] == "HeldByOperator"
         assert explained["story"][0]["text"].startswith("queued in default")
         assert [reason["code"] for reason in explained["others"]] == ["WaitingForQuota", "NoFit"]
         assert explained["holders"][0]["job_id"] == filler
@@ -82,7 +82,9 @@ async def test_a_held_job_stays_until_it_is_released(live: Live) -> None:
         folded = (await ok(live, "explain", "patient", "-o", "json")).json
         away.rename(token)
         assert folded | {"as_of": 0} == explained | {"as_of": 0}
-        assert (await ok(live, "release", "patient", "--as", "lab")).out == f"job {done.job_id} is released\n"
+        refused = await live.command("release", "patient", "--as", "lab")
+        assert (refused.code, "HeldByOperator" in refused.err) == (6, True), refused
+        assert (await ok(live, "release", "patient")).out == f"job {done.job_id} is released\n"
     missing = await live.command("hold", "nobody")
     assert (missing.code, missing.err) == (
         3,

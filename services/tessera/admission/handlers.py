@@ -102,14 +102,16 @@ class CommandHandlers:
             self._refusals.put_back(taken)
 
     def _judge(self, message: Message, parsed: Parsed) -> Case | KernelError:
-        tenant, adopted = subjects.sent_by(message.subject)
+        tenant, sender = subjects.sent_by(message.subject)
         if not decide.is_tenant_name(tenant):
             return Poison(f"{message.subject}: no tenant can be called so")
         policy = self._policy.known
         if (policy is None or self._policy.is_doubtful) and decide.needs_policy(parsed):
             return NOT_KNOWN
         policy = policy or AdmissionPolicy()
-        origin = Origin(self._shard, tenant, message.seq, take_trace(message.headers), adopted)
+        trace, by_operator = take_trace(message.headers), sender == subjects.BY_OPERATOR
+        adopted = sender == subjects.KUBERNETES
+        origin = Origin(self._shard, tenant, message.seq, trace, adopted, by_operator)
         return Case(
             message, origin, decide.judge_tenant_command(parsed, origin, policy), f"{self._submits}.{message.seq}"
         )
@@ -207,7 +209,7 @@ class CommandHandlers:
 
 def _read(message: Message) -> Parsed:
     """A command means what it says only on the subject where it belongs: the server knows who may write there."""
-    _, adopted = subjects.sent_by(message.subject)
+    adopted = subjects.sent_by(message.subject)[1] == subjects.KUBERNETES
     return reading.read_cluster_command(message.data) if adopted else reading.read_tenant_command(message.data)
 
 

@@ -7,11 +7,13 @@ ago, and still do not show it, is it certain that there is none.
 """
 
 from collections import OrderedDict
+from collections.abc import Callable
 from enum import Enum, auto
 
 from tessera.domain.phases import TERMINAL
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import Clock, Ledger, ProjectionStore
+from tessera_schemas.reasons import Reason
 from tessera_schemas.views import JobView
 
 ENDED = frozenset(phase.value for phase in TERMINAL)
@@ -53,6 +55,19 @@ class KnownJobs:
         if stored is None:
             return JobPresence.ABSENT if n else JobPresence.THERE  # lost, and being built again
         return JobPresence.THERE if tenant in ("", JobView.from_bytes(stored).tenant) else JobPresence.SOMEBODY_ELSES
+
+    async def find_refusal(self, job_id: str, against: Callable[[JobView], Reason | None]) -> Reason | None:
+        """Reason against an order, by views that hold all of the ledger; None where they may not, or show no job."""
+        why = None
+        for looked in range(2):
+            try:
+                _, (stored,) = await self._store.fields_as_of(("jobs", job_id))
+            except KernelError:
+                return None
+            why = None if stored is None else against(JobView.from_bytes(stored))
+            if why is None or (not looked and not await self.caught_up(SHORT_SECONDS)):
+                return None
+        return why
 
     async def known(self, job_id: str, memory_seconds: int) -> JobView | None:
         """

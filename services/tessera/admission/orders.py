@@ -8,13 +8,20 @@ once more. Nobody waits for the answer of an order that wants none.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from tessera.admission.decide.outcome import Origin, Outcome, Request, refuse_absent_job
+from tessera.admission.decide.outcome import Origin, Outcome, Request, refuse_absent_job, refuse_for
 from tessera.admission.known_jobs import LONG_SECONDS, SHORT_SECONDS, JobPresence, KnownJobs
+from tessera.domain.phases import Phase
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Delivery, Message
 from tessera.kernel.tasks.task_group import gather_all
-from tessera_schemas.facts import CancelRequested, JobAdmitted
+from tessera_schemas.facts import CancelRequested, CheckpointReported, HoldRequested, JobAdmitted
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.views import JobView
+
+AT_WORK = (Phase.RUNNING, Phase.EVICTING)
+"""Phases of a job whose run can have saved its work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +83,18 @@ class Orders:
                 checked[index] = _refused(case)
             elif found[index] is JobPresence.ABSENT and index not in last:
                 checked[index] = Doubtful(case)
+            elif (why := await self._why_not(case)) is not None:
+                checked[index] = replace(case, outcome=refuse_for(case.outcome, case.origin, why))
             elif found[index] is JobPresence.THERE and batch[index].deliveries > 1:
                 checked[index] = _once_more(case)
         return checked
+
+    async def _why_not(self, case: Case) -> Reason | None:
+        """Reason why the committer would pass over the order, as far as the views know."""
+        fact = case.about_a_job
+        if not isinstance(fact, HoldRequested | CheckpointReported):
+            return None
+        return await self._jobs.find_refusal(fact.job_id, partial(_against, fact))
 
     async def _look(self, orders: Mapping[int, Case]) -> dict[int, JobPresence]:
         asked = [case.about_a_job for case in orders.values()]
@@ -88,6 +104,19 @@ class Orders:
 
 def _refused(case: Case) -> Case:
     return replace(case, outcome=refuse_absent_job(case.outcome, case.origin))
+
+
+def _against(fact: HoldRequested | CheckpointReported, job: JobView) -> Reason | None:
+    """Reason against a tenant's release of an operator's hold, and a checkpoint of a run that is not there."""
+    if isinstance(fact, HoldRequested):
+        held = fact.undo and fact.tenant and job.operator_hold
+        return Reason(code=Code.HELD_BY_OPERATOR, field="job_id") if held else None
+    if job.phase not in AT_WORK:
+        return Reason(code=Code.NOT_RUNNING, field="job_id", detail=job.phase)
+    if fact.attempt not in (0, job.attempt):
+        numbers = {"attempt": job.attempt, "said": fact.attempt}
+        return Reason(code=Code.NOT_RUNNING, field="attempt", detail="that attempt is over", numbers=numbers)
+    return None
 
 
 def _once_more(case: Case) -> Case:

@@ -13,6 +13,7 @@ from tessera.client.as_json import as_json
 from tessera.client.files import Json
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.shard_status import why_views_lack
 from tessera.client.shard_views import ShardViews
 from tessera.client.where import Where
 from tessera.domain.live_names import LiveJob, find_stranded, lost_names
@@ -144,7 +145,7 @@ def read_body(body: Json) -> ConfigBody:
 async def put_in_force(
     where: Where, operator: Credential, views: ShardViews, change: ConfigChange, seconds: float
 ) -> Config:
-    """Propose it and wait until the views show it. Raises Refused, or Failure with CONFLICT or TIMED_OUT."""
+    """Propose it and wait until the views show it. Raises Refused, or Failure with CONFLICT or GAVE_UP."""
     clock = SystemClock()
     began = clock.monotonic()
     async with where.bus(operator) as bus:
@@ -173,9 +174,25 @@ async def put_in_force(
             pass
         await clock.sleep(POLL_SECONDS)
     raise Failure(
-        Exit.TIMED_OUT,
+        Exit.GAVE_UP,
         f"configuration: not in force after {seconds:g} s; it is stored and will be judged once scheduler and "
         "projection run",
+    )
+
+
+async def check_unchanged(where: Where, views: ShardViews, change: ConfigChange) -> None:
+    """
+    Raises Failure unless the configuration that the views show is surely the newest, so that nothing changes.
+
+    An earlier one may be on its way, which this one is to undo; sent now it would be refused for its version.
+    """
+    why = await why_views_lack(where)
+    if not why and (await views.config()).version == change.now.version:
+        return
+    raise Failure(
+        Exit.UNAVAILABLE if why else Exit.CONFLICT,
+        f"configuration: version {change.now.version} says the same, but another may come first"
+        f"{f' ({why})' if why else ''}; nothing was sent: apply again once `tessera status` is well",
     )
 
 

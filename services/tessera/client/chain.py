@@ -5,7 +5,8 @@ from dataclasses import dataclass
 
 import orjson
 
-from tessera_schemas.ledger import GENESIS, chain_hash
+from tessera_schemas.ledger import GENESIS
+from tessera_schemas.ledger_form import chain_hash
 from tessera_schemas.ledger_head import Head
 
 

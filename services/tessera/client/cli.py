@@ -129,8 +129,8 @@ app = typer.Typer(
     help="An event-driven scheduler for GPU clusters.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable, 6 refused, 7 timed out, "
-    "8 cancelled, 9 valid but not recomputed (replay), 130 interrupted.",
+    epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict, 5 unavailable, 6 refused, "
+    "7 ended by its time limit, 8 cancelled, 9 valid but not recomputed (replay), 10 gave up waiting, 130 interrupted.",
     **PLAIN,
 )
 

@@ -64,6 +64,8 @@ async def _explain_as_operator(where: Where, job: str, identity: str | None) -> 
             found = await _answer_of_fold(ledger, job_id, viewer)
         known, every = found["phase"] != UNKNOWN, viewer is None
         lines = await ledger.story(job_id, found.get("taken_n") or 1, all_names=every) if known or every else []
+        if known and (gap := await ledger.gap_before(found.get("taken_n") or 1)) is not None:
+            lines = [gap, *lines]
     if not known and not lines:
         raise Failure(Exit.NOT_FOUND, f"job {job}: the ledger knows none with this id or name; see `tessera ls`")
     return {**found, "story": [asdict(line) for line in lines]}

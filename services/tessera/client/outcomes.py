@@ -12,7 +12,12 @@ if TYPE_CHECKING:
 
 
 class Exit(IntEnum):
-    """Exit codes. Stable, since scripts depend on them."""
+    """
+    Exit codes. Stable, since scripts depend on them.
+
+    TIMED_OUT is a job that its time limit ended; GAVE_UP a command that waited as long as it may, so that what it
+    waited for may still come.
+    """
 
     OK = 0
     FAILED = 1
@@ -24,6 +29,7 @@ class Exit(IntEnum):
     TIMED_OUT = 7
     CANCELLED = 8
     NOT_RECOMPUTED = 9
+    GAVE_UP = 10
 
 
 class Failure(Exception):

@@ -121,6 +121,15 @@ class StoredLedger:
         self.head = shard.state.n
         return shard
 
+    async def gap_before(self, first_n: int) -> StoryLine | None:
+        """Line in place of a story's records from `first_n` on that a roll-over took out of NATS; None for none."""
+        begin = (await self.begin()).n
+        opening = await self.opening() if begin >= first_n else None
+        if opening is None:
+            return None
+        gone = f"what was before left NATS when the ledger was rolled over, from record {first_n} on: it is in the "
+        return StoryLine(begin, opening.state.ts, f"{gone}backup that `tessera ledger roll` wrote")
+
     async def story(self, job_id: str, first_n: int, *, all_names: bool = True) -> list[StoryLine]:
         """The job's part of the messages from `first_n` on; messages that do not name the job are not decoded."""
         lines: list[StoryLine] = []

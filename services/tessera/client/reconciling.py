@@ -21,14 +21,14 @@ class Unexplained(StrEnum):
 
     LOST_JOB = "the ledger does not know the job: it was submitted after the copy"
     LOST_RUN = "the ledger does not know this attempt, and the job waits in it"
-    ENDED_JOB = "the job has ended in the ledger"
+    ENDED_RUN = "the run has ended in the ledger"
     NO_PODS = "the ledger knows a started run that has no pods"
 
 
 PROPOSALS: Mapping[Unexplained, str] = {
     Unexplained.LOST_JOB: "let its pods end, or delete them; whoever sent it sends it again under its key",
     Unexplained.LOST_RUN: "wait some seconds: a whole gang is taken over; else delete its pods, and the job runs again",
-    Unexplained.ENDED_JOB: "delete its pods",
+    Unexplained.ENDED_RUN: "delete its pods",
     Unexplained.NO_PODS: "nothing: reclamation reports it absent, and the job runs again",
 }
 
@@ -62,27 +62,35 @@ class Disagreement:
 
 
 def disagreements(state: State, pods: Iterable[JsonObject], shard: str) -> list[Disagreement]:
-    """All runs of the shard on which the ledger's state and the cluster's pods disagree, by run."""
+    """
+    All runs of the shard on which the ledger's state and the cluster's pods disagree, by run.
+
+    Pods of a run that has ended stand for a while, for their logs: only one that has not ended with it is named.
+    """
     by_run = defaultdict[str, list[JsonObject]](list)
     for pod in pods:
         labels = pod["metadata"].get("labels") or {}
         run_id = labels.get(RUN_LABEL) or (pod["metadata"].get("annotations") or {}).get(RUN_LABEL)
         if run_id and labels.get(SHARD_LABEL, shard) == shard:
             by_run[run_id].append(pod)
-    found = [_compare_pods(state, run_id, its) for run_id, its in by_run.items() if state.runs.get(run_id) is None]
+    compared = (_compare_pods(state, run_id, its) for run_id, its in by_run.items() if state.runs.get(run_id) is None)
+    found = [one for one in compared if one.running or one.kind is not Unexplained.ENDED_RUN]
     for run in state.runs.values():
         job = state.jobs.get(run.job_id)
-        if job is not None and run.started_ts and run.run_id not in by_run:
+        if job is not None and run.started_ts and not run.stopping and run.run_id not in by_run:
             found.append(Disagreement(run.run_id, Unexplained.NO_PODS, job.name, job.tenant))
     return sorted(found, key=lambda one: one.run_id)
 
 
 def _compare_pods(state: State, run_id: str, pods: list[JsonObject]) -> Disagreement:
-    job_id = run_id.rpartition("-")[0]
-    if state.jobs.get(job_id) is not None:
-        kind = Unexplained.LOST_RUN
+    job_id, _, attempt = run_id.rpartition("-")
+    job = state.jobs.get(job_id) or state.ended.get(job_id)
+    if job is None:
+        kind = Unexplained.LOST_JOB
+    elif attempt.isdecimal() and int(attempt) <= job.attempt:
+        kind = Unexplained.ENDED_RUN
     else:
-        kind = Unexplained.LOST_JOB if state.ended.get(job_id) is None else Unexplained.ENDED_JOB
+        kind = Unexplained.LOST_RUN if state.jobs.get(job_id) is not None else Unexplained.ENDED_RUN
     meta = pods[0]["metadata"]
     return Disagreement(
         run_id,

@@ -267,8 +267,8 @@ class Tessera:
         """
         Say that the job's program has saved its work at `path`: stopping it now loses only what comes after.
 
-        `attempt` is the run's TESSERA_ATTEMPT; 0: whichever runs. A path is new once per run: who saves in the same
-        place again gives another `at`, such as the step. Raises Refused.
+        `attempt` is the run's TESSERA_ATTEMPT; 0: whichever runs. The same path within a minute is the same
+        checkpoint, unless its `at`, such as the step, is another. Raises Refused.
         """
         await self._order(job, "report_checkpoint", path=path, attempt=attempt, at=at)
 

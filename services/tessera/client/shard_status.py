@@ -5,12 +5,15 @@ import asyncio
 from tessera.client.api import Api
 from tessera.client.outcomes import Failure, Refused
 from tessera.client.where import Where
-from tessera.kernel.errors import StartupError, Transient
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import KernelError, StartupError, Transient
 from tessera_schemas.status import ShardStatus, ShardTrouble
 from tessera_schemas.subjects import OPERATOR
 
 GATEWAY_SECONDS = 8.0
 """Time for the gateway's look and its way here, before an operator looks alone."""
+SETTLED_SECONDS, POLL_SECONDS = 5.0, 0.1
+"""How long the views may take to hold all that was sent, and how often we look."""
 
 
 async def shard_status(where: Where) -> ShardStatus:
@@ -26,8 +29,38 @@ async def shard_status(where: Where) -> ShardStatus:
     return await _looked_at(where)
 
 
+async def why_views_lack(where: Where, seconds: float | None = None) -> str:
+    """
+    Why the views may lack something that was sent before now; "" once they hold all of it.
+
+    A view proves that nothing changes only then: with nobody leading, the end of the ledger is as old as the views.
+    """
+    clock, sent_ts = SystemClock(), 0
+    until = clock.monotonic() + (SETTLED_SECONDS if seconds is None else seconds)
+    while True:
+        try:
+            status = await shard_status(where)
+            sent_ts = sent_ts or status.ts
+            why = lacking(status, sent_ts)
+        except (KernelError, Failure, Refused) as error:
+            why = str(error)
+        if not why or clock.monotonic() >= until:
+            return why
+        await clock.sleep(POLL_SECONDS)
+
+
+def lacking(status: ShardStatus, sent_ts: int) -> str:
+    """What the views of a shard may lack of all that was sent until `sent_ts`; "" for nothing."""
+    if status.standstill or not status.led:
+        return status.standstill or "no scheduler leads"
+    if 0 < status.waiting_since_ts <= sent_ts:
+        return "what was sent before is not decided yet"
+    if status.views_n < status.ledger_n:
+        return f"the lists hold up to record {status.views_n} of {status.ledger_n}"
+    return ""
+
+
 async def _looked_at(where: Where) -> ShardStatus:
-    from tessera.kernel.clock import SystemClock
     from tessera.kernel.ledger.stream import StreamLedger
     from tessera.kernel.process.shard_status import StatusReader, judge
 

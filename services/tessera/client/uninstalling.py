@@ -36,7 +36,7 @@ async def stop_deployment(cluster: PodReleaser, clock: Clock, namespace: str, na
     """
     Scale a Deployment to nothing and wait until its pods are gone; one that is not there is stopped.
 
-    Raises Failure with TIMED_OUT when a pod outlives the time given.
+    Raises Failure with GAVE_UP when a pod outlives the time given.
     """
     try:
         found = await cluster.get_object("apps/v1", "Deployment", namespace, name)
@@ -50,7 +50,7 @@ async def stop_deployment(cluster: PodReleaser, clock: Clock, namespace: str, na
     deadline = clock.monotonic() + seconds
     while any(pod["metadata"]["namespace"] == namespace for pod in (await cluster.list("pods", selector))[0]):
         if clock.monotonic() > deadline:
-            raise Failure(Exit.TIMED_OUT, f"deployment {name}: its pods are still there after {seconds:g} s")
+            raise Failure(Exit.GAVE_UP, f"deployment {name}: its pods are still there after {seconds:g} s")
         await clock.sleep(POLL_SECONDS)
 
 

@@ -12,7 +12,7 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.ledger.snapshots import newest_snapshot_n
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
-from tessera_schemas.ledger import chain_after
+from tessera_schemas.ledger_form import chain_after
 from tessera_schemas.ledger_head import Head
 
 

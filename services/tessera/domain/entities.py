@@ -27,6 +27,7 @@ class Job:
     where its last checkpoint is; `told_ts` is when it was last told to wait for another reason than before.
     `stop_seconds` is how long a run of it takes at most to stop, by its notice and grace; None: not known. `adopted` is
     what it is in Kubernetes, where users made it there, and `away` that its owner has yet to make its pods again.
+    `operator_hold`: it is `held` by an operator, and no tenant lets it go.
     `user` is whose of the tenant it is, "" where nobody said. An `array` never runs: it stands for its tasks, jobs
     whose `task_of` names it and whose `task` is the index. `after` is what the job still waits for of others. Times
     are ledger milliseconds.
@@ -71,8 +72,14 @@ class Job:
     troubles: int = later(0)
     stop_seconds: int | None = later(None)
     start_timeout_seconds: int = later(0)
+    operator_hold: bool = later(False)
     array_number: int = later(0)
     number: int = later(0)
+
+    @property
+    def hold(self) -> Reason | None:
+        """Reason why the job is kept from starting by somebody's word; None while nobody holds it."""
+        return Reason(code=Code.HELD_BY_OPERATOR if self.operator_hold else Code.ON_HOLD) if self.held else None
 
     @property
     def gang(self) -> Gang:

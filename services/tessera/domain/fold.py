@@ -15,7 +15,8 @@ from tessera.domain.fold_steps import FORMAT_OF_IDENTITY
 from tessera.domain.fold_table import APPLY
 from tessera.domain.state import State
 from tessera_schemas.base import run_id
-from tessera_schemas.ledger import AnyRecord, LedgerMessage, TakenFact, chain_hash
+from tessera_schemas.ledger import AnyRecord, LedgerMessage, TakenFact
+from tessera_schemas.ledger_form import chain_hash
 from tessera_schemas.orders import Order
 
 PARTS = (fold_arrays, fold_jobs, fold_runs, fold_shard)

@@ -42,11 +42,13 @@ def apply_task_queued(state: State, record: TaskQueued, facts: Sequence[TakenFac
 
 @applies(ArrayClosed)
 def apply_array_closed(state: State, record: ArrayClosed, facts: Sequence[TakenFact]) -> None:
-    """Lets the array queue no more tasks; raises Contradiction if it is none, or closed already."""
+    """Lets the array queue no more tasks; raises Contradiction if it is none, or closed and nothing changes by it."""
     job = job_of(state, record.job_id)
-    if job.array is None or job.array.closed is not None:
+    array = job.array
+    if array is None or (array.closed is not None and (array.hurried or not record.now)):
         raise Contradiction(f"record {state.n}: {record.job_id} is no array that is open")
-    state.put_job(replace(job, array=replace(job.array, closed=record.reason)))
+    closed = replace(array, closed=array.closed or record.reason, hurried=array.hurried or record.now)
+    state.put_job(replace(job, array=closed))
 
 
 @applies(DependencyMet)

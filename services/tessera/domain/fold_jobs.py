@@ -132,9 +132,12 @@ def apply_waiting(state: State, record: Waiting, facts: Sequence[TakenFact]) -> 
 def apply_held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
     """Puts a job on hold, or ends that with `undo`, which forgives the runs that others broke; raises Contradiction."""
     job = job_of(state, record.job_id)
-    if job.held is not record.undo:
+    over_another = record.operator and not record.undo and not job.operator_hold
+    if job.held is not record.undo and not over_another:
         raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'not held'} already")
-    job = replace(job, held=not record.undo, troubles=0 if record.undo else job.troubles)
+    operator_hold = record.operator and not record.undo
+    troubles = 0 if record.undo else job.troubles
+    job = replace(job, held=not record.undo, operator_hold=operator_hold, troubles=troubles)
     if record.undo and job.array is not None and job.array.failing:
         job = replace(job, array=replace(job.array, failing=0))
     state.put_job(job)

@@ -18,7 +18,7 @@ class TaskArray:
     An array's tasks: the first `queued` of them were made jobs, and of these `live` have not ended.
 
     `waiting` of the live ones have no run. The last `failing` that ended failed within seconds. `closed` is why no more
-    are queued, None while nothing keeps them.
+    are queued, None while nothing keeps them; `hurried`: its tasks stop without their notice.
     Each task waits for the success of the task of its index in the arrays that it `follows`.
     """
 
@@ -33,6 +33,7 @@ class TaskArray:
     closed: Reason | None = None
     follows: tuple[str, ...] = ()
     failing: int = later(0)
+    hurried: bool = later(False)
 
     @property
     def count(self) -> int:

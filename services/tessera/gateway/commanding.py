@@ -30,25 +30,27 @@ class Commands:
     def __init__(self, requester: Requester, settings: GatewaySettings) -> None:
         self._asking, self._settings = requester, settings
 
-    async def send(self, tenant: str, command: Mapping[str, Any]) -> Answer | None:
+    async def send(self, tenant: str, command: Mapping[str, Any], by_operator: bool = False) -> Answer | None:
         """
         Store a command and wait for admission; None when it has not answered in time.
 
+        `by_operator`: an operator orders it about a job of the tenant, on a subject where no tenant may write.
         Raises Refusal when the command could not be stored, or was not accepted.
         """
         data = written(command)
         if len(data) > subjects.SUBMIT_BYTES_MAX:
             numbers = {"bytes": len(data), "bytes_max": subjects.SUBMIT_BYTES_MAX}
             raise refused(Code.TOO_LARGE, numbers=numbers)
-        answer = await self._stored_and_answered(tenant, data)
+        answer = await self._stored_and_answered(tenant, data, by_operator)
         if answer is not None and not answer.accepted:
             raise all_of(answer.reasons)
         return answer
 
-    async def _stored_and_answered(self, tenant: str, data: bytes) -> Answer | None:
+    async def _stored_and_answered(self, tenant: str, data: bytes, by_operator: bool) -> Answer | None:
+        subject = subjects.submit_by_operator if by_operator else subjects.submit
         try:
             return await self._asking.ask(
-                subjects.submit(self._settings.shard, tenant),
+                subject(self._settings.shard, tenant),
                 data,
                 tenant=tenant,
                 answer_seconds=self._settings.answer_seconds,

@@ -228,7 +228,8 @@ class Handlers:
         try:
             tenant = self._live_of(caller, job).tenant
             order = CancelJob(kind="cancel_job", v=1, job_id=job, tenant=tenant, why=body.why, now=body.now)
-            answer = await self._commands.send(tenant, order.model_dump(mode="json", exclude_defaults=True))
+            data = order.model_dump(mode="json", exclude_defaults=True)
+            answer = await self._commands.send(tenant, data, caller.tenant is None)
         except Refusal as refusal:
             reason = PublicReason.model_validate(refusal.reasons[0].model_dump())
             return models.CancelledJob(job_id=job, state="refused", reason=reason)
@@ -240,8 +241,12 @@ class Handlers:
         return await self._order(request, HoldJob, "hold_job")
 
     async def release_job(self, request: web.Request) -> web.Response:
-        """Sends the order that ends a hold."""
+        """Sends the order that ends a hold; raises Refusal for an operator's, which no tenant ends."""
         await read_body(request, models.NoBody)
+        known = self._known(request.match_info["job_id"])
+        if request[CALLER].tenant is not None and isinstance(known, Job) and known.operator_hold:
+            self._live(request)  # another tenant's job is one that does not exist
+            raise refused(Code.HELD_BY_OPERATOR, "job_id")
         return await self._order(request, ReleaseJob, "release_job")
 
     async def set_priority(self, request: web.Request) -> web.Response:
@@ -300,10 +305,12 @@ class Handlers:
         return json_response(body)
 
     async def _order(self, request: web.Request, model: type[Strict], kind: str, **more: Any) -> web.Response:
-        """Sent as the tenant of the job, also for an operator: the subject's tenant is what counts."""
+        """Sent for the tenant of the job; an operator's goes where no tenant may write, so that it counts as one."""
         job, tenant = self._target(request)
+        by_operator = request[CALLER].tenant is None
         command = model.model_validate({"kind": kind, "v": 1, "job_id": job, "tenant": tenant, **more})
-        answer = await self._commands.send(tenant, command.model_dump(mode="json", exclude_defaults=True))
+        data = command.model_dump(mode="json", exclude_defaults=True)
+        answer = await self._commands.send(tenant, data, by_operator)
         log.info("job_ordered", kind=kind, job=job, tenant=tenant, token=request[CALLER].token_id)
         state: Any = "stored" if answer is None else "accepted"
         return json_response(models.Ordered(job_id=job, state=state, as_of=self._state.n), 202)

@@ -174,6 +174,7 @@ class Views:
             **self._describe_run(job),
             priority_class=job.priority_class if job.adopted is None else job.adopted.priority_class,
             held=job.held,
+            operator_hold=job.operator_hold,
             evictions=job.evictions,
             earmarked_until=0 if mark is None else mark.deadline,
             saved_path=job.saved_path,

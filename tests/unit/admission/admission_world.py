@@ -151,9 +151,8 @@ class World:
         """Projection shows a job."""
         self.n += 1
         numbers = dict.fromkeys(("priority", "attempt", "pods", "gpu_milli", "submitted_ts"), 1)
-        view = JobView(
-            job_id=job_id, tenant=tenant, queue="research", name="train", key="k", phase=phase, **numbers, **more
-        )
+        more |= numbers
+        view = JobView(job_id=job_id, tenant=tenant, queue="research", name="train", key="k", phase=phase, **more)
         await self.store.apply(self.n, self.n, [Change("jobs", job_id, view.to_bytes())])
 
     async def submits(

@@ -90,13 +90,14 @@ async def test_the_binder_may_cancel_what_it_adopted_and_give_no_other_order() -
     "subject", ["submit.main.lab.other", "submit.main.lab.kubernetes.x", "submit.main", "x.main.lab"]
 )
 def test_any_other_subject_has_no_tenant(subject: str) -> None:
-    assert subjects.sent_by(subject) == ("", False)
-    assert subjects.sent_by(subjects.submit(SHARD, "kubernetes")) == ("kubernetes", False)
-    assert subjects.sent_by(subjects.submit_adopted(SHARD, "lab")) == ("lab", True)
+    assert subjects.sent_by(subject) == ("", "")
+    assert subjects.sent_by(subjects.submit(SHARD, "kubernetes")) == ("kubernetes", "")
+    assert subjects.sent_by(subjects.submit_adopted(SHARD, "lab")) == ("lab", "kubernetes")
+    assert subjects.sent_by(subjects.submit_by_operator(SHARD, "lab")) == ("lab", "operator")
 
 
 def test_a_tenant_is_never_let_near_the_subjects_of_the_binder() -> None:
     submits = next(spec for spec in streams(SHARD) if spec.name == f"SUBMIT_{SHARD}")
     assert submits.written_by("tenant", "lab") == (f"submit.{SHARD}.lab",)
-    assert submits.written_by("gateway", "gateway") == (f"submit.{SHARD}.*",)
+    assert submits.written_by("gateway", "gateway") == (f"submit.{SHARD}.*", f"submit.{SHARD}.*.operator")
     assert submits.written_by("binder", "binder") == (f"submit.{SHARD}.*.kubernetes",)

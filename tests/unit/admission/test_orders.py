@@ -168,3 +168,34 @@ async def test_a_job_that_the_views_bring_while_they_catch_up_is_there() -> None
     world.clock.sleep = projection_goes_on  # type: ignore[method-assign]
     await give(world, order())
     assert [answer.accepted for answer in answers(world)] == [True]
+
+
+async def test_a_tenants_release_of_an_operators_hold_is_refused_by_its_name() -> None:
+    world = await shard()
+    await world.job_seen(K1, held=True, operator_hold=True)
+    world.ledger.n = world.n
+    await give(world, order("release_job"))
+    assert codes(world) == [["HeldByOperator"]]
+    assert [type(fact) for fact in world.facts] == [JobRefused]
+
+
+async def test_what_an_operator_orders_through_the_gateway_is_an_operators() -> None:
+    world = await shard()
+    await world.job_seen(K1, held=True, operator_hold=True)
+    world.ledger.n = world.n
+    inbox = {REPLY_HEADER: "_INBOX.lab.gateway.a1"}
+    await world.batch(*(("lab.operator", order(kind)) for kind in ("release_job", "hold_job")), headers=inbox)
+    assert [(fact.tenant, fact.undo) for fact in world.facts] == [("", True), ("", False)]
+    assert [answer.accepted for answer in answers(world)] == [True, True]
+
+
+@pytest.mark.parametrize(
+    ("phase", "attempt", "field"), [("running", 1, ""), ("running", 2, "attempt"), ("queued", 1, "job_id")]
+)
+async def test_a_checkpoint_that_would_not_count_is_refused_by_name(phase: str, attempt: int, field: str) -> None:
+    world = await shard()
+    await world.job_seen(K1, phase=phase)
+    world.ledger.n = world.n
+    await give(world, order("report_checkpoint", path="/data/a", attempt=attempt))
+    (answer,) = answers(world)
+    assert [(reason.code, reason.field) for reason in answer.reasons] == ([("NotRunning", field)] if field else [])

@@ -71,5 +71,24 @@ async def test_jobs_that_came_in_between_are_told_as_the_reason(sent: list[Any])
 async def test_what_was_to_be_abandoned_is_waited_for(sent: list[Any]) -> None:
     with pytest.raises(Failure) as late:
         await apply(abandon=True)
-    assert late.value.code is Exit.TIMED_OUT
+    assert late.value.code is Exit.GAVE_UP
     assert sent[0].abandon is True
+
+
+@pytest.mark.parametrize(
+    ("why", "version", "code"), [("no scheduler leads", 1, Exit.UNAVAILABLE), ("", 0, Exit.CONFLICT), ("", 1, None)]
+)
+async def test_that_nothing_changes_is_believed_only_of_views_that_lack_nothing(
+    monkeypatch: pytest.MonkeyPatch, why: str, version: int, code: Exit | None
+) -> None:
+    async def lacks(_: Any) -> str:
+        return why
+
+    monkeypatch.setattr(applying, "why_views_lack", lacks)
+    change = applying.ConfigChange(NOW.model_copy(update={"version": version}), config_body())
+    if code is None:
+        await applying.check_unchanged(SimpleNamespace(), Views(), change)  # type: ignore[arg-type]
+        return
+    with pytest.raises(Failure, match="nothing was sent") as refused:
+        await applying.check_unchanged(SimpleNamespace(), Views(), change)  # type: ignore[arg-type]
+    assert refused.value.code is code

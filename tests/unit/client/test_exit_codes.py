@@ -22,8 +22,8 @@ from tests.ledgers import Committed, rechain
 
 def test_the_codes_are_the_documented_ones() -> None:
     names = ["OK", "FAILED", "USAGE", "NOT_FOUND", "CONFLICT", "UNAVAILABLE", "REFUSED", "TIMED_OUT", "CANCELLED"]
-    names += ["NOT_RECOMPUTED"]
-    assert [(code.name, code.value) for code in Exit] == list(zip(names, range(10), strict=True))
+    names += ["NOT_RECOMPUTED", "GAVE_UP"]
+    assert [(code.name, code.value) for code in Exit] == list(zip(names, range(11), strict=True))
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,10 @@ import pytest
 from tessera.client import job_logs
 from tessera.client.commands import logs
 from tessera.client.job_logs import LogPart, LogPlace
-from tessera.client.outcomes import Exit, NotYet
+from tessera.client.outcomes import Exit, Failure, NotYet
 from tessera.kernel.errors import Transient
+from tessera_schemas.reasons import PublicReason
+from tessera_schemas.views import JobView
 
 CREATING = NotYet(Exit.CONFLICT, "the job does not run now (container is waiting to start: ContainerCreating)")
 
@@ -20,7 +22,7 @@ CREATING = NotYet(Exit.CONFLICT, "the job does not run now (container is waiting
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A job whose pod has a log at the third time that it is asked."""
-    view = SimpleNamespace(phase="running", attempt=1, asked=0, job_id="a" * 20)
+    view = SimpleNamespace(phase="running", attempt=1, started_ts=1, asked=0, job_id="a" * 20)
 
     async def found(*_: Any) -> SimpleNamespace:
         return view
@@ -139,3 +141,69 @@ async def test_a_gateway_that_stays_away_is_told_once_and_ends_what_does_not_fol
         await logs.until_started(where, "train", follow=False)
     assert await logs.until_started(where, "train", follow=True) is job
     assert capsys.readouterr().err == "away; it goes on from where it stood as soon as there is an answer\n"
+
+
+def waiting(phase: str, attempt: int) -> JobView:
+    return JobView(
+        job_id="a" * 26,
+        tenant="lab",
+        queue="default",
+        name="train",
+        key="k1",
+        phase=phase,
+        priority=0,
+        attempt=attempt,
+        pods=1,
+        gpu_milli=0,
+        submitted_ts=1,
+        reason=PublicReason(code="BackOff"),
+    )
+
+
+class Shard:
+    """A shard of one job."""
+
+    def __init__(self, job: JobView) -> None:
+        self._job = job
+
+    @asynccontextmanager
+    async def views(self) -> AsyncIterator[Any]:
+        yield SimpleNamespace(job=self._found)
+
+    async def _found(self, _: str) -> JobView:
+        return self._job
+
+
+@pytest.mark.parametrize(
+    ("phase", "attempt", "how", "expected"),
+    [
+        ("queued", 1, {}, 1),
+        ("queued", 2, {}, 2),
+        ("queued", 2, {"attempt": 1}, 1),
+        ("queued", 2, {"attempt": 2, "follow": True}, 2),
+        ("binding", 2, {}, 1),
+        ("allocated", 3, {"attempt": 2}, 2),
+    ],
+)
+async def test_a_job_that_waits_for_its_next_run_shows_the_last_one(
+    monkeypatch: pytest.MonkeyPatch, phase: str, attempt: int, how: dict[str, Any], expected: int
+) -> None:
+    asked = []
+
+    async def pieces(_: Any, found: JobView, part: logs.LogPart, **__: Any) -> AsyncIterator[bytes]:
+        asked.append(part.attempt)
+        yield b"one\n"
+
+    monkeypatch.setattr(job_logs, "log_pieces", pieces)
+    to = io.BytesIO()
+    await logs.copy_log(Shard(waiting(phase, attempt)), None, "train", to, **how)  # type: ignore[arg-type]
+    assert (to.getvalue(), asked) == (b"one\n", [expected])
+
+
+@pytest.mark.parametrize(
+    ("phase", "attempt", "how"),
+    [("queued", 0, {}), ("binding", 1, {}), ("binding", 2, {"attempt": 2}), ("queued", 1, {"attempt": 2})],
+)
+async def test_a_run_that_has_not_started_has_no_log(phase: str, attempt: int, how: dict[str, Any]) -> None:
+    with pytest.raises(Failure, match="has not started yet"):
+        await logs.copy_log(Shard(waiting(phase, attempt)), None, "train", io.BytesIO(), **how)  # type: ignore[arg-type]

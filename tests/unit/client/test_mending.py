@@ -129,17 +129,27 @@ def test_work_that_the_ledger_does_not_explain_is_named_with_what_could_be_done(
     waits = admitted("waits")
     books.commit(waits)
     lost = "a" * 20
-    pods = [pod(f"{lost}-1"), pod(f"{lost}-1", rank=1), pod(f"{waits.job_id}-1"), pod(f"{ended}-1", "Succeeded")]
+    pods = [pod(f"{lost}-1"), pod(f"{lost}-1", rank=1), pod(f"{waits.job_id}-1"), pod(f"{ended}-1")]
     pods += [pod(f"{'b' * 20}-1", shard="other"), {"metadata": {"name": "foreign", "namespace": "lab"}}]
     found = {one.run_id: one for one in disagreements(books.state, pods, SHARD)}
     assert {run: one.kind for run, one in found.items()} == {
         f"{lost}-1": Unexplained.LOST_JOB,
         f"{waits.job_id}-1": Unexplained.LOST_RUN,
-        f"{ended}-1": Unexplained.ENDED_JOB,
+        f"{ended}-1": Unexplained.ENDED_RUN,
     }
     assert list(found[f"{lost}-1"].commands()) == [f"kubectl delete pod -n lab {lost}-1-0 {lost}-1-1"]
     assert (found[f"{lost}-1"].name, found[f"{lost}-1"].tenant, found[f"{lost}-1"].running) == ("train", "lab", 2)
-    assert found[f"{ended}-1"].proposal == "delete its pods, which have ended"
+    assert found[f"{ended}-1"].proposal == "delete its pods"
+
+
+def test_pods_that_stand_for_their_logs_after_their_run_are_no_disagreement() -> None:
+    books = Committed().begin()
+    ended = books.run_to_its_end("k1")
+    assert (
+        disagreements(books.state, [pod(f"{ended}-1", "Succeeded"), pod(f"{ended}-1", "Failed", rank=1)], SHARD) == []
+    )
+    (one,) = disagreements(books.state, [pod(f"{'a' * 20}-1", "Failed")], SHARD)
+    assert (one.kind, one.proposal) == (Unexplained.LOST_JOB, "delete its pods, which have ended")
 
 
 def test_a_started_run_without_pods_is_named_and_one_with_its_pods_is_not() -> None:

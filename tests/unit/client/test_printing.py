@@ -126,3 +126,8 @@ def test_a_single_job_is_told_without_its_empty_values() -> None:
     told = dict(job_facts(JOB, NOW))
     assert told["why"].startswith("PodRefusedByNode")
     assert "nodes" not in told
+
+
+def test_a_task_is_listed_by_its_array_and_index() -> None:
+    task = JOB.model_copy(update={"task_of": "b" * 20, "task": 7})
+    assert table(job_columns(NOW), [task])[1].startswith("b" * 20 + "_7 ")

@@ -140,6 +140,10 @@ async def test_what_is_before_a_generation_leaves_the_stream_and_stays_in_the_ba
     await is_whole(world)
     copy = Backup.read(world.directory)
     assert [data for _, data in copy.messages()] == world.books.stored
+    gap = await world.stored().gap_before(waits)
+    assert gap is not None
+    assert (gap.n, "backup that `tessera ledger roll` wrote" in gap.text) == (n, True)
+    assert await world.stored().gap_before(n + 1) is None
 
 
 async def dies(world: World, calls: int) -> bool:

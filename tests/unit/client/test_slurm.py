@@ -16,6 +16,7 @@ from tessera.client.slurm.jobs import file_of
 from tessera.client.slurm.options import OPTIONS, split_words
 from tessera.client.slurm.script import read_script
 from tessera.client.slurm.steps import SlurmStep, read_step, run_step
+from tessera.client.slurm.updating import read_update
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.views import JobView, NodeView, QueueView
@@ -419,6 +420,38 @@ def test_slurms_tables_fit_80_columns_whatever_they_hold(wide: str) -> None:
     rows = partitions([QueueView(name=wide, pool="default", stop_policy="hold")], [node(wide, 0)])
     for lines in (table(queue_columns(NOW), [long]), table(PARTITIONS, rows)):
         assert max(map(cell_len, lines)) <= COLUMNS
+
+
+def test_tasks_are_named_by_ranges_as_slurm_names_them() -> None:
+    named = words.each_named(["7_[3-4]", "7_[1,6-9:2%4]", "train"])
+    assert named == ["7_3", "7_4", "7_1", "7_6", "7_8", "train"]
+    with pytest.raises(Failure, match="a range goes up"):
+        words.each_named(["7_[4-3]"])
+
+
+def test_an_update_changes_what_a_job_may_be_given_after_its_submit() -> None:
+    update = read_update(["JobId=train_[1,2],b", "Partition=large", "QOS=high", "priority=0"])
+    assert update.jobs == ("train_[1,2]", "b")
+    kinds = [command.kind for command in update.commands("a" * 20)]  # type: ignore[attr-defined]
+    assert kinds == ["hold_job", "move_job", "set_priority"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("JobId=7 TimeLimit=1:00", "timelimit: is part of the spec"),
+        ("JobId=7 Dependency=afterok:1 JobName=x", "dependency: is part of the spec.*jobname: is part of the spec"),
+        ("JobId=7 StartTime=now", "put a start off"),
+        ("JobId=7 Priority=100", "QOS=CLASS"),
+        ("JobId=7 NumNodes=2", "numnodes: is changed by nobody"),
+        ("JobId=7", "nothing is to change"),
+        ("Partition=large", "name a job: JobId=JOB"),
+        ("JobId=7 large", "large: write NAME=VALUE"),
+    ],
+)
+def test_what_no_job_may_be_given_after_its_submit_is_refused_by_name(asked: str, said: str) -> None:
+    with pytest.raises(Failure, match=said):
+        read_update(asked.split())
 
 
 def test_names_of_nodes_are_folded_as_slurm_folds_them() -> None:

@@ -178,7 +178,7 @@ def test_a_held_job_that_would_not_fit_hears_both_and_is_offered_nothing() -> No
     rounds.commit(HoldRequested(kind="hold_requested", job_id=rounds.job("it").job_id))
     answer = explained(rounds, "it")
     assert answer.reason is not None
-    assert [answer.reason.code, *(reason.code for reason in answer.others)] == [Code.ON_HOLD, Code.NO_FIT]
+    assert [answer.reason.code, *(reason.code for reason in answer.others)] == [Code.HELD_BY_OPERATOR, Code.NO_FIT]
     assert answer.changes == ()
 
 
@@ -288,3 +288,15 @@ def test_a_run_on_its_way_says_by_when_it_has_to_start() -> None:
     rounds.commit(PodsMade(kind="pods_made", run_id=run, uids=("u",)))
     rounds.commit(RunStarted(kind="run_started", run_id=run))
     assert explained(rounds, "it").sentences == ("Attempt 1 holds 1 place on node-a.",)
+
+
+def test_a_job_behind_the_head_of_its_queue_is_told_what_the_head_waits_for() -> None:
+    rounds = Rounds(Queue(name="research", queueing_strategy="strict_fifo"), nodes={"node-a": 8}, preset="off")
+    rounds.submit("x", gpus=8)
+    rounds.settle()
+    rounds.submit("head", gpus=4)
+    rounds.submit("it", gpus=1)
+    rounds.settle()
+    said = explained(rounds, "it").notes
+    assert any("The first job of queue research is" in note for note in said)
+    assert any(note.startswith("That job waits: NoFit: ") for note in said), said

@@ -105,6 +105,7 @@ class World:
     bus_faults: Away = field(default_factory=Away)
     answers: bool = True
     commands: list[tuple[str, Json]] = field(default_factory=list)
+    subjects: list[str] = field(default_factory=list)
     judge: Callable[[str, Json], Answer] | None = None
     port: int = 0
     cluster: Any = None
@@ -248,8 +249,9 @@ class World:
         while True:
             for delivery in await work.next():
                 message = delivery.message
-                tenant, command = message.subject.rpartition(".")[2], json.loads(message.data)
+                tenant, command = subjects.sent_by(message.subject)[0], json.loads(message.data)
                 self.commands.append((tenant, command))
+                self.subjects.append(message.subject)
                 unreadable = read_tenant_command(message.data).reasons
                 answer = Answer(accepted=not unreadable, reasons=unreadable)
                 answer = answer if self.judge is None else self.judge(tenant, command)

@@ -1,5 +1,6 @@
 """An operator is told by the gateway why a job waits, where that has the whole ledger; else the command folds it."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from tessera.client.contexts import ApiLogin
 from tessera.client.explaining import answer_of_gateway
 from tessera.client.where import Where
 from tessera.gateway.tokens import add_token, keep_operator_token, read_entries
+from tessera_schemas.facts import HoldRequested
 from tests.builders import SHARD, admitted
 from tests.unit.gateway.gateway_world import World
 
@@ -49,3 +51,22 @@ def test_a_local_platform_keeps_one_token_of_the_operator_and_makes_it_anew_once
     tokens.unlink()
     keep_operator_token(tokens, kept)
     assert kept.read_text() != first
+
+
+async def test_an_operators_order_is_sent_as_one_and_its_hold_is_not_let_go_by_the_tenant(world: World) -> None:
+    fact, lab, operator = admitted("k1"), world.token("lab"), world.token(None)
+    other, path = world.token("other"), f"/v1/jobs/{fact.job_id}"
+    await world.commit(fact)
+    async with world.gateway():
+        held = await world.ask("POST", f"{path}/hold", operator, {})
+        assert (held.status, world.subjects) == (202, [f"submit.{SHARD}.lab.operator"])
+        await world.commit(HoldRequested(kind="hold_requested", job_id=fact.job_id))
+        async with asyncio.timeout(5):
+            while (refused := await world.ask("POST", f"{path}/release", lab, {})).status == 202:
+                await asyncio.sleep(0.02)
+        stranger = await world.ask("POST", f"{path}/release", other, {})
+        await world.ask("POST", f"{path}/cancel", lab, {})
+        await world.ask("POST", f"{path}/release", operator, {})
+    assert (refused.status, refused.code) == (422, "HeldByOperator")
+    assert stranger.status == 404
+    assert world.subjects[-2:] == [f"submit.{SHARD}.lab", f"submit.{SHARD}.lab.operator"]

@@ -14,7 +14,7 @@ from tessera_schemas.arrays import Dependency, JobArray, task_id
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Limits, Tenant
 from tessera_schemas.facts import CancelRequested, HoldRequested, PriorityRequested, RunEnded
-from tessera_schemas.job import Retry
+from tessera_schemas.job import CheckpointPolicy, Retry
 from tessera_schemas.ledger import LEDGER_MESSAGE
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import SHARD, admitted, config_proposed, job_spec, role, run_absent
@@ -136,6 +136,23 @@ def test_cancelling_an_array_ends_its_tasks_first_and_then_the_array(rounds: Rou
     assert not len(rounds.state.jobs)
     assert phase(rounds, task_id(array, 5)) == "cancelled"
     assert rounds.state.tenant_use.get("lab").jobs == 0
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_cancel_now_of_an_array_is_one_for_each_of_its_tasks(rounds: Rounds, first: bool) -> None:
+    array = submit(rounds, "sweep", "0-3", checkpoint=CheckpointPolicy(interval_seconds=9, notice_seconds=600))
+    rounds.settle()
+    cancel = CancelRequested(kind="cancel_requested", job_id=array, tenant="lab")
+    if first:
+        rounds.commit(cancel)
+        rounds.commit()
+        assert not any(run.hurried for run in rounds.state.runs.values())
+    for _ in range(2):
+        rounds.commit(cancel.model_copy(update={"now": True}))
+    rounds.commit()
+    runs = list(rounds.state.runs.values())
+    assert [(run.then, run.hurried) for run in runs] == [("cancelled", True)] * 4
+    assert len(records(rounds, "array_closed")) == 1 + first
 
 
 def test_cancelling_a_task_leaves_the_others(rounds: Rounds) -> None:

@@ -2,6 +2,10 @@
 
 from typing import Any
 
+import pytest
+
+from tessera.domain.checkpoints import AGAIN_MS
+from tessera.scheduler.decide import jobs
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Flavor, Policy, Queue, Quota
 from tessera_schemas.facts import (
@@ -14,6 +18,7 @@ from tessera_schemas.facts import (
     RunLost,
 )
 from tessera_schemas.job import Retry
+from tessera_schemas.ledger import FORMAT
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.templates import FromTemplate
@@ -80,6 +85,35 @@ def test_a_hold_lets_a_run_go_on_and_keeps_the_job_from_its_next_attempt() -> No
     requeued = world.commit(run_absent(RUN))
     assert kinds(requeued) == ["released", "requeued", "waiting"]
     assert kinds(world.place(ms=60_000)) == []
+
+
+def test_an_operators_hold_is_let_go_by_operators_alone() -> None:
+    world = World().queued()
+    held = world.commit(hold(tenant=""))
+    assert (kinds(held), reasons(held)) == (["held", "waiting"], [Code.HELD_BY_OPERATOR])
+    assert world.say(hold(undo=True), hold()) == []
+    assert world.state.jobs.get(K1).operator_hold
+    assert reasons(world.commit(hold(undo=True, tenant=""))) == [Code.WAITING_FOR_TURN]
+    job = world.state.jobs.get(K1)
+    assert (job.held, job.operator_hold) == (False, False)
+
+
+def test_an_operators_hold_takes_the_place_of_a_tenants_and_lasts_over_a_run() -> None:
+    world = World().running(retry=Retry(max_attempts=3))
+    assert world.say(hold()) == ["held"]
+    assert world.say(hold(tenant=""), hold(tenant="")) == ["held"]
+    world.commit(ended(reason=DELETED))
+    assert reasons(world.commit(run_absent(RUN)))[-1] is Code.HELD_BY_OPERATOR
+    assert world.say(hold(undo=True)) == []
+    assert world.say(hold(undo=True, tenant=""))[:2] == ["held", "waiting"]
+
+
+def test_holds_of_a_ledger_from_before_are_everybodys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "OPERATOR_HOLDS_FROM", FORMAT + 1)
+    world = World().queued()
+    held = world.commit(hold(tenant=""))
+    assert b'operator":true' not in held.to_bytes()
+    assert world.say(hold(undo=True)) == ["held", "waiting"]
 
 
 def test_another_priority_class_moves_a_waiting_job() -> None:
@@ -436,6 +470,17 @@ def test_a_report_for_the_run_there_is_counts_and_one_for_another_does_not() -> 
     world = World().running()
     assert world.say(reported(attempt=1)) == ["saved"]
     assert world.say(reported(attempt=2)) == []
+
+
+def test_a_path_that_is_used_again_counts_with_its_new_time() -> None:
+    world = World().running()
+    assert world.say(reported("/a"), reported("/a")) == ["saved"]
+    assert world.say(reported("/b"), reported("/a")) == ["saved"]  # of a pod that is slower than another
+    assert (world.say(reported("/a"), ms=AGAIN_MS), world.job.saved_path) == (["saved"], "/a")
+    assert world.run.saved_ts == world.ts
+    assert world.say(reported("/b")) == []
+    shown = CheckpointSaved(kind="checkpoint_saved", run_id=RUN, path="/b")
+    assert world.say(shown, ms=AGAIN_MS) == []
 
 
 def test_a_report_of_a_strangers_job_of_one_that_waits_or_of_none_is_nothing() -> None:

@@ -90,7 +90,8 @@ class Origin:
     """
     The origin of a command: the tenant of its subject (`operator` on CONTROL), its sequence there, its trace.
 
-    `adopted`: from the binder, which found it in the tenant's namespace.
+    `adopted`: from the binder, which found it in the tenant's namespace. `by_operator`: from the gateway, for an
+    operator who orders about a job of the tenant.
     """
 
     shard: str
@@ -98,6 +99,7 @@ class Origin:
     seq: int
     trace: str = ""
     adopted: bool = False
+    by_operator: bool = False
 
 
 def is_tenant_name(name: str) -> bool:
@@ -148,7 +150,8 @@ def _judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolic
         against += verdict.find_queue_faults(command.queue, origin.tenant, policy)
     if against:
         return _refused(parsed, origin, against)
-    return _requested(command, origin.tenant)
+    by_operator = origin.by_operator and not isinstance(command, ReportCheckpoint)
+    return _requested(command, "" if by_operator else origin.tenant)
 
 
 def _filled(command: SubmitJob | AdoptJob, origin: Origin, policy: AdmissionPolicy) -> tuple[JobSpec, tuple[str, ...]]:

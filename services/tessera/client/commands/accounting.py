@@ -17,6 +17,7 @@ from tessera.client.rendering import COLUMNS, KINDS, Column, Output, show
 from tessera.client.shard_status import shard_status
 from tessera.client.shard_views import ReadViews
 from tessera.client.slurm import fields, values, words
+from tessera.client.slurm.updating import JobUpdate, read_update
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.commands import HoldJob, ReleaseJob
 from tessera_schemas.views import JobView, NodeView, QueueView
@@ -106,18 +107,25 @@ async def sshare(at: AccessOptions, output: Format = Output.TABLE) -> None:
 @command
 async def scontrol(
     at: AccessOptions,
-    what: Annotated[str, typer.Argument(help="show, hold, release or ping")],
+    what: Annotated[str, typer.Argument(help="show, hold, release, update or ping")],
     named: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME...", help="Jobs; after show: job, node or partition", autocompletion=complete_scontrol
+            metavar="NAME...",
+            help="Jobs; after show: job, node or partition; after update: JobId=JOB Partition=, QOS=, Priority=0",
+            autocompletion=complete_scontrol,
         ),
     ] = None,
     oneliner: Annotated[bool, typer.Option("--oneliner", "-o", help="Each in one line")] = False,
 ) -> Exit | None:
-    """Show a job, a node or a partition in full; hold and release jobs; ping the scheduler."""
+    """Show a job, a node or a partition in full; hold, release and update jobs; ping the scheduler."""
     if what in ("hold", "release") and named:
         return await _hold(at, named, undo=what == "release")
+    if what == "update":
+        return await _update(at, read_update(named or ()))
+    if what in ("requeue", "requeuehold"):
+        way_out = "`scancel` it and submit it again; an operator's `tessera drain NODE --evict` starts runs elsewhere"
+        raise Failure(Exit.USAGE, f"scontrol {what}: no run is stopped to begin again on its owner's word; {way_out}")
     if what == "ping":
         where = at.find()
         up = (await shard_status(where)).led
@@ -131,7 +139,8 @@ async def scontrol(
     if what != "show" or entity not in ("job", "node", "partition") or len(names) > 1:
         raise Failure(
             Exit.USAGE,
-            f"scontrol {what}: write show job|node|partition [NAME], show hostnames LIST, hold or release JOB, ping",
+            f"scontrol {what}: write show job|node|partition [NAME], show hostnames LIST, hold or release JOB, "
+            "update JobId=JOB NAME=VALUE, ping",
         )
     async with at.views() as views:
         lines = await _shown(views, entity, names[0] if names else "")
@@ -151,7 +160,23 @@ async def _hold(at: AccessOptions, named: Sequence[str], undo: bool) -> Exit | N
         hold, release = HoldJob(kind="hold_job", v=1, job_id=job), ReleaseJob(kind="release_job", v=1, job_id=job)
         await ordering.send(where, at.identity, release if undo else hold, job)
 
-    return await ordering.each(named, order)
+    return await ordering.each(words.each_named(named), order)
+
+
+async def _update(at: AccessOptions, update: JobUpdate) -> Exit | None:
+    """All changes of one job after the other; one that runs keeps its queue."""
+    where = at.find()
+
+    async def order(name: str) -> None:
+        job = await ordering.find_job_id(where, name, "update")
+        if update.queue and where.can_read():
+            async with where.views() as views:
+                phase = (await views.job(job)).phase
+            if phase != "queued":
+                raise Failure(Exit.CONFLICT, f"job {job}: is {phase}; only what waits goes to another partition")
+        await ordering.send_all(where, at.identity, [(job, command) for command in update.commands(job)])
+
+    return await ordering.each(words.each_named(update.jobs), order)
 
 
 async def _shown(views: ReadViews, entity: str, name: str) -> list[str]:

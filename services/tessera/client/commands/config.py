@@ -61,8 +61,12 @@ async def apply(
                 if not output.for_programs:
                     print(f"version {told.version} is in force")
             told.made = await applying.provide(where, operator, read.body)
+        if not change.lines:
+            await applying.check_unchanged(where, views, change)
     if output.for_programs:
         show_value(output, told.for_programs(), None)
+    elif not change.lines:
+        print("nothing changes")
     for made in () if output.for_programs else told.made:
         notify(made)
 
@@ -81,7 +85,7 @@ class Told:
     def show(self) -> None:
         """Print it for people; warnings and stranded jobs to stderr."""
         now = self.change.now.version
-        print("\n".join(self.change.lines) or f"nothing changes: version {now} says the same")
+        print("\n".join(self.change.lines) or f"version {now} says the same")
         print("\n".join(self.filled), end="\n" if self.filled else "")
         for warning in self.warnings:
             notify(f"warning: {warning.sentence()}")

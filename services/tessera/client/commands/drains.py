@@ -8,6 +8,7 @@ from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
+from tessera.client.shard_status import why_views_lack
 from tessera.client.shard_views import ReadViews
 from tessera.client.where import Where
 from tessera_schemas import subjects
@@ -26,8 +27,8 @@ async def drain(
 ) -> None:
     """Let nothing new start on a node; what runs there goes on, unless --evict."""
     where = _check_operator(at)
-    await _known(where, node)
-    await _give(where, at, DrainNode(kind="drain_node", v=1, node=node, evict=evict, why=why))
+    before = await _known(where, node)
+    await give(where, at, DrainNode(kind="drain_node", v=1, node=node, evict=evict, why=why), before)
     async with where.views() as views:
         jobs = on_node(await views.jobs(), node)
     print(drain_line(node, jobs, evict))
@@ -37,11 +38,9 @@ async def drain(
 async def undrain(at: AccessOptions, node: Node) -> None:
     """Let jobs start on a drained node again."""
     where = _check_operator(at)
-    if not (await _known(where, node)).drained:
-        print(f"node {node} is not drained")
-        return
-    await _give(where, at, DrainNode(kind="drain_node", v=1, node=node, undo=True))
-    print(f"node {node} takes jobs again")
+    before = await _known(where, node)
+    await give(where, at, DrainNode(kind="drain_node", v=1, node=node, undo=True), before)
+    print(f"node {node} takes jobs again" if before.drained else f"node {node} is not drained")
 
 
 def on_node(jobs: list[JobView], node: str) -> list[JobView]:
@@ -79,15 +78,20 @@ async def _known(where: Where, node: str) -> NodeView:
     return nodes[node]
 
 
-async def _give(where: Where, at: AccessOptions, command: DrainNode) -> None:
+async def give(where: Where, at: AccessOptions, command: DrainNode, before: NodeView) -> None:
+    """
+    Send it, also where the views show the node so already: they may lack what it is to undo. Raises Failure.
+    """
     await ordering.send(where, at.identity, command)
+    why = await why_views_lack(where) if before.drained is not command.undo else ""
 
     async def carried_out(views: ReadViews) -> bool:
         return any(node.name == command.node and node.drained is not command.undo for node in await views.nodes())
 
-    if not await ordering.is_seen(where, carried_out):
+    if why or not await ordering.is_seen(where, carried_out):
         raise Failure(
-            Exit.TIMED_OUT,
-            f"node {command.node}: the command is stored, but not carried out after {ordering.SEEN_SECONDS:g} s; it "
-            "will be once admission, scheduler and projection run; see `tessera nodes`",
+            Exit.GAVE_UP,
+            f"node {command.node}: the command is stored, but not carried out after {ordering.SEEN_SECONDS:g} s"
+            f"{f' ({why})' if why else ''}; it will be once admission, scheduler and projection run; see "
+            "`tessera nodes`",
         )

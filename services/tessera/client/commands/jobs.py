@@ -64,7 +64,7 @@ async def submit(
     time_limit: Annotated[str | None, typer.Option(help="Such as 90m or 2h")] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key; else from the CI run, else random")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Until the job has ended; its end is the exit code")] = False,
-    timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most (exit code 7)")] = None,
+    timeout: Annotated[float | None, typer.Option(help="Seconds to wait at most (exit code 10)")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be sent and answered; nothing is taken in")
     ] = False,
@@ -128,7 +128,7 @@ async def checkpoint(
         int, typer.Option(envvar="TESSERA_ATTEMPT", min=0, help="Of which run; 0: of whichever runs now")
     ] = 0,
     at: Annotated[
-        str, typer.Option(help="Tells it from an earlier one in the same place, such as the step; a path counts once")
+        str, typer.Option(help="Tells it from an earlier one in the same place, such as the step, within a minute")
     ] = "",
 ) -> None:
     """Say that a job's program has saved its work: stopping it then loses only what comes after."""
@@ -233,7 +233,7 @@ async def report_end(sent: submitting.Sent, seconds: float | None) -> Exit:
         end = await sent.wait(seconds)
     if end is None:
         notify(f"job {job}: has not ended within {seconds:g} s; it goes on, see `tessera explain {job}`")
-        return Exit.TIMED_OUT
+        return Exit.GAVE_UP
     phase, reason = end
     print(f"job {job} {phase}" + (f": {reason.sentence()}" if reason is not None else ""))
     return submitting.exit_of_end(phase, reason)

@@ -19,6 +19,7 @@ from tessera.kernel.errors import Transient
 from tessera_schemas.views import JobView
 
 BINDING = "binding"
+NOT_STARTED = ("allocated", BINDING)
 FIRST_POLL_SECONDS, POLL_SECONDS = 0.1, 1.0  # each pause is twice the one before: most jobs start soon, or late
 
 
@@ -64,9 +65,13 @@ async def copy_log(
     part, shown, outage = LogPart(rank, attempt, follow, tail, newest), "", Outage()
     place = LogPlace(is_whole=not tail and not newest)
     while True:
-        found = await until_started(where, job, follow, outage)
+        found = await until_started(where, job, follow, attempt or (None if follow else 1), outage)
         if follow:  # names and newest runs change, and what is read goes on
             job, part = found.job_id, replace(part, attempt=attempt or found.attempt or None)
+        elif attempt is None and found.phase not in ENDED and not _is_at_work(found):
+            part = replace(part, attempt=last_run(found))
+            told = f"this is its run {part.attempt}, `--follow` waits for the next"
+            notify(f"job {found.name} is {_state_of(found)}; {told}")
         pieces = pieces_from(where, found, part, place, _say_that_it_begins_again, by_api=identity is None)
         try:
             async with aclosing(pieces):
@@ -108,11 +113,27 @@ def _say_that_it_begins_again() -> None:
     notify("the log no longer holds what was shown last; all that is kept of it follows")
 
 
-async def until_started(where: Where, named: str, follow: bool, outage: Outage | None = None) -> JobView:
+def last_run(job: JobView) -> int:
+    """The newest run of a job that can have written anything; 0 where there was none."""
+    return job.attempt - 1 if job.phase in NOT_STARTED else job.attempt
+
+
+def _is_at_work(job: JobView) -> bool:
+    return bool(job.attempt and job.started_ts)
+
+
+def _state_of(job: JobView) -> str:
+    return job.phase + (f": {job.reason.sentence()}" if job.reason else "")
+
+
+async def until_started(
+    where: Where, named: str, follow: bool, run: int | None = None, outage: Outage | None = None
+) -> JobView:
     """
     The job, once it has run or ended if it is to be followed. Raises Failure for one that has not started else.
 
-    Followed, it is waited for while nobody answers, too.
+    Followed, it is waited for while nobody answers, too. With `run` a job that waits for its next run is enough, if
+    that one or a later run of it is over.
     """
     shown, pause, outage = "", FIRST_POLL_SECONDS, outage or Outage()
     async with where.views() as views:
@@ -125,10 +146,10 @@ async def until_started(where: Where, named: str, follow: bool, outage: Outage |
                 outage.begin(error)
                 await SystemClock().sleep(POLL_SECONDS)
                 continue
-            if (job.attempt and job.started_ts) or job.phase in ENDED:
+            if _is_at_work(job) or job.phase in ENDED or (run is not None and last_run(job) >= run):
                 return job
             outage.end()
-            now = job.phase + (f": {job.reason.sentence()}" if job.reason else "")
+            now = _state_of(job)
             if follow and job.phase == BINDING:
                 now += await _why_it_does_not_run(where, job)
             if not follow:

@@ -9,10 +9,12 @@ from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.completing import JobName
 from tessera.client.job_glance import ENDED
-from tessera.client.outcomes import Exit, Refused
+from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.rendering import notify
+from tessera.client.shard_status import why_views_lack
 from tessera.client.shard_views import ReadViews, ShardViews
 from tessera.client.where import Where
+from tessera.kernel.errors import Transient
 from tessera_schemas.base import Strict
 from tessera_schemas.commands import HoldJob, ReleaseJob, SetPriority
 from tessera_schemas.reasons import Code, Reason
@@ -23,7 +25,7 @@ from tessera_schemas.views import JobView
 @command
 async def hold(at: AccessOptions, job: JobName) -> Exit | None:
     """Keep a job from starting, until it is released; what runs already goes on."""
-    return await _order(
+    return await order_job(
         at,
         job,
         "hold",
@@ -33,27 +35,17 @@ async def hold(at: AccessOptions, job: JobName) -> Exit | None:
     )
 
 
-async def _job_of(where: Where, job: str) -> JobView:
-    async with where.views() as views:
-        return await views.job(job)
-
-
 @command
 async def release(at: AccessOptions, job: JobName) -> Exit | None:
     """Let a held job start again."""
-    where = at.find()
-    if where.can_read():
-        found = await ordering.unless_away(_job_of(where, job))
-        if found is not None and not found.held and found.phase not in ENDED:
-            print(f"job {found.job_id} is not held; nothing changes")
-            return None
-    return await _order(
+    return await order_job(
         at,
         job,
         "release",
         lambda found: ReleaseJob(kind="release_job", v=1, job_id=found),
         lambda view: not view.held,
         lambda view: "is released",
+        unchanged="is not held",
     )
 
 
@@ -64,7 +56,7 @@ async def prio(
     priority_class: Annotated[str, typer.Argument(metavar="CLASS", help="The priority class it gets")],
 ) -> Exit | None:
     """Give a job another priority class; its place in line follows it."""
-    return await _order(
+    return await order_job(
         at,
         job,
         "reprioritise",
@@ -93,7 +85,18 @@ async def check_class(views: ShardViews, name: str) -> None:
         raise Refused((Reason(code=Code.NO_SUCH_PRIORITY_CLASS, field="priority_class", detail=detail[:1024]),))
 
 
-async def _order(
+async def _shown(where: Where, job: str) -> JobView | None:
+    """The job as the views show it; None where they cannot be read, or do not show it."""
+    if not where.can_read():
+        return None
+    try:
+        async with where.views() as views:
+            return await views.job(job)
+    except (Failure, Transient):
+        return None
+
+
+async def order_job(
     at: AccessOptions,
     named: str,
     doing: str,
@@ -101,14 +104,29 @@ async def _order(
     done: Callable[[JobView], bool],
     said: Callable[[JobView], str],
     check: Callable[[ShardViews], Awaitable[None]] | None = None,
+    unchanged: str = "",
 ) -> Exit | None:
-    """Send a job command, then report what the views show; for a job that has just ended nothing changes."""
+    """
+    Send a job command, then report what the views show; for a job that has just ended nothing changes.
+
+    The views may show it as `done` because they lack an earlier command, which this one is to undo: it is sent all the
+    same, and that nothing changes is said only of views that lack nothing.
+    """
     where = at.find()
     job = await ordering.find_job_id(where, named, doing)
     if check is not None and where.can_be(OPERATOR):
         async with where.store(where.identity(OPERATOR)) as store:
             await check(ShardViews(store))
+    before = await _shown(where, job)
     answered = await ordering.send(where, at.identity, command(job), job)
+    if before is not None and before.phase not in ENDED and done(before):
+        why, now = await why_views_lack(where), await _shown(where, job)
+        if why:
+            notify(f"error: job {job}: the command is stored, and not carried out yet: {why}; see `tessera get {job}`")
+            return Exit.GAVE_UP
+        if now is not None and now.phase not in ENDED and done(now):
+            print(f"job {job} {unchanged or said(now)}; nothing changes")
+            return None
     shown: list[JobView] = []
 
     async def carried_out(views: ReadViews) -> bool:
@@ -127,6 +145,6 @@ async def _order(
             f"error: job {job}: the command is stored, but not carried out after {ordering.SEEN_SECONDS:g} s; it will "
             f"be once admission, scheduler and projection run; see `tessera get {job}`"
         )
-        return Exit.TIMED_OUT
+        return Exit.GAVE_UP
     print(f"job {job} {said(shown[0])}")
     return None

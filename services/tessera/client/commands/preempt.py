@@ -71,6 +71,7 @@ NO_PLAN_LIFTS = (
     Code.NO_SUCH_QUEUE,
     Code.NO_SUCH_TENANT,
     Code.ON_HOLD,
+    Code.HELD_BY_OPERATOR,
     Code.BACKOFF,
     Code.GANG_INCOMPLETE,
     Code.QUEUE_STOPPED,

@@ -11,6 +11,7 @@ from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.queues import QUEUES, QUOTAS, QueueRow, queue_rows, quota_rows, state_of
 from tessera.client.rendering import Output, notify, plain, show, show_value, table
+from tessera.client.shard_status import why_views_lack
 from tessera.client.shard_views import ReadViews
 from tessera.client.where import Where
 from tessera_schemas.commands import MoveJob
@@ -97,6 +98,8 @@ async def move(
         _check_takes_jobs(await views.queues(), new)
     moving = movable([each for each in jobs if _may_move(where, at.identity, each)], old, named)
     if not moving:
+        if why := await why_views_lack(where):
+            raise Failure(Exit.UNAVAILABLE, f"queue {old}: the lists show no job to move, and may lack some: {why}")
         print(f"queue {old}: no job of it waits" + (" of those" if job else ""))
         return None
     commands = [(each, MoveJob(kind="move_job", v=1, job_id=each, queue=new)) for each in moving]
@@ -137,7 +140,7 @@ def _not_moved(stay: Sequence[JobView], new: str) -> Exit:
         f"error: not moved after {ordering.SEEN_SECONDS:g} s: {some}; admission, scheduler and projection have to run, "
         f"and queue {new} has to take jobs of their tenants"
     )
-    return Exit.TIMED_OUT
+    return Exit.GAVE_UP
 
 
 def _check_takes_jobs(queues: Iterable[QueueView], name: str) -> None:
@@ -199,6 +202,7 @@ async def _stop(at: ShardOptions, name: str, policy: StopPolicy) -> None:
             raise Failure(Exit.CONFLICT, "queue: nothing is configured yet; use `tessera apply`")
         change = applying.ConfigChange(now, stopped(now.body, name, policy))
         if not change.lines:
+            await applying.check_unchanged(where, views, change)
             print(f"queue {name}: nothing changes")
             return
         config = await applying.put_in_force(where, where.identity(OPERATOR), views, change, SEEN_SECONDS)

@@ -93,7 +93,8 @@ def _output_of(text: str) -> Output:
 async def scancel(
     at: AccessOptions,
     jobs: Annotated[
-        list[str] | None, typer.Argument(help="Ids, ARRAY_7, beginnings of ids, or names", autocompletion=complete_jobs)
+        list[str] | None,
+        typer.Argument(help="Ids, ARRAY_7, ARRAY_[1,3-4], beginnings of ids, or names", autocompletion=complete_jobs),
     ] = None,
     me: Annotated[bool, typer.Option("--me", help="Every job of the tenant as whom you are here")] = False,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Every job of this tenant")] = None,
@@ -107,12 +108,14 @@ async def scancel(
     """Cancel jobs, those named or all for which the options hold; says nothing when all is well."""
     if (signal or "KILL").upper().removeprefix("SIG") not in ("KILL", "TERM", "9", "15"):
         raise Failure(Exit.USAGE, f"scancel --signal={signal}: none but KILL and TERM reaches a job's pods from here")
-    chosen = list(jobs or ())
+    chosen = words.each_named(jobs or ())
     if me or any(each is not None for each in (user, partition, name, state)):
         tenant = _own_tenant(at) if me else user
         async with at.views() as views:
             live = [job for job in await views.jobs() if job.phase not in ENDED]
-        found = fields.select(live, user=tenant, queue=partition, name=name, named=_list_of(jobs), states=state)
+        found = fields.select(
+            live, user=tenant, queue=partition, name=name, named=",".join(chosen) or None, states=state
+        )
         whole = {job.job_id for job in found}
         # An array takes its tasks with it.
         chosen = [job.job_id for job in found if job.task_of not in whole]
@@ -120,10 +123,6 @@ async def scancel(
     if not chosen:
         raise Failure(Exit.USAGE, "scancel: name jobs, or say which: --me, --user, --partition, --name, --state")
     return await _cancel(at, chosen, verbose, quiet)
-
-
-def _list_of(names: list[str] | None) -> str | None:
-    return ",".join(names) if names else None
 
 
 async def _cancel_ids(at: AccessOptions, jobs: Sequence[str], verbose: bool) -> Exit | None:

@@ -119,7 +119,7 @@ async def nodes(at: AccessOptions, output: Format = Output.TABLE) -> None:
 
 def job_columns(now_ms: int) -> list[Column[JobView]]:
     return [
-        Column("JOB", lambda job: job.job_id),
+        Column("JOB", lambda job: f"{job.task_of}_{job.task}" if job.task_of else job.job_id),
         Column("NAME", lambda job: job.name, shrinks=True),
         Column("TENANT", lambda job: job.tenant, shrinks=True, wide=True),
         Column("QUEUE", lambda job: job.queue, shrinks=True),

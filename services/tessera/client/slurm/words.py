@@ -1,7 +1,10 @@
 """Slurm's words for states, reasons, times and lists of nodes."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from tessera.client.outcomes import Exit, Failure
+from tessera_schemas.arrays import task_count, task_index
 
 STATES: Mapping[str, str] = {
     "queued": "PD",
@@ -32,7 +35,7 @@ WHY: Mapping[str, str] = {
     "WaitingForQuota": "QOSGrpGRES",
     "NoFit": "Resources",
     "Reserved": "Resources",
-    "NoNodes": "Nodes_required_are_DOWN",
+    "NoNodes": "ReqNodeNotAvail",
     "WaitingForPreemptedWorkloads": "Resources",
     "Backoff": "BeginTime",
     "BeginTime": "BeginTime",
@@ -40,6 +43,7 @@ WHY: Mapping[str, str] = {
     "DependencyNeverSatisfied": "DependencyNeverSatisfied",
     "ArrayTasks": "None",
     "OnHold": "JobHeldUser",
+    "HeldByOperator": "JobHeldAdmin",
     "QueueStopped": "PartitionDown",
     "NoSuchQueue": "PartitionDown",
 }
@@ -49,6 +53,26 @@ WHY: Mapping[str, str] = {
 def state_of(phase: str) -> str:
     """Slurm's code for a phase; where Slurm has none, the first two letters as capitals."""
     return STATES.get(phase, phase[:2].upper())
+
+
+TASKS_OF = re.compile(r"(?P<array>.+)_\[(?P<tasks>[0-9,:%-]+)\]")
+
+
+def each_named(names: Iterable[str]) -> list[str]:
+    """Names of jobs, with `ARRAY_[1,3-4]` as ARRAY_1, ARRAY_3 and ARRAY_4. Raises Failure for ranges that are none."""
+    found = list[str]()
+    for name in names:
+        match = TASKS_OF.fullmatch(name)
+        if match is None:
+            found.append(name)
+            continue
+        tasks = match["tasks"].partition("%")[0]  # the limit, as squeue shows it
+        try:
+            indexes = [task_index(tasks, position) for position in range(task_count(tasks))]
+        except ValueError as error:
+            raise Failure(Exit.USAGE, f"job {name}: {error}") from error
+        found += [f"{match['array']}_{index}" for index in indexes]
+    return found
 
 
 def elapsed(milliseconds: int) -> str:

@@ -129,7 +129,7 @@ def _queued(state: State, job: Job, now: int, viewer: Viewer) -> Explanation:
 
 def _against_array(state: State, job: Job, now: int) -> list[Reason]:
     """All that keeps an array from queueing more tasks; at last how far it is."""
-    found = [Reason(code=Code.ON_HOLD)] if job.held else []
+    found = [] if job.hold is None else [job.hold]
     stopped = state.tree.stopped(job.queue)
     if stopped is not None:
         found.append(Reason(code=Code.QUEUE_STOPPED, field=f"queues.{stopped}"))
@@ -196,6 +196,8 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
     if head is not None:
         who = f"{head.name} ({head.job_id})" if viewer.may_see(head.tenant) else "of another tenant"
         yield f"The first job of queue {job.queue} is {who}; the queue lets nobody pass it (strict_fifo)."
+        if head.reason is not None:  # its numbers are for those who may see the job
+            yield f"That job waits: {head.reason.sentence() if viewer.may_see(head.tenant) else head.reason.code}."
     codes = {reason.code for reason in reasons}
     if Code.WAITING_FOR_QUOTA in codes:
         yield from describe_lent_quota(state, what_if.book, job, viewer)
@@ -311,7 +313,8 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
         yield f"All its pods have to run within {_left(run.deadline, state.ts)}, else it is tried again."
     yield from _idle(state, job, run)
     if job.held:
-        yield "It is held: it goes on, but would not start again."
+        by = " by an operator" if job.operator_hold else ""
+        yield f"It is held{by}: it goes on, but would not start again."
 
 
 def _stuck(state: State, run: Run) -> Iterator[str]:

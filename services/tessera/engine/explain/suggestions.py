@@ -70,7 +70,7 @@ def suggest_changes(what_if: WhatIf, job: Job, viewer: Viewer) -> tuple[TriedCha
 
 
 def _release(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
-    if job.held:
+    if job.held and not (job.operator_hold and viewer.tenant is not None):
         yield from _as(what_if, replace(job, held=False), "release", "let it go (`tessera release`)")
 
 

@@ -151,8 +151,8 @@ class WhatIf:
         if pool is None or absent is not None:
             return [] if absent is None else [absent]
         found = list(self._waits_for(job))
-        if job.held:
-            found.append(Reason(code=Code.ON_HOLD))
+        if job.hold is not None:
+            found.append(job.hold)
         if job.away:
             found.append(explain_missing_pods(job))
         stopped = tree.stopped(job.queue)

@@ -26,7 +26,8 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import gather_all
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
-from tessera_schemas.ledger import GENESIS, chain_after
+from tessera_schemas.ledger import GENESIS
+from tessera_schemas.ledger_form import chain_after
 from tessera_schemas.ledger_head import Head
 from tessera_schemas.orders import ORDER
 

@@ -18,7 +18,8 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.snapshots import read_snapshot
 from tessera.kernel.ports import Bus, Ledger, Message
-from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint, LedgerMessage, chain_after
+from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint, LedgerMessage
+from tessera_schemas.ledger_form import chain_after
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Arrays: their tasks are queued a few at a time, and they end once all tasks have ended."""
 
 from tessera.domain.dependencies import unqueued_task
-from tessera.domain.entities import Job
+from tessera.domain.entities import Job, Run
 from tessera.domain.fold_steps import known
 from tessera.domain.phases import Phase
 from tessera.domain.task_array import TaskArray
@@ -26,17 +26,22 @@ def settle_arrays(draft: Draft) -> None:
         if job is None or job.array is None:
             continue
         if job.array.closed is not None:
-            _cancel_tasks(draft, job, job.array.closed)
+            _cancel_tasks(draft, job, job.array.closed, job.array.hurried)
         _queue_tasks(draft, job)
         _end(draft, array_id)
         if draft.full:
             return
 
 
-def close_array(draft: Draft, job: Job, reason: Reason) -> None:
-    """Lets no more tasks be queued, once; those that are left are cancelled from the next message on."""
-    if job.array is not None and job.array.closed is None:
-        draft.add(ArrayClosed(kind="array_closed", job_id=job.job_id, reason=reason))
+def close_array(draft: Draft, job: Job, reason: Reason, now: bool = False) -> None:
+    """
+    Lets no more tasks be queued, once; those that are left are cancelled from the next message on.
+
+    With `now` they stop without their notice, also where the array is closed already.
+    """
+    array = job.array
+    if array is not None and (array.closed is None or (now and not array.hurried)):
+        draft.add(ArrayClosed(kind="array_closed", job_id=job.job_id, reason=reason, now=now))
 
 
 def live_tasks(draft: Draft, array_id: str) -> list[Job]:
@@ -82,7 +87,7 @@ def _is_to_come(draft: Draft, array_id: str, task: int) -> bool:
     return not known(draft.state, task_id(array_id, task)) and draft.state.jobs.get(array_id) is not None
 
 
-def _cancel_tasks(draft: Draft, job: Job, reason: Reason) -> None:
+def _cancel_tasks(draft: Draft, job: Job, reason: Reason, now: bool) -> None:
     for task in live_tasks(draft, job.job_id):
         if draft.full:
             return
@@ -92,9 +97,16 @@ def _cancel_tasks(draft: Draft, job: Job, reason: Reason) -> None:
             draft.add(Finished(kind="finished", job_id=task.job_id, phase="cancelled", reason=reason))
             continue
         run = draft.state.runs.get(task.run_id)
-        if run is not None and not run.over and (not run.stopping or run.then == "requeue"):
-            why = Reason(code=Code.CANCELLED, detail=reason.detail)
-            draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=why, then="cancelled", by=job.job_id))
+        if run is not None:
+            cancel_run(draft, run, Reason(code=Code.CANCELLED, detail=reason.detail), job.job_id, now)
+
+
+def cancel_run(draft: Draft, run: Run, reason: Reason, by: str, now: bool) -> None:
+    """Stop a run for good, with `now` also cutting its notice short; what is ending so already is left as it is."""
+    hurries = now and not run.hurried
+    if not run.over and (not run.stopping or run.then == "requeue" or hurries):
+        then = "failed" if run.then == "failed" else "cancelled"
+        draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by=by, now=hurries))
 
 
 def _end(draft: Draft, array_id: str) -> None:

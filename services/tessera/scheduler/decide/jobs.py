@@ -9,7 +9,7 @@ from tessera.domain.state import State
 from tessera.domain.time_limits import time_limit_fault
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line
 from tessera.engine.queueing.tenant_limits import over_limit, over_limit_alone
-from tessera.scheduler.decide.arrays import close_array, live_tasks
+from tessera.scheduler.decide.arrays import cancel_run, close_array, live_tasks
 from tessera.scheduler.decide.dependencies import dependency_faults
 from tessera.scheduler.decide.draft import Draft, judges, record_waiting
 from tessera_schemas.arrays import FAMILY
@@ -29,8 +29,8 @@ from tessera_schemas.ledger import (
     JobQueued,
     JobTurnedAway,
     PrioritySet,
-    Revoked,
 )
+from tessera_schemas.ledger_form import OPERATOR_HOLDS_FROM
 from tessera_schemas.reasons import Code, Reason
 
 OF_A_QUEUE = (Code.NO_SUCH_QUEUE, Code.QUEUE_STOPPED, Code.BEHIND_QUEUE_HEAD, Code.WAITING_FOR_QUOTA)
@@ -130,19 +130,15 @@ def on_cancel_requested(draft: Draft, index: int, fact: CancelRequested) -> None
         return
     reason = Reason(code=Code.CANCELLED, detail=fact.why)
     if job.array is not None:
-        close_array(draft, job, reason)
+        close_array(draft, job, reason, fact.now)
         return
     give_up_earmark(draft, job.job_id)
     if job.phase is Phase.QUEUED:
         draft.add(Finished(kind="finished", job_id=job.job_id, phase="cancelled", reason=reason))
         return
     run = draft.state.runs.get(job.run_id)
-    if run is None or run.over:
-        return
-    hurries = fact.now and not run.hurried
-    if not run.stopping or run.then == "requeue" or hurries:
-        by, then = fact.tenant or "operator", "failed" if run.then == "failed" else "cancelled"
-        draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by=by, now=hurries))
+    if run is not None:
+        cancel_run(draft, run, reason, fact.tenant or "operator", fact.now)
 
 
 def give_up_earmark(draft: Draft, owner: str) -> None:
@@ -165,15 +161,22 @@ def on_hold_requested(draft: Draft, index: int, fact: HoldRequested) -> None:
 
 
 def _hold(draft: Draft, job: Job, fact: HoldRequested) -> None:
-    if job.held is not fact.undo:
+    """An operator's hold takes the place of a tenant's, and no tenant lets it go."""
+    by_operator = not fact.tenant and draft.state.format >= OPERATOR_HOLDS_FROM
+    if fact.undo:
+        changes = job.held and (by_operator or not job.operator_hold)
+    else:
+        changes = not job.held or (by_operator and not job.operator_hold)
+    if not changes:
         return
     waits = job.phase is Phase.QUEUED
     if not fact.undo:
         give_up_earmark(draft, job.job_id)
-    draft.add(Held(kind="held", job_id=job.job_id, by=fact.tenant or "operator", undo=fact.undo))
+    operator, by = by_operator and not fact.undo, fact.tenant or "operator"
+    draft.add(Held(kind="held", job_id=job.job_id, by=by, undo=fact.undo, operator=operator))
     if waits:
-        held = Reason(code=Code.WAITING_FOR_TURN if fact.undo else Code.ON_HOLD)
-        record_waiting(draft, job.job_id, (_waits(draft, job.job_id) if fact.undo else None) or held)
+        now = draft.state.jobs.found((job.job_id,))[0]
+        record_waiting(draft, job.job_id, now.hold or _waits(draft, job.job_id) or Reason(code=Code.WAITING_FOR_TURN))
 
 
 @judges(MoveRequested)

@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from tessera.domain.checkpoints import is_known
+from tessera.domain.checkpoints import is_known, is_used_again
 from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.idle import idle_policy
 from tessera.domain.own_ends import may_end_instead
@@ -431,8 +431,8 @@ def _requeue(draft: Draft, job: Job, run: Run, reason: Reason) -> None:
         numbers = {"runs_in_a_row": troubles + 1} | reason.numbers
         why = Reason(code=Code.HELD_AFTER_REQUEUES, numbers=numbers, detail=f"last: {reason.sentence()}"[:1024])
         record_waiting(draft, job.job_id, why)
-    elif job.held:
-        record_waiting(draft, job.job_id, Reason(code=Code.ON_HOLD))
+    elif job.hold is not None:
+        record_waiting(draft, job.job_id, job.hold)
     elif job.adopted is not None:
         record_waiting(draft, job.job_id, explain_missing_pods(job))
     record_closed(draft, job.job_id, job.queue)
@@ -507,20 +507,21 @@ def on_checkpoint_saved(draft: Draft, index: int, fact: CheckpointSaved) -> None
 def on_checkpoint_reported(draft: Draft, index: int, fact: CheckpointReported) -> None:
     """
     Takes a reported checkpoint as if the job's pod had said it. An earlier attempt's does not count for the present
-    one.
+    one. A known path counts again with its new time: trainers keep two places in turn, or one.
     """
     job = draft.state.jobs.get(fact.job_id)
     if job is not None and job.tenant == fact.tenant and fact.attempt in (0, job.attempt):
-        _save(draft, job.run_id, fact.path, fact.at)
+        run = draft.state.runs.get(job.run_id)
+        _save(draft, job.run_id, fact.path, fact.at, again=run is not None and is_used_again(run, draft.state.ts))
 
 
-def _save(draft: Draft, run_id: str, path: str, at: str) -> None:
+def _save(draft: Draft, run_id: str, path: str, at: str, again: bool = False) -> None:
     """
-    A checkpoint is new once per run, whichever of its pods report it: a late report of an old one must neither end a
+    A checkpoint that pods show is new once per run, whichever of them do: a late look at an old one must neither end a
     notice in which nothing was saved, nor become the place where the next attempt goes on.
     """
     run = draft.state.runs.get(run_id)
     if run is None or not run.started or run.over or draft.state.jobs.get(run.job_id) is None:
         return
-    if not is_known(run, path, at):
+    if again or not is_known(run, path, at):
         draft.add(Saved(kind="saved", run_id=run.run_id, path=path, at=at))

@@ -14,6 +14,7 @@ from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.config import Queue
 from tessera_schemas.job import JobSpec, Role
+from tessera_schemas.ledger_form import chain_hash
 from tessera_schemas.placement import Placement
 
 LATE_MS = 60_000  # how far past a run's deadline its start or revoke may be before it counts as missed
@@ -110,7 +111,7 @@ class Story:
         except ValidationError as error:
             return self.demand(False, "I7", f"the message after {self.n} cannot be read: {error.errors()[0]['msg']}")
         self._envelope(message)
-        self.prev = m.chain_hash(self.prev, stored)
+        self.prev = chain_hash(self.prev, stored)
         for taken in message.facts:
             self._fact(taken)
         for record in message.records:

@@ -24,6 +24,7 @@ class Row:
     array: "Row | None" = None  # the one that it is a task of
     tasks: "list[Row]" = field(default_factory=list)
     closed: bool = False
+    hurried: bool = False
     held: bool = False
     stands: str = WAITS  # or how it ended
 
@@ -105,8 +106,9 @@ class Relations:
         return "has the id of another job" if known is not None and not known.ended else ""
 
     def _array_closed(self, r: m.ArrayClosed, job: Row) -> None:
-        self.demand(job.spec.array is not None and not job.closed, "array", f"{r.job_id} is no array that is open")
-        job.closed = True
+        changes = not job.closed or (r.now and not job.hurried)
+        self.demand(job.spec.array is not None and changes, "array", f"{r.job_id} is no array that is open")
+        job.closed, job.hurried = True, job.hurried or r.now
 
     def _held(self, r: m.Held, job: Row) -> None:
         job.held = not r.undo

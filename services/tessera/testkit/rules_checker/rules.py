@@ -36,6 +36,7 @@ class JobRow:
     priority_class: str
     amount: dict[str, int]
     held: bool = False
+    operator_hold: bool = False
     evictions: int = 0
     adopted: Adopted | None = None
     away: bool = False
@@ -172,8 +173,9 @@ class Rules:
     def _held(self, r: m.Held) -> None:
         if (job := self.jobs.get(r.job_id)) is not None:
             if r.undo or r.by != "scheduler":  # what the scheduler holds is for the pays checker to judge
-                self._was_asked("held", r.job_id, r.undo, job.tenant)
-            job.held = not r.undo
+                ends_operators = r.undo and job.operator_hold
+                self._was_asked("held", r.job_id, r.undo, "" if ends_operators else job.tenant)
+            job.held, job.operator_hold = not r.undo, r.operator and not r.undo
 
     def _priority_set(self, r: m.PrioritySet) -> None:
         if (job := self.jobs.get(r.job_id)) is not None:

@@ -13,7 +13,8 @@ from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Clock, Message
 from tessera.testkit.sim.coverage import Coverage
 from tessera.testkit.sim.faults import ServiceFaults
-from tessera_schemas.ledger import GENESIS, chain_after
+from tessera_schemas.ledger import GENESIS
+from tessera_schemas.ledger_form import chain_after
 from tessera_schemas.ledger_head import Head
 from tessera_schemas.subjects import stream
 

@@ -64,11 +64,12 @@ def test_pods_after_a_failed_one_say_how_long_their_back_off_lasts() -> None:
     assert later.code == "WaitingForTurn"
 
 
-def test_a_held_job_in_its_back_off_says_that_it_is_held() -> None:
-    held = replace(job(), not_before=61_000, held=True, reason=Reason(code=Code.ON_HOLD))
+@pytest.mark.parametrize("code", [Code.ON_HOLD, Code.HELD_BY_OPERATOR])
+def test_a_held_job_in_its_back_off_says_that_it_is_held(code: Code) -> None:
+    held = replace(job(), not_before=61_000, held=True, reason=Reason(code=code))
     verdict = describe_job(held, ts=0)
     assert verdict is not None
-    assert verdict.code == "OnHold"
+    assert verdict.code == code.value
 
 
 def test_a_refusal_says_all_its_reasons_under_the_code_of_the_first() -> None:

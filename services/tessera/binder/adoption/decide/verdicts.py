@@ -46,6 +46,7 @@ WAYS_OUT: dict[Code, str] = {
     Code.LEDGER_FULL: "it is submitted by itself once there is room",
     Code.BACKOFF: "it is tried again by itself; why its last run ended: `tessera explain`",
     Code.ON_HOLD: "let it go with `tessera release`",
+    Code.HELD_BY_OPERATOR: "an operator lets it go",
     Code.QUEUE_STOPPED: "an operator lets the queue go",
     Code.NAMESPACE_REFUSES: "the namespace takes pods again: look at its quota, rights and admission rules",
     Code.NO_FIT: "it starts once there is room; `tessera explain` names the changes that would start it now",

@@ -1,0 +1,138 @@
+"""An undo is sent although the lists show nothing to undo: with nobody leading they lack what is to be undone."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tessera.client import ordering, shard_status
+from tessera.client.commands import drains, orders
+from tessera.client.outcomes import Exit, Failure
+from tessera_schemas.status import ShardStatus
+from tessera_schemas.views import JobView, NodeView
+
+JOB = JobView.model_validate(
+    {"job_id": "a" * 20, "tenant": "lab", "queue": "research", "name": "train", "key": "k", "phase": "queued"}
+    | {"attempt": 0, "pods": 1, "gpu_milli": 0, "submitted_ts": 1, "priority": 0}
+)
+NODE = NodeView(name="node-a", pool="default", ready=True)
+
+
+class Shard:
+    """A shard whose views show a job that is not held and a node that is not drained."""
+
+    shard = "main"
+
+    @asynccontextmanager
+    async def views(self) -> AsyncIterator[Any]:
+        yield self
+
+    def can_read(self) -> bool:
+        return True
+
+    def can_be(self, _: str) -> bool:
+        return False
+
+    async def job(self, _: str) -> JobView:
+        return JOB
+
+    async def nodes(self) -> list[NodeView]:
+        return [NODE]
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Commands that were sent."""
+    commands: list[Any] = []
+
+    async def send(_: Any, identity: str | None, command: Any, job: str = "") -> bool:
+        commands.append(command.kind)
+        return True
+
+    async def found(*_: Any) -> str:
+        return JOB.job_id
+
+    monkeypatch.setattr(ordering, "send", send)
+    monkeypatch.setattr(ordering, "find_job_id", found)
+    monkeypatch.setattr(
+        ordering, "choose_identity", lambda *_: SimpleNamespace(identity=SimpleNamespace(role="operator"))
+    )
+    return commands
+
+
+def lacks(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    async def look(_: Any) -> str:
+        return why
+
+    monkeypatch.setattr(orders, "why_views_lack", look)
+    monkeypatch.setattr(drains, "why_views_lack", look)
+
+
+AT: Any = SimpleNamespace(find=Shard, identity=None)
+
+
+async def release() -> Exit | None:
+    return await orders.order_job(
+        AT,
+        "train",
+        "release",
+        lambda _: SimpleNamespace(kind="release_job"),
+        lambda view: not view.held,
+        str,
+        None,
+        "is not held",  # type: ignore[arg-type,return-value]
+    )
+
+
+async def test_a_release_that_nobody_may_have_decided_yet_is_stored(
+    monkeypatch: pytest.MonkeyPatch, sent: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lacks(monkeypatch, "no scheduler leads")
+    assert await release() is Exit.GAVE_UP
+    assert sent == ["release_job"]
+    said = capsys.readouterr()
+    assert (said.out, "no scheduler leads" in said.err) == ("", True)
+
+
+async def test_that_a_job_is_not_held_is_said_of_lists_that_lack_nothing(
+    monkeypatch: pytest.MonkeyPatch, sent: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lacks(monkeypatch, "")
+    assert await release() is None
+    assert sent == ["release_job"]
+    assert "is not held; nothing changes" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("why", ["no scheduler leads", ""])
+async def test_an_undrain_is_sent_whatever_the_lists_show(
+    monkeypatch: pytest.MonkeyPatch, sent: list[Any], why: str
+) -> None:
+    lacks(monkeypatch, why)
+    command: Any = SimpleNamespace(kind="drain_node", node="node-a", undo=True)
+    if why:
+        with pytest.raises(Failure, match="not carried out") as failed:
+            await drains.give(Shard(), AT, command, NODE)  # type: ignore[arg-type]
+        assert failed.value.code is Exit.GAVE_UP
+    else:
+        await drains.give(Shard(), AT, command, NODE)  # type: ignore[arg-type]
+    assert sent == ["drain_node"]
+
+
+@pytest.mark.parametrize(
+    ("found", "lack"),
+    [
+        ({}, ""),
+        ({"led": False}, "no scheduler leads"),
+        ({"standstill": "NATS does not answer"}, "NATS does not answer"),
+        ({"waiting_since_ts": 90}, "is not decided yet"),
+        ({"waiting_since_ts": 110}, ""),
+        ({"ledger_n": 8}, "hold up to record 7 of 8"),
+    ],
+)
+def test_views_lack_nothing_once_all_is_decided_and_shown(found: dict[str, Any], lack: str) -> None:
+    status = ShardStatus.model_validate({"ts": 120, "well": True, "led": True, "ledger_n": 7, "views_n": 7} | found)
+    said = shard_status.lacking(status, 100)
+    assert lack in said
+    assert bool(said) == bool(lack)
