@@ -82,16 +82,15 @@ class ReadViews(ABC):
         return sorted(await self._rows("queues", QueueView), key=lambda queue: queue.name)
 
     async def work(self, named: str) -> JobView:
-        """A job, or refused work, by its id, the unique beginning of one, or its name. Raises Failure."""
+        """A job, or refused work, by its id, the unique beginning of one, or its name, as `one_of`. Raises Failure."""
         return await _look_again(lambda: self._find(named, REFUSED))
 
     async def job(self, named: str) -> JobView:
-        """A job by its id, the unique beginning of one, or its name. Raises Failure."""
+        """A job by its id, the unique beginning of one, or its name, as `one_of`. Raises Failure."""
         return await _look_again(lambda: self._find(named))
 
     async def live_job(self, named: str) -> JobView:
-        """As `job`, and a Failure also where several have the name and all of them have ended."""
-
+        """As `job`, for orders: a Failure also where several have the name and all of them have ended."""
         return await _look_again(lambda: self._find(named, live_only=True))
 
     async def _find(self, named: str, *further: str, live_only: bool = False) -> JobView:
@@ -274,7 +273,8 @@ def one_of(jobs: list[JobView], named: str, live_only: bool = False) -> JobView:
     """
     The job meant by the beginning of an id or by a name; of jobs with one name the live one, if it is alone.
 
-    Raises Failure; with `live_only` also when several have the name and all of them have ended.
+    Where all of them have ended, who reads means the newest; with `live_only`, for an order, that is a Failure, too.
+    Raises Failure.
     """
     jobs = [job for job in jobs if not job.task_of]  # they begin and are called as their array
     by_id = [job for job in jobs if len(named) >= ID_PREFIX_MIN and job.job_id.startswith(named)]
@@ -284,8 +284,10 @@ def one_of(jobs: list[JobView], named: str, live_only: bool = False) -> JobView:
         if len(found) == 1:
             return found[0]
         if found:
-            if live_only and not live:
-                raise Failure(Exit.CONFLICT, f"job {named}: all {len(found)} jobs of this name have ended")
+            if found is by_name:  # and none of them lives
+                if live_only:
+                    raise Failure(Exit.CONFLICT, f"job {named}: all {len(found)} jobs of this name have ended")
+                return max(found, key=_age)
             some = ", ".join(job.job_id for job in found[:5]) + (", …" if len(found) > 5 else "")
             raise Failure(Exit.USAGE, f"job {named}: {len(found)} jobs are meant ({some}); name one by its id")
     raise Failure(Exit.NOT_FOUND, f"job {named}: there is none with this id or name; see `tessera ls`")
