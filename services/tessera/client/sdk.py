@@ -367,7 +367,8 @@ class Tessera:
     ) -> "AsyncGenerator[CloudEvent, None]":
         """
         Public events of this tenant, or of one job by its id: those to come, or first those after the one with the
-        number `after` (0: all that are kept). Without `follow` it ends with the newest. On NATS only those to come.
+        number `after` (0: all that are kept). Without `follow` it ends with the newest that is stored, and begins with
+        the first where `after` is not said. On NATS only those to come.
         """
         stored = after is not None or not follow
         if self._bus is None or self._place.commands_api is not None or (stored and self._place.login is not None):

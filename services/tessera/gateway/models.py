@@ -150,7 +150,7 @@ def known_type(text: str) -> str:
 
 
 class EventQuery(Strict):
-    """Filter for a stream of events, and the event after which to begin; without `after` from now on."""
+    """Filter for a stream of events, and where it begins and ends; without both from now on, for ever."""
 
     after: Annotated[
         int | None, Field(ge=0, le=INT_MAX, description="The id of an event; 0: all kept. `Last-Event-ID` wins")
@@ -161,6 +161,9 @@ class EventQuery(Strict):
         tuple[Annotated[str, AfterValidator(known_type)], ...],
         Field(max_length=16, description="Any of these, such as `job.allocated.v1`; empty: all"),
     ] = ()
+    follow: Annotated[
+        bool, Field(description="False: all kept or those behind `after`, to the newest stored as the stream begins")
+    ] = True
 
 
 class LogQuery(Strict):

@@ -16,7 +16,7 @@ CREATING = NotYet(Exit.CONFLICT, "the job does not run now (container is waiting
 @pytest.fixture
 def job(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """A job whose pod has a log at the third time that it is asked."""
-    view = SimpleNamespace(phase="running", attempt=1, asked=0)
+    view = SimpleNamespace(job_id="a" * 20, phase="running", attempt=1, asked=0)
 
     async def found(*_: Any) -> SimpleNamespace:
         return view

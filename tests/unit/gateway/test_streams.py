@@ -31,6 +31,29 @@ async def test_a_stream_begins_now_or_after_the_event_that_is_named(world: World
         assert texts(await some.take(3)) == ["old-1", "old-2", "new"]
 
 
+async def test_a_stream_that_does_not_follow_ends_with_the_newest_event_of_its_beginning_however_busy_the_shard(
+    world: World,
+) -> None:
+    token, other = world.token("lab"), world.token("ops")
+    for i in range(300):
+        world.event(("lab", "busy")[i % 2], str(i))
+    stored = [str(i) for i in range(0, 300, 2)]
+    async with world.gateway(events_held=16):
+        async with world.streaming("/v1/events?follow=false", token) as stream:
+            assert texts(await stream.take(100)) == stored[:100]
+            for i in range(20):
+                world.event("lab", f"later-{i}")
+            assert texts(await stream.take(50)) == stored[100:]
+            (told,) = await stream.take(1)
+            assert (told.name, told.data) == ("complete", {"as_of": 299})
+            assert await stream.next() is None
+        async with world.streaming("/v1/events?follow=false&after=319", token) as stream:
+            assert texts(await stream.take(1)) == ["later-19"]
+            assert (await stream.take(1))[0].name == "complete"
+        async with world.streaming("/v1/events?follow=false", other) as stream:
+            assert (await stream.take(1))[0].name == "complete"
+
+
 async def test_last_event_id_wins_over_after_so_that_a_browsers_retry_goes_on(world: World) -> None:
     token = world.token("lab")
     ids = [world.event("lab", str(i)) for i in range(3)]

@@ -61,7 +61,6 @@ async def copy_log(
     part, shown = LogPart(rank, attempt, follow, tail, newest), ""
     while True:
         found = await until_started(where, job, follow)
-        job = found.job_id
         try:
             async with aclosing(log_pieces(where, found, part, by_api=identity is None)) as pieces:
                 async for piece in pieces:
@@ -73,6 +72,7 @@ async def copy_log(
                 raise
             if str(failure) != shown:
                 notify(shown := str(failure))
+        job = found.job_id  # a newer job of this name is another one
         await SystemClock().sleep(POLL_SECONDS)
 
 
@@ -82,7 +82,7 @@ async def until_started(where: Where, named: str, follow: bool) -> JobView:
     async with where.views() as views:
         while True:
             job = await views.job(named)
-            named = job.job_id  # a newer job of this name is another one
+            named = job.job_id
             if (job.attempt and job.started_ts) or job.phase in ENDED:
                 return job
             now = job.phase + (f": {job.reason.sentence()}" if job.reason else "")
