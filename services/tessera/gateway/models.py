@@ -466,7 +466,7 @@ class SpecDifference(Lenient):
 
 
 class ShownSpec(Lenient):
-    """The full spec of a live job, with the change that was asked for; it may be submitted as it is."""
+    """The full spec of a job, with the change that was asked for; it may be submitted as it is."""
 
     as_of: AsOf
     job_id: str
