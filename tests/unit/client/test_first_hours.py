@@ -10,23 +10,7 @@ from tessera.client.cli import app
 from tessera.client.commands import jobs as jobs_command
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.shard_views import one_of
-from tessera_schemas.views import JobView
-
-
-def named(letter: str, phase: str, name: str = "train", submitted_ts: int = 1) -> JobView:
-    return JobView(
-        job_id=letter * 20,
-        tenant="lab",
-        key=letter,
-        name=name,
-        queue="default",
-        phase=phase,
-        priority=0,
-        attempt=1,
-        pods=1,
-        gpu_milli=1000,
-        submitted_ts=submitted_ts,
-    )
+from tests.unit.client.job_views import named
 
 
 @pytest.mark.parametrize("text", ["yesterday", "1.5s", "-5"])

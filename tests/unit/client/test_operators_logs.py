@@ -13,7 +13,7 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.where import Where
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
-from tests.unit.client.test_first_hours import named
+from tests.unit.client.job_views import named
 
 GATEWAY = ApiLogin("http://127.0.0.1:1", "tessera_a_b")
 

@@ -1,6 +1,6 @@
 """`ls`, `get` and `nodes`: what the shared views hold."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,8 +10,8 @@ from tessera.client.completing import JobName
 from tessera.client.explain import wrapped
 from tessera.client.job_glance import ENDED, JobFilter
 from tessera.client.live import watch
-from tessera.client.outcomes import Exit, Failure, Refused
-from tessera.client.rendering import Column, Output, plain, show, show_value, table
+from tessera.client.outcomes import EXPECTED, Exit, Failure, Refused
+from tessera.client.rendering import Column, Output, notify, plain, show, show_value, table
 from tessera.client.shard_views import is_whole_id
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
@@ -73,7 +73,8 @@ async def get(at: AccessOptions, job: JobName, output: Format = Output.TABLE) ->
         raise await _no_longer_shown(where, at.identity, job) or failure from None
     ran = await _ran_on(where, at.identity, found)
     if output.for_programs:
-        show_value(output, plain(found) | {"ran_on": ran}, as_of)
+        spec = {} if output.kind == "name" else {"spec": await _spec_of(where, found)}
+        show_value(output, plain(found) | {"ran_on": ran} | spec, as_of)
         return
     for name, value in [*job_facts(found, SystemClock().now_ms()), *([("ran on", ", ".join(ran))] if ran else [])]:
         print(f"{name:<10} {value}")
@@ -88,6 +89,17 @@ async def _no_longer_shown(where: Where, identity: str | None, named: str) -> Re
     async with stored_ledger(where) as ledger:
         ended = (await ledger.folded()).state.ended.get(named)
     return None if ended is None else Refused((ended.not_shown(SystemClock().now_ms()),))
+
+
+async def _spec_of(where: Where, job: JobView) -> dict[str, Any] | None:
+    """The spec that was submitted; None, with the reason on stderr, where it cannot be read."""
+    from tessera.client.job_specs import read_submitted_spec
+
+    try:
+        return await read_submitted_spec(where, job)
+    except EXPECTED as error:
+        notify(f"note: no spec: {error}")
+    return None
 
 
 async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str, ...]:
