@@ -415,6 +415,34 @@ async def test_a_change_that_explain_tried_is_submitted_as_a_new_job_by_keyboard
         await live.until_ended(new)
 
 
+async def test_a_job_that_has_ended_is_submitted_again_by_keyboard_and_by_no_operator(
+    live: Live, browser: Browser
+) -> None:
+    old = (await live.submit(job("once-more", gpus=2, seconds=1), "lab")).job_id
+    await live.until_ended(old)
+    async with signed_in(browser, live, "lab") as page:
+        await page.goto(f"{live.platform.gateway_url}/ui#/jobs/{old}")
+        again, dialog = page.get_by_role("button", name="Submit again…"), page.get_by_role("dialog")
+        await again.press("Enter")
+        await expect(dialog).to_contain_text("Its spec is submitted as it was")
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        await page.keyboard.press("Escape")  # nothing is sent
+        await expect(dialog).to_have_count(0)
+        await expect(again).to_be_focused()
+        await page.keyboard.press("Enter")
+        await dialog.get_by_role("button", name="Submit as a new job").press("Enter")
+        await expect(dialog).to_have_count(0)
+        await expect(page.get_by_role("heading", name="once-more")).to_be_visible()
+        new = page.url.rpartition("/")[2]
+        assert new != old
+        await live.until_ended(new)
+    async with signed_in(browser, live) as page:
+        await page.goto(f"{live.platform.gateway_url}/ui#/jobs/{old}")
+        await expect(page.get_by_role("heading", name="once-more")).to_be_visible()
+        await expect(page.get_by_role("button", name="Submit again…")).to_have_count(0)
+
+
 async def test_a_refused_submission_shows_its_reason_and_leaves_the_old_job_alone(live: Live, browser: Browser) -> None:
     known = live.state.config
     one_job = {"limits": Limits(jobs=1)}

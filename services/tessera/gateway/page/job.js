@@ -15,13 +15,13 @@ export function leave() {
 }
 
 export async function load(id) {
-  const [known, why, told] = await Promise.all([ask(`v1/jobs/${id}`), ask(`v1/jobs/${id}/explain`).catch(() => null), story.storyOf(id)]);
+  const [known, why, told, me] = await Promise.all([ask(`v1/jobs/${id}`), ask(`v1/jobs/${id}/explain`).catch(() => null), story.storyOf(id), ask("v1/me")]);
   const others = [...new Set(told.events.map(by).filter(Boolean))].slice(-NAMED_MAX);
   const named = await Promise.all(others.map((other) => ask(`v1/jobs/${other}`).then((found) => [other, found.job.name]).catch(() => [other, ""])));
-  return { job: known.job, why, told: told.events, whole: told.whole, names: new Map(named) };
+  return { job: known.job, why, told: told.events, whole: told.whole, names: new Map(named), tenant: me.tenant };
 }
 
-export function show({ job, why, told, whole, names }, again) {
+export function show({ job, why, told, whole, names, tenant }, again) {
   story.watch(again);
   const facts = [["Phase", job.held ? `${job.phase}, on hold` : job.phase], ["Tenant", job.tenant], ["Queue", job.queue], ["Class", job.priority_class],
     ["Asks for", `${gpus(job.gpu_milli)} GPUs in ${job.pods} pod${job.pods === 1 ? "" : "s"}`], ["Attempt", String(job.attempt)],
@@ -31,7 +31,7 @@ export function show({ job, why, told, whole, names }, again) {
   const heads = [["What"], ["Value"]];
   const runs = attempts(told, job, Date.now());
   return [
-    el("h2", {}, job.name), el("p", { class: "soft" }, job.job_id), ...actions(job, again),
+    el("h2", {}, job.name), el("p", { class: "soft" }, job.job_id), ...actions(job, again, tenant),
     ...reasons(why), ...suggestions(job, why),
     table("The job", heads, facts.map((fact) => row(heads, fact))),
     el("h2", {}, "Attempts"), whole ? null : el("p", {}, "More of its events are still being read."),
