@@ -12,6 +12,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
 from tessera.domain.state import State
+from tessera_schemas.arrays import JobArray
 from tessera_schemas.config import Limits, Policy, Queue, Quota
 from tessera_schemas.job import JobSpec, Retry
 from tests.e2e.live import GPUS, TENANTS, Live, configuration, job
@@ -441,6 +442,31 @@ async def test_a_job_that_has_ended_is_submitted_again_by_keyboard_and_by_no_ope
         await page.goto(f"{live.platform.gateway_url}/ui#/jobs/{old}")
         await expect(page.get_by_role("heading", name="once-more")).to_be_visible()
         await expect(page.get_by_role("button", name="Submit again…")).to_have_count(0)
+
+
+async def test_an_array_is_one_row_and_its_page_counts_tasks_and_names_those_that_failed(
+    live: Live, browser: Browser
+) -> None:
+    retry = {"max_attempts": 1}
+    spec = job("sweep-of-fails", seconds=0.2, exit_code=3, retry=retry, array=JobArray(tasks="4-6"))
+    array = (await live.submit(spec, "lab")).job_id
+    await live.until_ended(array)
+    async with signed_in(browser, live, "lab") as page:
+        await page.goto(f"{live.platform.gateway_url}/ui#/jobs")
+        await page.get_by_label("Job, queue, tenant or user").fill("sweep-of-fails")
+        await expect(page.get_by_role("row", name="sweep-of-fails")).to_have_count(1)
+        await expect(page.get_by_role("row", name="sweep-of-fails")).to_contain_text("3 failed")
+        await page.get_by_label("Tasks of arrays").press("Space")
+        await expect(page.get_by_role("link", name="sweep-of-fails_5")).to_be_visible()
+        await page.get_by_role("link", name="sweep-of-fails", exact=True).press("Enter")
+        await expect(page.get_by_role("row", name="Of these")).to_contain_text("3 failed")
+        await expect(page.get_by_role("row", name="Asks for")).to_have_count(0)
+        failed = page.get_by_role("region", name="3 failed tasks of 3")
+        await expect(failed.get_by_role("row", name="sweep-of-fails_6")).to_contain_text("exit code 3")
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        await failed.get_by_role("link", name="sweep-of-fails_4").press("Enter")
+        await expect(page.get_by_role("row", name="Task 4 of sweep-of-fails")).to_be_visible()
 
 
 async def test_a_refused_submission_shows_its_reason_and_leaves_the_old_job_alone(live: Live, browser: Browser) -> None:

@@ -55,6 +55,10 @@ class ReadViews(ABC):
     async def _job(self, job_id: str) -> JobView | None:
         """The job with this id."""
 
+    @abstractmethod
+    async def tasks(self, array: JobView, phase: str) -> list[JobView]:
+        """Tasks of an array in this phase, by index."""
+
     async def jobs(self) -> list[JobView]:
         """Live jobs first, each group oldest first, then by id."""
         return sorted(await self._rows("jobs", JobView), key=lambda job: (job.phase in ENDED, *_age(job)))
@@ -177,6 +181,12 @@ class ShardViews(ReadViews):
             found += [JobView.from_bytes(stored) for stored in rows if text in stored]
         return found
 
+    async def tasks(self, array: JobView, phase: str) -> list[JobView]:
+        """Decodes the rows alone of the array's tasks."""
+        text, rows = f'"task_of":"{array.job_id}"'.encode(), (await self._stored("jobs")).values()
+        found = [JobView.from_bytes(stored) for stored in rows if text in stored]
+        return sorted((task for task in found if task.phase == phase), key=lambda task: task.task)
+
     async def _stored(self, view: str) -> dict[str, bytes]:
         n, (rows,) = await self.store.rows_as_of(view)
         self._read_at.append(n)
@@ -219,13 +229,24 @@ class ApiViews(ReadViews):
     async def _rows(self, view: str, model: type[Row]) -> list[Row]:
         if view not in ("jobs", REFUSED):
             return [model.model_validate(row, extra="ignore") for row in (await self._get(f"/v1/{view}"))["items"]]
+        rows = await self._pages(**({"phase": REFUSED} if view == REFUSED else {}))
+        return [
+            model.model_validate(row, extra="ignore") for row in rows if (row["phase"] == REFUSED) == (view == REFUSED)
+        ]
+
+    async def tasks(self, array: JobView, phase: str) -> list[JobView]:
+        """Asks for no other jobs."""
+        rows = await self._pages(array=array.job_id, phase=phase)
+        return [JobView.model_validate(row, extra="ignore") for row in rows]
+
+    async def _pages(self, **asked: Any) -> list[Any]:
+        """Rows of all pages of the list of jobs."""
         rows: list[Any] = []
-        asked: dict[str, Any] = {"limit": PAGE} | ({"phase": REFUSED} if view == REFUSED else {})
         while True:
-            page = await self._get("/v1/jobs", **asked)
-            rows += [row for row in page["items"] if (row["phase"] == REFUSED) == (view == REFUSED)]
+            page = await self._get("/v1/jobs", limit=PAGE, **asked)
+            rows += page["items"]
             if not page.get("next"):
-                return [model.model_validate(row, extra="ignore") for row in rows]
+                return rows
             asked["cursor"] = page["next"]
 
     async def _job(self, job_id: str) -> JobView | None:

@@ -189,7 +189,11 @@ class Handlers:
         if query.tenant is not None and not caller.may_see(query.tenant):
             raise refused(Code.FORBIDDEN, "tenant", "a tenant's token sees its own jobs")
         n, jobs = await self._views.jobs()
-        older = jobs.after(caller.tenant or query.tenant, place_of(query.cursor))
+        place = place_of(query.cursor)
+        if query.array is None:
+            older = jobs.after(caller.tenant or query.tenant, place)
+        else:
+            older = jobs.tasks(query.array, self._job_of(caller, query.array).submitted_ts, place)
         items, place = page_of(older, query, self._user_of)
         following = None if place is None else cursor_of(place)
         return json_response(models.JobPage(as_of=n, items=tuple(items), next=following))

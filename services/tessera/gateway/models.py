@@ -131,6 +131,8 @@ class JobQuery(Strict):
     queue: Name | None = None
     phase: Annotated[tuple[ListedPhase, ...], Field(max_length=16, description="Any of these")] = ()
     name: JobName | None = None
+    array: Annotated[JobIdText | None, Field(description="The tasks of this array alone, by their indexes")] = None
+    tasks: Annotated[bool, Field(description="False: no tasks; their array stands for them")] = True
     search: Annotated[
         str,
         StringConstraints(max_length=100),

@@ -14,6 +14,7 @@ from tessera.client.outcomes import EXPECTED, Exit, Failure, NotYet
 from tessera.client.rendering import notify
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
+from tessera_schemas.arrays import task_index
 from tessera_schemas.views import JobView
 
 BINDING = "binding"
@@ -83,6 +84,9 @@ async def until_started(where: Where, named: str, follow: bool) -> JobView:
         while True:
             job = await views.job(named)
             named = job.job_id
+            if job.array is not None:
+                first = task_index(job.array.tasks, 0)
+                raise Failure(Exit.USAGE, f"job {job.name}: is an array; name a task, such as {job.name}_{first}")
             if (job.attempt and job.started_ts) or job.phase in ENDED:
                 return job
             now = job.phase + (f": {job.reason.sentence()}" if job.reason else "")
