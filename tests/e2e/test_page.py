@@ -254,14 +254,15 @@ async def test_all_jobs_are_searched_and_filtered_by_keyboard_and_older_ones_are
         await expect(rows).to_have_count(2)
 
 
-async def test_what_happens_is_shown_without_a_reload(live: Live, browser: Browser) -> None:
+async def test_what_has_happened_and_what_happens_is_shown_without_a_reload(live: Live, browser: Browser) -> None:
+    await live.until_ended((await live.submit(job("went-before", gpus=1, seconds=0.2), "lab")).job_id)
     async with signed_in(browser, live) as page:
         await page.get_by_role("link", name="Events").click()
-        await expect(page.locator("main")).to_contain_text("Nothing has happened")
-        await live.submit(job("passes-by", gpus=1, seconds=0.2), "lab")
-        ended = page.locator("#events li").filter(has_text="job.succeeded")
-        await expect(ended).to_contain_text("passes-by lab, default")
-        for sought, count in (("JOB.SUCCEEDED", 1), ("tenant-nobody", 0)):
+        stored = page.locator("#events li").filter(has_text="job.succeeded")
+        await expect(stored.filter(has_text="went-before")).to_have_count(1)
+        passes = (await live.submit(job("passes-by", gpus=1, seconds=0.2), "lab")).job_id
+        await expect(stored.filter(has_text="passes-by")).to_contain_text("passes-by lab, default")
+        for sought, count in ((f'JOB.SUCCEEDED.V1",{{"JOB_ID":"{passes.upper()}"', 1), ("tenant-nobody", 0)):
             await page.get_by_label("Text in the event").fill(sought)
             await expect(page.locator("#events li")).to_have_count(count)
             await expect(page.locator("main")).to_contain_text(f"{count} of ")

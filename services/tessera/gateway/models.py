@@ -151,6 +151,9 @@ def known_type(text: str) -> str:
     return found
 
 
+EVENTS_MAX = 1_000
+
+
 class EventQuery(Strict):
     """Filter for a stream of events, and where it begins and ends; without both from now on, for ever."""
 
@@ -163,6 +166,10 @@ class EventQuery(Strict):
         tuple[Annotated[str, AfterValidator(known_type)], ...],
         Field(max_length=16, description="Any of these, such as `job.allocated.v1`; empty: all"),
     ] = ()
+    last: Annotated[
+        int | None,
+        Field(ge=1, le=EVENTS_MAX, description="Begin with so many of the newest that are kept; an `after` wins"),
+    ] = None
     follow: Annotated[
         bool, Field(description="False: all kept or those behind `after`, to the newest stored as the stream begins")
     ] = True

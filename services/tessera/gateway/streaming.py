@@ -22,6 +22,7 @@ from tessera.gateway.guard import CALLER
 from tessera.gateway.hub import EventReader, Hub
 from tessera.gateway.measures import Measures
 from tessera.gateway.models import EventQuery
+from tessera.gateway.newest_events import place_of_newest
 from tessera.gateway.problems import Refusal, refused
 from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.tokens import Caller, TokenFile
@@ -54,11 +55,13 @@ class Streams:
         subject = self._subject(caller, query)
         after = _last_event_id(request)
         after = query.after if after is None else after
-        if after is None and not query.follow:
+        if after is None and query.last is None and not query.follow:
             after = 0
         with self.counting(caller):
             async with self._hub.followed(self._clock):
                 gap = await self._gap(after)
+                if after is None and query.last is not None:
+                    after = await place_of_newest(self._hub.bus, self._hub.stream, subject, query.last)
                 until = None if query.follow else await self._newest(subject)
                 response = web.StreamResponse(headers=HEADERS)
                 response.content_type, response.charset = "text/event-stream", "utf-8"
@@ -206,7 +209,12 @@ class _Stream:
             await self._streams.written(self._response, _named("end", refused(Code.UNAVAILABLE)))
             raise ConnectionError from error
         wanted = [message for message in messages if self._wants(message)]
-        return b"".join(map(_event, wanted)) or _place(self._reader.cursor)
+        return b"".join(map(_event, wanted)) or _place(self._cursor)
+
+    @property
+    def _cursor(self) -> int:
+        """Place up to which all was sent: what came behind `until` was not."""
+        return self._reader.cursor if self._until is None else min(self._reader.cursor, self._until)
 
     def _wants(self, message: Message) -> bool:
         if self._until is not None and message.seq > self._until:
@@ -232,7 +240,7 @@ def _place(seq: int) -> bytes:
 
 
 def _complete(until: int) -> bytes:
-    return b'event: complete\ndata: {"as_of":%d}\n\n' % until
+    return b'id: %d\nevent: complete\ndata: {"as_of":%d}\n\n' % (until, until)
 
 
 def _named(name: str, refusal: Refusal) -> bytes:
