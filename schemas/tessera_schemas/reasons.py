@@ -55,6 +55,7 @@ class Code(StrEnum):
     NO_LOGS = "NoLogs"
     # refused at the gateway, before it is a command
     NO_LONGER_SHOWN = "NoLongerShown"
+    ROLLED_OVER = "RolledOver"
     UNAUTHORIZED = "Unauthorized"
     FORBIDDEN = "Forbidden"
     RATE_LIMITED = "RateLimited"
@@ -175,6 +176,7 @@ SENTENCES: dict[Code, str] = {
     Code.NO_SUCH_JOB: "there is no such job",
     Code.ALREADY_ENDED: "the job has ended already",
     Code.NO_LONGER_SHOWN: "the job has ended, and lists keep only the jobs that ended last",
+    Code.ROLLED_OVER: "it has left the ledger by a roll-over, and stands in the operator's backup of it",
     Code.NOT_RUNNING: "the job does not run now",
     Code.NO_LOGS: "there is no log to show",
     Code.UNAUTHORIZED: "no valid token; send one as `Authorization: Bearer TOKEN`",

@@ -436,6 +436,27 @@ async def test_an_array_and_the_job_after_it_run_to_their_end(live: Live) -> Non
     await assert_all_is_well(live)
 
 
+async def test_a_job_that_has_failed_is_shown_with_its_spec_and_runs_again_with_a_change(live: Live) -> None:
+    first = await live.submit(job("once-more", seconds=0.1, exit_code=3, retry={"max_attempts": 1}))
+    await live.until_ended(first.job_id)
+    shown = (await ok(live, "get", "once-more", "-o", "json")).json
+    assert shown["spec"]["roles"][0]["template"]["image"]
+    refused = await live.command("rerun", "once-more", "--set", "roles.nobody.replicas=2")
+    assert (refused.code, "the spec has no nobody there" in refused.err) == (2, True), refused
+    again = (await ok(live, "rerun", "once-more", "--set", "name=twice", "--key", "again-1", "-o", "json")).json
+    live.acknowledged.append(("lab", "again-1"))
+    assert again["job_id"] != first.job_id
+    await live.until_ended(again["job_id"])
+    assert (await ok(live, "get", "twice", "-o", "json")).json["phase"] == "failed"
+    newest = (await ok(live, "rerun", "twice", "--key", "again-2", "--hold", "-o", "json")).json
+    live.acknowledged.append(("lab", "again-2"))
+    held = (await ok(live, "get", "twice", "-o", "json")).json
+    assert (held["job_id"], held["held"]) == (newest["job_id"], True)
+    await ok(live, "cancel", newest["job_id"], "--as", "lab")
+    await live.until_ended(newest["job_id"])
+    assert (await ok(live, "get", "twice", "-o", "json")).json["job_id"] == newest["job_id"], "the newest of two"
+
+
 async def test_views_are_shown_once_or_followed_without_a_terminal(live: Live) -> None:
     once = (await ok(live, "top", "--once")).out
     assert once.startswith("shard main, preset priority, as of ")

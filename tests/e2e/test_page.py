@@ -12,6 +12,7 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
 from tessera.domain.state import State
+from tessera_schemas.arrays import JobArray
 from tessera_schemas.config import Limits, Policy, Queue, Quota
 from tessera_schemas.job import JobSpec, Retry
 from tests.e2e.live import GPUS, TENANTS, Live, configuration, job
@@ -253,14 +254,15 @@ async def test_all_jobs_are_searched_and_filtered_by_keyboard_and_older_ones_are
         await expect(rows).to_have_count(2)
 
 
-async def test_what_happens_is_shown_without_a_reload(live: Live, browser: Browser) -> None:
+async def test_what_has_happened_and_what_happens_is_shown_without_a_reload(live: Live, browser: Browser) -> None:
+    await live.until_ended((await live.submit(job("went-before", gpus=1, seconds=0.2), "lab")).job_id)
     async with signed_in(browser, live) as page:
         await page.get_by_role("link", name="Events").click()
-        await expect(page.locator("main")).to_contain_text("Nothing has happened")
-        await live.submit(job("passes-by", gpus=1, seconds=0.2), "lab")
-        ended = page.locator("#events li").filter(has_text="job.succeeded")
-        await expect(ended).to_contain_text("passes-by lab, default")
-        for sought, count in (("JOB.SUCCEEDED", 1), ("tenant-nobody", 0)):
+        stored = page.locator("#events li").filter(has_text="job.succeeded")
+        await expect(stored.filter(has_text="went-before")).to_have_count(1)
+        passes = (await live.submit(job("passes-by", gpus=1, seconds=0.2), "lab")).job_id
+        await expect(stored.filter(has_text="passes-by")).to_contain_text("passes-by lab, default")
+        for sought, count in ((f'JOB.SUCCEEDED.V1",{{"JOB_ID":"{passes.upper()}"', 1), ("tenant-nobody", 0)):
             await page.get_by_label("Text in the event").fill(sought)
             await expect(page.locator("#events li")).to_have_count(count)
             await expect(page.locator("main")).to_contain_text(f"{count} of ")
@@ -413,6 +415,59 @@ async def test_a_change_that_explain_tried_is_submitted_as_a_new_job_by_keyboard
         await live.until_phase(old, "cancelled")
         await live.clients["lab"].cancel(new)
         await live.until_ended(new)
+
+
+async def test_a_job_that_has_ended_is_submitted_again_by_keyboard_and_by_no_operator(
+    live: Live, browser: Browser
+) -> None:
+    old = (await live.submit(job("once-more", gpus=2, seconds=1), "lab")).job_id
+    await live.until_ended(old)
+    async with signed_in(browser, live, "lab") as page:
+        await page.goto(f"{live.platform.gateway_url}/ui#/jobs/{old}")
+        again, dialog = page.get_by_role("button", name="Submit again…"), page.get_by_role("dialog")
+        await again.press("Enter")
+        await expect(dialog).to_contain_text("Its spec is submitted as it was")
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        await page.keyboard.press("Escape")  # nothing is sent
+        await expect(dialog).to_have_count(0)
+        await expect(again).to_be_focused()
+        await page.keyboard.press("Enter")
+        await dialog.get_by_role("button", name="Submit as a new job").press("Enter")
+        await expect(dialog).to_have_count(0)
+        await expect(page.get_by_role("heading", name="once-more")).to_be_visible()
+        new = page.url.rpartition("/")[2]
+        assert new != old
+        await live.until_ended(new)
+    async with signed_in(browser, live) as page:
+        await page.goto(f"{live.platform.gateway_url}/ui#/jobs/{old}")
+        await expect(page.get_by_role("heading", name="once-more")).to_be_visible()
+        await expect(page.get_by_role("button", name="Submit again…")).to_have_count(0)
+
+
+async def test_an_array_is_one_row_and_its_page_counts_tasks_and_names_those_that_failed(
+    live: Live, browser: Browser
+) -> None:
+    retry = {"max_attempts": 1}
+    spec = job("sweep-of-fails", seconds=0.2, exit_code=3, retry=retry, array=JobArray(tasks="4-6"))
+    array = (await live.submit(spec, "lab")).job_id
+    await live.until_ended(array)
+    async with signed_in(browser, live, "lab") as page:
+        await page.goto(f"{live.platform.gateway_url}/ui#/jobs")
+        await page.get_by_label("Job, queue, tenant or user").fill("sweep-of-fails")
+        await expect(page.get_by_role("row", name="sweep-of-fails")).to_have_count(1)
+        await expect(page.get_by_role("row", name="sweep-of-fails")).to_contain_text("3 failed")
+        await page.get_by_label("Tasks of arrays").press("Space")
+        await expect(page.get_by_role("link", name="sweep-of-fails_5")).to_be_visible()
+        await page.get_by_role("link", name="sweep-of-fails", exact=True).press("Enter")
+        await expect(page.get_by_role("row", name="Of these")).to_contain_text("3 failed")
+        await expect(page.get_by_role("row", name="Asks for")).to_have_count(0)
+        failed = page.get_by_role("region", name="3 failed tasks of 3")
+        await expect(failed.get_by_role("row", name="sweep-of-fails_6")).to_contain_text("exit code 3")
+        found = await Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+        await failed.get_by_role("link", name="sweep-of-fails_4").press("Enter")
+        await expect(page.get_by_role("row", name="Task 4 of sweep-of-fails")).to_be_visible()
 
 
 async def test_a_refused_submission_shows_its_reason_and_leaves_the_old_job_alone(live: Live, browser: Browser) -> None:

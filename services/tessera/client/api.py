@@ -122,7 +122,7 @@ class Api:
         self, after: int | None, lost: Callable[[str], None] | None = None, **query: Any
     ) -> AsyncIterator[Json]:
         """
-        Public events as they come, those after the one with the number `after` first.
+        Public events as they come, those after number `after` first; with `follow` false to the newest that is stored.
 
         With `lost` a stream that ends, as at each restart of the gateway, is asked for again from where it was, without
         end, and `lost` is called once for each time. Else raises Transient; before it begins, as `get` does.
@@ -134,6 +134,7 @@ class Api:
                     place, told = place if seq is None else seq, False
                     if event is not None:
                         yield event
+                return  # the gateway says that it is complete
             except Transient as error:
                 if lost is None:
                     raise
@@ -145,7 +146,11 @@ class Api:
     async def _events_after(
         self, after: int | None, query: Mapping[str, Any]
     ) -> AsyncIterator[tuple[int | None, Json | None]]:
-        """The place in the stream as the gateway says it, and events, as they come; one of both each time."""
+        """
+        The place in the stream as the gateway says it, and events, as they come; one of both each time.
+
+        Ends where the gateway says that all has come; raises Transient where the stream ends without that word.
+        """
         await self.ready()
         answer = await _in_thread(lambda: self._open("GET", "/v1/events", {**query, "after": after}, STREAM_SECONDS))
         name, seq = "", None
@@ -159,6 +164,8 @@ class Api:
                 yield None, json.loads(value)
             elif field == "data" and name == "end":
                 raise Transient(f"HTTP API at {self.url}: {json.loads(value).get('sentence', 'the stream was ended')}")
+            elif field == "data" and name == "complete":
+                return
             elif not field:
                 name = ""
                 yield seq, None  # all of what has this number was handed out

@@ -17,6 +17,7 @@ GARBAGE_OBJECTS = 500_000
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Jobs": {
         "submit": ("jobs.submit", "Submit a job: a file, a command or a template"),
+        "rerun": ("rerun.rerun", "Submit a job's spec again as a new job"),
         "ls": ("views.ls", "List jobs"),
         "get": ("views.get", "Show one job"),
         "explain": ("explain.explain", "Say why a job waits, and what would let it start"),

@@ -1,15 +1,10 @@
 """Public events as the gateway streams them to a token, stored ones first."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
 
 from tessera.client.api import Api
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.reasons import PublicReason
-
-IDLE_SECONDS = 1.0
-"""Silence after which all stored events have come."""
 
 
 async def events_by_api(
@@ -22,16 +17,14 @@ async def events_by_api(
     lost: Callable[[str], None] | None = None,
 ) -> AsyncIterator[CloudEvent]:
     """
-    Events after the one with this number, 0: all that are kept, None: those to come. Ends unless it follows.
+    Events after the one with this number, 0: all that are kept, None: those to come.
 
-    With `lost` it outlives the gateway, as `Api.events` does.
+    Without `follow` it ends with the newest event that is stored as it begins, None then means all that are kept, and a
+    connection that is lost before raises Transient. With `lost` it outlives the gateway, as `Api.events` does.
     """
-    source = api.events(after, lost, tenant=tenant, job=job)
-    with suppress(StopAsyncIteration, TimeoutError):
-        while True:
-            async with asyncio.timeout(None if follow else IDLE_SECONDS):
-                event = await anext(source)
-            yield CloudEvent.model_validate(event, extra="ignore")
+    more = {} if follow else {"follow": "false"}
+    async for event in api.events(after, lost, tenant=tenant, job=job, **more):
+        yield CloudEvent.model_validate(event, extra="ignore")
 
 
 def reason_of(event: CloudEvent) -> str:

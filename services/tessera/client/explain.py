@@ -14,12 +14,12 @@ STORY_LINES = 40
 """Of a long story the newest lines are told; `-o json` tells all."""
 
 
-def explanation_lines(found: Mapping[str, Any], now_ms: int) -> list[str]:
-    """The explanation with the job's story, in lines of at most 80 columns."""
+def explanation_lines(found: Mapping[str, Any], now_ms: int, said: Sequence[str] = ()) -> list[str]:
+    """The explanation, with what else is `said` of the job and its story, in lines of at most 80 columns."""
     if found["phase"] == UNKNOWN:
         lines = ["It is in no queue: it was never taken in, or its key is remembered no more."]
     else:
-        lines = _answer_lines(found, now_ms)
+        lines = [*_answer_lines(found, now_ms), *(part for line in said for part in wrapped(line))]
     story = list(story_lines([_story_line(each) for each in found["story"]]))
     return [*lines, *(["", *story] if story else []), f"as of {found['as_of']}"]
 

@@ -7,13 +7,19 @@ from typing import TYPE_CHECKING
 
 from tessera.client.outcomes import Exit, Failure, NotYet
 from tessera.client.where import Where
+from tessera.kernel.errors import Transient
 from tessera_schemas.base import run_id
 from tessera_schemas.labels import pod_name
 from tessera_schemas.reasons import Code
 from tessera_schemas.views import JobView
 
 if TYPE_CHECKING:
+    from tessera.client.api import Api
     from tessera.kernel.kubernetes.cluster import HttpCluster
+
+
+class PodGone(Failure):
+    """Kubernetes has no such pod any more, and its log with it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +94,15 @@ async def pieces_from(
 def log_pieces(where: Where, job: JobView, part: LogPart, *, by_api: bool = True) -> AsyncGenerator[bytes, None]:
     """Pieces of the log as they come, to its end. Raises Failure where there is none, Transient when it is cut."""
     if where.api is None or not by_api:
-        return _from_kubernetes(where, job, part)
+        return _as_operator(where, job, part)
+    return _from_gateway(where.api, job, part)
+
+
+def _from_gateway(api: "Api", job: JobView, part: LogPart) -> AsyncGenerator[bytes, None]:
+    """By HTTP, where the log of a pod that is gone may be stored."""
     from tessera.client.api import path_of
 
-    return where.api.pieces(
+    return api.pieces(
         path_of(job.job_id, "logs"),
         rank=part.rank,
         attempt=part.attempt,
@@ -112,8 +123,31 @@ async def lines_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[str]:
         yield rest.decode(errors="replace")
 
 
+async def _as_operator(where: Where, job: JobView, part: LogPart) -> AsyncGenerator[bytes, None]:
+    """Reads the log from Kubernetes; that of a pod that is gone from the store of logs, by the gateway."""
+    from tessera.client.api import Api
+
+    begun = False
+    try:
+        async with aclosing(_from_kubernetes(where, job, part)) as pieces:
+            async for piece in pieces:
+                yield piece
+    except PodGone as gone:
+        if where.gateway is None:
+            raise
+        try:
+            async with aclosing(_from_gateway(Api(where.gateway), job, part)) as pieces:
+                async for piece in pieces:
+                    begun = True
+                    yield piece
+        except (Failure, Transient) as instead:
+            if begun or (isinstance(instead, Failure) and instead.code is Exit.CONFLICT):
+                raise  # it is cut, or the gateway knows better why there is none
+            raise gone from instead
+
+
 async def _from_kubernetes(where: Where, job: JobView, part: LogPart) -> AsyncGenerator[bytes, None]:
-    """Reads the log from Kubernetes with the operator's rights. Raises Failure."""
+    """Reads the log from Kubernetes with the operator's rights. Raises Failure, PodGone."""
     from tessera.client.commands.context import cluster_of
     from tessera.kernel.kubernetes.missing_logs import no_log, no_run, users_own_pods
     from tessera.kernel.ports import ApiError
@@ -140,7 +174,7 @@ async def _from_kubernetes(where: Where, job: JobView, part: LogPart) -> AsyncGe
         reason = no_log(error, part.rank, job.pods, job.tenant)
         if reason is None:
             raise Failure(Exit.UNAVAILABLE, f"log of job {job.job_id}: {error.message}") from error
-        kind = NotYet if reason.code == Code.NOT_RUNNING else Failure
+        kind = PodGone if error.status == 404 else NotYet if reason.code == Code.NOT_RUNNING else Failure
         raise kind(Exit.CONFLICT, reason.sentence()) from error
     finally:
         await cluster.close()

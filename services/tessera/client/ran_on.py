@@ -2,6 +2,7 @@
 
 from tessera.client.reading import StoredLedger
 from tessera.kernel.ledger.shard import decode_entry
+from tessera.kernel.ledger.specs import find_first_since
 from tessera.kernel.ports import Message
 from tessera_schemas.ledger import Allocated
 from tessera_schemas.views import JobView
@@ -25,14 +26,9 @@ async def ran_on(ledger: StoredLedger, job: JobView) -> tuple[str, ...]:
 
 
 async def _first_after(ledger: StoredLedger, ts: int) -> int:
-    """The first message later than `ts`, or the last there is: times in a ledger never decrease."""
-    low, high = (await ledger.begin()).n, await ledger.count()
-    while high - low > 1:
-        middle = (low + high) // 2
-        message = await ledger.ledger.read(middle)
-        later = message is not None and decode_entry(message).message.ts > ts
-        low, high = (low, middle) if later else (middle, high)
-    return high
+    """The first message later than `ts`, or the last there is."""
+    last = await ledger.count()
+    return min(last, await find_first_since(ledger.ledger, (await ledger.begin()).n + 1, last, ts + 1))
 
 
 async def _allocated(ledger: StoredLedger, job: JobView, since: int, upto: int) -> tuple[str, ...]:

@@ -163,6 +163,30 @@ class Tessera:
             against=against,
         )
 
+    async def rerun(
+        self,
+        job: str,
+        key: str | None = None,
+        *,
+        changes: Mapping[str, Any] | None = None,
+        held: bool = False,
+        notify: Notify = to_stderr,
+    ) -> Submitted:
+        """
+        Submit the spec of a job, live or ended, again as a new job; of an array's task that task alone.
+
+        `changes` are other values by their path in the spec, such as `roles.worker.resources.gpus`. Without a key, one
+        is made at random and said before anything is sent. Else as `submit`; raises Refused, too, where the spec is
+        kept no more.
+        """
+        from tessera.client.rerunning import apply_changes, find_spec
+
+        named = (await self.get(job)).job_id if self.tenant else job  # an operator's views show others' jobs, too
+        spec, _ = await find_spec(self._place, None, named)
+        if key is None:
+            notify(f"key {(key := random_key())}")
+        return await self.submit(apply_changes(spec, changes or {}), key, held=held, notify=notify)
+
     async def dry_run(
         self, spec: "JobSpec | Mapping[str, Any]", key: str | None = None, *, answer_seconds: float = ANSWER_SECONDS
     ) -> str:
@@ -385,7 +409,8 @@ class Tessera:
     ) -> "AsyncGenerator[CloudEvent, None]":
         """
         Public events of this tenant, or of one job by its id: those to come, or first those after the one with the
-        number `after` (0: all that are kept). Without `follow` it ends with the newest. On NATS only those to come.
+        number `after` (0: all that are kept). Without `follow` it ends with the newest that is stored, and begins with
+        the first where `after` is not said. On NATS only those to come.
         """
         stored = after is not None or not follow
         if self._bus is None or self._place.commands_api is not None or (stored and self._place.login is not None):

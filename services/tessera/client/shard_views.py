@@ -55,6 +55,10 @@ class ReadViews(ABC):
     async def _job(self, job_id: str) -> JobView | None:
         """The job with this id."""
 
+    @abstractmethod
+    async def tasks(self, array: JobView, phase: str) -> list[JobView]:
+        """Tasks of an array in this phase, by index."""
+
     async def jobs(self) -> list[JobView]:
         """Live jobs first, each group oldest first, then by id."""
         return sorted(await self._rows("jobs", JobView), key=lambda job: (job.phase in ENDED, *_age(job)))
@@ -82,7 +86,7 @@ class ReadViews(ABC):
         return sorted(await self._rows("queues", QueueView), key=lambda queue: queue.name)
 
     async def work(self, named: str) -> JobView:
-        """A job, or refused work, by its id, the unique beginning of one, or its name. Raises Failure."""
+        """A job, or refused work, by its id, the unique beginning of one, or its name, as `one_of`. Raises Failure."""
         return await _look_again(lambda: self._find(named, REFUSED))
 
     async def id_to_wait_for(self, named: str) -> str:
@@ -96,12 +100,11 @@ class ReadViews(ABC):
             return task
 
     async def job(self, named: str) -> JobView:
-        """A job by its id, the unique beginning of one, or its name. Raises Failure."""
+        """A job by its id, the unique beginning of one, or its name, as `one_of`. Raises Failure."""
         return await _look_again(lambda: self._find(named))
 
     async def live_job(self, named: str) -> JobView:
-        """As `job`, and a Failure also where several have the name and all of them have ended."""
-
+        """As `job`, for orders: a Failure also where several have the name and all of them have ended."""
         return await _look_again(lambda: self._find(named, live_only=True))
 
     async def _find(self, named: str, *further: str, live_only: bool = False) -> JobView:
@@ -193,6 +196,12 @@ class ShardViews(ReadViews):
             found += [JobView.from_bytes(stored) for stored in rows if text in stored]
         return found
 
+    async def tasks(self, array: JobView, phase: str) -> list[JobView]:
+        """Decodes the rows alone of the array's tasks."""
+        text, rows = f'"task_of":"{array.job_id}"'.encode(), (await self._stored("jobs")).values()
+        found = [JobView.from_bytes(stored) for stored in rows if text in stored]
+        return sorted((task for task in found if task.phase == phase), key=lambda task: task.task)
+
     async def _stored(self, view: str) -> dict[str, bytes]:
         n, (rows,) = await self.store.rows_as_of(view)
         self._read_at.append(n)
@@ -235,13 +244,24 @@ class ApiViews(ReadViews):
     async def _rows(self, view: str, model: type[Row]) -> list[Row]:
         if view not in ("jobs", REFUSED):
             return [model.model_validate(row, extra="ignore") for row in (await self._get(f"/v1/{view}"))["items"]]
+        rows = await self._pages(**({"phase": REFUSED} if view == REFUSED else {}))
+        return [
+            model.model_validate(row, extra="ignore") for row in rows if (row["phase"] == REFUSED) == (view == REFUSED)
+        ]
+
+    async def tasks(self, array: JobView, phase: str) -> list[JobView]:
+        """Asks for no other jobs."""
+        rows = await self._pages(array=array.job_id, phase=phase)
+        return [JobView.model_validate(row, extra="ignore") for row in rows]
+
+    async def _pages(self, **asked: Any) -> list[Any]:
+        """Rows of all pages of the list of jobs."""
         rows: list[Any] = []
-        asked: dict[str, Any] = {"limit": PAGE} | ({"phase": REFUSED} if view == REFUSED else {})
         while True:
-            page = await self._get("/v1/jobs", **asked)
-            rows += [row for row in page["items"] if (row["phase"] == REFUSED) == (view == REFUSED)]
+            page = await self._get("/v1/jobs", limit=PAGE, **asked)
+            rows += page["items"]
             if not page.get("next"):
-                return [model.model_validate(row, extra="ignore") for row in rows]
+                return rows
             asked["cursor"] = page["next"]
 
     async def _job(self, job_id: str) -> JobView | None:
@@ -289,7 +309,8 @@ def one_of(jobs: list[JobView], named: str, live_only: bool = False) -> JobView:
     """
     The job meant by its number, the beginning of an id or a name; of jobs with one name the live one, if it is alone.
 
-    Raises Failure; with `live_only` also when several have the name and all of them have ended.
+    Where all of them have ended, who reads means the newest; with `live_only`, for an order, that is a Failure, too.
+    Raises Failure.
     """
     if numbered := [job for job in jobs if job.number and str(job.number) == named]:
         return numbered[0]
@@ -301,8 +322,10 @@ def one_of(jobs: list[JobView], named: str, live_only: bool = False) -> JobView:
         if len(found) == 1:
             return found[0]
         if found:
-            if live_only and not live:
-                raise Failure(Exit.CONFLICT, f"job {named}: all {len(found)} jobs of this name have ended")
+            if found is by_name:  # and none of them lives
+                if live_only:
+                    raise Failure(Exit.CONFLICT, f"job {named}: all {len(found)} jobs of this name have ended")
+                return max(found, key=_age)
             some = ", ".join(job.job_id for job in found[:5]) + (", …" if len(found) > 5 else "")
             raise Failure(Exit.USAGE, f"job {named}: {len(found)} jobs are meant ({some}); name one by its id")
     raise Failure(Exit.NOT_FOUND, f"job {named}: there is none with this id or name; see `tessera ls`")

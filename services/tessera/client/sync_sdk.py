@@ -74,6 +74,18 @@ class SyncTessera:
         more: dict[str, Any] = {"answer_seconds": answer_seconds, "publish_seconds": publish_seconds, "notify": notify}
         return self._done(self._tessera.submit(spec, key, held=held, **more))
 
+    def rerun(
+        self,
+        job: str,
+        key: str | None = None,
+        *,
+        changes: Mapping[str, Any] | None = None,
+        held: bool = False,
+        notify: Notify = to_stderr,
+    ) -> Submitted:
+        """Submit the spec of a job again as a new job, with `changes` by path. Raises Refused with all reasons."""
+        return self._done(self._tessera.rerun(job, key, changes=changes, held=held, notify=notify))
+
     def dry_run(
         self, spec: "JobSpec | Mapping[str, Any]", key: str | None = None, *, answer_seconds: float = ANSWER_SECONDS
     ) -> str:

@@ -2,7 +2,6 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import asdict
 from typing import Any, cast
 
@@ -25,6 +24,7 @@ from tessera.gateway.logs import Logs
 from tessera.gateway.paging import cursor_of, page_of, place_of
 from tessera.gateway.problems import REFUSED, Refusal, all_of, json_response, refused
 from tessera.gateway.settings import GatewaySettings
+from tessera.gateway.specs import Specs
 from tessera.gateway.status import SharedStatus
 from tessera.gateway.streaming import Streams
 from tessera.gateway.tokens import Caller
@@ -45,7 +45,6 @@ from tessera_schemas.commands import (
     SubmitTemplate,
 )
 from tessera_schemas.config import Queue
-from tessera_schemas.job import JobSpec
 from tessera_schemas.reading import besides
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.short_form import ShortFormError
@@ -75,14 +74,14 @@ class Handlers:
         arrivals: Arrivals,
         streams: Streams,
         logs: Logs,
-        spec: Callable[[Job], Awaitable[JobSpec | None]],
+        specs: Specs,
         clock: Clock,
         status: SharedStatus,
     ) -> None:
         self._status = status
         self._settings, self._state, self._views = settings, state, views
         self._commands, self._arrivals, self._streams, self._logs = commands, arrivals, streams, logs
-        self._spec, self._clock = spec, clock
+        self._specs, self._clock = specs, clock
         self._capacity = CapacityReader(state, clock)
         self._starts: dict[str, tuple[float, dict[str, models.LineStart]]] = {}
 
@@ -198,7 +197,11 @@ class Handlers:
         if query.tenant is not None and not caller.may_see(query.tenant):
             raise refused(Code.FORBIDDEN, "tenant", "a tenant's token sees its own jobs")
         n, jobs = await self._views.jobs()
-        older = jobs.after(caller.tenant or query.tenant, place_of(query.cursor))
+        place = place_of(query.cursor)
+        if query.array is None:
+            older = jobs.after(caller.tenant or query.tenant, place)
+        else:
+            older = jobs.tasks(query.array, self._job_of(caller, query.array).submitted_ts, place)
         items, place = page_of(older, query, self._user_of)
         following = None if place is None else cursor_of(place)
         return json_response(models.JobPage(as_of=n, items=tuple(items), next=following))
@@ -284,15 +287,8 @@ class Handlers:
 
     async def job_spec(self, request: web.Request) -> web.Response:
         """Answers with the spec that was submitted, and with that of the change that is asked for, if one is."""
-        query, known = read_query(request, models.SpecQuery), self._live(request)
-        if known.adopted is not None or known.task_of:
-            said = (
-                f"{known.adopted.owner} is written in Kubernetes" if known.adopted else f"it is array {known.task_of}'s"
-            )
-            raise refused(Code.INVALID_FIELD, "job_id", f"it has no spec of its own: {said}")
-        spec = await self._spec(known)
-        if spec is None:
-            raise refused(Code.UNAVAILABLE, "spec", "the ledger message of the job is not there yet")
+        query, known = read_query(request, models.SpecQuery), self._own(request)
+        spec = await self._specs.of(known)
         changed = spec
         if query.kind is not None:
             try:

@@ -16,6 +16,7 @@ from tessera.gateway.logs import Logs
 from tessera.gateway.measures import Measures
 from tessera.gateway.settings import GatewaySettings, check_exposure
 from tessera.gateway.short_tokens import LoginDesk, ShortTokens, address_of
+from tessera.gateway.specs import Specs
 from tessera.gateway.status import SharedStatus
 from tessera.gateway.stored_logs.collecting import LogCollector
 from tessera.gateway.stored_logs.reading import StoredLogs
@@ -25,7 +26,6 @@ from tessera.gateway.tokens import TokenFile
 from tessera.gateway.views import SharedViews
 from tessera.kernel.ledger.loop import fold_ledger
 from tessera.kernel.ledger.shard import Entry, restore
-from tessera.kernel.ledger.specs import read_spec
 from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.process.leases import Leadership
 from tessera.kernel.process.shard_status import StatusReader
@@ -59,7 +59,7 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
         arrivals,
         streams,
         Logs(ports.cluster, streams, StoredLogs(store, settings.shard)),
-        partial(read_spec, ports.ledger),
+        Specs(ports.ledger),
         clock,
         SharedStatus(StatusReader(ports.bus, ports.ledger, ports.store, clock, settings.shard, "gateway"), clock),
     )

@@ -131,6 +131,8 @@ class JobQuery(Strict):
     queue: Name | None = None
     phase: Annotated[tuple[ListedPhase, ...], Field(max_length=16, description="Any of these")] = ()
     name: JobName | None = None
+    array: Annotated[JobIdText | None, Field(description="The tasks of this array alone, by their indexes")] = None
+    tasks: Annotated[bool, Field(description="False: no tasks; their array stands for them")] = True
     search: Annotated[
         str,
         StringConstraints(max_length=100),
@@ -149,8 +151,11 @@ def known_type(text: str) -> str:
     return found
 
 
+EVENTS_MAX = 1_000
+
+
 class EventQuery(Strict):
-    """Filter for a stream of events, and the event after which to begin; without `after` from now on."""
+    """Filter for a stream of events, and where it begins and ends; without both from now on, for ever."""
 
     after: Annotated[
         int | None, Field(ge=0, le=INT_MAX, description="The id of an event; 0: all kept. `Last-Event-ID` wins")
@@ -161,6 +166,13 @@ class EventQuery(Strict):
         tuple[Annotated[str, AfterValidator(known_type)], ...],
         Field(max_length=16, description="Any of these, such as `job.allocated.v1`; empty: all"),
     ] = ()
+    last: Annotated[
+        int | None,
+        Field(ge=1, le=EVENTS_MAX, description="Begin with so many of the newest that are kept; an `after` wins"),
+    ] = None
+    follow: Annotated[
+        bool, Field(description="False: all kept or those behind `after`, to the newest stored as the stream begins")
+    ] = True
 
 
 class LogQuery(Strict):
@@ -464,7 +476,7 @@ class SpecDifference(Lenient):
 
 
 class ShownSpec(Lenient):
-    """The full spec of a live job, with the change that was asked for; it may be submitted as it is."""
+    """The full spec of a job, with the change that was asked for; it may be submitted as it is."""
 
     as_of: AsOf
     job_id: str

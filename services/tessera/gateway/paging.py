@@ -3,6 +3,7 @@
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterator
 
+from tessera.domain.phases import Phase
 from tessera.gateway import models
 from tessera.gateway.problems import refused
 from tessera.gateway.views import Age, age
@@ -31,10 +32,18 @@ def page_of(
 
 def _wanted(job: JobView, query: models.JobQuery) -> bool:
     return (
-        (not query.phase or job.phase in query.phase)
+        (not query.phase or job.phase in query.phase or _runs_tasks(job, query))
+        and (query.tasks or not job.task_of)
+        and query.array in (None, job.task_of)
         and query.queue in (None, job.queue)
         and query.name in (None, job.name)
     )
+
+
+def _runs_tasks(job: JobView, query: models.JobQuery) -> bool:
+    """Whether running ones are wanted, and it is an array that stands for its tasks, of which some run."""
+    wanted = not query.tasks and Phase.RUNNING.value in query.phase
+    return wanted and job.array is not None and job.array.running > 0 and not job.ended_ts
 
 
 def _is_found(job: JobView, sought: str, user_of: Callable[[str], str]) -> bool:

@@ -23,6 +23,7 @@ STATUS: Mapping[Code, int] = {
     Code.IDEMPOTENCY_CONFLICT: 409,
     Code.EVENTS_GONE: 409,
     Code.NO_LONGER_SHOWN: 410,
+    Code.ROLLED_OVER: 410,
     Code.TOO_LARGE: 413,
     Code.RATE_LIMITED: 429,
     Code.BACKLOG_FULL: 429,

@@ -134,9 +134,9 @@ ROUTES = (
         "GET",
         f"{JOB}/spec",
         "job_spec",
-        "Show the spec of a live job, or what it would be with a change that explain tried",
+        "Show the spec of a job, live or ended, or what it would be with a change that explain tried",
         {200: models.ShownSpec},
-        (404, 409, *READS),
+        (404, 410, *READS),
         models.SpecQuery,
     ),
     Route(

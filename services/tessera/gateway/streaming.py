@@ -6,7 +6,8 @@ by themselves, or `?after=`) misses nothing; what was on its way when it left ma
 heartbeat names the place too: a tenant whose events are rare does not fall behind what is kept.
 
 What ends or interrupts a stream is an event of its own name with a typed body: `gap` (older events are gone, the
-stream goes on), `end` (slow reader, shutdown, or a token that is no more).
+stream goes on), `end` (slow reader, shutdown, or a token that is no more), `complete` (with `follow=false` all that was
+stored has been sent: a connection that is cut before it has lost some).
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from tessera.gateway.guard import CALLER
 from tessera.gateway.hub import EventReader, Hub
 from tessera.gateway.measures import Measures
 from tessera.gateway.models import EventQuery
+from tessera.gateway.newest_events import place_of_newest
 from tessera.gateway.problems import Refusal, refused
 from tessera.gateway.settings import GatewaySettings
 from tessera.gateway.tokens import Caller, TokenFile
@@ -53,14 +55,19 @@ class Streams:
         subject = self._subject(caller, query)
         after = _last_event_id(request)
         after = query.after if after is None else after
+        if after is None and query.last is None and not query.follow:
+            after = 0
         with self.counting(caller):
             async with self._hub.followed(self._clock):
                 gap = await self._gap(after)
+                if after is None and query.last is not None:
+                    after = await place_of_newest(self._hub.bus, self._hub.stream, subject, query.last)
+                until = None if query.follow else await self._newest(subject)
                 response = web.StreamResponse(headers=HEADERS)
                 response.content_type, response.charset = "text/event-stream", "utf-8"
                 await response.prepare(request)
                 reader = EventReader(self._hub, subject, self._hub.head if after is None else after, self._clock)
-                stream = _Stream(self, request, response, reader, query, caller)
+                stream = _Stream(self, request, response, reader, query, caller, until)
                 try:
                     await stream.run(gap)
                 except Exception:  # its beginning is sent: there is no status left to say it with
@@ -74,6 +81,11 @@ class Streams:
             raise refused(Code.FORBIDDEN, "tenant", "a tenant's token sees its own events")
         tenant = caller.tenant or query.tenant
         return self._hub.everything if tenant is None else f"events.{self._hub.shard}.{tenant}.>"
+
+    async def _newest(self, subject: str) -> int:
+        """Sequence of the newest event of `subject`; 0 while there is none."""
+        newest = await self._hub.bus.last(self._hub.stream, subject)
+        return 0 if newest is None else newest.seq
 
     async def _gap(self, after: int | None) -> Refusal | None:
         """
@@ -155,7 +167,7 @@ class Streams:
 
 
 class _Stream:
-    """One open stream."""
+    """One open stream; `until` is the sequence behind which it is complete, None for one that goes on for ever."""
 
     def __init__(
         self,
@@ -165,9 +177,10 @@ class _Stream:
         reader: EventReader,
         query: EventQuery,
         caller: Caller,
+        until: int | None,
     ) -> None:
         self._streams, self._request, self._response = streams, request, response
-        self._reader, self._query, self._caller = reader, query, caller
+        self._reader, self._query, self._caller, self._until = reader, query, caller, until
 
     async def run(self, gap: Refusal | None) -> None:
         greeting = f"retry: {RETRY_MS}\n\n".encode() + _place(self._reader.cursor)
@@ -181,6 +194,9 @@ class _Stream:
                 if over is not None:
                     await self._streams.written(self._response, _named("end", refused(over)))
                     return
+                if self._until is not None and self._reader.cursor >= self._until:
+                    await self._streams.written(self._response, _complete(self._until))
+                    return
                 data = await self._next()
             except ConnectionError:
                 return  # the client left
@@ -193,13 +209,20 @@ class _Stream:
             await self._streams.written(self._response, _named("end", refused(Code.UNAVAILABLE)))
             raise ConnectionError from error
         wanted = [message for message in messages if self._wants(message)]
-        return b"".join(map(_event, wanted)) or _place(self._reader.cursor)
+        return b"".join(map(_event, wanted)) or _place(self._cursor)
+
+    @property
+    def _cursor(self) -> int:
+        """Place up to which all was sent: what came behind `until` was not."""
+        return self._reader.cursor if self._until is None else min(self._reader.cursor, self._until)
 
     def _wants(self, message: Message) -> bool:
+        if self._until is not None and message.seq > self._until:
+            return False
         kinds, job = self._query.type, self._query.job
         if kinds and not message.subject.endswith(tuple(f".{kind}" for kind in kinds)):
             return False
-        return job is None or _job_of(message) == job
+        return job is None or (job.encode() in message.data and _job_of(message) == job)  # few need to be decoded
 
 
 def _job_of(message: Message) -> str:
@@ -214,6 +237,10 @@ def _event(message: Message) -> bytes:
 def _place(seq: int) -> bytes:
     """A heartbeat: no event, but the client's `Last-Event-ID` moves on."""
     return b": as of %d\nid: %d\n\n" % (seq, seq)
+
+
+def _complete(until: int) -> bytes:
+    return b'id: %d\nevent: complete\ndata: {"as_of":%d}\n\n' % (until, until)
 
 
 def _named(name: str, refusal: Refusal) -> bytes:

@@ -15,6 +15,7 @@ from sortedcontainers import SortedKeyList
 from tessera.gateway.problems import refused
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Clock, ProjectionStore
+from tessera_schemas.arrays import FAMILY
 from tessera_schemas.base import Lenient
 from tessera_schemas.keys import USAGE
 from tessera_schemas.reasons import Code
@@ -118,6 +119,12 @@ class JobList:
         if jobs is None:
             return iter(())
         return iter(jobs) if place is None else jobs.irange_key(min_key=place, inclusive=(False, True))
+
+    def tasks(self, array_id: str, submitted_ts: int, place: Age | None) -> Iterator[JobView]:
+        """The tasks of an array by their indexes, those behind `place`: they are as old as it, and begin as its id."""
+        family = array_id[:FAMILY]
+        first, last = place or (-submitted_ts, family), (-submitted_ts, f"{family}~")
+        return (job for job in self._by_age[None].irange_key(first, last, (False, True)) if job.task_of == array_id)
 
     def _changed(self, old: JobView | None, new: JobView | None) -> None:
         for row, add in ((old, False), (new, True)):

@@ -13,6 +13,7 @@ import pytest
 from tessera.client import files
 from tessera.client.api import Api
 from tessera.client.contexts import ApiLogin
+from tessera.client.events_by_api import events_by_api
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.sdk import Tessera
 from tessera.client.shard_views import ApiViews
@@ -181,6 +182,18 @@ def test_events_come_in_order_and_the_end_of_a_stream_is_told(gateway: Gateway) 
         asyncio.run(read())
     assert seen == ["4.0", "5.0"]
     assert gateway.asked[0][1] == {"job": ["abc"], "after": ["0"]}
+
+
+async def test_stored_events_are_all_there_or_the_command_says_that_they_are_not(gateway: Gateway) -> None:
+    envelope = {"specversion": "1.0", "source": "s", "type": "t", "subject": "s", "time": "now", "dataschema": "d"}
+    event = json.dumps({**envelope, "id": "4.0", "tenant": "lab", "sequence": "4", "data": {}})
+    whole = f"id: 4\ndata: {event}\n\n"
+    gateway.answers["/v1/events"] = 200, (whole + 'event: complete\ndata: {"as_of": 4}\n\n').encode()
+    assert [event.id async for event in events_by_api(gateway.api, "abc")] == ["4.0"]
+    assert gateway.asked[0][1] == {"job": ["abc"], "after": ["0"], "follow": ["false"]}
+    gateway.answers["/v1/events"] = 200, whole.encode()
+    with pytest.raises(Transient, match="the connection was lost"):
+        [event async for event in events_by_api(gateway.api)]
 
 
 async def test_a_stream_that_is_followed_comes_back_with_the_last_place_and_says_so_once(

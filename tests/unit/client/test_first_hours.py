@@ -10,23 +10,7 @@ from tessera.client.cli import app
 from tessera.client.commands import jobs as jobs_command
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.shard_views import one_of
-from tessera_schemas.views import JobView
-
-
-def named(letter: str, phase: str, name: str = "train") -> JobView:
-    return JobView(
-        job_id=letter * 20,
-        tenant="lab",
-        key=letter,
-        name=name,
-        queue="default",
-        phase=phase,
-        priority=0,
-        attempt=1,
-        pods=1,
-        gpu_milli=1000,
-        submitted_ts=1,
-    )
+from tests.unit.client.job_views import named
 
 
 @pytest.mark.parametrize("text", ["yesterday", "1.5s", "-5"])
@@ -63,3 +47,19 @@ def test_of_jobs_that_have_ended_a_command_for_live_ones_says_that_they_have() -
 def test_two_live_jobs_of_a_name_are_told_apart_by_their_ids() -> None:
     with pytest.raises(Failure, match=r"2 jobs are meant \(a{20}, b{20}\); name one by its id"):
         one_of([named("a", "queued"), named("b", "running")], "train", live_only=True)
+
+
+def test_who_reads_about_jobs_of_a_name_that_have_all_ended_means_the_newest() -> None:
+    jobs = [named("c", "cancelled", submitted_ts=2), named("a", "failed", submitted_ts=3), named("b", "succeeded")]
+    assert one_of(jobs, "train").job_id == "a" * 20
+
+
+def test_who_reads_about_two_live_jobs_of_a_name_tells_them_apart_even_if_a_newer_one_has_ended() -> None:
+    jobs = [named("a", "queued"), named("b", "running"), named("c", "failed", submitted_ts=9)]
+    with pytest.raises(Failure, match=r"2 jobs are meant \(a{20}, b{20}\)"):
+        one_of(jobs, "train")
+
+
+def test_the_beginning_of_several_ids_is_never_taken_for_the_newest() -> None:
+    with pytest.raises(Failure, match="2 jobs are meant"):
+        one_of([named("a", "failed", "one"), named("a", "failed", "two", submitted_ts=2)], "aaaa")

@@ -12,7 +12,7 @@ from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Change
 from tessera.projection.views import all_views
 from tessera_schemas.reasons import PublicReason
-from tessera_schemas.views import JobView
+from tessera_schemas.views import ArrayView, JobView
 from tests.random_ledger import random_ledger
 
 LETTERS = str.maketrans("0123456789", "abcdefghij")
@@ -49,6 +49,9 @@ def test_a_glance_at_any_row_says_what_the_whole_row_says(seed: int) -> None:
         job(1, phase="running", held_pods=3),
         job(1, priority=-5, not_before=99, reason=PublicReason(code="SomethingNew")),
         job(1, name='of "another" build'),
+        job(1, name=',"task_of":"aaaa"', task_of="b" * 20, task=3),
+        job(1, name='"array":{', array=ArrayView(tasks="0-9", count=10, running=2)),
+        job(1, phase="succeeded", array=ArrayView(tasks="0-9", count=10, succeeded=10)),
     ],
     ids=lambda view: view.key + view.name,
 )

@@ -88,7 +88,7 @@ def test_scontrol_shows_a_job_and_a_node_in_full() -> None:
 def test_get_shows_the_tasks_of_an_array_and_what_a_job_waits_for() -> None:
     array = ArrayView(tasks="0-9", count=10, running=2, succeeded=3)
     facts = dict(job_facts(view("queued", array=array, after=(Dependency(condition="afterok", job=TASK),)), NOW))
-    assert facts["tasks"] == "0-9 (10 in all, 2 running, 3 succeeded)"
+    assert facts["tasks"] == "0-9 (10 in all, 2 running, 5 waiting, 3 succeeded)"
     assert facts["waits for"] == f"afterok of {TASK}"
     assert dict(job_facts(view(job_id=TASK, task_of=ARRAY, task=7), NOW))["task"] == f"7 of {ARRAY}"
 

@@ -1,7 +1,7 @@
 """The spec of a job, as it is and with a change, and the priority classes that it may get."""
 
 from tessera_schemas.config import Tenant
-from tests.builders import admitted, config_body, config_proposed, job_spec, role
+from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, role
 from tests.unit.gateway.gateway_world import World
 
 LARGE = job_spec(role(replicas=3, gpus=8), name="large")
@@ -75,3 +75,30 @@ async def test_the_classes_of_a_job_are_those_granted_to_its_tenant_highest_firs
         for asks in (token, operator):
             found = (await world.ask("GET", f"{JOB}/priority", asks)).body["classes"]
             assert [one["name"] for one in found] == ["normal", "low"]
+
+
+async def test_the_spec_of_a_job_that_has_ended_is_that_which_was_submitted(world: World) -> None:
+    ended = [world.committed.run_to_its_end(f"k{i}", gpus=1 + i) for i in range(8)]
+    await world.commit()
+    token, stranger = world.token("lab"), world.token("other")
+    async with world.gateway():
+        for i, job in enumerate(ended):
+            shown = await world.ask("GET", f"/v1/jobs/{job}/spec", token)
+            assert shown.status == 200
+            assert shown.body["spec"]["roles"][0]["resources"]["gpus"] == 1 + i
+        changed = (await world.ask("GET", f"/v1/jobs/{ended[3]}/spec?kind=gpus&role=worker&value=2", token)).body
+        assert changed["differences"] == [{"field": "roles.worker.resources.gpus", "before": 4, "after": 2}]
+        sent = await world.ask("POST", "/v1/jobs", token, {"key": "again", "spec": shown.body["spec"]})
+        assert sent.status == 201
+        assert (await world.ask("GET", f"/v1/jobs/{ended[0]}/spec", stranger)).status == 404
+
+
+async def test_a_spec_that_left_the_ledger_by_a_roll_over_says_where_it_is(world: World) -> None:
+    ended = world.committed.run_to_its_end("old", gpus=1)
+    await world.commit(admitted("k1", LARGE))
+    token, ledger = world.token("lab"), world.broker.stream(f"LEDGER_{SHARD}")
+    async with world.gateway():
+        ledger.purge(world.committed.state.n)
+        said = await world.ask("GET", f"/v1/jobs/{ended}/spec", token)
+    assert (said.status, said.code) == (410, "RolledOver")
+    assert "stands in the operator's backup" in said.body["sentence"]

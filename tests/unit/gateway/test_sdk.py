@@ -73,6 +73,29 @@ async def test_a_script_submits_reads_and_orders_with_a_token_alone(world: World
     assert world.commands[-1][1]["why"] == "tried"
 
 
+async def test_a_job_that_has_ended_runs_again_with_a_change_under_a_new_key(
+    world: World, enter: Callable[[], None]
+) -> None:
+    world.committed.run_to_its_end("old", gpus=1)
+    ended = world.committed.run_to_its_end("k1", gpus=2)
+    await world.commit()
+
+    def again() -> tuple[str, str]:
+        with SyncTessera.connect() as tessera:
+            first = tessera.rerun("train", changes={"roles.worker.resources.gpus": 4}, notify=lambda _: None)
+            second = tessera.rerun(ended, "mine", held=True)
+            assert tessera.rerun(ended, "mine", held=True).job_id == second.job_id
+            return first.job_id, second.job_id
+
+    async with world.gateway():
+        enter()
+        made = await asyncio.to_thread(again)
+    assert len({ended, *made}) == 3
+    first, second, _ = (command for _, command in world.commands)
+    gpus = [each["spec"]["roles"][0]["resources"]["gpus"] for each in (first, second)]
+    assert (gpus, second["key"], second["held"]) == ([4, 2], "mine", True)
+
+
 ON_NATS = {"at", "judge", "send", "subscribe", "watch"}
 """Methods of `Tessera` for programs that are asynchronous: streams on NATS, and what other methods are made of."""
 

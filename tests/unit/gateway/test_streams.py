@@ -31,6 +31,61 @@ async def test_a_stream_begins_now_or_after_the_event_that_is_named(world: World
         assert texts(await some.take(3)) == ["old-1", "old-2", "new"]
 
 
+async def test_a_stream_that_does_not_follow_ends_with_the_newest_event_of_its_beginning_however_busy_the_shard(
+    world: World,
+) -> None:
+    token, other = world.token("lab"), world.token("ops")
+    for i in range(300):
+        world.event(("lab", "busy")[i % 2], str(i))
+    stored = [str(i) for i in range(0, 300, 2)]
+    async with world.gateway(events_held=16):
+        async with world.streaming("/v1/events?follow=false", token) as stream:
+            assert texts(await stream.take(100)) == stored[:100]
+            for i in range(20):
+                world.event("lab", f"later-{i}")
+            assert texts(await stream.take(50)) == stored[100:]
+            (told,) = await stream.take(1)
+            assert (told.name, told.data) == ("complete", {"as_of": 299})
+            assert await stream.next() is None
+        async with world.streaming("/v1/events?follow=false&after=319", token) as stream:
+            assert texts(await stream.take(1)) == ["later-19"]
+            assert (await stream.take(1))[0].name == "complete"
+        async with world.streaming("/v1/events?follow=false", other) as stream:
+            assert (await stream.take(1))[0].name == "complete"
+
+
+@pytest.mark.parametrize("rare", [1, 7, 40], ids=["each", "every 7th", "every 40th"])
+async def test_a_stream_may_begin_with_the_newest_that_are_kept_however_rare_they_are(world: World, rare: int) -> None:
+    token, other = world.token("lab"), world.token("ops")
+    for i in range(400):
+        world.event("busy" if i % rare else "lab", str(i))
+    mine = [str(i) for i in range(0, 400, rare)]
+    async with world.gateway(events_held=16), world.streaming("/v1/events?last=5", token) as stream:
+        assert texts(await stream.take(5)) == mine[-5:]
+        world.event("lab", "new")
+        assert texts(await stream.take(1)) == ["new"]
+        async with world.streaming("/v1/events?last=1000&follow=false", token) as every:
+            assert texts(await every.take(len(mine) + 1)) == [*mine, "new"]
+            assert (await every.take(1))[0].name == "complete"
+        async with world.streaming("/v1/events?last=5", other) as none:
+            world.event("ops", "first")
+            assert texts(await none.take(1)) == ["first"]
+        async with world.streaming("/v1/events?last=5&after=400", token) as some:
+            assert texts(await some.take(1)) == ["new"]
+
+
+async def test_who_goes_on_behind_what_was_complete_misses_nothing(world: World) -> None:
+    token = world.token("lab")
+    world.event("lab", "one")
+    async with world.gateway():
+        async with world.streaming("/v1/events?follow=false", token) as stream:
+            world.event("lab", "two")
+            assert texts(await stream.take(1)) == ["one"]
+            (told,) = await stream.take(1)
+        async with world.streaming("/v1/events", token, Last_Event_ID=str(told.id)) as stream:
+            assert texts(await stream.take(1)) == ["two"]
+
+
 async def test_last_event_id_wins_over_after_so_that_a_browsers_retry_goes_on(world: World) -> None:
     token = world.token("lab")
     ids = [world.event("lab", str(i)) for i in range(3)]

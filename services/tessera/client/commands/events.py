@@ -4,21 +4,29 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.completing import complete_jobs
-from tessera.client.events_by_api import IDLE_SECONDS, events_by_api, reason_of
+from tessera.client.events_by_api import events_by_api, reason_of
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, notify, show
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import Transient
 from tessera.kernel.provisioning.credential_files import Credential
 from tessera_schemas import subjects
 from tessera_schemas.events import CloudEvent, short_type
+
+if TYPE_CHECKING:
+    from tessera.kernel.ports import Bus
+
+
+SILENCE_SECONDS = 30.0
+"""Within which the next stored event has come, or NATS counts as away."""
 
 
 @command
@@ -78,13 +86,33 @@ def _events_of(
 
 async def _stored_events(where: Where, who: Credential, tenant: str | None, follow: bool) -> AsyncIterator[CloudEvent]:
     async with where.bus(who) as bus:
-        source = bus.follow(subjects.stream("EVENTS", where.shard), f"events.{where.shard}.{tenant or '*'}.>", 0)
-        try:
-            while batch := await source.next(timeout=None if follow else IDLE_SECONDS):
-                for message in batch:
-                    yield CloudEvent.from_bytes(message.data)
-        finally:
-            await source.close()
+        async for event in stored_events(bus, where.shard, tenant, follow):
+            yield event
+
+
+async def stored_events(bus: "Bus", shard: str, tenant: str | None, follow: bool) -> AsyncIterator[CloudEvent]:
+    """
+    Events from the first that is kept; without `follow` to the newest that is stored as this begins.
+
+    Raises Transient when the stream is silent before that.
+    """
+    stream, subject = subjects.stream("EVENTS", shard), f"events.{shard}.{tenant or '*'}.>"
+    newest = None if follow else await bus.last(stream, subject)
+    if newest is None and not follow:
+        return
+    source = bus.follow(stream, subject, 0)
+    try:
+        while batch := await source.next(timeout=None if newest is None else SILENCE_SECONDS):
+            for message in batch:
+                if newest is not None and message.seq > newest.seq:
+                    return
+                yield CloudEvent.from_bytes(message.data)
+            if newest is not None and batch[-1].seq == newest.seq:
+                return
+    finally:
+        await source.close()
+    if newest is not None:
+        raise Transient(f"{stream}: silent for {SILENCE_SECONDS:g} s before its newest event")
 
 
 async def _live_events(where: Where, who: Credential) -> AsyncIterator[CloudEvent]:

@@ -79,7 +79,7 @@ async def submit(
     if against is not None:
         await submitting.refuse(at.find, at.identity, asked, key, against)
     async with submitting.submitted(at.find(), at.identity, asked, key) as sent:
-        _show_submitted(sent.done, output)
+        show_submitted(sent.done, output)
         return await report_end(sent, timeout) if wait else None
 
 
@@ -169,7 +169,8 @@ def _given(context: typer.Context, name: str | None) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def _show_submitted(done: Submitted, output: Output) -> None:
+def show_submitted(done: Submitted, output: Output) -> None:
+    """Print what became of a submit, for people or programs."""
     if output.for_programs:
         said = {"job_id": done.job_id, "key": done.key, "admitted": done.admitted, "notes": list(done.notes)}
         show_value(output, said, None)

@@ -16,6 +16,7 @@ from tessera.client.rendering import notify
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
+from tessera_schemas.arrays import task_index
 from tessera_schemas.views import JobView
 
 BINDING = "binding"
@@ -66,8 +67,9 @@ async def copy_log(
     place = LogPlace(is_whole=not tail and not newest)
     while True:
         found = await until_started(where, job, follow, attempt or (None if follow else 1), outage)
-        if follow:  # names and newest runs change, and what is read goes on
-            job, part = found.job_id, replace(part, attempt=attempt or found.attempt or None)
+        job = found.job_id  # a newer job of this name is another one
+        if follow:  # newest runs change, and what is read goes on
+            part = replace(part, attempt=attempt or found.attempt or None)
         elif attempt is None and found.phase not in ENDED and not _is_at_work(found):
             part = replace(part, attempt=last_run(found))
             told = f"this is its run {part.attempt}, `--follow` waits for the next"
@@ -146,6 +148,10 @@ async def until_started(
                 outage.begin(error)
                 await SystemClock().sleep(POLL_SECONDS)
                 continue
+            named = job.job_id
+            if job.array is not None:
+                first = task_index(job.array.tasks, 0)
+                raise Failure(Exit.USAGE, f"job {job.name}: is an array; name a task, such as {job.name}_{first}")
             if _is_at_work(job) or job.phase in ENDED or (run is not None and last_run(job) >= run):
                 return job
             outage.end()

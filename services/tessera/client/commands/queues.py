@@ -94,7 +94,7 @@ async def move(
     where = at.find()
     async with where.views() as views:
         jobs = await views.jobs()
-        named = {(await views.job(each)).job_id for each in job} if job else None
+        named = {(await views.live_job(each)).job_id for each in job} if job else None
         _check_takes_jobs(await views.queues(), new)
     moving = movable([each for each in jobs if _may_move(where, at.identity, each)], old, named)
     if not moving:

@@ -1,22 +1,22 @@
 """`ls`, `get` and `nodes`: what the shared views hold."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from tessera.client.arrays import count_tasks, failed_lines, failed_tasks, phase_now
 from tessera.client.awaited import awaited
 from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
 from tessera.client.completing import JobName
 from tessera.client.explain import wrapped
 from tessera.client.job_glance import ENDED, JobFilter
 from tessera.client.live import watch
-from tessera.client.outcomes import Exit, Failure, Refused
-from tessera.client.rendering import Column, Output, plain, show, show_value, table
+from tessera.client.outcomes import EXPECTED, Exit, Failure, Refused
+from tessera.client.rendering import Column, Output, notify, plain, show, show_value, table
 from tessera.client.shard_views import is_whole_id
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import KernelError
-from tessera_schemas.reasons import PublicReason
 from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.units import format_age, format_memory, format_milli
 from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView
@@ -30,14 +30,18 @@ async def ls(
     queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue")] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant")] = None,
     phase: Annotated[str | None, typer.Option("--phase", "-p", help="Only these phases, separated by commas")] = None,
+    tasks: Annotated[
+        bool, typer.Option("--tasks", help="Each task of an array, too; a table shows the array alone")
+    ] = False,
     limit: Annotated[int, typer.Option("--limit", help="Rows of a table at most", min=1)] = LIMIT,
     watching: Annotated[bool, typer.Option("--watch", "-w", help="Show it again as it changes, until Ctrl-C")] = False,
     output: Format = Output.TABLE,
 ) -> None:
-    """List jobs: work in Kubernetes that is refused, then live ones, oldest first, then ended ones."""
+    """List jobs: live ones, oldest first, work in Kubernetes that is refused, then ended ones; an array is one row."""
     if watching and output.for_programs:
         raise Failure(Exit.USAGE, "ls: --watch shows tables; programs follow `tessera events --follow -o json`")
-    wanted = JobFilter(tenant, queue, frozenset(phase.lower().split(",")) if phase else None)
+    phases = frozenset(phase.lower().split(",")) if phase else None
+    wanted = JobFilter(tenant, queue, phases, tasks or output.for_programs)
 
     async with at.views() as views:
 
@@ -69,14 +73,19 @@ async def get(at: AccessOptions, job: JobName, output: Format = Output.TABLE) ->
     try:
         async with where.views(at.identity) as views:
             found, as_of = await views.work(job), await views.as_of()
+            failed = await failed_tasks(views, found)
     except Failure as failure:
         raise await _no_longer_shown(where, at.identity, job) or failure from None
     ran = await _ran_on(where, at.identity, found)
     if output.for_programs:
-        show_value(output, plain(found) | {"ran_on": ran}, as_of)
+        spec = {} if output.kind == "name" else {"spec": await _spec_of(where, found)}
+        tasks = {} if found.array is None else {"failed_tasks": plain(failed)}
+        show_value(output, plain(found) | {"ran_on": ran} | tasks | spec, as_of)
         return
     for name, value in [*job_facts(found, SystemClock().now_ms()), *([("ran on", ", ".join(ran))] if ran else [])]:
         print(f"{name:<10} {value}")
+    for line in failed_lines(found, failed):
+        print("\n".join(wrapped(line)))
     print(f"as of {as_of}")
 
 
@@ -88,6 +97,17 @@ async def _no_longer_shown(where: Where, identity: str | None, named: str) -> Re
     async with stored_ledger(where) as ledger:
         ended = (await ledger.folded()).state.ended.get(named)
     return None if ended is None else Refused((ended.not_shown(SystemClock().now_ms()),))
+
+
+async def _spec_of(where: Where, job: JobView) -> dict[str, Any] | None:
+    """The spec that was submitted; None, with the reason on stderr, where it cannot be read."""
+    from tessera.client.job_specs import read_submitted_spec
+
+    try:
+        return await read_submitted_spec(where, job)
+    except EXPECTED as error:
+        notify(f"note: no spec: {error}")
+    return None
 
 
 async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str, ...]:
@@ -123,13 +143,13 @@ def job_columns(now_ms: int) -> list[Column[JobView]]:
         Column("NAME", lambda job: job.name, shrinks=True),
         Column("TENANT", lambda job: job.tenant, shrinks=True, wide=True),
         Column("QUEUE", lambda job: job.queue, shrinks=True),
-        Column("PHASE", lambda job: job.phase),
-        Column("GPUS", lambda job: format_milli(job.gpu_milli_now), right=True),
-        Column("PODS", lambda job: str(job.pods_now), right=True, wide=True),
+        Column("PHASE", phase_now),
+        Column("GPUS", lambda job: format_milli(job.gpu_milli_now) if job.array is None else "-", right=True),
+        Column("PODS", lambda job: str(job.pods_now) if job.array is None else "-", right=True, wide=True),
         Column("TRY", lambda job: str(job.attempt), right=True, wide=True),
         Column("PRIO", lambda job: str(job.priority), right=True, wide=True),
         Column("AGE", lambda job: format_age(now_ms - job.submitted_ts), right=True),
-        Column("WHY", lambda job: _why(job.reason), shrinks=True),
+        Column("WHY", _why_of, shrinks=True),
         Column("NODES", _nodes_of, wide=True),
         Column("OWNER", lambda job: job.owner, shrinks=True, wide=True),
         Column("KEY", lambda job: job.key, wide=True),
@@ -145,10 +165,10 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("tenant", job.tenant),
         ("queue", job.queue),
         ("adopted from", job.owner),
-        ("phase", job.phase),
+        ("phase", phase_now(job)),
         ("why", job.reason.sentence() if job.reason is not None else ""),
-        ("gpus", _now(format_milli(job.gpu_milli_now), format_milli(job.gpu_milli))),
-        ("pods", _now(str(job.pods_now), str(job.pods))),
+        ("gpus", "" if job.array else _now(format_milli(job.gpu_milli_now), format_milli(job.gpu_milli))),
+        ("pods", "" if job.array else _now(str(job.pods_now), str(job.pods))),
         ("priority", "" if job.phase in ENDED else str(job.priority)),
         ("attempt", str(job.attempt) if job.attempt else ""),
         ("submitted", f"{format_age(now_ms - job.submitted_ts)} ago"),
@@ -164,10 +184,7 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
 
 
 def _tasks(array: ArrayView) -> str:
-    """Progress of an array, without what there is none of."""
-    ends = ("waiting", "running", "succeeded", "failed", "cancelled")
-    counts = [f"{count} {name}" for name in ends if (count := getattr(array, name))]
-    return f"{array.tasks} ({', '.join([f'{array.count} in all', *counts])})"
+    return f"{array.tasks} ({array.count} in all, {count_tasks(array)})"
 
 
 def _now(has: str, gang: str) -> str:
@@ -214,8 +231,10 @@ def _others(others: OthersView) -> str:
     return ", ".join([*parts, *([f"{others.gpus} GPUs"] if others.gpus else [])])
 
 
-def _why(reason: PublicReason | None) -> str:
-    return "" if reason is None else reason.code
+def _why_of(job: JobView) -> str:
+    """Code of the reason; of an array how far it is, too."""
+    code = "" if job.reason is None else job.reason.code
+    return code if job.array is None else "; ".join(filter(None, [count_tasks(job.array), code]))
 
 
 def _nodes_of(job: JobView) -> str:

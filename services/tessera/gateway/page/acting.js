@@ -1,4 +1,4 @@
-// What may be done to a job: hold, release, cancel, another class, and the same job once more with a change.
+// What may be done to a job: hold, release, cancel, another class, and the same job once more, as it was or with a change.
 
 import { Refused, ask, newKey, send } from "./api.js";
 import { el, jobLink, row, table } from "./dom.js";
@@ -8,8 +8,9 @@ const said = (error) => error instanceof Refused ? [error.message, ...error.othe
 const button = (id, text, act) => el("button", { id, type: "button", onclick: act }, text);
 
 // What cannot be undone, or needs a choice, is asked in a dialog.
-export function actions(job, again) {
-  if (job.ended_ts || job.phase === "refused") return [];
+export function actions(job, again, tenant) {
+  if (job.phase === "refused") return [];
+  if (job.ended_ts) return tenant && !job.owner ? [el("div", { class: "bar" }, button("again", "Submit again…", () => submitAgain(job)))] : [];
   const alert = el("p", { role: "alert", class: "bad" });
   const order = async (verb) => {
     alert.textContent = "";
@@ -85,15 +86,28 @@ export async function submitWith(job, change, from) {
     el("p", {}, "It is submitted as a new job, which waits from now on. The old one stays in line, and may be served first."),
     el("label", { class: "tick" }, tick, "Cancel the old one once the new one is in line"),
   ];
+  submit(job, known.spec, title, from, content, tick);
+}
+
+// A task of an array becomes an array of that task alone: its program finds the same index.
+async function submitAgain(job) {
+  const title = `Submit ${job.name} again`;
+  const known = await ask(`v1/jobs/${job.task_of || job.job_id}/spec`).catch((error) => error);
+  if (known instanceof Error) return refusal(title, "again", known);
+  const what = job.task_of ? `Task ${job.task} of its array is submitted` : "Its spec is submitted as it was,";
+  submit(job, job.task_of ? { ...known.spec, array: { tasks: String(job.task) } } : known.spec, title, "again", [el("p", {}, `${what} as a new job.`)]);
+}
+
+function submit(job, spec, title, from, content, tick = null) {
   const key = newKey(); // of this dialog: whoever presses twice, or after a break, submits once
   askIn(title, from, content, "Submit as a new job", async (box, alert) => {
-    const made = await send("v1/jobs", { key, spec: known.spec });
-    const link = jobLink(made.job_id, known.spec.name);
+    const made = await send("v1/jobs", { key, spec });
+    const link = jobLink(made.job_id, spec.name);
     if (made.state !== "queued" && made.state !== "existing") {
       alert.replaceChildren("It is stored, and nobody has judged it yet; the old one is as it was. See ", link, ".");
       return;
     }
-    if (tick.checked) {
+    if (tick?.checked) {
       try {
         await send(`v1/jobs/${job.job_id}/cancel`, { why: `submitted again as ${made.job_id}` });
       } catch (error) {

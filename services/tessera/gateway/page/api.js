@@ -50,28 +50,32 @@ export async function allJobs(query) {
   return items;
 }
 
-// Calls `take` for each event until `signal` aborts, and `alive` after each piece that came. After a break it goes on behind
-// the last place it heard of; what was on its way then may come twice, under the same id.
-export async function follow(query, take, signal, alive = () => {}) {
-  let place = null;
+// Calls `take` for each event until `signal` aborts, and `whole` once all that was stored at the beginning has come. After a
+// break it goes on behind the last place it heard of; what was on its way then may come twice, under the same id.
+export async function follow(query, take, signal, whole = null) {
+  let [place, stored] = [null, whole !== null];
   for (let wait = RETRY_MS; !signal.aborted; wait = Math.min(2 * wait, RETRY_MS_MAX)) {
     try {
       const since = place === null ? {} : { "Last-Event-ID": place };
-      const answer = await open(`v1/events?${query}`, signal, since);
+      const answer = await open(`v1/events?${query}${stored ? "&follow=false" : ""}`, signal, since);
       wait = RETRY_MS;
       const lines = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let unread = "";
       for (let part = await lines.read(); !part.done; part = await lines.read()) {
         const blocks = (unread + part.value).split("\n\n");
         unread = blocks.pop();
-        for (const block of blocks) place = heard(block, take) ?? place;
-        alive();
+        for (const block of blocks) {
+          const fields = heard(block, take);
+          place = fields.id ?? place;
+          if (fields.event === "complete") { stored = false; wait = 0; whole(); }
+        }
       }
     } catch (error) {
       if (signal.aborted) return;
       if (error instanceof Refused && error.status === 401) throw error;
     }
     await new Promise((done) => setTimeout(done, wait));
+    wait = wait || RETRY_MS / 2;
   }
 }
 
@@ -82,5 +86,5 @@ function heard(block, take) {
     if (at > 0) fields[line.slice(0, at)] = line.slice(at + 1).trim();
   }
   if (fields.data && !fields.event) take(JSON.parse(fields.data));
-  return fields.id;
+  return fields;
 }

@@ -97,6 +97,7 @@ function put(children, key) {
 
 function signIn(why = "") {
   ended.abort();
+  events.forget();
   jobs.leave();
   token.drop();
   nav.hidden = leave.hidden = true;
@@ -127,7 +128,7 @@ function begin() {
   ended = new AbortController();
   if (!location.hash) location.hash = "#/now";
   const take = (event) => { events.take(event); read(); };
-  follow("", take, ended.signal).catch(() => signIn("This token is not valid any more."));
+  follow(`last=${events.STORED}`, take, ended.signal).catch(() => signIn("This token is not valid any more."));
   read();
 }
 

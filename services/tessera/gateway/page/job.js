@@ -2,7 +2,8 @@
 
 import { ask } from "./api.js";
 import { actions, submitWith } from "./acting.js";
-import { el, gpus, moment, row, span, table } from "./dom.js";
+import * as array from "./array.js";
+import { el, gpus, jobLink, moment, row, span, table } from "./dom.js";
 import * as log from "./log.js";
 import * as story from "./story.js";
 import { attempts, by, timeline } from "./timeline.js";
@@ -15,27 +16,31 @@ export function leave() {
 }
 
 export async function load(id) {
-  const [known, why, told] = await Promise.all([ask(`v1/jobs/${id}`), ask(`v1/jobs/${id}/explain`).catch(() => null), story.storyOf(id)]);
+  const [known, why, told, me] = await Promise.all([ask(`v1/jobs/${id}`), ask(`v1/jobs/${id}/explain`).catch(() => null), story.storyOf(id), ask("v1/me")]);
   const others = [...new Set(told.events.map(by).filter(Boolean))].slice(-NAMED_MAX);
   const named = await Promise.all(others.map((other) => ask(`v1/jobs/${other}`).then((found) => [other, found.job.name]).catch(() => [other, ""])));
-  return { job: known.job, why, told: told.events, whole: told.whole, names: new Map(named) };
+  const failed = await array.failedOf(known.job);
+  return { job: known.job, failed, why, told: told.events, whole: told.whole, names: new Map(named), tenant: me.tenant };
 }
 
-export function show({ job, why, told, whole, names }, again) {
+export function show({ job, failed, why, told, whole, names, tenant }, again) {
   story.watch(again);
-  const facts = [["Phase", job.held ? `${job.phase}, on hold` : job.phase], ["Tenant", job.tenant], ["Queue", job.queue], ["Class", job.priority_class],
-    ["Asks for", `${gpus(job.gpu_milli)} GPUs in ${job.pods} pod${job.pods === 1 ? "" : "s"}`], ["Attempt", String(job.attempt)],
-    ["Evictions", String(job.evictions)]];
+  const phase = array.phaseOf(job);
+  const facts = [["Phase", job.held ? `${phase}, on hold` : phase], ["Tenant", job.tenant], ["Queue", job.queue], ["Class", job.priority_class]];
+  if (job.array) facts.push(["Tasks", `${job.array.tasks} (${job.array.count} in all)`], ["Of these", array.counts(job.array)]);
+  else facts.push(["Asks for", `${gpus(job.gpu_milli)} GPUs in ${job.pods} pod${job.pods === 1 ? "" : "s"}`], ["Attempt", String(job.attempt)], ["Evictions", String(job.evictions)]);
+  if (job.task_of) facts.push(["Task", [`${job.task} of `, jobLink(job.task_of, job.name)]]);
   if (job.started_ts) facts.push(["Waited", span(job.started_ts - job.submitted_ts)]);
   if (job.saved_ts) facts.push(["Saved", [moment(job.saved_ts), job.saved_path ? ` at ${job.saved_path}` : ""]]);
   const heads = [["What"], ["Value"]];
   const runs = attempts(told, job, Date.now());
   return [
-    el("h2", {}, job.name), el("p", { class: "soft" }, job.job_id), ...actions(job, again),
+    el("h2", {}, job.name), el("p", { class: "soft" }, job.job_id), ...actions(job, again, tenant),
     ...reasons(why), ...suggestions(job, why),
     table("The job", heads, facts.map((fact) => row(heads, fact))),
-    el("h2", {}, "Attempts"), whole ? null : el("p", {}, "More of its events are still being read."),
-    ...(runs.length ? timeline(runs, names) : whole ? [el("p", {}, "No event of it is kept any more.")] : []),
+    ...array.failures(job, failed),
+    ...(job.array ? [] : [el("h2", {}, "Attempts")]), whole ? null : el("p", {}, "More of its events are still being read."),
+    ...(job.array ? [] : runs.length ? timeline(runs, names) : whole ? [el("p", {}, "No event of it is kept any more.")] : []),
     ...pods(job),
     job.attempt ? log.logOf(job) : null,
     told.length ? el("h2", {}, "Events") : null,

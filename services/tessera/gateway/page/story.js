@@ -3,7 +3,6 @@
 import { follow } from "./api.js";
 import { words } from "./dom.js";
 
-const QUIET_MS = 400; // the stream says something with every batch that it reads: after such a silence all is told
 const FIRST_MS = 1000; // after which what has come is shown, while the rest is read
 const NODES_MAX = 8; // named in one line
 let read = null;
@@ -32,17 +31,12 @@ export function close() {
 function begun(id) {
   const made = { id, events: new Map(), whole: false, again: () => {}, end: new AbortController() };
   made.ready = new Promise((done) => {
-    let quiet = 0;
-    const wait = () => {
-      clearTimeout(quiet);
-      if (!made.whole) quiet = setTimeout(() => { made.whole = true; done(); made.again(); }, QUIET_MS);
-    };
     const take = (event) => {
       if (event.data.job_id !== id) return;
       made.events.set(event.id, event);
       if (made.whole) made.again();
     };
-    follow(`job=${id}&after=0`, take, made.end.signal, wait).catch(done);
+    follow(`job=${id}&after=0`, take, made.end.signal, () => { made.whole = true; done(); made.again(); }).catch(done);
   });
   return made;
 }

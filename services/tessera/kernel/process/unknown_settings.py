@@ -12,8 +12,18 @@ OTHERS = frozenset(
     {
         *("CONFIG_FILE", "HOME", "API", "TOKEN", "TOKEN_FILE"),  # of the command
         *("DATA", "NATS_SERVER", "REDIS_SERVER"),  # of the local platform and the lab
-        *("JOB_ID", "JOB_NAME", "ROLE", "RANK", "WORLD_SIZE", "ATTEMPT", "MIN_REPLICAS", "MAX_REPLICAS"),  # of pods
-        *("ARRAY_ID", "ARRAY_TASK", "CHECKPOINT_PATH", "CONTAINER_IMAGE"),
+        *(
+            "JOB_ID",
+            "JOB_NUMBER",
+            "JOB_NAME",
+            "ROLE",
+            "RANK",
+            "WORLD_SIZE",
+            "ATTEMPT",
+            "MIN_REPLICAS",
+            "MAX_REPLICAS",
+        ),  # of pods
+        *("ARRAY_ID", "ARRAY_NUMBER", "ARRAY_TASK", "CHECKPOINT_PATH", "CONTAINER_IMAGE"),
         *("VERSION", "IMAGES", "NATS_IMAGE", "REDIS_IMAGE", "KUBECONFIG", "TENANT"),  # of docker-compose.yml
         *("API_PORTS", "NATS_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT", "WEBHOOK_HTTP", "WEBHOOK_NETWORKS"),
         "EVERY_DAMAGE",  # of `make damage`

@@ -1,0 +1,50 @@
+"""The spec of a job, live or ended: from the gateway, or for an operator without one from the ledger itself."""
+
+from typing import Any
+
+from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.where import Where
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.subjects import OPERATOR
+from tessera_schemas.views import JobView
+
+Json = dict[str, Any]
+
+
+async def read_submitted_spec(where: Where, job: JobView) -> Json:
+    """
+    The spec that was submitted, of a task that of its array. Raises Failure, Transient.
+
+    Raises Refused for work that users made in Kubernetes, and where the ledger has the spec no more.
+    """
+    if job.owner:
+        raise Refused((_in_kubernetes(job.owner),))
+    job_id = job.task_of or job.job_id
+    if where.api is not None:
+        from tessera.client.api import path_of
+
+        spec: Json = (await where.api.get(path_of(job_id, "spec")))["spec"]
+        return spec
+    if not where.can_be(OPERATOR):
+        raise Failure(
+            Exit.USAGE, f"job {job.job_id}: only an operator reads specs in the ledger; log in: `tessera login URL`"
+        )
+    return await _in_ledger(where, job_id, job.submitted_ts)
+
+
+async def _in_ledger(where: Where, job_id: str, submitted_ts: int) -> Json:
+    from tessera.client.commands.context import stored_ledger
+    from tessera.kernel.ledger.specs import find_admitted
+
+    async with stored_ledger(where) as ledger:
+        fact = await find_admitted(ledger.ledger, job_id, submitted_ts)
+    if fact is None:
+        raise Refused((Reason(code=Code.ROLLED_OVER, field="spec", numbers={"submitted_ts": submitted_ts}),))
+    if fact.adopted is not None:
+        raise Refused((_in_kubernetes(fact.adopted.owner),))
+    return fact.spec.model_dump(mode="json", exclude_none=True)
+
+
+def _in_kubernetes(owner: str) -> Reason:
+    detail = f"it has no spec of its own: {owner} is written in Kubernetes"
+    return Reason(code=Code.INVALID_FIELD, field="job_id", detail=detail)
