@@ -3,7 +3,7 @@
 import asyncio
 import re
 from dataclasses import asdict
-from typing import Any, cast
+from typing import Any
 
 import structlog
 from aiohttp import web
@@ -15,9 +15,10 @@ from tessera.domain.state import State
 from tessera.domain.time_limits import time_limit_fault
 from tessera.engine.explain.changed_spec import changed_spec, differences
 from tessera.gateway import models
-from tessera.gateway.bodies import read_body, read_query, written
+from tessera.gateway.bodies import read_body, read_query
 from tessera.gateway.capacity import CapacityReader
 from tessera.gateway.commanding import Arrivals, Commands
+from tessera.gateway.dry_runs import digest_of, find_ledger_faults, key_conflict
 from tessera.gateway.explaining import explained, known_starts, list_positions
 from tessera.gateway.guard import CALLER
 from tessera.gateway.logs import Logs
@@ -34,15 +35,12 @@ from tessera.kernel.ports import Clock
 from tessera.kernel.process.shard_status import judge
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import (
-    TENANT_COMMAND,
     CancelJob,
     HoldJob,
     MoveJob,
     ReleaseJob,
     ReportCheckpoint,
     SetPriority,
-    SubmitJob,
-    SubmitTemplate,
 )
 from tessera_schemas.config import Queue
 from tessera_schemas.reading import besides
@@ -114,8 +112,8 @@ class Handlers:
             if reasons:
                 raise all_of(reasons)
             return self._submitted(caller, job, key, "admitted", 202, answer.notes)
-        if known.spec_hash != _digest(command):
-            raise refused(Code.IDEMPOTENCY_CONFLICT, "key", key)
+        if known.spec_hash != digest_of(command):
+            raise all_of([key_conflict(command)])
         if existed:
             return self._submitted(caller, job, key, "existing", 200, number=known.number)
         return self._submitted(caller, job, key, "queued", 201, answer.notes, known.number)
@@ -149,6 +147,8 @@ class Handlers:
         if answer is None:
             raise refused(Code.UNAVAILABLE, detail="admission has not answered; nothing was stored")
         job = job_id(self._settings.shard, tenant, key)
+        if against := find_ledger_faults(self._state, self._remembered(job), tenant, command, job):
+            raise all_of(against)
         body = models.StoredSubmit(job_id=job, key=key, state="dry_run", as_of=self._state.n, notes=answer.notes)
         return json_response(body)
 
@@ -520,12 +520,6 @@ def _key(request: web.Request, in_body: str | None) -> str | None:
         return models.SubmitEnvelope(key=given).key
     except ValidationError:
         raise refused(Code.INVALID_FIELD, KEY_HEADER, "1 to 200 printable characters without blanks") from None
-
-
-def _digest(command: dict[str, Any]) -> str:
-    """Hash of what an accepted submit asked for, as the ledger has it."""
-    read = TENANT_COMMAND.validate_json(written(command))
-    return read.digest() if isinstance(read, SubmitTemplate) else cast(SubmitJob, read).spec.digest()
 
 
 def _no_such_job(job: str) -> Exception:

@@ -67,6 +67,28 @@ async def test_a_dry_run_says_what_admission_would_and_leaves_no_job(world: Worl
     assert [command["dry_run"] for _, command in world.commands] == [True, True]
 
 
+async def test_a_dry_run_is_answered_as_the_submit_would_be_by_the_ledger(world: World) -> None:
+    body = config_body()
+    lab = body.tenants[0].model_copy(update={"limits": body.tenants[0].limits.model_copy(update={"jobs": 1})})
+    await world.commit(config_proposed(body.model_copy(update={"tenants": (lab, *body.tenants[1:])}), 1))
+    token = world.token("lab")
+    async with world.gateway():
+        await world.ask("POST", "/v1/jobs", token, submit())
+        same, taken, over, after = [
+            await world.ask("POST", "/v1/jobs", token, {**asked, "dry_run": True})
+            for asked in (
+                submit(),
+                submit(name="another"),
+                submit("k2"),
+                submit("k3", after=[{"condition": "afterok", "job": "a" * 20}]),
+            )
+        ]
+    assert (same.status, same.body["state"]) == (200, "dry_run")
+    assert (taken.status, taken.code) == (409, "IdempotencyConflict")
+    assert (over.status, over.code, over.body["field"]) == (429, "LimitExceeded", "limits.jobs")
+    assert {reason["code"] for reason in after.body["reasons"]} == {"LimitExceeded", "NoSuchJob"}
+
+
 async def test_two_different_submits_at_once_under_one_key_make_one_job_and_one_conflict(world: World) -> None:
     token = world.token("lab")
     async with world.gateway():

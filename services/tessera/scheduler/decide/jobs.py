@@ -2,17 +2,12 @@
 
 from tessera.domain.entities import Job
 from tessera.domain.fold_steps import known
-from tessera.domain.levels import unknown_levels
 from tessera.domain.phases import Phase
-from tessera.domain.resources import NOTHING, Amount
-from tessera.domain.state import State
 from tessera.domain.time_limits import time_limit_fault
+from tessera.engine.queueing.entry import entry_faults, key_conflict
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line
-from tessera.engine.queueing.tenant_limits import over_limit, over_limit_alone
 from tessera.scheduler.decide.arrays import cancel_run, close_array, live_tasks
-from tessera.scheduler.decide.dependencies import dependency_faults
 from tessera.scheduler.decide.draft import Draft, judges, record_waiting
-from tessera_schemas.arrays import FAMILY
 from tessera_schemas.facts import (
     CancelRequested,
     HoldRequested,
@@ -44,12 +39,10 @@ def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
     if known(state, fact.job_id):
         seen_job = state.jobs.get(fact.job_id) or state.ended.get(fact.job_id)
         if seen_job is not None and seen_job.spec_hash != fact.digest():
-            _turn_away(draft, index, Reason(code=Code.IDEMPOTENCY_CONFLICT, field="key", detail=fact.key))
+            _turn_away(draft, index, key_conflict(fact))
         return
-    over = _over_limit(state, fact)
-    # Admission saw an older configuration, perhaps.
-    against = [*([] if over is None else [over]), *unknown_levels(fact.spec.roles, state.tree.levels)]
-    against += [*dependency_faults(draft, fact), *_collisions(state, fact)]
+    new_jobs = [record.job_id for record in draft.records if isinstance(record, JobQueued)]
+    against = entry_faults(state, fact, new_jobs)
     if against:
         _turn_away(draft, index, *against)
         return
@@ -60,12 +53,6 @@ def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
     elif waits := _waits(draft, fact.job_id):
         record_waiting(draft, fact.job_id, waits)
     record_closed(draft, fact.job_id, fact.spec.queue)
-
-
-def _collisions(state: State, fact: JobAdmitted) -> list[Reason]:
-    """Keys can be sought until ids begin as those of an array's tasks do: such a job is not taken in beside it."""
-    other = state.relations.families.get(fact.job_id[:FAMILY])
-    return [] if other is None else [Reason(code=Code.IDEMPOTENCY_CONFLICT, field="key", detail=fact.key)]
 
 
 def _waits(draft: Draft, job_id: str) -> Reason | None:
@@ -100,16 +87,6 @@ def record_stranded(draft: Draft) -> None:
         if draft.full:
             return
         record_closed(draft, job.job_id, job.queue)
-
-
-def _over_limit(state: State, fact: JobAdmitted) -> Reason | None:
-    """An array asks for nothing itself; that each of its tasks could be had at all is judged as for a job."""
-    roles = fact.spec.roles
-    cpu, memory = (sum(role.gang * getattr(role, name) for role in roles) for name in ("cpu_milli", "memory_bytes"))
-    wanted = Amount(cpu, memory, fact.spec.gpu_milli())
-    if fact.spec.array is None:
-        return over_limit(state, fact.tenant, wanted)
-    return over_limit(state, fact.tenant, NOTHING) or over_limit_alone(state, fact.tenant, wanted)
 
 
 def _turn_away(draft: Draft, index: int, *reasons: Reason) -> None:

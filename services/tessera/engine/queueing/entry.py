@@ -1,0 +1,89 @@
+"""
+What only the ledger can have against a new job: what a tenant has already, its keys, and what it waits for.
+
+In: the state and the job as admission took it in. Out: all reasons against it. The committer turns a job away for them;
+the gateway tells them of a dry run. Admission cannot: its replicas race. Pure.
+"""
+
+from collections.abc import Collection
+
+from tessera.domain.dependencies import unqueued_task
+from tessera.domain.entities import Job
+from tessera.domain.levels import unknown_levels
+from tessera.domain.resources import NOTHING, Amount
+from tessera.domain.state import State
+from tessera.engine.queueing.tenant_limits import over_limit, over_limit_alone
+from tessera_schemas.arrays import FAMILY, Dependency, has_task, index_of
+from tessera_schemas.facts import JobAdmitted
+from tessera_schemas.reasons import Code, Reason
+
+
+def entry_faults(state: State, fact: JobAdmitted, new_jobs: Collection[str] = ()) -> list[Reason]:
+    """
+    Reasons against a job that the ledger does not have; `new_jobs` are ids of those that the same message takes in.
+
+    Levels were admission's to judge, which saw an older configuration, perhaps.
+    """
+    over = _over_limit(state, fact)
+    against = [*([] if over is None else [over]), *unknown_levels(fact.spec.roles, state.tree.levels)]
+    for index, each in enumerate(fact.spec.after):
+        fault = _dependency_fault(state, fact, index, each, new_jobs)
+        against += [] if fault is None else [fault]
+    return against + _collisions(state, fact)
+
+
+def key_conflict(fact: JobAdmitted) -> Reason:
+    """Reason against another spec under a key that a job has."""
+    return Reason(code=Code.IDEMPOTENCY_CONFLICT, field="key", detail=fact.key)
+
+
+def _collisions(state: State, fact: JobAdmitted) -> list[Reason]:
+    """Keys can be sought until ids begin as those of an array's tasks do: such a job is not taken in beside it."""
+    return [key_conflict(fact)] if fact.job_id[:FAMILY] in state.relations.families else []
+
+
+def _over_limit(state: State, fact: JobAdmitted) -> Reason | None:
+    """An array asks for nothing itself; that each of its tasks could be had at all is judged as for a job."""
+    roles = fact.spec.roles
+    cpu, memory = (sum(role.gang * getattr(role, name) for role in roles) for name in ("cpu_milli", "memory_bytes"))
+    wanted = Amount(cpu, memory, fact.spec.gpu_milli())
+    if fact.spec.array is None:
+        return over_limit(state, fact.tenant, wanted)
+    return over_limit(state, fact.tenant, NOTHING) or over_limit_alone(state, fact.tenant, wanted)
+
+
+def _dependency_fault(
+    state: State, fact: JobAdmitted, index: int, dependency: Dependency, new_jobs: Collection[str]
+) -> Reason | None:
+    """A refusal for a dependency on a job that is not the tenant's or is unknown: so there are no cycles."""
+    field = f"after[{index}].job"
+    if dependency.job is None:
+        return None
+    other = state.jobs.get(dependency.job) or state.ended.get(dependency.job)
+    array = None if other is not None else _array_of_task(state, dependency.job, new_jobs)
+    if array is not None and array.tenant == fact.tenant:
+        wrong = _against_task(array, dependency.job)
+        return Reason(code=Code.NO_SUCH_JOB, field=field, detail=wrong) if wrong else None
+    if other is None or other.tenant != fact.tenant:
+        return Reason(code=Code.NO_SUCH_JOB, field=field, detail=dependency.job)
+    own = fact.spec.array
+    if dependency.condition != "aftercorr" or other.array is None or own is None or own.tasks == other.array.tasks:
+        return None
+    detail = f"tasks {own.tasks} do not correspond to tasks {other.array.tasks}; give both arrays the same"
+    return Reason(code=Code.INVALID_FIELD, field=f"after[{index}]", detail=detail[:1024])
+
+
+def _array_of_task(state: State, job_id: str, new_jobs: Collection[str]) -> Job | None:
+    """The live array of which this could be a task's id, one that the same message takes in included."""
+    family = job_id[:FAMILY]
+    found = state.relations.families.get(family) or next((job for job in new_jobs if job[:FAMILY] == family), "")
+    job = state.jobs.get(found)
+    return job if job is not None and job.array is not None else None
+
+
+def _against_task(array: Job, job_id: str) -> str:
+    """Why nothing can wait for this task, which is neither live nor remembered; "" for one that is not queued yet."""
+    named, tasks = f"{array.job_id}_{index_of(job_id)}", array.array.tasks if array.array is not None else ""
+    if not has_task(tasks, index_of(job_id)):
+        return f"{named}: the array has the tasks {tasks}"[:1024]
+    return "" if unqueued_task(array, job_id) is not None else f"{named}: has ended, and how is forgotten"
