@@ -165,8 +165,7 @@ class Live:
         assert answer.accepted, answer
         await self.until(lambda state: state.config.version == expected_version + 1, "the configuration is in force")
         # Admission reads it from the views; a submit before that is refused for a tenant that is not there yet.
-        async with self.store() as store:
-            await eventually(lambda: at_least(store, self.state.n), "the views have the configuration")
+        await self.until_shown()
 
     async def submit(self, spec: JobSpec, tenant: str = "lab", key: str | None = None, **more: Any) -> Submitted:
         key = key or next(self.keys)
@@ -271,6 +270,11 @@ class Live:
         """How far the ledger goes, whatever of it has been folded here."""
         last = await StreamLedger(self.bus, self.shard_name).tail()
         return 0 if last is None else last.seq
+
+    async def until_shown(self) -> None:
+        """The views show all that has been folded here: they are a moment behind."""
+        async with self.store() as store:
+            await eventually(lambda: at_least(store, self.state.n), f"the views are at {self.state.n}")
 
     def id_of(self, number: str) -> str:
         """The id of the job with this number, as `sbatch` prints it."""

@@ -47,7 +47,12 @@ async def filled(live: Live) -> AsyncIterator[str]:
 
 
 async def ok(live: Live, *words: str) -> Said:
-    """What a command says that does what is asked; what it did is in the state that the test looks at."""
+    """
+    What a command says that does what is asked.
+
+    It reads views that are as new as the state that the test looks at, where then is what it did.
+    """
+    await live.until_shown()
     said = await live.command(*words, environment={"COLUMNS": "80"})
     assert said.code == 0, said
     await live.until_folded()

@@ -107,6 +107,22 @@ async def test_a_tenant_cannot_cancel_the_job_of_another(live: Live) -> None:
     await assert_all_is_well(live)
 
 
+async def test_one_jobs_id_leads_through_the_logs_of_all_services(live: Live) -> None:
+    done = await live.submit(job("found"))
+    await live.until_ended(done.job_id)
+    await live.until_idle()
+    await assert_all_is_well(live)
+    for service in ("admission", "queueing", "scheduler", "binder", "reclamation", "projection"):
+        said = [json.loads(line) for line in log_of(live, service) if done.job_id in line]
+        assert said, service
+        assert all(line["level"] == "info" for line in said), said
+
+
+def log_of(live: Live, service: str) -> list[str]:
+    path = live.home / "logs" / f"{service}.log"
+    return path.read_text().splitlines()
+
+
 async def test_the_same_key_is_the_same_job_and_with_another_spec_a_conflict(live: Live) -> None:
     first = await live.submit(job("once"), key="nightly")
     again = await live.submit(job("once"), key="nightly")
@@ -159,7 +175,7 @@ async def test_waiting_no_longer_than_asked_leaves_the_job_running(live: Live, t
     words = ("--key", "patience", "--wait", "--timeout", "0.2", "--as", "lab")
     said = await live.command("submit", "-f", str(file), *words)
     live.acknowledged.append(("lab", "patience"))
-    assert (said.code, "goes on" in said.err) == (7, True)
+    assert (said.code, "goes on" in said.err) == (10, True)
     await live.clients["lab"].cancel(job_id(live.platform.shard, "lab", "patience"))
     await assert_all_is_well(live)
 

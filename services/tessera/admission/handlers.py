@@ -21,6 +21,7 @@ from tessera.kernel.errors import KernelError, Poison, Transient
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Delivery, Message, Outgoing
 from tessera.kernel.service.context import Ports
+from tessera.kernel.service.job_log import log_fact
 from tessera.kernel.service.spans import step_span
 from tessera.kernel.service.trace import TRACEPARENT, bind, take_trace
 from tessera_schemas import reading, subjects
@@ -130,6 +131,7 @@ class CommandHandlers:
         `known` are jobs that were there before, by the identity of the submit that repeats them.
         """
         outgoing: list[Outgoing] = []
+        published: list[Case] = []
         uncounted: list[tuple[JobRefused, str]] = []
         for case in cases:
             fact = case.outcome.fact
@@ -141,7 +143,11 @@ class CommandHandlers:
                     uncounted.append((fact, case.identity))
                     continue
             outgoing.append(self._outgoing(case))
+            published.append(case)
         await self._ports.bus.publish_all(outgoing)
+        for case in published:
+            with bind(case.message.headers):
+                log_fact(case.outcome.fact)
         for refused, identity in uncounted:
             self._refusals.count(refused, identity)
         for case in cases:

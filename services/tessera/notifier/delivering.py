@@ -80,7 +80,8 @@ class Receiver:
         if urlsplit(url).scheme != "https" and not self._settings.allow_http:
             raise Transient(f"{where}: plain http is not allowed; use https, or set the notifier's allow_http")
         try:
-            event_id = f"{self._settings.shard}.{orjson.loads(body)['id']}"  # a receiver may hear of several shards
+            event = orjson.loads(body)
+            event_id = f"{self._settings.shard}.{event['id']}"  # a receiver may hear of several shards
         except (orjson.JSONDecodeError, KeyError, TypeError) as error:
             raise Poison(f"{where}: not an event") from error
         secrets = read_secrets(self._settings.keys_dir, self._tenant, self._webhook.secret)
@@ -98,6 +99,7 @@ class Receiver:
             raise Transient(f"{where}: HTTP {status}; redirects are not followed, give the URL that answers")
         if not 200 <= status < 300:
             raise Transient(f"{where}: HTTP {status}")
+        log.info("webhook_delivered", tenant=self._tenant, webhook=self._webhook.name, job=event.get("subject"))
 
 
 def _without_url(error: Exception) -> str:

@@ -75,6 +75,7 @@ class StoredEvent:
     subject: str
     cursor: Cursor
     data: bytes
+    job_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,7 @@ def _events(shard: str, message: LedgerMessage, message_jobs: MessageJobs) -> It
             envelope["traceparent"] = job.trace
         envelope["data"] = data
         subject = subjects.event(shard, job.tenant, job.queue, SHORT_TYPE[event])
-        yield StoredEvent(subject, Cursor(message.n, i), orjson.dumps(envelope))
+        yield StoredEvent(subject, Cursor(message.n, i), orjson.dumps(envelope), job.job_id)
 
 
 def rfc3339(ts: int) -> str:

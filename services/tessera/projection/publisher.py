@@ -20,7 +20,15 @@ from tessera.kernel.ports import Message, Outgoing
 from tessera.kernel.service.context import Ports
 from tessera.projection.events import START, Cursor, StoredEvent
 from tessera_schemas import subjects
-from tessera_schemas.events import CONTENT_TYPE, CURSOR_HEADER
+from tessera_schemas.events import (
+    CONTENT_TYPE,
+    CURSOR_HEADER,
+    JobAdmittedV1,
+    JobCancelledV1,
+    JobFailedV1,
+    JobSucceededV1,
+    short_type,
+)
 from tessera_schemas.streams import streams
 
 BATCH = 256
@@ -30,6 +38,9 @@ STAND_BY_SECONDS = 0.5  # how soon a standby sees that it leads, and what the le
 PUZZLED_MAX = 6  # with the back-off some nine seconds, far longer than a new stream leader takes to know its stream
 
 _NAMED_SEQUENCE = re.compile(r"wrong last sequence: (\d+)")
+
+TOLD = tuple(f".{short_type(kind.type)}" for kind in (JobAdmittedV1, JobSucceededV1, JobFailedV1, JobCancelledV1))
+"""Ends of subjects of events that the log names: a job's beginning and its end."""
 
 log = structlog.get_logger()
 
@@ -148,6 +159,9 @@ class Publisher:
             ) from error
         else:
             self._puzzled, self._sure = 0, True
+            for event in batch:
+                if event.subject.endswith(TOLD):
+                    log.info("event_published", subject=event.subject, job=event.job_id)
             self._stored_up_to(batch[-1].cursor, seqs[-1])
 
     async def _after_conflict(self, error: Conflict) -> None:

@@ -19,6 +19,8 @@ from tessera_schemas import subjects
 
 TICK_SECONDS = 1.0
 RETRY_SECONDS = 0.2
+FIRST = 8
+"""Jobs at the head of a line that its log names."""
 
 log = structlog.get_logger()
 
@@ -67,6 +69,7 @@ class OrderPublisher:
             for fresh in orders(self._state, self._published, ts, self._capacity):
                 await self._ports.bus.publish(Outgoing(subjects.order(self._shard, fresh.pool), fresh.to_bytes()))
                 self._published[fresh.pool] = fresh.jobs
+                log.info("order_published", pool=fresh.pool, jobs=len(fresh.jobs), first=fresh.jobs[:FIRST])
         except Transient as error:
             log.warning("order_not_published", error=str(error))
             self._published.clear()

@@ -19,6 +19,7 @@ from tessera.kernel.ledger.shard import Entry, Shard
 from tessera.kernel.ledger.skew import Skew
 from tessera.kernel.ledger.timestamps import LedgerTime
 from tessera.kernel.service.context import Ports
+from tessera.kernel.service.job_log import log_steps
 from tessera.kernel.tasks.freshness import keep_looking
 from tessera.kernel.tasks.task_group import run_beside
 from tessera.scheduler.decide import CapacityCache, Inputs, decide
@@ -229,6 +230,7 @@ class Committer:
                 job = state.jobs.get(record.job_id)
                 if job is not None:
                     ports.metrics.sharing.waited(job.queue, (message.ts - job.submitted_ts) / 1000)
+        log_steps(message.n, message.records)
         if ports.spans.on:
             report_spans(ports.spans, state, message)
         return True

@@ -121,7 +121,9 @@ async def test_a_log_that_was_rotated_meanwhile_goes_on_and_one_that_lost_its_pl
 async def test_a_gateway_that_stays_away_is_told_once_and_ends_what_does_not_follow(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    job = SimpleNamespace(phase="running", attempt=1, started_ts=1, reason=None, job_id="a" * 20, name="train", array=None)
+    job = SimpleNamespace(
+        phase="running", attempt=1, started_ts=1, reason=None, job_id="a" * 20, name="train", array=None
+    )
     answers: list[Any] = [Transient("away"), Transient("away"), Transient("away"), job]
 
     class Views:

@@ -6,6 +6,7 @@ facts out. A repeat is seen by the committer, from what the fact says and, where
 """
 
 from tessera.kernel.ports import Bus, Outgoing
+from tessera.kernel.service.job_log import log_fact
 from tessera.kernel.service.trace import pass_trace
 from tessera_schemas import subjects
 from tessera_schemas.facts import AnyFact, FactMessage
@@ -31,4 +32,6 @@ class Facts:
 
     async def publish(self, fact: AnyFact, cause: str = "") -> int:
         """Store the fact; returns its sequence. Raises what `Bus.publish` raises."""
-        return await self._bus.publish(self.outgoing(fact, cause))
+        seq = await self._bus.publish(self.outgoing(fact, cause))
+        log_fact(fact)
+        return seq
