@@ -151,6 +151,18 @@ def test_an_eviction_for_pressure_kills_at_once_and_says_what_was_low(world: Wor
 # -- machines that begin anew -------------------------------------------------------------------------------------
 
 
+def test_a_machine_that_begins_anew_while_its_object_is_gone_registers_with_another_boot_id(world: World) -> None:
+    bind(world, "p")
+    world.wait(1000)
+    before = node(world)
+    world.core.begin_reboot("n1", "stopped")
+    world.core.remove_node("n1")
+    world.core.create("nodes", "", {"metadata": {"name": "n1"}, "status": {"capacity": before["status"]["capacity"]}})
+    world.wait(10)
+    assert (world.phase("p"), state(world, "p")["terminated"]["exitCode"]) == ("Failed", 143)
+    assert node(world)["status"]["nodeInfo"]["bootID"] != before["status"]["nodeInfo"]["bootID"]
+
+
 @pytest.mark.parametrize(
     ("left", "code", "reason"),
     [("killed", 137, "Error"), ("stopped", 143, "Error"), ("unknown", 137, "ContainerStatusUnknown")],

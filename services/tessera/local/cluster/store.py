@@ -122,10 +122,11 @@ class Store:
         """Complete and store an object, and tell its kubelet; the 10,001st event takes the oldest one's place."""
         if shelf.resource == "events" and len(shelf) >= EVENTS_MAX:
             shelf.remove(shelf.oldest)
+        if shelf is self.nodes and shelf.get("", obj["metadata"]["name"]) is None:  # first: it registers with its boot
+            self.kubelets.set_reachable(obj["metadata"]["name"], True, self.now_ms())
         created = shelf.add(self._filled(shelf, namespace, obj))
         if shelf is self.nodes:
             self.kubelets.node_changed(created)
-            self.kubelets.set_reachable(created.meta["name"], True, self.now_ms())
             self._evict_by_taints(created)
         elif shelf is self.pods and created.node:  # made bound already, as a DaemonSet's or a foreign scheduler's pod
             self._bound(created)
