@@ -97,6 +97,11 @@ class MessageJobs:
         self._state, self.message = state, message
         self._here: dict[str, Subject] = {}
 
+    @property
+    def numbered(self) -> bool:
+        """Whether the ledger numbers its jobs by now: events of before are derived as they were stored."""
+        return self._state.last_number > 0
+
     def add(self, subject: Subject) -> Subject:
         """Notes a job that the message itself takes in, and returns the subject."""
         self._here[subject.job_id] = subject
@@ -205,11 +210,12 @@ def _queued(message_jobs: MessageJobs, record: JobQueued) -> EventParts:
         raise Contradiction(f"record of {message_jobs.message.n}: fact {record.fact} admits no job")
     spec = fact.spec
     job = message_jobs.add(Subject(fact.job_id, fact.tenant, spec.queue, spec.name, fact.trace))
-    size = {"gpu_milli": spec.gpu_milli(), "pods": spec.pods()}
+    size: JsonData = {"gpu_milli": spec.gpu_milli(), "pods": spec.pods()}
     size |= {} if spec.array is None else {"tasks": task_count(spec.array.tasks)}
     size["number"] = record.number
-    given = {name: value for name, value in size.items() if value}
-    return public.JobAdmittedV1, job, _job_data(job, key=fact.key, **given, digest=_digest(fact))
+    # An event of a job without a number was stored before there were digests, and stays what it was.
+    size["digest"] = _digest(fact) if record.number else ""
+    return public.JobAdmittedV1, job, _job_data(job, key=fact.key, **_given(**size))
 
 
 def _digest(fact: JobAdmitted) -> str:
@@ -232,10 +238,11 @@ def _turned_away(message_jobs: MessageJobs, record: JobTurnedAway) -> EventParts
     reasons, more = record.reasons, JsonData()
     if isinstance(fact, JobAdmitted):
         job = Subject(fact.job_id, fact.tenant, fact.spec.queue, fact.spec.name, fact.trace)
-        more = {"key": fact.key, "digest": _digest(fact)}
-        if message_jobs.found(fact.job_id) is not None:
-            job = replace(job, job_id="")
-            more["conflicts_with"] = fact.job_id
+        if message_jobs.numbered:
+            more = {"key": fact.key, "digest": _digest(fact)}
+            if message_jobs.found(fact.job_id) is not None:
+                job = replace(job, job_id="")
+                more["conflicts_with"] = fact.job_id
     elif not isinstance(fact, JobRefused):
         raise Contradiction(f"record of {message_jobs.message.n}: fact {record.fact} is no submit")
     else:

@@ -449,6 +449,15 @@ def _shared(job: Job | EndedJob) -> dict[str, Any]:
         "array": None if job.array is None else _array(job.array),
         "task_of": job.task_of,
         "task": job.task,
+        **_of_numbered(job),
+    }
+
+
+def _of_numbered(job: Job | EndedJob) -> dict[str, Any]:
+    """Fields that came with numbers: rows of older jobs stay as an older version made them, and are not made anew."""
+    if not job.number:
+        return {}
+    return {
         "number": job.number,
         "array_number": job.array_number,
         "user": job.user,

@@ -13,6 +13,7 @@ from tessera.domain.state import State
 from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera.projection.events import DESCRIBE, Cursor, StoredEvent, events_of, last_cursor, rfc3339
+from tessera.scheduler import decide
 from tessera_schemas.config import Queue
 from tessera_schemas.events import EVENT_TYPES, CloudEvent
 from tessera_schemas.facts import (
@@ -217,6 +218,16 @@ def test_a_submit_under_a_key_in_use_is_not_told_as_the_job_that_has_it():
     data = found["data"]
     assert (found["subject"], data.get("job_id"), data["conflicts_with"]) == ("none", None, other.job_id)
     assert (data["key"], data["digest"]) == ("k1", other.digest()[:16])
+
+
+def test_events_of_a_ledger_that_numbers_no_jobs_are_what_was_stored_of_them(monkeypatch):
+    monkeypatch.setattr(decide, "FORMAT", 3)
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1"))
+    assert "digest" not in told(ledger)[0][1]
+    ledger.commit(admitted("k1", job_spec(name="another")))
+    ((_, found),) = newest(ledger)
+    assert found["data"].keys() == {"job_id", "name", "reasons"}
 
 
 def test_a_refusal_of_admission_stands_in_the_trace_of_its_submit():

@@ -44,6 +44,7 @@ def due_events(ledger: Iterable[bytes]) -> dict[str, Due]:
             name = NAMES.get(getattr(record, "phase", record.kind))
             if name is not None:
                 due[f"{message.n}.{index}"] = jobs.due(name, record, [taken.fact for taken in message.facts])
+        jobs.numbered |= any(getattr(record, "number", 0) for record in message.records)
     return due
 
 
@@ -53,6 +54,7 @@ class _Jobs:
     def __init__(self) -> None:
         self.admitted: dict[str, JobAdmitted] = {}
         self.attempts: dict[str, int] = {}
+        self.numbered = False  # events of a ledger that numbers no jobs yet say less of submits
 
     def due(self, name: str, record: Any, facts: list[Any]) -> Due:
         event_data = record.model_dump(mode="json")
@@ -94,9 +96,13 @@ class _Jobs:
     def _submitted(self, name: str, fact: JobAdmitted, record: Any) -> dict[str, Any]:
         """What is told of a submit; one under a key in use is not told as the job that has the key."""
         told = {"job_id": fact.job_id, "name": fact.spec.name, "queue": fact.spec.queue, "key": fact.key}
-        told["digest"] = fact.digest()[:DIGEST_CHARACTERS]
         if name != "refused":
             self.admitted[fact.job_id], self.attempts[fact.job_id] = fact, 0
-        elif fact.job_id in self.admitted and any(why.code == Code.IDEMPOTENCY_CONFLICT for why in record.reasons):
+            told["digest"] = fact.digest()[:DIGEST_CHARACTERS] if record.number else ""
+            return told
+        if not self.numbered:
+            return {**told, "key": ""}
+        told["digest"] = fact.digest()[:DIGEST_CHARACTERS]
+        if fact.job_id in self.admitted and any(why.code == Code.IDEMPOTENCY_CONFLICT for why in record.reasons):
             told |= {"job_id": "", "conflicts_with": fact.job_id}
         return told
