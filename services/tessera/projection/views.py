@@ -179,6 +179,7 @@ class Views:
             avoid=job.avoid,
             owner="" if job.adopted is None else job.adopted.owner,
             after=job.after,
+            time_limit_seconds=job.time_limit_seconds,
         ).to_bytes()
 
     def _held_back(self, job: Job) -> Reason | None:
@@ -449,6 +450,8 @@ def _shared(job: Job | EndedJob) -> dict[str, Any]:
         "number": job.number,
         "array_number": job.array_number,
         "user": job.user,
+        "cpu_milli": job.amount.cpu_milli,
+        "memory_bytes": job.amount.memory_bytes,
         "digest": job.spec_hash[:DIGEST_CHARACTERS],
     }
 

@@ -18,6 +18,7 @@ from tessera.client import files, ordering, submitting
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.jobs import judge, key_of, report_end, told_what_goes_on
 from tessera.client.commands.logs import copy_log, until_started
+from tessera.client.commands.slurm import DEFAULT_QUEUE
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure, Mistaken, Refused
 from tessera.client.rendering import notify
@@ -186,7 +187,7 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
     now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
     job = job_of(script, os.environ.get(IMAGE_VARIABLE), os.environ, now, against)
     spec = files.job_spec(job, script.where)
-    spec.setdefault("queue", "default")
+    spec.setdefault("queue", DEFAULT_QUEUE)
     spec["user"] = submitter()
     if "dependency" in options:
         said = values.Said(script.where, "dependency", options["dependency"])
