@@ -215,9 +215,9 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
         await ok(live, "release", number)
         assert (await ok(live, "scancel", number)).out == ""
         await live.until_ended(live.id_of(number))
-    refused = await live.command("sbatch", "--wrap=true", "--exclusive", "--nice=5", "--turbo", "--as", "lab")
+    refused = await live.command("sbatch", "--wrap=true", "--switches=1", "--nice=5", "--turbo", "--as", "lab")
     assert refused.code == 6
-    told = ["NotSupportedYet --exclusive", "NotSupportedYet --nice", "UnknownField --turbo"]
+    told = ["NotSupportedYet --switches", "NotSupportedYet --nice", "UnknownField --turbo"]
     assert refusals(refused) == [*told, "InvalidField --container-image"]
     await assert_all_is_well(live)
 

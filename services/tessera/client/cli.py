@@ -40,6 +40,8 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "squeue": ("slurm.squeue", "List jobs that wait or run"),
         "scancel": ("slurm.scancel", "Cancel jobs"),
         "sinfo": ("slurm.sinfo", "List the nodes of each queue"),
+        "sacctmgr": ("accounts.sacctmgr", "List as which accounts one may submit"),
+        "slurm-shims": ("shims.slurm_shims", "Make a directory for PATH with sbatch, squeue and so on"),
     },
     "The shard": {
         "status": ("status.status", "Say who leads, what waits for an answer and what is wrong"),
@@ -114,7 +116,7 @@ def _way_to_read(module: str) -> dict[str, Any]:
     """How the commands of a module read their options, where that is not the usual way."""
     if module in ("sbatch", "salloc"):
         return {"context_settings": SLURMS_OWN}
-    if module in ("slurm", "accounting"):
+    if module in ("slurm", "accounting", "accounts"):
         from tessera.client.slurm.abbreviated import AbbreviatingCommand  # no other command needs it
 
         return {"cls": AbbreviatingCommand}

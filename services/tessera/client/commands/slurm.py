@@ -15,6 +15,7 @@ from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, notify, show
 from tessera.client.slurm import fields, words
+from tessera.client.slurm.people import submitter
 from tessera.client.slurm.queue_fields import STARTS, heading, line_of, long_lines, rows_as, titles_over
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.arrays import task_ranges
@@ -33,7 +34,10 @@ Clusters = Annotated[
 async def squeue(
     at: AccessOptions,
     jobs: JobLists = None,
-    me: Annotated[bool, typer.Option("--me", help="Only those of the tenant as whom you are here")] = False,
+    me: Annotated[
+        bool,
+        typer.Option("--me", help="Only those of the tenant that you are, else your own"),
+    ] = False,
     user: Annotated[str | None, typer.Option("--user", "--account", "-u", "-A", help="Only this tenant")] = None,
     partition: Annotated[str | None, typer.Option("--partition", "-p", help="Only these queues")] = None,
     name: Annotated[str | None, typer.Option("--name", "-n", help="Only jobs of these names")] = None,
@@ -56,7 +60,7 @@ async def squeue(
     """List jobs that wait or run, with Slurm's columns."""
     output = "json" if as_json else STARTS if start and output == "table" else output
     check_clusters(at, clusters)
-    tenant, named = _own_tenant(at) if me else user, list_of(jobs)
+    tenant, named = await _who_is_here(at) if me else user, list_of(jobs)
     states = "PD" if start and states is None else states
     async with at.views() as views:
         known, as_of = await views.jobs(), await views.as_of()
@@ -119,10 +123,16 @@ def check_clusters(at: AccessOptions, clusters: str | None) -> None:
         raise Failure(Exit.USAGE, f"--clusters={clusters}: this is shard {at.find().shard}; another one is --shard")
 
 
-def _own_tenant(at: AccessOptions) -> str | None:
-    """The tenant as whom one is here; None where a token shows that tenant's jobs alone. Raises Failure."""
+async def _who_is_here(at: AccessOptions) -> str | None:
+    """
+    The tenant as whom one is here, or the user where one may be several tenants; None where a token shows that
+    tenant's jobs alone. Raises Failure.
+    """
     where = at.find()
-    return None if where.login is not None and at.identity is None else where.tenant(at.identity).identity.name
+    if where.login is not None and at.identity is None:
+        return None
+    tenants = await where.accounts(at.identity)
+    return tenants[0] if len(tenants) == 1 else submitter()
 
 
 def _output_of(text: str) -> Output:
@@ -138,7 +148,10 @@ async def scancel(
     jobs: Annotated[
         list[str] | None, typer.Argument(help="Ids, ARRAY_7, beginnings of ids, or names", autocompletion=complete_jobs)
     ] = None,
-    me: Annotated[bool, typer.Option("--me", help="Every job of the tenant as whom you are here")] = False,
+    me: Annotated[
+        bool,
+        typer.Option("--me", help="Every job of the tenant that you are, else your own"),
+    ] = False,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Every job of this tenant")] = None,
     partition: Annotated[str | None, typer.Option("--partition", "-p", help="Every job of this queue")] = None,
     name: Annotated[str | None, typer.Option("--name", "-n", help="Every job of this name")] = None,
@@ -152,7 +165,7 @@ async def scancel(
         raise Failure(Exit.USAGE, f"scancel --signal={signal}: none but KILL and TERM reaches a job's pods from here")
     chosen = list(jobs or ())
     if me or any(each is not None for each in (user, partition, name, state)):
-        tenant = _own_tenant(at) if me else user
+        tenant = await _who_is_here(at) if me else user
         async with at.views() as views:
             live = [job for job in await views.jobs() if job.phase not in ENDED]
         found = fields.select(live, user=tenant, queue=partition, name=name, named=list_of(jobs), states=state)

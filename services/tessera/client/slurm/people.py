@@ -1,7 +1,9 @@
 """Numbers of users and groups, as this machine knows them: Slurm prints them beside the names."""
 
+import getpass
 import grp
 import pwd
+import re
 from functools import cache
 
 NOBODY = 65534
@@ -25,3 +27,12 @@ def group_of(name: str) -> tuple[str, int]:
         return grp.getgrgid(gid).gr_name, gid
     except (KeyError, ValueError):
         return "nogroup", NOBODY
+
+
+def submitter() -> str:
+    """Who submits, as `squeue -u` chooses and the people of a tenant take turns; "" where the machine does not know."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        return ""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:63].rstrip("._-")
