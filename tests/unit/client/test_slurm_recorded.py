@@ -11,11 +11,14 @@ from typer.testing import CliRunner, Result
 
 from tessera.client.cli import app
 from tessera.client.commands.context import AccessOptions
+from tessera.client.commands.sbatch import check_exclusive
 from tessera.client.outcomes import Exit, Failure
+from tessera.client.slurm.against import Against
+from tessera.client.slurm.script import read_script
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import PublicReason
-from tessera_schemas.views import ArrayView, JobView
+from tessera_schemas.views import ArrayView, JobView, NodeView, QueueView
 from tests.unit.client.slurm_recorded import RECORDED, SHOWN, Recorded
 
 now_ms = SystemClock().now_ms
@@ -53,6 +56,15 @@ class RememberedViews:
 
     async def jobs(self) -> list[JobView]:
         return jobs()
+
+    async def queues(self) -> list[QueueView]:
+        return [QueueView(name="default", pool="p"), QueueView(name="busy", pool="p", stop_policy="hold")]
+
+    async def nodes(self) -> list[NodeView]:
+        return [
+            NodeView(name=name, pool="p", ready=True, gpus=8, gpu_free=(1000,) * 8, cpu_milli=64_000)
+            for name in ("n1", "n2")
+        ]
 
     async def as_of(self) -> int:
         return 1
@@ -104,6 +116,32 @@ def test_a_job_is_shown_with_slurms_names_in_slurms_order(line: str) -> None:
     assert "JobState=RUNNING Reason=None Dependency=(null)" in shown
     assert "RunTime=00:00:0" in shown
     assert "TimeLimit=00:10:00" in shown
+
+
+@pytest.mark.usefixtures("shard")
+def test_a_partition_is_shown_with_slurms_names() -> None:
+    second, first = said("scontrol show partition").stdout.split("\n\n")[:2]
+    assert first.startswith("PartitionName=default\n   Default=YES ")
+    assert "\n   Nodes=n[1-2]\n   State=UP TotalCPUs=128 TotalNodes=2\n" in first
+    assert "TRES=cpu=128,node=2,gres/gpu=16" in first
+    assert second.startswith("PartitionName=busy\n   Default=NO ")
+    assert "State=DOWN " in second
+    assert said("scontrol show partition nosuch").exit_code == 1
+
+
+@pytest.mark.parametrize("name", ["sbatch", "squeue", "sacct", "scontrol", "sinfo", "scancel"])
+def test_a_command_says_whose_words_it_has(name: str) -> None:
+    assert said(f"{name} --version").stdout == said(f"{name} -V").stdout == "slurm 22.05.8\n"
+
+
+@pytest.mark.usefixtures("shard")
+@pytest.mark.parametrize(("gpus", "told"), [(8, False), (4, True), (0, True)])
+async def test_a_node_of_ones_own_is_a_pod_with_all_its_gpus(gpus: int, told: bool) -> None:
+    script = read_script("#!/bin/sh\n", "x", said=[("exclusive", "yes"), *([("gpus", str(gpus))] if gpus else [])])
+    against = Against(script)
+    spec = {"roles": [{"resources": {"gpus": gpus} if gpus else {}}]}
+    await check_exclusive(AccessOptions(), script, spec, against)
+    assert (against.error is not None and "ask for all GPUs of a node" in str(against.error)) == told
 
 
 @pytest.mark.usefixtures("shard")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from datetime import datetime
+from itertools import groupby
 from typing import Annotated
 
 import typer
@@ -219,8 +220,8 @@ async def _shown(views: ReadViews, entity: str, name: str) -> list[str]:
     if entity == "node":
         found = [node_lines(node) for node in nodes if name in ("", node.name)]
     else:
-        rows = partitions(await views.queues(), nodes)
-        found = [partition_line(row) for row in rows if name in ("", row.queue)]
+        by_queue = groupby(partitions(await views.queues(), nodes), key=lambda row: row.queue)
+        found = [partition_lines([*rows], nodes) for queue, rows in by_queue if name in ("", queue)]
     if name and not found:
         raise Failure(Exit.NOT_FOUND, f"{entity} {name}: there is none; see `tessera sinfo`")
     return found
@@ -249,7 +250,20 @@ def node_lines(node: NodeView) -> str:
     )
 
 
-def partition_line(row: Partition) -> str:
-    """Nodes of a queue that are in one state."""
-    up = "UP" if row.up else "DOWN"
-    return f"PartitionName={row.queue} State={up} Nodes={words.node_list(row.nodes)} NodeState={row.state}"
+def partition_lines(rows: Sequence[Partition], nodes: Sequence[NodeView]) -> str:
+    """A queue in Slurm's order and with Slurm's names, from its rows by state of nodes."""
+    names = [name for row in rows for name in row.nodes]
+    cpus = sum(node.cpu_milli for node in nodes if node.name in names) // 1000
+    gpus = sum(node.gpus for node in nodes if node.name in names)
+    queue = rows[0]
+    lines = [
+        f"PartitionName={queue.queue}",
+        f"Default={'YES' if queue.marked != queue.queue else 'NO'} QoS=N/A",
+        "DefaultTime=NONE Hidden=NO",
+        "MaxNodes=UNLIMITED MaxTime=UNLIMITED MinNodes=0 MaxCPUsPerNode=UNLIMITED",
+        f"Nodes={words.node_list(names)}",
+        f"State={'UP' if queue.up else 'DOWN'} TotalCPUs={cpus} TotalNodes={len(names)}",
+        "DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED",
+        f"TRES=cpu={cpus},node={len(names)}" + (f",gres/gpu={gpus}" if gpus else ""),
+    ]
+    return "\n   ".join(lines) + "\n"

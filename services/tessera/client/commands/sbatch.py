@@ -24,6 +24,7 @@ from tessera.client.outcomes import Exit, Failure, Mistaken, Refused
 from tessera.client.rendering import notify
 from tessera.client.shard_views import ID_CHARACTERS
 from tessera.client.slurm import fields, values
+from tessera.client.slurm.abbreviated import SPEAKS
 from tessera.client.slurm.against import Against
 from tessera.client.slurm.jobs import file_of, job_of
 from tessera.client.slurm.options import OWN, Asked, split_words
@@ -45,6 +46,9 @@ Key = Annotated[str | None, typer.Option(help="Idempotency key; else from the CI
 @command
 async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, key: Key = None) -> Exit | None:
     """Submit a batch script with #SBATCH lines, from a file or stdin, or --wrap; see docs/slurm.md for all options."""
+    if words in (["-V"], ["--version"]):
+        print(SPEAKS)
+        return None
     said, rest = split_words(words or ())
     at, ignored, key, said = own_options(at, ignore or (), key, said)
     script = _script_of(dict(said).get("wrap"), rest, ignored, said)
@@ -217,7 +221,7 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
             )
         ]
     if "exclusive" in options:
-        await _check_exclusive(at, script, job, against)
+        await check_exclusive(at, script, job, against)
     identity = at.identity
     try:
         identity = await _identity_of(at, options.get("account"))
@@ -228,7 +232,7 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
     return Submit(command, identity, against.error, tuple(against.notes), quiet)
 
 
-async def _check_exclusive(at: AccessOptions, script: Script, job: dict[str, Any], against: Against) -> None:
+async def check_exclusive(at: AccessOptions, script: Script, job: dict[str, Any], against: Against) -> None:
     """Notes where a pod does not fill its node, so that others might be beside it."""
     gpus = job["roles"][0]["resources"].get("gpus", 0)
     sizes = set[int]()

@@ -5,6 +5,9 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+SPEAKS = "slurm 22.05.8"
+"""The Slurm whose words these commands have, as its `--version` is read by programs."""
+
 
 def whole_name(name: str, known: Collection[str]) -> str:
     """The one known name that begins so; the name itself where none does, or several do."""
@@ -26,6 +29,9 @@ class AbbreviatingCommand(TyperCommand):
     """A command whose long options may be cut short."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse a command line in which options are cut short."""
+        """Parse a command line in which options are cut short; `-V` alone is answered."""
+        if args in (["-V"], ["--version"]):
+            print(SPEAKS)
+            ctx.exit()
         known = {name for option in self.params for name in option.opts if name.startswith("--")} | {"--help"}
         return super().parse_args(ctx, whole_words(args, known))
