@@ -88,6 +88,7 @@ RECORDED: tuple[Recorded, ...] = (
         "4 busy wait root PD N/A 1 (null) (PartitionDown)\n",
     ),
     Recorded("squeue -t FOO", "", 2),
+    Recorded("squeue -u nosuchuser,root -j 4 -h -o %i", "4\n"),
     Recorded("sacct -X -n -P -o JobID,JobName,Partition,Account,State,ExitCode", ACCOUNTED),
     Recorded("sacct -X -p -j 1 -o JobID,State", "JobID|State|\n1|COMPLETED|\n"),
     Recorded("sacct -X -j 1 -o JobID,JobName", "JobID JobName\n----- -------\n1 wrap\n"),

@@ -119,6 +119,13 @@ def test_a_job_is_shown_with_slurms_names_in_slurms_order(line: str) -> None:
 
 
 @pytest.mark.usefixtures("shard")
+@pytest.mark.parametrize(("order", "numbers"), [("i", "3 4 5"), ("-i", "5 4 3"), ("P,-i", "5 3 4"), ("-P,+i", "4 3 5")])
+def test_jobs_are_in_the_order_that_is_asked_for(order: str, numbers: str) -> None:
+    assert said(f"squeue -t all -h -o %i -j 3,4,5 --sort={order}").stdout.split() == numbers.split()
+    assert said("squeue --sort=?").exit_code == 2
+
+
+@pytest.mark.usefixtures("shard")
 def test_a_partition_is_shown_with_slurms_names() -> None:
     second, first = said("scontrol show partition").stdout.split("\n\n")[:2]
     assert first.startswith("PartitionName=default\n   Default=YES ")

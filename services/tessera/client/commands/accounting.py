@@ -148,6 +148,7 @@ async def scontrol(
         ),
     ] = None,
     oneliner: Annotated[bool, typer.Option("--oneliner", "-o", help="Each in one line")] = False,
+    details: Annotated[bool, typer.Option("--details", "-d", help="Taken: all is shown that there is")] = False,
 ) -> Exit | None:
     """Show a job, a node or a partition in full; hold and release jobs; ping the scheduler."""
     if what in ("hold", "release") and named:

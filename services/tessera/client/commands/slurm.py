@@ -16,7 +16,7 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, notify, show
 from tessera.client.slurm import fields, words
 from tessera.client.slurm.people import submitter
-from tessera.client.slurm.queue_fields import STARTS, heading, line_of, long_lines, rows_as, titles_over
+from tessera.client.slurm.queue_fields import STARTS, heading, in_order, line_of, long_lines, rows_as, titles_over
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.arrays import task_ranges
 from tessera_schemas.views import JobView, NodeView, QueueView
@@ -49,6 +49,7 @@ async def squeue(
     array: Annotated[bool, typer.Option("--array", "-r", help="A task a line, those to come, too")] = False,
     start: Annotated[bool, typer.Option("--start", help="Jobs that wait, with the time of their start")] = False,
     clusters: Clusters = None,
+    order: Annotated[str | None, typer.Option("--sort", "-S", help="In this order of letters, as -p,i")] = None,
     fields_: Annotated[
         str | None, typer.Option("--Format", "-O", help="Fields of fixed widths, as JobID,State:12")
     ] = None,
@@ -76,6 +77,7 @@ async def squeue(
     if code is not None and not found:
         return code
     now_ms = SystemClock().now_ms()
+    found = found if order is None else in_order(found, order, now_ms)
     found = [task for job in found for task in tasks_to_come(job)] if array else found
     if fields_ is not None:
         print_lines(long_lines(fields_, found, now_ms, titles=not noheader))

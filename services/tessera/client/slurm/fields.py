@@ -83,18 +83,19 @@ def select(
     nodes: str | None = None,
 ) -> list[JobView]:
     """
-    The jobs for which all hold that are given; all but `user`, a person or a tenant, are lists with commas.
+    The jobs for which all hold that are given; all are lists with commas, `user` of people and tenants.
 
     Raises Failure.
     """
     names, queues, on = (None if text is None else set(text.split(",")) for text in (name, queue, nodes))
+    people = None if user is None else {*user.split(","), user}
     wanted, among = set((named or "").split(",")), set((states or "").upper().split(","))
     if states is not None and (unknown := among - STATES - NEVER):
         raise Failure(Exit.USAGE, f"{min(unknown)}: there is no such state; there are {', '.join(sorted(STATES))}")
     return [
         job
         for job in jobs
-        if user in (None, job.tenant, job.user)
+        if (people is None or not people.isdisjoint({job.tenant, job.user} - {""}))
         and (queues is None or job.queue in queues)
         and (names is None or job.name in names or name == job.name)
         and (on is None or any(place.node in on for place in job.placements))

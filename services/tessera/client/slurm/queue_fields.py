@@ -150,6 +150,23 @@ def long_lines(names: str, jobs: Sequence[JobView], now_ms: int, titles: bool = 
     return lines + ["".join(cut(field.value(job, now_ms), wide, right) for field, wide, right in cells) for job in jobs]
 
 
+def in_order(jobs: Sequence[JobView], order: str, now_ms: int) -> list[JobView]:
+    """Jobs in the order of `squeue --sort`: letters with commas, `-` before one that falls. Raises Failure."""
+    sorted_jobs = list(jobs)
+    for said in reversed([part.strip() for part in order.split(",") if part.strip()]):
+        field = BY_LETTER.get(said.lstrip("+-"))
+        if field is None:
+            raise Failure(Exit.USAGE, f"--sort {order}: no field {said}; write letters of --format, such as -p,i")
+        sorted_jobs.sort(key=partial(_place_of, field.value, now_ms), reverse=said.startswith("-"))
+    return sorted_jobs
+
+
+def _place_of(value: Value, now_ms: int, job: JobView) -> list[tuple[int, str]]:
+    """A value to sort by: the numbers in it count as numbers."""
+    parts = re.split(r"([0-9]+)", value(job, now_ms))
+    return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
+
+
 def rows_as(pattern: str, now_ms: int) -> Callable[[JobView], str]:
     """Lines as `squeue -o` makes them of a pattern such as `%.18i %9P %j`. Raises Failure for an unknown letter."""
     return line_of(pattern, {letter: partial(_value_of, field.value, now_ms) for letter, field in BY_LETTER.items()})
