@@ -128,7 +128,7 @@ def gpu_hours(job: JobView, now_ms: int) -> str:
 
 
 def tres_of(job: JobView) -> str:
-    """What it asks for as Slurm counts it: CPUs, memory, nodes and GPUs."""
+    """Resources that the job asks for, as Slurm counts them: CPUs, memory, nodes and GPUs."""
     nodes = len({place.node for place in job.placements}) or job.pods
     gpus = f",gres/gpu={job.gpu_milli / 1000:g}" if job.gpu_milli else ""
     memory = f"mem={memory_of(job)}," if job.memory_bytes else ""

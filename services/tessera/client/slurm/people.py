@@ -30,7 +30,7 @@ def group_of(name: str) -> tuple[str, int]:
 
 
 def submitter() -> str:
-    """Who submits, as `squeue -u` chooses and the people of a tenant take turns; "" where the machine does not know."""
+    """Name of the user who submits, by which people of a tenant take turns; "" where the machine does not know it."""
     try:
         name = getpass.getuser()
     except (KeyError, OSError):  # a container whose user has no name
