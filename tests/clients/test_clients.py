@@ -45,8 +45,12 @@ async def test_a_library_submits_sees_the_end_and_cancels(live: Live, program: P
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    async with asyncio.timeout(SECONDS):
-        out, _ = await process.communicate()
+    try:
+        async with asyncio.timeout(SECONDS):
+            out, _ = await process.communicate()
+    finally:
+        if process.returncode is None:
+            process.terminate()
     assert process.returncode == 0, out.decode()
     told = json.loads(out.decode().splitlines()[-1])
     ended, cancelled = (live.id_of(told[name]) for name in ("ended", "cancelled"))

@@ -1,5 +1,6 @@
 """snakemake: a workflow whose job ends, and one that is interrupted while its job waits."""
 
+import atexit
 import re
 import signal
 import subprocess
@@ -16,7 +17,9 @@ def start(rule: str) -> subprocess.Popen[bytes]:
     words = [Path(sys.executable).parent / "snakemake", "--executor", "slurm", "--jobs", "1"]
     words += ["--slurm-init-seconds-before-status-checks", "1"]
     with Path("log").open("wb") as log:
-        return subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+        started = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
+    atexit.register(started.kill)
+    return started
 
 
 def number() -> str:
