@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CLIENTS_READY := build/clients/.ready
 SEEDS ?= 100
 # One more than there are processors, since many tests wait for servers.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
@@ -17,7 +18,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-platforms test-kubernetes sim nightly damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-platforms test-kubernetes test-clients sim nightly damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
@@ -88,7 +89,7 @@ unit: $(READY) ## fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
 test: $(READY) ## all tests but the heavier suites: real nats-server and Redis, sixty simulated seeds
-	$(BIN)/pytest -q -n $(WORKERS) --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations --ignore=tests/e2e tests
+	$(BIN)/pytest -q -n $(WORKERS) --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations --ignore=tests/e2e --ignore=tests/clients tests
 
 test-platforms: $(READY) ## whole platforms of processes: kills, the page in a browser, alarms, runbooks, an upgrade (minutes)
 	$(BIN)/pytest -q -n $(WORKERS) tests/operations tests/e2e
@@ -96,6 +97,15 @@ test-platforms: $(READY) ## whole platforms of processes: kills, the page in a b
 test-kubernetes: $(READY) ## the same on a real Kubernetes API server, built once from Go modules (minutes)
 	@$(BIN)/python -m tests.kubernetes.binaries
 	$(BIN)/pytest -q -n 2 tests/kubernetes  # most of them wait most of the time
+
+$(CLIENTS_READY): tests/clients/requirements.lock
+	@echo "setting up build/clients"
+	@$(PYTHON) -m venv build/clients
+	@build/clients/bin/pip install -q --disable-pip-version-check --require-hashes -r tests/clients/requirements.lock
+	@touch $(CLIENTS_READY)
+
+test-clients: $(READY) $(CLIENTS_READY) ## six libraries that call sbatch, squeue and sacct, against a platform (two minutes)
+	$(BIN)/pytest -q -n0 tests/clients
 
 sim: $(READY) ## simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1)
 	$(BIN)/python -m tessera.testkit.sim --seeds $(SEEDS) --first $(FIRST)
@@ -183,6 +193,7 @@ scale: ## so many replicas of services: make scale admission=3 binder=2
 
 lock: $(READY) ## pin what requirements.in asks for, with hashes
 	$(BIN)/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --allow-unsafe -o requirements.lock requirements.in
+	$(BIN)/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --allow-unsafe -o tests/clients/requirements.lock tests/clients/requirements.in
 
 clean: ## remove .venv, caches and the local platform's data
 	rm -rf $(VENV) .tessera .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

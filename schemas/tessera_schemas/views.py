@@ -69,6 +69,9 @@ class JobView(Lenient):
     number: Annotated[int, Field(description="Of the shard's jobs, counted from 1; 0: it has none")] = 0
     array_number: Annotated[int, Field(description="Of a task: the number of its array")] = 0
     user: Annotated[str, Field(description="Who submitted it, as the job says")] = ""
+    cpu_milli: Annotated[int, Field(description="Thousandths of a CPU that its gang asks for")] = 0
+    memory_bytes: Annotated[int, Field(description="Memory that its gang asks for")] = 0
+    time_limit_seconds: Annotated[int, Field(description="Longest time of one run; 0: none, or ended")] = 0
     digest: Annotated[str, Field(description="Beginning of the digest of what was sent")] = ""
     operator_hold: Annotated[bool, Field(description="It is held, and only an operator lets it go")] = False
 

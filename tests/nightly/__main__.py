@@ -75,6 +75,7 @@ def parts(minutes: float, seed: int) -> list[Part]:
             (*pytest, "-n0", "tests/operations/test_runbooks.py"),
             {"TESSERA_EVERY_DAMAGE": "1"},
         ),
+        Part("clients", "do libraries that call Slurm's commands work", ("-m", "tests.clients")),
         Part("mutants", "does a test notice each broken promise", ("-m", "tests.mutants")),
     ]
 

@@ -41,6 +41,8 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "squeue": ("slurm.squeue", "List jobs that wait or run"),
         "scancel": ("slurm.scancel", "Cancel jobs"),
         "sinfo": ("slurm.sinfo", "List the nodes of each queue"),
+        "sacctmgr": ("accounts.sacctmgr", "List as which accounts one may submit"),
+        "slurm-shims": ("shims.slurm_shims", "Make a directory for PATH with sbatch, squeue and so on"),
     },
     "The shard": {
         "status": ("status.status", "Say who leads, what waits for an answer and what is wrong"),
@@ -101,7 +103,7 @@ class ImportedWhenCalled(Mapping[str, Any]):
         if isinstance(found, typer.Typer):
             alone.add_typer(found, name=name)
         else:
-            alone.command(name, context_settings=SLURMS_OWN if module in ("sbatch", "salloc") else None)(found)
+            alone.command(name, **_way_to_read(module))(found)
         return typer.main.get_group(alone).commands[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -109,6 +111,17 @@ class ImportedWhenCalled(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(COMMANDS)
+
+
+def _way_to_read(module: str) -> dict[str, Any]:
+    """How the commands of a module read their options, where that is not the usual way."""
+    if module in ("sbatch", "salloc"):
+        return {"context_settings": SLURMS_OWN}
+    if module in ("slurm", "accounting", "accounts"):
+        from tessera.client.slurm.abbreviated import AbbreviatingCommand  # no other command needs it
+
+        return {"cls": AbbreviatingCommand}
+    return {}
 
 
 class LazyGroup(TyperGroup):

@@ -76,16 +76,21 @@ class Column(Generic[Row]):
     wide: bool = False
 
 
-def table(columns: Sequence[Column[Row]], rows: Sequence[Row], *, wide: bool = False, gap: int = GAP) -> list[str]:
+def table(
+    columns: Sequence[Column[Row]], rows: Sequence[Row], *, wide: bool = False, gap: int = GAP, ruled: bool = False
+) -> list[str]:
     """
     The lines of a table, with `gap` blanks between two cells. Unless it is wide, each is at most as long as the
-    terminal is wide, whatever the values are; what goes into a pipe or a file is not cut.
+    terminal is wide, whatever the values are; what goes into a pipe or a file is not cut. One that is `ruled` has
+    dashes below its titles.
     """
     shown = [column for column in columns if wide or not column.wide]
     cells = [[column.title for column in shown], *([_flat(column.value(row)) for column in shown] for row in rows)]
     widths = [max(cell_len(line[at]) for line in cells) for at in range(len(shown))]
     if not wide:
         _shrink(widths, [column.shrinks for column in shown], gap, columns_of_output())
+    if ruled:
+        cells.insert(1, ["-" * width for width in widths])
     return [_line(shown, line, widths, gap) for line in cells]
 
 
@@ -98,12 +103,13 @@ def show(
     *,
     gap: int = GAP,
     titles: bool = True,
+    ruled: bool = False,
 ) -> None:
     """Print rows as the output wants them, and the n up to which they hold."""
     if output.for_programs:
         show_value(output, {"items": [plain(row) for row in rows]}, as_of)
         return
-    for line in table(columns, rows, wide=output is Output.WIDE, gap=gap)[0 if titles else 1 :]:
+    for line in table(columns, rows, wide=output is Output.WIDE, gap=gap, ruled=ruled and titles)[0 if titles else 1 :]:
         print(line)
     notes = ([] if as_of is None else [f"as of {as_of}"]) + ([note] if note else [])
     if notes:

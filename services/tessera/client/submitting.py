@@ -116,7 +116,12 @@ async def connected(where: Where, identity: str | None) -> "AsyncIterator[Tesser
 
 @asynccontextmanager
 async def submitted(
-    where: Where, identity: str | None, asked: Json, key: str | None, against: Sequence[PublicReason] = ()
+    where: Where,
+    identity: str | None,
+    asked: Json,
+    key: str | None,
+    against: Sequence[PublicReason] = (),
+    say: Callable[[str], None] = notify,
 ) -> AsyncIterator[Sent]:
     """
     Submit once, by HTTP where a token is at hand, else by NATS. Raises Refused with all reasons, Failure, Transient.
@@ -126,11 +131,11 @@ async def submitted(
     """
     async with connected(where, identity) as tessera:
         if not tessera.tenant:
-            done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify, against=against)
+            done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=say, against=against)
             yield Sent(done, lambda seconds: wait_by_views(where, done.job_id, seconds))
             return
         watch = await tessera.watch()
-        done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=notify, against=against)
+        done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=say, against=against)
 
         async def wait(seconds: float | None) -> End | None:
             if where.commands_api is not None or where.can_be(OPERATOR):

@@ -109,6 +109,17 @@ class Where:
             return self.single.identity.name == name
         return self.directory is not None and self.directory.file(name).exists()
 
+    def _tenants_at_hand(self) -> "list[Credential]":
+        return [c for c in (self.directory.all() if self.directory else []) if c.identity.role == subjects.TENANT]
+
+    async def accounts(self, wanted: str | None) -> list[str]:
+        """Names of the tenants as whom one may submit here. Raises Failure."""
+        if self.commands_api is not None and wanted is None:
+            return [whose] if (whose := (await self.commands_api.get("/v1/me"))["tenant"]) else []
+        if wanted is None and self.single is None:
+            return sorted(c.identity.name for c in self._tenants_at_hand())
+        return [self.tenant(wanted).identity.name]
+
     def tenant(self, wanted: str | None) -> "Credential":
         """The tenant that was asked for, or the only one there is. Raises Failure."""
         if wanted:
@@ -116,9 +127,7 @@ class Where:
         elif self.single is not None:
             found = self.single
         else:
-            tenants = [
-                c for c in (self.directory.all() if self.directory else []) if c.identity.role == subjects.TENANT
-            ]
+            tenants = self._tenants_at_hand()
             if len(tenants) != 1:
                 names = ", ".join(c.identity.name for c in tenants) or "none; `tessera apply` makes them"
                 raise Failure(Exit.USAGE, f"tenant: there is not exactly one ({names}); choose one with --as")

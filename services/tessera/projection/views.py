@@ -181,6 +181,7 @@ class Views:
             avoid=job.avoid,
             owner="" if job.adopted is None else job.adopted.owner,
             after=job.after,
+            time_limit_seconds=job.time_limit_seconds if job.number else 0,
         ).to_bytes()
 
     def _held_back(self, job: Job) -> Reason | None:
@@ -449,11 +450,11 @@ def _shared(job: Job | EndedJob) -> dict[str, Any]:
         "array": None if job.array is None else _array(job.array),
         "task_of": job.task_of,
         "task": job.task,
-        **_of_numbered(job),
+        **_with_number(job),
     }
 
 
-def _of_numbered(job: Job | EndedJob) -> dict[str, Any]:
+def _with_number(job: Job | EndedJob) -> dict[str, Any]:
     """Fields that came with numbers: rows of older jobs stay as an older version made them, and are not made anew."""
     if not job.number:
         return {}
@@ -461,6 +462,8 @@ def _of_numbered(job: Job | EndedJob) -> dict[str, Any]:
         "number": job.number,
         "array_number": job.array_number,
         "user": job.user,
+        "cpu_milli": job.amount.cpu_milli,
+        "memory_bytes": job.amount.memory_bytes,
         "digest": job.spec_hash[:DIGEST_CHARACTERS],
     }
 

@@ -54,10 +54,15 @@ def run_as(rank: int, body: str, *arguments: str, tasks: int = 2, options: tuple
 
 def run_pod(spec: JobSpec, rank: int = 0) -> subprocess.CompletedProcess[str]:
     """One pod of the job, on this machine. Raises CalledProcessError."""
+    command, env = pod_of(spec, rank)
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+
+
+def pod_of(spec: JobSpec, rank: int = 0) -> tuple[list[str], dict[str, str]]:
+    """Words and variables of a pod, as the kubelet would fill them in."""
     template = spec.roles[0].template
     env = {"TESSERA_JOB_ID": "j" * 20, "TESSERA_JOB_NUMBER": "17", "TESSERA_ATTEMPT": "1", "TESSERA_RANK": str(rank)}
     env |= {"PATH": "/usr/bin:/bin", "TESSERA_ARRAY_ID": "a" * 20, "TESSERA_ARRAY_TASK": "4"}
     for name, value in template.env.items():
         env[name] = expanded(value, env)
-    command = [expanded(word, env) for word in template.command]
-    return subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    return [expanded(word, env) for word in template.command], env

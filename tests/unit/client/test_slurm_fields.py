@@ -7,11 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
-from tessera.client.commands.accounting import ACCOUNTED, job_lines, node_lines
+from tessera.client.commands.accounting import ACCOUNTED, node_lines
 from tessera.client.commands.views import job_facts
 from tessera.client.outcomes import Failure
-from tessera.client.rendering import COLUMNS, Output, show, table
-from tessera.client.slurm import fields, values
+from tessera.client.rendering import Output, show, table
+from tessera.client.slurm import fields, queue_fields, values
+from tessera.client.slurm.job_record import job_lines
 from tessera_schemas.arrays import Dependency
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import PublicReason
@@ -60,11 +61,12 @@ def test_sacct_tells_state_exit_code_time_and_gpu_hours() -> None:
 
 def test_a_pattern_of_squeue_is_filled_in() -> None:
     placed = (Placement(0, "worker", "gpu-1", (0,), 1000),)
-    line = fields.rows_as("%.5D|%8T|%j %R", NOW)
+    line = queue_fields.rows_as("%.5D|%8T|%j %R", NOW)
     assert line(view(placements=placed)) == "    1|RUNNING |train gpu-1"
-    assert fields.heading("%.5D|%8T|%j") == "NODES|STATE   |NAME"
+    assert queue_fields.heading("%.5D|%8T|%j") == "NODES|STATE   |NAME"
     assert (
-        fields.rows_as("%i %E", NOW)(view("queued", after=(Dependency(condition="singleton"),))) == f"{ARRAY} singleton"
+        queue_fields.rows_as("%i %E", NOW)(view("queued", after=(Dependency(condition="singleton"),)))
+        == f"{ARRAY} singleton"
     )
 
 
@@ -72,15 +74,15 @@ def test_a_field_that_is_not_there_is_told_with_those_that_are() -> None:
     with pytest.raises(Failure, match="there are JobID"):
         fields.column("Colour", NOW)
     with pytest.raises(Failure, match="no field %X"):
-        fields.rows_as("%i %X", NOW)
+        queue_fields.line_of("%i %X", {"i": str})
 
 
 def test_scontrol_shows_a_job_and_a_node_in_full() -> None:
     lines = job_lines(view("queued", reason=PublicReason(code="DependencyNotMet")), NOW)
-    assert f"JobID={ARRAY} " in lines
-    assert "State=PENDING" in lines
-    assert "Reason=Dependency" in lines
-    assert max(map(len, lines.splitlines())) <= COLUMNS
+    assert lines.startswith(f"JobId={ARRAY} JobName=train\n   UserId=lab(")
+    assert "\n   JobState=PENDING Reason=Dependency " in lines
+    assert "\n   SubmitTime=2025-10-09T" in lines
+    assert " TimeLimit=UNLIMITED " in lines
     node = NodeView(name="gpu-1", pool="default", ready=True, gpus=8, gpu_free=(1000,) * 6 + (0, 0), drain_why="fans")
     assert "GresUsed=2\n   Reason=fans" in node_lines(node)
 
@@ -151,10 +153,10 @@ def test_fields_have_widths_and_other_names_and_those_that_nobody_measures_are_e
 
 def test_lines_of_fixed_widths_are_those_of_squeue_with_a_large_o() -> None:
     job = view(started_ts=NOW - 61_000)
-    title, line = fields.long_lines("JobID:24,Name:6,State:.9,TimeUsed", [job], NOW)
+    title, line = queue_fields.long_lines("JobID:24,Name:6,State:.9,TimeUsed", [job], NOW)
     assert title == f"{'JOBID':<24}{'NAME':<6}{'STATE':>9}{'TIME':<20}"
     assert line == f"{'a' * 20:<24}{'train':<6}{'RUNNING':>9}{'1:01':<20}"
-    assert fields.long_lines("JobID", [job], NOW, titles=False) == ["a" * 20]
+    assert queue_fields.long_lines("JobID", [job], NOW, titles=False) == ["a" * 20]
 
 
 def test_jobs_are_chosen_by_lists_of_queues_names_and_nodes() -> None:

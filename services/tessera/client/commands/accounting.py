@@ -1,44 +1,53 @@
 """`sacct`, `scontrol`, `sprio` and `sshare`: jobs, nodes and queues in full, in Slurm's words."""
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
-from textwrap import wrap
+from itertools import groupby
 from typing import Annotated
 
 import typer
 
 from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, Format, command
-from tessera.client.commands.slurm import Partition, node_state, partitions, say_unknown
-from tessera.client.completing import complete_list_of_jobs, complete_scontrol
+from tessera.client.commands.slurm import (
+    Clusters,
+    JobLists,
+    Partition,
+    check_clusters,
+    list_of,
+    node_state,
+    partitions,
+    print_lines,
+)
+from tessera.client.completing import complete_scontrol
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.rendering import COLUMNS, KINDS, Column, Output, show
+from tessera.client.rendering import KINDS, Column, Output, notify, show
 from tessera.client.shard_status import shard_status
 from tessera.client.shard_views import ReadViews
 from tessera.client.slurm import fields, values, words
+from tessera.client.slurm.job_record import config_lines, job_lines
 from tessera.client.slurm.updating import JobUpdate, read_update
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.commands import HoldJob, ReleaseJob
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 ACCOUNTED = "JobID,JobName,Partition,Account,GPUs,State,ExitCode,Elapsed,GPUHours"
+BRIEF = "JobID,State,ExitCode"
 WAITING = "JobID,Partition,User,QOS,Priority,Age,Reason"
 
 
 @command
 async def sacct(
     at: AccessOptions,
-    jobs: Annotated[
-        str | None,
-        typer.Option("--jobs", "-j", help="Only these: ids, tasks, names", autocompletion=complete_list_of_jobs),
-    ] = None,
+    jobs: JobLists = None,
     user: Annotated[str | None, typer.Option("--user", "--account", "-u", "-A", help="Only this tenant")] = None,
     name: Annotated[str | None, typer.Option("--name", help="Only jobs of these names")] = None,
     partition: Annotated[str | None, typer.Option("--partition", "-r", help="Only these queues")] = None,
     states: Annotated[str | None, typer.Option("--state", "-s", help="Only these, such as CD,F or FAILED")] = None,
     since: Annotated[
-        str | None, typer.Option("--since", "-S", help="Only what ran since: 2h, 7d, today, 2030-01-31")
+        str | None, typer.Option("--since", "-S", "--starttime", help="Only what ran since: 2h, 7d, today, 2030-01-31")
     ] = None,
     until: Annotated[
         str | None, typer.Option("--until", "-E", "--endtime", help="Only what began before: now, today, 2030-01-31")
@@ -52,12 +61,23 @@ async def sacct(
     whole: Annotated[bool, typer.Option("--allocations", "-X", help="Jobs without steps, as always")] = False,
     everybody: Annotated[bool, typer.Option("--allusers", "-a", help="Of all whom one may see, as always")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As -o json")] = False,
+    brief: Annotated[bool, typer.Option("--brief", "-b", help="JobID, State and ExitCode")] = False,
+    units: Annotated[str, typer.Option("--units", help="Taken: memory has its unit beside it")] = "",
+    duplicates: Annotated[bool, typer.Option("--duplicates", "-D", help="Taken: a job has one line")] = False,
+    clusters: Clusters = None,
+    help_format: Annotated[bool, typer.Option("--helpformat", "-e", help="List the fields")] = False,
 ) -> Exit | None:
     """List jobs with state, exit code, time and GPU-hours; ended ones as long as lists keep them."""
-    now_ms, chosen = SystemClock().now_ms(), "json" if as_json else fields_
+    if help_format:
+        print_lines([*fields.FIELDS, *fields.NOT_MEASURED])
+        return None
+    check_clusters(at, clusters)
+    now_ms, named = SystemClock().now_ms(), list_of(jobs)
+    chosen = "json" if as_json else BRIEF if brief else fields_
     is_form = chosen in KINDS or chosen.startswith("jsonpath=")
     output, names = (Output.parse(chosen), ACCOUNTED) if is_form else (Output.TABLE, chosen)
-    columns = [fields.column(name, now_ms) for name in names.split(",")]
+    bare = parsable or ending
+    columns = [_accounted(name, now_ms, bare) for name in names.split(",") if name]
     now = datetime.fromtimestamp(now_ms / 1000).astimezone()
     from_ms = values.since_ms(values.Said("sacct", "since", since), now) if since else 0
     to_ms = values.since_ms(values.Said("sacct", "until", until), now) if until else now_ms
@@ -65,16 +85,30 @@ async def sacct(
         known, as_of = await views.jobs(), await views.as_of()
     found = [
         job
-        for job in fields.select(known, user=user, name=name, queue=partition, named=jobs, states=states)
+        for job in fields.select(known, user=user, name=name, queue=partition, named=named, states=states)
         if (job.phase not in ENDED or job.ended_ts >= from_ms) and job.submitted_ts <= to_ms
     ]
-    if parsable or ending:
+    for name in fields.unknown(known, named):
+        notify(f"note: no job has the id or name {name}")
+    if bare:
         rows = [] if noheader else [[column.title for column in columns]]
         rows += [[column.value(job).strip() for column in columns] for job in found]
-        print("\n".join("|".join(row) + ("|" if ending else "") for row in rows))
+        print_lines(["|".join(row) + ("|" if ending else "") for row in rows])
     else:
-        show(output, columns, found, as_of if output.for_programs else None, titles=not noheader)
-    return say_unknown(known, jobs)
+        as_of_shown = as_of if output.for_programs else None
+        show(output, columns, found, as_of_shown, gap=1, titles=not noheader, ruled=True)
+    return None
+
+
+def _accounted(said: str, now_ms: int, bare: bool) -> Column[JobView]:
+    """
+    A column of `sacct`. A bare one has no width; in a table a cancelled job's state names the user only where a width
+    is said, so that each field is one word.
+    """
+    of_table = {**fields.ACCOUNTING, "State": fields.FIELDS["State"]}
+    if bare:
+        return fields.column(re.split("[%:]", said, maxsplit=1)[0], now_ms, own=fields.ACCOUNTING)
+    return fields.column(said, now_ms, own=fields.ACCOUNTING if "%" in said else of_table)
 
 
 @command
@@ -117,6 +151,7 @@ async def scontrol(
         ),
     ] = None,
     oneliner: Annotated[bool, typer.Option("--oneliner", "-o", help="Each in one line")] = False,
+    details: Annotated[bool, typer.Option("--details", "-d", help="Taken: all is shown that there is")] = False,
 ) -> Exit | None:
     """Show a job, a node or a partition in full; hold, release and update jobs; ping the scheduler."""
     if what in ("hold", "release") and named:
@@ -132,24 +167,45 @@ async def scontrol(
         print(f"Slurmctld(primary) at {where.shard} is {'UP' if up else 'DOWN'}")
         return None if up else Exit.FAILED
     entity, *names = named or [""]
-    entity = OTHER_ENTITIES.get(entity, entity)
+    name, entity = _named(entity, names)
     if what == "show" and entity == "hostnames":
-        print("\n".join(values.hosts_of(values.Said("scontrol", "hostnames", ",".join(names)))))
+        print_lines(values.hosts_of(values.Said("scontrol", "hostnames", ",".join(names))))
+        return None
+    if what == "show" and entity == "config":
+        from tessera.projection.recently_ended import ENDED_SECONDS  # no other command needs it
+
+        print_lines([f"Configuration data as of {fields.time_of(SystemClock().now_ms())}"])
+        print_lines(config_lines(at.find().shard, ENDED_SECONDS))
         return None
     if what != "show" or entity not in ("job", "node", "partition") or len(names) > 1:
         raise Failure(
             Exit.USAGE,
-            f"scontrol {what}: write show job|node|partition [NAME], show hostnames LIST, hold or release JOB, "
-            "update JobId=JOB NAME=VALUE, ping",
+            f"scontrol {what}: write show job|node|partition [NAME], show hostnames LIST, show config, "
+            "hold or release JOB, update JobId=JOB NAME=VALUE, ping",
         )
-    async with at.views() as views:
-        lines = await _shown(views, entity, names[0] if names else "")
-    print("\n".join(" ".join(each.split()) for each in lines) if oneliner else "\n\n".join(lines))
+    try:
+        async with at.views() as views:
+            lines = await _shown(views, entity, name)
+    except Failure as failure:
+        if failure.code is not Exit.NOT_FOUND:
+            raise
+        notify(f"slurm_load_{entity}s error: {'Invalid job id specified' if entity == 'job' else ''}: {failure}")
+        return Exit.FAILED
+    print_lines([" ".join(each.split()) if oneliner else each for each in lines])
     return None
 
 
-OTHER_ENTITIES = {"jobs": "job", "jobid": "job", "nodes": "node", "partitions": "partition", "hostname": "hostnames"}
-"""Words of scontrol's that mean another one."""
+ENTITIES = {"job": "jobs", "jobid": "jobid", "node": "nodes", "partition": "partitions", "hostnames": "hostnames"}
+ENTITIES |= {"config": "config"}
+"""Words behind `scontrol show`, in full; each may be cut short."""
+
+
+def _named(entity: str, names: Sequence[str]) -> tuple[str, str]:
+    """The name that is asked for, and the kind of thing by the beginning of its word; `job=7` is `job 7`."""
+    word, _, name = entity.partition("=")
+    kinds = [kind for kind, full in ENTITIES.items() if word and (kind == word or full.startswith(word))]
+    kind = "job" if kinds[:1] == ["jobid"] else kinds[0] if kinds else word
+    return (names[0] if names else name), kind
 
 
 async def _hold(at: AccessOptions, named: Sequence[str], undo: bool) -> Exit | None:
@@ -183,23 +239,28 @@ async def _shown(views: ReadViews, entity: str, name: str) -> list[str]:
     """Each as lines of `Name=value`. Raises Failure where nothing is called so."""
     if entity == "job":
         now_ms = SystemClock().now_ms()
-        jobs = [await views.job(name)] if name else [job for job in await views.jobs() if job.phase not in ENDED]
+        jobs = await _jobs_shown(views, name)
         return [job_lines(job, now_ms) for job in jobs]
     nodes = await views.nodes()
     if entity == "node":
         found = [node_lines(node) for node in nodes if name in ("", node.name)]
     else:
-        rows = partitions(await views.queues(), nodes)
-        found = [partition_line(row) for row in rows if name in ("", row.queue)]
+        by_queue = groupby(partitions(await views.queues(), nodes), key=lambda row: row.queue)
+        found = [partition_lines([*rows], nodes) for queue, rows in by_queue if name in ("", queue)]
     if name and not found:
         raise Failure(Exit.NOT_FOUND, f"{entity} {name}: there is none; see `tessera sinfo`")
     return found
 
 
-def job_lines(job: JobView, now_ms: int) -> str:
-    """The fields of a job, as many in a line as it holds."""
-    pairs = " ".join(f"{name}={value(job, now_ms)}" for name, value in fields.FIELDS.items())
-    return "\n".join(wrap(pairs, COLUMNS, subsequent_indent="   ", break_long_words=False, break_on_hyphens=False))
+async def _jobs_shown(views: ReadViews, name: str) -> list[JobView]:
+    """The live jobs, or the one of this name, with its tasks where it is an array. Raises Failure."""
+    if not name:
+        return [job for job in await views.jobs() if job.phase not in ENDED]
+    found = await views.job(name)
+    if found.array is None:
+        return [found]
+    tasks = [job for job in await views.jobs() if job.task_of == found.job_id]
+    return [found, *tasks] if found.array.left or not tasks else tasks
 
 
 def node_lines(node: NodeView) -> str:
@@ -214,8 +275,21 @@ def node_lines(node: NodeView) -> str:
     )
 
 
-def partition_line(row: Partition) -> str:
-    """Nodes of a queue that are in one state."""
-    up = "UP" if row.up else "DOWN"
-    nodes = words.node_list(row.nodes)
-    return f"PartitionName={row.queue} State={up} MaxTime={row.time_limit} Nodes={nodes} NodeState={row.state}"
+def partition_lines(rows: Sequence[Partition], nodes: Sequence[NodeView]) -> str:
+    """A queue in Slurm's order and with Slurm's names, from its rows by state of nodes."""
+    names = [name for row in rows for name in row.nodes]
+    cpus = sum(node.cpu_milli for node in nodes if node.name in names) // 1000
+    gpus = sum(node.gpus for node in nodes if node.name in names)
+    queue = rows[0]
+    longest = "UNLIMITED" if queue.time_limit == "infinite" else queue.time_limit
+    lines = [
+        f"PartitionName={queue.queue}",
+        f"Default={'YES' if queue.marked != queue.queue else 'NO'} QoS=N/A",
+        "DefaultTime=NONE Hidden=NO",
+        f"MaxNodes=UNLIMITED MaxTime={longest} MinNodes=0 MaxCPUsPerNode=UNLIMITED",
+        f"Nodes={words.node_list(names)}",
+        f"State={'UP' if queue.up else 'DOWN'} TotalCPUs={cpus} TotalNodes={len(names)}",
+        "DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED",
+        f"TRES=cpu={cpus},node={len(names)}" + (f",gres/gpu={gpus}" if gpus else ""),
+    ]
+    return "\n   ".join(lines) + "\n"

@@ -2,10 +2,10 @@
 
 import getpass
 import os
-import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -19,14 +19,17 @@ from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.foreground import foreground
 from tessera.client.commands.jobs import judge, key_of, report_end
 from tessera.client.commands.logs import copy_log, until_started
+from tessera.client.commands.slurm import DEFAULT_QUEUE
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure, Mistaken, Refused
 from tessera.client.rendering import notify
 from tessera.client.shard_views import ID_CHARACTERS
 from tessera.client.slurm import fields, values
+from tessera.client.slurm.abbreviated import SPEAKS
 from tessera.client.slurm.against import Against
 from tessera.client.slurm.jobs import file_of, job_of
 from tessera.client.slurm.options import OWN, Asked, split_words
+from tessera.client.slurm.people import submitter
 from tessera.client.slurm.script import Script, read_script
 from tessera.client.slurm.steps import find_kubectl, read_step, run_step
 from tessera.client.where import Where
@@ -44,6 +47,9 @@ Key = Annotated[str | None, typer.Option(help="Idempotency key; else from the CI
 @command
 async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, key: Key = None) -> Exit | None:
     """Submit a batch script with #SBATCH lines, from a file or stdin, or --wrap; see docs/slurm.md for all options."""
+    if words in (["-V"], ["--version"]):
+        print(SPEAKS)
+        return None
     said, rest = split_words(words or ())
     at, ignored, key, said = own_options(at, ignore or (), key, said)
     script = _script_of(dict(said).get("wrap"), rest, ignored, said)
@@ -53,11 +59,15 @@ async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
         await judge(at.find(), asked.identity, asked.command, key_of(asked.command, key), asked.against)
         return None
     await asked.refuse(at, key)
-    async with submitting.submitted(at.find(), asked.identity, asked.command, key) as sent:
+    async with (
+        asked.held_back() as say,
+        submitting.submitted(at.find(), asked.identity, asked.command, key, say=say) as sent,
+    ):
         job_id, number = sent.done.job_id, number_or_id(sent.done.number, sent.done.job_id)
-        print(number if "parsable" in script.options else f"Submitted batch job {number}")
+        if "quiet" not in script.options:
+            print(number if "parsable" in script.options else f"Submitted batch job {number}", flush=True)
         if "wait" not in script.options:
-            if "output" in script.options:
+            if "output" in script.options and not asked.quiet:
                 notify(f"note: `tessera logs {number}` shows its log; with --wait it is written to files")
             return None
         code = await report_end(sent, None)
@@ -142,10 +152,24 @@ class Submit:
     identity: str | None
     against: Refused | Mistaken | None = None
     notes: tuple[str, ...] = ()
+    quiet: bool = False
+    """Nothing is said beside the answer: a program reads it."""
+
+    @asynccontextmanager
+    async def held_back(self) -> AsyncIterator[Callable[[str], None]]:
+        """A way to say what only a failure makes worth knowing, as the key of a submit: at once unless it is quiet."""
+        kept = list[str]()
+        try:
+            yield kept.append if self.quiet else notify
+        except BaseException:
+            for line in kept:
+                notify(line)
+            raise
 
     async def refuse(self, at: AccessOptions, key: str | None) -> None:
         """Says what is to be known of it. Raises all that is against it, if anything is."""
-        self.report_notes()
+        if not self.quiet:
+            self.report_notes()
         if self.against is not None:
             await submitting.refuse(at.find, self.identity, self.command, key, self.against)
 
@@ -194,7 +218,7 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
     now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
     job = job_of(script, os.environ.get(IMAGE_VARIABLE), os.environ, now, against)
     spec = files.job_spec(job, script.where)
-    spec.setdefault("queue", "default")
+    spec.setdefault("queue", DEFAULT_QUEUE)
     spec["user"] = submitter()
     if "dependency" in options:
         said = values.Said(script.where, "dependency", options["dependency"])
@@ -204,22 +228,28 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
                 "dependency", partial(values.dependencies_of, said), list[tuple[str, str]]()
             )
         ]
+    if "exclusive" in options:
+        await check_exclusive(at, script, job, against)
     identity = at.identity
     try:
         identity = await _identity_of(at, options.get("account"))
     except Failure as failure:
         against.add("account", str(failure))
     command = {"kind": "submit_job", "spec": spec, "held": "hold" in options}
-    return Submit(command, identity, against.error, tuple(against.notes))
+    quiet = "notes" in script.ignored or not {"parsable", "quiet"}.isdisjoint(options)
+    return Submit(command, identity, against.error, tuple(against.notes), quiet)
 
 
-def submitter() -> str:
-    """Who submits, as `squeue -u` chooses and the people of a tenant take turns; "" where the machine does not know."""
-    try:
-        name = getpass.getuser()
-    except (KeyError, OSError):  # a container whose user has no name
-        return ""
-    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:63].rstrip("._-")
+async def check_exclusive(at: AccessOptions, script: Script, job: dict[str, Any], against: Against) -> None:
+    """Notes where a pod does not fill its node, so that others might be beside it."""
+    gpus = job["roles"][0]["resources"].get("gpus", 0)
+    sizes = set[int]()
+    if gpus and script.options["exclusive"] == "yes":
+        async with at.views() as views:
+            sizes = {node.gpus for node in await views.nodes() if not node.gone and node.gpus >= gpus}
+    if sizes != {gpus}:
+        way_out = "ask for all GPUs of a node (--gpus-per-node), or delete it: whole GPUs are never shared"
+        against.add("exclusive", f"{script.where}: --exclusive: {way_out}")
 
 
 async def _job_named(at: AccessOptions, job: str, against: Against) -> str:

@@ -1,6 +1,7 @@
 """`squeue`, `scancel` and `sinfo`: jobs and nodes in the words that Slurm's users know."""
 
 import getpass
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -14,18 +15,29 @@ from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, notify, show
 from tessera.client.slurm import fields, words
+from tessera.client.slurm.people import submitter
+from tessera.client.slurm.queue_fields import STARTS, heading, in_order, line_of, long_lines, rows_as, titles_over
 from tessera.kernel.clock import SystemClock
+from tessera_schemas.arrays import task_ranges
 from tessera_schemas.views import JobView, NodeView, QueueView
+
+JobLists = Annotated[
+    list[str] | None,
+    typer.Option("--jobs", "-j", help="Only these: ids, tasks, names", autocompletion=complete_list_of_jobs),
+]
+Clusters = Annotated[
+    str | None, typer.Option("--clusters", "--cluster", "-M", help="all, or this shard: no command shows another")
+]
 
 
 @command
 async def squeue(
     at: AccessOptions,
-    jobs: Annotated[
-        str | None,
-        typer.Option("--jobs", "-j", help="Only these: ids, tasks, names", autocompletion=complete_list_of_jobs),
-    ] = None,
-    me: Annotated[bool, typer.Option("--me", help="Only those of the tenant as whom you are here")] = False,
+    jobs: JobLists = None,
+    me: Annotated[
+        bool,
+        typer.Option("--me", help="Only those of the tenant that you are, else your own"),
+    ] = False,
     user: Annotated[str | None, typer.Option("--user", "--account", "-u", "-A", help="Only this tenant")] = None,
     partition: Annotated[str | None, typer.Option("--partition", "-p", help="Only these queues")] = None,
     name: Annotated[str | None, typer.Option("--name", "-n", help="Only jobs of these names")] = None,
@@ -34,7 +46,10 @@ async def squeue(
     everything: Annotated[bool, typer.Option("--all", "-a", help="Jobs that have ended, too")] = False,
     noheader: Annotated[bool, typer.Option("--noheader", "-h", help="Without the line of titles")] = False,
     long: Annotated[bool, typer.Option("--long", "-l", help="With states in full")] = False,
-    array: Annotated[bool, typer.Option("--array", "-r", help="A task a line, as always")] = False,
+    array: Annotated[bool, typer.Option("--array", "-r", help="A task a line, those to come, too")] = False,
+    start: Annotated[bool, typer.Option("--start", help="Jobs that wait, with the time of their start")] = False,
+    clusters: Clusters = None,
+    order: Annotated[str | None, typer.Option("--sort", "-S", help="In this order of letters, as -p,i")] = None,
     fields_: Annotated[
         str | None, typer.Option("--Format", "-O", help="Fields of fixed widths, as JobID,State:12")
     ] = None,
@@ -44,42 +59,82 @@ async def squeue(
     ] = "table",
 ) -> Exit | None:
     """List jobs that wait or run, with Slurm's columns."""
-    output = "json" if as_json else output
-    tenant = _own_tenant(at) if me else user
+    output = "json" if as_json else STARTS if start and output == "table" else output
+    check_clusters(at, clusters)
+    tenant, named = await _who_is_here(at) if me else user, list_of(jobs)
+    states = "PD" if start and states is None else states
     async with at.views() as views:
         known, as_of = await views.jobs(), await views.as_of()
     found = [
         job
-        for job in fields.select(known, user=tenant, queue=partition, name=name, named=jobs, states=states, nodes=nodes)
+        for job in fields.select(
+            known, user=tenant, queue=partition, name=name, named=named, states=states, nodes=nodes
+        )
         if (everything or states is not None or job.phase not in ENDED)
         and not (job.array is not None and job.phase not in ENDED and not job.array.left)
     ]
+    code = say_unknown(fields.unknown(known, named), named or "")
+    if code is not None and not found:
+        return code
     now_ms = SystemClock().now_ms()
+    found = found if order is None else in_order(found, order, now_ms)
+    found = [task for job in found for task in tasks_to_come(job)] if array else found
     if fields_ is not None:
-        print("\n".join(fields.long_lines(fields_, found, now_ms, titles=not noheader)))
-        return say_unknown(known, jobs)
+        print_lines(long_lines(fields_, found, now_ms, titles=not noheader))
+        return code
     if "%" not in output:
         form = _output_of(output)
         show(form, queue_columns(now_ms, long), found, as_of if form.for_programs else None, gap=1, titles=not noheader)
-        return say_unknown(known, jobs)
-    line = fields.rows_as(output, now_ms)
-    for text in ([] if noheader else [fields.heading(output)]) + [line(job) for job in found]:
-        print(text)
-    return say_unknown(known, jobs)
+        return code
+    line = rows_as(output, now_ms)
+    print_lines(([] if noheader else [heading(output)]) + [line(job) for job in found])
+    return code
 
 
-def say_unknown(known: Sequence[JobView], named: str | None) -> Exit | None:
-    """Say which of the names in a list no job has; those are Slurm's words and exit code."""
-    missing = fields.unknown(known, named)
+def print_lines(lines: Sequence[str]) -> None:
+    """Print lines; of none nothing is printed."""
+    for line in lines:
+        print(line)
+
+
+def tasks_to_come(job: JobView) -> list[JobView]:
+    """An array's tasks that are not queued yet, each as a job; any other job itself."""
+    if job.array is None or not job.array.left or job.phase in ENDED:
+        return [job]
+    indexes = [index for part in task_ranges(job.array.left) for index in range(part.first, part.last + 1, part.step)]
+    own = {"array": None, "task_of": job.job_id, "array_number": job.number, "number": 0}
+    return [job.model_copy(update={**own, "task": index}) for index in indexes]
+
+
+def say_unknown(missing: Sequence[str], named: str) -> Exit | None:
+    """
+    Say which of the names in a list no job has, in Slurm's words.
+
+    The code is a failure where nothing else is asked for, or where one is no number: as with Slurm, who polls several
+    jobs is told of those that are left.
+    """
     for name in missing:
-        notify(f"error: Invalid job id specified: {name}: no job has this id or name; see `tessera ls`")
-    return Exit.FAILED if missing else None
+        notify(f"slurm_load_jobs error: Invalid job id specified: {name}: no job has this id or name")
+    numbers = all(re.fullmatch(r"[0-9]+(_[0-9]+)?", name) for name in missing)
+    return Exit.FAILED if missing and ("," not in named.strip(",") or not numbers) else None
 
 
-def _own_tenant(at: AccessOptions) -> str | None:
-    """The tenant as whom one is here; None where a token shows that tenant's jobs alone. Raises Failure."""
+def check_clusters(at: AccessOptions, clusters: str | None) -> None:
+    """Raises Failure where `--clusters` names another cluster than the shard that is asked."""
+    if clusters not in (None, "all") and clusters != at.find().shard:
+        raise Failure(Exit.USAGE, f"--clusters={clusters}: this is shard {at.find().shard}; another one is --shard")
+
+
+async def _who_is_here(at: AccessOptions) -> str | None:
+    """
+    The tenant as whom one is here, or the user where one may be several tenants; None where a token shows that
+    tenant's jobs alone. Raises Failure.
+    """
     where = at.find()
-    return None if where.login is not None and at.identity is None else where.tenant(at.identity).identity.name
+    if where.login is not None and at.identity is None:
+        return None
+    tenants = await where.accounts(at.identity)
+    return tenants[0] if len(tenants) == 1 else submitter()
 
 
 def _output_of(text: str) -> Output:
@@ -96,7 +151,10 @@ async def scancel(
         list[str] | None,
         typer.Argument(help="Ids, ARRAY_7, ARRAY_[1,3-4], beginnings of ids, or names", autocompletion=complete_jobs),
     ] = None,
-    me: Annotated[bool, typer.Option("--me", help="Every job of the tenant as whom you are here")] = False,
+    me: Annotated[
+        bool,
+        typer.Option("--me", help="Every job of the tenant that you are, else your own"),
+    ] = False,
     user: Annotated[str | None, typer.Option("--user", "-u", help="Every job of this tenant")] = None,
     partition: Annotated[str | None, typer.Option("--partition", "-p", help="Every job of this queue")] = None,
     name: Annotated[str | None, typer.Option("--name", "-n", help="Every job of this name")] = None,
@@ -110,7 +168,7 @@ async def scancel(
         raise Failure(Exit.USAGE, f"scancel --signal={signal}: none but KILL and TERM reaches a job's pods from here")
     chosen = words.each_named(jobs or ())
     if me or any(each is not None for each in (user, partition, name, state)):
-        tenant = _own_tenant(at) if me else user
+        tenant = await _who_is_here(at) if me else user
         async with at.views() as views:
             live = [job for job in await views.jobs() if job.phase not in ENDED]
         found = fields.select(
@@ -125,6 +183,11 @@ async def scancel(
     return await _cancel(at, chosen, verbose, quiet)
 
 
+def list_of(names: list[str] | None) -> str | None:
+    """Words of a repeated option, or arguments, as one list with commas; None for none."""
+    return ",".join(names) if names else None
+
+
 async def _cancel_ids(at: AccessOptions, jobs: Sequence[str], verbose: bool) -> Exit | None:
     for job in jobs if verbose else ():
         notify(f"scancel: Terminating job {job}")
@@ -135,7 +198,13 @@ async def _cancel(at: AccessOptions, jobs: Sequence[str], verbose: bool, quiet: 
     where, found = at.find(), list[str]()
 
     async def find(named: str) -> None:
-        found.append(await ordering.find_job_id(where, named, "cancel"))
+        try:
+            found.append(await ordering.find_job_id(where, named, "cancel"))
+        except Failure as failure:
+            if failure.code is not Exit.CONFLICT:
+                raise
+            if not quiet:  # no failure, as with Slurm: who cancels what ends meanwhile has what is wanted
+                notify(f"scancel: {failure}")
 
     failed = await ordering.each(jobs, find, quiet)
     return await _cancel_ids(at, found, verbose) or (None if quiet else failed)
@@ -165,9 +234,9 @@ async def sinfo(
         rows = [replace(row, nodes=(node,)) for row in rows for node in row.nodes]
         rows.sort(key=lambda row: (row.nodes, row.queue))
     if "%" in output:
-        line = fields.line_of(output, {letter: value for letter, (_, value) in NODE_LETTERS.items()})
-        titles = fields.titles_over(output, {letter: title for letter, (title, _) in NODE_LETTERS.items()})
-        print("\n".join([*([] if noheader else [titles]), *map(line, rows)]))
+        line = line_of(output, {letter: value for letter, (_, value) in NODE_LETTERS.items()})
+        titles = titles_over(output, {letter: title for letter, (title, _) in NODE_LETTERS.items()})
+        print_lines([*([] if noheader else [titles]), *map(line, rows)])
         return
     form = Output.JSON if as_json else _output_of(output)
     show(form, PARTITIONS, rows, as_of if form.for_programs else None, titles=not noheader)
@@ -182,6 +251,11 @@ class Partition:
     state: str
     nodes: tuple[str, ...]
     time_limit: str = "infinite"
+
+    @property
+    def marked(self) -> str:
+        """The queue's name, with a star behind the one that takes jobs which name none."""
+        return f"{self.queue}*" if self.queue == DEFAULT_QUEUE else self.queue
 
 
 def partitions(queues: Sequence[QueueView], nodes: Sequence[NodeView]) -> list[Partition]:
@@ -220,7 +294,7 @@ def queue_columns(now_ms: int, long: bool = False) -> list[Column[JobView]]:
 
 
 PARTITIONS: list[Column[Partition]] = [
-    Column("PARTITION", lambda row: row.queue, shrinks=True),
+    Column("PARTITION", lambda row: row.marked, shrinks=True),
     Column("AVAIL", lambda row: "up" if row.up else "down"),
     Column("TIMELIMIT", lambda row: row.time_limit),
     Column("NODES", lambda row: str(len(row.nodes)), right=True),
@@ -228,10 +302,12 @@ PARTITIONS: list[Column[Partition]] = [
     Column("NODELIST", lambda row: words.node_list(row.nodes), shrinks=True),
 ]
 
+DEFAULT_QUEUE = "default"
+"""The queue of jobs by `sbatch` that name no partition."""
 LONG_STATES = {"mix": "mixed", "alloc": "allocated", "drng": "draining", "drain": "drained"}
 """Slurm's long words for states of nodes, where they differ from the short ones."""
 NODE_LETTERS: dict[str, tuple[str, Callable[[Partition], str]]] = {
-    "P": ("PARTITION", lambda row: row.queue),
+    "P": ("PARTITION", lambda row: row.marked),
     "R": ("PARTITION", lambda row: row.queue),
     "a": ("AVAIL", lambda row: "up" if row.up else "down"),
     "l": ("TIMELIMIT", lambda row: row.time_limit),

@@ -1,19 +1,18 @@
 """Fields of jobs as `squeue -o`, `sacct -o` and `scontrol` name them, each made of a job's view. Pure."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import UTC, datetime
-from functools import partial
-from typing import TypeVar
 
+from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column
 from tessera.client.slurm import words
+from tessera.client.slurm.people import group_of, uid_of
 from tessera_schemas.arrays import has_task
 from tessera_schemas.base import number_or_id
 from tessera_schemas.views import JobView
 
-T = TypeVar("T")
 RANGES_SHOWN = 12
 """Characters of an array's tasks that are not queued yet."""
 HOUR_MS = 3_600_000
@@ -84,18 +83,19 @@ def select(
     nodes: str | None = None,
 ) -> list[JobView]:
     """
-    The jobs for which all hold that are given; all but `user`, a person or a tenant, are lists with commas.
+    The jobs for which all hold that are given; all are lists with commas, `user` of people and tenants.
 
     Raises Failure.
     """
     names, queues, on = (None if text is None else set(text.split(",")) for text in (name, queue, nodes))
+    people = None if user is None else {*user.split(","), user}
     wanted, among = set((named or "").split(",")), set((states or "").upper().split(","))
     if states is not None and (unknown := among - STATES - NEVER):
         raise Failure(Exit.USAGE, f"{min(unknown)}: there is no such state; there are {', '.join(sorted(STATES))}")
     return [
         job
         for job in jobs
-        if user in (None, job.tenant, job.user)
+        if (people is None or not people.isdisjoint({job.tenant, job.user} - {""}))
         and (queues is None or job.queue in queues)
         and (names is None or job.name in names or name == job.name)
         and (on is None or any(place.node in on for place in job.placements))
@@ -128,9 +128,11 @@ def gpu_hours(job: JobView, now_ms: int) -> str:
 
 
 def tres_of(job: JobView) -> str:
-    """What it asks for as Slurm counts it: GPUs and nodes."""
-    gpus = f"gres/gpu={job.gpu_milli / 1000:g}," if job.gpu_milli else ""
-    return f"{gpus}node={len({place.node for place in job.placements}) or job.pods}"
+    """Resources that the job asks for, as Slurm counts them: CPUs, memory, nodes and GPUs."""
+    nodes = len({place.node for place in job.placements}) or job.pods
+    gpus = f",gres/gpu={job.gpu_milli / 1000:g}" if job.gpu_milli else ""
+    memory = f"mem={memory_of(job)}," if job.memory_bytes else ""
+    return f"cpu={cpus_of(job)},{memory}node={nodes}{gpus}"
 
 
 def exit_code_of(job: JobView) -> str:
@@ -143,7 +145,8 @@ def place_or_reason(job: JobView, now_ms: int) -> str:
     """The nodes of a job that holds some, else why it waits."""
     if job.placements:
         return nodes_of(job, now_ms)
-    return "" if job.reason is None else f"({words.WHY.get(job.reason.code, job.reason.code)})"
+    reason = reason_of(job)
+    return "" if reason == "None" and job.phase in ENDED else f"({reason})"
 
 
 def nodes_of(job: JobView, now_ms: int) -> str:
@@ -151,8 +154,62 @@ def nodes_of(job: JobView, now_ms: int) -> str:
     return words.node_list([place.node for place in job.placements])
 
 
-def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") if ms else "Unknown"
+def time_of(ms: int, otherwise: str = "Unknown") -> str:
+    """A time as Slurm prints it, in this machine's zone."""
+    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%dT%H:%M:%S") if ms else otherwise
+
+
+def reason_of(job: JobView) -> str:
+    """Slurm's word for why a job waits or why it failed; `None` of one that runs, was cancelled or succeeded."""
+    if job.reason is None or job.phase in ("succeeded", "cancelled"):
+        return "None"
+    if job.phase == "failed":
+        return words.WHY_FAILED.get(job.reason.code, "NonZeroExitCode" if job.exit_code else "SystemFailure")
+    if job.reason.code == "ArrayTasks" and job.array is not None and job.array.limit:
+        return "JobArrayTaskLimit"
+    return words.WHY.get(job.reason.code, job.reason.code)
+
+
+def accounted_state_of(job: JobView) -> str:
+    """The long word of `sacct`, which says of a cancelled job by which user, where the job's reason names one."""
+    why = job.reason.detail if job.phase == "cancelled" and job.reason is not None else ""
+    match = re.search(r"\bby (\S+)$", why)
+    return f"{state_of(job)} by {uid_of(match[1])}" if match else state_of(job)
+
+
+def cpus_of(job: JobView, pods: int = 1) -> int:
+    """CPUs of the gang, or of one of so many parts, rounded up; at least 1, as a pod that asks for none has a share."""
+    return max(1, -(-job.cpu_milli // (1000 * pods)))
+
+
+def memory_of(job: JobView, pods: int = 1) -> str:
+    """Memory of the gang, or of one of so many parts, in MiB: `64G`, `512M`; `0` where the job says none."""
+    mib = job.memory_bytes // pods >> 20
+    return f"{mib >> 10}G" if mib and mib % 1024 == 0 else f"{mib}M" if mib else "0"
+
+
+def time_limit_of(job: JobView, written: Callable[[int], str] = words.elapsed) -> str:
+    """The time limit; that of an ended job is not shown any more."""
+    if job.phase in ENDED:
+        return "NOT_SET"
+    return written(1000 * job.time_limit_seconds) if job.time_limit_seconds else "UNLIMITED"
+
+
+def time_left_of(job: JobView, now_ms: int) -> str:
+    """Rest of the time limit, as Slurm writes it."""
+    if job.phase in ENDED or not job.time_limit_seconds:
+        return time_limit_of(job)
+    return words.elapsed(1000 * job.time_limit_seconds - elapsed_ms(job, now_ms))
+
+
+def _last_ms(job: JobView) -> int:
+    """When the time limit ends a run; 0 where nothing does."""
+    return job.started_ts + 1000 * job.time_limit_seconds if job.started_ts and job.time_limit_seconds else 0
+
+
+def per_node_of(job: JobView) -> str:
+    """The GPUs of a node, as a pod counts for one."""
+    return f"gres/gpu:{job.gpu_milli / 1000 / job.pods:g}" if job.gpu_milli else "N/A"
 
 
 FIELDS: Mapping[str, Value] = {
@@ -176,16 +233,34 @@ FIELDS: Mapping[str, Value] = {
     "NNodes": lambda job, now: str(len({place.node for place in job.placements}) or job.pods),
     "NTasks": lambda job, now: str(job.pods),
     "NodeList": nodes_of,
-    "Reason": lambda job, now: "None" if job.reason is None else words.WHY.get(job.reason.code, job.reason.code),
+    "Reason": lambda job, now: reason_of(job),
     "NodeListReason": place_or_reason,
-    "Submit": lambda job, now: _time(job.submitted_ts),
-    "Start": lambda job, now: _time(job.started_ts),
-    "End": lambda job, now: _time(job.ended_ts),
+    "Submit": lambda job, now: time_of(job.submitted_ts),
+    "Start": lambda job, now: time_of(job.started_ts),
+    "End": lambda job, now: time_of(job.ended_ts),
     "Age": lambda job, now: words.elapsed(now - job.submitted_ts),
     "Restarts": lambda job, now: str(max(0, job.attempt - 1)),
     "Dependency": lambda job, now: ",".join(each.text() for each in job.after) or "(null)",
     "AllocTRES": lambda job, now: tres_of(job) if job.placements or job.ended_ts else "",
     "ReqTRES": lambda job, now: tres_of(job),
+    "UID": lambda job, now: str(uid_of(job.user)),
+    "Group": lambda job, now: group_of(job.user)[0],
+    "GID": lambda job, now: str(group_of(job.user)[1]),
+    "BatchHost": lambda job, now: job.placements[0].node if job.placements else "n/a",
+    "NCPUS": lambda job, now: str(cpus_of(job)),
+    "AllocCPUS": lambda job, now: str(cpus_of(job)) if job.placements or job.ended_ts else "0",
+    "ReqCPUS": lambda job, now: str(cpus_of(job)),
+    "CPUsOfPod": lambda job, now: str(cpus_of(job, job.pods)),
+    "ReqMem": lambda job, now: memory_of(job, job.pods),
+    "Timelimit": lambda job, now: time_limit_of(job),
+    "TimeLeft": time_left_of,
+    "TresPerNode": lambda job, now: per_node_of(job),
+    "ReturnCode": lambda job, now: str(job.exit_code or 0),
+    "DerivedExitCode": lambda job, now: exit_code_of(job),
+    "Eligible": lambda job, now: time_of(job.submitted_ts),
+    "StartOrNone": lambda job, now: time_of(job.started_ts, "N/A"),
+    "EndOrNone": lambda job, now: time_of(job.ended_ts or _last_ms(job), "N/A"),
+    "PendingSeconds": lambda job, now: str(((job.started_ts or job.ended_ts or now) - job.submitted_ts) // 1000),
 }
 NOT_MEASURED: tuple[str, ...] = (
     "MaxRSS",
@@ -198,53 +273,22 @@ NOT_MEASURED: tuple[str, ...] = (
     "CPUTime",
     "MaxVMSize",
 )
-NOT_MEASURED += ("AveVMSize", "ConsumedEnergy", "ReqMem", "AllocCPUS", "NCPUS", "ReqCPUS", "Timelimit", "WorkDir")
+NOT_MEASURED += ("AveVMSize", "ConsumedEnergy", "WorkDir", "Cluster", "Comment", "SubmitLine", "MaxDiskRead")
+NOT_MEASURED += ("CPUTimeRAW", "TRESUsageInTot", "TRESUsageInMax", "TRESUsageInAve", "ConsumedEnergyRaw", "Reservation")
+NOT_MEASURED += ("MaxDiskWrite", "AveDiskRead", "AveDiskWrite", "AdminComment", "Constraints", "Flags", "WCKey")
 """Fields that Slurm has and nobody measures here: empty, as there where nothing was gathered."""
-OTHER_NAMES: Mapping[str, str] = {
-    "name": "JobName",
-    "jobarrayid": "JobID",
-    "username": "User",
-    "timeused": "Elapsed",
-    "numnodes": "NNodes",
-    "numtasks": "NTasks",
-    "allocnodes": "NNodes",
-    "nodes": "NodeList",
-    "reasonlist": "NodeListReason",
-    "submittime": "Submit",
-    "starttime": "Start",
-    "endtime": "End",
-    "prioritylong": "Priority",
-    "restartcnt": "Restarts",
+OTHER_NAMES: Mapping[str, str] = {"name": "JobName", "allocnodes": "NNodes", "timelimitraw": "Timelimit"}
+"""Further names of `sacct`'s fields, in small letters."""
+ACCOUNTING: Mapping[str, Value] = {
+    "State": lambda job, now: accounted_state_of(job),
+    "Elapsed": lambda job, now: words.elapsed_in_full(elapsed_ms(job, now)),
+    "Timelimit": lambda job, now: time_limit_of(job, words.elapsed_in_full),
+    "NodeList": lambda job, now: nodes_of(job, now) or ("" if job.phase in ENDED else "None assigned"),
 }
-"""Names of `squeue -O`, and further ones of `sacct`, in small letters."""
+"""Fields that `sacct` writes in another way than `squeue`."""
 NUMBERS = frozenset({"Priority", "Elapsed", "ElapsedRaw", "GPUs", "GPUHours", "NNodes", "NTasks", "Age", "Restarts"})
+NUMBERS |= {"NCPUS", "AllocCPUS", "ReqCPUS"}
 NAMES = frozenset({"JobName", "Partition", "Account", "User", "QOS", "NodeList", "Reason", "NodeListReason"})
-LETTERS: Mapping[str, str] = {
-    "i": "JobID",
-    "A": "JobIDRaw",
-    "F": "ArrayJobID",
-    "K": "ArrayTaskID",
-    "j": "JobName",
-    "P": "Partition",
-    "a": "Account",
-    "u": "User",
-    "q": "QOS",
-    "Q": "Priority",
-    "t": "StateCompact",
-    "T": "State",
-    "M": "Elapsed",
-    "b": "GPUs",
-    "D": "NNodes",
-    "C": "NTasks",
-    "N": "NodeList",
-    "r": "Reason",
-    "R": "NodeListReason",
-    "V": "Submit",
-    "S": "Start",
-    "e": "End",
-    "E": "Dependency",
-}
-"""The letters of `squeue -o`."""
 TITLES: Mapping[str, str] = {
     "JobName": "NAME",
     "StateCompact": "ST",
@@ -258,21 +302,21 @@ TITLES: Mapping[str, str] = {
 WIDTH = re.compile(r"(?P<name>[^%:]+)(?:[%:](?P<right>\.?)(?P<left>-?)(?P<width>[0-9]+))?")
 
 
-def column(said: str, now_ms: int, title: str = "") -> Column[JobView]:
+def column(said: str, now_ms: int, title: str = "", own: Mapping[str, Value] = {}) -> Column[JobView]:
     """
     A column of a table by the name of its field, whatever its letters' case, and a width: `JobName%20`.
 
-    Raises Failure.
+    `own` are values that go before FIELDS. Raises Failure.
     """
     match = WIDTH.fullmatch(said)
     known = None if match is None else _known(match["name"])
     if match is None or known is None:
         raise Failure(Exit.USAGE, f"{said}: there is no such field; there are {', '.join(FIELDS)}")
-    value, width = FIELDS.get(known, _nothing), int(match["width"] or 0)
+    value, width = own.get(known) or FIELDS.get(known, _nothing), int(match["width"] or 0)
     right = known in NUMBERS if not width else not match["left"]
 
     def shown(job: JobView) -> str:
-        return _cut(value(job, now_ms), width, right)
+        return cut(value(job, now_ms), width, right)
 
     return Column(title or known, shown, shrinks=known in NAMES and not width, right=right)
 
@@ -286,65 +330,8 @@ def _known(name: str) -> str | None:
     return names.get(name.lower()) or OTHER_NAMES.get(name.lower())
 
 
-LONG_FORMAT_WIDTH = 20
-"""Characters of a field of `squeue -O` that says no width."""
-
-
-def long_lines(names: str, jobs: Sequence[JobView], now_ms: int, titles: bool = True) -> list[str]:
-    """Lines as `squeue -O JobID,State:12` makes them: fields of fixed widths. Raises Failure."""
-    cells = list[tuple[str, Callable[[JobView], str]]]()
-    for said in names.split(","):
-        name, _, width = said.strip().partition(":")
-        if width.lstrip(".-") and not width.lstrip(".-").isdigit():
-            raise Failure(Exit.USAGE, f"{said}: write NAME:WIDTH")
-        wide = int(width.lstrip(".-") or LONG_FORMAT_WIDTH)
-        made = column(name, now_ms)
-        right = width.startswith(".")
-        cells.append((_cut(TITLES.get(made.title, made.title.upper()), wide, right), _cell(made, wide, right)))
-    lines = ["".join(title for title, _ in cells)] if titles else []
-    return lines + ["".join(cell(job) for _, cell in cells) for job in jobs]
-
-
-def _cell(made: Column[JobView], width: int, right: bool) -> Callable[[JobView], str]:
-    return lambda job: _cut(made.value(job), width, right)
-
-
-def _cut(text: str, width: int, right: bool) -> str:
+def cut(text: str, width: int, right: bool) -> str:
     """The text in exactly so many characters; 0: as it is."""
     if not width:
         return text
     return text[:width].rjust(width) if right else text[:width].ljust(width)
-
-
-def rows_as(pattern: str, now_ms: int) -> Callable[[JobView], str]:
-    """Lines as `squeue -o` makes them of a pattern such as `%.18i %9P %j`. Raises Failure for an unknown letter."""
-    return line_of(pattern, {letter: partial(_value_of, FIELDS[name], now_ms) for letter, name in LETTERS.items()})
-
-
-def _value_of(value: Value, now_ms: int, job: JobView) -> str:
-    return value(job, now_ms)
-
-
-def line_of(pattern: str, values: Mapping[str, Callable[[T], str]]) -> Callable[[T], str]:
-    """A line of a row by a pattern of letters such as `%.18i %9P %j`. Raises Failure for an unknown letter."""
-    unknown = sorted({letter for letter in re.findall(r"%\.?[0-9]*([A-Za-z])", pattern) if letter not in values})
-    if unknown:
-        raise Failure(Exit.USAGE, f"--format {pattern}: no field %{unknown[0]}; there are %{' %'.join(values)}")
-    return lambda row: re.sub(PLACE, lambda match: _fitted(values[match[3]](row), match), pattern)
-
-
-def heading(pattern: str) -> str:
-    """The titles over lines of jobs."""
-    return titles_over(pattern, {letter: TITLES.get(name, name.upper()) for letter, name in LETTERS.items()})
-
-
-def titles_over(pattern: str, titles: Mapping[str, str]) -> str:
-    """The titles over lines of a pattern."""
-    return re.sub(PLACE, lambda match: _fitted(titles[match[3]], match), pattern)
-
-
-PLACE = re.compile(r"%(\.?)([0-9]*)([A-Za-z])")
-
-
-def _fitted(text: str, match: re.Match[str]) -> str:
-    return _cut(text, int(match[2] or 0), bool(match[1]))

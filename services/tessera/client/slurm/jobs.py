@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -66,7 +66,9 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
         )
     tasks, replicas = _tasks(options, against)
     gpus, model = tried("gpus", lambda: _gpus(options, tasks, replicas), (1, ""))
-    cpu = tried("cpus-per-task", lambda: _cpu(options), "")
+    cpu = tried("cpus-per-task", lambda: _cpu(options, gpus), "")
+    if "ALL" in asked.get("export", "").upper().split(","):
+        against.notes.append(f"{script.where}: --export=ALL: pods have their image's variables; name those they need")
     memory = tried("mem", lambda: _memory(options, tasks, int(cpu or 1), gpus), 0)
     resources: Json = {"cpu": cpu} if cpu else {}  # what nobody says, as `--mem=0`, is the GPUs' share of a node
     resources |= {"memory": memory} if memory else {}
@@ -81,7 +83,9 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
         name, replicas, gpus, cpu, str(array.get("tasks", ""))
     )
     of_a_node = tasks if "nodes" in options or "ntasks-per-node" in options else 1
-    command = pods.command_of(script.text, script.where, script.arguments, of_a_node, "srun" in script.ignored)
+    warning = tried("signal", lambda: _warning(options), None)
+    passes_over = "srun" in script.ignored
+    command = pods.command_of(script.text, script.where, script.arguments, of_a_node, passes_over, warning)
     for mistake in command.mistakes:
         against.add("", mistake)
     if not script.in_each_pod and not command.mistakes:
@@ -124,8 +128,20 @@ def _image(options: ScriptOptions, otherwise: str | None) -> str:
     return values.image_of(options.value(name) if name in options else Said(where, name, otherwise or ""))
 
 
-def _cpu(options: ScriptOptions) -> str:
-    return str(options.count("cpus-per-task")) if "cpus-per-task" in options else ""
+def _cpu(options: ScriptOptions, gpus: int) -> str:
+    """CPUs of one pod, "" where nothing says how many."""
+    name = options.one_of(("cpus-per-task", "cpus-per-gpu"))
+    if name == "cpus-per-gpu" and not gpus:
+        options.value(name).fail("it has no GPU; say --cpus-per-task or --gpus")
+    return str(options.count(name) * (gpus if name == "cpus-per-gpu" else 1)) if name else ""
+
+
+def _warning(options: ScriptOptions) -> values.SlurmWarning | None:
+    """The signal before the end; the words of `srun` alone are the script itself."""
+    if "signal" not in options:
+        return None
+    warning = values.warning_of(options.value("signal"))
+    return replace(warning, to_script=warning.to_script or options.script.in_each_pod)
 
 
 def _array(options: ScriptOptions) -> dict[str, str | int]:

@@ -9,6 +9,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tessera.client.slurm.abbreviated import whole_name
+
 
 @dataclass(frozen=True, slots=True)
 class Option:
@@ -42,13 +44,17 @@ OPTIONS: tuple[Option, ...] = (
     Option("array", "`array`: a task for each index, with `%limit`; given by `--array=0-9`, `1,3,5-7:2%4`", short="a"),
     Option("begin", "`begin_ts`: `now+2hours`, `16:00`, `tomorrow`, `2030-01-31T12:00`", short="b"),
     Option("chdir", "the directory in which the script runs, in the image or a volume", short="D"),
-    Option("constraint", "labels that a node must have: `nvlink`, `zone=a`, several with `&`", short="C"),
+    Option(
+        "constraint", "labels that a node must have: `nvlink`, `zone=a`, several with `&`, `zone=a|zone=b`", short="C"
+    ),
     Option("container-image", "the image; or `TESSERA_CONTAINER_IMAGE`"),
+    Option("cpus-per-gpu", "CPU of a pod, times its GPUs"),
     Option("cpus-per-task", "CPU of a pod", short="c"),
     Option("dependency", "`after`, all of them; jobs by id, task or name: `afterok:ID:ID,afterany:ID_7`", short="d"),
     Option("error", "with `--wait` as `--output`; a pod has one log for both", short="e"),
+    Option("exclusive", "nothing more, where a pod asks for all GPUs of a node; refused where it does not", flag=True),
     Option("exclude", "nodes on which it does not run: `gpu-[1-3],gpu-7`", short="x"),
-    Option("export", "variables of the pods: `A=1,B` (B as it is here), `NONE`; `ALL` is refused"),
+    Option("export", "variables of the pods: `A=1,B` (B as it is here), `NONE`; `ALL` adds none, with a note"),
     Option("gpus", "GPUs of the whole job, divided by its pods: `8`, `h100:8`", short="G"),
     Option("gpus-per-node", "GPUs of a node, divided by its tasks"),
     Option("gpus-per-task", "GPUs of a pod"),
@@ -71,20 +77,23 @@ OPTIONS: tuple[Option, ...] = (
     Option("parsable", "the number alone is printed", flag=True),
     Option("partition", "the queue", short="p"),
     Option("priority", "the priority class, by name"),
+    Option("quiet", "the number is not printed, either", short="Q", flag=True),
     Option("qos", "the priority class, by name", short="q"),
     Option("requeue", "retries as usual", flag=True),
-    Option("signal", "`TERM@120`, `B:TERM@120`: seconds from SIGTERM until it is killed (`termination_grace_seconds`)"),
+    Option(
+        "signal",
+        "`USR1@120`: the steps get it so many seconds before the kill (`termination_grace_seconds`), with `B:` the "
+        "script's shell; `TERM`: whatever traps it",
+    ),
     Option("test-only", "admission judges it, and it is not submitted", flag=True),
     Option("time", "the time limit: `90`, `2:00:00`, `1-12:00:00`; without it the default (docs/limits.md)", short="t"),
     Option("wait", "until the job has ended; its end is the exit code", short="W", flag=True),
     Option("wrap", "a command in place of a script"),
     _refused("clusters", "a shard is chosen by --shard or a login", short="M"),
     _advisory("comment", "nobody keeps it"),
-    _refused("cpus-per-gpu", "say --cpus-per-task"),
     _refused("cpu-freq", "delete it: pods do not choose clock rates"),
     _refused("deadline", "say --time; a job that never starts is cancelled with scancel"),
     _refused("distribution", "delete it: the scheduler chooses where pods lie", short="m"),
-    _refused("exclusive", "ask for all GPUs of a node (--gpus-per-node): whole GPUs are never shared", flag=True),
     _refused("export-file", "say --export=NAME=VALUE,…"),
     _refused("extra-node-info", "delete it: cores are not told apart", short="B"),
     _advisory("get-user-env", "variables are the image's, and those of --export", flag=True),
@@ -109,7 +118,6 @@ OPTIONS: tuple[Option, ...] = (
     _refused("oversubscribe", "ask for a share of a GPU: `gpu_milli` of a job file", short="s", flag=True),
     _refused("prefer", "say --constraint, or delete it"),
     _refused("propagate", "delete it: limits are the image's"),
-    _refused("quiet", "say --parsable", short="Q", flag=True),
     _refused("reservation", "an operator keeps room with a queue and its quota: say --partition"),
     _refused("sockets-per-node", "delete it: sockets are not told apart"),
     _refused("switches", "`topology` of a job file puts pods within one switch or rack"),
@@ -119,11 +127,27 @@ OPTIONS: tuple[Option, ...] = (
     _refused("tres-per-task", "say --gpus-per-task, --cpus-per-task"),
     _refused("uid", "the tenant's configuration says as whom pods run"),
     _advisory("verbose", "there is no more to say", short="v", flag=True),
+    _refused("acctg-freq", "delete it: use is not sampled by job"),
+    _refused("cores-per-socket", "delete it: cores are not told apart"),
+    _refused("core-spec", "delete it: cores are not told apart", short="S"),
+    _refused("delay-boot", "delete it: nodes are not booted for jobs"),
+    _refused("gpus-per-socket", "say --gpus-per-task"),
+    _refused("gres-flags", "delete it: the kubelet's topology manager decides"),
+    _refused("nodefile", "say --nodelist", short="F"),
+    _refused("ntasks-per-core", "delete it: cores are not told apart"),
+    _refused("ntasks-per-gpu", "say --ntasks and --gpus-per-task"),
+    _refused("ntasks-per-socket", "delete it: sockets are not told apart"),
+    _refused("profile", "delete it: use is not sampled by job"),
+    _refused("spread-job", "`topology` of a job file says where pods lie", flag=True),
+    _refused("use-min-nodes", "delete it: the scheduler chooses where pods lie", flag=True),
+    _advisory("wckey", "jobs are counted by tenant and user"),
     _advisory("wait-all-nodes", "the pods of a gang start together, or none does"),
 )
 KNOWN: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 SHORT: Mapping[str, str] = {option.short: option.name for option in OPTIONS if option.short}
 
+OTHER_NAMES: Mapping[str, str] = {"tasks-per-node": "ntasks-per-node"}
+"""Names that Slurm has twice."""
 OWN = ("as", "context", "home", "ignore", "key", "shard")
 """Options of `tessera` itself, which may stand among Slurm's."""
 
@@ -161,6 +185,8 @@ def split_words(words: Sequence[str]) -> tuple[list[Asked], list[str]]:
             break
         if word.startswith("--"):
             name, given, value = word[2:].partition("=")
+            name = whole_name(name, (*KNOWN, *OTHER_NAMES, *OWN))
+            name = OTHER_NAMES.get(name, name)
         else:
             name, value = SHORT.get(word[1], word[1]), word[2:].removeprefix("=")
             given = value

@@ -8,7 +8,8 @@ whole script; in a shell `srun` is a function that runs its command in the pods 
 import re
 from dataclasses import dataclass
 
-from tessera.client.slurm import srun
+from tessera.client.slurm import signals, srun
+from tessera.client.slurm.values import SlurmWarning
 from tessera_schemas.arrays import task_count, task_ranges
 from tessera_schemas.literally import literally
 
@@ -74,14 +75,25 @@ def is_shell(text: str) -> bool:
 
 
 def command_of(
-    text: str, where: str, arguments: tuple[str, ...] = (), tasks_of_a_node: int = 1, passes_over: bool = False
+    text: str,
+    where: str,
+    arguments: tuple[str, ...] = (),
+    tasks_of_a_node: int = 1,
+    passes_over: bool = False,
+    warning: SlurmWarning | None = None,
 ) -> ScriptCommand:
-    """The script as one argument of its own interpreter, then its name and its own arguments; all of it literally."""
+    """
+    The script as one argument of its own interpreter, then its name and its own arguments; all of it literally.
+
+    With a `warning` other than SIGTERM a shell around it hands the signal on.
+    """
     mistakes = []
     match = FIRST_LINE.match(text.splitlines()[0] if text else "")
     path, options = ("", []) if match is None else (match["path"], match["options"].split())
     is_python = PYTHON.search(path) is not None
-    functions = {"srun": srun.function(tasks_of_a_node, passes_over), "scontrol": SCONTROL}
+    hands_on = warning is not None and warning.signal != "TERM"
+    run = signals.NOTED_STEP if hands_on else '"$@"'
+    functions = {"srun": srun.function(tasks_of_a_node, passes_over, run), "scontrol": SCONTROL}
     used = "".join(made for name, made in functions.items() if not is_python and re.search(rf"\b{name}\b", text))
     if (length := len(literally(used + text))) > SCRIPT_CHARACTERS:
         mistakes.append(f"{where}: {length} characters; at most {SCRIPT_CHARACTERS}: put the program into the image")
@@ -89,10 +101,13 @@ def command_of(
         mistakes.append(f"{where}: does not begin with #! and an interpreter; write #!/bin/bash")
     elif not is_python and SHELL.search(path) is None:
         mistakes.append(f"{where}: cannot be run by {path}; use a shell or Python, and call {path} from it")
+    if is_python and hands_on and warning is not None and not warning.to_script:
+        mistakes.append(f"{where}: --signal without B: reaches the steps of a shell alone; write B:{warning.signal}")
     if mistakes:
         return ScriptCommand(["true"], tuple(mistakes))
     own = arguments if is_python else (where, *arguments) if arguments else ()
-    return ScriptCommand([literally(word) for word in (path, *options, "-c", used + text, *own)])
+    outer = ("/bin/sh", "-c", signals.around(warning), "sbatch") if warning is not None and hands_on else ()
+    return ScriptCommand([literally(word) for word in (*outer, path, *options, "-c", used + text, *own)])
 
 
 def variables(name: str, tasks: int, gpus: int, cpus: str, tasks_of_array: str) -> dict[str, str]:

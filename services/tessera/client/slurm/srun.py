@@ -144,11 +144,11 @@ srun() {{
 """
 
 
-def function(tasks_of_a_node: int, passes_over: bool) -> str:
+def function(tasks_of_a_node: int, passes_over: bool, run: str = '"$@"') -> str:
     """`srun` for a shell script: the command in the pods of the first ranks, in the directory that is said."""
     return f"""\
 {reader(tasks_of_a_node, passes_over)}\
   [ "${{SLURM_PROCID:-0}}" -lt "$tessera_ranks" ] || return 0
-  if [ "$tessera_dir" = . ]; then "$@"; else (cd "$tessera_dir" && "$@"); fi
+  if [ "$tessera_dir" = . ]; then {run}; else (cd "$tessera_dir" && {run}); fi
 }}
 """

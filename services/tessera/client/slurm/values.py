@@ -194,10 +194,21 @@ def dependencies_of(said: Said) -> list[tuple[str, str]]:
     return found
 
 
+def _either_of(said: Said, parts: Sequence[str]) -> dict[str, object]:
+    """One term for `zone=a|zone=b`: a label with one of several values."""
+    pairs = [part.partition("=") for part in parts]
+    if len({key for key, _, _ in pairs}) > 1 or not all(value for _, _, value in pairs):
+        said.fail("of several labels all must hold (&); with | write values of one: zone=a|zone=b")
+    return {"key": pairs[0][0], "operator": "In", "values": [value for _, _, value in pairs]}
+
+
 def constraint_of(said: Said) -> list[dict[str, object]]:
     """Terms of a role's affinity: a label that is there, or one with its value; all must hold."""
     terms: list[dict[str, object]] = []
     for part in re.split(r"[&,]", said.text):
+        if "|" in part:
+            terms.append(_either_of(said, part.strip("[]()").split("|")))
+            continue
         key, equals, value = part.partition("=")
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9./_-]*", key):
             said.fail("write labels of nodes joined by &, such as nvlink&zone=a; a model of GPU is --gpus=MODEL:N")
@@ -206,24 +217,42 @@ def constraint_of(said: Said) -> list[dict[str, object]]:
     return terms
 
 
+@dataclass(frozen=True, slots=True)
+class SlurmWarning:
+    """A signal so many seconds before a run is killed: to the script's own shell, or to its steps."""
+
+    signal: str
+    seconds: int
+    to_script: bool
+
+
+SIGNALS: Mapping[str, str] = {"1": "HUP", "2": "INT", "3": "QUIT", "10": "USR1", "12": "USR2", "15": "TERM"}
+
+
+def warning_of(said: Said) -> SlurmWarning:
+    """Slurm's `B:USR1@120`."""
+    match = re.fullmatch(r"(?:([BR]+):)?(?:SIG)?([A-Z0-9]+)(?:@([0-9]{1,4}))?", said.text.upper())
+    name = "" if match is None else SIGNALS.get(match[2], match[2])
+    seconds = 60 if match is None else int(match[3] or 60)
+    if match is None or name not in SIGNALS.values() or seconds > 3600:
+        said.fail(f"write one of {', '.join(SIGNALS.values())} with @SECONDS, at most 3600, such as TERM@120")
+    return SlurmWarning(name, seconds, "B" in (match[1] or ""))
+
+
 def grace_of(said: Said) -> int:
-    """Seconds between SIGTERM and the kill."""
-    match = re.fullmatch(r"(?:[BR]+:)?(?:SIG)?(?:TERM|15)(?:@([0-9]{1,4}))?", said.text.upper())
-    seconds = 60 if match is None else int(match[1] or 60)
-    if match is None or seconds > 3600:
-        said.fail("pods are sent SIGTERM: trap TERM, and write TERM@SECONDS, at most 3600")
-    return seconds
+    """Seconds between the signal and the kill."""
+    return warning_of(said).seconds
 
 
 def exported(said: Said, environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables for the pods; those without a value have the one of `environment`."""
+    """Variables for the pods; those without a value have the one of `environment`; `ALL` adds none."""
     if said.text.upper() in ("NONE", "NIL"):
         return {}
     found: dict[str, str] = {}
     for part in said.text.split(","):
         name, equals, value = part.partition("=")
         if name.upper() == "ALL" and not equals:
-            said.fail("the variables of this shell do not go into pods: name those that it needs, --export=A,B=1")
+            continue
         if not equals and name not in environment:
             said.fail(f"{name} is not set here; write {name}=VALUE")
         found[name] = value if equals else environment[name]
@@ -247,7 +276,7 @@ READERS: Mapping[str, Callable[[Said], object]] = {
     "dependency": dependencies_of,
     "signal": grace_of,
     "time": seconds_of,
-    **dict.fromkeys(("cpus-per-task", "nodes", "ntasks", "ntasks-per-node"), count_of),
+    **dict.fromkeys(("cpus-per-task", "cpus-per-gpu", "nodes", "ntasks", "ntasks-per-node"), count_of),
     **dict.fromkeys(("exclude", "nodelist"), hosts_of),
     **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task"), gpus_of),
     **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), memory_of),

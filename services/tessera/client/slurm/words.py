@@ -49,6 +49,22 @@ WHY: Mapping[str, str] = {
 }
 """Slurm's word for a reason to wait; others keep ours."""
 
+WHY_FAILED: Mapping[str, str] = {
+    "PodFailed": "NonZeroExitCode",
+    "AttemptsExhausted": "NonZeroExitCode",
+    "TasksFailed": "NonZeroExitCode",
+    "TimeLimit": "TimeLimit",
+    "BindRefused": "JobLaunchFailure",
+    "StartTimeout": "JobLaunchFailure",
+    "PodRefusedByNode": "JobLaunchFailure",
+    "ImageNotPulled": "JobLaunchFailure",
+    "ImageNotFound": "JobLaunchFailure",
+    "StartsStall": "JobLaunchFailure",
+    "NodeLost": "NodeDown",
+    "Idle": "InactiveLimit",
+}
+"""Slurm's word for a reason to fail; where it has none, `SystemFailure`."""
+
 
 def state_of(phase: str) -> str:
     """Slurm's code for a phase; where Slurm has none, the first two letters as capitals."""
@@ -84,6 +100,13 @@ def elapsed(milliseconds: int) -> str:
     if days:
         return f"{days}-{hours:02}:{minutes:02}:{seconds:02}"
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def elapsed_in_full(milliseconds: int) -> str:
+    """`1-02:03:04` or `00:03:04`, as sacct and scontrol print a time."""
+    days, _, rest = elapsed(milliseconds).rpartition("-")
+    parts = rest.split(":")
+    return (f"{days}-" if days else "") + ":".join(part.zfill(2) for part in ["0"] * (3 - len(parts)) + parts)
 
 
 def node_list(names: Sequence[str]) -> str:

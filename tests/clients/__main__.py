@@ -1,0 +1,10 @@
+"""`python -m tests.clients`: make the libraries' own environment, and run them; as `make test-clients`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+if __name__ == "__main__":
+    sys.exit(subprocess.run(["make", "test-clients"], cwd=ROOT, check=False).returncode)
