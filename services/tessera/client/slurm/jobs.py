@@ -186,7 +186,10 @@ def _gpus(options: ScriptOptions, tasks: int, replicas: int) -> tuple[int, str]:
     sharers = {"gpus": replicas, "gpus-per-task": 1}.get(name, tasks)
     if total % sharers:
         of = "pods" if name == "gpus" else "tasks of a node"
-        said.fail(f"{total} GPUs do not divide by {sharers} {of}")
+        said.fail(
+            f"{total} GPUs do not divide by {sharers} {of}, and a task is a pod with GPUs of its own: say "
+            "--gpus-per-task, or fewer tasks that have more CPUs (--cpus-per-task)"
+        )
     return total // sharers, model
 
 

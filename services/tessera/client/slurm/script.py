@@ -13,6 +13,8 @@ WAYS_TO_REMEMBER = ("mem", "mem-per-cpu", "mem-per-gpu")
 
 DOS = "has DOS line breaks (\\r\\n), which no shell takes; write UNIX ones: sed -i 's/\\r$//' FILE"
 
+ALONE = "its GPUs are its own alone; ask for all of a node's, since other jobs may use the rest of the node"
+
 Mistake = tuple[str, str]
 """An option by its name, "" for several or none, and a sentence about it."""
 
@@ -73,6 +75,10 @@ def read_script(
     empty = [name for name, value in options.items() if not value]
     mistakes += [(name, f"{where}: --{name} has no value; write --{name}=VALUE") for name in empty]
     whole = {name: value for name, value in options.items() if value}
+    if any(name in whole and whole[name].rpartition(":")[2] != "0" for name in WAYS_TO_COUNT):
+        alone = [reason.field for reason in against if _is_exclusive(reason)]
+        notes += [f"{where}: {field} is passed over: {ALONE}".replace(": line ", ":", 1) for field in alone]
+        against = [reason for reason in against if not _is_exclusive(reason)]
     return Script(
         whole, text, where, tuple(arguments), tuple(against), tuple(mistakes), tuple(ignored), in_each_pod, tuple(notes)
     )
@@ -99,7 +105,17 @@ def _take(
             options[name] = value
             continue
         code = Code.UNKNOWN_FIELD if option is None else Code.NOT_SUPPORTED_YET
-        way_out = "no such option is known here: delete it" if option is None else option.way_out
+        way_out = _way_out_of_unknown(name) if option is None else option.way_out
         field = f"line {line}: --{name}" if line else f"--{name}"
         against.append(Reason(code=code, field=field[:300], detail=f"{way_out}; or say --ignore {name}"[:1024]))
     return notes
+
+
+def _is_exclusive(reason: Reason) -> bool:
+    return reason.field.endswith("--exclusive")
+
+
+def _way_out_of_unknown(name: str) -> str:
+    """What to do about an option that is not known, or that is cut so short that several begin so."""
+    meant = [f"--{each}" for each in KNOWN if name and each.startswith(name)]
+    return f"write {' or '.join(meant)} in full" if meant else "no such option is known here: delete it"
