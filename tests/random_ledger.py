@@ -20,6 +20,7 @@ from tessera_schemas.facts import (
     PodsLost,
     PodsMade,
     PriorityRequested,
+    RequeueRequested,
     RunEnded,
     RunIdle,
     RunLost,
@@ -112,6 +113,7 @@ class Life:
                     kind="priority_requested", job_id=job_id, tenant=tenant, priority_class=chance.choice(CLASSES)
                 ),
                 MoveRequested(kind="move_requested", job_id=job_id, tenant=tenant, queue=chance.choice(QUEUES)),
+                RequeueRequested(kind="requeue_requested", job_id=job_id, tenant=tenant),
             )
         )
 

@@ -114,6 +114,15 @@ class MoveJob(Strict):
     tenant: Name | None = None
 
 
+class RequeueJob(Strict):
+    """Stop the job's run, with its notice, and put the job back in line without an attempt spent; what waits stays."""
+
+    kind: Literal["requeue_job"]
+    v: Literal[1]
+    job_id: JobId
+    tenant: Name | None = None
+
+
 class ReportCheckpoint(Strict):
     """The job's program has saved its work here: stopping it now loses only what comes after."""
 
@@ -156,7 +165,7 @@ class ApplyConfig(Strict):
     ] = False
 
 
-JobCommand = CancelJob | HoldJob | ReleaseJob | SetPriority | MoveJob
+JobCommand = CancelJob | HoldJob | ReleaseJob | SetPriority | MoveJob | RequeueJob
 AnyTenantCommand = SubmitJob | SubmitTemplate | ReportCheckpoint | JobCommand
 AnyClusterCommand = AdoptJob | CancelJob
 AnyOperatorCommand = ApplyConfig | DrainNode | JobCommand

@@ -123,6 +123,14 @@ class MoveRequested(AnyFact, sender="admission"):
     tenant: str = ""
 
 
+class RequeueRequested(AnyFact, sender="admission"):
+    """Stop the job's run and put the job back in line, of an array all that runs. `tenant`: empty for an operator."""
+
+    kind: Literal["requeue_requested"]
+    job_id: JobId
+    tenant: str = ""
+
+
 class CheckpointReported(AnyFact, sender="admission"):
     """
     The owner of a job says that its run `attempt` (0: the one there is) has saved its work.

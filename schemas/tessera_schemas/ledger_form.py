@@ -25,6 +25,8 @@ NUMBERS_FROM = 4
 """The format from which on each job that is taken in gets the next number of its shard."""
 OPERATOR_HOLDS_FROM = 4
 """The format from which on a hold is known as an operator's, which no tenant ends."""
+REQUEUES_FROM = 4
+"""The format from which on a run is stopped by its owner's word that the job goes back in line."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

@@ -22,6 +22,7 @@ from tessera_schemas.commands import (
     MoveJob,
     ReleaseJob,
     ReportCheckpoint,
+    RequeueJob,
     SetPriority,
     SubmitJob,
     SubmitTemplate,
@@ -44,6 +45,7 @@ CONTROL: dict[str, type[Strict]] = {
     "release_job": ReleaseJob,
     "set_priority": SetPriority,
     "move_job": MoveJob,
+    "requeue_job": RequeueJob,
 }
 TENANT_KINDS: dict[str, type[Strict]] = {
     "submit_job": SubmitJob,

@@ -107,6 +107,7 @@ class Code(StrEnum):
     PRICES_DO_NOT_FIT = "PricesDoNotFit"
     # why a run or job ended
     CANCELLED = "Cancelled"
+    REQUEUE_ASKED = "RequeueAsked"
     BIND_REFUSED = "BindRefused"
     START_TIMEOUT = "StartTimeout"
     POD_FAILED = "PodFailed"
@@ -225,6 +226,7 @@ SENTENCES: dict[Code, str] = {
     Code.PRICES_OUTDATED: "the mix of jobs or its nodes are others by now, or it was priced already",
     Code.PRICES_DO_NOT_FIT: "they are not one price for each kind of pod that is known, within bounds",
     Code.CANCELLED: "it was cancelled",
+    Code.REQUEUE_ASKED: "its owner or an operator put it back in line",
     Code.BIND_REFUSED: "Kubernetes refused a pod",
     Code.START_TIMEOUT: "it did not start in time",
     Code.POD_FAILED: "a pod failed",

@@ -114,6 +114,7 @@ RUN_ENDS: dict[Code, RunEnd] = {
     Code.NODE_DRAINED: RunEnd(_O, Word.OPERATOR, notice=True),
     Code.QUEUE_DRAINED: RunEnd(_O, Word.OPERATOR, notice=True),
     Code.CANCELLED: RunEnd(_O, Word.OWNER, notice=True),
+    Code.REQUEUE_ASKED: RunEnd(_O, Word.OWNER, notice=True),
     # the scheduler's
     Code.PREEMPTED: RunEnd(_T, Word.POLICY, notice=True),
     Code.RECLAIMED: RunEnd(_T, Word.POLICY, notice=True),

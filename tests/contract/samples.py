@@ -198,6 +198,7 @@ COMMANDS: tuple[Strict, ...] = (
     commands.ReleaseJob(kind="release_job", v=1, job_id=JOB, tenant="lab"),
     commands.SetPriority(kind="set_priority", v=1, job_id=JOB, priority_class="high", tenant="lab"),
     commands.MoveJob(kind="move_job", v=1, job_id=JOB, queue="research", tenant="lab"),
+    commands.RequeueJob(kind="requeue_job", v=1, job_id=JOB, tenant="lab"),
     commands.DrainNode(kind="drain_node", v=1, node="node-a", evict=True, undo=True, why="new fans"),
     commands.ApplyConfig(kind="apply_config", v=1, expected_version=6, body=RENAMED, abandon=True),
 )
@@ -221,6 +222,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.HoldRequested(kind="hold_requested", job_id=JOB, tenant="lab", undo=True),
     facts.PriorityRequested(kind="priority_requested", job_id=JOB, priority_class="high", tenant="lab"),
     facts.MoveRequested(kind="move_requested", job_id=JOB, queue="prod", tenant="lab"),
+    facts.RequeueRequested(kind="requeue_requested", job_id=JOB, tenant="lab"),
     facts.EvictionBlocked(kind="eviction_blocked", run_id=RUN, reason=WHY),
     facts.RunUntouched(kind="run_untouched", run_id=RUN, revoked_ts=TS, reason=WHY, kept=True),
     facts.WorkRefused(

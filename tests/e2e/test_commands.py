@@ -6,6 +6,7 @@ import getpass
 import os
 import signal
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import pytest_asyncio
 import yaml
 
 from tessera.binder.stopping import gone_is_fine
+from tessera.domain.state import State
 from tessera_schemas.arrays import Dependency, JobArray
 from tessera_schemas.base import job_id as make_job_id
 from tessera_schemas.config import Policy, Queue, Quota
@@ -96,6 +98,24 @@ async def test_a_held_job_stays_until_it_is_released(live: Live) -> None:
         "error: job nobody: there is none with this id or name; see `tessera ls`\n",
     )
     await assert_all_is_well(live)
+
+
+async def test_a_run_that_is_put_back_in_line_starts_again_and_spends_no_attempt(live: Live) -> None:
+    done = await live.submit(job("again", seconds=600))
+    for attempt, words in enumerate((("requeue", "again"), ("scontrol", "requeue", "again"), ()), start=1):
+        await live.until(partial(_runs, job_id=done.job_id, attempt=attempt), f"attempt {attempt} runs")
+        if words:
+            await ok(live, *words)
+    assert live.state.jobs.get(done.job_id).strikes == 0  # type: ignore[union-attr]
+    await ok(live, "cancel", "again")
+    await live.until_ended(done.job_id)
+    assert (await live.command("requeue", "again")).code == 4
+    await assert_all_is_well(live)
+
+
+def _runs(state: State, job_id: str, attempt: int) -> bool:
+    found = state.jobs.get(job_id)
+    return found is not None and found.phase == "running" and found.attempt == attempt
 
 
 async def test_the_doctor_looks_at_the_cluster_of_the_platform_on_this_machine(live: Live) -> None:
@@ -293,9 +313,9 @@ async def test_a_job_that_nobody_knows_is_said_wherever_it_is_named(live: Live) 
         assert {"nobody", f"{array.job_id}_9"} <= {word.strip(":") for word in said.err.split()}, words
         assert (await live.command(*words, "known")).code == 0
     assert (await live.command("scontrol", "show", "job", "nobody")).code == 1
-    for words in (("scontrol", "hold"), ("scontrol", "release"), ("scancel",)):
+    for words in (("scontrol", "hold"), ("scontrol", "requeue"), ("scancel",)):
         assert (await live.command(*words, "nobody")).code == 3, words
-    for words in (("get",), ("explain",), ("logs",), ("cancel",), ("hold",), ("release",), ("events", "--job")):
+    for words in (("get",), ("explain",), ("logs",), ("cancel",), ("hold",), ("requeue",), ("events", "--job")):
         assert (await live.command(*words, "nobody")).code == 3, words
     said = await live.command("scontrol", "hold", "nobody", done.job_id, "no-one")
     assert (said.code, said.err.count("there is none")) == (3, 2)

@@ -27,7 +27,7 @@ def complete_list_of_jobs(ctx: typer.Context, incomplete: str) -> list[tuple[str
 def complete_scontrol(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
     """Words behind `scontrol`: what there is to show, and jobs where a job is meant."""
     what, named = ctx.params.get("what"), list(ctx.params.get("named") or ())
-    if what in ("hold", "release") or (what == "show" and named[:1] == ["job"]):
+    if what in ("hold", "release", "requeue") or (what == "show" and named[:1] == ["job"]):
         return _complete(ctx, incomplete, what)
     return [(word, "") for word in ("job", "node", "partition") if not named and word.startswith(incomplete)]
 

@@ -320,6 +320,13 @@ class Tessera:
         """Ask that a waiting job of this tenant waits in another queue, one that the tenant may use. Raises Refused."""
         await self._order(job, "move_job", queue=queue)
 
+    async def requeue(self, job: str) -> None:
+        """
+        Ask that the run of a job of this tenant is stopped, with its notice, and the job put back in line; no attempt
+        is spent. Raises Refused.
+        """
+        await self._order(job, "requeue_job")
+
     async def _order(self, job: str, kind: str, **fields: Any) -> None:
         from tessera.client.job_input import read_command
 

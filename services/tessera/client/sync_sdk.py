@@ -175,6 +175,13 @@ class SyncTessera:
         """Ask that a waiting job, by its id, waits in another queue. Raises Refused."""
         self._done(self._tessera.move(job, queue))
 
+    def requeue(self, job: str) -> None:
+        """
+        Ask that the run of a job of this tenant is stopped, with its notice, and the job put back in line; no attempt
+        is spent. Raises Refused.
+        """
+        self._done(self._tessera.requeue(job))
+
     def checkpoint(self, job: str, path: str, attempt: int = 0, at: str = "") -> None:
         """Say that the job's program has saved its work at `path`. Raises Refused."""
         self._done(self._tessera.checkpoint(job, path, attempt, at))

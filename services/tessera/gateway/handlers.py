@@ -40,6 +40,7 @@ from tessera_schemas.commands import (
     MoveJob,
     ReleaseJob,
     ReportCheckpoint,
+    RequeueJob,
     SetPriority,
 )
 from tessera_schemas.config import Queue
@@ -270,6 +271,11 @@ class Handlers:
             if fault is not None:
                 raise all_of([fault])
         return await self._order(request, MoveJob, "move_job", queue=body.queue)
+
+    async def requeue_job(self, request: web.Request) -> web.Response:
+        """Sends the order that stops a job's run and puts the job back in line; one that waits stays there."""
+        await read_body(request, models.NoBody)
+        return await self._order(request, RequeueJob, "requeue_job")
 
     async def job_classes(self, request: web.Request) -> web.Response:
         """Answers with the classes granted to the job's tenant; raises Refusal for a job that has ended."""

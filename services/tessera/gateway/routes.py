@@ -123,6 +123,16 @@ ROUTES = (
         keyed=True,
     ),
     Route(
+        "POST",
+        f"{JOB}/requeue",
+        "requeue_job",
+        "Stop a job's run, and put the job back in line",
+        {202: models.Ordered},
+        ORDERS,
+        body=models.NoBody,
+        keyed=True,
+    ),
+    Route(
         "GET",
         f"{JOB}/priority",
         "job_classes",

@@ -101,7 +101,8 @@ async def test_an_order_right_behind_its_submit_is_answered_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", ["cancel_job", "hold_job", "release_job", "set_priority", "move_job", "report_checkpoint"]
+    "kind",
+    ["cancel_job", "hold_job", "release_job", "set_priority", "move_job", "requeue_job", "report_checkpoint"],
 )
 async def test_somebody_elses_job_is_one_that_does_not_exist(kind: str) -> None:
     world = await shard()

@@ -65,6 +65,17 @@ def test_what_changes_nothing_of_a_job_is_passed_over_with_a_note_by_its_name_an
     assert read_script("#!/bin/sh\n", "t", said=[("wait-all-nodes", "1")]).notes[0].startswith("t: --wait-all-nodes")
 
 
+def test_an_option_may_be_cut_short_as_far_as_it_begins_no_other() -> None:
+    made = job("--err=%x.err --gpus-per-n=4 --cpus-per-t 3", line="--part=large")
+    assert (made.queue, made.roles[0].resources.gpus, made.roles[0].resources.cpu_milli) == ("large", 4, 3000)
+    (unclear,) = read_script(script("--exclu=a"), "train.sh").against
+    assert unclear.detail.startswith("write --exclusive or --exclude in full")
+
+
+def test_parts_of_a_job_that_are_unlike_each_other_have_a_way_out() -> None:
+    assert "train.sh:3: 'hetjob' is no option; a job of unlike parts has a role for each" in wrong("-N1", "hetjob")
+
+
 def test_all_values_that_cannot_be_meant_are_told_at_once() -> None:
     sentence = wrong("--time=soon", "--mem=lots", "--gres=nic:1", "--array=x", "--dependency=a", "--export=UNSET")
     for name in ("time", "mem", "gres", "array", "dependency", "export"):
@@ -238,7 +249,7 @@ def test_an_option_is_passed_over_only_when_told_to() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--gres=gpu:3", "--ntasks-per-node=2"], "3 GPUs do not divide by 2 tasks of a node"),
+        (["--gres=gpu:3", "--ntasks-per-node=2"], "3 GPUs do not divide by 2 tasks of a node, and a task is a pod"),
         (["--gpus=3", "--nodes=2"], "3 GPUs do not divide by 2 pods"),
         (["--gres=nic:1"], "write gpu:8"),
         (["--gres=gpu:1", "--gpus=1"], "say one of them"),

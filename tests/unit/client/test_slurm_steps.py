@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tessera.client.slurm import srun
 from tessera.client.slurm.against import Against
-from tessera.client.slurm.in_scripts import Tasks, found_in, split_step
+from tessera.client.slurm.in_scripts import found_in, split_step
 from tessera.client.slurm.jobs import job_of
+from tessera.client.slurm.lost import Tasks
 from tessera.client.slurm.script import read_script
 from tessera.client.slurm.shell_words import simple_commands
 from tessera.client.slurm.srun import StepKind
@@ -63,6 +64,21 @@ def noted(body: str) -> list[str]:
         ('echo "$(srun -w "$a" x)"', "srun -w $a"),
         ("launch='srun -w a'; $launch x", "srun -w a"),
         ("f() { srun -w a x; }", "srun -w a"),
+        ("mpirun -np 8 x", "mpirun: MPI does not go beyond a pod"),
+        ("srun a; perf stat /opt/bin/mpirun -np 8 x", "mpirun: MPI does not go beyond a pod"),
+        ("srun apptainer exec a.sif mpiexec x", "mpiexec: MPI does not go beyond a pod"),
+        ("export SLURM_MPI_TYPE=pmix_v3\nsrun x", "SLURM_MPI_TYPE: MPI does not go beyond a pod"),
+        (
+            "torchrun --standalone --nproc-per-node=gpu t.py",
+            "torchrun --standalone: runs in the pod of each of 8 tasks",
+        ),
+        ("MASTER_ADDR=$(hostname -i)\nsrun x", "MASTER_ADDR=$(hostname): is another one in each pod"),
+        ("export head_node=`hostname`\nsrun x", "the first pod's address is $(scontrol show hostnames | head -n 1)"),
+        ('srun -w "$h" hostname -I', "a step does not choose its pods; the first pod's address is"),
+        ("ip=$(srun -N1 -n1 hostname -I)", "$(srun …): each pod would have the output of its own task alone, or none"),
+        ('export ip="a $(srun -n1 x) b"', "$(srun …): each pod would have the output of its own task alone"),
+        ("n=`srun -n1 nproc`; srun x", "run it without srun, which each pod then does"),
+        ("srun $SRUN_ARGS --nodelist=a x", "srun --nodelist=a"),
         ("python t.py\n# srun is not needed", "python and what follows would run in the pod of each of 8 tasks"),
     ],
 )
@@ -82,6 +98,11 @@ def test_what_a_pod_cannot_do_is_refused_by_its_name(line: str, said: str) -> No
         "command -v srun && time srun x 2>&1 | tee log",
         "srun x & wait",
         "torchrun t.py",
+        "for ((i = 1; i < (2 * n); i++)); do srun x; done",
+        'echo "began $(date "+%F") on $(hostname)"; srun x',
+        "module load openmpi; echo mpirun; srun x `pwd` y",
+        "srun bash -c 'MASTER_ADDR=$(hostname) x'",
+        "SLURM_MPI_TYPE=none; torchrun --nproc_per_node=gpu t.py",
         'for h in $(scontrol show hostname $SLURM_NODELIST); do srun x "$h"; done',
     ],
 )
@@ -105,6 +126,28 @@ def test_what_each_pod_would_make_for_itself_is_told_once() -> None:
     body = "export MASTER_ADDR=$(hostname)\nexport MASTER_PORT=$(shuf -i 2-9 -n 1)\nsrun python3 t.py"
     assert noted(body) == ["1: hostname: runs in every pod, beside srun"]
     assert found_in(f"#!/bin/bash\n{body}", Tasks(1)) == []
+
+
+def test_what_no_pod_brings_along_is_told_once_for_each() -> None:
+    assert noted("\nmodule purge\nmodule load cuda\nconda activate a; srun x") == [
+        "2: module: software is the image's: no pod has a cluster's modules",
+        "4: conda: environments are the image's: none of this machine is in a pod",
+    ]
+
+
+def test_an_output_of_all_tasks_is_each_pods_own() -> None:
+    assert noted("srun hostname | sort > hosts") == ["1: srun … | sort: each pod has the output of its own task alone"]
+    assert noted("srun x 2>&1 | tee log") == []
+
+
+def test_more_processes_than_a_pod_has_gpus_are_refused() -> None:
+    body = "#!/bin/bash\n\ntorchrun --nproc_per_node 4 t.py"
+    (found,) = found_in(body, Tasks(4, 4, 1))
+    assert (found.line, found.said.partition(";")[0]) == (
+        3,
+        "torchrun --nproc_per_node 4: runs in the pod of each of 4 tasks, with 1 GPUs",
+    )
+    assert found_in(body, Tasks(4, 1, 4)) == found_in(body, Tasks(1, 1, 1)) == []
 
 
 def test_rays_way_to_start_is_refused_line_by_line() -> None:

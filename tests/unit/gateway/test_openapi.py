@@ -86,6 +86,7 @@ async def test_answers_are_as_described(world: World) -> None:
             ("POST", f"{one}/cancel", {"why": "done"}),
             ("POST", f"{one}/hold", None),
             ("POST", f"{one}/release", None),
+            ("POST", f"{one}/requeue", None),
             ("GET", "/v1/nodes", None),
             ("GET", "/v1/queues", None),
             ("GET", "/v1/line", None),

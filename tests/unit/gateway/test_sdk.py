@@ -39,6 +39,7 @@ def use(job: Any) -> list[Any]:
         tessera.release(sent.job_id)
         tessera.set_priority(sent.job_id, "high")
         tessera.move(sent.job_id, "prod")
+        tessera.requeue(sent.job_id)
         with pytest.raises(TimeoutError):
             tessera.wait(sent.job_id, seconds=0.1)
         listed = [each.name for each in tessera.list(queue="research")]
@@ -65,11 +66,11 @@ async def test_a_script_submits_reads_and_orders_with_a_token_alone(world: World
     assert (explained["phase"], explained["name"], explained["queue"]) == ("queued", "train", "research")
     assert len(events) == len(explained["story"]) > 0
     kinds = [command["kind"] for tenant, command in world.commands if tenant == "lab"]
-    orders = ["hold_job", "release_job", "set_priority", "move_job"]
+    orders = ["hold_job", "release_job", "set_priority", "move_job", "requeue_job"]
     assert kinds == ["submit_job", "submit_job", *orders, "submit_job", "cancel_job"]
     assert world.commands[-2][1]["dry_run"] is True  # so that admission says all else that is against it
-    assert world.commands[-4][1]["priority_class"] == "high"
-    assert world.commands[-3][1]["queue"] == "prod"
+    assert world.commands[-5][1]["priority_class"] == "high"
+    assert world.commands[-4][1]["queue"] == "prod"
     assert world.commands[-1][1]["why"] == "tried"
 
 

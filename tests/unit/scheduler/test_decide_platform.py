@@ -13,17 +13,29 @@ from tessera_schemas.facts import (
     CheckpointSaved,
     HoldRequested,
     PriorityRequested,
+    RequeueRequested,
     RunEnded,
     RunIdle,
     RunLost,
 )
-from tessera_schemas.job import Retry
-from tessera_schemas.ledger import FORMAT
+from tessera_schemas.job import JobArray, Retry
+from tessera_schemas.ledger import FORMAT, Revoked
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.templates import FromTemplate
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
-from tests.unit.scheduler.committer_world import DELETED, K1, RUN, World, ended, kinds, made, reasons, started
+from tests.unit.scheduler.committer_world import (
+    DELETED,
+    K1,
+    RUN,
+    World,
+    cancel,
+    ended,
+    kinds,
+    made,
+    reasons,
+    started,
+)
 from tests.unit.scheduler.contested_world import K2, contested, drain, plan, refusal
 
 FAIR = Policy(preset="fair", min_runtime_seconds=0)
@@ -85,6 +97,52 @@ def test_a_hold_lets_a_run_go_on_and_keeps_the_job_from_its_next_attempt() -> No
     requeued = world.commit(run_absent(RUN))
     assert kinds(requeued) == ["released", "requeued", "waiting"]
     assert kinds(world.place(ms=60_000)) == []
+
+
+def requeue(tenant: str = "lab", job: str = K1) -> RequeueRequested:
+    return RequeueRequested(kind="requeue_requested", job_id=job, tenant=tenant)
+
+
+@pytest.mark.parametrize("tenant", ["lab", ""])
+def test_a_run_that_is_put_back_in_line_spends_no_attempt(tenant: str) -> None:
+    world = World().running(retry=Retry(max_attempts=1))
+    stopped = world.commit(requeue(tenant), requeue(tenant))
+    (revoked,) = stopped.records
+    assert isinstance(revoked, Revoked)
+    assert (revoked.reason.code, revoked.then, revoked.by, revoked.now) == (
+        Code.REQUEUE_ASKED,
+        "requeue",
+        tenant or "operator",
+        False,
+    )
+    assert kinds(world.commit(run_absent(RUN))) == ["released", "requeued", "allocated"]
+    job = world.state.jobs.get(K1)
+    assert (job.attempt, job.strikes, job.evictions) == (2, 0, 0)
+
+
+def test_a_job_that_waits_is_not_put_back_in_line() -> None:
+    assert World().queued().say(requeue()) == []
+
+
+def test_no_run_is_stopped_by_strangers_nor_twice_nor_on_its_way_to_its_end() -> None:
+    world = World().running()
+    assert world.say(requeue("other"), requeue(job=K2)) == []
+    assert world.say(cancel(), requeue()) == ["revoked"]
+    assert world.state.runs.get(RUN).then == "cancelled"
+
+
+def test_below_its_format_a_ledger_has_no_runs_that_are_put_back_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jobs, "REQUEUES_FROM", FORMAT + 1)
+    assert World().running().say(requeue()) == []
+
+
+def test_all_tasks_of_an_array_that_run_are_put_back_in_line() -> None:
+    world = World().queued(role(gpus=1), array=JobArray(tasks="0-2"))
+    world.commit()
+    world.place()
+    runs = len(world.state.runs)
+    assert runs > 1
+    assert world.say(requeue()) == ["revoked"] * runs
 
 
 def test_an_operators_hold_is_let_go_by_operators_alone() -> None:

@@ -14,10 +14,11 @@ from tests.unit.scheduler.committer_world import K1, World, ended, made, started
 
 HOUR_MS = 3_600_000
 BY_THE_PROGRAM = frozenset({Code.POD_FAILED, Code.TIME_LIMIT})
+ASKED = frozenset({Code.CANCELLED, Code.REQUEUE_ASKED})
 BY_A_POD = tuple(
     code
     for code, end in RUN_ENDS.items()
-    if code in BY_THE_PROGRAM or (end.whose not in (Whose.SCHEDULER, Whose.PROGRAM) and code is not Code.CANCELLED)
+    if code in BY_THE_PROGRAM or (end.whose not in (Whose.SCHEDULER, Whose.PROGRAM) and code not in ASKED)
 )
 """Causes that a pod, a node or the API server shows; commands and plans have tests of their own."""
 UNSTARTED = frozenset({Code.BIND_REFUSED, Code.IMAGE_NOT_PULLED, Code.VOLUME_NOT_READY})

@@ -19,6 +19,7 @@ from tessera_schemas.facts import (
     PlanProposed,
     PodsBack,
     PriorityRequested,
+    RequeueRequested,
     RunIdle,
     RunLost,
 )
@@ -671,6 +672,16 @@ def test_a_run_is_stopped_for_a_drain_by_an_operator_or_by_a_cordon_with_a_place
         shard = on_nodes("node-a", "node-b", cordoned=cordoned)
         shard.add(stop, *records, facts=[fact])
         assert broken(shard) == (set() if right else {"stops"})
+
+
+@pytest.mark.parametrize(("asked", "wrong"), [(["lab"], set()), ([""], set()), (["other"], {"I13"}), ([], {"I13"})])
+def test_a_run_goes_back_in_line_only_at_its_owners_or_an_operators_word(asked: list[str], wrong: set[str]) -> None:
+    shard, reason = on_nodes("node-a"), Reason(code=Code.REQUEUE_ASKED)
+    run_id = first_run("node-a")
+    job = run_id.partition("-")[0]
+    facts = [RequeueRequested(kind="requeue_requested", job_id=job, tenant=tenant) for tenant in asked]
+    shard.add(m.Revoked(kind="revoked", run_id=run_id, reason=reason, then="requeue", by="lab"), facts=facts)
+    assert broken(shard) == wrong
 
 
 def test_no_more_than_a_part_of_a_pool_is_stopped_by_what_was_observed_within_a_while() -> None:

@@ -20,6 +20,7 @@ from tessera_schemas.commands import (
     MoveJob,
     ReleaseJob,
     ReportCheckpoint,
+    RequeueJob,
     SetPriority,
     SubmitJob,
     SubmitTemplate,
@@ -34,6 +35,7 @@ from tessera_schemas.facts import (
     JobRefused,
     MoveRequested,
     PriorityRequested,
+    RequeueRequested,
 )
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reading import Parsed, bounded, refusal
@@ -62,7 +64,7 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _JOB_ID = re.compile(r"[a-z2-7]{20}")
 
-Request = CancelRequested | HoldRequested | PriorityRequested | MoveRequested | CheckpointReported
+Request = CancelRequested | HoldRequested | PriorityRequested | MoveRequested | RequeueRequested | CheckpointReported
 Fact = JobAdmitted | JobRefused | Request | DrainRequested | ConfigProposed
 
 
@@ -196,6 +198,8 @@ def _requested(command: Strict, tenant: str) -> Outcome:
             )
         case MoveJob():
             fact = MoveRequested(kind="move_requested", job_id=command.job_id, tenant=tenant, queue=command.queue)
+        case RequeueJob():
+            fact = RequeueRequested(kind="requeue_requested", job_id=command.job_id, tenant=tenant)
         case ReportCheckpoint():
             fields = {"path": command.path, "attempt": command.attempt, "at": command.at}
             fact = CheckpointReported(kind="checkpoint_reported", job_id=command.job_id, tenant=tenant, **fields)

@@ -28,9 +28,9 @@ from tessera.client.shard_status import shard_status
 from tessera.client.shard_views import ReadViews
 from tessera.client.slurm import fields, values, words
 from tessera.client.slurm.job_record import config_lines, job_lines
-from tessera.client.slurm.updating import JobUpdate, read_update
+from tessera.client.slurm.updating import BETWEEN_JOBS, JobUpdate, read_update
 from tessera.kernel.clock import SystemClock
-from tessera_schemas.commands import HoldJob, ReleaseJob
+from tessera_schemas.commands import HoldJob, ReleaseJob, RequeueJob
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 ACCOUNTED = "JobID,JobName,Partition,Account,GPUs,State,ExitCode,Elapsed,GPUHours"
@@ -141,7 +141,7 @@ async def sshare(at: AccessOptions, output: Format = Output.TABLE) -> None:
 @command
 async def scontrol(
     at: AccessOptions,
-    what: Annotated[str, typer.Argument(help="show, hold, release, update or ping")],
+    what: Annotated[str, typer.Argument(help="show, hold, release, requeue, update or ping")],
     named: Annotated[
         list[str] | None,
         typer.Argument(
@@ -153,36 +153,48 @@ async def scontrol(
     oneliner: Annotated[bool, typer.Option("--oneliner", "-o", help="Each in one line")] = False,
     details: Annotated[bool, typer.Option("--details", "-d", help="Taken: all is shown that there is")] = False,
 ) -> Exit | None:
-    """Show a job, a node or a partition in full; hold, release and update jobs; ping the scheduler."""
+    """Show a job, a node or a partition in full; hold, release, requeue and update jobs; ping the scheduler."""
+    if what == "show":
+        return await _show(at, named or [""], oneliner)
     if what in ("hold", "release") and named:
         return await _hold(at, named, undo=what == "release")
     if what == "update":
         return await _update(at, read_update(named or ()))
-    if what in ("requeue", "requeuehold"):
-        way_out = "`scancel` it and submit it again; an operator's `tessera drain NODE --evict` starts runs elsewhere"
-        raise Failure(Exit.USAGE, f"scontrol {what}: no run is stopped to begin again on its owner's word; {way_out}")
+    if what == "requeue" and named:
+        return await _requeue(at, named)
+    if what == "requeuehold":
+        raise Failure(Exit.USAGE, "scontrol requeuehold: say scontrol hold JOB, then scontrol requeue JOB")
     if what == "ping":
         where = at.find()
         up = (await shard_status(where)).led
         print(f"Slurmctld(primary) at {where.shard} is {'UP' if up else 'DOWN'}")
         return None if up else Exit.FAILED
-    entity, *names = named or [""]
+    raise _usage(what)
+
+
+def _usage(what: str) -> Failure:
+    return Failure(
+        Exit.USAGE,
+        f"scontrol {what}: write show job|node|partition [NAME], show hostnames LIST, show config, "
+        "hold, release or requeue JOB, update JobId=JOB NAME=VALUE, ping",
+    )
+
+
+async def _show(at: AccessOptions, named: Sequence[str], oneliner: bool) -> Exit | None:
+    """What `scontrol show` prints. Raises Failure."""
+    entity, *names = named
     name, entity = _named(entity, names)
-    if what == "show" and entity == "hostnames":
+    if entity == "hostnames":
         print_lines(values.hosts_of(values.Said("scontrol", "hostnames", ",".join(names))))
         return None
-    if what == "show" and entity == "config":
+    if entity == "config":
         from tessera.projection.recently_ended import ENDED_SECONDS  # no other command needs it
 
         print_lines([f"Configuration data as of {fields.time_of(SystemClock().now_ms())}"])
         print_lines(config_lines(at.find().shard, ENDED_SECONDS))
         return None
-    if what != "show" or entity not in ("job", "node", "partition") or len(names) > 1:
-        raise Failure(
-            Exit.USAGE,
-            f"scontrol {what}: write show job|node|partition [NAME], show hostnames LIST, show config, "
-            "hold or release JOB, update JobId=JOB NAME=VALUE, ping",
-        )
+    if entity not in ("job", "node", "partition") or len(names) > 1:
+        raise _usage("show")
     try:
         async with at.views() as views:
             lines = await _shown(views, entity, name)
@@ -217,6 +229,16 @@ async def _hold(at: AccessOptions, named: Sequence[str], undo: bool) -> Exit | N
         await ordering.send(where, at.identity, release if undo else hold, job)
 
     return await ordering.each(words.each_named(named), order)
+
+
+async def _requeue(at: AccessOptions, named: Sequence[str]) -> Exit | None:
+    where = at.find()
+
+    async def order(name: str) -> None:
+        job = await ordering.find_job_id(where, name, "requeue")
+        await ordering.send(where, at.identity, RequeueJob(kind="requeue_job", v=1, job_id=job), job)
+
+    return await ordering.each(words.each_named(each for name in named for each in BETWEEN_JOBS.split(name)), order)
 
 
 async def _update(at: AccessOptions, update: JobUpdate) -> Exit | None:

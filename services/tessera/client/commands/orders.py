@@ -1,4 +1,4 @@
-"""`hold`, `release` and `prio`: orders about one job."""
+"""`hold`, `release`, `requeue` and `prio`: orders about one job."""
 
 from collections.abc import Awaitable, Callable
 from typing import Annotated
@@ -16,7 +16,7 @@ from tessera.client.shard_views import ReadViews, ShardViews
 from tessera.client.where import Where
 from tessera.kernel.errors import Transient
 from tessera_schemas.base import Strict
-from tessera_schemas.commands import HoldJob, ReleaseJob, SetPriority
+from tessera_schemas.commands import HoldJob, ReleaseJob, RequeueJob, SetPriority
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.views import JobView
@@ -46,6 +46,28 @@ async def release(at: AccessOptions, job: JobName) -> Exit | None:
         lambda view: not view.held,
         lambda view: "is released",
         unchanged="is not held",
+    )
+
+
+@command
+async def requeue(at: AccessOptions, job: JobName) -> Exit | None:
+    """Stop a job's run, with its notice, and put the job back in line; no attempt is spent."""
+    seen = list[JobView]()
+
+    def gives_way(view: JobView) -> bool:
+        """Whether no run of the job goes on that did at first; of an array its tasks tell that."""
+        seen.append(view)
+        if view.array is not None:
+            return len(seen) > 1
+        return view.phase in ("queued", "evicting") or view.attempt > seen[0].attempt
+
+    def now(view: JobView) -> str:
+        if view.array is not None:
+            return "goes on in line; its tasks that run are stopped and go back there"
+        return "waits in line" if view.phase == "queued" else "is stopped, and goes back in line"
+
+    return await order_job(
+        at, job, "requeue", lambda found: RequeueJob(kind="requeue_job", v=1, job_id=found), gives_way, now
     )
 
 

@@ -6,85 +6,48 @@ Each is refused, or said in a note. What the script makes only as it runs is for
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from tessera.client.slurm import srun
+from tessera.client.slurm.in_parts import ADDRESS, AWAY, MPI, ONE_POD, TALKS, lost_in_parts, software_of_a_cluster
+from tessera.client.slurm.lost import Lost, Tasks
 from tessera.client.slurm.pods import is_shell
 from tessera.client.slurm.shell_words import Simple, simple_commands
 from tessera.client.slurm.srun import StepKind
 
-_LAUNCHED = re.compile(r"\b(?:srun|torchrun|torch\.distributed)\b")
-_COMMENT = re.compile(r"^\s*#.*$", re.MULTILINE)
-_TALKS = frozenset({"echo", "printf", "which", "type", "hash", "module", "export", "unset", "for", "case", "[", "test"})
-"""Commands that may have the word `srun` and run nothing."""
-_AWAY = frozenset({"sbatch", "salloc", "squeue", "scancel", "sacct", "sinfo", "sstat", "sbcast", "sattach", "seff"})
-_THE_SAME = (
-    _TALKS | _AWAY | {"srun", "torchrun", "scontrol", "set", "cd", "source", ".", "wait", "exit", "trap", "ulimit"}
-)
-_THE_SAME |= {"conda", "true", ":", "done", "fi", "esac", "}", "shift", "in", "sleep", "clear"}
-_THE_SAME |= {"head", "tail", "sed", "awk", "grep", "cut", "sort", "tr", "wc", "cat", "tee", "uniq", "paste"}
-"""Commands that do the same in each pod, or are judged by themselves."""
 _LINES_OF_THEIR_OWN = frozenset({"trap", "eval"})
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A sentence about a line of a script and the command that it is about; a note unless `refused`."""
-
-    line: int
-    said: str
-    refused: bool = True
-    about: str = "srun"
-
-
-@dataclass(frozen=True, slots=True)
-class Tasks:
-    """The job's tasks, each of which is a pod, and how many of them a node has as the job says it."""
-
-    in_all: int
-    of_a_node: int = 1
 
 
 def found_in(text: str, tasks: Tasks) -> list[Lost]:
     """All that the script's commands mean and no pod does, in the order of its lines."""
     commands = list(simple_commands(text)) if is_shell(text) else []
     found = [each for command in commands for each in _judged(command, tasks)]
+    found += software_of_a_cluster(commands)
     if tasks.in_all > 1:
-        found += (
-            [_refuse_unstarted(commands, tasks)]
-            if not _LAUNCHED.search(_COMMENT.sub("", text))
-            else _in_every_pod(commands)
-        )
+        found += lost_in_parts(text, commands, tasks, any(each.about == "mpirun" for each in found))
     return sorted(dict.fromkeys(found), key=lambda each: each.line)
 
 
-def _refuse_unstarted(commands: Sequence[Simple], tasks: Tasks) -> Lost:
-    """A script of several tasks that starts none of them: Slurm runs it once."""
-    way_out = "write srun before what each task runs, or ask for one task (CPUs are --cpus-per-task)"
-    first = [command for command in commands if command.line == commands[0].line][-1:]
-    line, what = (first[0].line, f"{first[0].words[0]} and what follows") if first else (1, "it")
-    return Lost(line, f"{what} would run in the pod of each of {tasks.in_all} tasks; {way_out}")
-
-
-def _in_every_pod(commands: Sequence[Simple]) -> list[Lost]:
-    """The first command beside `srun` that may do or say something else in each pod."""
-    said = (each for each in commands if each.words[0].rpartition("/")[2] not in _THE_SAME)
-    return [Lost(each.line, f"{each.words[0]}: runs in every pod, beside srun", refused=False) for each in said][:1]
+def _mpi_of(name: str, words: Sequence[str]) -> str:
+    """The program that starts the ranks of an MPI job, as the command or behind others; "" for none."""
+    bases = [name, *(word.rpartition("/")[2] for word in words)]
+    return next((base for base in bases if base in MPI), "")
 
 
 def _judged(command: Simple, tasks: Tasks) -> Iterator[Lost]:
     name, *words = (command.words[0].rpartition("/")[2], *command.words[1:])
+    if tasks.in_all > 1 and name not in TALKS and (launcher := _mpi_of(name, words)):
+        yield Lost(command.line, f"{launcher}: {ONE_POD}", about="mpirun")
     if name == "srun":
         yield from _step(command, words, tasks)
     elif name == "scontrol":
         yield from _scontrol(command.line, words)
-    elif name in _AWAY:
+    elif name in AWAY:
         yield Lost(command.line, f"{name}: is not there in a pod, so it fails", refused=False, about=name)
     elif name in _LINES_OF_THEIR_OWN and words:
         for inner in simple_commands(words[0], command.line):
             yield from _judged(inner, tasks)
-    elif name not in _TALKS and not (name == "command" and words[:1] == ["-v"]):
+    elif name not in TALKS and not (name == "command" and words[:1] == ["-v"]):
         yield from _behind(command.line, name, words)
 
 
@@ -123,12 +86,17 @@ def _step(command: Simple, words: Sequence[str], tasks: Tasks) -> Iterator[Lost]
     if ":" in program:
         yield Lost(line, "srun … : …: several programs in one step are not there; write roles of a job file")
     refusals = [(_shown(*each), why) for each in said if (why := _refusal(*each, tasks)) is not None]
+    if program[:1] == ["hostname"]:
+        refusals = [(shown, why.partition(";")[0] + f"; {ADDRESS}") for shown, why in refusals]
     yield from (Lost(line, f"srun {shown}: {why}") for shown, why in refusals)
     noted = [option for option, _ in said if _known(option).kind is StepKind.NOTED]
     for why, options in groupby(sorted(noted, key=_why), key=_why):
         names = ", ".join(dict.fromkeys(options))
         yield Lost(line, f"srun {names}: {why}", refused=False)
-    if not refusals:
+    if not refusals and command.captured and tasks.in_all > 1:
+        way_out = ADDRESS if program[:1] == ["hostname"] else "run it without srun, which each pod then does"
+        yield Lost(line, f"$(srun …): each pod would have the output of its own task alone, or none; {way_out}")
+    elif not refusals:
         yield from _few(command, dict(said), tasks)
 
 
@@ -185,13 +153,19 @@ def _refused_number(name: str, value: str, tasks: Tasks) -> str | None:
     return None if int(value) <= most else f"the job has {most}; ask for more of them in an #SBATCH line"
 
 
+_OPTIONS_OF_A_STEP = re.compile(r"\$\{?\w*srun\w*\}?", re.IGNORECASE)
+"""A variable that has options of a step, as its name says; those are for the function in the pod to read."""
+
+
 def split_step(words: Sequence[str]) -> tuple[list[tuple[str, str]], list[str]]:
     """Options of a step as they are written, with their values, and the words of its program, as in a pod."""
     left, found = list(words), list[tuple[str, str]]()
-    while left and left[0].startswith("-") and len(left[0]) > 1:
+    while left and (left[0].startswith("-") or _OPTIONS_OF_A_STEP.fullmatch(left[0])) and len(left[0]) > 1:
         word = left.pop(0)
         if word == "--":
             break
+        if word.startswith("$"):
+            continue
         name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
         if not equals and not _known(name).flag and left:
             value = left.pop(0)

@@ -1,7 +1,7 @@
 """The job that a batch script asks for. Pure: the environment and the time are arguments."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -10,7 +10,9 @@ from typing import Any
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm import pods, values
 from tessera.client.slurm.against import Against
-from tessera.client.slurm.in_scripts import Tasks, found_in
+from tessera.client.slurm.in_scripts import found_in
+from tessera.client.slurm.in_variables import variables_lost
+from tessera.client.slurm.lost import Tasks
 from tessera.client.slurm.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script
 from tessera.client.slurm.values import Said
 from tessera_schemas.literally import literally
@@ -89,7 +91,8 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
     for mistake in command.mistakes:
         against.add("", mistake)
     if not script.in_each_pod and not command.mistakes:
-        _judge_commands(script, Tasks(replicas, of_a_node), against)
+        _judge_commands(script, Tasks(replicas, of_a_node, gpus), against)
+        _note_variables(script, env, environment, against)
     role["template"] = {
         "image": image or "image",
         "command": command.words,
@@ -110,6 +113,12 @@ def _judge_commands(script: Script, tasks: Tasks, against: Against) -> None:
             against.add("", f"{said}; or say --ignore {found.about}")
         else:
             against.notes.append(said)
+
+
+def _note_variables(script: Script, in_pods: Collection[str], environment: Mapping[str, str], against: Against) -> None:
+    """Notes what the script reads and its pods do not have."""
+    for found in variables_lost(script.text, in_pods, environment):
+        against.notes.append(f"{script.where}:{found.line}: {found.said}")
 
 
 def _check_each(options: ScriptOptions, environment: Mapping[str, str], now: datetime, against: Against) -> None:
@@ -202,7 +211,10 @@ def _gpus(options: ScriptOptions, tasks: int, replicas: int) -> tuple[int, str]:
     sharers = {"gpus": replicas, "gpus-per-task": 1}.get(name, tasks)
     if total % sharers:
         of = "pods" if name == "gpus" else "tasks of a node"
-        said.fail(f"{total} GPUs do not divide by {sharers} {of}")
+        said.fail(
+            f"{total} GPUs do not divide by {sharers} {of}, and a task is a pod with GPUs of its own: say "
+            "--gpus-per-task, or fewer tasks that have more CPUs (--cpus-per-task)"
+        )
     return total // sharers, model
 
 

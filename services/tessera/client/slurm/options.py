@@ -89,8 +89,21 @@ OPTIONS: tuple[Option, ...] = (
     Option("time", "the time limit: `90`, `2:00:00`, `1-12:00:00`; without it the default (docs/limits.md)", short="t"),
     Option("wait", "until the job has ended; its end is the exit code", short="W", flag=True),
     Option("wrap", "a command in place of a script"),
+    _advisory("acctg-freq", "usage is measured at its own pace"),
+    _refused("bb", "`volumes` of a job file"),
+    _refused("bbf", "`volumes` of a job file"),
+    _refused("cluster-constraint", "a shard is chosen by --shard or a login"),
     _refused("clusters", "a shard is chosen by --shard or a login", short="M"),
     _advisory("comment", "nobody keeps it"),
+    _refused("container", "say --container-image"),
+    _refused("container-env", "say --export=NAME=VALUE,…"),
+    _refused("container-mount-home", "`volumes` of a job file", flag=True),
+    _refused("container-mounts", "`volumes` of a job file"),
+    _refused("container-name", "delete it: each pod has a fresh container of --container-image"),
+    _refused("container-workdir", "say --chdir"),
+    _refused("contiguous", "`topology` of a job file puts pods within one switch or rack", flag=True),
+    _refused("core-spec", "delete it: cores are not told apart", short="S"),
+    _refused("cores-per-socket", "delete it: sockets are not told apart"),
     _refused("cpu-freq", "delete it: pods do not choose clock rates"),
     _refused("deadline", "say --time; a job that never starts is cancelled with scancel"),
     _refused("distribution", "delete it: the scheduler chooses where pods lie", short="m"),
@@ -100,7 +113,10 @@ OPTIONS: tuple[Option, ...] = (
     _refused("gid", "the tenant's configuration says as whom pods run"),
     _advisory("gpu-bind", "a pod sees its own GPUs alone"),
     _refused("gpu-freq", "delete it: pods do not choose clock rates"),
+    _refused("gpus-per-socket", "say --gpus-per-node"),
+    _advisory("gres-flags", "the kubelet's topology manager decides"),
     _advisory("hint", "cores are not told apart"),
+    _advisory("ignore-pbs", "#PBS lines are never read", flag=True),
     _refused("input", "read the file in the script; pods have no standard input", short="i"),
     _refused("kill-on-invalid-dep", "delete it: a job whose dependency can never hold always ends"),
     _refused("licenses", "delete it: licenses are not counted", short="L"),
@@ -110,38 +126,38 @@ OPTIONS: tuple[Option, ...] = (
     _refused("mincpus", "say --cpus-per-task"),
     _refused("network", "delete it; RDMA devices are `devices` of a job file"),
     _refused("nice", "say --qos with a lower priority class"),
+    _advisory("no-container-mount-home", "no home directory goes into a pod", flag=True),
     _refused(
         "no-kill", "delete it; a job that goes on without some pods is elastic: `min_replicas` of a job file", "k"
     ),
+    _refused("nodefile", "say --nodelist", short="F"),
+    _advisory("ntasks-per-core", "cores are not told apart"),
+    _refused("ntasks-per-gpu", "say --ntasks-per-node"),
+    _refused("ntasks-per-socket", "say --ntasks-per-node: sockets are not told apart"),
     _advisory("open-mode", "a file of --output is always written anew"),
     _advisory("overcommit", "a task has the CPU that it asks for", short="O", flag=True),
     _refused("oversubscribe", "ask for a share of a GPU: `gpu_milli` of a job file", short="s", flag=True),
     _refused("prefer", "say --constraint, or delete it"),
+    _advisory("profile", "nobody gathers it"),
     _refused("propagate", "delete it: limits are the image's"),
+    _refused("reboot", "delete it: jobs do not restart nodes", flag=True),
     _refused("reservation", "an operator keeps room with a queue and its quota: say --partition"),
     _refused("sockets-per-node", "delete it: sockets are not told apart"),
+    _refused("spread-job", "delete it: the scheduler chooses where pods lie", flag=True),
     _refused("switches", "`topology` of a job file puts pods within one switch or rack"),
+    _refused("thread-spec", "delete it: cores are not told apart"),
     _refused("threads-per-core", "delete it: cores are not told apart"),
     _refused("time-min", "delete it, and say the --time that it needs"),
     _refused("tmp", "`volumes` of a job file with `kind: empty`"),
+    _refused("tres-bind", "delete it: a pod sees its own GPUs alone"),
     _refused("tres-per-task", "say --gpus-per-task, --cpus-per-task"),
     _refused("uid", "the tenant's configuration says as whom pods run"),
+    _advisory("use-min-nodes", "the scheduler chooses where pods lie", flag=True),
     _advisory("verbose", "there is no more to say", short="v", flag=True),
-    _refused("acctg-freq", "delete it: use is not sampled by job"),
-    _refused("cores-per-socket", "delete it: cores are not told apart"),
-    _refused("core-spec", "delete it: cores are not told apart", short="S"),
     _refused("delay-boot", "delete it: nodes are not booted for jobs"),
-    _refused("gpus-per-socket", "say --gpus-per-task"),
-    _refused("gres-flags", "delete it: the kubelet's topology manager decides"),
-    _refused("nodefile", "say --nodelist", short="F"),
-    _refused("ntasks-per-core", "delete it: cores are not told apart"),
-    _refused("ntasks-per-gpu", "say --ntasks and --gpus-per-task"),
-    _refused("ntasks-per-socket", "delete it: sockets are not told apart"),
-    _refused("profile", "delete it: use is not sampled by job"),
-    _refused("spread-job", "`topology` of a job file says where pods lie", flag=True),
-    _refused("use-min-nodes", "delete it: the scheduler chooses where pods lie", flag=True),
     _advisory("wckey", "jobs are counted by tenant and user"),
     _advisory("wait-all-nodes", "the pods of a gang start together, or none does"),
+    _refused("workdir", "say --chdir"),
 )
 KNOWN: Mapping[str, Option] = {option.name: option for option in OPTIONS}
 SHORT: Mapping[str, str] = {option.short: option.name for option in OPTIONS if option.short}
@@ -159,6 +175,10 @@ _CUT = re.compile(r"""(?:[^#\\"']|\\.|"(?:\\.|[^"\\])*"|'[^']*')*(?<=\S)#\S""")
 """A line of which Slurm takes a part of a word, since `#` ends it even there."""
 
 
+_PARTS = ("hetjob", "packjob")
+_IN_PARTS = "a job of unlike parts has a role for each in a job file"
+
+
 def split_line(line: str, at: str) -> tuple[list[Asked], list[str]]:
     """
     The options of one `#SBATCH` line, and what is wrong: quotes that do not close, a word that is no option, an image
@@ -169,7 +189,9 @@ def split_line(line: str, at: str) -> tuple[list[Asked], list[str]]:
     except ValueError as error:
         return [], [f"{at}: {error}; mend the quotes"]
     found, rest = split_words(words)
-    wrong = [f"{at}: {rest[0]!r} is no option; write --name=value"] if rest else []
+    wrong = (
+        [f"{at}: {rest[0]!r} is no option; {_IN_PARTS if rest[0] in _PARTS else 'write --name=value'}"] if rest else []
+    )
     if found and found[-1][0] == "container-image" and _CUT.match(line):
         name, image = found[-1]
         wrong.append(f"{at}: --{name}={image}#: # begins a comment, which cuts the image; write --{name}={image}/IMAGE")
@@ -177,7 +199,11 @@ def split_line(line: str, at: str) -> tuple[list[Asked], list[str]]:
 
 
 def split_words(words: Sequence[str]) -> tuple[list[Asked], list[str]]:
-    """Options up to the first word that is none, and the words from there on: the script and its arguments."""
+    """
+    Options up to the first word that is none, and the words from there on: the script and its arguments.
+
+    A long name may be cut short, as far as it begins one option alone.
+    """
     left, found = list(words), list[Asked]()
     while left and left[0].startswith("-") and len(left[0]) > 1:
         word = left.pop(0)

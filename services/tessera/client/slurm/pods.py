@@ -19,6 +19,9 @@ PYTHON = re.compile(r"(?:^|/)python[0-9.]*$")
 FIRST_LINE = re.compile(r"^#!\s*(?:/usr/bin/env\s+)?(?P<path>\S+)(?P<options>(?:\s+-\S+)*)\s*$")
 RUN = "$(TESSERA_JOB_ID)-$(TESSERA_ATTEMPT)"
 
+SUBMIT_DIR = "SLURM_SUBMIT_DIR"
+"""The directory in which a script begins: of the pod, since none of the submitting machine is there."""
+
 SCONTROL = """\
 scontrol() {
   case "${1-} ${2-} ${3:-$SLURM_JOB_NODELIST}" in
@@ -94,6 +97,7 @@ def command_of(
     hands_on = warning is not None and warning.signal != "TERM"
     run = signals.NOTED_STEP if hands_on else '"$@"'
     functions = {"srun": srun.function(tasks_of_a_node, passes_over, run), "scontrol": SCONTROL}
+    functions[SUBMIT_DIR] = f'export {SUBMIT_DIR}="${{{SUBMIT_DIR}:-$PWD}}"\n'
     used = "".join(made for name, made in functions.items() if not is_python and re.search(rf"\b{name}\b", text))
     if (length := len(literally(used + text))) > SCRIPT_CHARACTERS:
         mistakes.append(f"{where}: {length} characters; at most {SCRIPT_CHARACTERS}: put the program into the image")
@@ -112,7 +116,8 @@ def command_of(
 
 def variables(name: str, tasks: int, gpus: int, cpus: str, tasks_of_array: str) -> dict[str, str]:
     """Slurm's variables of a pod; those that only its run knows refer to Tessera's own."""
-    per_pod = {"SLURM_GPUS_ON_NODE": str(gpus), "SLURM_GPUS_PER_NODE": str(gpus), "SLURM_GPUS": str(gpus * tasks)}
+    per_pod = dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK"), str(gpus))
+    per_pod |= {"SLURM_GPUS": str(gpus * tasks)}
     hosts = f"{RUN}-[0-{tasks - 1}].run-{RUN}" if tasks > 1 else f"{RUN}-0"
     return {
         "SLURM_JOB_ID": "$(TESSERA_JOB_NUMBER)",
@@ -126,7 +131,13 @@ def variables(name: str, tasks: int, gpus: int, cpus: str, tasks_of_array: str) 
         "SLURM_NNODES": str(tasks),
         "SLURM_JOB_NUM_NODES": str(tasks),
         "SLURM_NTASKS_PER_NODE": "1",
-        **({"SLURM_CPUS_PER_TASK": cpus} if cpus else {}),
+        "SLURM_TASKS_PER_NODE": f"1(x{tasks})" if tasks > 1 else "1",
+        "SLURMD_NODENAME": f"{RUN}-$(TESSERA_RANK).run-{RUN}" if tasks > 1 else f"{RUN}-0",
+        **(
+            dict.fromkeys(("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE"), cpus)
+            if cpus
+            else {}
+        ),
         "SLURM_JOB_NODELIST": hosts,
         "SLURM_NODELIST": hosts,
         **(per_pod if gpus else {}),

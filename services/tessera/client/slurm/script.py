@@ -13,6 +13,7 @@ WAYS_TO_REMEMBER = ("mem", "mem-per-cpu", "mem-per-gpu")
 
 DOS = "has DOS line breaks (\\r\\n), which no shell takes; write UNIX ones: sed -i 's/\\r$//' FILE"
 
+
 Mistake = tuple[str, str]
 """An option by its name, "" for several or none, and a sentence about it."""
 
@@ -99,7 +100,13 @@ def _take(
             options[name] = value
             continue
         code = Code.UNKNOWN_FIELD if option is None else Code.NOT_SUPPORTED_YET
-        way_out = "no such option is known here: delete it" if option is None else option.way_out
+        way_out = _way_out_of_unknown(name) if option is None else option.way_out
         field = f"line {line}: --{name}" if line else f"--{name}"
         against.append(Reason(code=code, field=field[:300], detail=f"{way_out}; or say --ignore {name}"[:1024]))
     return notes
+
+
+def _way_out_of_unknown(name: str) -> str:
+    """What to do about an option that is not known, or that is cut so short that several begin so."""
+    meant = [f"--{each}" for each in KNOWN if name and each.startswith(name)]
+    return f"write {' or '.join(meant)} in full" if meant else "no such option is known here: delete it"

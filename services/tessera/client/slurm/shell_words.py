@@ -6,7 +6,7 @@ here-documents, lists, substitutions. What a command does when it runs (aliases,
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 
 _TOKEN = re.compile(
@@ -16,33 +16,53 @@ _TOKEN = re.compile(
     | (?P<newline>\n)
     | (?P<here><<-?[ \t]*['"\\]?(?P<end>\w+)['"]?)
     | (?P<redirection>[0-9]*(?:&>>?|[<>]{1,3}&?))
+    | (?P<arithmetic>\(\((?:[^()]|\([^()]*\))*\)\))
     | (?P<operator>&&|\|\||;;|[;&|()`])
-    | (?P<word>(?:\\.|'[^']*'|"(?:\\.|[^"\\])*"|\$\(\((?:[^()]|\([^()]*\))*\)\)|\$\{[^}\n]*\}|[^\s;&|()<>'"\\`])+)
+    | (?P<word>(?:
+        \\.
+        | '[^']*'
+        | "(?>\\.|\$\((?:[^()]|\([^()]*\))*\)|[^"\\])*"
+        | \$\(\((?:[^()]|\([^()]*\))*\)\)
+        | \$\{[^}\n]*\}
+        | [^\s;&|()<>'"\\`]
+      )+)
     | (?P<other>.)
     """,
     re.VERBOSE | re.DOTALL,
 )
 _ASSIGNED = re.compile(r"[A-Za-z_]\w*(?:\[[^]]*\])?\+?=(?P<value>.*)", re.DOTALL)
+_SUBSTITUTION = re.compile(r"\$\((?!\()|`")
 _RESERVED = frozenset({"if", "then", "else", "elif", "do", "while", "until", "!", "{", "time", "coproc"})
 
 
 @dataclass(frozen=True, slots=True)
 class Simple:
-    """A command with its words, quotes taken off; whether the script goes on while it runs."""
+    """A command with its words, quotes taken off; whether the script goes on meanwhile, and where its output goes."""
 
     line: int
     words: tuple[str, ...]
     background: bool = False
+    piped: bool = False
+    captured: bool = False
+
+    @property
+    def name(self) -> str:
+        """The program's name without its directory."""
+        return self.words[0].rpartition("/")[2]
 
 
 @dataclass(slots=True)
 class _Open:
-    """A command that is being read, or an array's `values`; `skip` where the next word is a file's name."""
+    """
+    A command that is being read, or an array's `values`; `skip` where the next word is a file's name, `captured` in a
+    substitution.
+    """
 
     line: int = 0
     words: list[str] = field(default_factory=list)
     skip: bool = False
     values: bool = False
+    captured: bool = False
 
     @property
     def runs(self) -> bool:
@@ -50,10 +70,15 @@ class _Open:
         return bool(self.words) and self.words != ["$"] and (not self.values or self.words[0] == "srun")
 
 
-def simple_commands(text: str, first_line: int = 1) -> Iterator[Simple]:
-    """Every simple command of the text, those of substitutions before the one that they are part of."""
+def simple_commands(text: str, first_line: int = 1, *, captured: bool = False) -> Generator[Simple, None, int]:
+    """
+    Every simple command of the text, those of substitutions before the one that they are part of.
+
+    Where it is `captured`, the text is that of a substitution up to the parenthesis that closes it, and behind. Returns
+    where reading ended.
+    """
     outer: list[_Open] = []
-    now, line, ends = _Open(), first_line, list[str]()
+    now, line, ends = _Open(captured=captured), first_line, list[str]()
     at = 0
     while (token := _TOKEN.match(text, at)) is not None:
         kind, said, at = token.lastgroup if token.lastgroup != "end" else "here", token[0], token.end()
@@ -62,24 +87,35 @@ def simple_commands(text: str, first_line: int = 1) -> Iterator[Simple]:
             _take(now, said, line)
         elif kind == "redirection":
             now.skip = True
-        elif kind == "here":
-            ends.append(token["end"])
         elif said == "(":
             outer.append(now)
-            now = _Open(values=text[token.start() - 1 : token.start()] == "=")
+            before = text[token.start() - 1 : token.start()]
+            now = _Open(values=before == "=", captured=now.captured or before == "$")
         elif kind == "operator" or (kind == "newline" and not now.values):
             if now.runs:
-                yield Simple(now.line, tuple(now.words), background=said == "&")
+                yield Simple(now.line, tuple(now.words), said == "&", said == "|", now.captured)
+            if captured and not outer and said in (")", "`"):
+                return at
             defines = said == ")" and not now.words and text[token.start() - 1] == "("
-            now = outer.pop() if said == ")" and outer and not defines else _Open()
+            within = now.captured != (said == "`") and said != ")"
+            now = outer.pop() if said == ")" and outer and not defines else _Open(captured=within)
             outer = outer[:-1] if defines else outer
         line += said.count("\n")
-        while kind == "newline" and ends:
-            end = re.compile(rf"^\t*{ends.pop(0)}$", re.MULTILINE).search(text, at)
-            behind = len(text) if end is None else end.end()
-            line, at = line + text.count("\n", at, behind), behind
+        ends += [token["end"]] if kind == "here" else []
+        if kind == "newline" and ends:
+            behind = _behind_documents(text, at, ends)
+            line, at, ends = line + text.count("\n", at, behind), behind, []
     if now.runs:
-        yield Simple(now.line, tuple(now.words))
+        yield Simple(now.line, tuple(now.words), captured=now.captured)
+    return at
+
+
+def _behind_documents(text: str, at: int, ends: list[str]) -> int:
+    """Where the here-documents end that begin here, each with its own last line."""
+    for end in ends:
+        found = re.compile(rf"^\t*{end}$", re.MULTILINE).search(text, at)
+        at = len(text) if found is None else found.end()
+    return at
 
 
 def _take(command: _Open, said: str, line: int) -> None:
@@ -96,11 +132,10 @@ def _within(word: str, line: int) -> Iterator[Simple]:
     assigned = _ASSIGNED.fullmatch(word)
     if assigned is not None and re.match(r"""['"]srun\s""", assigned["value"]):
         yield from simple_commands(unquoted(assigned["value"]), line)
-    for found in re.finditer(r"\$\((?!\()|`", word):
-        if "'" not in word[: found.start()]:
-            inner = word[found.end() :]
-            yield from simple_commands(inner, line + word.count("\n", 0, found.start()))
-            return
+    at = 0
+    while (found := _SUBSTITUTION.search(word, at)) is not None and "'" not in word[: found.start()]:
+        inner = word[found.end() :]
+        at = found.end() + (yield from simple_commands(inner, line + word.count("\n", 0, found.start()), captured=True))
 
 
 def unquoted(word: str) -> str:

@@ -15,6 +15,7 @@ from tessera_schemas.facts import (
     JobRefused,
     MoveRequested,
     PriorityRequested,
+    RequeueRequested,
 )
 from tessera_schemas.ledger import (
     EarmarkEnded,
@@ -24,8 +25,9 @@ from tessera_schemas.ledger import (
     JobQueued,
     JobTurnedAway,
     PrioritySet,
+    Revoked,
 )
-from tessera_schemas.ledger_form import OPERATOR_HOLDS_FROM
+from tessera_schemas.ledger_form import OPERATOR_HOLDS_FROM, REQUEUES_FROM
 from tessera_schemas.reasons import Code, Reason
 
 OF_A_QUEUE = (Code.NO_SUCH_QUEUE, Code.QUEUE_STOPPED, Code.BEHIND_QUEUE_HEAD, Code.WAITING_FOR_QUOTA)
@@ -195,3 +197,16 @@ def on_priority_requested(draft: Draft, index: int, fact: PriorityRequested) -> 
     for each in (job, *live_tasks(draft, job.job_id)):
         if each.priority_class != fact.priority_class and (each is job or each.phase is Phase.QUEUED):
             draft.add(PrioritySet(kind="priority_set", job_id=each.job_id, priority_class=fact.priority_class))
+
+
+@judges(RequeueRequested)
+def on_requeue_requested(draft: Draft, index: int, fact: RequeueRequested) -> None:
+    """The job's run is stopped and the job goes back in line, of an array each task that runs; what waits stays so."""
+    job = draft.state.jobs.get(fact.job_id)
+    if job is None or fact.tenant not in ("", job.tenant) or draft.state.format < REQUEUES_FROM:
+        return
+    reason, by = Reason(code=Code.REQUEUE_ASKED), fact.tenant or "operator"
+    for each in (job, *live_tasks(draft, job.job_id)):
+        run = draft.state.runs.get(each.run_id)
+        if run is not None and not (run.stopping or run.over):
+            draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then="requeue", by=by))

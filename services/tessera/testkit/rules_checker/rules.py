@@ -97,8 +97,8 @@ class Rules:
         self.demand(bool(asked), "I13", f"{kind} {name} {what}: neither its tenant nor an operator asked for it")
 
     def _cancels(self, r: m.Revoked | m.Requeued | m.Finished, job_id: str) -> None:
-        if r.reason is not None and r.reason.code is Code.CANCELLED and job_id in self.jobs:
-            self._was_asked("cancelled", job_id, True, self.jobs[job_id].tenant)
+        if r.reason is not None and r.reason.code in ORDERED and job_id in self.jobs:
+            self._was_asked(ORDERED[Code(r.reason.code)], job_id, True, self.jobs[job_id].tenant)
 
     def _config_set(self, r: m.ConfigSet) -> None:
         fact = self._cited(r.fact)
@@ -490,10 +490,12 @@ class Rules:
 
 
 PLANS = tuple(CAUSE.values())
+ORDERED = {Code.CANCELLED: "cancelled", Code.REQUEUE_ASKED: "requeued"}
 ASKED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
     f.HoldRequested: lambda fact: ("held", fact.job_id, fact.undo, fact.tenant),
     f.PriorityRequested: lambda fact: ("priority_set", fact.job_id, fact.priority_class, fact.tenant),
     f.MoveRequested: lambda fact: ("job_moved", fact.job_id, fact.queue, fact.tenant),
+    f.RequeueRequested: lambda fact: ("requeued", fact.job_id, True, fact.tenant),
     f.CancelRequested: lambda fact: ("cancelled", fact.job_id, True, fact.tenant),
     f.DrainRequested: lambda fact: ("node_drained", fact.node, fact.undo, ""),
 }

@@ -91,12 +91,13 @@ def _by_queue(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Poli
 
 
 def _elsewhere(message: m.LedgerMessage, r: m.Revoked, run: Stopped, policy: Policy) -> bool:
-    """Judged by other rules: whoever asked for a cancel, and plans, which are whole or not at all."""
+    """Judged by other rules: whoever asked for a cancel or a requeue, and plans, which are whole or not at all."""
     return True
 
 
 WORDS: dict[Code, Evidence] = {
     Code.CANCELLED: _elsewhere,
+    Code.REQUEUE_ASKED: _elsewhere,
     Code.PREEMPTED: _elsewhere,
     Code.RECLAIMED: _elsewhere,
     Code.DEFRAGMENTED: _elsewhere,

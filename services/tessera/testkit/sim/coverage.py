@@ -121,6 +121,7 @@ REASONS = (
     Code.PRICES_OUTDATED,
     Code.PRICES_DO_NOT_FIT,
     Code.CANCELLED,
+    Code.REQUEUE_ASKED,
     Code.START_TIMEOUT,
     Code.POD_FAILED,
     Code.POD_DELETED,

@@ -18,6 +18,7 @@ from tessera_schemas.commands import (
     MoveJob,
     ReleaseJob,
     ReportCheckpoint,
+    RequeueJob,
     SetPriority,
     SubmitJob,
     SubmitTemplate,
@@ -322,6 +323,10 @@ def _controls(shard: str, random: Random, tenant: str, job: str, at: float) -> l
     if random.random() < 0.1:
         moved = MoveJob(kind="move_job", v=1, job_id=job, queue=random.choice((*QUEUES, NEW_QUEUE)))
         made.append(Command(at + random.uniform(0, 4), subject, moved.to_bytes()))
+    own = Random(f"requeue {job} {at}")  # so that workloads of earlier seeds stay what they were
+    if own.random() < 0.1:
+        requeued = RequeueJob(kind="requeue_job", v=1, job_id=job)
+        made.append(Command(at + own.uniform(0, 6), subject, requeued.to_bytes()))
     return made
 
 

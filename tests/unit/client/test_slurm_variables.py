@@ -1,0 +1,57 @@
+"""Variables in batch scripts: pods have them, or a note says by name and line that they do not."""
+
+import pytest
+
+from tessera.client.slurm.in_variables import variables_lost
+from tests.unit.client.slurm_builders import run_as
+
+
+def told(body: str, *here: str) -> list[str]:
+    """Notes about a script whose pods have SLURM_NTASKS, as `line: what`; the body begins at line 1."""
+    found = variables_lost(f"#!/bin/bash\n{body}", {"SLURM_NTASKS"}, here)
+    return [f"{each.line - 1}: {each.said}" for each in found if not each.refused]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("x $SLURM_NTASKS\ny ${SLURM_JOB_ACCOUNT} $SLURM_JOB_ACCOUNT", "2: $SLURM_JOB_ACCOUNT: no pod has it"),
+        ("x $SLURM_RESTART_COUNT", "1: $SLURM_RESTART_COUNT: no pod has it, so it is empty; TESSERA_ATTEMPT counts"),
+        ('cd "$SLURM_SUBMIT_DIR"', "1: $SLURM_SUBMIT_DIR: is the directory in which the pod begins"),
+        ("\nx --data $DATA", "2: $DATA: is set here and not in pods; say --export=DATA"),
+        ("CONFIG=${CONFIG:-small}; x $CONFIG", "1: $CONFIG: is set here and not in pods; say --export=CONFIG"),
+    ],
+)
+def test_what_a_script_reads_and_no_pod_has_is_told_once(body: str, said: str) -> None:
+    (found,) = told(body, "DATA", "CONFIG")
+    assert found.startswith(said)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "x ${SLURM_CLUSTER_NAME:-none} $SLURM_NTASKS",
+        "# x $SLURM_JOB_USER $DATA",
+        "export SLURM_CPU_BIND=cores; x $SLURM_CPU_BIND",
+        "DATA=/data; x $DATA; for CONFIG in a b; do y $CONFIG; done",
+        "while read DATA; do x $DATA; done",
+        "x $HOME $OTHER",
+    ],
+)
+def test_what_pods_have_or_the_script_says_itself_is_not_told(body: str) -> None:
+    assert told(body, "DATA", "CONFIG", "HOME") == []
+
+
+def test_a_script_of_python_is_not_read_as_a_shell_would() -> None:
+    assert list(variables_lost("#!/usr/bin/python3\nprint('$SLURM_JOB_USER')", (), ())) == []
+
+
+def test_a_pod_knows_its_node_its_cpus_and_its_directory() -> None:
+    own = 'scontrol show hostnames | grep -x "$SLURMD_NODENAME"; [ "$SLURM_SUBMIT_DIR" = "$PWD" ] && echo here'
+    said = run_as(
+        1,
+        f"{own}; echo $SLURM_CPUS_ON_NODE $SLURM_JOB_CPUS_PER_NODE $SLURM_TASKS_PER_NODE # srun",
+        options=("--cpus-per-task=6",),
+    )
+    name = f"{'j' * 20}-1-1.run-{'j' * 20}-1"
+    assert said.splitlines() == [name, "here", "6 6 1(x2)"]
