@@ -25,6 +25,8 @@ NUMBERS_FROM = 4
 """The format from which on each job that is taken in gets the next number of its shard."""
 OPERATOR_HOLDS_FROM = 4
 """The format from which on a hold is known as an operator's, which no tenant ends."""
+RUN_SUMS_FROM = 4
+"""The format from which on a job knows what its runs have held, and how long the earlier ones took."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

@@ -541,7 +541,9 @@ async def test_history_draws_the_gpus_in_use_and_counts_them_by_tenant(live: Liv
             await expect(held.get_by_role("row").filter(has_text=tenant)).to_be_visible()
         idle = page.get_by_role("region", name="GPU-hours that were idle")
         await expect(idle).to_contain_text("free: all that waits lacks its queue's quota", timeout=SECONDS * 1000)
-        waits = page.get_by_role("region", name="From submit to the start of the last run")
+        waits = page.get_by_role(
+            "region", name="Time in which jobs waited"
+        )
         await expect(waits.get_by_role("row").filter(has_text=re.compile(r"default\s*[1-9]"))).to_be_visible()
         await page.get_by_text("The chart in numbers").press("Enter")
         await expect(page.get_by_role("region", name="GPUs on the average of each time")).to_be_visible()

@@ -114,6 +114,7 @@ def list_positions(
             queue=job.queue,
             gpu_milli=job.amount.gpu_milli,
             submitted_ts=job.submitted_ts,
+            earlier_ms=job.earlier_ms,
             job_id=job.job_id if own else "",
             name=job.name if own else "",
             tenant=job.tenant if own else "",

@@ -306,6 +306,7 @@ class LinePlace(Lenient):
     tenant: str = ""
     user: Annotated[str, Field(description="Whose of the tenant it is, where its job says so")] = ""
     why: Annotated[str, Field(description="Why it waits, as it was last told; empty before it was looked at")] = ""
+    earlier_ms: Annotated[int, Field(description="Since its submit it did not wait so long: earlier runs took it")] = 0
     expected_start: Annotated[LineStart | None, Field(description="Left out where nobody knows")] = None
 
 

@@ -194,6 +194,7 @@ class Views:
         if run is None:
             return {}
         told = {name: getattr(run, name) for name in ("flavor", "saved_ts", "idle_ts")}
+        told["gpu_counted_ts"] = run.uncounted_ts
         return told | self._held(run.run_id)
 
     def _ended(self, job: EndedJob) -> bytes:
@@ -453,6 +454,8 @@ def _shared(job: Job | EndedJob) -> dict[str, Any]:
         "array_number": job.array_number,
         "user": job.user,
         "digest": job.spec_hash[:DIGEST_CHARACTERS],
+        "earlier_ms": job.earlier_ms,
+        "gpu_milli_ms": job.gpu_milli_ms,
     }
 
 

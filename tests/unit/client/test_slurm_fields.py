@@ -54,8 +54,28 @@ def test_sacct_tells_state_exit_code_time_and_gpu_hours() -> None:
     columns = [fields.column(name, NOW) for name in ACCOUNTED.split(",")]
     title, first, second = table(columns, [failed, late], wide=True)
     assert title.split() == ACCOUNTED.split(",")
-    assert first.split()[4:] == ["8", "FAILED", "0:9", "2:00:00", "16.00"]
-    assert second.split()[4:] == ["8", "TIMEOUT", "3:0", "0:00", "0.00"]
+    assert first.split()[4:] == ["8", "FAILED", "0:9", "2:00:00", "16.000"]
+    assert second.split()[4:] == ["8", "TIMEOUT", "3:0", "0:00", "0.000"]
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [(2_988_000_000, "0.830"), (30_000_000, "0.008"), (1, "0.001"), (203_000_000, "0.056"), (0, "0.000")],
+)
+def test_gpu_hours_are_those_of_all_runs_and_are_rounded(held: int, said: str) -> None:
+    ended = view("succeeded", started_ts=NOW - 9_000, ended_ts=NOW, gpu_milli=0, gpu_milli_ms=held, attempt=3)
+    assert fields.gpu_hours(ended, NOW + 99_000) == said
+
+
+def test_a_run_counts_at_the_size_that_it_has_now() -> None:
+    place = [Placement(rank=rank, role="w", node=f"n{rank}", gpu_milli=1000) for rank in range(3)]
+    grown = view(started_ts=1, gpu_milli=0, pods=1, placements=place, held_pods=3, held_gpu_milli=3000)
+    names = ("GPUs", "NNodes", "NTasks", "AllocTRES", "ReqTRES")
+    said = [fields.FIELDS[name](grown, NOW) for name in names]
+    assert said == ["3", "3", "3", "gres/gpu=3,node=3", "node=1"]
+    running = grown.model_copy(update={"gpu_milli_ms": 1_000_000, "gpu_counted_ts": NOW - 3_600_000})
+    assert fields.gpu_hours(running, NOW) == "3.000"
+    assert fields.FIELDS["Restarts"](view(attempt=3, evictions=1), NOW) == "2"
 
 
 def test_a_pattern_of_squeue_is_filled_in() -> None:
@@ -163,3 +183,9 @@ def test_jobs_are_chosen_by_lists_of_queues_names_and_nodes() -> None:
     assert [job.name for job in fields.select(jobs, queue="prod,dev")] == ["b"]
     assert [job.name for job in fields.select(jobs, name="train,c")] == ["train", "c"]
     assert [job.name for job in fields.select(jobs, nodes="gpu-1,gpu-2")] == ["c"]
+
+
+def test_sacct_refuses_a_line_for_each_run_by_name() -> None:
+    found = CliRunner().invoke(app, ["sacct", "-D"])
+    assert found.exit_code == 2
+    assert "sacct --duplicates: a job is one line" in found.output

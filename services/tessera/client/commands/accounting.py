@@ -51,9 +51,13 @@ async def sacct(
     noheader: Annotated[bool, typer.Option("--noheader", "-n", help="Without the line of titles")] = False,
     whole: Annotated[bool, typer.Option("--allocations", "-X", help="Jobs without steps, as always")] = False,
     everybody: Annotated[bool, typer.Option("--allusers", "-a", help="Of all whom one may see, as always")] = False,
+    each_run: Annotated[bool, typer.Option("--duplicates", "-D", help="Refused: a job is one line here")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As -o json")] = False,
 ) -> Exit | None:
     """List jobs with state, exit code, time and GPU-hours; ended ones as long as lists keep them."""
+    if each_run:
+        way_out = "GPUHours and Restarts count all its runs, and `tessera explain JOB` tells each of them"
+        raise Failure(Exit.USAGE, f"sacct --duplicates: a job is one line, with the time of its last run; {way_out}")
     now_ms, chosen = SystemClock().now_ms(), "json" if as_json else fields_
     is_form = chosen in KINDS or chosen.startswith("jsonpath=")
     output, names = (Output.parse(chosen), ACCOUNTED) if is_form else (Output.TABLE, chosen)

@@ -171,7 +171,9 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("pods", "" if job.array else _now(str(job.pods_now), str(job.pods))),
         ("priority", "" if job.phase in ENDED else str(job.priority)),
         ("attempt", str(job.attempt) if job.attempt else ""),
+        ("restarts", _restarts_of(job)),
         ("submitted", f"{format_age(now_ms - job.submitted_ts)} ago"),
+        ("waited", _waited_of(job, now_ms)),
         ("running" if not job.ended_ts else "ran", format_age(ran) if job.started_ts else ""),
         ("tasks", "" if job.array is None else _tasks(job.array)),
         ("task", f"{job.task} of {job.task_of}" if job.task_of else ""),
@@ -181,6 +183,19 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("key", job.key),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _waited_of(job: JobView, now_ms: int) -> str:
+    """All waits of a job together; an array waits for nothing itself."""
+    together = ", before all its runs together" if job.attempt > 1 else ""
+    return "" if job.array is not None else f"{format_age(job.waited_ms(now_ms))}{together}"
+
+
+def _restarts_of(job: JobView) -> str:
+    """Runs after the first one, and how often it was stopped for others; empty where neither was."""
+    if not job.restarts and not job.evictions:
+        return ""
+    return f"{job.restarts}; stopped for others {job.evictions} time{'' if job.evictions == 1 else 's'}"
 
 
 def _tasks(array: ArrayView) -> str:

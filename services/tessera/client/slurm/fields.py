@@ -122,15 +122,21 @@ def elapsed_ms(job: JobView, now_ms: int) -> int:
 
 
 def gpu_hours(job: JobView, now_ms: int) -> str:
-    """GPU-hours of the last run by the gang's GPUs, with two decimals."""
-    hundredths = job.gpu_milli * elapsed_ms(job, now_ms) // (10 * HOUR_MS)
-    return f"{hundredths // 100}.{hundredths % 100:02}"
+    """GPU-hours that all its runs held, rounded to three decimals; 0.001 at least for whatever was held."""
+    held = job.held_gpu_milli_ms(now_ms)
+    thousandths = max((held + HOUR_MS // 2) // HOUR_MS, int(held > 0))
+    return f"{thousandths // 1000}.{thousandths % 1000:03}"
 
 
 def tres_of(job: JobView) -> str:
-    """What it asks for as Slurm counts it: GPUs and nodes."""
-    gpus = f"gres/gpu={job.gpu_milli / 1000:g}," if job.gpu_milli else ""
-    return f"{gpus}node={len({place.node for place in job.placements}) or job.pods}"
+    """What it asks for as Slurm counts it, of a job with a run what that holds: GPUs and nodes."""
+    gpus = f"gres/gpu={job.gpu_milli_now / 1000:g}," if job.gpu_milli_now else ""
+    return f"{gpus}node={nodes_count(job)}"
+
+
+def nodes_count(job: JobView) -> int:
+    """Number of nodes that its run holds; without a run as many as it has pods."""
+    return len({place.node for place in job.placements}) or job.pods
 
 
 def exit_code_of(job: JobView) -> str:
@@ -171,10 +177,10 @@ FIELDS: Mapping[str, Value] = {
     "ExitCode": lambda job, now: exit_code_of(job),
     "Elapsed": lambda job, now: words.elapsed(elapsed_ms(job, now)),
     "ElapsedRaw": lambda job, now: str(elapsed_ms(job, now) // 1000),
-    "GPUs": lambda job, now: f"{job.gpu_milli / 1000:g}",
+    "GPUs": lambda job, now: f"{job.gpu_milli_now / 1000:g}",
     "GPUHours": gpu_hours,
-    "NNodes": lambda job, now: str(len({place.node for place in job.placements}) or job.pods),
-    "NTasks": lambda job, now: str(job.pods),
+    "NNodes": lambda job, now: str(nodes_count(job)),
+    "NTasks": lambda job, now: str(job.pods_now),
     "NodeList": nodes_of,
     "Reason": lambda job, now: "None" if job.reason is None else words.WHY.get(job.reason.code, job.reason.code),
     "NodeListReason": place_or_reason,
@@ -182,10 +188,10 @@ FIELDS: Mapping[str, Value] = {
     "Start": lambda job, now: _time(job.started_ts),
     "End": lambda job, now: _time(job.ended_ts),
     "Age": lambda job, now: words.elapsed(now - job.submitted_ts),
-    "Restarts": lambda job, now: str(max(0, job.attempt - 1)),
+    "Restarts": lambda job, now: str(job.restarts),
     "Dependency": lambda job, now: ",".join(each.text() for each in job.after) or "(null)",
     "AllocTRES": lambda job, now: tres_of(job) if job.placements or job.ended_ts else "",
-    "ReqTRES": lambda job, now: tres_of(job),
+    "ReqTRES": lambda job, now: tres_of(job.model_copy(update={"placements": (), "held_pods": 0})),
 }
 NOT_MEASURED: tuple[str, ...] = (
     "MaxRSS",

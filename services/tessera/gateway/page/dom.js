@@ -37,6 +37,9 @@ export function span(milliseconds) {
   return `${seconds}s`;
 }
 
+// The waits of a job together, in milliseconds: one ends when a run starts.
+export const waited = (job, now) => Math.max(0, (job.started_ts || job.ended_ts || now) - job.submitted_ts - (job.earlier_ms || 0));
+
 export const moment = (ts) => el("time", { datetime: new Date(ts).toISOString() }, new Date(ts).toLocaleString());
 
 // "NodeLost" as people read it.

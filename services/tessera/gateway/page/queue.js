@@ -1,7 +1,7 @@
 // Who is next, in the order of the scheduler, with the reason for which each job still waits and its expected start.
 
 import { ask } from "./api.js";
-import { choice, el, field, gpus, jobLink, moment, row, span, table } from "./dom.js";
+import { choice, el, field, gpus, jobLink, moment, row, span, table, waited } from "./dom.js";
 
 const KEPT = "tessera-queue"; // survives the tab: what a person has chosen here, never a token
 const ENDS = {
@@ -44,7 +44,7 @@ function put(items, data) {
     const before = rows.get(key);
     next.set(key, before?.now === now ? before : { now, tr: rowOf(item, mine, data.ts) });
     const cell = next.get(key).tr.cells[WAITS];
-    const waits = span(data.ts - item.submitted_ts).replace(/m\d+s$/, "m");
+    const waits = span(waited(item, data.ts)).replace(/m\d+s$/, "m");
     if (cell.textContent !== waits) cell.textContent = waits;
   }
   for (const [key, { tr }] of rows) if (next.get(key)?.tr !== tr) tr.remove();
