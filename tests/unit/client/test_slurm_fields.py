@@ -7,12 +7,15 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
+from tessera.client.commands import events
 from tessera.client.commands.accounting import ACCOUNTED, job_lines, node_lines
+from tessera.client.commands.slurm import queue_columns
 from tessera.client.commands.views import job_facts
 from tessera.client.outcomes import Failure
 from tessera.client.rendering import COLUMNS, Output, show, table
 from tessera.client.slurm import fields, values
 from tessera_schemas.arrays import Dependency
+from tessera_schemas.events import CloudEvent
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.views import ArrayView, JobView, NodeView
@@ -189,3 +192,28 @@ def test_sacct_refuses_a_line_for_each_run_by_name() -> None:
     found = CliRunner().invoke(app, ["sacct", "-D"])
     assert found.exit_code == 2
     assert "sacct --duplicates: a job is one line" in found.output
+
+
+def test_on_a_terminal_of_80_columns_no_time_and_no_number_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = {"name": "n" * 40, "queue": "q" * 40, "tenant": "t" * 40, "user": "u" * 40, "number": 123456}
+    job = view("cancelled", started_ts=NOW - 900_000_000, ended_ts=NOW, gpu_milli_ms=10**13, **long)
+    for columns, gap in (
+        ([fields.column(name, NOW) for name in ACCOUNTED.split(",")], 2),
+        (queue_columns(NOW, long=True), 1),
+        (queue_columns(NOW), 1),
+    ):
+        lines = table(columns, [job, job.model_copy(update={"number": 0})], gap=gap)
+        assert max(map(len, lines)) <= COLUMNS
+        assert all("10-10:00:00" in line for line in lines[1:])
+
+
+def test_events_show_their_seconds_on_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    told = {"job_id": ARRAY, "name": "n" * 40, "reason": {"code": "Preempted"}}
+    kind = "io.tessera.job.checkpointed.v1"
+    event = CloudEvent.model_construct(id="9" * 16, time="2026-11-27T02:03:04Z", type=kind, data=told)
+    title, line = table(events.COLUMNS, [event])
+    assert max(len(title), len(line)) <= COLUMNS
+    assert "02:03:04" in line
+    assert ARRAY in line

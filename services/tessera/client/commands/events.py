@@ -57,7 +57,7 @@ async def events(
 
 
 COLUMNS: list[Column[CloudEvent]] = [
-    Column("CURSOR", lambda event: event.id),
+    Column("CURSOR", lambda event: event.id, wide=True),
     Column("TIME", lambda event: event.time[:19]),
     Column("EVENT", lambda event: short_type(event.type).rpartition(".")[0]),
     Column("JOB", lambda event: str(event.data.get("job_id", ""))),

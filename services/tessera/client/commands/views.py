@@ -247,9 +247,9 @@ def _others(others: OthersView) -> str:
 
 
 def _why_of(job: JobView) -> str:
-    """Code of the reason; of an array how far it is, too."""
-    code = "" if job.reason is None else job.reason.code
-    return code if job.array is None else "; ".join(filter(None, [count_tasks(job.array), code]))
+    """The reason in few words; of an array how far it is, too."""
+    why = "" if job.reason is None else job.reason.brief()
+    return why if job.array is None else "; ".join(filter(None, [count_tasks(job.array), why]))
 
 
 def _nodes_of(job: JobView) -> str:

@@ -1,5 +1,7 @@
 // Elements from values. Text is always text: nothing that a job is called becomes markup.
 
+import { SENTENCES } from "./sentences.js";
+
 export function el(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -42,8 +44,8 @@ export const waited = (job, now) => Math.max(0, (job.started_ts || job.ended_ts 
 
 export const moment = (ts) => el("time", { datetime: new Date(ts).toISOString() }, new Date(ts).toLocaleString());
 
-// "NodeLost" as people read it.
-export const words = (code) => code.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase().replace(/\bgpus?\b/g, (found) => found.toUpperCase().replace("S", "s"));
+// What a code says to people; the word for programs, of one that the page does not know.
+export const words = (code) => SENTENCES[code] ?? code;
 
 export const jobLink = (id, name) => el("a", { href: `#/jobs/${id}` }, name || id);
 

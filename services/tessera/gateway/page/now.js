@@ -1,7 +1,7 @@
 // The nodes and who holds their GPUs, what is free, and the queues with their quotas.
 
 import { allJobs, ask } from "./api.js";
-import { el, gpus, jobLink, row, table } from "./dom.js";
+import { el, gpus, jobLink, row, table, words } from "./dom.js";
 import { causesInOrder, colourOf, legend, paint, sentenceOf, whereabouts } from "./idle.js";
 import { chart } from "./usage.js";
 
@@ -104,7 +104,7 @@ function mosaic(data) {
 function tileOf(node, held, idle) {
   const free = node.gpu_free.filter((milli) => milli === WHOLE).length;
   const names = [...new Set(held.map((one) => one.job.name))];
-  const why = node.trouble ? node.trouble.code : node.drained ? `drained ${node.drain_why}` : node.cordoned ? "cordoned" : node.ready ? "" : "not ready";
+  const why = node.trouble ? words(node.trouble.code) : node.drained ? `drained ${node.drain_why}` : node.cordoned ? "cordoned" : node.ready ? "" : "not ready";
   const kinds = [node.mig_instances.length ? "MIG" : "", held.some((one) => one.milli < WHOLE && !one.mig) ? "shares" : ""].filter(Boolean).join(", ");
   const kept = [...new Set(idle.reserved.map(nameOf))];
   const said = [
