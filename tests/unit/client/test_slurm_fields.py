@@ -213,7 +213,7 @@ def test_events_show_their_seconds_on_a_terminal_of_80_columns(monkeypatch: pyte
     told = {"job_id": ARRAY, "name": "n" * 40, "reason": {"code": "Preempted"}}
     kind = "io.tessera.job.checkpointed.v1"
     event = CloudEvent.model_construct(id="9" * 16, time="2026-11-27T02:03:04Z", type=kind, data=told)
-    title, line = table(events.COLUMNS, [event])
+    title, line = table(events.event_columns(), [event])
     assert max(len(title), len(line)) <= COLUMNS
     assert "02:03:04" in line
     assert ARRAY in line

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import TypeVar
 
+from tessera.client.moments import local_time
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column
 from tessera.client.slurm import words
@@ -158,7 +158,8 @@ def nodes_of(job: JobView, now_ms: int) -> str:
 
 
 def _time(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S") if ms else "Unknown"
+    """A time in the local zone without its name, as Slurm writes it, and as `sacct -S` reads it."""
+    return local_time(ms).strftime("%Y-%m-%dT%H:%M:%S") if ms else "Unknown"
 
 
 FIELDS: Mapping[str, Value] = {

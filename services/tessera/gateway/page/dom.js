@@ -42,7 +42,8 @@ export function span(milliseconds) {
 // The waits of a job together, in milliseconds: one ends when a run starts.
 export const waited = (job, now) => Math.max(0, (job.started_ts || job.ended_ts || now) - job.submitted_ts - (job.earlier_ms || 0));
 
-export const moment = (ts) => el("time", { datetime: new Date(ts).toISOString() }, new Date(ts).toLocaleString());
+// In the browser's zone, by its name.
+export const moment = (ts) => el("time", { datetime: new Date(ts).toISOString() }, new Date(ts).toLocaleString(undefined, { timeZoneName: "short" }));
 
 // What a code says to people; the word for programs, of one that the page does not know.
 export const words = (code) => SENTENCES[code] ?? code;
