@@ -265,10 +265,18 @@ CODES = frozenset(code.value for code in Code)
 
 
 def code_words(code: str) -> str:
-    """What a code says in general, for people; also of codes that this version does not know."""
+    """Sentence of a code in general, for people; also of codes that this version does not know."""
     return SENTENCES[Code(code)] if code in CODES else "a reason that this version does not know"
 
 
+WHEN: dict[str, frozenset[str]] = {
+    Code.RESERVED: frozenset({"from_ts", "seconds"}),
+    Code.BEHIND_RESERVATION: frozenset({"from_ts", "expected_end_ts"}),
+}
+"""
+Numbers that say when a job was expected to start at its last look, by code. No sentence has them: when it starts is
+said by what runs do now, and in one place alone, its expected start.
+"""
 RETRY_NUMBER = "retry_after_seconds"
 TEMPORARY = frozenset({Code.TENANT_BUDGET_EXCEEDED, Code.LEDGER_FULL})
 """What is refused for these may be sent again as it is, after so many seconds by the reason's `RETRY_NUMBER`."""
@@ -285,11 +293,12 @@ class PublicReason(Lenient):
     def sentence(self) -> str:
         """The reason as one line for people, behind the word by which programs and pages know it."""
         about = f"{self.field}: " if self.field else ""
-        said = no_room.said_by(self.numbers) if self.code == Code.NO_FIT else ()
+        lacks_room = self.code == Code.NO_FIT
+        said = no_room.said_by(self.numbers) if lacks_room else WHEN.get(self.code, frozenset())
         left = sorted((name, value) for name, value in self.numbers.items() if name not in said)
         numbers = ", ".join(format_number(name, value, self.field) for name, value in left)
         extra = "; ".join(part for part in (self.detail, numbers) if part)
-        known = "; ".join(filter(None, (code_words(self.code), *self._room()))) if said else code_words(self.code)
+        known = "; ".join(filter(None, (code_words(self.code), *self._room()))) if lacks_room else code_words(self.code)
         return f"{self.code}: {about}{known}" + (f" ({extra})" if extra else "")
 
     def brief(self) -> str:

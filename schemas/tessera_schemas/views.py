@@ -92,7 +92,7 @@ class JobView(Lenient):
 
     def held_gpu_milli_ms(self, now_ms: int) -> int:
         """
-        What all its runs held, thousandths of a GPU times milliseconds.
+        GPU time that all its runs held, in thousandths of a GPU times milliseconds.
 
         Of a job that ended before its shard counted it is what its gang asked for, over the last run.
         """

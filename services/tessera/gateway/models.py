@@ -291,6 +291,8 @@ class LineStart(Lenient):
         tuple[Literal["time_limits", "learnt_runtimes", "stopping_runs"], ...],
         Field(description="Their time limits; how long such jobs ran before; that they are being stopped already"),
     ]
+    nodes: Annotated[tuple[str, ...], Field(description="On which room is kept")] = ()
+    words: Annotated[str, Field(description="The same for people, as of the answer")] = ""
 
 
 class LinePlace(Lenient):

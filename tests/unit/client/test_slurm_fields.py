@@ -9,11 +9,12 @@ from typer.testing import CliRunner
 from tessera.client.cli import app
 from tessera.client.commands import events
 from tessera.client.commands.accounting import ACCOUNTED, job_lines, node_lines
-from tessera.client.commands.slurm import queue_columns
+from tessera.client.commands.slurm import queue_columns, start_columns
 from tessera.client.commands.views import job_facts
 from tessera.client.outcomes import Failure
 from tessera.client.rendering import COLUMNS, Output, show, table
 from tessera.client.slurm import fields, values
+from tessera.gateway.models import LineStart
 from tessera_schemas.arrays import Dependency
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.placement import Placement
@@ -217,3 +218,21 @@ def test_events_show_their_seconds_on_a_terminal_of_80_columns(monkeypatch: pyte
     assert max(len(title), len(line)) <= COLUMNS
     assert "02:03:04" in line
     assert ARRAY in line
+
+
+def test_squeue_start_has_slurms_columns_and_says_what_is_not_known() -> None:
+    reason = PublicReason(code="Reserved")
+    known = view("queued", reason=reason, number=7, user="ada")
+    unknown = view("queued", job_id="b" * 20, reason=reason, number=8, user="ada")
+    start = LineStart(at_ts=NOW, rests_on=("time_limits",), nodes=("gpu-1", "gpu-2"))
+    title, first, second = table(start_columns({ARRAY: start}, NOW), [known, unknown], gap=1, wide=True)
+    assert " ".join(title.split()) == "JOBID PARTITION NAME USER ST START_TIME NODES SCHEDNODES NODELIST(REASON)"
+    at = fields.slurm_time(NOW)
+    assert first.split() == ["7", "research", "train", "ada", "PD", at, "2", "gpu-[1-2]", "(Resources)"]
+    assert second.split()[5:] == ["N/A", "2", "(null)", "(Resources)"]
+
+
+def test_squeue_start_refuses_a_form_that_has_no_place_for_starts() -> None:
+    found = CliRunner().invoke(app, ["squeue", "--start", "--json"])
+    assert found.exit_code == 2
+    assert "squeue --start: a table with columns of its own" in found.output

@@ -1,21 +1,26 @@
 """`squeue`, `scancel` and `sinfo`: jobs and nodes in the words that Slurm's users know."""
 
 import getpass
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, command
+from tessera.client.commands.starts import expected_starts_of
 from tessera.client.completing import complete_jobs, complete_list_of_jobs
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, notify, show
 from tessera.client.slurm import fields, words
 from tessera.kernel.clock import SystemClock
+from tessera_schemas.base import INT_MAX
 from tessera_schemas.views import JobView, NodeView, QueueView
+
+if TYPE_CHECKING:
+    from tessera.gateway.models import LineStart
 
 
 @command
@@ -35,6 +40,7 @@ async def squeue(
     noheader: Annotated[bool, typer.Option("--noheader", "-h", help="Without the line of titles")] = False,
     long: Annotated[bool, typer.Option("--long", "-l", help="With states in full")] = False,
     array: Annotated[bool, typer.Option("--array", "-r", help="A task a line, as always")] = False,
+    start: Annotated[bool, typer.Option("--start", help="Waiting jobs with their expected starts")] = False,
     fields_: Annotated[
         str | None, typer.Option("--Format", "-O", help="Fields of fixed widths, as JobID,State:12")
     ] = None,
@@ -45,6 +51,9 @@ async def squeue(
 ) -> Exit | None:
     """List jobs that wait or run, with Slurm's columns."""
     output = "json" if as_json else output
+    if start and (fields_ is not None or output != "table"):
+        way_out = "programs read `expected_start` of GET /v1/line"
+        raise Failure(Exit.USAGE, f"squeue --start: a table with columns of its own; {way_out}")
     tenant = _own_tenant(at) if me else user
     async with at.views() as views:
         known, as_of = await views.jobs(), await views.as_of()
@@ -55,6 +64,12 @@ async def squeue(
         and not (job.array is not None and job.phase not in ENDED and not job.array.left)
     ]
     now_ms = SystemClock().now_ms()
+    if start:
+        found = [job for job in found if job.phase == "queued"]
+        starts = await expected_starts_of(at.find(), at.identity)
+        found.sort(key=lambda job: (starts[job.job_id].at_ts if job.job_id in starts else INT_MAX, job.submitted_ts))
+        show(Output.TABLE, start_columns(starts, now_ms), found, None, gap=1, titles=not noheader)
+        return say_unknown(known, jobs)
     if fields_ is not None:
         print("\n".join(fields.long_lines(fields_, found, now_ms, titles=not noheader)))
         return say_unknown(known, jobs)
@@ -217,6 +232,20 @@ def queue_columns(now_ms: int, long: bool = False) -> list[Column[JobView]]:
     state = "State" if long else "StateCompact"
     names = ("JobID", "Partition", "JobName", "User", state, "Elapsed", "NNodes", "NodeListReason")
     return [fields.column(name, now_ms, fields.TITLES.get(name, name.upper())) for name in names]
+
+
+def start_columns(starts: "Mapping[str, LineStart]", now_ms: int) -> list[Column[JobView]]:
+    """Columns of `squeue --start`; N/A for a job whose start is not known."""
+
+    def time_of(job: JobView) -> str:
+        return fields.slurm_time(starts[job.job_id].at_ts) if job.job_id in starts else "N/A"
+
+    def nodes_of(job: JobView) -> str:
+        return words.node_list(starts[job.job_id].nodes) if job.job_id in starts else "(null)"
+
+    *first, _, nodes, reason = queue_columns(now_ms)
+    told = [Column("START_TIME", time_of, right=True), nodes, Column("SCHEDNODES", nodes_of, shrinks=True)]
+    return [*first, *told, reason]
 
 
 PARTITIONS: list[Column[Partition]] = [

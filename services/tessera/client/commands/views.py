@@ -82,7 +82,8 @@ async def get(at: AccessOptions, job: JobName, output: Format = Output.TABLE) ->
         tasks = {} if found.array is None else {"failed_tasks": plain(failed)}
         show_value(output, plain(found) | {"ran_on": ran} | tasks | spec, as_of)
         return
-    for name, value in [*job_facts(found, SystemClock().now_ms()), *([("ran on", ", ".join(ran))] if ran else [])]:
+    more = [("starts", await _start_of(where, at.identity, found)), ("ran on", ", ".join(ran))]
+    for name, value in [*job_facts(found, SystemClock().now_ms()), *((name, value) for name, value in more if value)]:
         print(f"{name:<10} {value}")
     for line in failed_lines(found, failed):
         print("\n".join(wrapped(line)))
@@ -108,6 +109,18 @@ async def _spec_of(where: Where, job: JobView) -> dict[str, Any] | None:
     except EXPECTED as error:
         notify(f"note: no spec: {error}")
     return None
+
+
+async def _start_of(where: Where, identity: str | None, job: JobView) -> str:
+    """When a waiting job is expected to start, as the gateway says; "" where there is none, and for an array."""
+    if job.phase != "queued" or job.array is not None:
+        return ""
+    from tessera.client.commands.starts import starts_by_gateway
+
+    starts = await starts_by_gateway(where, identity)
+    if starts is None:
+        return ""
+    return starts[job.job_id].words if job.job_id in starts else "not known"
 
 
 async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str, ...]:

@@ -157,7 +157,7 @@ def nodes_of(job: JobView, now_ms: int) -> str:
     return words.node_list([place.node for place in job.placements])
 
 
-def _time(ms: int) -> str:
+def slurm_time(ms: int) -> str:
     """A time in the local zone without its name, as Slurm writes it, and as `sacct -S` reads it."""
     return local_time(ms).strftime("%Y-%m-%dT%H:%M:%S") if ms else "Unknown"
 
@@ -185,9 +185,9 @@ FIELDS: Mapping[str, Value] = {
     "NodeList": nodes_of,
     "Reason": lambda job, now: "None" if job.reason is None else words.WHY.get(job.reason.code, job.reason.code),
     "NodeListReason": place_or_reason,
-    "Submit": lambda job, now: _time(job.submitted_ts),
-    "Start": lambda job, now: _time(job.started_ts),
-    "End": lambda job, now: _time(job.ended_ts),
+    "Submit": lambda job, now: slurm_time(job.submitted_ts),
+    "Start": lambda job, now: slurm_time(job.started_ts),
+    "End": lambda job, now: slurm_time(job.ended_ts),
     "Age": lambda job, now: words.elapsed(now - job.submitted_ts),
     "Restarts": lambda job, now: str(job.restarts),
     "Dependency": lambda job, now: ",".join(each.text() for each in job.after) or "(null)",
