@@ -306,7 +306,7 @@ class PublicReason(Lenient):
         return self._room()[0] or code_words(self.code)
 
     def _room(self) -> tuple[str, str]:
-        """What is needed and how near nodes come, of a lack of room; else empty."""
+        """Words of a lack of room: the need, and the nodes; else empty."""
         if self.code != Code.NO_FIT:
             return "", ""
         return no_room.need_words(self.numbers), no_room.node_words(self.numbers)

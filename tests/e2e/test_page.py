@@ -610,6 +610,20 @@ async def test_a_node_with_kept_shared_and_cut_gpus_says_so_in_words_and_in_its_
         await expect(page.get_by_role("dialog")).to_contain_text("7 MIG instances 1g.10gb")
 
 
+async def test_no_two_jobs_that_hold_gpus_look_alike_and_each_keeps_its_look(live: Live, browser: Browser) -> None:
+    looks = """async (jobs) => {
+        const { giveLooks, lookOf } = await import("/ui/looks.js");
+        const drawn = (of) => { giveLooks(of); return of.map((job) => JSON.stringify(lookOf(job))); };
+        return [drawn(jobs), drawn([...jobs.slice(0, 9), "another"])];
+    }"""
+    async with signed_in(browser, live, "ops") as page:
+        many, fewer = await page.evaluate(looks, [f"job-{number:03}" for number in range(256)])
+    assert len(set(many)) == 256
+    assert all(look.count("var(--c") == 1 for look in many[:8]), "colours come first"
+    assert fewer[:9] == many[:9]
+    assert len(set(fewer)) == 10
+
+
 async def test_now_draws_the_last_hours_with_an_average_for_each_use(live: Live, browser: Browser) -> None:
     async with signed_in(browser, live, "ops") as page:
         drawn = page.get_by_role("img", name="GPUs over time")
