@@ -27,6 +27,8 @@ OPERATOR_HOLDS_FROM = 4
 """The format from which on a hold is known as an operator's, which no tenant ends."""
 REQUEUES_FROM = 4
 """The format from which on a run is stopped by its owner's word that the job goes back in line."""
+RUN_SUMS_FROM = 4
+"""The format from which on a job knows what its runs have held, and how long the earlier ones took."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

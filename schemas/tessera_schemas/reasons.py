@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints
 
+from tessera_schemas import no_room
 from tessera_schemas.base import INT_MAX, Lenient, Strict, Text
 from tessera_schemas.units import format_number
 
@@ -265,6 +266,19 @@ SENTENCES: dict[Code, str] = {
 CODES = frozenset(code.value for code in Code)
 
 
+def code_words(code: str) -> str:
+    """Sentence of a code in general, for people; also of codes that this version does not know."""
+    return SENTENCES[Code(code)] if code in CODES else "a reason that this version does not know"
+
+
+WHEN: dict[str, frozenset[str]] = {
+    Code.RESERVED: frozenset({"from_ts", "seconds"}),
+    Code.BEHIND_RESERVATION: frozenset({"from_ts", "expected_end_ts"}),
+}
+"""
+Numbers that say when a job was expected to start at its last look, by code. No sentence has them: when it starts is
+said by what runs do now, and in one place alone, its expected start.
+"""
 RETRY_NUMBER = "retry_after_seconds"
 TEMPORARY = frozenset({Code.TENANT_BUDGET_EXCEEDED, Code.LEDGER_FULL})
 """What is refused for these may be sent again as it is, after so many seconds by the reason's `RETRY_NUMBER`."""
@@ -279,12 +293,25 @@ class PublicReason(Lenient):
     detail: Text = ""
 
     def sentence(self) -> str:
-        """The reason as one line for people."""
+        """The reason as one line for people, behind the word by which programs and pages know it."""
         about = f"{self.field}: " if self.field else ""
-        numbers = ", ".join(format_number(name, value, self.field) for name, value in sorted(self.numbers.items()))
+        lacks_room = self.code == Code.NO_FIT
+        said = no_room.said_by(self.numbers) if lacks_room else WHEN.get(self.code, frozenset())
+        left = sorted((name, value) for name, value in self.numbers.items() if name not in said)
+        numbers = ", ".join(format_number(name, value, self.field) for name, value in left)
         extra = "; ".join(part for part in (self.detail, numbers) if part)
-        known = SENTENCES.get(Code(self.code), "") if self.code in CODES else "a reason that this version does not know"
+        known = "; ".join(filter(None, (code_words(self.code), *self._room()))) if lacks_room else code_words(self.code)
         return f"{self.code}: {about}{known}" + (f" ({extra})" if extra else "")
+
+    def brief(self) -> str:
+        """The reason in so few words that lists have room for it."""
+        return self._room()[0] or code_words(self.code)
+
+    def _room(self) -> tuple[str, str]:
+        """Words of a lack of room: the need, and the nodes; else empty."""
+        if self.code != Code.NO_FIT:
+            return "", ""
+        return no_room.need_words(self.numbers), no_room.node_words(self.numbers)
 
 
 class Reason(PublicReason, Strict):

@@ -74,6 +74,35 @@ class JobView(Lenient):
     time_limit_seconds: Annotated[int, Field(description="Longest time of one run; 0: none, or ended")] = 0
     digest: Annotated[str, Field(description="Beginning of the digest of what was sent")] = ""
     operator_hold: Annotated[bool, Field(description="It is held, and only an operator lets it go")] = False
+    earlier_ms: Annotated[
+        int, Field(description="Time that its runs before the last took, each from its start until it was queued again")
+    ] = 0
+    gpu_milli_ms: Annotated[
+        int, Field(description="That its runs held: thousandths of a GPU times milliseconds, up to `gpu_counted_ts`")
+    ] = 0
+    gpu_counted_ts: Annotated[
+        int, Field(description="Since when its run's `held_gpu_milli` have to be added; 0: no run holds any")
+    ] = 0
+
+    @property
+    def restarts(self) -> int:
+        """Number of runs that began after the first one, whatever ended the one before."""
+        return max(0, self.attempt - 1)
+
+    def waited_ms(self, now_ms: int) -> int:
+        """Time that it waited for its runs to start, all waits together; a wait ends when a run starts."""
+        return max(0, (self.started_ts or self.ended_ts or now_ms) - self.submitted_ts - self.earlier_ms)
+
+    def held_gpu_milli_ms(self, now_ms: int) -> int:
+        """
+        GPU time that all its runs held, in thousandths of a GPU times milliseconds.
+
+        Of a job that ended before its shard counted it is what its gang asked for, over the last run.
+        """
+        if self.ended_ts and self.started_ts and not self.gpu_milli_ms:
+            return self.gpu_milli * (self.ended_ts - self.started_ts)
+        since = max(0, now_ms - self.gpu_counted_ts) if self.gpu_counted_ts else 0
+        return self.gpu_milli_ms + self.held_gpu_milli * since
 
     @property
     def pods_now(self) -> int:

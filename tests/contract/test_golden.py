@@ -69,6 +69,9 @@ LATER = {
     "record.revoked.v1": {"now", "within", "ended", "observed"},
     "record.saved.v1": {"at"},
     "view.job.v1": {
+        "earlier_ms",
+        "gpu_milli_ms",
+        "gpu_counted_ts",
         "held_pods",
         "held_gpu_milli",
         "array",

@@ -34,7 +34,7 @@ RUNNING = 4 * NODES  # of two GPUs each: every node is full
 UPDATES = 5
 PAGES = {
     "queue": ("v1/line", "tbody tr:nth-child(512)"),
-    "history": ("v1/usage", '[aria-label^="From submit"] tbody tr'),
+    "history": ("v1/usage", '[aria-label^="Time in which jobs waited"] tbody tr'),
 }
 """By name: what one reading of the page asks for once, and what is there when all is drawn."""
 WATCHED_SECONDS = 20

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
+from tessera.client.moments import local_of, zone_name
 from tessera.client.rendering import COLUMNS
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.units import format_age
@@ -21,7 +22,11 @@ def explanation_lines(found: Mapping[str, Any], now_ms: int, said: Sequence[str]
     else:
         lines = [*_answer_lines(found, now_ms), *(part for line in said for part in wrapped(line))]
     story = list(story_lines([_story_line(each) for each in found["story"]]))
-    return [*lines, *(["", *story] if story else []), f"as of {found['as_of']}"]
+    return [
+        *lines,
+        *(["", f"What happened (times in {zone_name()}):", *story] if story else []),
+        f"as of {found['as_of']}",
+    ]
 
 
 def _answer_lines(found: Mapping[str, Any], now_ms: int) -> list[str]:
@@ -63,7 +68,7 @@ def story_lines(lines: Sequence[str]) -> Iterator[str]:
 def _story_line(each: Mapping[str, Any]) -> str:
     """A line of the ledger's story, or of that of the job's public events."""
     if "event" in each:
-        return f"{each['time'][:19]}  {each['event']}  {each['why']}".rstrip()
+        return f"{local_of(each['time']):%m-%d %H:%M:%S}  {each['event']}  {each['why']}".rstrip()
     from tessera.client.story import StoryLine  # the ledger's records are not needed by whoever is logged in
 
     return StoryLine(**each).line()

@@ -88,7 +88,7 @@ def table(
     cells = [[column.title for column in shown], *([_flat(column.value(row)) for column in shown] for row in rows)]
     widths = [max(cell_len(line[at]) for line in cells) for at in range(len(shown))]
     if not wide:
-        _shrink(widths, [column.shrinks for column in shown], gap, columns_of_output())
+        _shrink(widths, shown, gap, columns_of_output())
     if ruled:
         cells.insert(1, ["-" * width for width in widths])
     return [_line(shown, line, widths, gap) for line in cells]
@@ -165,13 +165,14 @@ def columns_of_output() -> int:
     return sys.maxsize
 
 
-def _shrink(widths: list[int], shrinks: list[bool], gap: int, columns: int) -> None:
-    """Take from the widest column that may give, then from any, until the line fits."""
+def _shrink(widths: list[int], shown: Sequence[Column[Any]], gap: int, columns: int) -> None:
+    """Take from the widest column that may give, then from any text, then from any number, until the line fits."""
 
     def excess() -> int:
         return sum(widths) + gap * (len(widths) - 1) - columns
 
-    for eligible in (shrinks, [True] * len(widths)):
+    eligibles = [column.shrinks for column in shown], [not column.right for column in shown], [True for _ in shown]
+    for eligible in eligibles:
         while excess() > 0:
             open_columns = [at for at, may in enumerate(eligible) if may and widths[at] > SHORTEST]
             if not open_columns:

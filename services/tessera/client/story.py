@@ -3,9 +3,9 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
+from tessera.client.moments import local_time
 from tessera_schemas import ledger as records
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.ledger import AnyRecord, LedgerMessage
@@ -22,7 +22,7 @@ class StoryLine:
     text: str
 
     def line(self) -> str:
-        """The line with its date and time in UTC."""
+        """The line with its date and time in the local zone."""
         return f"{_time(self.ts)}  {self.n:>6}  {self.text}"
 
 
@@ -57,7 +57,7 @@ def _about(record: AnyRecord, message: LedgerMessage) -> str:
 
 
 def _time(ts: int) -> str:
-    return datetime.fromtimestamp(ts / 1000, UTC).strftime("%m-%d %H:%M:%S")
+    return local_time(ts).strftime("%m-%d %H:%M:%S")
 
 
 def _reasons(reasons: tuple[Reason, ...]) -> str:

@@ -27,7 +27,9 @@ class Job:
     where its last checkpoint is; `told_ts` is when it was last told to wait for another reason than before.
     `stop_seconds` is how long a run of it takes at most to stop, by its notice and grace; None: not known. `adopted` is
     what it is in Kubernetes, where users made it there, and `away` that its owner has yet to make its pods again.
-    `operator_hold`: it is `held` by an operator, and no tenant lets it go.
+    `operator_hold`: it is `held` by an operator, and no tenant lets it go. `earlier_ms` is how long its runs before
+    this one took, each from its start until the job was queued again, and `gpu_milli_ms` what its runs held in
+    thousandths of a GPU times milliseconds, without what the current one holds since `Run.counted_ts`.
     `user` is whose of the tenant it is, "" where nobody said. An `array` never runs: it stands for its tasks, jobs
     whose `task_of` names it and whose `task` is the index. `after` is what the job still waits for of others. Times
     are ledger milliseconds.
@@ -73,6 +75,8 @@ class Job:
     stop_seconds: int | None = later(None)
     start_timeout_seconds: int = later(0)
     operator_hold: bool = later(False)
+    earlier_ms: int = later(0)
+    gpu_milli_ms: int = later(0)
     array_number: int = later(0)
     number: int = later(0)
 
@@ -105,7 +109,11 @@ class Job:
 @fast_init
 @dataclass(frozen=True, slots=True)
 class EndedJob:
-    """A job after its end, remembered so that its key stays known until `forget_ts`."""
+    """
+    A job after its end, remembered so that its key stays known until `forget_ts`.
+
+    `earlier_ms` and `gpu_milli_ms` are the job's, the latter of all its runs.
+    """
 
     job_id: str
     tenant: str
@@ -132,6 +140,8 @@ class EndedJob:
     number: int = later(0)
     array_number: int = later(0)
     user: str = later("")
+    earlier_ms: int = later(0)
+    gpu_milli_ms: int = later(0)
 
     def not_shown(self, now_ms: int) -> Reason:
         """Answer about a job that the views have dropped: how and when it ended, and where more is."""
@@ -169,7 +179,8 @@ class Run:
     `saved_marks` are its last checkpoints (`domain.checkpoints`); `hurried`: it is stopped without its notice.
     `held_back` is why it goes on although it seems lost. `delay` is why it has not started, in the kubelet's words, and
     `slow_nodes` are the nodes on which its pods do not start. `start_ms` is the time that it was given to start; 0: not
-    known.
+    known. `counted_ts` is up to when its job's `gpu_milli_ms` counts what it holds: when it last grew or shrank; 0:
+    from its allocation on nothing is counted yet.
     """
 
     run_id: str
@@ -206,11 +217,17 @@ class Run:
     delay: Reason | None = later(None)
     slow_nodes: tuple[str, ...] = later(())
     start_ms: int = later(0)
+    counted_ts: int = later(0)
 
     @property
     def gang(self) -> Gang:
         """The roles of its pods."""
         return gang_of(self.roles)
+
+    @property
+    def uncounted_ts(self) -> int:
+        """Since when what it holds is not counted in its job's `gpu_milli_ms`."""
+        return self.counted_ts or self.allocated_ts
 
     @property
     def permitted(self) -> tuple[str, ...]:

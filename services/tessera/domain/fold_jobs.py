@@ -8,6 +8,7 @@ from tessera.domain.errors import Contradiction
 from tessera.domain.fast import replace
 from tessera.domain.fold_steps import (
     FORMAT_OF_LATER,
+    count_held,
     count_task,
     drop_empty,
     end_backoffs,
@@ -45,7 +46,7 @@ from tessera_schemas.ledger import (
     TaskQueued,
     Waiting,
 )
-from tessera_schemas.ledger_form import STOP_TIMES_FROM
+from tessera_schemas.ledger_form import RUN_SUMS_FROM, STOP_TIMES_FROM
 from tessera_schemas.run_ends import EVICTIONS
 
 
@@ -199,10 +200,16 @@ def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -
         first_ts=0 if record.fresh else job.first_ts,
         evictions=job.evictions + (record.reason.code in EVICTIONS),
         reason=record.reason,
+        earlier_ms=job.earlier_ms + _last_run_ms(state, job),
         started_ts=0,
         away=job.adopted is not None,
     )
     count_task(state, job, waiting=1)
+
+
+def _last_run_ms(state: State, job: Job) -> int:
+    """Time from the start of the job's last run until now; 0 where it did not start."""
+    return max(0, state.ts - job.started_ts) if job.started_ts and state.format >= RUN_SUMS_FROM else 0
 
 
 @applies(Finished)
@@ -218,6 +225,8 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
         run = run_of(state, job.run_id)
         learn_runtime(state, run, job)
         # What was to stop it is void: an observed end wins over an intention.
+        run = count_held(state, run)
+        job = job_of(state, record.job_id)
         state.put_run(replace(run, over=True, revoked=None, then="", stopped_ts=0, hurried=False))
         end_backoffs(state, run.placements, failed=True)
     else:
@@ -250,6 +259,8 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
             job.number,
             job.array_number,
             job.user if job.number else "",
+            job.earlier_ms,
+            job.gpu_milli_ms,
         )
     )
     tally_tenant(state, job.tenant, job.amount, -1)

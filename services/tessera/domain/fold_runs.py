@@ -8,6 +8,7 @@ from tessera.domain.errors import Contradiction
 from tessera.domain.fast import replace
 from tessera.domain.fold_steps import (
     FORMAT_OF_LATER,
+    count_held,
     count_task,
     drop_empty,
     end_backoffs,
@@ -126,7 +127,7 @@ def _permit_extra(state: State, run: Run, record: Permitted) -> None:
 @applies(Grown)
 def apply_grown(state: State, record: Grown, facts: Sequence[TakenFact]) -> None:
     """Adds surplus pods with their devices; raises Contradiction unless the run started and the ranks are the next."""
-    run = run_of(state, record.run_id)
+    run = count_held(state, run_of(state, record.run_id))
     first = run.next_rank or len(run.placements)
     ranks = [placement.rank for placement in record.placements]
     if run.stopping or not run.started or ranks != list(range(first, first + len(ranks))):
@@ -275,6 +276,7 @@ def apply_released(state: State, record: Released, facts: Sequence[TakenFact]) -
         return
     if not run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} is released while it may still run")
+    count_held(state, run)
     state.drop_run(run)
     hold(state, run.gang, run.places, -1)
     drop_empty(state, run.places)
@@ -288,6 +290,7 @@ def _release_pods(state: State, run: Run, ranks: set[int]) -> None:
     if len(gone) != len(ranks) or not ranks <= leaving | run.releasable:
         raise Contradiction(f"record {state.n}: run {run.run_id} gives no ranks {sorted(ranks)} back by themselves")
     less = run.gang.amount_of(gone)
+    run = count_held(state, run)
     extra = run.extra if leaving.isdisjoint(ranks) else tuple(e for e in run.extra if e.placement.rank not in ranks)
     released = tuple(sorted({*run.released_ranks, *ranks - leaving}))
     state.put_run(replace(run, extra=extra, amount=run.amount.plus(less, -1), released_ranks=released))

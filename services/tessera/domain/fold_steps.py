@@ -11,6 +11,7 @@ from tessera.domain.phases import Phase, moved
 from tessera.domain.resources import Amount, Node
 from tessera.domain.runtimes import kind_of, learn
 from tessera.domain.state import State
+from tessera_schemas.ledger_form import RUN_SUMS_FROM
 from tessera_schemas.placement import Placement
 
 FORMAT_OF_LATER = 2
@@ -66,6 +67,17 @@ def hold(state: State, gang: Gang, placements: Sequence[Placement], sign: int) -
     gang.take(touched, placements, sign)
     for node in touched.values():
         state.nodes.put(node.name, node)
+
+
+def count_held(state: State, run: Run) -> Run:
+    """Adds what the run held until now to its job, and returns it as counted; nothing once it is over."""
+    job = state.jobs.get(run.job_id)
+    if job is None or run.over or state.format < RUN_SUMS_FROM:
+        return run
+    held = run.amount.gpu_milli * max(0, state.ts - run.uncounted_ts)
+    if held:
+        state.put_job(replace(job, gpu_milli_ms=job.gpu_milli_ms + held))
+    return replace(run, counted_ts=state.ts)
 
 
 def end_backoffs(state: State, placements: Sequence[Placement], failed: bool) -> None:

@@ -95,7 +95,9 @@ def known_starts(state: State, pool: str, now_ms: int) -> dict[str, LineStart]:
     then.ts = max(state.ts, now_ms)
     found = expected_starts(then, pool, line_of(then, pool))
     return {
-        job_id: LineStart.model_validate({"at_ts": start.at_ts, "rests_on": start.rests_on})
+        job_id: LineStart.model_validate(
+            {"at_ts": start.at_ts, "rests_on": start.rests_on, "nodes": start.nodes, "words": start.words(then.ts)}
+        )
         for job_id, start in found.items()
         if not start.is_guess
     }
@@ -114,6 +116,7 @@ def list_positions(
             queue=job.queue,
             gpu_milli=job.amount.gpu_milli,
             submitted_ts=job.submitted_ts,
+            earlier_ms=job.earlier_ms,
             job_id=job.job_id if own else "",
             name=job.name if own else "",
             tenant=job.tenant if own else "",

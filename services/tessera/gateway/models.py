@@ -291,6 +291,8 @@ class LineStart(Lenient):
         tuple[Literal["time_limits", "learnt_runtimes", "stopping_runs"], ...],
         Field(description="Their time limits; how long such jobs ran before; that they are being stopped already"),
     ]
+    nodes: Annotated[tuple[str, ...], Field(description="On which room is kept")] = ()
+    words: Annotated[str, Field(description="The same for people, as of the answer")] = ""
 
 
 class LinePlace(Lenient):
@@ -306,6 +308,7 @@ class LinePlace(Lenient):
     tenant: str = ""
     user: Annotated[str, Field(description="Whose of the tenant it is, where its job says so")] = ""
     why: Annotated[str, Field(description="Why it waits, as it was last told; empty before it was looked at")] = ""
+    earlier_ms: Annotated[int, Field(description="Since its submit it did not wait so long: earlier runs took it")] = 0
     expected_start: Annotated[LineStart | None, Field(description="Left out where nobody knows")] = None
 
 

@@ -195,6 +195,7 @@ class Views:
         if run is None:
             return {}
         told = {name: getattr(run, name) for name in ("flavor", "saved_ts", "idle_ts")}
+        told["gpu_counted_ts"] = run.uncounted_ts
         return told | self._held(run.run_id)
 
     def _ended(self, job: EndedJob) -> bytes:
@@ -465,6 +466,8 @@ def _with_number(job: Job | EndedJob) -> dict[str, Any]:
         "cpu_milli": job.amount.cpu_milli,
         "memory_bytes": job.amount.memory_bytes,
         "digest": job.spec_hash[:DIGEST_CHARACTERS],
+        "earlier_ms": job.earlier_ms,
+        "gpu_milli_ms": job.gpu_milli_ms,
     }
 
 

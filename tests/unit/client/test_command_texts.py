@@ -144,7 +144,7 @@ def test_the_overview_says_who_uses_the_gpus_and_why_jobs_wait() -> None:
     assert told[0] == "GPUs 12 of 17 in use, 5 wholly free; nodes 2 ready, 1 drained"
     assert "lab 8 1 1 8" in told
     assert "ops 0 0 1 4" in told
-    assert "NoFit 1 8 1m" in told
+    assert "no node has room for it now 1 8 1m" in told
     assert "not looked at yet 1 4 1m" in told
 
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from typer import BadParameter
 
 from tessera.client.chain import ChainEntry
-from tessera.client.commands.events import COLUMNS as EVENTS
+from tessera.client.commands.events import event_columns
 from tessera.client.commands.ledger import ENTRIES
 from tessera.client.commands.views import NODES, job_columns, job_facts
 from tessera.client.queues import QUOTAS, QuotaRow
@@ -40,7 +40,7 @@ ENTRY = ChainEntry(10**9, NOW, 10**6, "engine", 1, "tx", 10**9, 256, 524_288, "a
 
 @pytest.mark.parametrize(
     ("columns", "row"),
-    [(job_columns(NOW), JOB), (NODES, NODE), (EVENTS, EVENT), (ENTRIES, ENTRY)],
+    [(job_columns(NOW), JOB), (NODES, NODE), (event_columns(), EVENT), (ENTRIES, ENTRY)],
     ids=["jobs", "nodes", "events", "ledger"],
 )
 def test_a_table_of_extreme_values_stays_within_80_columns(columns: list, row: object) -> None:  # type: ignore[type-arg]

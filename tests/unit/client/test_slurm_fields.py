@@ -7,13 +7,17 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
+from tessera.client.commands import events
 from tessera.client.commands.accounting import ACCOUNTED, node_lines
+from tessera.client.commands.slurm import queue_columns, start_columns
 from tessera.client.commands.views import job_facts
 from tessera.client.outcomes import Failure
-from tessera.client.rendering import Output, show, table
+from tessera.client.rendering import COLUMNS, Output, show, table
 from tessera.client.slurm import fields, queue_fields, values
 from tessera.client.slurm.job_record import job_lines
+from tessera.gateway.models import LineStart
 from tessera_schemas.arrays import Dependency
+from tessera_schemas.events import CloudEvent
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.views import ArrayView, JobView, NodeView
@@ -55,8 +59,28 @@ def test_sacct_tells_state_exit_code_time_and_gpu_hours() -> None:
     columns = [fields.column(name, NOW) for name in ACCOUNTED.split(",")]
     title, first, second = table(columns, [failed, late], wide=True)
     assert title.split() == ACCOUNTED.split(",")
-    assert first.split()[4:] == ["8", "FAILED", "0:9", "2:00:00", "16.00"]
-    assert second.split()[4:] == ["8", "TIMEOUT", "3:0", "0:00", "0.00"]
+    assert first.split()[4:] == ["8", "FAILED", "0:9", "2:00:00", "16.000"]
+    assert second.split()[4:] == ["8", "TIMEOUT", "3:0", "0:00", "0.000"]
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [(2_988_000_000, "0.830"), (30_000_000, "0.008"), (1, "0.001"), (203_000_000, "0.056"), (0, "0.000")],
+)
+def test_gpu_hours_are_those_of_all_runs_and_are_rounded(held: int, said: str) -> None:
+    ended = view("succeeded", started_ts=NOW - 9_000, ended_ts=NOW, gpu_milli=0, gpu_milli_ms=held, attempt=3)
+    assert fields.gpu_hours(ended, NOW + 99_000) == said
+
+
+def test_a_run_counts_at_the_size_that_it_has_now() -> None:
+    place = [Placement(rank=rank, role="w", node=f"n{rank}", gpu_milli=1000) for rank in range(3)]
+    grown = view(started_ts=1, gpu_milli=0, pods=1, placements=place, held_pods=3, held_gpu_milli=3000)
+    names = ("GPUs", "NNodes", "NTasks", "AllocTRES", "ReqTRES")
+    said = [fields.FIELDS[name](grown, NOW) for name in names]
+    assert said == ["3", "3", "3", "cpu=1,node=3,gres/gpu=3", "cpu=1,node=1"]
+    running = grown.model_copy(update={"gpu_milli_ms": 1_000_000, "gpu_counted_ts": NOW - 3_600_000})
+    assert fields.gpu_hours(running, NOW) == "3.000"
+    assert fields.FIELDS["Restarts"](view(attempt=3, evictions=1), NOW) == "2"
 
 
 def test_a_pattern_of_squeue_is_filled_in() -> None:
@@ -165,3 +189,52 @@ def test_jobs_are_chosen_by_lists_of_queues_names_and_nodes() -> None:
     assert [job.name for job in fields.select(jobs, queue="prod,dev")] == ["b"]
     assert [job.name for job in fields.select(jobs, name="train,c")] == ["train", "c"]
     assert [job.name for job in fields.select(jobs, nodes="gpu-1,gpu-2")] == ["c"]
+
+
+def test_sacct_refuses_a_line_for_each_run_by_name() -> None:
+    found = CliRunner().invoke(app, ["sacct", "-D"])
+    assert found.exit_code == 2
+    assert "sacct --duplicates: a job is one line" in found.output
+
+
+def test_on_a_terminal_of_80_columns_no_time_and_no_number_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    long = {"name": "n" * 40, "queue": "q" * 40, "tenant": "t" * 40, "user": "u" * 40, "number": 123456}
+    job = view("cancelled", started_ts=NOW - 900_000_000, ended_ts=NOW, gpu_milli_ms=10**13, **long)
+    for columns, gap in (
+        ([fields.column(name, NOW) for name in ACCOUNTED.split(",")], 2),
+        (queue_columns(NOW, long=True), 1),
+        (queue_columns(NOW), 1),
+    ):
+        lines = table(columns, [job, job.model_copy(update={"number": 0})], gap=gap)
+        assert max(map(len, lines)) <= COLUMNS
+        assert all("10-10:00:00" in line for line in lines[1:])
+
+
+def test_events_show_their_seconds_on_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    told = {"job_id": ARRAY, "name": "n" * 40, "reason": {"code": "Preempted"}}
+    kind = "io.tessera.job.checkpointed.v1"
+    event = CloudEvent.model_construct(id="9" * 16, time="2026-11-27T02:03:04Z", type=kind, data=told)
+    title, line = table(events.event_columns(), [event])
+    assert max(len(title), len(line)) <= COLUMNS
+    assert "02:03:04" in line
+    assert ARRAY in line
+
+
+def test_squeue_start_has_slurms_columns_and_says_what_is_not_known() -> None:
+    reason = PublicReason(code="Reserved")
+    known = view("queued", reason=reason, number=7, user="ada")
+    unknown = view("queued", job_id="b" * 20, reason=reason, number=8, user="ada")
+    start = LineStart(at_ts=NOW, rests_on=("time_limits",), nodes=("gpu-1", "gpu-2"))
+    title, first, second = table(start_columns({ARRAY: start}, NOW), [known, unknown], gap=1, wide=True)
+    assert " ".join(title.split()) == "JOBID PARTITION NAME USER ST START_TIME NODES SCHEDNODES NODELIST(REASON)"
+    at = fields.time_of(NOW)
+    assert first.split() == ["7", "research", "train", "ada", "PD", at, "2", "gpu-[1-2]", "(Resources)"]
+    assert second.split()[5:] == ["N/A", "2", "(null)", "(Resources)"]
+
+
+def test_squeue_start_refuses_a_form_that_has_no_place_for_starts() -> None:
+    found = CliRunner().invoke(app, ["squeue", "--start", "--json"])
+    assert found.exit_code == 2
+    assert "squeue --start: a table with columns of its own" in found.output

@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tessera.client.cli import app
+from tessera.client.commands import slurm
 from tessera.client.commands.context import AccessOptions
 from tessera.client.commands.sbatch import check_exclusive
 from tessera.client.outcomes import Exit, Failure
@@ -82,7 +83,12 @@ def shard(monkeypatch: pytest.MonkeyPatch) -> None:
     async def views(at: AccessOptions) -> AsyncIterator[RememberedViews]:
         yield RememberedViews()
 
+    async def no_starts(_where: object, _identity: str | None) -> dict[str, object]:
+        return {}
+
     monkeypatch.setattr(AccessOptions, "views", views)
+    monkeypatch.setattr(AccessOptions, "find", lambda at: None)
+    monkeypatch.setattr(slurm, "expected_starts_of", no_starts)
 
 
 def said(line: str) -> Result:

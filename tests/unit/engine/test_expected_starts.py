@@ -3,7 +3,7 @@
 import pytest
 
 from tessera.engine.queueing.expected_starts import ExpectedStart, expected_starts
-from tessera.gateway.explaining import known_starts, list_positions
+from tessera.gateway.explaining import explained, known_starts, list_positions
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import RunAbsent, RunEnded
 from tests.builders import admitted, config_body, job_spec, role
@@ -73,3 +73,14 @@ def test_the_start_is_told_to_the_jobs_tenant_and_to_operators_alone(tenant: str
     found = known_starts(made.state, "default", made.ts)
     (place,) = list_positions(made.state, "default", tenant, found)
     assert (place.expected_start is not None) is told
+
+
+def test_line_and_explanation_say_the_start_in_the_same_words() -> None:
+    made = full()
+    (start,) = known_starts(made.state, "default", made.ts).values()
+    answer = explained(made.state, LARGE, "lab", made.ts)
+    assert answer is not None
+    assert any(f"it starts {start.words}; room is kept on" in note for note in answer.notes), answer.notes
+    guessed = explained(full(limit=None).state, LARGE, "lab", made.ts)
+    assert guessed is not None
+    assert any("Its start is not known; room is kept on" in note for note in guessed.notes), guessed.notes

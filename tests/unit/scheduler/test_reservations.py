@@ -80,7 +80,8 @@ def test_explain_says_when_and_where_and_that_who_is_held_back_would_fit() -> No
     head = explain(ledger.state, job(ledger, "head").job_id, ledger.ts)
     long = explain(ledger.state, job(ledger, "long").job_id, ledger.ts)
     assert head is not None
-    assert "If runs end as expected it starts within 1h59m; room is kept on node-a." in head.sentences
+    start = "it starts in 1h59m, by the time limits of runs"
+    assert f"If runs end as expected {start}; room is kept on node-a." in head.sentences
     assert long is not None
     assert long.reason == job(ledger, "long").reason
     assert not long.changes

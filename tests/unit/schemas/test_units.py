@@ -40,5 +40,10 @@ def test_a_number_is_said_in_the_unit_that_its_name_or_its_quota_has(
 
 
 def test_a_reason_says_its_numbers_so() -> None:
+    reason = Reason(code=Code.NODE_BACKED_OFF, field="nodes.a", numbers={"until_ts": TS, "times": 2, "seconds": 5400})
+    assert reason.sentence().endswith("(time 1h30m, times 2, until 2025-11-22 18:35:58 UTC)")
+
+
+def test_no_reason_says_when_a_job_was_expected_to_start_since_its_expected_start_does() -> None:
     reason = Reason(code=Code.RESERVED, field="roles.worker", numbers={"from_ts": TS, "seconds": 5400, "pods": 2})
-    assert reason.sentence().endswith("(from 2025-11-22 18:35:58 UTC, pods 2, time 1h30m)")
+    assert reason.sentence().endswith("runs there are expected to end (pods 2)")

@@ -60,14 +60,17 @@ async def sacct(
     noheader: Annotated[bool, typer.Option("--noheader", "-n", help="Without the line of titles")] = False,
     whole: Annotated[bool, typer.Option("--allocations", "-X", help="Jobs without steps, as always")] = False,
     everybody: Annotated[bool, typer.Option("--allusers", "-a", help="Of all whom one may see, as always")] = False,
+    each_run: Annotated[bool, typer.Option("--duplicates", "-D", help="Refused: a job is one line here")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As -o json")] = False,
     brief: Annotated[bool, typer.Option("--brief", "-b", help="JobID, State and ExitCode")] = False,
     units: Annotated[str, typer.Option("--units", help="Taken: memory has its unit beside it")] = "",
-    duplicates: Annotated[bool, typer.Option("--duplicates", "-D", help="Taken: a job has one line")] = False,
     clusters: Clusters = None,
     help_format: Annotated[bool, typer.Option("--helpformat", "-e", help="List the fields")] = False,
 ) -> Exit | None:
     """List jobs with state, exit code, time and GPU-hours; ended ones as long as lists keep them."""
+    if each_run:
+        way_out = "GPUHours and Restarts count all its runs, and `tessera explain JOB` tells each of them"
+        raise Failure(Exit.USAGE, f"sacct --duplicates: a job is one line, with the time of its last run; {way_out}")
     if help_format:
         print_lines([*fields.FIELDS, *fields.NOT_MEASURED])
         return None

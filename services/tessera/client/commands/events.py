@@ -12,6 +12,7 @@ from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.completing import complete_jobs
 from tessera.client.events_by_api import events_by_api, reason_of
+from tessera.client.moments import local_of, zone_name
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, notify, show
 from tessera.client.where import Where
@@ -45,6 +46,8 @@ async def events(
     wanted = None if job is None else await ordering.find_job_id(where, job)
     found: list[CloudEvent] = []
     source = _events_of(where, at.identity, tenant, wanted, follow)
+    if follow and not output.for_programs:
+        notify(f"times in {zone_name()}")
     with suppress(asyncio.CancelledError):  # Ctrl-C ends what has no end of its own
         async for event in source:
             if wanted is None or event.data.get("job_id") == wanted:
@@ -53,18 +56,20 @@ async def events(
                 else:
                     found.append(event)
     if not follow:
-        show(output, COLUMNS, found, None)
+        show(output, event_columns(), found, None)
 
 
-COLUMNS: list[Column[CloudEvent]] = [
-    Column("CURSOR", lambda event: event.id),
-    Column("TIME", lambda event: event.time[:19]),
-    Column("EVENT", lambda event: short_type(event.type).rpartition(".")[0]),
-    Column("JOB", lambda event: str(event.data.get("job_id", ""))),
-    Column("NAME", lambda event: str(event.data.get("name", "")), shrinks=True),
-    Column("TENANT", lambda event: event.tenant, wide=True),
-    Column("WHY", lambda event: reason_of(event), shrinks=True),
-]
+def event_columns() -> list[Column[CloudEvent]]:
+    """Columns of the table of events, with times in the local zone, which the title names."""
+    return [
+        Column("CURSOR", lambda event: event.id, wide=True),
+        Column(f"TIME ({zone_name()})", lambda event: f"{local_of(event.time):%Y-%m-%d %H:%M:%S}"),
+        Column("EVENT", lambda event: short_type(event.type).rpartition(".")[0]),
+        Column("JOB", lambda event: str(event.data.get("job_id", ""))),
+        Column("NAME", lambda event: str(event.data.get("name", "")), shrinks=True),
+        Column("TENANT", lambda event: event.tenant, wide=True),
+        Column("WHY", lambda event: reason_of(event), shrinks=True),
+    ]
 
 
 def _events_of(
@@ -132,4 +137,4 @@ def _print_event(event: CloudEvent, output: Output) -> None:
         return
     name, job = event.data.get("name", ""), event.data.get("job_id", "")
     kind = short_type(event.type).rpartition(".")[0]
-    print(f"{event.time[11:19]}  {kind:<15} {job:<20}  {name}  {reason_of(event)}".rstrip(), flush=True)
+    print(f"{local_of(event.time):%H:%M:%S}  {kind:<15} {job:<20}  {name}  {reason_of(event)}".rstrip(), flush=True)

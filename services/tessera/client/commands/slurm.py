@@ -2,23 +2,25 @@
 
 import getpass
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, command
+from tessera.client.commands.starts import expected_starts_of
 from tessera.client.completing import complete_jobs, complete_list_of_jobs
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, notify, show
 from tessera.client.slurm import fields, words
 from tessera.client.slurm.people import submitter
-from tessera.client.slurm.queue_fields import STARTS, heading, in_order, line_of, long_lines, rows_as, titles_over
+from tessera.client.slurm.queue_fields import heading, in_order, line_of, long_lines, rows_as, titles_over
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.arrays import task_ranges
+from tessera_schemas.base import INT_MAX
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 JobLists = Annotated[
@@ -28,6 +30,9 @@ JobLists = Annotated[
 Clusters = Annotated[
     str | None, typer.Option("--clusters", "--cluster", "-M", help="all, or this shard: no command shows another")
 ]
+
+if TYPE_CHECKING:
+    from tessera.gateway.models import LineStart
 
 
 @command
@@ -47,7 +52,7 @@ async def squeue(
     noheader: Annotated[bool, typer.Option("--noheader", "-h", help="Without the line of titles")] = False,
     long: Annotated[bool, typer.Option("--long", "-l", help="With states in full")] = False,
     array: Annotated[bool, typer.Option("--array", "-r", help="A task a line, those to come, too")] = False,
-    start: Annotated[bool, typer.Option("--start", help="Jobs that wait, with the time of their start")] = False,
+    start: Annotated[bool, typer.Option("--start", help="Waiting jobs with their expected starts")] = False,
     clusters: Clusters = None,
     order: Annotated[str | None, typer.Option("--sort", "-S", help="In this order of letters, as -p,i")] = None,
     fields_: Annotated[
@@ -59,7 +64,10 @@ async def squeue(
     ] = "table",
 ) -> Exit | None:
     """List jobs that wait or run, with Slurm's columns."""
-    output = "json" if as_json else STARTS if start and output == "table" else output
+    output = "json" if as_json else output
+    if start and (fields_ is not None or output != "table"):
+        way_out = "programs read `expected_start` of GET /v1/line"
+        raise Failure(Exit.USAGE, f"squeue --start: a table with columns of its own; {way_out}")
     check_clusters(at, clusters)
     tenant, named = await _who_is_here(at) if me else user, list_of(jobs)
     states = "PD" if start and states is None else states
@@ -77,6 +85,12 @@ async def squeue(
     if code is not None and not found:
         return code
     now_ms = SystemClock().now_ms()
+    if start:
+        found = [job for job in found if job.phase == "queued"]
+        starts = await expected_starts_of(at.find(), at.identity)
+        found.sort(key=lambda job: (starts[job.job_id].at_ts if job.job_id in starts else INT_MAX, job.submitted_ts))
+        show(Output.TABLE, start_columns(starts, now_ms), found, None, gap=1, titles=not noheader)
+        return code
     found = found if order is None else in_order(found, order, now_ms)
     found = [task for job in found for task in tasks_to_come(job)] if array else found
     if fields_ is not None:
@@ -291,6 +305,20 @@ def queue_columns(now_ms: int, long: bool = False) -> list[Column[JobView]]:
     state = "State" if long else "StateCompact"
     names = ("JobID", "Partition", "JobName", "User", state, "Elapsed", "NNodes", "NodeListReason")
     return [fields.column(name, now_ms, fields.TITLES.get(name, name.upper())) for name in names]
+
+
+def start_columns(starts: "Mapping[str, LineStart]", now_ms: int) -> list[Column[JobView]]:
+    """Columns of `squeue --start`; N/A for a job whose start is not known."""
+
+    def time_of(job: JobView) -> str:
+        return fields.time_of(starts[job.job_id].at_ts) if job.job_id in starts else "N/A"
+
+    def nodes_of(job: JobView) -> str:
+        return words.node_list(starts[job.job_id].nodes) if job.job_id in starts else "(null)"
+
+    *first, _, nodes, reason = queue_columns(now_ms)
+    told = [Column("START_TIME", time_of, right=True), nodes, Column("SCHEDNODES", nodes_of, shrinks=True)]
+    return [*first, *told, reason]
 
 
 PARTITIONS: list[Column[Partition]] = [

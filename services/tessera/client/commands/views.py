@@ -82,7 +82,8 @@ async def get(at: AccessOptions, job: JobName, output: Format = Output.TABLE) ->
         tasks = {} if found.array is None else {"failed_tasks": plain(failed)}
         show_value(output, plain(found) | {"ran_on": ran} | tasks | spec, as_of)
         return
-    for name, value in [*job_facts(found, SystemClock().now_ms()), *([("ran on", ", ".join(ran))] if ran else [])]:
+    more = [("starts", await _start_of(where, at.identity, found)), ("ran on", ", ".join(ran))]
+    for name, value in [*job_facts(found, SystemClock().now_ms()), *((name, value) for name, value in more if value)]:
         print(f"{name:<10} {value}")
     for line in failed_lines(found, failed):
         print("\n".join(wrapped(line)))
@@ -108,6 +109,18 @@ async def _spec_of(where: Where, job: JobView) -> dict[str, Any] | None:
     except EXPECTED as error:
         notify(f"note: no spec: {error}")
     return None
+
+
+async def _start_of(where: Where, identity: str | None, job: JobView) -> str:
+    """When a waiting job is expected to start, as the gateway says; "" where there is none, and for an array."""
+    if job.phase != "queued" or job.array is not None:
+        return ""
+    from tessera.client.commands.starts import starts_by_gateway
+
+    starts = await starts_by_gateway(where, identity)
+    if starts is None:
+        return ""
+    return starts[job.job_id].words if job.job_id in starts else "not known"
 
 
 async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str, ...]:
@@ -171,7 +184,9 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("pods", "" if job.array else _now(str(job.pods_now), str(job.pods))),
         ("priority", "" if job.phase in ENDED else str(job.priority)),
         ("attempt", str(job.attempt) if job.attempt else ""),
+        ("restarts", _restarts_of(job)),
         ("submitted", f"{format_age(now_ms - job.submitted_ts)} ago"),
+        ("waited", _waited_of(job, now_ms)),
         ("running" if not job.ended_ts else "ran", format_age(ran) if job.started_ts else ""),
         ("tasks", "" if job.array is None else _tasks(job.array)),
         ("task", f"{job.task} of {job.task_of}" if job.task_of else ""),
@@ -181,6 +196,19 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("key", job.key),
     ]
     return [(name, value) for name, value in facts if value]
+
+
+def _waited_of(job: JobView, now_ms: int) -> str:
+    """All waits of a job together; an array waits for nothing itself."""
+    together = ", before all its runs together" if job.attempt > 1 else ""
+    return "" if job.array is not None else f"{format_age(job.waited_ms(now_ms))}{together}"
+
+
+def _restarts_of(job: JobView) -> str:
+    """Runs after the first one, and how often it was stopped for others; empty where neither was."""
+    if not job.restarts and not job.evictions:
+        return ""
+    return f"{job.restarts}; stopped for others {job.evictions} time{'' if job.evictions == 1 else 's'}"
 
 
 def _tasks(array: ArrayView) -> str:
@@ -232,9 +260,9 @@ def _others(others: OthersView) -> str:
 
 
 def _why_of(job: JobView) -> str:
-    """Code of the reason; of an array how far it is, too."""
-    code = "" if job.reason is None else job.reason.code
-    return code if job.array is None else "; ".join(filter(None, [count_tasks(job.array), code]))
+    """The reason in few words; of an array how far it is, too."""
+    why = "" if job.reason is None else job.reason.brief()
+    return why if job.array is None else "; ".join(filter(None, [count_tasks(job.array), why]))
 
 
 def _nodes_of(job: JobView) -> str:

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from datetime import UTC, datetime
 
 from tessera.client.job_glance import ENDED
+from tessera.client.moments import local_time
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column
 from tessera.client.slurm import words
@@ -122,17 +122,24 @@ def elapsed_ms(job: JobView, now_ms: int) -> int:
 
 
 def gpu_hours(job: JobView, now_ms: int) -> str:
-    """GPU-hours of the last run by the gang's GPUs, with two decimals."""
-    hundredths = job.gpu_milli * elapsed_ms(job, now_ms) // (10 * HOUR_MS)
-    return f"{hundredths // 100}.{hundredths % 100:02}"
+    """GPU-hours that all its runs held, rounded to three decimals; 0.001 at least for whatever was held."""
+    held = job.held_gpu_milli_ms(now_ms)
+    thousandths = max((held + HOUR_MS // 2) // HOUR_MS, int(held > 0))
+    return f"{thousandths // 1000}.{thousandths % 1000:03}"
 
 
 def tres_of(job: JobView) -> str:
-    """Resources that the job asks for, as Slurm counts them: CPUs, memory, nodes and GPUs."""
-    nodes = len({place.node for place in job.placements}) or job.pods
-    gpus = f",gres/gpu={job.gpu_milli / 1000:g}" if job.gpu_milli else ""
+    """
+    Resources that the job asks for, of one with a run what that holds, as Slurm counts them: CPUs, memory, nodes, GPUs.
+    """
+    gpus = f",gres/gpu={job.gpu_milli_now / 1000:g}" if job.gpu_milli_now else ""
     memory = f"mem={memory_of(job)}," if job.memory_bytes else ""
-    return f"cpu={cpus_of(job)},{memory}node={nodes}{gpus}"
+    return f"cpu={cpus_of(job)},{memory}node={nodes_count(job)}{gpus}"
+
+
+def nodes_count(job: JobView) -> int:
+    """Number of nodes that its run holds; without a run as many as it has pods."""
+    return len({place.node for place in job.placements}) or job.pods
 
 
 def exit_code_of(job: JobView) -> str:
@@ -155,8 +162,8 @@ def nodes_of(job: JobView, now_ms: int) -> str:
 
 
 def time_of(ms: int, otherwise: str = "Unknown") -> str:
-    """A time as Slurm prints it, in this machine's zone."""
-    return datetime.fromtimestamp(ms / 1000, UTC).astimezone().strftime("%Y-%m-%dT%H:%M:%S") if ms else otherwise
+    """A time in the local zone without its name, as Slurm writes it, and as `sacct -S` reads it."""
+    return local_time(ms).strftime("%Y-%m-%dT%H:%M:%S") if ms else otherwise
 
 
 def reason_of(job: JobView) -> str:
@@ -228,10 +235,10 @@ FIELDS: Mapping[str, Value] = {
     "ExitCode": lambda job, now: exit_code_of(job),
     "Elapsed": lambda job, now: words.elapsed(elapsed_ms(job, now)),
     "ElapsedRaw": lambda job, now: str(elapsed_ms(job, now) // 1000),
-    "GPUs": lambda job, now: f"{job.gpu_milli / 1000:g}",
+    "GPUs": lambda job, now: f"{job.gpu_milli_now / 1000:g}",
     "GPUHours": gpu_hours,
-    "NNodes": lambda job, now: str(len({place.node for place in job.placements}) or job.pods),
-    "NTasks": lambda job, now: str(job.pods),
+    "NNodes": lambda job, now: str(nodes_count(job)),
+    "NTasks": lambda job, now: str(job.pods_now),
     "NodeList": nodes_of,
     "Reason": lambda job, now: reason_of(job),
     "NodeListReason": place_or_reason,
@@ -239,10 +246,10 @@ FIELDS: Mapping[str, Value] = {
     "Start": lambda job, now: time_of(job.started_ts),
     "End": lambda job, now: time_of(job.ended_ts),
     "Age": lambda job, now: words.elapsed(now - job.submitted_ts),
-    "Restarts": lambda job, now: str(max(0, job.attempt - 1)),
+    "Restarts": lambda job, now: str(job.restarts),
     "Dependency": lambda job, now: ",".join(each.text() for each in job.after) or "(null)",
     "AllocTRES": lambda job, now: tres_of(job) if job.placements or job.ended_ts else "",
-    "ReqTRES": lambda job, now: tres_of(job),
+    "ReqTRES": lambda job, now: tres_of(job.model_copy(update={"placements": (), "held_pods": 0})),
     "UID": lambda job, now: str(uid_of(job.user)),
     "Group": lambda job, now: group_of(job.user)[0],
     "GID": lambda job, now: str(group_of(job.user)[1]),

@@ -125,8 +125,6 @@ QUEUE_FIELDS: tuple[QueueField, ...] = (
 )
 BY_LETTER: Mapping[str, QueueField] = {each.letter: each for each in QUEUE_FIELDS if each.letter}
 BY_NAME: Mapping[str, QueueField] = {each.name: each for each in QUEUE_FIELDS}
-STARTS = "%.18i %.9P %.8j %.8u %.2t %.19S %.6D %20Y %R"
-"""The pattern of `squeue --start`."""
 
 
 def _field(name: str, now_ms: int) -> QueueField:

@@ -22,7 +22,7 @@ from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.placement.capacity import is_stuck, stopped_ts, stops_by
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import unreachable
-from tessera.engine.queueing.expected_starts import expected_starts
+from tessera.engine.queueing.expected_starts import NOT_KNOWN, expected_starts
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line, quota_reason
 from tessera.engine.queueing.tenant_limits import over_limit
 from tessera_schemas.labels import say_it_is_off
@@ -161,12 +161,14 @@ def _against(what_if: WhatIf, job: Job, pool: str) -> list[Reason]:
 
 def _kept(what_if: WhatIf, job: Job, pool: str) -> Iterator[str]:
     """The soonest room that there will be for a job for which the committer keeps it."""
-    if job.reason is None or job.reason.code is not Code.RESERVED:
-        return
     start = expected_starts(what_if.state, pool, what_if.state.jobs.found(what_if.order)).get(job.job_id)
-    if start is not None:
-        left = _left(start.at_ts, what_if.state.ts)
-        yield f"If runs end as expected it starts within {left}; room is kept on {_some(start.nodes)}."
+    if start is None:
+        return
+    room = f"room is kept on {_some(start.nodes)}"
+    if start.is_guess:
+        yield f"Its start is {NOT_KNOWN}; {room} from when the runs there end."
+    else:
+        yield f"If runs end as expected it starts {start.words(what_if.state.ts)}; {room}."
 
 
 def _resources(what_if: WhatIf, job: Job, pool: str) -> Iterator[Reason]:

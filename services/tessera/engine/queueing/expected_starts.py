@@ -6,7 +6,7 @@ be passed at any time. The scheduler computes reservations anew in each pass, an
 way; this is the same search on the state as it is, for the jobs that have one or would get one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -19,11 +19,19 @@ from tessera.engine.queueing.reservations import End, Forecast, Opening, find_op
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
+from tessera_schemas.units import format_age
 
 HOPELESS_MAX = 4
 """So many jobs for which no end of a run makes room are looked at besides those that have a start."""
 
 Basis = Literal["time_limits", "learnt_runtimes", "stopping_runs", "assumed_runtimes"]
+ENDS: Mapping[Basis, str] = {
+    "time_limits": "the time limits of runs",
+    "learnt_runtimes": "how long such jobs ran before",
+    "stopping_runs": "runs that are being stopped",
+}
+"""By what runs are expected to end, for people."""
+NOT_KNOWN = "not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +50,13 @@ class ExpectedStart:
     def is_guess(self) -> bool:
         """Whether it counts on a run of whose length nothing is known."""
         return "assumed_runtimes" in self.rests_on
+
+    def words(self, now_ms: int) -> str:
+        """When the job starts, for people, wherever that is said: `in 1h22m, by the time limits of runs`."""
+        if self.is_guess:
+            return NOT_KNOWN
+        rests = " and ".join(ENDS[basis] for basis in self.rests_on)
+        return f"in {format_age(self.at_ts - now_ms + 999)}" + (f", by {rests}" if rests else "")
 
 
 def expected_starts(state: State, pool: str, line: Iterable[Job]) -> dict[str, ExpectedStart]:

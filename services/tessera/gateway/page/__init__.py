@@ -8,10 +8,11 @@ elsewhere and no script stands in the markup, as the content security policy dem
 import hashlib
 from importlib.resources import files
 
+import orjson
 from aiohttp import web
 
 from tessera.gateway.problems import refused
-from tessera_schemas.reasons import Code
+from tessera_schemas.reasons import SENTENCES, Code
 
 PAGE = ("page", "page_file")
 """Names of the routes that need no token."""
@@ -25,12 +26,18 @@ HEADERS = {
 }
 
 
+def _sentences() -> bytes:
+    """The module of what each code says to people, as the command line and pods say it, too."""
+    return b"export const SENTENCES = %s;\n" % orjson.dumps({code.value: said for code, said in SENTENCES.items()})
+
+
 class PageFiles:
     """Answers with the files by name."""
 
     def __init__(self) -> None:
         found = [file for file in files(__name__).iterdir() if file.name.rpartition(".")[2] in TYPES]
         self._files = {file.name: file.read_bytes() for file in found}
+        self._files["sentences.js"] = _sentences()
         self._tags = {name: hashlib.sha256(body).hexdigest()[:32] for name, body in self._files.items()}
 
     @property

@@ -1,5 +1,7 @@
 // What the page asks the gateway. The token stays in this tab's session storage and goes out in a header alone.
 
+import { words } from "./dom.js";
+
 const KEPT = "tessera-token";
 const RETRY_MS = 1000;
 const RETRY_MS_MAX = 30000;
@@ -7,7 +9,7 @@ const RETRY_MS_MAX = 30000;
 export class Refused extends Error {
   constructor(status, problem) {
     super(problem.sentence || `the gateway answered ${status}`);
-    this.others = (problem.reasons ?? []).slice(1).map((reason) => [reason.code, reason.field, reason.detail].filter(Boolean).join(": "));
+    this.others = (problem.reasons ?? []).slice(1).map((reason) => [words(reason.code), reason.field, reason.detail].filter(Boolean).join(": "));
     this.status = status;
     this.retryAfter = problem.retry_after || 0;
   }

@@ -31,7 +31,7 @@ function asOf(shard) {
   if (!shard?.ledger_ts) return "";
   const at = new Date(shard.ledger_ts);
   const when = at.toDateString() === new Date().toDateString() ? at.toLocaleTimeString() : at.toLocaleString();
-  return `As of ${when}, record ${shard.views_n || shard.ledger_n}`;
+  return `As of ${when} (times in ${Intl.DateTimeFormat().resolvedOptions().timeZone}), record ${shard.views_n || shard.ledger_n}`;
 }
 
 function warn(why) {

@@ -1,7 +1,7 @@
 // A job array: how far it is, and which of its tasks failed and why.
 
 import { ask } from "./api.js";
-import { el, jobLink, row, table } from "./dom.js";
+import { el, jobLink, row, table, words } from "./dom.js";
 
 const SHOWN_MAX = 50; // failed tasks, the first by their indexes
 
@@ -21,7 +21,7 @@ export function failures(job, failed) {
   if (!job.array?.failed) return [];
   const heads = [["Task", "n"], ["Job"], ["Reason"]];
   const code = (task) => Number.isInteger(task.exit_code) ? `exit code ${task.exit_code}` : "";
-  const why = (task) => [code(task), task.reason?.code, task.reason?.detail].filter(Boolean).join(": ");
+  const why = (task) => [code(task), task.reason && words(task.reason.code), task.reason?.detail].filter(Boolean).join(": ");
   const caption = `${failed.length === job.array.failed ? "" : `${failed.length} of `}${job.array.failed} failed tasks of ${job.array.count}`;
   return [el("h2", {}, "Failed tasks"), table(caption, heads, failed.map((task) => row(heads, [String(task.task), jobLink(task.job_id, `${task.name}_${task.task}`), why(task)])))];
 }

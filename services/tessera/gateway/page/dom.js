@@ -1,5 +1,7 @@
 // Elements from values. Text is always text: nothing that a job is called becomes markup.
 
+import { SENTENCES } from "./sentences.js";
+
 export function el(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {
@@ -37,10 +39,14 @@ export function span(milliseconds) {
   return `${seconds}s`;
 }
 
-export const moment = (ts) => el("time", { datetime: new Date(ts).toISOString() }, new Date(ts).toLocaleString());
+// The waits of a job together, in milliseconds: one ends when a run starts.
+export const waited = (job, now) => Math.max(0, (job.started_ts || job.ended_ts || now) - job.submitted_ts - (job.earlier_ms || 0));
 
-// "NodeLost" as people read it.
-export const words = (code) => code.replace(/([a-z])([A-Z])/g, "$1 $2").toLowerCase().replace(/\bgpus?\b/g, (found) => found.toUpperCase().replace("S", "s"));
+// In the browser's zone, by its name.
+export const moment = (ts) => el("time", { datetime: new Date(ts).toISOString() }, new Date(ts).toLocaleString(undefined, { timeZoneName: "short" }));
+
+// What a code says to people; the word for programs, of one that the page does not know.
+export const words = (code) => SENTENCES[code] ?? code;
 
 export const jobLink = (id, name) => el("a", { href: `#/jobs/${id}` }, name || id);
 

@@ -1,7 +1,7 @@
 // What ran when: GPUs over time by holder and by cause of idleness, what restarts cost, and waits by the newest jobs.
 
 import { ask } from "./api.js";
-import { el, row, span, table } from "./dom.js";
+import { el, row, span, table, waited } from "./dom.js";
 import { byCause, byTenant, chart, restarts } from "./usage.js";
 
 const PAGES_MAX = 10; // of 500 jobs each
@@ -43,8 +43,8 @@ function by(items, key) {
 function waits(jobs) {
   const heads = [["Queue"], ["Started", "n"], ["Half waited up to", "n"], ["95 of 100 waited up to", "n"], ["Stopped for others", "n"]];
   const at = (found, share) => span(found[Math.min(found.length - 1, Math.floor(found.length * share))]);
-  return table("From submit to the start of the last run", heads, by(jobs.filter((job) => job.started_ts), "queue").map(([queue, found]) => {
-    const waited = found.map((job) => job.started_ts - job.submitted_ts).sort((a, b) => a - b);
-    return row(heads, [queue, String(found.length), at(waited, 0.5), at(waited, 0.95), String(found.reduce((sum, job) => sum + job.evictions, 0))]);
+  return table("Time in which jobs waited for their runs to start, the waits before each run added up", heads, by(jobs.filter((job) => job.started_ts), "queue").map(([queue, found]) => {
+    const times = found.map(waited).sort((a, b) => a - b);
+    return row(heads, [queue, String(found.length), at(times, 0.5), at(times, 0.95), String(found.reduce((sum, job) => sum + job.evictions, 0))]);
   }));
 }

@@ -3,7 +3,7 @@
 import { ask } from "./api.js";
 import { actions, submitWith } from "./acting.js";
 import * as array from "./array.js";
-import { el, gpus, jobLink, moment, row, span, table } from "./dom.js";
+import { el, gpus, jobLink, moment, row, span, table, waited } from "./dom.js";
 import * as log from "./log.js";
 import * as story from "./story.js";
 import { attempts, by, timeline } from "./timeline.js";
@@ -28,9 +28,9 @@ export function show({ job, failed, why, told, whole, names, tenant }, again) {
   const phase = array.phaseOf(job);
   const facts = [["Phase", job.held ? `${phase}, on hold` : phase], ["Tenant", job.tenant], ["Queue", job.queue], ["Class", job.priority_class]];
   if (job.array) facts.push(["Tasks", `${job.array.tasks} (${job.array.count} in all)`], ["Of these", array.counts(job.array)]);
-  else facts.push(["Asks for", `${gpus(job.gpu_milli)} GPUs in ${job.pods} pod${job.pods === 1 ? "" : "s"}`], ["Attempt", String(job.attempt)], ["Evictions", String(job.evictions)]);
+  else facts.push(["Asks for", `${gpus(job.gpu_milli)} GPUs in ${job.pods} pod${job.pods === 1 ? "" : "s"}`], ["Attempt", String(job.attempt)], ["Restarts", String(Math.max(0, job.attempt - 1))], ["Stopped for others", String(job.evictions)]);
   if (job.task_of) facts.push(["Task", [`${job.task} of `, jobLink(job.task_of, job.name)]]);
-  if (job.started_ts) facts.push(["Waited", span(job.started_ts - job.submitted_ts)]);
+  if (!job.array) facts.push([job.phase === "queued" ? "Waits" : "Waited", `${span(waited(job, Date.now()))}${job.attempt > 1 ? ", before all its runs together" : ""}`]);
   if (job.saved_ts) facts.push(["Saved", [moment(job.saved_ts), job.saved_path ? ` at ${job.saved_path}` : ""]]);
   const heads = [["What"], ["Value"]];
   const runs = attempts(told, job, Date.now());

@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import * as array from "./array.js";
-import { choice, el, field, gpus, jobLink, moment, row, table } from "./dom.js";
+import { choice, el, field, gpus, jobLink, moment, row, table, words } from "./dom.js";
 import * as job from "./job.js";
 
 const PHASES = ["queued", "allocated", "binding", "running", "evicting", "succeeded", "failed", "cancelled", "refused"];
@@ -47,7 +47,7 @@ function list(data, again) {
       el("label", { class: "tick" }, tasks, "Tasks of arrays")),
     table(caption, heads, data.items.map((job) => row(heads, [
       jobLink(job.job_id, job.task_of ? `${job.name}_${job.task}` : job.name), job.tenant, job.queue, array.phaseOf(job), job.array ? "–" : gpus(job.gpu_milli),
-      moment(job.submitted_ts), [job.array ? array.counts(job.array) : "", job.reason ? job.reason.code : ""].filter(Boolean).join("; ")]))),
+      moment(job.submitted_ts), [job.array ? array.counts(job.array) : "", job.reason ? words(job.reason.code) : ""].filter(Boolean).join("; ")]))),
     data.more ? el("button", { type: "button", id: "older", onclick: () => { pages++; again(); } }, "Show older jobs") : null,
     el("p", { class: "soft" }, "By user those jobs are found that have not ended."),
   ];

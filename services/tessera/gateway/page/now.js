@@ -1,18 +1,15 @@
 // The nodes and who holds their GPUs, what is free, and the queues with their quotas.
 
 import { allJobs, ask } from "./api.js";
-import { el, gpus, jobLink, row, table } from "./dom.js";
+import { el, gpus, jobLink, row, table, words } from "./dom.js";
 import { causesInOrder, colourOf, legend, paint, sentenceOf, whereabouts } from "./idle.js";
+import { backgroundOf, giveLooks, lookOf } from "./looks.js";
 import { chart } from "./usage.js";
 
 const WHOLE = 1000;
-const COLOURS = 8;
-
 const HOURS = 6;
 const HOLDING = ["allocated", "binding", "running", "evicting"];
 const NOTHING_IDLE = { stranded: [], reserved: [], unclaimed: "nothing_waits" };
-
-const colour = (id) => `var(--c${[...id].reduce((sum, letter) => (sum * 31 + letter.charCodeAt(0)) % 9973, 7) % COLOURS})`;
 
 export async function load() {
   const [nodes, queues, slots, idle, usage, jobs] = await Promise.all([
@@ -27,6 +24,7 @@ export async function load() {
 // By node: who holds how much of each device slot. Jobs that the caller may not see are missing here.
 function holders(jobs) {
   const found = new Map();
+  giveLooks(jobs.map((job) => job.job_id));
   for (const job of jobs)
     for (const place of job.placements) {
       const slots = found.get(place.node) ?? found.set(place.node, []).get(place.node);
@@ -52,7 +50,7 @@ export function show(data) {
       el("section", {}, el("h2", {}, "Free slots"), slots(data.pools), el("h2", {}, "Queues"), queues(data.queues)),
       el("section", {}, el("h2", {}, `GPUs over the last ${HOURS} hours`), chart(data.usage, HOURS))),
     el("h2", {}, "Nodes"),
-    el("p", { class: "soft" }, "Each bar is a node's GPUs in their order: one colour a job, those that nobody holds by cause as in the list above, and grey what you may not see by name."),
+    el("p", { class: "soft" }, "Each bar is a node's GPUs in their order: one colour a job, with stripes where colours run out, those that nobody holds by cause as in the list above, and grey what you may not see by name."),
     mosaic(data),
   ];
 }
@@ -103,8 +101,10 @@ function mosaic(data) {
 
 function tileOf(node, held, idle) {
   const free = node.gpu_free.filter((milli) => milli === WHOLE).length;
-  const names = [...new Set(held.map((one) => one.job.name))];
-  const why = node.trouble ? node.trouble.code : node.drained ? `drained ${node.drain_why}` : node.cordoned ? "cordoned" : node.ready ? "" : "not ready";
+  const jobs = [...new Map(held.map((one) => [one.job.job_id, one.job])).values()];
+  const isOnly = (job) => jobs.every((other) => other === job || other.name !== job.name);
+  const names = jobs.map((job) => (isOnly(job) ? job.name : `${job.name} (${job.job_id})`));
+  const why = node.trouble ? words(node.trouble.code) : node.drained ? `drained ${node.drain_why}` : node.cordoned ? "cordoned" : node.ready ? "" : "not ready";
   const kinds = [node.mig_instances.length ? "MIG" : "", held.some((one) => one.milli < WHOLE && !one.mig) ? "shares" : ""].filter(Boolean).join(", ");
   const kept = [...new Set(idle.reserved.map(nameOf))];
   const said = [
@@ -130,7 +130,9 @@ function strip(node, held, idle) {
     if (size > 0) pieces.push(`${colour} ${from.toFixed(2)}% ${(from += size).toFixed(2)}%`);
   };
   for (const device of devices(node, held, idle)) {
-    device.held.forEach((one) => add(one.job.idle_ts ? paint("unused") : colour(one.job.job_id), one.milli));
+    for (const one of device.held)
+      if (one.job.idle_ts) add(paint("unused"), one.milli);
+      else lookOf(one.job.job_id).forEach(([colour, share]) => add(colour, one.milli * share));
     add(paint("other"), device.hidden);
     add(paint("reserved"), device.kept);
     device.free.forEach(([cause, milli]) => add(colourOf(cause, idle.unclaimed), milli));
@@ -181,7 +183,8 @@ function details(node, held, idle, why) {
     el("p", {}, `${node.gpus} ${node.gpu_model || "GPU"} in pool ${node.pool}. ${why ? `It takes nothing new: ${why}.` : ""}`),
     items.length ? el("ul", {}, items.map((item) => el("li", {}, item))) : null,
     table("GPUs", heads, devices(node, held, idle).map((device, at) => row(heads, [String(at), `${node.gpu_free[at] / 10} %`,
-      device.held.flatMap((one) => [jobLink(one.job.job_id, one.job.name), `${share(one)}${one.job.idle_ts ? ", which uses none of it" : ""} `]),
+      device.held.flatMap((one) => [
+        el("i", { class: "swatch", style: { background: one.job.idle_ts ? paint("unused") : backgroundOf(one.job.job_id) }, "aria-hidden": "true" }), jobLink(one.job.job_id, one.job.name), `${share(one)}${one.job.idle_ts ? ", which uses none of it" : ""} `]),
       idle.reserved.filter((one) => one.devices.includes(at)).flatMap((one) => [one.job_id ? jobLink(one.job_id, one.name) : nameOf(one), ` (${one.cause}) `])]))),
     el("form", { method: "dialog" }, el("button", {}, "Close")));
   box.addEventListener("close", () => box.remove());

@@ -1,14 +1,9 @@
 // Who is next, in the order of the scheduler, with the reason for which each job still waits and its expected start.
 
 import { ask } from "./api.js";
-import { choice, el, field, gpus, jobLink, moment, row, span, table } from "./dom.js";
+import { choice, el, field, gpus, jobLink, moment, row, span, table, waited } from "./dom.js";
 
 const KEPT = "tessera-queue"; // survives the tab: what a person has chosen here, never a token
-const ENDS = {
-  time_limits: "the time limits of runs",
-  learnt_runtimes: "how long such jobs ran before",
-  stopping_runs: "runs that are being stopped",
-};
 const chosen = { first: null, user: "", ...kept() };
 let [sought, queue] = ["", ""];
 
@@ -40,11 +35,11 @@ function put(items, data) {
   for (const item of items) {
     const key = item.job_id || `${item.pool} ${item.position}`;
     const mine = isMine(item, data.tenant);
-    const now = JSON.stringify([item, mine, item.expected_start && span(item.expected_start.at_ts - data.ts)]);
+    const now = JSON.stringify([item, mine]);
     const before = rows.get(key);
-    next.set(key, before?.now === now ? before : { now, tr: rowOf(item, mine, data.ts) });
+    next.set(key, before?.now === now ? before : { now, tr: rowOf(item, mine) });
     const cell = next.get(key).tr.cells[WAITS];
-    const waits = span(data.ts - item.submitted_ts).replace(/m\d+s$/, "m");
+    const waits = span(waited(item, data.ts)).replace(/m\d+s$/, "m");
     if (cell.textContent !== waits) cell.textContent = waits;
   }
   for (const [key, { tr }] of rows) if (next.get(key)?.tr !== tr) tr.remove();
@@ -56,8 +51,8 @@ function put(items, data) {
   list.setAttribute("aria-label", caption);
 }
 
-const rowOf = (item, mine, now) => row(heads, [String(item.position), item.job_id ? jobLink(item.job_id, item.name) : "another tenant's", item.queue, item.tenant,
-  item.user, gpus(item.gpu_milli), "", ...(item.job_id ? [start(item.expected_start, now), plain(item.why)] : ["", ""])], { class: mine ? "mine" : "" });
+const rowOf = (item, mine) => row(heads, [String(item.position), item.job_id ? jobLink(item.job_id, item.name) : "another tenant's", item.queue, item.tenant,
+  item.user, gpus(item.gpu_milli), "", ...(item.job_id ? [start(item.expected_start), plain(item.why)] : ["", ""])], { class: mine ? "mine" : "" });
 
 export function show(data) {
   const first = chosen.first ?? Boolean(data.tenant); // on for a tenant until somebody turns it off
@@ -83,10 +78,9 @@ export function show(data) {
 // As `squeue --me` has it a person's jobs are the tenant's; of one who says a user name, those that name that user.
 const isMine = (item, tenant) => Boolean(item.job_id && (chosen.user ? item.user === chosen.user : tenant));
 
-function start(expected, now) {
+function start(expected) {
   if (!expected) return "not known";
-  const rests = expected.rests_on.map((basis) => ENDS[basis] ?? basis).join(" and ");
-  return el("div", {}, el("div", {}, `in ${span(expected.at_ts - now)}`), el("div", { class: "soft" }, moment(expected.at_ts), ` by ${rests}`));
+  return el("div", {}, el("div", {}, expected.words), el("div", { class: "soft" }, moment(expected.at_ts)));
 }
 
 // The sentence behind the word for programs; that word stays at hand for whoever searches the documentation by it.

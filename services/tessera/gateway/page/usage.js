@@ -1,6 +1,6 @@
 // GPUs over time: a stacked chart, the same as a table for whoever does not see it, and sums of GPU-hours.
 
-import { el, row, shape, table } from "./dom.js";
+import { el, row, shape, table, words } from "./dom.js";
 import { causesInOrder, colourOf, paint, sentenceOf } from "./idle.js";
 
 const [WIDE, HIGH] = [1000, 200]; // of the drawing, which is stretched to its place; the words beside it are not
@@ -101,5 +101,5 @@ export function restarts(usage) {
     }
   if (!found.size) return el("p", {}, "No run was stopped to begin again within the time shown.");
   return table("Runs that begin again, and their GPU time since the last checkpoint or else the start", heads, [...found].sort(([a], [b]) => (a < b ? -1 : 1)).map(([, each]) =>
-    row(heads, [each.reason, each.tenant, String(each.restarts), hours(each.lost)])));
+    row(heads, [words(each.reason), each.tenant, String(each.restarts), hours(each.lost)])));
 }

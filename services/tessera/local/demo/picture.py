@@ -4,6 +4,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tessera.client.moments import local_of
 from tessera_schemas.events import (
     CloudEvent,
     JobAdmittedV1,
@@ -21,6 +22,7 @@ from tessera_schemas.events import (
     short_type,
 )
 from tessera_schemas.placement import Placement
+from tessera_schemas.reasons import PublicReason
 
 WAITING, STARTING, RUNNING, STOPPING = "waiting", "starting", "running", "stopping"
 SUCCEEDED, FAILED, REFUSED = "succeeded", "failed", "refused"
@@ -128,16 +130,12 @@ class Picture:
 
     def _line(self, event: CloudEvent) -> str:
         what = short_type(event.type).removesuffix(".v1")
-        line = f"{event.time[11:23]}  {what:13}  {event.data.get('name', '')}"
+        line = f"{local_of(event.time):%H:%M:%S}  {what:13}  {event.data.get('name', '')}"
         places = self._held.get(str(event.data.get("job_id", "")), ())
         if event.type == JobAllocatedV1.type:
             nodes = list(dict.fromkeys(place.node for place in places))
             pods = f"{len(places)} pods" if len(places) > 1 else "1 pod"
             line += f" → {pods} on {', '.join(nodes)}"
         elif "reason" in event.data:
-            line += f": {_code(event.data['reason'])}"
+            line += f": {PublicReason.model_validate(event.data['reason']).brief()}"
         return line
-
-
-def _code(reason: object) -> str:
-    return str(reason.get("code", "")) if isinstance(reason, dict) else ""
