@@ -1,4 +1,4 @@
-"""The example in JavaScript, word for word against a whole shard."""
+"""The examples in JavaScript, word for word: a submit against a whole shard, a durable subscriber's events."""
 
 import asyncio
 import json
@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tessera.client.where import find
+from tessera.kernel.ports import Outgoing
+from tessera.local.platform import Platform
+from tessera_schemas import subjects
 from tests.e2e.live import Live, configuration
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "nats-js"
@@ -63,6 +67,32 @@ async def test_a_program_in_javascript_submits_and_sees_the_jobs_events(example:
         assert again != 0
         assert "refused" in text
         assert (await live.command("ls", "-o", "json")).json["items"][0]["name"] == "from-node"
+
+
+async def test_a_program_in_javascript_opens_its_own_durable_subscriber_and_nobody_elses(
+    example: Path, tmp_path: Path
+) -> None:
+    async with Platform(tmp_path / "up", services=[], cluster=False, tenants=["lab", "spy"]) as platform:
+        for tenant in ("lab", "spy"):
+            await platform.add_tenant(tenant, {"billing": ()})
+        place = find(platform.directory)
+        event = b'{"id": "1-0", "type": "io.tessera.job.admitted.v1", "data": {"job_id": "j1"}}'
+        async with place.bus(place.identity("projection")) as projection:
+            await projection.publish(Outgoing(subjects.event("main", "lab", "default", "job.admitted.v1"), event))
+        (example / "spy.mjs").write_text(
+            (example / "subscribe.mjs").read_text().replace("${tenant}_${name}", "lab_billing")
+        )
+
+        async def read(script: str, tenant: str) -> tuple[int, str]:
+            credential = str(platform.credentials.file(tenant))
+            return await said(str(NODE), script, credential, platform.nats.url, "billing", "1", where=example)
+
+        code, text = await read("subscribe.mjs", "lab")
+        assert (code, text) == (0, "1-0 job.admitted.v1 j1\n"), text
+        code, text = await read("spy.mjs", "spy")
+        assert code != 0
+        assert "permissions violation" in text.lower()
+        assert "job.admitted" not in text
 
 
 def test_the_lock_names_no_registry() -> None:

@@ -1,6 +1,7 @@
 """`init` on real servers: made once, drift refused, and every identity can do what the table says and nothing else."""
 
 import dataclasses
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -263,6 +264,24 @@ async def test_a_tenant_cannot_have_a_servers_answer_stored_elsewhere(platform: 
         await acme.publish(TENANT_NEXT, b'{"batch":1,"no_wait":true}', reply=target)
         await acme.jetstream().publish("submit.main.acme", b"{}")  # answered after the two above
     assert await messages(platform, stream) == (2 if stream == "SUBMIT_main" else 0)
+
+
+async def test_a_tenant_asks_for_its_own_durable_and_gets_one_answer(platform: Platform) -> None:
+    """The server's own "JetStream not enabled for account" came first, so that clients could open no consumer."""
+    for tenant in ("acme", "other"):
+        await platform.add_tenant(tenant, {"ci": []})
+    texts: list[str] = []
+    async with connected(platform, "acme", texts) as acme:
+        answers = await acme.subscribe("_INBOX.acme.info")
+        for durable in ("acme_ci", "other_ci"):
+            await acme.publish(f"$JS.API.CONSUMER.INFO.EVENTS_main.{durable}", reply="_INBOX.acme.info")
+            await acme.publish(f"own.CONSUMER.INFO.EVENTS_main.{durable}", reply="_INBOX.acme.info")
+        await acme.flush()
+        found = [json.loads((await answers.next_msg(timeout=5)).data).get("name") for _ in range(2)]
+        with pytest.raises(nats.errors.TimeoutError):
+            await answers.next_msg(timeout=0.3)
+        assert found == ["acme_ci"] * 2  # by either name of the request
+        assert sum("other_ci" in text for text in texts) == 2
 
 
 async def test_nobody_connects_without_a_password(shared: Platform) -> None:
