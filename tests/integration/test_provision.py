@@ -204,10 +204,29 @@ async def test_subscribers_follow_the_configuration_and_leave_other_tenants_alon
     async with connected(platform, "operator") as admin:
         await ensure_subscribers(admin, "main", {"acme": {"ci": [], "cd": []}, "other": {"ci": []}})
         again = await ensure_subscribers(admin, "main", {"acme": {"ci": [], "cd": []}})
-        assert again == []
-        assert await ensure_subscribers(admin, "main", {"acme": {"ci": ["job.>"]}}) == ["acme_cd", "acme_ci"]
+        assert again == {}
+        changed = await ensure_subscribers(admin, "main", {"acme": {"ci": ["job.>"]}})
+        assert changed == {
+            "acme_cd": "taken away",
+            "acme_ci": "goes on from its place with the events that are declared now",
+        }
         left = {info.name for info in await admin.jsm().consumers_info("EVENTS_main")}
     assert left == {"acme_ci", "other_ci"}
+
+
+async def test_a_subscriber_begins_where_it_is_declared_to_and_never_anew(platform: Platform) -> None:
+    declared = {"acme": {"all": [], "fresh": []}}
+    async with connected(platform, "operator") as admin, connected(platform, "projection") as projection:
+        await projection.jetstream().publish("events.main.acme.q.job.admitted.v1", b"{}")
+        made = await ensure_subscribers(admin, "main", declared, {("acme", "fresh")})
+        assert made == {
+            "acme_all": "begins with the oldest event that is kept",
+            "acme_fresh": "begins with new events",
+        }
+        assert await ensure_subscribers(admin, "main", declared, {("acme", "all")}) == {}
+        await ensure_subscribers(admin, "main", {"acme": {"all": ["job.>"], "fresh": ["job.>"]}})
+        waiting = {info.name: info.num_pending for info in await admin.jsm().consumers_info("EVENTS_main")}
+    assert waiting == {"acme_all": 1, "acme_fresh": 0}
 
 
 @pytest.mark.parametrize("kind", ["*", ">", "a..b", "job.*", "x.>.y", "a b", ""])
