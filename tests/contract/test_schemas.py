@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ from tessera_schemas.registry import Registered, kind_of, registered
 from tessera_schemas.services import SERVICES
 from tessera_schemas.streams import Retention, streams
 from tests.contract.golden_files import golden
+from tests.npm import NEEDS_NODE, NODE, check_lock, installed
 
+AJV = Path(__file__).parent / "ajv"
 OUT = Path(__file__).parents[2] / "schemas" / "generated"
 TYPES = registered()
 EVERY_TYPE = pytest.mark.parametrize("entry", TYPES, ids=lambda entry: entry.id)
@@ -86,6 +89,19 @@ def test_every_json_schema_is_valid_and_named_by_its_type(entry: Registered) -> 
 @EVERY_TYPE
 def test_every_json_schema_accepts_the_golden_bytes(entry: Registered) -> None:
     Draft202012Validator(schema(entry)).validate(golden_value(entry))
+
+
+@NEEDS_NODE
+def test_ajv_compiles_every_json_schema_in_strict_mode_and_accepts_the_golden_bytes(tmp_path: Path) -> None:
+    values = tmp_path / "values.json"
+    values.write_text(json.dumps({entry.id: golden_value(entry) for entry in TYPES}))
+    words = [str(NODE), "compile.mjs", str(OUT), str(values)]
+    done = subprocess.run(words, cwd=installed(AJV, tmp_path), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_the_lock_of_ajv_names_no_registry() -> None:
+    check_lock(AJV)
 
 
 @EVERY_TYPE
