@@ -11,6 +11,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from tessera.kernel.provisioning.credential_files import Identity
+from tessera.kernel.provisioning.permissions import allowed
 from tessera_schemas import events, generate
 from tessera_schemas.events import EVENT_TYPES
 from tessera_schemas.facts import FACTS, AnyFact
@@ -162,6 +164,45 @@ def test_every_stream_of_the_table_is_described_with_its_senders_and_receivers()
             assert roles["receive"] == set(spec.readers)
             senders |= roles["send"]
         assert senders == set(spec.writers)
+
+
+def test_the_ways_to_read_events_are_described_with_who_may_and_what_comes() -> None:
+    document = asyncapi()
+    channels, operations = document["channels"], document["operations"]
+    events_of = set(channels["events"]["messages"])
+    readers = {
+        name: {
+            operation["tags"][0]["name"]
+            for operation in operations.values()
+            if operation["channel"]["$ref"] == f"#/channels/{name}"
+        }
+        for name in ("live_events", "subscriber_events", "webhook_events")
+    }
+    assert readers["live_events"] == {"tenant", "projection", "notifier", "gateway", "operator"}
+    assert readers["subscriber_events"] == {"tenant"}
+    assert readers["webhook_events"] == {"notifier"}
+    for name in readers:
+        assert set(channels[name]["messages"]) == events_of
+        assert channels[name]["address"].count("{") == len(channels[name]["parameters"])
+    payload = document["components"]["messages"]["io.tessera.job.allocated.v1"]["payload"]["schema"]
+    assert payload["allOf"][0] == {"$ref": "./cloud_event.v1.json"}
+
+
+@pytest.mark.parametrize(
+    ("channel", "filled", "identity"),
+    [
+        ("subscriber_events", {"tenant": "acme", "subscriber": "ci"}, Identity("acme", "tenant", ("ci",))),
+        ("webhook_events", {"tenant": "acme", "webhook": "chat"}, Identity("notifier", "notifier", ("acme_chat",))),
+    ],
+)
+def test_the_subjects_of_a_durable_consumer_are_those_that_its_reader_may_use(
+    channel: str, filled: dict[str, str], identity: Identity
+) -> None:
+    told = asyncapi()["channels"][channel]["x-jetstream"]
+    named = {told[key].format(shard="main", **filled) for key in ("info", "pull", "acknowledge")}
+    assert named <= set(allowed(identity, "main").publish)
+    live = asyncapi()["channels"]["live_events"]["address"].format(shard="main", tenant="acme", queue="q", type="t")
+    assert live.startswith("live.events.main.acme.")
 
 
 def test_only_the_binder_is_said_to_adopt_and_it_sends_nothing_else_as_a_command() -> None:
