@@ -1,8 +1,11 @@
-# `make help` lists the targets. Everything runs in .venv, which `make setup` makes from requirements.lock.
+# `make help` lists the targets. Everything runs in .venv: `make setup` makes it from the parts of requirements.lock that running
+# Tessera needs, and targets for work on the project add the rest.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+USER_READY := $(VENV)/.user-ready
+USER_PARTS := service kubernetes client build local
 READY := $(VENV)/.ready
 CLIENTS_READY := build/clients/.ready
 SEEDS ?= 100
@@ -23,14 +26,20 @@ export COMPOSE_PROFILES ?= sim
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
 
-setup: $(READY) ## make .venv with everything pinned by hash
+setup: $(USER_READY) ## make .venv with what running Tessera needs, pinned by hash; targets for tests and tools add theirs
 
-$(READY): requirements.lock pyproject.toml schemas/pyproject.toml
+$(USER_READY): requirements.lock deploy/parts.toml pyproject.toml schemas/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Tessera needs Python 3.11 or later; set PYTHON=")'
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python deploy/lock_of.py requirements.lock deploy/parts.toml $(USER_PARTS) > $(VENV)/user.lock
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r $(VENV)/user.lock
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e schemas -e .
+	@touch $(USER_READY)
+
+$(READY): requirements.lock $(USER_READY)
+	@echo "adding to $(VENV) what tests and tools need"
+	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $(READY)
 
 fmt: $(READY) ## format the code and sort imports
@@ -128,7 +137,7 @@ overload: $(READY) ## five times what a platform sustains, for MINUTES (5): good
 bad-input: $(READY) ## 100,000 spoilt cases of each command, 2,000 of each HTTP operation, flipped bytes of all that is stored (minutes)
 	@$(BIN)/python -m tests.bad_input $(if $(SEED),--seed $(SEED))
 
-demo: $(READY) ## the whole platform on this machine: 200 jobs, a kill in the middle, a verdict
+demo: $(USER_READY) ## the whole platform on this machine: 200 jobs, a kill in the middle, a verdict
 	$(BIN)/tessera demo
 
 bench: $(READY) ## latency, throughput, fold and restart, each beside its own floor
@@ -149,7 +158,7 @@ bench-kubernetes: $(READY) ## from create to bound on a real API server, beside 
 bench-page: $(READY) ## the page on 1,000 nodes and 10,000 jobs in a browser: paint, updates, memory (needs `make chromium`)
 	@$(BIN)/python -m tests.e2e.page_bench
 
-up: $(READY) ## run the local platform in the foreground; Ctrl-C ends it
+up: $(USER_READY) ## run the local platform in the foreground; Ctrl-C ends it
 	$(BIN)/tessera up
 
 down: ## end the platform that `make up` started in this directory

@@ -1,4 +1,4 @@
-"""`python lock_of.py requirements.lock parts.toml PART`: the pins and hashes of one part, for pip --require-hashes."""
+"""`python lock_of.py requirements.lock parts.toml PART…`: pins and hashes of these parts, for pip --require-hashes."""
 
 import re
 import sys
@@ -14,6 +14,6 @@ def lock_of(lock: str, names: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    lock_file, parts_file, part = sys.argv[1:]
+    lock_file, parts_file, *wanted = sys.argv[1:]
     parts = tomllib.loads(Path(parts_file).read_text(encoding="utf-8"))
-    print(lock_of(Path(lock_file).read_text(encoding="utf-8"), parts[part]))
+    print(lock_of(Path(lock_file).read_text(encoding="utf-8"), [name for part in wanted for name in parts[part]]))

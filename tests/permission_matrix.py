@@ -66,6 +66,9 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "$JS.API.CONSUMER.MSG.NEXT.SUBMIT_main.admission": {"admission", "operator"},
     "$JS.API.CONSUMER.MSG.NEXT.CONTROL_main.admission-control": {"admission", "operator"},
     TENANT_NEXT: {"acme", "operator"},
+    "$JS.API.CONSUMER.INFO.EVENTS_main.acme_ci": {"acme", "operator"},  # how clients open a consumer that exists
+    "$JS.API.CONSUMER.INFO.EVENTS_main.other_ci": {"operator"},
+    "$JS.API.CONSUMER.MSG.NEXT.EVENTS_main.other_ci": {"operator"},
     "$JS.ACK.SUBMIT_main.admission.1.1.1.1.0": {"admission"},
     "$JS.ACK.EVENTS_main.acme_ci.1.1.1.1.0": {"acme"},
     "$JS.API.STREAM.INFO.LEDGER_main": FOLLOWERS | {"admission"},

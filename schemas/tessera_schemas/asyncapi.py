@@ -4,7 +4,8 @@ The AsyncAPI 3 document: every stream of the subject table as a channel, with wh
 Only what a message says is added here; senders, receivers, retention and limits come from `streams`.
 """
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from tessera_schemas.registry import (
 )
 from tessera_schemas.services import SPECS
 from tessera_schemas.streams import StreamSpec, streams
-from tessera_schemas.subjects import KUBERNETES, TENANT, inbox
+from tessera_schemas.subjects import KUBERNETES, TENANT, inbox, live, subscriber_durable, webhook_durable
 
 Json = dict[str, Any]
 SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
@@ -43,12 +44,17 @@ PARAMETERS = {
     "seq": "Its sequence there.",
     "name": "`leader`, or the id of one replica.",
     "id": "One request of the client.",
+    "subscriber": "The subscriber's name in the tenant's configuration.",
+    "webhook": "The webhook's name in the tenant's configuration.",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Channel:
-    """One subject pattern of one stream and the types on it; `stream` None: not stored at all."""
+    """
+    One subject pattern of one stream and the types on it; `stream` None: it is none's own, and `description` says what
+    is there. `extension` is what JetStream needs beyond.
+    """
 
     name: str
     address: str
@@ -56,6 +62,8 @@ class Channel:
     stream: StreamSpec | None = None
     senders: tuple[str, ...] = ()
     receivers: tuple[str, ...] = ()
+    description: str = ""
+    extension: Mapping[str, str] | None = None
 
 
 def ids(prefix: str) -> tuple[str, ...]:
@@ -97,8 +105,42 @@ def channels() -> list[Channel]:
             found.append(Channel(name, root + tail, types, spec, senders, spec.readers))
     answering = tuple(spec.name for spec in SPECS if spec.answers)
     answered = (TENANT, *(spec.name for spec in SPECS if spec.speaks_for_tenants))
-    found.append(Channel("answers", inbox("{tenant}") + ".{id}", ("answer.v1",), None, answering, answered))
-    return found
+    told = "Answers to one client's commands: at most once, not stored."
+    found.append(Channel("answers", inbox("{tenant}") + ".{id}", ("answer.v1",), None, answering, answered, told))
+    return found + _readings(next(channel for channel in found if channel.name == "events"))
+
+
+def _readings(events: Channel) -> list[Channel]:
+    """Ways to read events: live by who listens, or by the durable consumers that the configuration declares."""
+    spec = events.stream
+    if spec is None:
+        raise ValueError("events are stored")
+    listeners = tuple(role for role in spec.readers if spec.select_subjects(role, role))
+    heard = "Events as they are stored: at most once, to who listens. A tenant may listen to its own alone."
+    pulled = "The server sends the events that are asked for to the request's inbox, each at least once."
+    made = "`tessera apply` makes the consumer, and nobody else may make or change it."
+    tenant = f"A tenant's durable subscriber, by pull; no other tenant may read it. {pulled} {made}"
+    webhook = f"What a tenant's webhook is to get, by pull of the notifier. {pulled} {made}"
+    return [
+        Channel("live_events", live(events.address), events.types, None, (), listeners, heard),
+        _pulled("subscriber_events", spec, events, subscriber_durable("{tenant}", "{subscriber}"), TENANT, tenant),
+        _pulled("webhook_events", spec, events, webhook_durable("{tenant}", "{webhook}"), "notifier", webhook),
+    ]
+
+
+def _pulled(name: str, spec: StreamSpec, events: Channel, consumer: str, reader: str, description: str) -> Channel:
+    """One durable consumer as a channel; its address is the subject of the pull request."""
+    at = f"{spec.name}.{consumer}"
+    extension = {
+        "stream": spec.name,
+        "consumer": consumer,
+        "info": f"$JS.API.CONSUMER.INFO.{at}",
+        "pull": f"$JS.API.CONSUMER.MSG.NEXT.{at}",
+        "acknowledge": f"$JS.ACK.{at}.>",
+        "message_subject": events.address,
+    }
+    address = extension["pull"]
+    return Channel(name, address, events.types, None, (), (reader,), description, extension)
 
 
 def _reaches(patterns: Iterable[str], address: str) -> bool:
@@ -164,15 +206,14 @@ def _message(entry: Registered) -> Json:
 
 
 def _parameters(address: str) -> Json:
-    names = [token[1:-1] for token in address.split(".") if token.startswith("{")]
-    return {name: {"$ref": f"#/components/parameters/{name}"} for name in names}
+    return {name: {"$ref": f"#/components/parameters/{name}"} for name in re.findall(r"{(\w+)}", address)}
 
 
 def _channel(channel: Channel) -> Json:
     spec = channel.stream
     made: Json = {
         "address": channel.address,
-        "description": spec.description if spec else "Answers to one client's commands: at most once, not stored.",
+        "description": spec.description if spec else channel.description,
         "parameters": _parameters(channel.address),
         "messages": {type_: {"$ref": f"#/components/messages/{type_}"} for type_ in channel.types},
     }
@@ -185,7 +226,9 @@ def _channel(channel: Channel) -> Json:
             for key, value in facts.items()
         }
         if spec.live:
-            made["x-jetstream"]["republished_on"] = f"live.{channel.address}"
+            made["x-jetstream"]["republished_on"] = live(channel.address)
+    if channel.extension is not None:
+        made["x-jetstream"] = dict(channel.extension)
     return made
 
 

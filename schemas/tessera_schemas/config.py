@@ -29,11 +29,15 @@ class Subscriber(Strict):
         tuple[Annotated[str, StringConstraints(pattern=r"^[a-z.]+\.v[0-9]+$")], ...],
         Field(max_length=32, description="Event types that it gets; empty: all"),
     ] = ()
+    begin: Annotated[
+        Literal["oldest", "new"],
+        Field(description="First event when it is made: `oldest` that is kept, or `new` ones; later no more changed"),
+    ] = later("oldest")
 
 
 class Webhook(Strict):
     """
-    Delivery of a tenant's events by HTTP: a signed POST of each event.
+    Delivery of a tenant's events by HTTP: a signed POST of each event. A webhook that is made begins with new events.
 
     The secret itself is known to the notifier alone. The URL is not secret: it stands in the ledger.
     """

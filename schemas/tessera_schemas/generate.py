@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
 
 from tessera_schemas import asyncapi
 from tessera_schemas.base import Lenient
@@ -19,9 +21,18 @@ from tessera_schemas.registry import Registered, registered
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
+class _Plain(GenerateJsonSchema):
+    """Without `discriminator`: a word of OpenAPI, which strict readers of JSON Schema refuse; `oneOf` says the same."""
+
+    def tagged_union_schema(self, schema: core_schema.TaggedUnionSchema) -> JsonSchemaValue:
+        made = super().tagged_union_schema(schema)
+        made.pop("discriminator", None)
+        return made
+
+
 def json_schema(entry: Registered) -> dict[str, Any]:
     """The schema of one type. Readers of lenient types ignore unknown fields, so their schemas allow them."""
-    made = entry.model.model_json_schema(mode="validation")
+    made = entry.model.model_json_schema(mode="validation", schema_generator=_Plain)
     if issubclass(entry.model, Lenient):
         made = _open(made)
     return {"$schema": DIALECT, "$id": entry.urn, **made}

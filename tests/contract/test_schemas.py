@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
+from tessera.kernel.provisioning.credential_files import Identity
+from tessera.kernel.provisioning.permissions import allowed
 from tessera_schemas import events, generate
 from tessera_schemas.events import EVENT_TYPES
 from tessera_schemas.facts import FACTS, AnyFact
@@ -18,7 +21,9 @@ from tessera_schemas.registry import Registered, kind_of, registered
 from tessera_schemas.services import SERVICES
 from tessera_schemas.streams import Retention, streams
 from tests.contract.golden_files import golden
+from tests.npm import NEEDS_NODE, NODE, check_lock, installed
 
+AJV = Path(__file__).parent / "ajv"
 OUT = Path(__file__).parents[2] / "schemas" / "generated"
 TYPES = registered()
 EVERY_TYPE = pytest.mark.parametrize("entry", TYPES, ids=lambda entry: entry.id)
@@ -88,6 +93,19 @@ def test_every_json_schema_accepts_the_golden_bytes(entry: Registered) -> None:
     Draft202012Validator(schema(entry)).validate(golden_value(entry))
 
 
+@NEEDS_NODE
+def test_ajv_compiles_every_json_schema_in_strict_mode_and_accepts_the_golden_bytes(tmp_path: Path) -> None:
+    values = tmp_path / "values.json"
+    values.write_text(json.dumps({entry.id: golden_value(entry) for entry in TYPES}))
+    words = [str(NODE), "compile.mjs", str(OUT), str(values)]
+    done = subprocess.run(words, cwd=installed(AJV, tmp_path), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+
+
+def test_the_lock_of_ajv_names_no_registry() -> None:
+    check_lock(AJV)
+
+
 @EVERY_TYPE
 def test_schemas_are_strict_inside_and_lenient_outside(entry: Registered) -> None:
     accepts = Draft202012Validator(schema(entry)).is_valid({**golden_value(entry), "unheard_of": 1})
@@ -146,6 +164,45 @@ def test_every_stream_of_the_table_is_described_with_its_senders_and_receivers()
             assert roles["receive"] == set(spec.readers)
             senders |= roles["send"]
         assert senders == set(spec.writers)
+
+
+def test_the_ways_to_read_events_are_described_with_who_may_and_what_comes() -> None:
+    document = asyncapi()
+    channels, operations = document["channels"], document["operations"]
+    events_of = set(channels["events"]["messages"])
+    readers = {
+        name: {
+            operation["tags"][0]["name"]
+            for operation in operations.values()
+            if operation["channel"]["$ref"] == f"#/channels/{name}"
+        }
+        for name in ("live_events", "subscriber_events", "webhook_events")
+    }
+    assert readers["live_events"] == {"tenant", "projection", "notifier", "gateway", "operator"}
+    assert readers["subscriber_events"] == {"tenant"}
+    assert readers["webhook_events"] == {"notifier"}
+    for name in readers:
+        assert set(channels[name]["messages"]) == events_of
+        assert channels[name]["address"].count("{") == len(channels[name]["parameters"])
+    payload = document["components"]["messages"]["io.tessera.job.allocated.v1"]["payload"]["schema"]
+    assert payload["allOf"][0] == {"$ref": "./cloud_event.v1.json"}
+
+
+@pytest.mark.parametrize(
+    ("channel", "filled", "identity"),
+    [
+        ("subscriber_events", {"tenant": "acme", "subscriber": "ci"}, Identity("acme", "tenant", ("ci",))),
+        ("webhook_events", {"tenant": "acme", "webhook": "chat"}, Identity("notifier", "notifier", ("acme_chat",))),
+    ],
+)
+def test_the_subjects_of_a_durable_consumer_are_those_that_its_reader_may_use(
+    channel: str, filled: dict[str, str], identity: Identity
+) -> None:
+    told = asyncapi()["channels"][channel]["x-jetstream"]
+    named = {told[key].format(shard="main", **filled) for key in ("info", "pull", "acknowledge")}
+    assert named <= set(allowed(identity, "main").publish)
+    live = asyncapi()["channels"]["live_events"]["address"].format(shard="main", tenant="acme", queue="q", type="t")
+    assert live.startswith("live.events.main.acme.")
 
 
 def test_only_the_binder_is_said_to_adopt_and_it_sends_nothing_else_as_a_command() -> None:

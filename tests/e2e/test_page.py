@@ -707,3 +707,45 @@ async def is_accessible(page: Page, width: int) -> None:
     found = await Axe().run(page)
     assert found.violations_count == 0, found.generate_report()
     assert await page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+async def test_a_new_tab_is_signed_in_by_one_that_is_and_all_sign_out_together(live: Live, browser: Browser) -> None:
+    async with signed_in(browser, live, "lab") as page:
+        new = await page.context.new_page()
+        await new.goto(f"{live.platform.gateway_url}/ui")
+        await expect(new.get_by_role("navigation")).to_be_visible()
+        await expect(new.get_by_role("heading", name="Nodes")).to_be_visible()
+        token = await page.evaluate("sessionStorage.getItem('tessera-token')")
+        stored = await new.evaluate("Object.values(localStorage).join() + document.cookie + location.href")
+        assert token
+        assert token not in stored
+        await page.close()
+        await new.reload()
+        await expect(new.get_by_role("navigation")).to_be_visible()
+        other = await new.context.new_page()
+        await other.goto(f"{live.platform.gateway_url}/ui")
+        await expect(other.get_by_role("navigation")).to_be_visible()
+        await other.get_by_role("button", name="Sign out").click()
+        await expect(new.get_by_text("You have signed out in another tab.")).to_be_visible()
+        for tab in (new, other):
+            assert await tab.evaluate("sessionStorage.length") == 0
+        third = await new.context.new_page()
+        await third.goto(f"{live.platform.gateway_url}/ui")
+        await third.wait_for_timeout(500)
+        await expect(third.get_by_label("Token")).to_be_visible()
+
+
+async def test_a_tab_with_another_token_neither_takes_one_nor_signs_out(live: Live, browser: Browser) -> None:
+    async with signed_in(browser, live, "lab") as page:
+        said = await live.command("token", "new", "--operator")
+        mine = said.out.strip().splitlines()[0]
+        other = await page.context.new_page()
+        set_once = "sessionStorage.length || sessionStorage.setItem('tessera-token', '{}')"
+        await other.add_init_script(set_once.format(mine))
+        await page.wait_for_timeout(2500)  # a new token counts within two seconds
+        await other.goto(f"{live.platform.gateway_url}/ui")
+        await expect(other.get_by_role("navigation")).to_be_visible()
+        await page.get_by_role("button", name="Sign out").click()
+        await expect(page.get_by_label("Token")).to_be_visible()
+        await other.wait_for_timeout(300)
+        assert await other.evaluate("sessionStorage.getItem('tessera-token')") == mine

@@ -1,23 +1,20 @@
-"""The example in JavaScript, word for word against a whole shard."""
+"""The examples in JavaScript, word for word: a submit against a whole shard, a durable subscriber's events."""
 
 import asyncio
-import json
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 
+from tessera.client.where import find
+from tessera.kernel.ports import Outgoing
+from tessera.local.platform import Platform
+from tessera_schemas import subjects
 from tests.e2e.live import Live, configuration
+from tests.npm import NEEDS_NODE, NODE, SECONDS, check_lock, installed
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "nats-js"
-NODE, NPM = shutil.which("node"), shutil.which("npm")
-SECONDS = 60.0
 
-pytestmark = [
-    pytest.mark.skipif(NODE is None or NPM is None, reason="no node and npm on PATH, which it needs"),
-    pytest.mark.timeout(240),
-]
+pytestmark = [NEEDS_NODE, pytest.mark.timeout(240)]
 
 
 async def said(*command: str, where: Path) -> tuple[int, str]:
@@ -26,7 +23,6 @@ async def said(*command: str, where: Path) -> tuple[int, str]:
         cwd=where,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        env={**os.environ, "npm_config_update_notifier": "false"},
     )
     try:
         out, _ = await asyncio.wait_for(process.communicate(), SECONDS)
@@ -38,13 +34,8 @@ async def said(*command: str, where: Path) -> tuple[int, str]:
 
 
 @pytest.fixture
-async def example(tmp_path: Path) -> Path:
-    """A copy of the example with what its lock file pins, from whatever registry npm is set up with."""
-    where = Path(shutil.copytree(EXAMPLE, tmp_path / "example", ignore=shutil.ignore_patterns("node_modules")))
-    code, text = await said(str(NPM), "ci", "--ignore-scripts", "--no-audit", "--no-fund", where=where)
-    if code:
-        pytest.skip(f"npm cannot install what the example needs: {text.strip().splitlines()[-1][:200]}")
-    return where
+def example(tmp_path: Path) -> Path:
+    return installed(EXAMPLE, tmp_path)
 
 
 async def test_a_program_in_javascript_submits_and_sees_the_jobs_events(example: Path, tmp_path: Path) -> None:
@@ -65,7 +56,31 @@ async def test_a_program_in_javascript_submits_and_sees_the_jobs_events(example:
         assert (await live.command("ls", "-o", "json")).json["items"][0]["name"] == "from-node"
 
 
+async def test_a_program_in_javascript_opens_its_own_durable_subscriber_and_nobody_elses(
+    example: Path, tmp_path: Path
+) -> None:
+    async with Platform(tmp_path / "up", services=[], cluster=False, tenants=["lab", "spy"]) as platform:
+        for tenant in ("lab", "spy"):
+            await platform.add_tenant(tenant, {"billing": ()})
+        place = find(platform.directory)
+        event = b'{"id": "1-0", "type": "io.tessera.job.admitted.v1", "data": {"job_id": "j1"}}'
+        async with place.bus(place.identity("projection")) as projection:
+            await projection.publish(Outgoing(subjects.event("main", "lab", "default", "job.admitted.v1"), event))
+        (example / "spy.mjs").write_text(
+            (example / "subscribe.mjs").read_text().replace("${tenant}_${name}", "lab_billing")
+        )
+
+        async def read(script: str, tenant: str) -> tuple[int, str]:
+            credential = str(platform.credentials.file(tenant))
+            return await said(str(NODE), script, credential, platform.nats.url, "billing", "1", where=example)
+
+        code, text = await read("subscribe.mjs", "lab")
+        assert (code, text) == (0, "1-0 job.admitted.v1 j1\n"), text
+        code, text = await read("spy.mjs", "spy")
+        assert code != 0
+        assert "permissions violation" in text.lower()
+        assert "job.admitted" not in text
+
+
 def test_the_lock_names_no_registry() -> None:
-    lock = json.loads((EXAMPLE / "package-lock.json").read_text())
-    assert all("resolved" not in package for package in lock["packages"].values())
-    assert all("integrity" in package for name, package in lock["packages"].items() if name)
+    check_lock(EXAMPLE)

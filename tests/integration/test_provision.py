@@ -1,6 +1,7 @@
 """`init` on real servers: made once, drift refused, and every identity can do what the table says and nothing else."""
 
 import dataclasses
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -203,10 +204,29 @@ async def test_subscribers_follow_the_configuration_and_leave_other_tenants_alon
     async with connected(platform, "operator") as admin:
         await ensure_subscribers(admin, "main", {"acme": {"ci": [], "cd": []}, "other": {"ci": []}})
         again = await ensure_subscribers(admin, "main", {"acme": {"ci": [], "cd": []}})
-        assert again == []
-        assert await ensure_subscribers(admin, "main", {"acme": {"ci": ["job.>"]}}) == ["acme_cd", "acme_ci"]
+        assert again == {}
+        changed = await ensure_subscribers(admin, "main", {"acme": {"ci": ["job.>"]}})
+        assert changed == {
+            "acme_cd": "taken away",
+            "acme_ci": "goes on from its place with the events that are declared now",
+        }
         left = {info.name for info in await admin.jsm().consumers_info("EVENTS_main")}
     assert left == {"acme_ci", "other_ci"}
+
+
+async def test_a_subscriber_begins_where_it_is_declared_to_and_never_anew(platform: Platform) -> None:
+    declared = {"acme": {"all": [], "fresh": []}}
+    async with connected(platform, "operator") as admin, connected(platform, "projection") as projection:
+        await projection.jetstream().publish("events.main.acme.q.job.admitted.v1", b"{}")
+        made = await ensure_subscribers(admin, "main", declared, {("acme", "fresh")})
+        assert made == {
+            "acme_all": "begins with the oldest event that is kept",
+            "acme_fresh": "begins with new events",
+        }
+        assert await ensure_subscribers(admin, "main", declared, {("acme", "all")}) == {}
+        await ensure_subscribers(admin, "main", {"acme": {"all": ["job.>"], "fresh": ["job.>"]}})
+        waiting = {info.name: info.num_pending for info in await admin.jsm().consumers_info("EVENTS_main")}
+    assert waiting == {"acme_all": 1, "acme_fresh": 0}
 
 
 @pytest.mark.parametrize("kind", ["*", ">", "a..b", "job.*", "x.>.y", "a b", ""])
@@ -263,6 +283,24 @@ async def test_a_tenant_cannot_have_a_servers_answer_stored_elsewhere(platform: 
         await acme.publish(TENANT_NEXT, b'{"batch":1,"no_wait":true}', reply=target)
         await acme.jetstream().publish("submit.main.acme", b"{}")  # answered after the two above
     assert await messages(platform, stream) == (2 if stream == "SUBMIT_main" else 0)
+
+
+async def test_a_tenant_asks_for_its_own_durable_and_gets_one_answer(platform: Platform) -> None:
+    """The server's own "JetStream not enabled for account" came first, so that clients could open no consumer."""
+    for tenant in ("acme", "other"):
+        await platform.add_tenant(tenant, {"ci": []})
+    texts: list[str] = []
+    async with connected(platform, "acme", texts) as acme:
+        answers = await acme.subscribe("_INBOX.acme.info")
+        for durable in ("acme_ci", "other_ci"):
+            await acme.publish(f"$JS.API.CONSUMER.INFO.EVENTS_main.{durable}", reply="_INBOX.acme.info")
+            await acme.publish(f"own.CONSUMER.INFO.EVENTS_main.{durable}", reply="_INBOX.acme.info")
+        await acme.flush()
+        found = [json.loads((await answers.next_msg(timeout=5)).data).get("name") for _ in range(2)]
+        with pytest.raises(nats.errors.TimeoutError):
+            await answers.next_msg(timeout=0.3)
+        assert found == ["acme_ci"] * 2  # by either name of the request
+        assert sum("other_ci" in text for text in texts) == 2
 
 
 async def test_nobody_connects_without_a_password(shared: Platform) -> None:

@@ -1,6 +1,7 @@
 """The simulated cluster as a process and over HTTP: start, stop, statuses, faults on order."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -10,6 +11,8 @@ from shutil import which
 from typing import Any
 
 import aiohttp
+import kubernetes.client
+import kubernetes.config
 import pytest
 
 from tessera.kernel.clock import SystemClock
@@ -205,6 +208,33 @@ async def test_a_missing_nodes_file_is_one_line_and_no_traceback(tmp_path: Path)
     assert "none.csv" in err.decode()
 
 
+async def test_the_official_python_client_uses_the_cluster_by_the_kubeconfig_and_patches_statuses(
+    tmp_path: Path,
+) -> None:
+    clock, file = SystemClock(), tmp_path / "kubeconfig"
+    core = SimCluster(clock)
+    core.create("pods", "lab", POD)
+    server = ApiServer(core, clock, Access({"secret": TokenIdentity("operator", frozenset({"*"}))}))
+    write_kubeconfig(file, await server.start(), "operator", "secret")
+
+    def use() -> list[str]:
+        config = kubernetes.client.Configuration()
+        kubernetes.config.load_kube_config(str(file), client_configuration=config)
+        with kubernetes.client.ApiClient(config) as client:
+            api = kubernetes.client.CoreV1Api(client)
+            condition = {"type": "Checked", "status": "True"}
+            api.patch_namespaced_pod_status("p", "lab", {"status": {"conditions": [condition]}})
+            api.patch_namespaced_pod("p", "lab", {"metadata": {"labels": {"a": "b"}}})
+            (pod,) = api.list_namespaced_pod("lab").items
+            assert pod.metadata.labels == {"a": "b"}
+            return [one.type for one in pod.status.conditions]
+
+    try:
+        assert "Checked" in await asyncio.to_thread(use)
+    finally:
+        await server.stop()
+
+
 @pytest.mark.skipif(which("kubectl") is None, reason="no kubectl on this machine, so the kubeconfig cannot be tried")
 async def test_kubectl_uses_the_cluster_by_the_kubeconfig_and_nobody_else_is_let_in(tmp_path: Path) -> None:
     clock, file = SystemClock(), tmp_path / "kubeconfig"
@@ -228,6 +258,29 @@ async def test_kubectl_uses_the_cluster_by_the_kubeconfig_and_nobody_else_is_let
         assert (code, out.split()[3:5]) == (0, ["lab", "p"])
         assert "Status:       Pending" in (await kubectl("describe", "pod", "-n", "lab", "p"))[1]
         assert (await kubectl("wait", "--for=jsonpath={.status.phase}=Pending", "-n", "lab", "pod/p"))[0] == 0
+        for form in ("merge", "strategic", "json"):
+            patch: Any = {"status": {"conditions": [{"type": "Checked", "status": "True", "reason": form}]}}
+            if form == "json":
+                patch = [{"op": "add", "path": "/status/message", "value": "hello"}]
+            words = (
+                "patch",
+                "pod",
+                "p",
+                "-n",
+                "lab",
+                "--subresource=status",
+                f"--type={form}",
+                "-p",
+                json.dumps(patch),
+            )
+            assert await kubectl(*words) == (0, "pod/p patched\n")
+        status = core.get("pods", "lab", "p").object["status"]
+        assert (status["message"], status["conditions"][0]["reason"]) == ("hello", "strategic")
+        assert await kubectl("patch", "pod", "p", "-n", "lab", "-p", '{"metadata":{"labels":{"a":"b"}}}') == (
+            0,
+            "pod/p patched\n",
+        )
+        assert "directive" in (await kubectl("patch", "pod", "p", "-n", "lab", "-p", '{"spec":{"$patch":"delete"}}'))[1]
         assert (await kubectl("delete", "pod", "-n", "lab", "p"))[0] == 0
         job = str(Path(__file__).parents[2] / "docs" / "examples" / "kubernetes-job.yaml")
         assert await kubectl("create", "-n", "lab", "-f", job) == (0, "job.batch/hello created\n")

@@ -1,8 +1,14 @@
 """A tenant's durable subscriber on a real server, in an account of its own: what it gets when it comes and goes."""
 
+import asyncio
 from pathlib import Path
 
+import pytest
+
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.sdk import Tessera
 from tessera.client.where import find
+from tessera.kernel.nats.once import connect_once
 from tessera.kernel.ports import Outgoing
 from tessera.local.platform import Platform
 from tessera_schemas import subjects
@@ -33,3 +39,24 @@ async def test_one_that_leaves_at_once_takes_no_event_with_it(tmp_path: Path) ->
                 (delivery,) = await stays.next(timeout=30)
                 assert (delivery.message.seq, delivery.deliveries) == (seq, 1)
                 await stays.ack(delivery)
+
+
+async def test_one_that_is_not_declared_is_told_what_to_declare_and_ends(tmp_path: Path) -> None:
+    """It waited for ever: NATS refuses the request for a durable that there is not, and the refusal went into a log."""
+    async with (
+        Platform(tmp_path / "up", services=[], cluster=False, tenants=[TENANT]) as platform,
+        Tessera.connect(TENANT, home=platform.directory) as tessera,
+    ):
+        await refused(tessera, "allocations")
+        await platform.add_tenant(TENANT, {NAME: ()})
+        operator = find(platform.directory).identity("operator").nats
+        admin = await connect_once(platform.nats.url, operator.user, operator.password)
+        await admin.jsm().delete_consumer(subjects.stream("EVENTS", "main"), subjects.subscriber_durable(TENANT, NAME))
+        await admin.close()
+        await refused(tessera, NAME)
+
+
+async def refused(tessera: Tessera, name: str) -> None:
+    with pytest.raises(Failure, match=rf"`subscribers: \[{{name: {name}}}\]`.*tessera apply") as failure:
+        await asyncio.wait_for(anext(tessera.subscribe(name)), 10)
+    assert failure.value.code is Exit.NOT_FOUND

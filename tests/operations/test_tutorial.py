@@ -76,9 +76,12 @@ def test_the_tutorials_commands_do_what_the_page_says(home: Path) -> None:
 
 
 @pytest.mark.skipif(which("kubectl") is None, reason="no kubectl on this machine, which the page uses")
-def test_the_gangs_of_the_second_tutorial_wait_whole_and_start_whole(home: Path) -> None:
+@pytest.mark.parametrize("before", [(), ("first-job.md",)], ids=["by itself", "behind the first page"])
+def test_the_gangs_of_the_second_tutorial_wait_whole_and_start_whole(home: Path, before: tuple[str, ...]) -> None:
+    for page in before:
+        follow(page, home)
     configured, busy, _, waiting, reasons, started, ended = follow("first-gang.md", home)
-    assert "version 1 is in force" in configured
+    assert ("nothing changes" if before else "version 1 is in force") in configured
     assert len(re.findall(r"^gpu-\d .* 0/8 ", busy, re.MULTILINE)) == 3, busy
     assert re.search(r"train .* queued", waiting)
     assert re.search(r"pair .* queued", waiting)

@@ -238,9 +238,14 @@ async def _consumers(
     except StartupError as error:
         raise Failure(Exit.UNAVAILABLE, f"{error}; then apply again") from error
     try:
-        subscribers = await ensure_subscribers(admin, where.shard, declared)
+        new = {
+            (tenant.name, each.name) for tenant in body.tenants for each in tenant.subscribers if each.begin == "new"
+        }
+        subscribers = await ensure_subscribers(admin, where.shard, declared, new)
         webhooks = await ensure_webhooks(admin, where.shard, body.tenants)
-        return [f"subscriber {name}" for name in subscribers] + [f"webhook {name}" for name in webhooks]
+        return [f"subscriber {name}: {done}" for name, done in subscribers.items()] + [
+            f"webhook {name}: {done}" for name, done in webhooks.items()
+        ]
     finally:
         await admin.close()
 

@@ -48,7 +48,7 @@ def failed_lines(job: JobView, failed: Sequence[JobView]) -> list[str]:
 
 
 def array_lines(job: JobView, failed: Sequence[JobView]) -> list[str]:
-    """How far an array is, and which of its tasks failed."""
+    """Progress of an array, and its failed tasks."""
     if job.array is None:
         return []
     return [f"Of its {job.array.count} tasks: {count_tasks(job.array)}.", *failed_lines(job, failed)]

@@ -39,7 +39,7 @@ RECENT_BYTES = 4096
 
 class LogPlace:
     """
-    How far a reader of one run's log has come.
+    Place that a reader of one run's log has come to.
 
     Read from its beginning, the place is a number of bytes. A log whose oldest part is gone since, as kubelets rotate
     it, or of which the newest part alone was asked for, is searched for the newest bytes that were read.

@@ -451,7 +451,8 @@ class Tessera:
         The events of a durable subscriber that the tenant's configuration declares: each at least once, in order.
 
         An event counts as handled when the next one is asked for. What was not handled before a close, a crash or a
-        lost connection comes again, and may then come behind newer events: compare `sequence` and `id`.
+        lost connection comes again, and may then come behind newer events: compare `sequence` and `id`. Raises Failure
+        when the next event is asked for and there is no such subscriber.
         """
         from tessera.client.watching import Subscription
 
@@ -459,8 +460,19 @@ class Tessera:
             raise Failure(
                 Exit.USAGE, f"subscriber {name}: durable ones are on NATS; by HTTP, `events(after=…)` resumes"
             )
+        bus, stream = self._bus, subjects.stream("EVENTS", self.shard)
         durable = subjects.subscriber_durable(self.tenant, name)
-        subscription = Subscription(self._bus.work(subjects.stream("EVENTS", self.shard), durable))
+
+        async def check() -> None:
+            if await bus.lacks(stream, durable):
+                raise Failure(
+                    Exit.NOT_FOUND,
+                    f"subscriber {name}: the configuration declares none for tenant {self.tenant}; add "
+                    f"`subscribers: [{{name: {name}}}]` to the tenant (`tessera config show > config.yaml`), then "
+                    "`tessera apply -f config.yaml`",
+                )
+
+        subscription = Subscription(bus.work(stream, durable), check)
         self._open.append(subscription)
         return subscription
 

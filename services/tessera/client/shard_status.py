@@ -50,7 +50,7 @@ async def why_views_lack(where: Where, seconds: float | None = None) -> str:
 
 
 def lacking(status: ShardStatus, sent_ts: int) -> str:
-    """What the views of a shard may lack of all that was sent until `sent_ts`; "" for nothing."""
+    """The part of all that was sent until `sent_ts` that the views of a shard may lack; "" for none."""
     if status.standstill or not status.led:
         return status.standstill or "no scheduler leads"
     if 0 < status.waiting_since_ts <= sent_ts:

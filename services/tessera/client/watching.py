@@ -1,7 +1,7 @@
 """Events as they come: a durable subscriber's, at least once, or the live ones, at most once."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Self
 
@@ -33,10 +33,15 @@ log = structlog.get_logger()
 
 
 class Subscription:
-    """`async for event in subscription`; asking for the next event acknowledges the last one."""
+    """
+    `async for event in subscription`; asking for the next event acknowledges the last one.
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
+    `check` raises where the durable is not there; it is called before the first wait, and after each long one.
+    """
+
+    def __init__(self, work: Work, check: Callable[[], Awaitable[None]]) -> None:
+        self._work, self._check = work, check
+        self._closed = self._checked = False
         self._batch: list[Delivery] = []
         self._current: Delivery | None = None
 
@@ -48,15 +53,20 @@ class Subscription:
             done, self._current = self._current, None
             await self._work.ack(done)
         while not self._batch:
-            self._batch = await self._work.next(limit=64)
-            if not self._batch:
+            if not self._checked:
+                await self._check()
+                self._checked = True
+            self._batch = await self._work.next(limit=64, timeout=LOOK_SECONDS)
+            if self._closed and not self._batch:
                 raise StopAsyncIteration
+            self._checked = bool(self._batch)  # what was there may have been taken away
             self._batch.reverse()
         self._current = self._batch.pop()
         return CloudEvent.from_bytes(self._current.message.data)
 
     async def close(self) -> None:
         """Give back what was not handled, so that it comes again at once."""
+        self._closed = True
         rest = [*self._batch, *([self._current] if self._current is not None else [])]
         self._batch, self._current = [], None
         for delivery in reversed(rest):
@@ -68,7 +78,7 @@ class Subscription:
 
 
 class SubmitWatch:
-    """What the ledger says of the submits that are under way; of all others nothing is kept."""
+    """Listens to the ledger's words about submits that are under way; of all others nothing is kept."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -11,6 +11,7 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from tessera.gateway.compressing import compress_answers
 from tessera.gateway.door import BACKLOG, Door
 from tessera.gateway.guard import Guard, Handler
 from tessera.gateway.handlers import Handlers
@@ -32,7 +33,7 @@ def application(settings: GatewaySettings, guard: Guard, handlers: Handlers) -> 
     async def openapi(_request: web.Request) -> web.Response:
         return web.Response(body=described, content_type="application/json")
 
-    app = web.Application(middlewares=[guard.middleware], client_max_size=settings.body_bytes_max)
+    app = web.Application(middlewares=[compress_answers, guard.middleware], client_max_size=settings.body_bytes_max)
     for route in ROUTES:
         handler = openapi if route.name == "openapi" else getattr(handlers, route.name)
         if "job_id" in route.parameters:

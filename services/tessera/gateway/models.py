@@ -248,7 +248,7 @@ class CancelledJob(Lenient):
 
 
 class CancelledJobs(Lenient):
-    """What became of the cancel of each job, in the order in which they were named."""
+    """Outcome of the cancel of each job, in the order in which they were named."""
 
     as_of: AsOf
     items: tuple[CancelledJob, ...]
@@ -284,7 +284,7 @@ class QueueList(Lenient):
 
 
 class LineStart(Lenient):
-    """When a job for which room is kept is expected to start, and by what the runs before it are expected to end."""
+    """Expected start of a job for which room is kept, and by what the runs before it are expected to end."""
 
     at_ts: Annotated[int, Field(description="Milliseconds since the Unix epoch")]
     rests_on: Annotated[

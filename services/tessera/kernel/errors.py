@@ -26,7 +26,7 @@ class Full(Transient):
 
 
 class Denied(Transient):
-    """A store refuses our name or password: it stays so until somebody mends them."""
+    """A store refuses our name or password, or the bus our request: it stays so until somebody mends them."""
 
 
 class UnknownOutcome(Transient):

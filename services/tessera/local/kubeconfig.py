@@ -10,14 +10,17 @@ NAME = "tessera"
 
 def write_kubeconfig(path: Path, port: int, user: str, token: str) -> None:
     """
-    Write the file, readable by its owner only. The token is the password of the URL: the cluster speaks plain HTTP on
-    the loopback, where kubectl sends no token of its own.
+    Write the file, readable by its owner only.
+
+    The token stands in it twice, as the cluster speaks plain HTTP on the loopback: there kubectl, and all that is built
+    on client-go, sends no token of the user but the password of the URL, and clients in other languages pass over that
+    and send the user's token.
     """
     value = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": NAME, "cluster": {"server": f"http://{user}:{token}@{LOOPBACK}:{port}"}}],
-        "users": [{"name": user, "user": {}}],
+        "users": [{"name": user, "user": {"token": token}}],
         "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": user}}],
         "current-context": NAME,
     }

@@ -4,9 +4,11 @@ import asyncio
 import gzip
 import json
 
+import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
+from tessera.gateway.openapi import document
 from tests.unit.gateway.gateway_world import SECONDS, World
 
 BODY = b'{"key": "k1"}'
@@ -101,3 +103,37 @@ async def test_utf_8_by_name_and_identity_are_taken(world: World) -> None:
         headers = (f"{JSON}; charset=UTF-8", "Content-Encoding: Identity", f"Content-Length: {len(BODY)}")
         _, said = await send(world, token, *headers, body=BODY)
     assert said["field"] not in ("Content-Type", "Content-Encoding")
+
+
+@pytest.mark.parametrize(
+    ("offered", "packed"),
+    [("gzip", True), ("br, GZIP;q=0.5", True), ("", False), ("gzip;q=0", False), ("identity", False), ("*", False)],
+)
+async def test_long_answers_are_packed_for_clients_that_take_it(world: World, offered: str, packed: bool) -> None:
+    token = world.token("lab")
+    headers = {"Accept-Encoding": offered, "Authorization": f"Bearer {token}"}
+    async with world.gateway(), aiohttp.ClientSession(world.url, auto_decompress=False) as http:
+        for path in ("/openapi.json", "/ui/app.js", "/ui/style.css"):
+            async with http.get(path, headers=headers) as answer:
+                body, told = await answer.read(), answer.headers
+            assert told.get("Content-Encoding") == ("gzip" if packed else None)
+            assert told["Vary"] == "Accept-Encoding"
+            plain = gzip.decompress(body) if packed else body
+            assert not packed or 3 * len(body) < 2 * len(plain)
+            if path == "/openapi.json":
+                assert json.loads(plain) == document()
+            else:
+                async with http.get(path, headers={**headers, "If-None-Match": told["ETag"]}) as again:
+                    assert (again.status, again.headers.get("Content-Encoding")) == (304, None)
+
+
+async def test_short_answers_and_streams_are_not_packed(world: World) -> None:
+    token = world.token("lab")
+    async with world.gateway():
+        async with aiohttp.ClientSession(world.url, auto_decompress=False) as http:
+            headers = {"Accept-Encoding": "gzip", "Authorization": f"Bearer {token}"}
+            async with http.get("/v1/me", headers=headers) as short:
+                assert "Content-Encoding" not in short.headers
+                assert json.loads(await short.read())["tenant"] == "lab"
+        async with world.streaming("/v1/events", token, Accept_Encoding="gzip") as stream:
+            assert "Content-Encoding" not in stream.answer.headers

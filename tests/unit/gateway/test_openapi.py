@@ -1,16 +1,21 @@
 """`openapi.json` describes exactly what there is, and answers are as it says."""
 
+import json
 import re
 from typing import Any
 
 import jsonschema
 import pytest
 
+from tessera.gateway.examples import EXAMPLES
+from tessera.gateway.models import Problem
 from tessera.gateway.openapi import document
 from tessera.gateway.problems import REFUSED, STATUS
 from tessera.gateway.routes import ROUTES
+from tessera_schemas.events import EVENT_TYPES, PublicEvent
 from tessera_schemas.reasons import Code
 from tests.builders import admitted, job_spec
+from tests.contract.golden_files import golden
 from tests.unit.gateway.gateway_world import World
 
 Json = dict[str, Any]
@@ -64,6 +69,64 @@ def test_every_status_that_a_code_stands_for_is_described_or_may_come_from_anyth
     described = {int(status) for operation in operations(document()).values() for status in operation["responses"]}
     anywhere = {405, 500}
     assert {STATUS.get(code, REFUSED) for code in Code} <= described | anywhere
+
+
+def contents(described: Json) -> list[tuple[str, Json]]:
+    """Media types of all bodies and answers, each with where it stands."""
+    found = []
+    for (_, path), operation in operations(described).items():
+        for at, part in (("body", operation.get("requestBody", {})), *operation["responses"].items()):
+            found += [(f"{path} {at} {media}", content) for media, content in part.get("content", {}).items()]
+    return found
+
+
+def test_the_main_operations_have_examples_of_their_requests_and_answers_that_are_what_the_schemas_say() -> None:
+    described = document()
+    shown = [(at, content) for at, content in contents(described) if "example" in content]
+    for at, content in shown:
+        schema = {**content["schema"], "components": described["components"]}
+        assert not list(jsonschema.Draft202012Validator(schema).iter_errors(content["example"])), at
+    assert {at for at, _ in shown} >= {
+        "/v1/jobs body application/json",
+        "/v1/jobs 201 application/json",
+        "/v1/jobs 422 application/json",
+        "/v1/jobs 200 application/json",
+        "/v1/jobs/{job_id} 200 application/json",
+        "/v1/jobs/{job_id} 404 application/json",
+        "/v1/jobs/{job_id}/cancel body application/json",
+        "/v1/jobs/{job_id}/cancel 202 application/json",
+        "/v1/events 200 text/event-stream",
+    }
+
+
+def test_an_example_stands_at_a_status_that_its_operation_has_and_belongs_to_the_code_it_says() -> None:
+    by_name = {route.name: route for route in ROUTES}
+    for name, example in EXAMPLES.items():
+        assert set(example.answers) <= {*by_name[name].answers, *by_name[name].refusals}
+        for status, answer in example.answers.items():
+            if isinstance(answer, Problem):
+                assert STATUS.get(Code(answer.code), REFUSED) == status
+
+
+@pytest.mark.parametrize("event", EVENT_TYPES, ids=lambda event: event.type)
+def test_the_schema_of_the_stream_accepts_every_event_and_none_with_another_types_data(
+    event: type[PublicEvent],
+) -> None:
+    described = document()
+    block = operations(described)["GET", "/v1/events"]["responses"]["200"]["content"]["text/event-stream"]["schema"]
+    assert block["contentSchema"]["items"] == {"$ref": "#/components/schemas/EventBlock"}
+    components = described["components"]
+    alternatives = components["schemas"]["EventBlock"]["properties"]["data"]["contentSchema"]["anyOf"]
+    assert {"$ref": "#/components/schemas/Event"} in alternatives
+    stored = json.loads(golden(event.type).read_bytes())
+    accepts = jsonschema.Draft202012Validator({**components["schemas"]["Event"], "components": components})
+    accepts.validate(stored)
+    assert not accepts.is_valid({**stored, "type": "io.tessera.job.unheard-of.v1"})
+    assert not accepts.is_valid({**stored, "data": {"job_id": 7}})
+
+
+def test_the_description_says_where_it_is_served() -> None:
+    assert document()["servers"][0]["url"] == "/"
 
 
 async def test_answers_are_as_described(world: World) -> None:

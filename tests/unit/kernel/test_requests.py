@@ -96,7 +96,11 @@ async def test_an_event_is_acknowledged_when_the_next_one_is_asked_for() -> None
         broker.store(Outgoing("events.main.lab.q.job.admitted.v1", json.dumps({**envelope, "id": f"{n}.0"}).encode()))
     durable = broker.stream("EVENTS_main").durables["lab_billing"]
     bus = MemoryBus(broker)
-    first = Subscription(bus.work("EVENTS_main", "lab_billing"))
+
+    async def is_there() -> None:
+        """The durable is there."""
+
+    first = Subscription(bus.work("EVENTS_main", "lab_billing"), is_there)
 
     async def take_one_and_stop() -> str:
         async for event in first:
@@ -111,7 +115,7 @@ async def test_an_event_is_acknowledged_when_the_next_one_is_asked_for() -> None
     closing = asyncio.create_task(first.close())
     await clock.run(0.1)
     await closing
-    second = Subscription(bus.work("EVENTS_main", "lab_billing"))
+    second = Subscription(bus.work("EVENTS_main", "lab_billing"), is_there)
     again = asyncio.ensure_future(anext(second))
     await clock.run(1)
     assert (await again).id == "2.0"

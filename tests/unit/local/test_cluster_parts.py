@@ -1,6 +1,7 @@
 """Quantities, selectors, patches, node files and access of the simulated cluster."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,7 +9,7 @@ from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import ApiError
 from tessera.local.cluster.access import Access, access_from_file
 from tessera.local.cluster.nodes import NodesFileError, nodes_from_file
-from tessera.local.cluster.patching import merged, patched
+from tessera.local.cluster.patching import merged, patched, strategic
 from tessera.local.cluster.quantities import thousandths, units
 from tessera.local.cluster.routes import Call, call_of
 from tessera.local.cluster.selectors import fields_of, parse_selector
@@ -216,3 +217,28 @@ def test_a_tokens_file_that_is_wrong_is_refused_without_showing_the_token(tmp_pa
     with pytest.raises(StartupError) as caught:
         access_from_file(file)
     assert "very-secret" not in str(caught.value)
+
+
+def test_a_strategic_patch_merges_lists_by_their_keys_joins_sets_and_replaces_the_rest() -> None:
+    old = {
+        "metadata": {"finalizers": ["a"]},
+        "spec": {"containers": [{"name": "main", "image": "x"}, {"name": "side"}], "tolerations": [{"key": "t"}]},
+    }
+    patch = {
+        "metadata": {"finalizers": ["a", "b"]},
+        "spec": {"containers": [{"name": "main", "image": "y"}], "tolerations": [{"key": "u"}]},
+    }
+    assert strategic(old, patch) == {
+        "metadata": {"finalizers": ["a", "b"]},
+        "spec": {"containers": [{"name": "main", "image": "y"}, {"name": "side"}], "tolerations": [{"key": "u"}]},
+    }
+    assert old["spec"]["containers"][0]["image"] == "x"
+
+
+@pytest.mark.parametrize(
+    "patch", [{"spec": {"$patch": "replace"}}, {"spec": {"containers": [{"image": "y"}]}}], ids=str
+)
+def test_a_strategic_patch_that_is_not_understood_is_refused(patch: dict[str, Any]) -> None:
+    with pytest.raises(ApiError) as refused:
+        strategic({"spec": {"containers": [{"name": "main"}]}}, patch)
+    assert refused.value.status == 422

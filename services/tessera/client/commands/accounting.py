@@ -184,7 +184,7 @@ def _usage(what: str) -> Failure:
 
 
 async def _show(at: AccessOptions, named: Sequence[str], oneliner: bool) -> Exit | None:
-    """What `scontrol show` prints. Raises Failure."""
+    """Prints what `scontrol show` is asked for. Raises Failure."""
     entity, *names = named
     name, entity = _named(entity, names)
     if entity == "hostnames":

@@ -101,7 +101,7 @@ class Outage:
         self._is_told = False
 
     def begin(self, error: Transient) -> None:
-        """Nobody answers."""
+        """Notes that nobody answers, and says so the first time."""
         if not self._is_told:
             notify(f"{error}; it goes on from where it stood as soon as there is an answer")
         self._is_told = True

@@ -112,7 +112,7 @@ async def _spec_of(where: Where, job: JobView) -> dict[str, Any] | None:
 
 
 async def _start_of(where: Where, identity: str | None, job: JobView) -> str:
-    """When a waiting job is expected to start, as the gateway says; "" where there is none, and for an array."""
+    """Words for the expected start of a waiting job, as the gateway says; "" where there is none, and for an array."""
     if job.phase != "queued" or job.array is not None:
         return ""
     from tessera.client.commands.starts import starts_by_gateway

@@ -210,7 +210,7 @@ def time_left_of(job: JobView, now_ms: int) -> str:
 
 
 def _last_ms(job: JobView) -> int:
-    """When the time limit ends a run; 0 where nothing does."""
+    """Time at which the time limit ends a run; 0 where nothing does."""
     return job.started_ts + 1000 * job.time_limit_seconds if job.started_ts and job.time_limit_seconds else 0
 
 

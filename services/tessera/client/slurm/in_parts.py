@@ -44,7 +44,7 @@ def software_of_a_cluster(commands: Sequence[Simple]) -> list[Lost]:
 
 
 def lost_in_parts(text: str, commands: Sequence[Simple], tasks: Tasks, has_mpi: bool) -> Iterator[Lost]:
-    """What becomes of a script that runs in the pods of several tasks."""
+    """Parts of a script's meaning that are lost where it runs in the pods of several tasks."""
     text = _COMMENT.sub("", text)
     if _LAUNCHED.search(text):
         yield from _in_every_pod(commands)

@@ -107,6 +107,6 @@ def _take(
 
 
 def _way_out_of_unknown(name: str) -> str:
-    """What to do about an option that is not known, or that is cut so short that several begin so."""
+    """Way out for an option that is not known, or that is cut so short that several begin so."""
     meant = [f"--{each}" for each in KNOWN if name and each.startswith(name)]
     return f"write {' or '.join(meant)} in full" if meant else "no such option is known here: delete it"

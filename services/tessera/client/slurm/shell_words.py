@@ -111,7 +111,7 @@ def simple_commands(text: str, first_line: int = 1, *, captured: bool = False) -
 
 
 def _behind_documents(text: str, at: int, ends: list[str]) -> int:
-    """Where the here-documents end that begin here, each with its own last line."""
+    """Ends of the here-documents that begin here, each with its own last line."""
     for end in ends:
         found = re.compile(rf"^\t*{end}$", re.MULTILINE).search(text, at)
         at = len(text) if found is None else found.end()

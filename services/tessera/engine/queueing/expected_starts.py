@@ -52,7 +52,7 @@ class ExpectedStart:
         return "assumed_runtimes" in self.rests_on
 
     def words(self, now_ms: int) -> str:
-        """When the job starts, for people, wherever that is said: `in 1h22m, by the time limits of runs`."""
+        """Words for people about the job's start, wherever that is said: `in 1h22m, by the time limits of runs`."""
         if self.is_guess:
             return NOT_KNOWN
         rests = " and ".join(ENDS[basis] for basis in self.rests_on)
@@ -103,7 +103,7 @@ def _nodes_of(opening: Opening) -> tuple[str, ...]:
 
 
 def _bases(forecast: Forecast, ends: Iterable[End], opening: Opening) -> tuple[Basis, ...]:
-    """What the ends rest on of the runs that leave the opening's nodes until then."""
+    """Grounds on which the ends rest of the runs that leave the opening's nodes until then."""
     nodes = set(_nodes_of(opening))
     runs = (run for at, runs in ends if at <= opening.at for run in runs)
     return tuple(sorted({_basis(forecast, run) for run in runs if any(place.node in nodes for place in run.places)}))

@@ -60,7 +60,7 @@ class PageFiles:
         body = self._files.get(name)
         if body is None:
             raise refused(Code.NO_SUCH_PATH, "path", name if name.isalnum() else "")
-        headers = {**HEADERS, "ETag": f'"{self._tags[name]}"'}
+        headers = {**HEADERS, "ETag": f'W/"{self._tags[name]}"'}  # weak: the same file, packed or not
         if request.headers.get("If-None-Match") == headers["ETag"]:
             return web.Response(status=304, headers=headers)
         return web.Response(body=body, content_type=TYPES[name.rpartition(".")[2]], charset="utf-8", headers=headers)

@@ -1,4 +1,5 @@
-// What the page asks the gateway. The token stays in this tab's session storage and goes out in a header alone.
+// What the page asks the gateway. The token stays in the session storage of the tabs that are open, is handed from one to the
+// next, and goes out in a header alone: nothing of it is on the disk, and it is gone with the last tab.
 
 import { words } from "./dom.js";
 
@@ -20,6 +21,25 @@ export const token = {
   set: (value) => sessionStorage.setItem(KEPT, value),
   drop: () => sessionStorage.removeItem(KEPT),
 };
+
+// Tabs of this origin hear one another here. A tab without a token asks for one, and takes the answer to its own question
+// alone; who signs out does so in all tabs that have the same token.
+const tabs = new BroadcastChannel(KEPT);
+
+export function shareToken(taken, gone) {
+  const question = newKey();
+  tabs.onmessage = ({ data }) => {
+    const own = token.get();
+    if (data.question && own) tabs.postMessage({ answers: data.question, token: own });
+    else if (data.answers === question && !own) { token.set(data.token); taken(); }
+    else if (data.gone && data.gone === own) gone();
+  };
+  if (!token.get()) tabs.postMessage({ question });
+}
+
+export function leaveAllTabs() {
+  tabs.postMessage({ gone: token.get() });
+}
 
 const headers = () => ({ Authorization: `Bearer ${token.get()}` });
 

@@ -1,6 +1,6 @@
 // The frame: signing in, which page is shown, and when it is read again.
 
-import { Refused, ask, follow, token } from "./api.js";
+import { Refused, ask, follow, leaveAllTabs, shareToken, token } from "./api.js";
 import { el } from "./dom.js";
 import * as events from "./events.js";
 import * as history from "./history.js";
@@ -118,7 +118,7 @@ function signIn(why = "") {
   };
   main.replaceChildren(el("form", { class: "login", onsubmit: enter },
     el("h2", {}, "Sign in"), el("label", { for: "token" }, "Token"), field,
-    el("p", { id: "how", class: "soft" }, "An operator makes one with tessera token new. It stays in this tab and goes when the tab is closed."),
+    el("p", { id: "how", class: "soft" }, "An operator makes one with tessera token new. It stays in the open tabs of this page and goes with the last one."),
     said, el("button", {}, "Sign in")));
   document.title = "Sign in · Tessera";
 }
@@ -133,10 +133,11 @@ function begin() {
 }
 
 setInterval(() => { if (!document.hidden && token.get()) read(); }, LOOK_MS);
-leave.onclick = () => signIn();
+leave.onclick = () => { leaveAllTabs(); signIn(); };
 addEventListener("hashchange", () => {
   jobs.leave();
   if (token.get()) { reading = false; failures = 0; main.focus({ preventScroll: true }); read(); }
 });
 if (token.get()) begin();
 else signIn();
+shareToken(begin, () => signIn("You have signed out in another tab."));

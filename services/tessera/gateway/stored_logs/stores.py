@@ -35,7 +35,7 @@ class LogStore(Protocol):
         """Text under the key; None where there is none."""
 
     def batches(self, folder: str) -> AsyncIterator[list[StoredLog]]:
-        """Everything below a folder, at most 1,000 at a time, in no order."""
+        """Objects below a folder, at most 1,000 at a time, in no order."""
 
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove what is there of these."""

@@ -20,7 +20,7 @@ async def read_spec(ledger: Ledger, job: Job) -> JobSpec | None:
 
 async def find_admitted(ledger: Ledger, job_id: str, submitted_ts: int) -> JobAdmitted | None:
     """
-    What a job or array was taken in by, also long after its end, when nothing but its time is remembered.
+    The fact by which a job or array was taken in, also long after its end, when nothing but its time is remembered.
 
     The message is found by its time, since times in a ledger never decrease; some twenty are read for it. None where
     it has left the ledger by a roll-over. Raises Transient.

@@ -9,7 +9,9 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
-from tessera.kernel.errors import KernelError
+import orjson
+
+from tessera.kernel.errors import Denied, KernelError
 from tessera.kernel.nats.follow import NatsFollow
 from tessera.kernel.nats.protocol import publish_headers, publish_outcome
 from tessera.kernel.nats.reads import NatsReads
@@ -19,6 +21,7 @@ from tessera.kernel.ports import Message, Outgoing, Usage
 
 ACK_SECONDS = 5.0
 STARTUP_SECONDS = 10.0
+NOT_FOUND = 404
 WINDOW = 512  # publishes under way at once
 WINDOW_BYTES = 4 << 20
 
@@ -103,6 +106,19 @@ class NatsBus:
     def work(self, stream: str, durable: str) -> NatsWork:
         """Puller of a durable; the first `next` asks the server for messages."""
         return NatsWork(self._wire, stream, durable)
+
+    async def lacks(self, stream: str, durable: str) -> bool:
+        """
+        Whether the server says that there is no such durable, or none that we may read.
+
+        False also while it says neither, as when it is away.
+        """
+        request = await self._wire.ask(f"$JS.API.CONSUMER.INFO.{stream}.{durable}", b"", self._ack_seconds)
+        answer = await request
+        if isinstance(answer, Reply):
+            error = orjson.loads(answer.data).get("error") or {}
+            return error.get("code") == NOT_FOUND
+        return isinstance(answer, Denied)
 
     async def get(self, stream: str, seq: int) -> Message | None:
         """Direct get from any replica; one that lags answers None for a message that was just stored."""

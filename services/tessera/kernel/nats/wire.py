@@ -14,7 +14,7 @@ import structlog
 
 from tessera.kernel import ids
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.errors import KernelError, Poison, Transient, UnknownOutcome
+from tessera.kernel.errors import Denied, KernelError, Poison, UnknownOutcome
 from tessera.kernel.nats.connection import NatsConnection, Route
 from tessera.kernel.nats.protocol import header_block, publish_command
 from tessera.kernel.ports import Clock
@@ -245,7 +245,7 @@ class NatsWire:
         waiting_for_it = [token for token, waiting in self._waiting.items() if waiting.subject.lower() == denied]
         for token in waiting_for_it:
             if (waiting := self._forget(token)) is not None:
-                waiting.fail(Transient(f"{waiting.subject}: this identity may not publish there"))
+                waiting.fail(Denied(f"{waiting.subject}: this identity may not publish there"))
         if not waiting_for_it:
             log.warning("nats_permission_refused", error=text)
 

@@ -30,6 +30,8 @@ ACK_PENDING_MAX = 1_000
 ASKED_MAX, AGAIN_SECONDS = 12, 1.0  # beside the five seconds for which each request waits
 NO_LEADER_YET = 10_008  # the server's code for "JetStream system temporarily unavailable"
 EVENT_TYPE = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*(\.>)?")
+DELIVER_ALL, DELIVER_NEW = api.DeliverPolicy.ALL, api.DeliverPolicy.NEW
+BEGINS = {DELIVER_ALL: "begins with the oldest event that is kept", DELIVER_NEW: "begins with new events"}
 
 
 AnswerT = TypeVar("AnswerT")
@@ -207,28 +209,34 @@ def _plain(value: Any) -> Any:
 
 
 async def ensure_subscribers(
-    admin: Client, shard: str, declared: Mapping[str, Mapping[str, Sequence[str]]]
-) -> list[str]:
+    admin: Client,
+    shard: str,
+    declared: Mapping[str, Mapping[str, Sequence[str]]],
+    begin_new: Collection[tuple[str, str]] = (),
+) -> dict[str, str]:
     """
     Make the durable subscribers that tenants' configuration declares: {tenant: {name: [event types]}}.
 
     No types means all; a type is `job.allocated.v1` or a prefix such as `job.>`. The filter always begins with the
     tenant, so that nobody reads another's events. What a tenant named here declares no more is taken away.
-    Returns the names of what was made, changed or taken away. Raises StartupError for a name or type that is refused.
+    Those of `begin_new`, (tenant, name), begin with new events when they are made, others with the oldest that is kept.
+    Returns what was done with each durable by its name. Raises StartupError for a name or type that is refused.
     """
     wanted = {
-        subjects.subscriber_durable(tenant, name): _subscriber_config(shard, tenant, name, types)
+        subjects.subscriber_durable(tenant, name): _subscriber_config(
+            shard, tenant, name, types, DELIVER_NEW if (tenant, name) in begin_new else DELIVER_ALL
+        )
         for tenant, subscribers in sorted(declared.items())
         for name, types in sorted(subscribers.items())
     }
     return await _ensure_event_durables(admin, shard, declared, wanted)
 
 
-async def ensure_webhooks(admin: Client, shard: str, tenants: Sequence[Tenant]) -> list[str]:
+async def ensure_webhooks(admin: Client, shard: str, tenants: Sequence[Tenant]) -> dict[str, str]:
     """
     Make the durables by which the notifier reads for webhooks, of all tenants; one that is new begins with new events.
 
-    What is declared no more is taken away. Returns the names of what was made, changed or taken away.
+    What is declared no more is taken away. Returns what was done with each durable by its name.
     """
     wanted = {
         subjects.webhook_durable(tenant.name, webhook.name): _webhook_config(shard, tenant.name, webhook)
@@ -240,27 +248,45 @@ async def ensure_webhooks(admin: Client, shard: str, tenants: Sequence[Tenant]) 
 
 async def _ensure_event_durables(
     admin: Client, shard: str, owners: Collection[str], wanted: Mapping[str, api.ConsumerConfig]
-) -> list[str]:
+) -> dict[str, str]:
     stream = subjects.stream("EVENTS", shard)
     jetstream = admin.jsm()
     consumers = await _all_consumers(jetstream, stream)
     existing = {info.name: info.config for info in consumers if info.name.split("_")[0] in owners}
-    changed = [name for name in sorted(existing) if name not in wanted]
-    for name in changed:
+    done = {name: "taken away" for name in sorted(existing) if name not in wanted}
+    for name in done:
         await jetstream.delete_consumer(stream, name)
     for name, config in wanted.items():
-        if name not in existing or _differences(name, config, existing[name]):
+        if name not in existing:
             await _answer(partial(jetstream.add_consumer, stream, config), f"subscriber {name}")
-            changed.append(name)
-    return changed
+            done[name] = BEGINS[config.deliver_policy or DELIVER_ALL]
+            continue
+        config = _begun_as(existing[name], config)
+        if _differences(name, config, existing[name]):
+            await _answer(partial(jetstream.add_consumer, stream, config), f"subscriber {name}")
+            done[name] = "goes on from its place with the events that are declared now"
+    return done
 
 
-def _subscriber_config(shard: str, tenant: str, name: str, types: Sequence[str]) -> api.ConsumerConfig:
+def _begun_as(existing: api.ConsumerConfig, wanted: api.ConsumerConfig) -> api.ConsumerConfig:
+    """The wanted configuration with the beginning of the durable that exists, which the server never changes."""
+    return dataclasses.replace(
+        wanted,
+        deliver_policy=existing.deliver_policy,
+        opt_start_seq=existing.opt_start_seq,
+        opt_start_time=existing.opt_start_time,
+    )
+
+
+def _subscriber_config(
+    shard: str, tenant: str, name: str, types: Sequence[str], begin: api.DeliverPolicy
+) -> api.ConsumerConfig:
     tenant_identity(tenant, (name,))
     for kind in types:
         if not EVENT_TYPE.fullmatch(kind):
             raise StartupError(f"subscriber {name} of {tenant}: {kind!r} is no event type; write job.allocated.v1")
     config = durable_config(subjects.subscriber_durable(tenant, name))
+    config = dataclasses.replace(config, deliver_policy=begin)
     return _filtered(
         config, sorted(subjects.event(shard, tenant, "*", short_type(kind)) for kind in types), shard, tenant
     )
@@ -271,7 +297,7 @@ def _webhook_config(shard: str, tenant: str, webhook: Webhook) -> api.ConsumerCo
     queues, kinds = webhook.queues or ("*",), tuple(map(short_type, webhook.types)) or (">",)
     filters = sorted(subjects.event(shard, tenant, queue, kind) for queue in queues for kind in kinds)
     filters = filters if webhook.queues or webhook.types else []
-    return _filtered(dataclasses.replace(config, deliver_policy=api.DeliverPolicy.NEW), filters, shard, tenant)
+    return _filtered(dataclasses.replace(config, deliver_policy=DELIVER_NEW), filters, shard, tenant)
 
 
 def _filtered(config: api.ConsumerConfig, filters: list[str], shard: str, tenant: str) -> api.ConsumerConfig:

@@ -18,7 +18,7 @@ from tessera.local.cluster.faults import Faults
 from tessera.local.cluster.logs import Log, log_of
 from tessera.local.cluster.machines import Machines
 from tessera.local.cluster.paging import Pages
-from tessera.local.cluster.patching import JsonPatch, merged, patched
+from tessera.local.cluster.patching import JsonPatch, merged, patched, strategic
 from tessera.local.cluster.saved_pods import SavedPods
 from tessera.local.cluster.selectors import parse_selector
 from tessera.local.cluster.shelf import Version
@@ -113,13 +113,25 @@ class SimCluster(Machines):
         return deleted
 
     def patch(
-        self, resource: str, namespace: str, name: str, patch: JsonObject | JsonPatch, subresource: str = ""
+        self,
+        resource: str,
+        namespace: str,
+        name: str,
+        patch: JsonObject | JsonPatch,
+        subresource: str = "",
+        *,
+        by_keys: bool = False,
     ) -> Version:
-        """Apply a merge patch (an object) or a JSON patch (a list). A patch that changes nothing writes nothing."""
+        """
+        Apply a merge patch (an object; `by_keys`: a strategic one) or a JSON patch (a list).
+
+        A patch that changes nothing writes nothing.
+        """
         self.faults.before("patch")
         shelf = self._store.shelf(resource)
         found = shelf.require(namespace, name)
-        wanted = patched(found.object, patch) if isinstance(patch, list) else merged(found.object, patch)
+        merge = strategic if by_keys else merged
+        wanted = patched(found.object, patch) if isinstance(patch, list) else merge(found.object, patch)
         result = rules.result_of_patch(resource, subresource, found, wanted)
         if result != found.object:
             found = self._store.replace(shelf, found, result)

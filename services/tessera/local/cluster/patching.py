@@ -1,10 +1,21 @@
-"""The two patches that the API's users send: JSON merge patch (RFC 7386) and the core of JSON patch (RFC 6902)."""
+"""
+The patches that the API's users send: JSON merge patch (RFC 7386), the core of JSON patch (RFC 6902), and strategic
+merge patch as far as it needs no directives.
+"""
 
 from typing import Any
 
 from tessera.kernel.ports import ApiError, JsonObject
 
 JsonPatch = list[dict[str, Any]]
+LISTS_BY_KEY = {
+    **dict.fromkeys(("containers", "initContainers", "volumes", "env", "imagePullSecrets"), "name"),
+    **dict.fromkeys(("conditions", "addresses"), "type"),
+    "ownerReferences": "uid",
+    "volumeMounts": "mountPath",
+}
+"""Lists of pods, nodes and Jobs whose items a strategic patch merges by a field, as the API declares them."""
+SETS = ("finalizers",)
 
 
 def merged(target: Any, patch: Any) -> Any:
@@ -18,6 +29,41 @@ def merged(target: Any, patch: Any) -> Any:
         else:
             result[key] = merged(result.get(key), value)
     return result
+
+
+def strategic(target: Any, patch: Any) -> Any:
+    """
+    A strategic merge: as `merged`, but lists of `LISTS_BY_KEY` are merged item by item, and `SETS` are joined.
+
+    Raises ApiError 422 for a directive (`$patch` and others), which is not known here and must not be stored.
+    """
+    if not isinstance(patch, dict):
+        return patch
+    result = dict(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if key.startswith("$"):
+            raise ApiError(422, "Invalid", f"the directive {key} of a strategic merge patch is not supported")
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, list) and isinstance(result.get(key), list):
+            result[key] = _joined(key, result[key], value)
+        else:
+            result[key] = strategic(result.get(key), value)
+    return result
+
+
+def _joined(name: str, old: list[Any], new: list[Any]) -> list[Any]:
+    if name in SETS:
+        return [*old, *(value for value in new if value not in old)]
+    key = LISTS_BY_KEY.get(name)
+    if key is None or not all(isinstance(item, dict) and key in item for item in old):
+        return new
+    items = {item[key]: item for item in old}
+    for item in new:
+        if not isinstance(item, dict) or key not in item:
+            raise ApiError(422, "Invalid", f"{name}: an item of a strategic merge patch needs its {key}")
+        items[item[key]] = strategic(items.get(item[key]), item)
+    return list(items.values())
 
 
 def patched(target: JsonObject, operations: JsonPatch) -> JsonObject:

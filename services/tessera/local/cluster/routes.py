@@ -11,10 +11,11 @@ _ON_SUBRESOURCE = {
     ("GET", "pods", "log"): "log",
     ("POST", "pods", "binding"): "bind",
     ("POST", "pods", "eviction"): "evict",
-    ("PATCH", "pods", "status"): "patch",
-    ("PATCH", "nodes", "status"): "patch",
-    ("PATCH", "jobs", "status"): "patch",
-    ("PATCH", "podgroups.scheduling.k8s.io", "status"): "patch",
+    **{
+        (method, resource, "status"): verb
+        for resource in ("pods", "nodes", "jobs", "podgroups.scheduling.k8s.io")
+        for method, verb in (("GET", "get"), ("PATCH", "patch"))  # kubectl reads what it is about to patch
+    },
 }
 
 

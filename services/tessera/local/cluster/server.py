@@ -26,6 +26,10 @@ from tessera.local.cluster.store import KINDS
 from tessera.local.cluster.streams import stream_log, stream_watch
 
 _VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2-tessera", "platform": "simulated"}
+_STRATEGIC = "application/strategic-merge-patch+json"
+_PATCHES = {"application/merge-patch+json": dict, "application/json-patch+json": list, _STRATEGIC: dict}
+_BUILT_IN = ("pods", "nodes", "jobs")
+"""Kinds whose lists the API knows how to merge; of others it takes no strategic patch."""
 _MAX_BODY_BYTES = 3 * 1024 * 1024  # as the real one
 _SUCCESS = orjson.dumps({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 
@@ -143,14 +147,16 @@ class ApiServer:
         return _json(self._cluster.delete(call.resource, call.namespace, call.name, _object(options)).json)
 
     async def _patch(self, call: Call, request: web.BaseRequest) -> web.StreamResponse:
-        wanted = {"application/merge-patch+json": dict, "application/json-patch+json": list}.get(request.content_type)
-        if wanted is None:
+        wanted, by_keys = _PATCHES.get(request.content_type), request.content_type == _STRATEGIC
+        if wanted is None or (by_keys and call.resource not in _BUILT_IN):
             raise ApiError(415, "UnsupportedMediaType", f"the body of the request was in {request.content_type!r}")
         patch = await _body(request)
         if not isinstance(patch, wanted):
             raise answers.bad_request("the patch does not have the form that its content type says")
         self._check_uid(call, patch)
-        changed = self._cluster.patch(call.resource, call.namespace, call.name, patch, call.subresource)
+        changed = self._cluster.patch(
+            call.resource, call.namespace, call.name, patch, call.subresource, by_keys=by_keys
+        )
         return _json(changed.json)
 
     def _check_uid(self, call: Call, patch: Any) -> None:

@@ -94,7 +94,7 @@ class _Jobs:
         return Due(type_, job.tenant, job.spec.queue, event_data)
 
     def _submitted(self, name: str, fact: JobAdmitted, record: Any) -> dict[str, Any]:
-        """What is told of a submit; one under a key in use is not told as the job that has the key."""
+        """Fields that are told of a submit; one under a key in use is not told as the job that has the key."""
         told = {"job_id": fact.job_id, "name": fact.spec.name, "queue": fact.spec.queue, "key": fact.key}
         if name != "refused":
             self.admitted[fact.job_id], self.attempts[fact.job_id] = fact, 0
