@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tessera.client.replay import verify
 from tessera.domain.fold import apply_record, take_in
 from tessera.domain.phases import TERMINAL
-from tessera.domain.resources import WHOLE_GPU, Amount, empty_node
+from tessera.domain.resources import WHOLE_GPU, Amount, Node, empty_node
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import TABLES, State
 from tessera.domain.statehash import StateHash
@@ -55,6 +55,11 @@ def held_on_nodes(state: State) -> dict[str, tuple[int, int, int, dict[int, int]
     return {name: (cpu[name], memory[name], pods[name], dict(gpu[name])) for name in pods}
 
 
+def count_others(node: Node) -> int:
+    """GPUs that others hold, and those that are held in slots which the node has lost: of the ones that are there."""
+    return node.others.gpus + max(0, node.gpu_beyond or 0)
+
+
 def check_books(state: State) -> None:
     """Used by runs and by others + free = total on every node, and the tallies are what the jobs and runs add up to."""
     held = held_on_nodes(state)
@@ -66,7 +71,7 @@ def check_books(state: State) -> None:
         assert node.pods_free + pods + node.others.pods == node.pods
         unheld = [WHOLE_GPU - gpu.get(device, 0) for device in range(node.gpus)]
         theirs = [device for device, left in enumerate(unheld) if left == WHOLE_GPU]
-        theirs = theirs[max(0, len(theirs) - node.others.gpus) :]
+        theirs = theirs[max(0, len(theirs) - count_others(node)) :]
         assert node.gpu_others == tuple(theirs)
         assert node.gpu_free == tuple(0 if device in theirs else left for device, left in enumerate(unheld))
         assert all(taken <= WHOLE_GPU for taken in gpu.values()), f"a device of {node.name} is given twice"
@@ -102,7 +107,7 @@ def check_allocations(before: State, after_stored: bytes) -> None:
             assert node is not None
             assert node.ready
             assert min(node.cpu_free, node.memory_free, node.pods_free, *node.gpu_free, 0) >= 0
-            assert not place.devices or place.mig or len(node.gpu_others) == node.others.gpus
+            assert not place.devices or place.mig or len(node.gpu_others) == count_others(node)
             assert min(free for _, free in node.devices_free) >= 0
             start, size = place.mig or (0, 0)
             assert all(node.mig_taken[device][start : start + size] == (1,) * size for device in place.devices if size)

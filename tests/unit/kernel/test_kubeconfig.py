@@ -23,11 +23,17 @@ users: [{name: u, user: {token: secret-token}}]
 """
 
 
+def use(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As KUBECONFIG in a new process: the package reads the variable when it is first imported, into two names."""
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    for module in ("kubernetes.config.kube_config", "kubernetes.config"):
+        monkeypatch.setattr(f"{module}.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+
+
 def test_the_kubeconfig_names_server_and_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     path = tmp_path / "config"
     path.write_text(KUBECONFIG)
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    use(path, monkeypatch)
     access = find_access()
     assert (access.url, access.token()) == ("https://cluster.example:6443", "secret-token")
 
@@ -51,8 +57,7 @@ def test_a_kubeconfig_that_is_none_is_told_with_its_path(
 ):
     path = tmp_path / "config"
     path.mkdir() if content is None else path.write_bytes(content)
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    use(path, monkeypatch)
     with pytest.raises(StartupError, match=about) as told:
         find_access()
     assert str(path) in str(told.value)
@@ -98,8 +103,7 @@ contexts: [{{name: here, context: {{cluster: c, user: u}}}}]
 clusters: [{{name: c, cluster: {{server: "https://127.0.0.1:{port}", certificate-authority-data: {inline["ca"]}}}}}]
 users: [{{name: u, user: {{client-certificate-data: {inline["crt"]}, client-key: "{key["admin"]}"}}}}]
 """)
-    monkeypatch.setenv("KUBECONFIG", str(path))
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
+    use(path, monkeypatch)
     access = find_access()
     cluster = HttpCluster(access.url, access.token, access.ca_file, client=access.client)
     try:
@@ -111,8 +115,7 @@ users: [{{name: u, user: {{client-certificate-data: {inline["crt"]}, client-key:
 
 def test_without_any_configuration_one_line_says_what_to_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     missing = str(tmp_path / "none")
-    monkeypatch.setenv("KUBECONFIG", missing)
-    monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", missing)
+    use(Path(missing), monkeypatch)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(StartupError, match="TESSERA_CLUSTER_URL") as failure:
         find_access()
