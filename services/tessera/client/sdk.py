@@ -365,27 +365,32 @@ class Tessera:
             if queue in (None, job.queue) and name in (None, job.name) and (not phases or job.phase in phases)
         ]
 
-    async def wait(self, job: str, seconds: float | None = None) -> "JobView":
-        """The job once it has ended. Raises TimeoutError after so many seconds; the job goes on."""
+    async def wait(self, job: str | Submitted, seconds: float | None = None) -> "JobView":
+        """
+        The job once it has ended, by its name or id, or as it was submitted: then no earlier job of its key is meant.
+
+        Raises TimeoutError after so many seconds; the job goes on.
+        """
         from tessera.client.job_glance import ENDED
         from tessera.client.ordering import SEEN_SECONDS, poll
 
         found: dict[str, JobView] = {}
+        name, number = (job, 0) if isinstance(job, str) else (job.job_id, job.number)
         clock = SystemClock()
         seen_by = clock.monotonic() + SEEN_SECONDS  # the views of a job that was just submitted are a moment behind
 
         async def has_ended() -> bool:
             try:
-                found["job"] = await self.get(job)
+                found["job"] = await self.get(name)
             except Failure as failure:
                 if failure.code is not Exit.NOT_FOUND or found or clock.monotonic() > seen_by:
                     raise
                 return False
-            return found["job"].phase in ENDED
+            return found["job"].phase in ENDED and number in (0, found["job"].number)
 
         if await poll(has_ended, seconds, LOOK_SECONDS):
             return found["job"]
-        raise TimeoutError(f"job {job}: has not ended within {seconds:g} s")
+        raise TimeoutError(f"job {name}: has not ended within {seconds:g} s")
 
     async def logs(
         self,

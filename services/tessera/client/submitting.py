@@ -132,14 +132,14 @@ async def submitted(
     async with connected(where, identity) as tessera:
         if not tessera.tenant:
             done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=say, against=against)
-            yield Sent(done, lambda seconds: wait_by_views(where, done.job_id, seconds))
+            yield Sent(done, lambda seconds: wait_by_views(where, done.job_id, seconds, done.number))
             return
         watch = await tessera.watch()
         done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=say, against=against)
 
         async def wait(seconds: float | None) -> End | None:
             if where.commands_api is not None or where.can_be(OPERATOR):
-                return await wait_by_views(where, done.job_id, seconds)
+                return await wait_by_views(where, done.job_id, seconds, done.number)
             if done.ended is not None:
                 return done.ended.phase, done.ended.reason
             event = await watch.ended(done.job_id, seconds)
@@ -148,8 +148,13 @@ async def submitted(
         yield Sent(done, wait)
 
 
-async def wait_by_views(where: Where, job_id: str, seconds: float | None) -> End | None:
-    """The job's end as the views tell it. Raises Failure once they may not be read."""
+async def wait_by_views(where: Where, job_id: str, seconds: float | None, number: int = 0) -> End | None:
+    """
+    The job's end as the views tell it. Raises Failure once they may not be read.
+
+    A key that is used again after its memory names the old job's successor by the same id: the views, which are a
+    moment behind, may show the old one still, with another `number`. 0: any is meant.
+    """
     found: list[End] = []
 
     async def has_ended() -> bool:
@@ -160,7 +165,7 @@ async def wait_by_views(where: Where, job_id: str, seconds: float | None) -> End
                 raise
             return False  # the views do not have it yet
         found[:] = [(job.phase, job.reason)]
-        return job.phase in ENDED
+        return job.phase in ENDED and number in (0, job.number)
 
     async with where.views() as views:
         return found[0] if await poll(has_ended, seconds, WAIT_SECONDS) else None

@@ -15,7 +15,7 @@ from tessera.client.api import Api
 from tessera.client.contexts import ApiLogin
 from tessera.client.events_by_api import events_by_api
 from tessera.client.outcomes import Exit, Failure, Refused
-from tessera.client.sdk import Tessera
+from tessera.client.sdk import Submitted, Tessera
 from tessera.client.shard_views import ApiViews
 from tessera.client.submitting import wait_by_views
 from tessera.client.where import Where
@@ -223,6 +223,22 @@ async def test_a_stream_that_is_followed_comes_back_with_the_last_place_and_says
     assert [query["after"] for _, query, _ in gateway.asked] == [["0"], ["2"], ["4"], ["4"], ["4"]]
     assert len(said) == 2
     assert "it goes on from there" in said[0]
+
+
+async def test_waiting_passes_over_an_earlier_job_of_the_same_key(gateway: Gateway) -> None:
+    """Its views are there still when the new job is in the ledger and not in the views yet."""
+    where = Where("main", login=ApiLogin(gateway.url, "tessera_a_b"))
+    looks = [("succeeded", 3), ("succeeded", 3), ("running", 9), ("failed", 9)] * 2
+
+    def answer(_: Any) -> Any:
+        phase, number = looks.pop(0)
+        return AS_OF | {"job": job("a") | {"phase": phase, "number": number}}
+
+    gateway.answers[f"/v1/jobs/{'a' * 20}"] = (200, answer)
+    assert await wait_by_views(where, "a" * 20, 30, 9) == ("failed", None)
+    async with Tessera.at(where, None) as tessera:
+        ended = await tessera.wait(Submitted("a" * 20, True, "k1", number=9), 30)
+    assert (ended.phase, ended.number) == ("failed", 9)
 
 
 async def test_waiting_ends_once_the_token_is_taken_back(gateway: Gateway) -> None:
