@@ -38,6 +38,8 @@ Key = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^
 Uid = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Text = Annotated[str, StringConstraints(max_length=1024)]
+Notes = Annotated[tuple[Annotated[str, StringConstraints(max_length=512)], ...], Field(max_length=32)]
+"""Sentences about a submit that its sender wants to be kept with the job."""
 Count = Annotated[int, Field(ge=0, le=INT_MAX, strict=True)]
 Positive = Annotated[int, Field(ge=1, le=INT_MAX, strict=True)]
 Millis = Annotated[int, Field(ge=0, le=INT_MAX, strict=True, description="Milliseconds since the Unix epoch")]

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter
 
 from tessera_schemas.adopted import Adopted
-from tessera_schemas.base import LATE, Count, JobId, JobName, Key, Lenient, Name, NodeName, Strict, Text
+from tessera_schemas.base import LATE, Count, JobId, JobName, Key, Lenient, Name, NodeName, Notes, Strict, Text
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason, Reason
@@ -27,6 +27,7 @@ class SubmitJob(Strict):
     spec: JobSpec
     held: Annotated[bool, Field(description="It does not start before it is released")] = False
     dry_run: Annotated[bool, Field(description="It is judged and answered, and not taken in")] = False
+    notes: Annotated[Notes, Field(description="Told in the job's story, such as options that a script lost")] = ()
 
 
 class SubmitTemplate(Strict):

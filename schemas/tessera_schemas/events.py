@@ -64,6 +64,7 @@ class JobAdmittedV1(JobEvent):
     tasks: Annotated[int, Field(description="Of an array: how many tasks it has")] = 0
     number: Annotated[int, Field(description="Of the shard's jobs, counted from 1")] = 0
     digest: Annotated[str, Field(description="Beginning of the digest of what was sent; of a task empty")] = ""
+    notes: Annotated[tuple[str, ...], Field(description="Sentences about the submit by its sender")] = ()
 
 
 class JobRefusedV1(PublicEvent):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, StringConstraints, TypeAdapter, field_validator, model_validator
 
 from tessera_schemas.adopted import Adopted
-from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Positive, RunId, Strict, Text, Uid
+from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Notes, Positive, RunId, Strict, Text, Uid
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.devices import DeviceProfile, GpuUuid
 from tessera_schemas.job import REPLICAS_MAX, CheckpointAt, CheckpointPath, JobSpec, LabelKey, LabelValue, RoleReach
@@ -67,6 +67,7 @@ class JobAdmitted(AnyFact, sender="admission"):
     template: Annotated[FromTemplate | None, Field(description="What made the spec; it stands here expanded")] = None
     trace: TraceParent = ""
     asked: Annotated[str, Field(description="Digest of the spec as sent, where admission filled something in")] = ""
+    notes: Annotated[Notes, Field(description="Sentences about the submit by its sender, told in the job's story")] = ()
 
     def digest(self) -> str:
         """Hash of what was sent: the same key with another is another job's."""

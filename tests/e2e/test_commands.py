@@ -250,6 +250,19 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
     await assert_all_is_well(live)
 
 
+async def test_what_a_program_is_not_told_of_its_script_stands_in_the_jobs_story(live: Live) -> None:
+    words = ("--container-image=x", "--hint=nomultithread", "--hold", "--wrap=true")
+    said = await ok(live, "sbatch", "--parsable", "--as", "lab", "--key", "noted", *words)
+    live.acknowledged.append(("lab", "noted"))
+    number = said.out.strip()
+    assert (number.isdecimal(), said.err) == (True, "")
+    story = (await ok(live, "explain", number, "-o", "json")).json["story"]
+    assert "--hint is passed over" in story[0]["text"]
+    await ok(live, "scancel", number)
+    await live.until_ended(live.id_of(number))
+    await assert_all_is_well(live)
+
+
 async def test_what_is_refused_here_is_told_with_what_admission_refuses(live: Live) -> None:
     words = ("submit", "--as", "lab", "--gpus", "40000", "--queue", "no", "--priority", "top")
     unread = ["InvalidField roles[0].resources.gpus", "NoSuchQueue queue", "NoSuchPriorityClass priority_class"]

@@ -28,7 +28,10 @@ async def events_by_api(
 
 
 def reason_of(event: CloudEvent) -> str:
-    """The first reason that an event gives, as a sentence; "" without one."""
+    """The first reason that an event gives, as a sentence, or what was noted of a submit; "" for neither."""
+    notes = event.data.get("notes")
+    if isinstance(notes, list) and notes:
+        return "; ".join(map(str, notes))
     reason = event.data.get("reason")
     if reason is None:
         reasons = event.data.get("reasons")

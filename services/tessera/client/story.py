@@ -71,7 +71,9 @@ def _turned_away(record: records.JobTurnedAway, message: LedgerMessage) -> str:
 
 def _queued(record: records.JobQueued, message: LedgerMessage) -> str:
     fact = message.facts[record.fact].fact
-    return f"queued in {fact.spec.queue}, key {fact.key}" if isinstance(fact, JobAdmitted) else "queued"
+    if not isinstance(fact, JobAdmitted):
+        return "queued"
+    return "; ".join((f"queued in {fact.spec.queue}, key {fact.key}", *fact.notes))
 
 
 def _allocated(record: records.Allocated, message: LedgerMessage) -> str:

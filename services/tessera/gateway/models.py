@@ -71,6 +71,7 @@ class SubmitEnvelope(Strict):
     priority_class: JsonValue = None
     held: JsonValue = None
     dry_run: JsonValue = None
+    notes: JsonValue = None
 
     def command(self, key: str, tenant: str) -> dict[str, Any]:
         """The command to send, its spec in full form; what the client left out stays out. Raises ShortFormError."""

@@ -215,6 +215,7 @@ def _queued(message_jobs: MessageJobs, record: JobQueued) -> EventParts:
     size["number"] = record.number
     # An event of a job without a number was stored before there were digests, and stays what it was.
     size["digest"] = _digest(fact) if record.number else ""
+    size["notes"] = fact.notes
     return public.JobAdmittedV1, job, _job_data(job, key=fact.key, **_given(**size))
 
 

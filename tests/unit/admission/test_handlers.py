@@ -140,6 +140,17 @@ async def test_a_repeated_submit_is_answered_by_what_the_views_show_of_its_key(
     assert answer.accepted is not bool(codes)
 
 
+async def test_notes_of_a_submit_go_on_with_it_and_are_no_part_of_what_a_key_stands_for() -> None:
+    world = await World.with_policy()
+    await world.submits(submit(notes=["--hint is passed over"]))
+    await world.submits(submit())
+    noted, bare = world.facts
+    assert isinstance(noted, JobAdmitted)
+    assert isinstance(bare, JobAdmitted)
+    assert (noted.notes, bare.notes) == (("--hint is passed over",), ())
+    assert noted.digest() == bare.digest()
+
+
 async def test_a_refusal_goes_on_in_the_trace_of_its_submit() -> None:
     world = await World.with_policy()
     await world.submits(submit(spec={}), headers={"traceparent": TRACE})

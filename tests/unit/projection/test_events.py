@@ -209,6 +209,12 @@ def test_a_job_that_the_committer_turned_away_is_told_of_in_its_queue():
     assert (found["data"]["name"], found["data"]["reasons"][0]["code"]) == ("another", "IdempotencyConflict")
 
 
+def test_notes_of_a_submit_are_told_with_the_job():
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1").model_copy(update={"notes": ("t:2: --hint is passed over",)}))
+    assert told(ledger)[0][1]["notes"] == ["t:2: --hint is passed over"]
+
+
 def test_a_submit_under_a_key_in_use_is_not_told_as_the_job_that_has_it():
     ledger = Committed().begin()
     ledger.commit(admitted("k1"))

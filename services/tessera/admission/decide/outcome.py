@@ -227,6 +227,7 @@ def _admitted(
         template=template,
         trace=origin.trace,
         asked=asked,
+        notes=command.notes if isinstance(command, SubmitJob) else (),
     )
     return Outcome(fact, Answer(accepted=True, job_id=job, notes=notes))
 

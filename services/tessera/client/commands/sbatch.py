@@ -37,6 +37,8 @@ from tessera.kernel.clock import SystemClock
 from tessera_schemas.base import number_or_id
 from tessera_schemas.views import JobView
 
+NOTES_MAX, NOTE_CHARACTERS = 32, 512
+"""Of notes that are kept with the job, as the contract has them."""
 IMAGE_VARIABLE = "TESSERA_CONTAINER_IMAGE"
 FOR_SBATCH = ("array", "wait", "output", "error")
 Words = Annotated[list[str] | None, typer.Argument(help="Slurm's options, then what is to run", show_default=False)]
@@ -235,7 +237,8 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
         identity = await _identity_of(at, options.get("account"))
     except Failure as failure:
         against.add("account", str(failure))
-    command = {"kind": "submit_job", "spec": spec, "held": "hold" in options}
+    notes = [note[:NOTE_CHARACTERS] for note in against.notes[:NOTES_MAX]]
+    command = {"kind": "submit_job", "spec": spec, "held": "hold" in options} | ({"notes": notes} if notes else {})
     quiet = "notes" in script.ignored or not {"parsable", "quiet"}.isdisjoint(options)
     return Submit(command, identity, against.error, tuple(against.notes), quiet)
 

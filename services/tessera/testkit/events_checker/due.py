@@ -95,11 +95,16 @@ class _Jobs:
 
     def _submitted(self, name: str, fact: JobAdmitted, record: Any) -> dict[str, Any]:
         """Fields that are told of a submit; one under a key in use is not told as the job that has the key."""
-        told = {"job_id": fact.job_id, "name": fact.spec.name, "queue": fact.spec.queue, "key": fact.key}
+        told: dict[str, Any] = {
+            "job_id": fact.job_id,
+            "name": fact.spec.name,
+            "queue": fact.spec.queue,
+            "key": fact.key,
+        }
         if name != "refused":
             self.admitted[fact.job_id], self.attempts[fact.job_id] = fact, 0
             told["digest"] = fact.digest()[:DIGEST_CHARACTERS] if record.number else ""
-            return told
+            return {**told, "notes": list(fact.notes)}
         if not self.numbered:
             return {**told, "key": ""}
         told["digest"] = fact.digest()[:DIGEST_CHARACTERS]
