@@ -481,8 +481,9 @@ async def started(
 
 
 def _interruptible() -> None:
-    """Whoever started the tests in the background may have had Ctrl-C ignored, which children inherit."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """Whoever started the tests in the background may have had signals ignored, which children inherit."""
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
 
 
 async def tessera(*words: str, environment: Mapping[str, str]) -> Said:

@@ -369,7 +369,8 @@ async def test_a_signal_to_what_waits_for_its_job_cancels_it(
 @pytest.mark.parametrize("numbers", [(signal.SIGHUP,), (signal.SIGINT, signal.SIGINT)], ids=["SIGHUP", "twice SIGINT"])
 async def test_a_running_srun_takes_its_job_with_it(live: Live, numbers: tuple[signal.Signals, ...]) -> None:
     key = f"taken-{len(numbers)}"
-    words = ("srun", "--as", "lab", "--key", key, "--container-image", "train:1", "sleep", "600")
+    lasting = "--export=ALL,SIMULATE_SECONDS=600"
+    words = ("srun", "--as", "lab", "--key", key, "--container-image", "train:1", lasting, "sleep", "600")
     running = await started(*words, environment={"TESSERA_HOME": str(live.home)})
     assert running.stderr is not None
     assert running.stdout is not None

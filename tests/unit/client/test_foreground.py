@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,6 +20,16 @@ from tessera_schemas.commands import CancelJob
 
 JOB = "j" * 20
 by_signal = pytest.mark.parametrize("number", SIGNALS, ids=[each.name for each in SIGNALS])
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """Signals mean what they do in a terminal, also where the tests run in the background, as under nohup."""
+    defaults = dict.fromkeys(SIGNALS, signal.SIG_DFL) | {signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, handler) for number, handler in defaults.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture

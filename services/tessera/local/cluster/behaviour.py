@@ -1,4 +1,4 @@
-"""Behaviour of simulated programs, read from their pods' annotations."""
+"""Behaviour of simulated programs, read from their pods' annotations, or from a variable that says how long."""
 
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
@@ -15,6 +15,8 @@ CHECKPOINT_SECONDS = f"{SIMULATE_PREFIX}checkpoint-seconds"
 START_SECONDS = f"{SIMULATE_PREFIX}start-seconds"
 NOTICE_SECONDS = f"{SIMULATE_PREFIX}notice-seconds"
 NEVER = "never"
+SECONDS_VARIABLE = "SIMULATE_SECONDS"
+"""A variable of the program that says its seconds where no annotation does: Slurm's words know no annotations."""
 CHECKPOINT_VARIABLE = "TESSERA_CHECKPOINT_PATH"
 _CHECKPOINTS = "/checkpoints/"
 KILLED, TERMINATED = 137, 143
@@ -66,12 +68,19 @@ class Behaviour:
         return min(self.term_ms, grace_ms), Ending("Failed", "", code)
 
 
+def _variable(pod: JsonObject, name: str) -> str:
+    """Value of a variable of the pod's first container, "" where it has none."""
+    env = pod["spec"]["containers"][0].get("env") or () if pod["spec"].get("containers") else ()
+    return next((str(each.get("value", "")) for each in env if each["name"] == name), "")
+
+
 def behaviour_of(pod: JsonObject) -> Behaviour:
     """Raises AdmissionError for annotations that cannot be read."""
     notes = pod["metadata"].get("annotations") or {}
     try:
         longer = Decimal(notes.get(RANK_SECONDS, "0")) * int(run_and_rank(pod)[1] or 0)
-        run_ms = min(max(int((Decimal(notes.get(RUN_SECONDS, "1")) + longer) * 1000), 0), _TEN_YEARS_MS)
+        seconds = notes.get(RUN_SECONDS) or _variable(pod, SECONDS_VARIABLE) or "1"
+        run_ms = min(max(int((Decimal(seconds) + longer) * 1000), 0), _TEN_YEARS_MS)
         exit_code = int(notes.get(EXIT_CODE, "0"))
         asked_ms = notes.get(TERM_MS, "20")
         term_ms = None if asked_ms == NEVER else max(int(asked_ms), 0)
