@@ -566,7 +566,7 @@ async def test_history_counts_what_a_run_that_had_to_begin_again_has_cost_its_te
     cost = "Runs that begin again"
     async with signed_in(browser, live, "lab") as page:
         await page.get_by_role("link", name="History").click()
-        row = page.get_by_role("region", name=cost).get_by_role("row").filter(has_text="NodeDrained")
+        row = page.get_by_role("region", name=cost).get_by_role("row").filter(has_text="an operator drains a node")
         await expect(row).to_contain_text("lab", timeout=SECONDS * 1000)
         assert float(await row.get_by_role("cell").last.inner_text()) >= 0
     async with signed_in(browser, live, "ops") as page:

@@ -82,8 +82,9 @@ async def test_a_template_is_submitted_held_released_runs_saves_its_work_and_end
     await live.until(lambda state: bool((j := state.jobs.get(job)) and j.held), "it is held")
     again = (await ok(live, *words, "--name", "mine", "-o", "json")).json["job_id"]
     assert again == job
+    await live.until_shown()
     early = await live.command("checkpoint", job, "/data/0", "--as", "lab")
-    assert early.code == 0, early  # nobody can know yet that it will not run
+    assert (early.code, "NotRunning" in early.err) == (6, True), early
     await ok(live, "release", job)
     await live.until_phase(job, "running")
     assert await services(live) == [f"run-{job}-1"]
