@@ -264,7 +264,7 @@ async def test_salloc_gives_a_shell_in_a_pod_and_takes_the_allocation_back(
     terminal.type("srun -n1 echo $((8 * 8)) here\n")
     await terminal.until("64 here")
     terminal.type("srun hostname\n")
-    await terminal.until(f"tessera srun --jobid={job_id} COMMAND")
+    await terminal.until(f"tessera srun --jobid={live.number_of(job_id)} COMMAND")
     terminal.type("echo $((5 * 5)); sleep 1000\n")
     await terminal.until("25")
     terminal.type("\x03")  # ends what runs in the pod, not salloc
