@@ -126,7 +126,7 @@ class SyncTessera:
         """Jobs of this tenant that match: live ones first, then by age."""
         return self._done(self._tessera.list(queue=queue, name=name, phases=phases))
 
-    def wait(self, job: "str | Submitted", seconds: float | None = None) -> "JobView":
+    def wait(self, job: str | Submitted, seconds: float | None = None) -> "JobView":
         """See `Tessera.wait`."""
         return self._done(self._tessera.wait(job, seconds))
 
