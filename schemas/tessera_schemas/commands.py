@@ -29,6 +29,10 @@ class SubmitJob(Strict):
     dry_run: Annotated[bool, Field(description="It is judged and answered, and not taken in")] = False
     notes: Annotated[Notes, Field(description="Told in the job's story, such as options that a script lost")] = ()
 
+    def digest(self) -> str:
+        """Hash of what was sent: the same key with another is another job's."""
+        return self.spec.digest()
+
 
 class SubmitTemplate(Strict):
     """Take in the job that a template of the configuration makes of these parameters, once, as with `SubmitJob`."""

@@ -17,6 +17,7 @@ from tessera.admission.limits import TenantLimits
 from tessera.admission.orders import Case, Doubtful, Orders
 from tessera.admission.policy_view import PolicyView
 from tessera.admission.refusals import Refusals
+from tessera.engine.queueing.entry import key_conflict
 from tessera.kernel.errors import KernelError, Poison, Transient
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Delivery, Message, Outgoing
@@ -29,7 +30,6 @@ from tessera_schemas.base import DIGEST_CHARACTERS
 from tessera_schemas.commands import END_HEADER, REPLY_HEADER, Answer, JobEnd
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.reading import Parsed
-from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.views import JobView
 
 NOT_KNOWN = Transient("tenant policy is not known yet")
@@ -222,8 +222,7 @@ def _read(message: Message) -> Parsed:
 def answer_about(known: JobView, job: JobAdmitted, answer: Answer) -> Answer:
     """The answer to the submit of a job that the views show already."""
     if known.digest not in ("", job.digest()[:DIGEST_CHARACTERS]):
-        reasons = (Reason(code=Code.IDEMPOTENCY_CONFLICT, field="key", detail=job.key),)
-        return Answer(accepted=False, job_id=job.job_id, reasons=reasons)
+        return Answer(accepted=False, job_id=job.job_id, reasons=(key_conflict(job.key),))
     end = JobEnd(phase=known.phase, reason=known.reason) if known.phase in ENDED else None
     return answer.model_copy(update={"existing": True, "number": known.number, "ended": end})
 

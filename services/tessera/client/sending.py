@@ -17,7 +17,7 @@ from tessera.kernel.errors import KernelError, Transient
 from tessera.kernel.ids import random_key
 from tessera_schemas import subjects
 from tessera_schemas.base import DIGEST_CHARACTERS, job_id
-from tessera_schemas.commands import Answer, SubmitTemplate
+from tessera_schemas.commands import Answer
 from tessera_schemas.events import JobAdmittedV1, JobRefusedV1
 from tessera_schemas.reading import besides, too_large
 from tessera_schemas.reasons import PublicReason
@@ -69,8 +69,7 @@ class Sender:
             return await submit_by_api(self._api(), dict(asked), chosen, patience)
         job = job_id(self._shard, self._tenant, chosen)
         data = type(read).model_validate({**dict(read), "key": chosen, "tenant": self._tenant}).to_bytes()
-        digest = (read.digest() if isinstance(read, SubmitTemplate) else read.spec.digest())[:DIGEST_CHARACTERS]
-        with (await self._words()).expecting(job, digest) as word:
+        with (await self._words()).expecting(job, read.digest()[:DIGEST_CHARACTERS]) as word:
             return await self._until_said(word, data, job, chosen, answer_seconds, publish_seconds)
 
     async def _until_said(

@@ -5,11 +5,11 @@ from typing import Any, cast
 
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.state import State
-from tessera.engine.queueing.entry import entry_faults
+from tessera.engine.queueing.entry import entry_faults, key_conflict
 from tessera.gateway.bodies import written
 from tessera_schemas.commands import TENANT_COMMAND, SubmitJob, SubmitTemplate
 from tessera_schemas.facts import JobAdmitted
-from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.reasons import Reason
 
 
 def find_ledger_faults(
@@ -21,7 +21,7 @@ def find_ledger_faults(
     `known` is the job that has the key.
     """
     if known is not None:
-        return [] if known.spec_hash == digest_of(command) else [key_conflict(command)]
+        return [] if known.spec_hash == digest_of(command) else [key_conflict(command["key"])]
     read = TENANT_COMMAND.validate_json(written(command))
     if not isinstance(read, SubmitJob):
         return []
@@ -30,12 +30,6 @@ def find_ledger_faults(
     )
 
 
-def key_conflict(command: Mapping[str, Any]) -> Reason:
-    """Reason against another spec under a key that a job has."""
-    return Reason(code=Code.IDEMPOTENCY_CONFLICT, field="key", detail=command["key"])
-
-
 def digest_of(command: Mapping[str, Any]) -> str:
     """Hash of what an accepted submit asked for, as the ledger has it."""
-    read = TENANT_COMMAND.validate_json(written(command))
-    return read.digest() if isinstance(read, SubmitTemplate) else cast(SubmitJob, read).spec.digest()
+    return cast(SubmitJob | SubmitTemplate, TENANT_COMMAND.validate_json(written(command))).digest()

@@ -14,11 +14,12 @@ from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.domain.time_limits import time_limit_fault
 from tessera.engine.explain.changed_spec import changed_spec, differences
+from tessera.engine.queueing.entry import key_conflict
 from tessera.gateway import models
 from tessera.gateway.bodies import read_body, read_query
 from tessera.gateway.capacity import CapacityReader
 from tessera.gateway.commanding import Arrivals, Commands
-from tessera.gateway.dry_runs import digest_of, find_ledger_faults, key_conflict
+from tessera.gateway.dry_runs import digest_of, find_ledger_faults
 from tessera.gateway.explaining import explained, known_starts, list_positions
 from tessera.gateway.guard import CALLER
 from tessera.gateway.logs import Logs
@@ -114,7 +115,7 @@ class Handlers:
                 raise all_of(reasons)
             return self._submitted(caller, job, key, "admitted", 202, answer.notes)
         if known.spec_hash != digest_of(command):
-            raise all_of([key_conflict(command)])
+            raise all_of([key_conflict(key)])
         if existed:
             return self._submitted(caller, job, key, "existing", 200, number=known.number)
         return self._submitted(caller, job, key, "queued", 201, answer.notes, known.number)

@@ -32,14 +32,14 @@ def entry_faults(state: State, fact: JobAdmitted, new_jobs: Collection[str] = ()
     return against + _collisions(state, fact)
 
 
-def key_conflict(fact: JobAdmitted) -> Reason:
+def key_conflict(key: str) -> Reason:
     """Reason against another spec under a key that a job has."""
-    return Reason(code=Code.IDEMPOTENCY_CONFLICT, field="key", detail=fact.key)
+    return Reason(code=Code.IDEMPOTENCY_CONFLICT, field="key", detail=key)
 
 
 def _collisions(state: State, fact: JobAdmitted) -> list[Reason]:
     """Keys can be sought until ids begin as those of an array's tasks do: such a job is not taken in beside it."""
-    return [key_conflict(fact)] if fact.job_id[:FAMILY] in state.relations.families else []
+    return [key_conflict(fact.key)] if fact.job_id[:FAMILY] in state.relations.families else []
 
 
 def _over_limit(state: State, fact: JobAdmitted) -> Reason | None:

@@ -41,7 +41,7 @@ def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
     if known(state, fact.job_id):
         seen_job = state.jobs.get(fact.job_id) or state.ended.get(fact.job_id)
         if seen_job is not None and seen_job.spec_hash != fact.digest():
-            _turn_away(draft, index, key_conflict(fact))
+            _turn_away(draft, index, key_conflict(fact.key))
         return
     new_jobs = [record.job_id for record in draft.records if isinstance(record, JobQueued)]
     against = entry_faults(state, fact, new_jobs)
