@@ -58,10 +58,11 @@ def run_pod(spec: JobSpec, rank: int = 0) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=env, capture_output=True, text=True, check=True)
 
 
-def pod_of(spec: JobSpec, rank: int = 0) -> tuple[list[str], dict[str, str]]:
+def pod_of(spec: JobSpec, rank: int = 0, attempt: int = 1) -> tuple[list[str], dict[str, str]]:
     """Words and variables of a pod, as the kubelet would fill them in."""
     template = spec.roles[0].template
-    env = {"TESSERA_JOB_ID": "j" * 20, "TESSERA_JOB_NUMBER": "17", "TESSERA_ATTEMPT": "1", "TESSERA_RANK": str(rank)}
+    env = {"TESSERA_JOB_ID": "j" * 20, "TESSERA_JOB_NUMBER": "17", "TESSERA_ATTEMPT": str(attempt)}
+    env |= {"TESSERA_RANK": str(rank)}
     env |= {"PATH": "/usr/bin:/bin", "TESSERA_ARRAY_ID": "a" * 20, "TESSERA_ARRAY_TASK": "4"}
     for name, value in template.env.items():
         env[name] = expanded(value, env)

@@ -1,9 +1,12 @@
 """Variables in batch scripts: pods have them, or a note says by name and line that they do not."""
 
+import subprocess
+
 import pytest
 
 from tessera.client.slurm.in_variables import variables_lost
-from tests.unit.client.slurm_builders import run_as
+from tessera.client.slurm.script import read_script
+from tests.unit.client.slurm_builders import pod_of, run_as, run_pod, script, spec_of
 
 
 def told(body: str, *here: str) -> list[str]:
@@ -16,7 +19,6 @@ def told(body: str, *here: str) -> list[str]:
     ("body", "said"),
     [
         ("x $SLURM_NTASKS\ny ${SLURM_JOB_ACCOUNT} $SLURM_JOB_ACCOUNT", "2: $SLURM_JOB_ACCOUNT: no pod has it"),
-        ("x $SLURM_RESTART_COUNT", "1: $SLURM_RESTART_COUNT: no pod has it, so it is empty; TESSERA_ATTEMPT counts"),
         ('cd "$SLURM_SUBMIT_DIR"', "1: $SLURM_SUBMIT_DIR: is the directory in which the pod begins"),
         ("\nx --data $DATA", "2: $DATA: is set here and not in pods; say --export=DATA"),
         ("CONFIG=${CONFIG:-small}; x $CONFIG", "1: $CONFIG: is set here and not in pods; say --export=CONFIG"),
@@ -35,7 +37,7 @@ def test_what_a_script_reads_and_no_pod_has_is_told_once(body: str, said: str) -
         "export SLURM_CPU_BIND=cores; x $SLURM_CPU_BIND",
         "DATA=/data; x $DATA; for CONFIG in a b; do y $CONFIG; done",
         "while read DATA; do x $DATA; done",
-        "x $HOME $OTHER",
+        "x $HOME $OTHER $SLURM_RESTART_COUNT",
     ],
 )
 def test_what_pods_have_or_the_script_says_itself_is_not_told(body: str) -> None:
@@ -55,3 +57,15 @@ def test_a_pod_knows_its_node_its_cpus_and_its_directory() -> None:
     )
     name = f"{'j' * 20}-1-1.run-{'j' * 20}-1"
     assert said.splitlines() == [name, "here", "6 6 1(x2)"]
+
+
+@pytest.mark.parametrize(("attempt", "said"), [(1, "0"), (3, "2")])
+def test_a_script_that_runs_again_knows_how_often(attempt: int, said: str) -> None:
+    spec = spec_of(read_script(script(body='echo "${SLURM_RESTART_COUNT:-0}"'), "train.sh"))
+    command, env = pod_of(spec, attempt=attempt)
+    assert subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout == f"{said}\n"
+
+
+def test_only_a_run_after_the_first_has_the_count_as_with_slurm() -> None:
+    spec = spec_of(read_script(script(body="set -u; echo ${SLURM_RESTART_COUNT-none}"), "train.sh"))
+    assert run_pod(spec).stdout == "none\n"

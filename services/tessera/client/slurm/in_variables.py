@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Iterator
 
 from tessera.client.slurm.lost import Lost
-from tessera.client.slurm.pods import SUBMIT_DIR, is_shell
+from tessera.client.slurm.pods import RESTART_COUNT, SUBMIT_DIR, is_shell
 
 _READ = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_]\w*)(?P<otherwise>:?[-+=?])?|(?P<plain>[A-Za-z_]\w*))")
 _COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
@@ -14,7 +14,6 @@ _OF_EVERY_SHELL = frozenset(
 )
 """Variables of the image or its shell, of which nobody means the value that they have on the submitting machine."""
 _INSTEAD = {
-    "SLURM_RESTART_COUNT": "TESSERA_ATTEMPT counts runs from 1",
     "SLURM_TMPDIR": "write to /tmp or a volume",
     "SLURM_LAUNCH_NODE_IPADDR": "the first pod's address is MASTER_ADDR",
 }
@@ -33,7 +32,7 @@ def variables_lost(text: str, in_pods: Collection[str], here: Collection[str]) -
         if name == SUBMIT_DIR:
             seen.add(name)
             yield Lost(line, f"${name}: is the directory in which the pod begins, with files of its own", refused=False)
-        elif name.startswith(("SLURM", "SBATCH_")):
+        elif name.startswith(("SLURM", "SBATCH_")) and name != RESTART_COUNT:
             if found["otherwise"] is None and not _is_set(name, text):
                 seen.add(name)
                 way_out = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""

@@ -22,6 +22,12 @@ RUN = "$(TESSERA_JOB_ID)-$(TESSERA_ATTEMPT)"
 SUBMIT_DIR = "SLURM_SUBMIT_DIR"
 """The directory in which a script begins: of the pod, since none of the submitting machine is there."""
 
+RESTART_COUNT = "SLURM_RESTART_COUNT"
+"""How often a run was followed by another; as with Slurm only those after the first have it."""
+COUNTED = f"""\
+[ "${{TESSERA_ATTEMPT:-1}}" -le 1 ] || export {RESTART_COUNT}="${{{RESTART_COUNT}:-$((TESSERA_ATTEMPT - 1))}}"
+"""
+
 SCONTROL = """\
 scontrol() {
   case "${1-} ${2-} ${3:-$SLURM_JOB_NODELIST}" in
@@ -98,6 +104,7 @@ def command_of(
     run = signals.NOTED_STEP if hands_on else '"$@"'
     functions = {"srun": srun.function(tasks_of_a_node, passes_over, run), "scontrol": SCONTROL}
     functions[SUBMIT_DIR] = f'export {SUBMIT_DIR}="${{{SUBMIT_DIR}:-$PWD}}"\n'
+    functions[RESTART_COUNT] = COUNTED
     used = "".join(made for name, made in functions.items() if not is_python and re.search(rf"\b{name}\b", text))
     if (length := len(literally(used + text))) > SCRIPT_CHARACTERS:
         mistakes.append(f"{where}: {length} characters; at most {SCRIPT_CHARACTERS}: put the program into the image")
