@@ -5,6 +5,8 @@ import subprocess
 import pytest
 
 from tessera.client.slurm.in_variables import variables_lost
+from tessera.client.slurm.options import split_words
+from tessera.client.slurm.preset import preset
 from tessera.client.slurm.script import read_script
 from tests.unit.client.slurm_builders import pod_of, run_as, run_pod, script, spec_of
 
@@ -69,3 +71,21 @@ def test_a_script_that_runs_again_knows_how_often(attempt: int, said: str) -> No
 def test_only_a_run_after_the_first_has_the_count_as_with_slurm() -> None:
     spec = spec_of(read_script(script(body="set -u; echo ${SLURM_RESTART_COUNT-none}"), "train.sh"))
     assert run_pod(spec).stdout == "none\n"
+
+
+def test_variables_of_the_shell_go_before_the_script_and_behind_the_command_line() -> None:
+    here = {"SBATCH_PARTITION": "night", "SBATCH_TIMELIMIT": "30", "SBATCH_GRES": "gpu:2", "SBATCH_NODES": "9"}
+    said, _ = split_words(["--partition=day"])
+    made = read_script(script("--time=10", "--gpus=8"), "train.sh", (), [*preset("sbatch", here), *said])
+    assert made.options == {"partition": "day", "time": "30", "gres": "gpu:2"}
+
+
+def test_a_variable_that_nothing_honours_is_refused_by_its_option() -> None:
+    asked = preset("salloc", {"SALLOC_RESERVATION": "maintenance", "SALLOC_EXCLUSIVE": "1", "SBATCH_QOS": "high"})
+    made = read_script(script(), "train.sh", (), asked)
+    assert [reason.field for reason in made.against] == ["--reservation"]
+    assert made.options == {"exclusive": "yes"}
+
+
+def test_an_empty_variable_and_those_of_srun_say_nothing() -> None:
+    assert preset("sbatch", {"SBATCH_ACCOUNT": ""}) == preset("srun", {"SLURM_PARTITION": "night"}) == []

@@ -1,5 +1,7 @@
 """`salloc`: an allocation that lasts as long as a shell in its first pod, or a step in all of its pods."""
 
+import os
+
 from tessera.client import submitting
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.foreground import foreground
@@ -11,6 +13,7 @@ from tessera.client.rendering import notify
 from tessera.client.slurm.lease import renewed, waiting_script
 from tessera.client.slurm.options import split_words
 from tessera.client.slurm.pods import SHELL_WITH_SRUN, SRUN_IN_A_SHELL
+from tessera.client.slurm.preset import preset
 from tessera.client.slurm.script import read_script
 from tessera.client.slurm.steps import SlurmStep, find_kubectl, read_step, run_step
 from tessera_schemas.base import number_or_id, run_id
@@ -30,6 +33,7 @@ async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
     """
     said, rest = split_words(words or ())
     at, ignored, key, said = own_options(at, ignore or (), key, said)
+    said = [*preset("salloc", os.environ), *said]
     kubectl, wrong = find_kubectl("salloc", "; or use srun, which needs none")
     shell = [*rest] or ["/bin/sh"]
     step = SlurmStep(tasks=1, terminal=True)

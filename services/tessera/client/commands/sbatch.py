@@ -30,6 +30,7 @@ from tessera.client.slurm.against import Against
 from tessera.client.slurm.jobs import file_of, job_of
 from tessera.client.slurm.options import OWN, Asked, split_words
 from tessera.client.slurm.people import submitter
+from tessera.client.slurm.preset import preset
 from tessera.client.slurm.script import Script, read_script
 from tessera.client.slurm.steps import find_kubectl, read_step, run_step
 from tessera.client.where import Where
@@ -54,6 +55,7 @@ async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
         return None
     said, rest = split_words(words or ())
     at, ignored, key, said = own_options(at, ignore or (), key, said)
+    said = [*preset("sbatch", os.environ), *said]
     script = _script_of(dict(said).get("wrap"), rest, ignored, said)
     asked = await asked_of(at, script)
     if "test-only" in script.options:
