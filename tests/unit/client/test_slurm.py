@@ -141,6 +141,11 @@ def test_each_task_of_each_node_is_a_pod_with_its_part_of_the_node() -> None:
     assert job("--gpus=2", "--mem-per-gpu=10G").roles[0].resources.memory_bytes == 20 * GIB
 
 
+def test_options_that_say_the_same_twice_are_one() -> None:
+    twice = job("--nodes=2-2", "--ntasks-per-node=2", "--gres=gpu:h100:4", "--gpus-per-task=2", "--gpus=8").roles[0]
+    assert (twice.replicas, twice.resources.gpus, twice.gpu_models) == (4, 2, ("h100",))
+
+
 def test_an_option_of_the_command_line_goes_before_the_scripts() -> None:
     spec = job("--gres=gpu:8", "--job-name=a", "--mem=1G", line="--gpus 2 -J b --mem-per-cpu=3G")
     assert (spec.name, spec.roles[0].resources.gpus, spec.roles[0].resources.memory_bytes) == ("b", 2, 3 * GIB)
@@ -252,9 +257,14 @@ def test_an_option_is_passed_over_only_when_told_to() -> None:
         (["--gres=gpu:3", "--ntasks-per-node=2"], "3 GPUs do not divide by 2 tasks of a node, and a task is a pod"),
         (["--gpus=3", "--nodes=2"], "3 GPUs do not divide by 2 pods"),
         (["--gres=nic:1"], "write gpu:8"),
-        (["--gres=gpu:1", "--gpus=1"], "say one of them"),
+        (["--gres=gpu:1", "--gpus=2"], "do not say the same"),
+        (["--gpus-per-node=a100:1", "--gpus-per-task=h100:1"], "do not say the same"),
+        (["--gres=gpu:1,tmpfs:100G"], "nothing but GPUs is counted: delete tmpfs:100G"),
+        (["--gpus=a100:1,h100:1"], "a pod has GPUs of one model"),
+        (["--partition=htc,gpu"], "a job waits in one queue: write one of them"),
+        (["--partition=gpuA100x4"], "no queue is called so"),
         (["--time=soon"], "write minutes"),
-        (["--time=0"], "no time at all"),
+        (["--time=0"], "no time at all; leave it out for no limit but those of the configuration"),
         (["--nodes=1-4"], "write one number"),
         (["--mem=lots"], "write 64G"),
         (["--mem-per-gpu=1G"], "it has no GPU"),

@@ -164,7 +164,12 @@ def _exported(options: ScriptOptions, environment: Mapping[str, str]) -> dict[st
 def _read_job_options(options: ScriptOptions, now: datetime, against: Against) -> Json:
     asked = options.script.options
     priority = asked.get("qos") or asked.get("priority")
-    job: Json = {"queue": asked["partition"]} if "partition" in options else {}
+    queue = (
+        against.tried("partition", partial(values.queue_of, options.value("partition")), "")
+        if "partition" in asked
+        else ""
+    )
+    job: Json = {"queue": queue} if queue else {}
     job |= {"priority_class": priority} if priority else {}
     readers: dict[str, tuple[str, Callable[[Said], int]]] = {
         "time": ("time_limit_seconds", values.seconds_of),
@@ -203,9 +208,16 @@ def _tasks(options: ScriptOptions, against: Against) -> tuple[int, int]:
 
 def _gpus(options: ScriptOptions, tasks: int, replicas: int) -> tuple[int, str]:
     """GPUs of one pod and their model: counted by node, by task, or for the whole job."""
-    name = options.one_of(WAYS_TO_COUNT)
-    if not name:
-        return 0, ""
+    ways = {name: _gpus_by(options, name, tasks, replicas) for name in WAYS_TO_COUNT if name in options}
+    counts, models = {count for count, _ in ways.values()}, {model for _, model in ways.values() if model}
+    if len(counts) > 1 or len(models) > 1:
+        raise options.fail(
+            f"--{' and --'.join(ways)} do not say the same: a pod has one number of GPUs; say one of them"
+        )
+    return next(iter(counts), 0), next(iter(models), "")
+
+
+def _gpus_by(options: ScriptOptions, name: str, tasks: int, replicas: int) -> tuple[int, str]:
     said = options.value(name)
     total, model = values.gpus_of(said)
     sharers = {"gpus": replicas, "gpus-per-task": 1}.get(name, tasks)

@@ -15,6 +15,7 @@ TIME_UNITS = {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}
 UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 HOURS = {"midnight": "00:00", "noon": "12:00", "teatime": "16:00"}
 HOSTS_MAX = 64  # values of one affinity term
+UNBOUNDED = "leave it out for no limit but those of the configuration"
 NUMBERS = "[0-9]{1,9}(?:-[0-9]{1,9})?"
 
 
@@ -35,19 +36,20 @@ def seconds_of(said: Said) -> int:
     """Slurm's times: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds]."""
     match = re.fullmatch(r"(?:([0-9]{1,4})-)?([0-9]{1,8})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?", said.text)
     if match is None:
-        said.fail("write minutes, 90:00, 2:00:00 or 1-12:00:00; leave it out for no limit")
+        said.fail(f"write minutes, 90:00, 2:00:00 or 1-12:00:00; {UNBOUNDED}")
     days, *rest = match.groups()
     parts = [int(part) for part in rest if part is not None]
     units = TIME_UNITS[3 if days is not None else len(parts)]
     seconds = int(days or 0) * 86_400 + sum(part * unit for part, unit in zip(parts, units, strict=False))
-    return seconds or said.fail("no time at all; leave it out for no limit")
+    return seconds or said.fail(f"no time at all; {UNBOUNDED}")
 
 
 def count_of(said: Said) -> int:
-    """A number from 1 on."""
-    if not re.fullmatch(r"[1-9][0-9]{0,5}", said.text):
+    """A number from 1 on; of nodes also `2-2`, as Slurm has a least and a most."""
+    least, _, most = said.text.partition("-") if said.name == "nodes" else (said.text, "", "")
+    if not re.fullmatch(r"[1-9][0-9]{0,5}", least) or most not in ("", least):
         said.fail("write one number from 1 on")
-    return int(said.text)
+    return int(least)
 
 
 def memory_of(said: Said) -> int:
@@ -64,6 +66,13 @@ def memory_of(said: Said) -> int:
 def gpus_of(said: Said) -> tuple[int, str]:
     """A number of GPUs and their model, "" for any."""
     words = said.text.split(":")
+    if "," in said.text:
+        others = ", ".join(part for part in said.text.split(",") if not part.startswith("gpu"))
+        said.fail(
+            f"nothing but GPUs is counted: delete {others}"
+            if said.name == "gres" and others
+            else "a pod has GPUs of one model, or of any: write one number, or one model:number"
+        )
     if said.name == "gres":
         if words[0] != "gpu":
             said.fail("write gpu:8 or gpu:h100:8")
@@ -269,8 +278,18 @@ def image_of(said: Said) -> str:
     return f"{host}/{image}" if host else image
 
 
+def queue_of(said: Said) -> str:
+    """The name of one queue."""
+    if "," in said.text:
+        said.fail("a job waits in one queue: write one of them (`tessera queue list`)")
+    if not re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", said.text):
+        said.fail("no queue is called so: lower-case letters, digits and dashes (`tessera queue list`)")
+    return said.text
+
+
 READERS: Mapping[str, Callable[[Said], object]] = {
     "array": array_of,
+    "partition": queue_of,
     "container-image": image_of,
     "constraint": constraint_of,
     "dependency": dependencies_of,
