@@ -6,6 +6,7 @@ Each is refused, or said in a note. What the script makes only as it runs is for
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from tessera.client.slurm import srun
@@ -16,12 +17,35 @@ from tessera.client.slurm.shell_words import Simple, simple_commands
 from tessera.client.slurm.srun import StepKind
 
 _LINES_OF_THEIR_OWN = frozenset({"trap", "eval"})
+_STEPS_BY_NAME = re.compile(r"(?<![\w$])(?P<name>\w+)=[\"']?(?:/\S*/)?srun(?=[\s\"';]|$)", re.MULTILINE)
+_FUNCTIONS = re.compile(r"(?:^|[;{\s])(?:function\s+(?P<named>[\w-]+)|(?P<plain>[\w-]+)\s*\(\s*\))", re.MULTILINE)
+_FOR_EACH_LINE = frozenset({"parallel", "xargs"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Shell:
+    """What the script's own shell knows: variables that begin a step, and its functions, which find `srun`."""
+
+    steps: frozenset[str]
+    functions: frozenset[str]
+
+    def has_step(self, word: str, *, quoted: bool) -> bool:
+        """Whether a word of another command is a step; `quoted`: or a command line that begins with one."""
+        first = word.split(maxsplit=1)[0] if word.strip() else ""
+        variable = re.fullmatch(r"\$\{?(\w+)\}?", first)
+        named = first.rpartition("/")[2] == "srun" and (quoted or first == word)
+        return named or (variable is not None and variable[1] in self.steps)
+
+
+def _shell_of(text: str) -> _Shell:
+    functions = {found["named"] or found["plain"] for found in _FUNCTIONS.finditer(text)}
+    return _Shell(frozenset(found["name"] for found in _STEPS_BY_NAME.finditer(text)), frozenset(functions))
 
 
 def found_in(text: str, tasks: Tasks) -> list[Lost]:
     """All that the script's commands mean and no pod does, in the order of its lines."""
-    commands = list(simple_commands(text)) if is_shell(text) else []
-    found = [each for command in commands for each in _judged(command, tasks)]
+    commands, shell = list(simple_commands(text)) if is_shell(text) else [], _shell_of(text)
+    found = [each for command in commands for each in _judged(command, tasks, shell)]
     found += software_of_a_cluster(commands)
     if tasks.in_all > 1:
         found += lost_in_parts(text, commands, tasks, any(each.about == "mpirun" for each in found))
@@ -34,7 +58,7 @@ def _mpi_of(name: str, words: Sequence[str]) -> str:
     return next((base for base in bases if base in MPI), "")
 
 
-def _judged(command: Simple, tasks: Tasks) -> Iterator[Lost]:
+def _judged(command: Simple, tasks: Tasks, shell: _Shell) -> Iterator[Lost]:
     name, *words = (command.words[0].rpartition("/")[2], *command.words[1:])
     if tasks.in_all > 1 and name not in TALKS and (launcher := _mpi_of(name, words)):
         yield Lost(command.line, f"{launcher}: {ONE_POD}", about="mpirun")
@@ -46,18 +70,21 @@ def _judged(command: Simple, tasks: Tasks) -> Iterator[Lost]:
         yield Lost(command.line, f"{name}: is not there in a pod, so it fails", refused=False, about=name)
     elif name in _LINES_OF_THEIR_OWN and words:
         for inner in simple_commands(words[0], command.line):
-            yield from _judged(inner, tasks)
-    elif name not in TALKS and not (name == "command" and words[:1] == ["-v"]):
-        yield from _behind(command.line, name, words)
+            yield from _judged(inner, tasks, shell)
+    elif name not in TALKS | shell.functions and not (name == "command" and words[:1] == ["-v"]):
+        yield from _behind(command.line, name, words, shell)
 
 
-def _behind(line: int, name: str, words: Sequence[str]) -> Iterator[Lost]:
+def _behind(line: int, name: str, words: Sequence[str], shell: _Shell) -> Iterator[Lost]:
     """`srun` that another program is to start: it is a function of the script's shell, so it would not be found."""
-    if any(word.rpartition("/")[2] == "srun" for word in words):
-        way_out = "leave exec out" if name == "exec" else f"write srun {name} …"
-        yield Lost(line, f"{name} srun: no other program finds srun in a pod; {way_out}")
-    elif any(flag.startswith("-") and flag.endswith("c") and _runs_srun(word) for flag, word in pairwise(words)):
+    each_line = name.strip("${}") in _FOR_EACH_LINE
+    commands = [word for flag, word in pairwise(words) if flag.startswith("-") and flag.endswith("c")]
+    if any(_runs_srun(word) or shell.has_step(word, quoted=True) for word in commands):
         yield Lost(line, f"srun within {name} -c: only the script's own shell has it; write srun {name} -c …")
+    elif any(shell.has_step(word, quoted=each_line) for word in words):
+        way_out = "leave exec out" if name == "exec" else f"write srun {name} …"
+        way_out = "write an array (--array), one task for each line" if each_line else way_out
+        yield Lost(line, f"{name} srun: no other program finds srun in a pod; {way_out}")
 
 
 def _runs_srun(text: str) -> bool:
