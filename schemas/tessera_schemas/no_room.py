@@ -5,6 +5,7 @@ from collections.abc import Mapping
 NEEDED = ("gpus_wanted", "most_gpus_free_on_a_node", "pods", "pods_placed")
 NODES = "nodes"
 SHORT = "nodes_"
+BEST = ("largest_", "most_")
 
 
 def need_words(numbers: Mapping[str, int]) -> str:
@@ -29,9 +30,17 @@ def node_words(numbers: Mapping[str, int]) -> str:
 
 def said_by(numbers: Mapping[str, int]) -> set[str]:
     """Names of the numbers that these words say."""
-    needed = set(NEEDED) if need_words(numbers) else set()
-    counted = {name for name in numbers if name.startswith(SHORT)} | {NODES} if node_words(numbers) else set()
-    return needed | counted
+    return (set(NEEDED) if need_words(numbers) else set()) | _counted(numbers)
+
+
+def said_of_never(numbers: Mapping[str, int]) -> set[str]:
+    """Names of the numbers that other words say of a job that no node could ever hold."""
+    best = {name for name in numbers if name.startswith(BEST)} | {"pods", "pods_placed"}
+    return best | _counted(numbers)
+
+
+def _counted(numbers: Mapping[str, int]) -> set[str]:
+    return {name for name in numbers if name.startswith(SHORT)} | {NODES} if node_words(numbers) else set()
 
 
 def _gpus(count: int) -> str:

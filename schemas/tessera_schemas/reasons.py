@@ -295,8 +295,10 @@ class PublicReason(Lenient):
     def sentence(self) -> str:
         """The reason as one line for people, behind the word by which programs and pages know it."""
         about = f"{self.field}: " if self.field else ""
-        lacks_room = self.code == Code.NO_FIT
-        said = no_room.said_by(self.numbers) if lacks_room else WHEN.get(self.code, frozenset())
+        lacks_room = self.code in (Code.NO_FIT, Code.INADMISSIBLE)
+        said = no_room.said_by(self.numbers) if self.code == Code.NO_FIT else WHEN.get(self.code, frozenset())
+        if self.code == Code.INADMISSIBLE and self.detail:
+            said = no_room.said_of_never(self.numbers)
         left = sorted((name, value) for name, value in self.numbers.items() if name not in said)
         numbers = ", ".join(format_number(name, value, self.field) for name, value in left)
         extra = "; ".join(part for part in (self.detail, numbers) if part)
@@ -309,6 +311,8 @@ class PublicReason(Lenient):
 
     def _room(self) -> tuple[str, str]:
         """Words of a lack of room: the need, and the nodes; else empty."""
+        if self.code == Code.INADMISSIBLE:
+            return "", no_room.node_words(self.numbers)
         if self.code != Code.NO_FIT:
             return "", ""
         return no_room.need_words(self.numbers), no_room.node_words(self.numbers)

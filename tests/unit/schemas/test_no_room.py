@@ -42,6 +42,18 @@ def test_the_sentence_says_every_number_once() -> None:
     )
 
 
+def test_what_no_node_could_ever_hold_is_said_in_words_and_not_in_a_row_of_numbers() -> None:
+    numbers = {"gpus_wanted": 1, "largest_cpu_milli": 0, "largest_gpus": 0, "largest_memory_bytes": 0, "pods": 1}
+    numbers |= {"pods_placed": 0, "most_gpus_free_on_a_node": 0, "nodes": 4, "nodes_other_gpu_model": 4}
+    never = Reason(
+        code=Code.INADMISSIBLE, field="roles.worker", numbers=numbers, detail="no node satisfies its GPU model"
+    )
+    assert never.sentence() == (
+        "Inadmissible: roles.worker: no node could ever hold it; of 4 nodes 4 other gpu model "
+        "(no node satisfies its GPU model; gpus wanted 1)"
+    )
+
+
 def test_other_reasons_are_brief_by_what_their_code_says() -> None:
     full = PublicReason(code="WaitingForQuota", numbers={"used": 8}, detail="8 of 8")
     assert full.brief() == "its queue's quota is used up"
