@@ -64,6 +64,8 @@ def _seconds(text: str | int) -> int:
         raise typer.BadParameter(str(error)) from error
 
 
+NOT_FOUND_SECONDS = 1.0
+"""How long lists may take to hold what was sent before "there is none" is doubted."""
 INTERRUPTED = 130
 """Exit code after Ctrl-C, as shells give it."""
 
@@ -115,6 +117,8 @@ def command(work: Callable[..., Result | Coroutine[Any, Any, Result]]) -> Callab
     def run(**given: Any) -> None:
         made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
         code = _carry_out(lambda: work(**given, **made))
+        if code == Exit.NOT_FOUND:
+            _tell_what_lists_lack(next((at for at in made.values() if isinstance(at, ShardOptions)), None))
         if code:
             raise typer.Exit(code)
 
@@ -151,6 +155,18 @@ def _carry_out(work: Callable[[], Result | Coroutine[Any, Any, Result]]) -> Resu
         notify(f"error: {_about(error)}{error.strerror or error}; choose another place, or correct that one")
         return Exit.UNAVAILABLE
     return code  # type: ignore[return-value]  # a coroutine was run
+
+
+def _tell_what_lists_lack(at: ShardOptions | None) -> None:
+    """A note where "there is none" was read from lists that lack something: what was sent may be there all the same."""
+    from tessera.client.shard_status import why_views_lack  # those that find what they look for do without
+
+    try:
+        why = "" if at is None else asyncio.run(why_views_lack(at.find(), NOT_FOUND_SECONDS))
+    except EXPECTED:
+        return  # the error that was told is the answer
+    if why:
+        notify(f"note: it may be there all the same: {why}; see `tessera status`")
 
 
 def _about(error: OSError) -> str:

@@ -169,15 +169,23 @@ def _given(context: typer.Context, name: str | None) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+AS_TOLD = {
+    "stored": "stored; admission has not answered yet, see `tessera status`",
+    "admitted": "stored; admission takes it in, no word of the ledger has come yet, see `tessera status`",
+}
+"""What is said of a submit that the ledger has not answered."""
+
+
 def show_submitted(done: Submitted, output: Output) -> None:
     """Print what became of a submit, for people or programs."""
     if output.for_programs:
-        said = {"job_id": done.job_id, "key": done.key, "admitted": done.admitted, "notes": list(done.notes)}
+        said = {"job_id": done.job_id, "key": done.key, "admitted": done.admitted, "state": done.state}
+        said["notes"] = list(done.notes)
         show_value(output, said, None)
     else:
         for note in done.notes:
             notify(note)
-        print(f"job {done.job_id} " + ("admitted" if done.admitted else "stored; admission has not answered yet"))
+        print(f"job {done.job_id} {AS_TOLD.get(done.state, 'admitted')}")
 
 
 async def _dry_run(
