@@ -105,6 +105,31 @@ async def test_that_a_job_is_not_held_is_said_of_lists_that_lack_nothing(
     assert "is not held; nothing changes" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("by_operator", "said"),
+    [
+        (True, f"job {JOB.job_id} is held by an operator, who alone releases it\n"),
+        (False, f"job {JOB.job_id} is held; nothing changes\n"),
+    ],
+)
+async def test_an_operators_hold_of_a_job_that_its_owner_holds_changes_who_may_release_it(
+    monkeypatch: pytest.MonkeyPatch, sent: list[Any], capsys: pytest.CaptureFixture[str], by_operator: bool, said: str
+) -> None:
+    lacks(monkeypatch, "")
+    held = JOB.model_copy(update={"held": True})
+    shown = [held, held.model_copy(update={"operator_hold": by_operator})]
+
+    async def next_shown(*_: str) -> JobView:
+        return shown.pop(0)
+
+    def hold_job(_: str) -> Any:
+        return SimpleNamespace(kind="hold_job")
+
+    monkeypatch.setattr(Shard, "job", next_shown)
+    assert await orders.order_job(AT, "train", "hold", hold_job, lambda view: view.held, orders.say_held) is None
+    assert (sent, capsys.readouterr().out) == (["hold_job"], said)
+
+
 @pytest.mark.parametrize("why", ["no scheduler leads", ""])
 async def test_an_undrain_is_sent_whatever_the_lists_show(
     monkeypatch: pytest.MonkeyPatch, sent: list[Any], why: str

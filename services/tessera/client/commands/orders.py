@@ -31,8 +31,14 @@ async def hold(at: AccessOptions, job: JobName) -> Exit | None:
         "hold",
         lambda found: HoldJob(kind="hold_job", v=1, job_id=found),
         lambda view: view.held,
-        lambda view: "is held" if view.phase == "queued" else f"is {view.phase}: it goes on, but will not start again",
+        say_held,
     )
+
+
+def say_held(view: JobView) -> str:
+    """What is said of a job that a hold reached."""
+    held = "is held by an operator, who alone releases it" if view.operator_hold else "is held"
+    return held if view.phase == "queued" else f"is {view.phase}: it goes on, but will not start again"
 
 
 @command
@@ -147,7 +153,8 @@ async def order_job(
             notify(f"error: job {job}: the command is stored, and not carried out yet: {why}; see `tessera get {job}`")
             return Exit.GAVE_UP
         if now is not None and now.phase not in ENDED and done(now):
-            print(f"job {job} {unchanged or said(now)}; nothing changes")
+            is_another = now.operator_hold != before.operator_hold  # an operator's hold takes the place of the owner's
+            print(f"job {job} {said(now)}" if is_another else f"job {job} {unchanged or said(now)}; nothing changes")
             return None
     shown: list[JobView] = []
 
