@@ -84,7 +84,7 @@ def _reasons(error: ValidationError) -> Iterable[Reason]:
     codes = {"extra_forbidden": Code.UNKNOWN_FIELD, "missing": Code.MISSING_FIELD}
     for mistake in error.errors(include_url=False, include_context=False, include_input=False)[:REASONS_MAX]:
         code = codes.get(mistake["type"], Code.INVALID_FIELD)
-        detail = "" if code is not Code.INVALID_FIELD else _plain(mistake["msg"])
+        detail = "" if code is not Code.INVALID_FIELD else _plain(mistake["msg"].removeprefix("Value error, "))
         yield Reason(code=code, field=_plain(".".join(str(step) for step in mistake["loc"]))[:300], detail=detail)
 
 

@@ -46,7 +46,7 @@ from tessera_schemas.commands import (
 )
 from tessera_schemas.config import Queue
 from tessera_schemas.reading import besides
-from tessera_schemas.reasons import Code, PublicReason
+from tessera_schemas.reasons import Code, PublicReason, Reason
 from tessera_schemas.short_form import ShortFormError
 
 KEY_HEADER = "Idempotency-Key"
@@ -122,12 +122,19 @@ class Handlers:
 
     async def _submit_command(self, request: web.Request, tenant: str) -> dict[str, Any]:
         """The command that the body asks for, to be judged by admission. Raises Refusal."""
-        body = await read_body(request, models.SubmitEnvelope)
-        key = _key(request, body.key)
+        try:
+            body = await read_body(request, models.SubmitEnvelope)
+        except Refusal as refusal:
+            raise Refusal(*map(_say_where_fields_stand, refusal.reasons)) from refusal
+        key, missing = _key(request, body.key), list[Reason]()
         if key is None:
-            raise refused(Code.MISSING_FIELD, KEY_HEADER, "whoever sends the job again needs to name the same one")
+            said = "an idempotency key is required, so that a retry finds the same job"
+            missing.append(Reason(code=Code.MISSING_FIELD, field=KEY_HEADER, detail=said))
         if body.spec is None and body.template is None:
-            raise refused(Code.MISSING_FIELD, "spec", "a job's spec, or a template with its parameters")
+            said = "a job's spec, or a template with its parameters"
+            missing.append(Reason(code=Code.MISSING_FIELD, field="spec", detail=said))
+        if key is None or missing:
+            raise all_of(missing)
         try:
             return body.command(key, tenant)
         except ShortFormError as error:
@@ -527,6 +534,13 @@ def _key(request: web.Request, in_body: str | None) -> str | None:
         return models.SubmitEnvelope(key=given).key
     except ValidationError:
         raise refused(Code.INVALID_FIELD, KEY_HEADER, "1 to 200 printable characters without blanks") from None
+
+
+def _say_where_fields_stand(reason: PublicReason) -> PublicReason:
+    """Of a submit's body, where a field is not known: those of a job may have been written beside its `spec`."""
+    if reason.code != Code.UNKNOWN_FIELD:
+        return reason
+    return reason.model_copy(update={"detail": "the fields of a job stand in `spec`"})
 
 
 def _no_such_job(job: str) -> Exception:

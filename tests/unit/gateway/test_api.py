@@ -110,6 +110,17 @@ async def test_the_key_may_stand_in_the_header_and_must_not_differ_from_the_body
     assert (bad.status, bad.code) == (422, "InvalidField")
 
 
+async def test_what_a_submit_lacks_is_told_at_once_and_where_its_fields_stand(world: World) -> None:
+    token = world.token("lab")
+    async with world.gateway():
+        nothing = await world.ask("POST", "/v1/jobs", token, {})
+        beside = await world.ask("POST", "/v1/jobs", token, {"key": "k1", "name": "train", "gpus": 8})
+        stream = await world.ask("GET", "/v1/events?type=job.faild.v1", token)
+    assert [reason["field"] for reason in nothing.body["reasons"]] == ["Idempotency-Key", "spec"]
+    assert beside.body["sentence"].endswith("gpus: there is no such field (the fields of a job stand in `spec`)")
+    assert stream.body["reasons"][0]["detail"] == "no event is of this type; is job.failed.v1 meant?"
+
+
 async def test_a_job_in_short_form_is_sent_in_full_and_is_the_same_job(world: World) -> None:
     token = world.token("lab")
     short = {"name": "train", "queue": "research", "gpus": 8, "cpu": 16, "memory": "64Gi", "image": "i"}
