@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tessera.client.job_glance import ENDED, JobGlance
 from tessera.client.queues import QUEUES, queue_rows
 from tessera.client.rendering import Column, table
-from tessera_schemas.reasons import code_words
+from tessera_schemas.reasons import Code, code_words
 from tessera_schemas.units import format_age, format_milli
 from tessera_schemas.views import NodeView, QueueView
 
@@ -30,7 +30,7 @@ def overview(
     jobs: Sequence[JobGlance], nodes: Sequence[NodeView], queues: Sequence[QueueView], now_ms: int
 ) -> list[str]:
     """All lines but the first, which says where this is."""
-    live = [job for job in jobs if job.phase not in ENDED]
+    live = [job for job in jobs if job.phase not in ENDED and job.code != Code.ARRAY_TASKS]  # tasks count themselves
     waiting = [job for job in live if job.phase == QUEUED]
     reasons = groups(waiting, lambda job: code_words(job.code) if job.code else "not looked at yet")
     tenants = groups(live, lambda job: job.tenant)

@@ -148,6 +148,14 @@ def test_the_overview_says_who_uses_the_gpus_and_why_jobs_wait() -> None:
     assert "not looked at yet 1 4 1m" in told
 
 
+def test_an_array_counts_by_its_tasks_and_does_not_wait_itself() -> None:
+    array = view("a", "queued", gpus=0, reason=PublicReason(code="ArrayTasks"))
+    lines = overview([JobGlance.of(array), JobGlance.of(view("a", task_of="a" * 20))], NODES, TREE, NOW)
+    told = [" ".join(line.split()) for line in lines]
+    assert "lab 8 1 0 0" in told
+    assert not any("WAITING BECAUSE" in line for line in told)
+
+
 def test_elastic_jobs_count_as_what_they_hold_and_waiting_ones_as_their_gang() -> None:
     grown = view("a", gpus=8, pods=2, held_pods=10, held_gpu_milli=40_000)
     ending = view("b", gpus=8, tenant="ops", pods=4, held_pods=1, held_gpu_milli=2000)
