@@ -179,7 +179,7 @@ SENTENCES: dict[Code, str] = {
     Code.ALREADY_ENDED: "the job has ended already",
     Code.NO_LONGER_SHOWN: "the job has ended, and lists keep only the jobs that ended last",
     Code.ROLLED_OVER: "it has left the ledger by a roll-over, and stands in the operator's backup of it",
-    Code.NOT_RUNNING: "the job does not run now",
+    Code.NOT_RUNNING: "the job, or that attempt of it, does not run now",
     Code.NO_LOGS: "there is no log to show",
     Code.UNAUTHORIZED: "no valid token; send one as `Authorization: Bearer TOKEN`",
     Code.FORBIDDEN: "this request is not allowed",

@@ -115,7 +115,7 @@ def _against(fact: HoldRequested | CheckpointReported, job: JobView) -> Reason |
         return Reason(code=Code.NOT_RUNNING, field="job_id", detail=job.phase)
     if fact.attempt not in (0, job.attempt):
         numbers = {"attempt": job.attempt, "said": fact.attempt}
-        return Reason(code=Code.NOT_RUNNING, field="attempt", detail="that attempt is over", numbers=numbers)
+        return Reason(code=Code.NOT_RUNNING, field="attempt", numbers=numbers)
     return None
 
 

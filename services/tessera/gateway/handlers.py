@@ -335,7 +335,7 @@ class Handlers:
             raise refused(Code.NOT_RUNNING, "job_id", known.phase.value)
         if body.attempt not in (None, known.attempt):
             numbers = {"attempt": known.attempt, "said": body.attempt or 0}
-            raise refused(Code.NOT_RUNNING, "attempt", "that attempt is over", numbers)
+            raise refused(Code.NOT_RUNNING, "attempt", numbers=numbers)
         fields = {"path": body.path, "attempt": known.attempt, "at": body.at}
         return await self._order(request, ReportCheckpoint, "report_checkpoint", **fields)
 

@@ -40,13 +40,16 @@ async def test_a_checkpoint_goes_out_as_the_jobs_tenant_for_the_run_that_there_i
     assert world.commands == [("lab", told)]
 
 
-async def test_one_of_an_attempt_that_is_over_is_refused(world: World) -> None:
+async def test_one_of_an_attempt_that_does_not_run_is_refused(world: World) -> None:
     await running(world)
     token = world.token("lab")
     async with world.gateway():
         assert (await said(world, token, path="/data/x", attempt=1)).status == 202
         answer = await said(world, token, path="/data/x", attempt=2)
     assert (answer.status, answer.code, answer.body["field"]) == (409, "NotRunning", "attempt")
+    assert answer.body["sentence"] == (
+        "NotRunning: attempt: the job, or that attempt of it, does not run now (attempt 1, said 2)"
+    )
 
 
 async def test_a_job_that_waits_has_no_checkpoint(world: World) -> None:
