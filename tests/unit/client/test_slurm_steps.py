@@ -61,6 +61,8 @@ def noted(body: str) -> list[str]:
         ("step=srun; timeout 60 $step x", "timeout srun: no other program finds srun in a pod"),
         ("step='srun x'; $parallel ${step} ::: a b", "$parallel srun: no other program finds srun"),
         ("step='srun x'; bash -c \"$step\"", "srun within bash -c"),
+        ('for h in $(scontrol show hostnames); do ssh $h "torchrun x" & done', "ssh: no pod lets another log in"),
+        ("srun x; pdsh -w $SLURM_NODELIST y", "pdsh: no pod lets another log in"),
         ("A=1 /usr/bin/srun -x n y", "srun -x n: a step does not choose its pods"),
         ("bash -lc 'srun x'", "srun within bash -c"),
         ("trap 'touch saved; scontrol requeue $SLURM_JOB_ID' TERM; srun x", "scontrol requeue: is not there in a pod"),
@@ -155,6 +157,10 @@ def test_more_processes_than_a_pod_has_gpus_are_refused() -> None:
         "torchrun --nproc_per_node 4: runs in the pod of each of 4 tasks, with 1 GPUs",
     )
     assert found_in(body, Tasks(4, 1, 4)) == found_in(body, Tasks(1, 1, 1)) == []
+
+
+def test_one_pod_may_log_in_elsewhere() -> None:
+    assert found_in("#!/bin/bash\nssh -N -L 8888:localhost:8888 login &", Tasks(1)) == []
 
 
 def test_rays_way_to_start_is_refused_line_by_line() -> None:

@@ -27,6 +27,9 @@ _OF_THE_CLUSTER = {
 }
 MPI = frozenset({"mpirun", "mpiexec", "mpiexec.hydra", "orterun"})
 _THE_SAME |= MPI
+FAR = frozenset({"ssh", "rsh", "pdsh", "clush", "pssh", "parallel-ssh", "horovodrun"})
+"""Programs that start others on further nodes by a login there."""
+_THE_SAME |= FAR
 _MPI_TYPE = re.compile(r"^[ \t]*(?:export[ \t]+)?SLURM_MPI_TYPE=(?!none\b)", re.MULTILINE)
 _OWN_ADDRESS = re.compile(
     r"^[ \t]*(?:export[ \t]+)?(?P<name>\w*(?:MASTER|HEAD|ADDR|RDZV)\w*)=[\"']?(?:\$\(|`)\s*(?:/bin/)?hostname\b",
@@ -34,6 +37,7 @@ _OWN_ADDRESS = re.compile(
 )
 _PROCESSES = re.compile(r"--nproc[_-]per[_-]node[= ]+(?P<number>[0-9]+)|--standalone\b")
 ADDRESS = "the first pod's address is $(scontrol show hostnames | head -n 1)"
+NO_LOGIN = "no pod lets another log in, and each runs this; write srun, which starts a command in each task's pod"
 ONE_POD = "MPI does not go beyond a pod, and each task is one: ask for one task, with --cpus-per-task for its ranks"
 
 

@@ -10,7 +10,17 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from tessera.client.slurm import srun
-from tessera.client.slurm.in_parts import ADDRESS, AWAY, MPI, ONE_POD, TALKS, lost_in_parts, software_of_a_cluster
+from tessera.client.slurm.in_parts import (
+    ADDRESS,
+    AWAY,
+    FAR,
+    MPI,
+    NO_LOGIN,
+    ONE_POD,
+    TALKS,
+    lost_in_parts,
+    software_of_a_cluster,
+)
 from tessera.client.slurm.lost import Lost, Tasks
 from tessera.client.slurm.pods import is_shell
 from tessera.client.slurm.shell_words import Simple, simple_commands
@@ -62,7 +72,9 @@ def _judged(command: Simple, tasks: Tasks, shell: _Shell) -> Iterator[Lost]:
     name, *words = (command.words[0].rpartition("/")[2], *command.words[1:])
     if tasks.in_all > 1 and name not in TALKS and (launcher := _mpi_of(name, words)):
         yield Lost(command.line, f"{launcher}: {ONE_POD}", about="mpirun")
-    if name == "srun":
+    if tasks.in_all > 1 and name in FAR:
+        yield Lost(command.line, f"{name}: {NO_LOGIN}", about=name)
+    elif name == "srun":
         yield from _step(command, words, tasks)
     elif name == "scontrol":
         yield from _scontrol(command.line, words)

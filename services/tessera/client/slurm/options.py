@@ -118,7 +118,7 @@ OPTIONS: tuple[Option, ...] = (
     _advisory("hint", "cores are not told apart"),
     _advisory("ignore-pbs", "#PBS lines are never read", flag=True),
     _refused("input", "read the file in the script; pods have no standard input", short="i"),
-    _refused("kill-on-invalid-dep", "delete it: a job whose dependency can never hold always ends"),
+    _advisory("kill-on-invalid-dep", "a job whose dependency can never hold always ends"),
     _refused("licenses", "delete it: licenses are not counted", short="L"),
     _advisory("mail-type", NO_MAIL),
     _advisory("mail-user", NO_MAIL),
