@@ -184,6 +184,54 @@ async def test_a_queue_is_held_shown_and_released(live: Live) -> None:
     await assert_all_is_well(live)
 
 
+@pytest.mark.parametrize("away", ["scheduler", "projection"])
+async def test_an_undo_is_carried_out_although_the_lists_were_behind_when_it_was_sent(
+    live: Live, tmp_path: Path, away: str
+) -> None:
+    """Without a scheduler nothing is decided, without a projection nothing is shown: commands are sent all the same."""
+    file, held, body = tmp_path / "shard.yaml", tmp_path / "held.yaml", (await ok(live, "config", "show")).out
+    file.write_text(body)
+    queues = [each | {"stop_policy": "hold"} for each in yaml.safe_load(body)["queues"]]
+    held.write_text(yaml.safe_dump(yaml.safe_load(body) | {"queues": queues}))
+    node = min(name for name, _ in live.state.nodes.items())
+    async with filled(live):
+        waits = (await live.submit(job("undone", gpus=8, seconds=600))).job_id
+        await live.until(lambda state: bool((j := state.jobs.get(waits)) and j.reason), "it waits")
+        await live.until_shown()
+        before = live.state.config.version
+        pairs = [
+            (("drain", node), ("undrain", node)),
+            (("hold", waits), ("release", waits)),
+            (("prio", waits, "high"), ("prio", waits, "normal")),
+            (
+                ("queue", "move", "default", "night", "--job", waits),
+                ("queue", "move", "night", "default", "--job", waits),
+            ),
+            (("apply", "--yes", "--timeout", "1", "-f", str(held)), ("apply", "--timeout", "1", "-f", str(file))),
+        ]
+        async with live.down(away):
+
+            async def both(first: tuple[str, ...], undo: tuple[str, ...]) -> list[Said]:
+                return [await live.command(*first), await live.command(*undo)]
+
+            said = await asyncio.gather(*(both(*pair) for pair in pairs))
+            assert [(one.code, one.out) for pair in said for one in pair if one.code != 10] == [], said
+            assert not any("restart" in one.err for pair in said for one in pair)
+            assert all("judged" in one.err and "config show" in one.err for one in said[-1])
+        await live.until(lambda state: state.config.version > before, "what was sent is decided")
+        await live.until_shown()
+        found = live.state.jobs.get(waits)
+        assert found is not None
+        assert (found.held, found.priority_class, found.queue) == (False, "normal", "default")
+        assert live.state.drains.get(node) is None
+        # Of two configurations made from one version the first comes into force, and the undo was told to look again.
+        assert live.state.config.version == before + 1
+        assert {queue.stop_policy for queue in live.state.config.body.queues} == {"hold"}  # type: ignore[union-attr]
+        for name in ("night", "default"):
+            assert (await ok(live, "queue", "release", name)).out.startswith(f"queue {name} is open")
+    await assert_all_is_well(live)
+
+
 async def test_a_file_that_would_strand_jobs_is_refused_and_a_move_makes_way(live: Live, tmp_path: Path) -> None:
     file, body = tmp_path / "shard.yaml", yaml.safe_load((await ok(live, "config", "show")).out)
     file.write_text(yaml.safe_dump({**body, "queues": [*body["queues"], {"name": "child", "parent": "default"}]}))

@@ -173,27 +173,22 @@ async def put_in_force(
         except Transient:
             pass
         await clock.sleep(POLL_SECONDS)
+    why = await why_views_lack(where, seconds=0)
     raise Failure(
         Exit.GAVE_UP,
-        f"configuration: not in force after {seconds:g} s; it is stored and will be judged once scheduler and "
-        "projection run",
+        f"configuration: sent, and not answered after {seconds:g} s{f' ({why})' if why else ''}; it is stored and will "
+        "be judged once scheduler and projection run, and refused if another that was sent before has come into force: "
+        "look with `tessera config show`",
     )
 
 
-async def check_unchanged(where: Where, views: ShardViews, change: ConfigChange) -> None:
+async def is_surely_in_force(where: Where, views: ShardViews, change: ConfigChange) -> bool:
     """
-    Raises Failure unless the configuration that the views show is surely the newest, so that nothing changes.
+    Whether a configuration that the views show already surely is the newest, so that nothing changes by sending it.
 
-    An earlier one may be on its way, which this one is to undo; sent now it would be refused for its version.
+    Otherwise another may be on its way, which this one is to undo: it is for the committer to judge by the version.
     """
-    why = await why_views_lack(where)
-    if not why and (await views.config()).version == change.now.version:
-        return
-    raise Failure(
-        Exit.UNAVAILABLE if why else Exit.CONFLICT,
-        f"configuration: version {change.now.version} says the same, but another may come first"
-        f"{f' ({why})' if why else ''}; nothing was sent: apply again once `tessera status` is well",
-    )
+    return not await why_views_lack(where) and (await views.config()).version == change.now.version
 
 
 async def _judged(config: Config, change: ConfigChange, clock: SystemClock) -> Config:

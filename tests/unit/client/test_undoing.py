@@ -8,22 +8,23 @@ from typing import Any
 import pytest
 
 from tessera.client import ordering, shard_status
-from tessera.client.commands import drains, orders
+from tessera.client.commands import drains, orders, queues
 from tessera.client.outcomes import Exit, Failure
 from tessera_schemas.status import ShardStatus
-from tessera_schemas.views import JobView, NodeView
+from tessera_schemas.views import JobView, NodeView, QueueView
 
 JOB = JobView.model_validate(
     {"job_id": "a" * 20, "tenant": "lab", "queue": "research", "name": "train", "key": "k", "phase": "queued"}
     | {"attempt": 0, "pods": 1, "gpu_milli": 0, "submitted_ts": 1, "priority": 0}
 )
 NODE = NodeView(name="node-a", pool="default", ready=True)
+DRAINED = NodeView(name="node-b", pool="default", ready=True, drained=True)
 
 
 class Shard:
     """A shard whose views show a job that is not held and a node that is not drained."""
 
-    shard = "main"
+    shard, commands_api = "main", None
 
     @asynccontextmanager
     async def views(self) -> AsyncIterator[Any]:
@@ -38,8 +39,17 @@ class Shard:
     async def job(self, _: str) -> JobView:
         return JOB
 
+    async def jobs(self) -> list[JobView]:
+        return [JOB]
+
+    async def live_job(self, _: str) -> JobView:
+        return JOB
+
     async def nodes(self) -> list[NodeView]:
-        return [NODE]
+        return [NODE, DRAINED]
+
+    async def queues(self) -> list[QueueView]:
+        return [QueueView(name=name, pool="default", weight=1) for name in ("research", "night")]
 
 
 @pytest.fixture
@@ -51,10 +61,15 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         commands.append(command.kind)
         return True
 
+    async def send_all(_: Any, identity: str | None, many: Any) -> bool:
+        commands.extend((command.kind, command.queue) for _, command in many)
+        return True
+
     async def found(*_: Any) -> str:
         return JOB.job_id
 
     monkeypatch.setattr(ordering, "send", send)
+    monkeypatch.setattr(ordering, "send_all", send_all)
     monkeypatch.setattr(ordering, "find_job_id", found)
     monkeypatch.setattr(
         ordering, "choose_identity", lambda *_: SimpleNamespace(identity=SimpleNamespace(role="operator"))
@@ -68,9 +83,10 @@ def lacks(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
 
     monkeypatch.setattr(orders, "why_views_lack", look)
     monkeypatch.setattr(drains, "why_views_lack", look)
+    monkeypatch.setattr(queues, "why_views_lack", look)
 
 
-AT: Any = SimpleNamespace(find=Shard, identity=None)
+AT: Any = SimpleNamespace(find=Shard, identity=None, views=Shard().views)
 
 
 async def release() -> Exit | None:
@@ -143,6 +159,31 @@ async def test_an_undrain_is_sent_whatever_the_lists_show(
     else:
         await drains.give(Shard(), AT, command, NODE)  # type: ignore[arg-type]
     assert sent == ["drain_node"]
+
+
+@pytest.mark.parametrize("why", ["no scheduler leads", ""])
+async def test_a_move_back_of_a_named_job_is_sent_unless_it_surely_waits_there(
+    monkeypatch: pytest.MonkeyPatch, sent: list[Any], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`queue move research night` may be on its way; the lists show the job in `research` still."""
+    lacks(monkeypatch, why)
+    back: Any = queues.move.__wrapped__(AT, "night", "research", ["train"])  # type: ignore[attr-defined]
+    if why:
+        with pytest.raises(Failure, match="stored, and not answered") as failed:
+            await back
+        assert (failed.value.code, sent) == (Exit.GAVE_UP, [("move_job", "research")])
+    else:
+        assert await back is None
+        assert (sent, capsys.readouterr().out) == ([], "queue night: no job of it waits of those\n")
+
+
+async def test_a_second_drain_that_nobody_may_have_decided_names_no_job_that_restarts(
+    monkeypatch: pytest.MonkeyPatch, sent: list[Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    lacks(monkeypatch, "no scheduler leads")
+    with pytest.raises(Failure, match="not carried out"):
+        await drains.drain.__wrapped__(AT, "node-b", evict=True)  # type: ignore[attr-defined]
+    assert (sent, capsys.readouterr().out) == (["drain_node"], "")
 
 
 @pytest.mark.parametrize(

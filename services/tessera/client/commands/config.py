@@ -15,6 +15,7 @@ from tessera.client.commands.context import Format, ShardOptions, command, shard
 from tessera.client.first_config import ClusterSurvey, first_config
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.rendering import Output, notify, show_value
+from tessera.client.shard_views import ShardViews
 from tessera.client.unmet import find_unmet
 from tessera.client.where import Where
 from tessera_schemas.reasons import Reason
@@ -54,18 +55,17 @@ async def apply(
             told.show()
         if told.stranded and not abandon:
             raise Refused(tuple(told.stranded))
+        told.unchanged = await _is_unchanged(where, views, change, dry_run)
         if not dry_run:
-            if change.lines:
-                _agreed(yes, shown=not output.for_programs)
+            if not told.unchanged:
+                _agreed(yes or not change.lines, shown=not output.for_programs)
                 told.version = (await applying.put_in_force(where, operator, views, change, timeout)).version
                 if not output.for_programs:
                     print(f"version {told.version} is in force")
             told.made = await applying.provide(where, operator, read.body)
-        if not change.lines:
-            await applying.check_unchanged(where, views, change)
     if output.for_programs:
         show_value(output, told.for_programs(), None)
-    elif not change.lines:
+    elif told.unchanged:
         print("nothing changes")
     for made in () if output.for_programs else told.made:
         notify(made)
@@ -79,6 +79,7 @@ class Told:
     filled: list[str]
     warnings: list[Reason]
     stranded: list[Reason] = field(default_factory=list)
+    unchanged: bool = False
     made: list[str] = field(default_factory=list)
     version: int | None = None
 
@@ -154,6 +155,17 @@ def _write_new(file: Path, text: str) -> None:
         raise Failure(Exit.USAGE, f"{file}: is there already; name another file") from error
     except OSError as error:
         raise Failure(Exit.USAGE, f"{file}: cannot be written ({error.strerror}); name another file") from error
+
+
+async def _is_unchanged(where: Where, views: ShardViews, change: applying.ConfigChange, dry_run: bool) -> bool:
+    """Whether nothing would change for sure. Raises Failure where a dry run cannot know."""
+    if change.lines:
+        return False
+    sure = await applying.is_surely_in_force(where, views, change)
+    if dry_run and not sure:
+        another = f"another may come after version {change.now.version}, which says the same"
+        raise Failure(Exit.UNAVAILABLE, f"apply: {another}; nothing was sent, see `tessera status`")
+    return sure
 
 
 def _agreed(yes: bool, shown: bool) -> None:

@@ -96,14 +96,28 @@ async def move(
         jobs = await views.jobs()
         named = {(await views.live_job(each)).job_id for each in job} if job else None
         _check_takes_jobs(await views.queues(), new)
-    moving = movable([each for each in jobs if _may_move(where, at.identity, each)], old, named)
+    own = [each for each in jobs if _may_move(where, at.identity, each)]
+    moving = movable(own, old, named)
     if not moving:
-        if why := await why_views_lack(where):
-            raise Failure(Exit.UNAVAILABLE, f"queue {old}: the lists show no job to move, and may lack some: {why}")
-        print(f"queue {old}: no job of it waits" + (" of those" if job else ""))
-        return None
-    commands = [(each, MoveJob(kind="move_job", v=1, job_id=each, queue=new)) for each in moving]
-    await ordering.send_all(where, at.identity, commands)
+        why = await why_views_lack(where)
+        if not why:
+            print(f"queue {old}: no job of it waits" + (" of those" if job else ""))
+            return None
+        undone = movable(own, new, named) if named else []
+        if not undone:
+            raise Failure(
+                Exit.UNAVAILABLE,
+                f"queue {old}: the lists show no job to move, and may lack some: {why}; nothing was sent: name the "
+                f"jobs that are to wait in {new} with --job",
+            )
+        # An earlier move out of `new` may be on its way, which this one is to undo.
+        await ordering.send_all(where, at.identity, _moves(undone, new))
+        raise Failure(
+            Exit.GAVE_UP,
+            f"{len(undone)} of {len(named or ())} jobs: the lists show them in queue {new}, and may be behind: {why}; "
+            "the command is stored, and not answered yet; see `tessera ls`",
+        )
+    await ordering.send_all(where, at.identity, _moves(moving, new))
     still: list[JobView] = []
 
     async def carried_out(views: ReadViews) -> bool:
@@ -117,6 +131,10 @@ async def move(
     if started := [each for each in still if each.phase not in ENDED]:
         notify(f"{len(started)} started meanwhile and go on in {old}")
     return None
+
+
+def _moves(jobs: Iterable[str], queue: str) -> list[tuple[str, MoveJob]]:
+    return [(job, MoveJob(kind="move_job", v=1, job_id=job, queue=queue)) for job in jobs]
 
 
 def _may_move(where: Where, identity: str | None, job: JobView) -> bool:
@@ -201,8 +219,7 @@ async def _stop(at: ShardOptions, name: str, policy: StopPolicy) -> None:
         if now.body is None:
             raise Failure(Exit.CONFLICT, "queue: nothing is configured yet; use `tessera apply`")
         change = applying.ConfigChange(now, stopped(now.body, name, policy))
-        if not change.lines:
-            await applying.check_unchanged(where, views, change)
+        if not change.lines and await applying.is_surely_in_force(where, views, change):
             print(f"queue {name}: nothing changes")
             return
         config = await applying.put_in_force(where, where.identity(OPERATOR), views, change, SEEN_SECONDS)
