@@ -22,6 +22,7 @@ from tessera.client.outcomes import Failure
 from tessera.client.where import find
 from tessera.kernel.errors import StartupError
 from tessera.kernel.kubernetes.cluster import HttpCluster
+from tessera.kernel.kubernetes.kubeconfig import find_access
 from tessera.kernel.nats.once import connect_once
 from tessera.local.free_port import PORTS
 from tessera.local.platform import Platform
@@ -128,7 +129,9 @@ async def test_a_stopped_service_stays_down_until_it_is_started(tmp_path: Path) 
     assert said == []
 
 
-async def test_servers_come_back_on_their_ports_with_their_data(tmp_path: Path) -> None:
+async def test_servers_come_back_on_their_ports_with_their_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with platform(tmp_path / "up", cluster=True) as running:
         before = running.nats.url, running.nats.monitor_url, running.redis.url, running.cluster_url
         # While one is down, a connection that goes out anywhere on the machine must not be given its port.
@@ -142,9 +145,11 @@ async def test_servers_come_back_on_their_ports_with_their_data(tmp_path: Path) 
         await running.restart("cluster")
         async with operator(running) as cluster:
             assert (await cluster.get_pod("lab", "p"))["metadata"]["uid"] == pod["metadata"]["uid"]
-        assert json.loads(running.kubeconfig.read_text())["clusters"][0]["cluster"]["server"].endswith(
-            running.cluster_url.removeprefix("http://")
-        )
+        for module in ("kubernetes.config", "kubernetes.config.kube_config"):  # read when it is first imported
+            monkeypatch.setattr(f"{module}.KUBE_CONFIG_DEFAULT_LOCATION", str(running.kubeconfig))
+        by_file = find_access().cluster()
+        assert (await by_file.get_pod("lab", "p"))["metadata"]["uid"] == pod["metadata"]["uid"]
+        await by_file.close()
         assert (running.nats.url, running.nats.monitor_url, running.redis.url, running.cluster_url) == before
         await running.restart("binder")  # its preflight finds the streams
 

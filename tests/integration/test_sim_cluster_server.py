@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import ssl
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
+from tessera.local.certificates import write_certificate
 from tessera.local.cluster.access import Access, TokenIdentity
 from tessera.local.cluster.core import SimCluster
 from tessera.local.cluster.server import ApiServer
@@ -215,7 +217,19 @@ async def test_the_official_python_client_uses_the_cluster_by_the_kubeconfig_and
     core = SimCluster(clock)
     core.create("pods", "lab", POD)
     server = ApiServer(core, clock, Access({"secret": TokenIdentity("operator", frozenset({"*"}))}))
-    write_kubeconfig(file, await server.start(), "operator", "secret")
+    await server.start()
+    trusted = write_certificate(tmp_path / "certificate.pem")
+    port = await server.start_tls(tmp_path / "certificate.pem")
+    write_kubeconfig(file, port, trusted, "operator", "secret")
+    assert {each.stat().st_mode & 0o777 for each in tmp_path.iterdir()} == {0o600}
+
+    async def answered(token: str) -> int:
+        """The status of a request over TLS that names this token, "" none."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        trust = ssl.create_default_context(cadata=trusted.decode())
+        url = f"https://127.0.0.1:{port}/api/v1/pods"
+        async with aiohttp.ClientSession() as http, http.get(url, headers=headers, ssl=trust) as answer:
+            return answer.status
 
     def use() -> list[str]:
         config = kubernetes.client.Configuration()
@@ -231,6 +245,7 @@ async def test_the_official_python_client_uses_the_cluster_by_the_kubeconfig_and
 
     try:
         assert "Checked" in await asyncio.to_thread(use)
+        assert [await answered(token) for token in ("secret", "wrong", "")] == [200, 401, 401]
     finally:
         await server.stop()
 
@@ -241,7 +256,9 @@ async def test_kubectl_uses_the_cluster_by_the_kubeconfig_and_nobody_else_is_let
     core = SimCluster(clock)
     core.create("pods", "lab", POD)
     server = ApiServer(core, clock, Access({"secret": TokenIdentity("operator", frozenset({"*"}))}))
-    port = await server.start()
+    await server.start()
+    trusted = write_certificate(tmp_path / "certificate.pem")
+    port = await server.start_tls(tmp_path / "certificate.pem")
 
     async def kubectl(*words: str) -> tuple[int | None, str]:
         environment = {**os.environ, "KUBECONFIG": str(file), "HOME": str(tmp_path)}
@@ -252,7 +269,7 @@ async def test_kubectl_uses_the_cluster_by_the_kubeconfig_and_nobody_else_is_let
         return process.returncode, out.decode()
 
     try:
-        write_kubeconfig(file, port, "operator", "secret")
+        write_kubeconfig(file, port, trusted, "operator", "secret")
         assert file.stat().st_mode & 0o777 == 0o600
         code, out = await kubectl("get", "po", "-A")
         assert (code, out.split()[3:5]) == (0, ["lab", "p"])
@@ -284,7 +301,7 @@ async def test_kubectl_uses_the_cluster_by_the_kubeconfig_and_nobody_else_is_let
         assert (await kubectl("delete", "pod", "-n", "lab", "p"))[0] == 0
         job = str(Path(__file__).parents[2] / "docs" / "examples" / "kubernetes-job.yaml")
         assert await kubectl("create", "-n", "lab", "-f", job) == (0, "job.batch/hello created\n")
-        write_kubeconfig(file, port, "operator", "wrong")
+        write_kubeconfig(file, port, trusted, "operator", "wrong")
         assert (await kubectl("get", "nodes"))[0] != 0
     finally:
         await server.stop()

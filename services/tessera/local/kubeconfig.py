@@ -1,29 +1,28 @@
 """A kubeconfig for the simulated cluster, so that kubectl and everything built on it can look at the pods."""
 
 import json
+from base64 import b64encode
 from pathlib import Path
 
+from tessera.kernel.process.private_file import write_private
 from tessera.local.free_port import LOOPBACK
 
 NAME = "tessera"
 
 
-def write_kubeconfig(path: Path, port: int, user: str, token: str) -> None:
+def write_kubeconfig(path: Path, port: int, authority: bytes, user: str, token: str) -> None:
     """
-    Write the file, readable by its owner only.
+    Write the file, readable by its owner only: the port that speaks TLS, whom its certificate is of, and the token.
 
-    The token stands in it twice, as the cluster speaks plain HTTP on the loopback: there kubectl, and all that is built
-    on client-go, sends no token of the user but the password of the URL, and clients in other languages pass over that
-    and send the user's token.
+    Clients send a token where the server is known: kubectl, and all that is built on client-go, sends none over HTTP.
     """
+    trusted = {"server": f"https://{LOOPBACK}:{port}", "certificate-authority-data": b64encode(authority).decode()}
     value = {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": NAME, "cluster": {"server": f"http://{user}:{token}@{LOOPBACK}:{port}"}}],
+        "clusters": [{"name": NAME, "cluster": trusted}],
         "users": [{"name": user, "user": {"token": token}}],
         "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": user}}],
         "current-context": NAME,
     }
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600)
-    path.write_text(json.dumps(value, indent=2) + "\n")
+    write_private(path, json.dumps(value, indent=2).encode() + b"\n")

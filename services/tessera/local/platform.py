@@ -34,6 +34,7 @@ from tessera.kernel.process.same_process import started_at
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import ensure_identities, reload_nats, system_identities, tenant_identity
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
+from tessera.local.certificates import write_certificate
 from tessera.local.child_process import Child, Spawn
 from tessera.local.forking import ForkServer
 from tessera.local.free_port import LOOPBACK, choose_ports, free_port
@@ -105,7 +106,7 @@ class Platform:
         self._bounds = Bounds(ledger_bytes_max=ledger_bytes_max, events_bytes_max=EVENTS_BYTES_MAX)
         self._lock: IO[str] | None = None
         self._children: dict[str, Child] = {}
-        self._cluster_port = free_port() if cluster else 0
+        self._cluster_port, self._tls_port = (free_port(), free_port()) if cluster else (0, 0)
         self._api_port = api_port
         self._gateway_ports: dict[str, int] = {}
         self._ready = False
@@ -250,8 +251,12 @@ class Platform:
 
     @property
     def kubeconfig(self) -> Path:
-        """File by which kubectl finds the simulated cluster, as the operator."""
+        """File by which kubectl and other clients find the simulated cluster, as the operator."""
         return self.directory / "kubeconfig"
+
+    @property
+    def _certificate(self) -> Path:
+        return self.directory / "cluster" / "certificate.pem"
 
     @property
     def gateway_url(self) -> str:
@@ -323,7 +328,8 @@ class Platform:
         if self._with_cluster:
             self._add(CLUSTER, self._spawn_cluster, self._cluster_ready)
             operator = self.credentials.read(subjects.OPERATOR)
-            write_kubeconfig(self.kubeconfig, self._cluster_port, operator.identity.name, operator.cluster_token)
+            trusted = write_certificate(self._certificate)
+            write_kubeconfig(self.kubeconfig, self._tls_port, trusted, operator.identity.name, operator.cluster_token)
             names.append(CLUSTER)
         await self._start_together(names)
 
@@ -335,6 +341,7 @@ class Platform:
         command = [sys.executable, "-m", "tessera.local.cluster", "--jobs", "--nodes", str(nodes)]
         command += ["--credentials", str(self.credentials.root), "--pods-file", str(folder / "pods.json")]
         command += ["--port", str(self._cluster_port), "--port-file", str(self._port_file(CLUSTER))]
+        command += ["--tls-port", str(self._tls_port), "--certificate", str(self._certificate)]
         self._port_file(CLUSTER).unlink(missing_ok=True)
         return Spawn(command, _same_code())
 

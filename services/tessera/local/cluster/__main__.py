@@ -36,6 +36,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--nodes", type=Path, help="nodes, as CSV of a public trace or as YAML")
     parser.add_argument("--host", default=LOOPBACK, help="where it listens; loopback unless told")
     parser.add_argument("--port", type=int, default=0, help="0 picks a free one")
+    parser.add_argument("--certificate", type=Path, help="key and chain (PEM), with which it also serves TLS")
+    parser.add_argument("--tls-port", type=int, default=0, help="where it serves TLS; 0 picks a free one")
     parser.add_argument("--port-file", type=Path, help="where to write the port once it is open")
     parser.add_argument("--pods-file", type=Path, help="keeps the pods from an orderly end to the next start")
     parser.add_argument("--tokens", type=Path, help="YAML: token -> {identity, verbs}; without it all is allowed")
@@ -68,6 +70,8 @@ async def _serve(arguments: argparse.Namespace) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = ApiServer(cluster, clock, access)
     port = await server.start(arguments.port, arguments.host)
+    if arguments.certificate:
+        await server.start_tls(arguments.certificate, arguments.tls_port, arguments.host)
     if arguments.port_file:
         partial = arguments.port_file.with_suffix(".partial")
         partial.write_text(str(port))

@@ -5,7 +5,6 @@ Verbs are those of `faults.VERBS` for pods and for reading nodes, `nodes` for wr
 faults, and `*` for all. Without tokens everybody may do everything.
 """
 
-from base64 import b64decode
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,21 +60,10 @@ class Access:
         """The owner of an `Authorization` header's token. Raises ApiError 401."""
         if not self._identities:
             return EVERYBODY
-        identity = self._identities.get(_token_in(authorization))
+        identity = self._identities.get(authorization.removeprefix("Bearer "))
         if identity is None:
             raise ApiError(401, "Unauthorized", "Unauthorized")
         return identity
-
-
-def _token_in(authorization: str) -> str:
-    """Token of a header; kubectl sends one over plain HTTP only as the password of its URL."""
-    scheme, _, value = authorization.partition(" ")
-    if scheme != "Basic":
-        return value
-    try:
-        return b64decode(value, validate=True).decode().partition(":")[2]
-    except ValueError:
-        return ""
 
 
 class _Entry(BaseModel):

@@ -6,8 +6,10 @@ rest of a call. Real time drives the core: a loop timer is kept at `next_due_ms`
 """
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -49,10 +51,24 @@ class ApiServer:
         server = web.Server(self._handle, handler_cancellation=True, access_log=None)
         self._runner = web.ServerRunner(server, shutdown_timeout=2)
         await self._runner.setup()
-        await web.TCPSite(self._runner, host, port).start()
         self._cluster.call_on_earlier(self._arm)
         self._arm()
-        return int(self._runner.addresses[0][1])
+        return await self._listen(host, port)
+
+    async def start_tls(self, certificate: Path, port: int = 0, host: str = "127.0.0.1") -> int:
+        """
+        Listen on one more port, which speaks TLS, and return it; `certificate` is a file with its key and chain.
+
+        Services stay on the plain one, which costs them less. Raises OSError for a file that holds no such thing.
+        """
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(certificate)
+        return await self._listen(host, port, context)
+
+    async def _listen(self, host: str, port: int, context: ssl.SSLContext | None = None) -> int:
+        assert self._runner is not None
+        await web.TCPSite(self._runner, host, port, ssl_context=context).start()
+        return int(self._runner.addresses[-1][1])
 
     async def stop(self) -> None:
         """End all watches, then the listener."""
