@@ -1,6 +1,6 @@
 """Public events as the gateway streams them to a token, stored ones first."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 from tessera.client.api import Api
 from tessera_schemas.events import CloudEvent
@@ -15,7 +15,7 @@ async def events_by_api(
     after: int | None = 0,
     follow: bool = False,
     lost: Callable[[str], None] | None = None,
-) -> AsyncIterator[CloudEvent]:
+) -> AsyncGenerator[CloudEvent]:
     """
     Events after the one with this number, 0: all that are kept, None: those to come.
 

@@ -15,6 +15,14 @@ STORY_LINES = 40
 """Of a long story the newest lines are told; `-o json` tells all."""
 
 
+def gone_sentence(first_n: int) -> str:
+    """What is told in place of a story's beginning, from record `first_n` on, that is no longer where it was read."""
+    return (
+        f"what happened before, from record {first_n} on, is not kept here any more: the operator has it, in the "
+        "ledger or in the backup that `tessera ledger roll` wrote"
+    )
+
+
 def explanation_lines(found: Mapping[str, Any], now_ms: int, said: Sequence[str] = ()) -> list[str]:
     """The explanation, with what else is `said` of the job and its story, in lines of at most 80 columns."""
     if found["phase"] == UNKNOWN:
@@ -68,7 +76,8 @@ def story_lines(lines: Sequence[str]) -> Iterator[str]:
 def _story_line(each: Mapping[str, Any]) -> str:
     """A line of the ledger's story, or of that of the job's public events."""
     if "event" in each:
-        return f"{local_of(each['time']):%m-%d %H:%M:%S}  {each['event']}  {each['why']}".rstrip()
+        told = "  ".join(filter(None, (each["event"], each["why"])))
+        return f"{local_of(each['time']):%m-%d %H:%M:%S}  {told}".rstrip()
     from tessera.client.story import StoryLine  # the ledger's records are not needed by whoever is logged in
 
     return StoryLine(**each).line()

@@ -1,12 +1,12 @@
 """Why a job stands where it stands, asked of the gateway, or for an operator without one of the ledger itself."""
 
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tessera.client import ordering
 from tessera.client.api import Api, path_of
-from tessera.client.explain import UNKNOWN
+from tessera.client.explain import UNKNOWN, gone_sentence
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from tessera.client.reading import StoredLedger
 
 GATEWAY_TRIES, GATEWAY_POLL_SECONDS = 5, 0.1  # a busy one folds what was just decided a moment later
+
+FIRST_EVENT = "job.admitted"
+"""The event with which the story of each job that was taken in begins, a task's as well."""
 
 Json = dict[str, Any]
 
@@ -48,7 +51,23 @@ async def _explain_by_token(where: Where, api: Api, job: str) -> Json:
         }
         async for event in events_by_api(api, job_id)
     ]
-    return {**found, "story": story}
+    return {**found, "story": [*await _gone(api, found, story), *story]}
+
+
+async def _gone(api: Api, found: Json, story: list[Json]) -> list[Json]:
+    """In place of the job's first events, where they grew too old for their stream: an entry that says so."""
+    from tessera.client.events_by_api import events_by_api
+
+    taken_n = found.get("taken_n") or 0
+    if not taken_n or any(each["event"] == FIRST_EVENT for each in story):
+        return []
+    if story:
+        return [{"id": "", "time": story[0]["time"], "event": "", "why": gone_sentence(taken_n)}]
+    async with aclosing(events_by_api(api)) as kept:  # those of a job that was just taken in may be on their way
+        oldest = await anext(kept, None)
+    if oldest is None or int(oldest.id.partition(".")[0]) <= taken_n:
+        return []
+    return [{"id": "", "time": oldest.time, "event": "", "why": gone_sentence(taken_n)}]
 
 
 async def _explain_as_operator(where: Where, job: str, identity: str | None) -> Json:

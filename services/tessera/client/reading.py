@@ -7,6 +7,7 @@ from typing import BinaryIO
 
 from tessera.client.backup import Backup
 from tessera.client.chain import ChainWalk
+from tessera.client.explain import gone_sentence
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.story import StoryLine, story
 from tessera.kernel.ledger.shard import Shard, decode_entry, restore
@@ -127,8 +128,7 @@ class StoredLedger:
         opening = await self.opening() if begin >= first_n else None
         if opening is None:
             return None
-        gone = f"what was before left NATS when the ledger was rolled over, from record {first_n} on: it is in the "
-        return StoryLine(begin, opening.state.ts, f"{gone}backup that `tessera ledger roll` wrote")
+        return StoryLine(begin, opening.state.ts, gone_sentence(first_n))
 
     async def story(self, job_id: str, first_n: int, *, all_names: bool = True) -> list[StoryLine]:
         """The job's part of the messages from `first_n` on; messages that do not name the job are not decoded."""
