@@ -15,6 +15,7 @@ from tessera.client.commands.ledger import ENTRIES
 from tessera.client.commands.views import NODES, job_columns, job_facts
 from tessera.client.queues import QUOTAS, QuotaRow
 from tessera.client.rendering import COLUMNS, Output, show, table
+from tessera.gateway.models import LineStart
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.views import JobView, NodeView, QuotaUse
@@ -38,10 +39,19 @@ EVENT = CloudEvent(
 ENTRY = ChainEntry(10**9, NOW, 10**6, "engine", 1, "tx", 10**9, 256, 524_288, "allocated ×512, waiting ×512, " * 5)
 
 
+START = LineStart(at_ts=NOW + 10**10, rests_on=("time_limits",), words="in 115d17h, by the time limits of runs")
+
+
 @pytest.mark.parametrize(
     ("columns", "row"),
-    [(job_columns(NOW), JOB), (NODES, NODE), (event_columns(), EVENT), (ENTRIES, ENTRY)],
-    ids=["jobs", "nodes", "events", "ledger"],
+    [
+        (job_columns(NOW), JOB),
+        (job_columns(NOW, {JOB.job_id: START}), JOB),
+        (NODES, NODE),
+        (event_columns(), EVENT),
+        (ENTRIES, ENTRY),
+    ],
+    ids=["jobs", "starts", "nodes", "events", "ledger"],
 )
 def test_a_table_of_extreme_values_stays_within_80_columns(columns: list, row: object) -> None:  # type: ignore[type-arg]
     lines = table(columns, [row, row])

@@ -1,6 +1,8 @@
 """`ls`, `get` and `nodes`: what the shared views hold."""
 
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +23,10 @@ from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.units import format_age, format_memory, format_milli
 from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView
 
+if TYPE_CHECKING:
+    from tessera.gateway.models import LineStart
+
+Starts = Mapping[str, "LineStart"]
 LIMIT = 200
 
 
@@ -43,27 +49,47 @@ async def ls(
     phases = frozenset(phase.lower().split(",")) if phase else None
     wanted = JobFilter(tenant, queue, phases, tasks or output.for_programs)
 
-    async with at.views() as views:
+    where = at.find()
+    async with where.views(at.identity) as views:
 
-        async def read() -> tuple[int, list[JobView], str]:
+        async def read() -> tuple[int, list[JobView], Starts, str]:
             found, count = await views.list_work(wanted, None if output.for_programs else limit)
             hidden = count - len(found)
             return (
                 await views.as_of(),
                 found,
+                await _starts_of(where, at.identity, found),
                 f"{count} jobs" + (f", {hidden} not shown (--limit)" if hidden else ""),
             )
 
         async def lines() -> list[str]:
-            _, found, note = await read()
-            columns = job_columns(SystemClock().now_ms())
+            _, found, starts, note = await read()
+            columns = job_columns(SystemClock().now_ms(), starts)
             return [*table(columns, found, wide=output is Output.WIDE), note]
 
         if watching:
             await watch(lines)
             return
-        as_of, found, note = await read()
-    show(output, job_columns(SystemClock().now_ms()), found, as_of, note)
+        as_of, found, starts, note = await read()
+    if output.for_programs:
+        show_value(output, {"items": [_with_start(job, starts) for job in found]}, as_of)
+    else:
+        show(output, job_columns(SystemClock().now_ms(), starts), found, as_of, note)
+
+
+async def _starts_of(where: Where, identity: str | None, jobs: Sequence[JobView]) -> Starts:
+    """Expected starts of those that wait, as the gateway says; none where it does not answer whoever asks."""
+    if not any(job.phase == "queued" and job.array is None for job in jobs):
+        return {}
+    from tessera.client.commands.starts import starts_by_gateway
+
+    return await starts_by_gateway(where, identity) or {}
+
+
+def _with_start(job: JobView, starts: Starts) -> dict[str, Any]:
+    """The job as data, with its expected start where that is known."""
+    start = starts.get(job.job_id)
+    return {**plain(job), **({} if start is None else {"expected_start": plain(start)})}
 
 
 @command
@@ -150,7 +176,12 @@ async def nodes(at: AccessOptions, output: Format = Output.TABLE) -> None:
             print(line)
 
 
-def job_columns(now_ms: int) -> list[Column[JobView]]:
+def job_columns(now_ms: int, starts: Starts = MappingProxyType({})) -> list[Column[JobView]]:
+    """Columns of `ls`; that of expected starts only where one is known."""
+
+    def start_of(job: JobView) -> str:
+        return starts[job.job_id].words.partition(",")[0] if job.job_id in starts else "-"
+
     return [
         Column("JOB", lambda job: f"{job.task_of}_{job.task}" if job.task_of else job.job_id),
         Column("NAME", lambda job: job.name, shrinks=True),
@@ -162,6 +193,7 @@ def job_columns(now_ms: int) -> list[Column[JobView]]:
         Column("TRY", lambda job: str(job.attempt), right=True, wide=True),
         Column("PRIO", lambda job: str(job.priority), right=True, wide=True),
         Column("AGE", lambda job: format_age(now_ms - job.submitted_ts), right=True),
+        *([Column("START", start_of, right=True)] if starts else []),
         Column("WHY", _why_of, shrinks=True),
         Column("NODES", _nodes_of, wide=True),
         Column("OWNER", lambda job: job.owner, shrinks=True, wide=True),
