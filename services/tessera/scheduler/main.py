@@ -9,7 +9,7 @@ from tessera.kernel.ledger.shard import Shard, decode_entry, restore
 from tessera.kernel.process.known_formats import KnownFormats
 from tessera.kernel.process.leases import Leadership
 from tessera.kernel.service.context import Ports
-from tessera.kernel.tasks.task_group import cancel_all
+from tessera.kernel.tasks.task_group import cancel_all, run_beside
 from tessera.scheduler.cycle import Committer, Deposed
 from tessera.scheduler.free_slots import measuring
 from tessera.scheduler.settings import SchedulerSettings
@@ -33,13 +33,25 @@ async def serve(ports: Ports, settings: SchedulerSettings, stop: asyncio.Event) 
             break
         ports.metrics.leading.set(1)
         try:
-            async with measuring(ports, shard, settings.slots_seconds):
+            async with measuring(ports, shard, settings.slots_seconds), run_beside(keep_lease(lease)):
                 await Committer(ports, settings, shard).lead(stop)
         except Deposed as error:
             log.info("deposed", reason=str(error))
         finally:
             ports.metrics.leading.set(0)
             await lease.release()
+
+
+async def keep_lease(lease: Leadership) -> None:
+    """
+    Take the lease back whenever it was lost, as by a pause or an outage of NATS.
+
+    Who leads goes on without it: only a younger epoch ends that. Any standby that came would depose it for nothing.
+    """
+    while True:
+        await lease.lost()
+        log.warning("lease_lost")
+        await lease.acquire()
 
 
 async def stand_by(ports: Ports, shard: Shard, lease: Leadership, formats: KnownFormats, stop: asyncio.Event) -> None:

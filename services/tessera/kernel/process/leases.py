@@ -96,6 +96,11 @@ class Leadership:
                     return
             await self._clock.sleep(min(POLL_SECONDS, self._lease_seconds / RENEWALS_PER_LEASE))
 
+    async def lost(self) -> None:
+        """Wait until this replica renews its lease no more: another has it, or it ran out, as in a pause."""
+        if self._renewal is not None:
+            await asyncio.wait([self._renewal])
+
     async def release(self) -> None:
         """Let go, so that a standby takes over at once. If the bus is away, the lease runs out instead."""
         held = self.held
