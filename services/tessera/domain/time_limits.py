@@ -3,6 +3,13 @@
 from tessera.domain.queues import QueueTree
 from tessera_schemas.reasons import Code, Reason
 
+WITHOUT = (
+    "it has no time limit; users' own pods say it as activeDeadlineSeconds, those of a Deployment, StatefulSet or "
+    "DaemonSet, where Kubernetes forbids that, as label kueue.x-k8s.io/max-exec-time-seconds of the pod template; what "
+    "is to run for good belongs in a queue without a longest time limit"
+)
+"""Of a job without a time limit where one has to be: how each kind of work says it, and what is left to the others."""
+
 
 def longest_time_limit(tree: QueueTree, queue: str, tenant: str) -> tuple[int, str]:
     """Seconds, and the field of the configuration that says so: the least of all that hold; 0 where none does."""
@@ -20,5 +27,5 @@ def time_limit_fault(tree: QueueTree, queue: str, tenant: str, seconds: int) -> 
     if not longest or 0 < seconds <= longest:
         return None
     numbers = {"time_limit_max_seconds": longest} | ({"time_limit_seconds": seconds} if seconds else {})
-    detail = "" if seconds else "it has no time limit; users' own pods say it as activeDeadlineSeconds"
+    detail = "" if seconds else WITHOUT
     return Reason(code=Code.EXCEEDS_JOB_LIMIT, field=field, detail=detail, numbers=numbers)

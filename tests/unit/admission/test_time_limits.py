@@ -7,6 +7,7 @@ import pytest
 
 from tessera.admission.decide.outcome import Origin, Outcome, judge_tenant_command
 from tessera.admission.decide.policy import AdmissionPolicy, tree_of
+from tessera.binder.workloads.mark_table import TIME_LIMIT
 from tessera.client.files import config_body
 from tessera.client.outcomes import Failure
 from tessera_schemas.config import Config, ConfigBody
@@ -103,6 +104,15 @@ def test_users_own_pods_get_no_time_limit_and_are_told_where_they_need_one() -> 
     assert taken(judged(policy(night="1d"), DAY, kind="adopt_job")) == (DAY, ())
     (reason,) = judged(policy(night="1d"), kind="adopt_job").answer.reasons
     assert (reason.code, "activeDeadlineSeconds" in reason.detail) == ("ExceedsJobLimit", True)
+
+
+def test_what_never_ends_is_told_its_two_ways_out() -> None:
+    """Kubernetes forbids activeDeadlineSeconds in the templates of Deployments, StatefulSets and DaemonSets."""
+    (reason,) = judged(policy(night="1d"), kind="adopt_job").answer.reasons
+    assert all(kind in reason.detail for kind in ("Deployment", "StatefulSet", "DaemonSet"))
+    assert f"label {TIME_LIMIT} of the pod template" in reason.detail
+    assert "a queue without a longest time limit" in reason.detail
+    assert taken(judged(policy(night="1d"), kind="adopt_job", queue="day")) == (None, ())
 
 
 def test_a_configuration_without_them_is_stored_as_before_and_a_time_that_is_none_is_said() -> None:

@@ -309,6 +309,13 @@ def test_kueues_longest_execution_time_is_the_time_limit() -> None:
     assert adoption(shorter, job).spec.time_limit_seconds == 60
 
 
+@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet", "DaemonSet"])
+def test_a_pod_of_what_never_ends_has_the_time_limit_of_its_own_label(kind: str) -> None:
+    """Its template may have no activeDeadlineSeconds; when the time is over its controller makes another pod."""
+    one = pod("serve-0", owner=an_object("apps/v1", kind), labels={"kueue.x-k8s.io/max-exec-time-seconds": "3600"})
+    assert adoption([one]).spec.time_limit_seconds == 3600
+
+
 @pytest.mark.parametrize("words", ["soon", "-1", "0"])
 def test_an_execution_time_that_is_none_is_refused_by_name(words: str) -> None:
     job, pods = marked_job("max-exec-time-seconds", words, parallelism=1, completions=1)
