@@ -497,6 +497,46 @@ async def test_salloc_holds_its_pods_until_the_shell_ends(live: Live, tmp_path: 
     await assert_all_is_well(live)
 
 
+async def test_an_allocation_whose_client_was_killed_ends_with_its_lease(live: Live, tmp_path: Path) -> None:
+    """The pod's program, as its spec has it, runs here in a kubelet's place, where ten seconds last a tenth of one."""
+    kubectl, asked, fast = tmp_path / "kubectl", tmp_path / "asked", tmp_path / "fast" / "sleep"
+    kubectl.write_text(f'#!/bin/sh\necho "$*" >>{asked}\ncase "$*" in *USR1*) exit 0 ;; *) exec sleep 30 ;; esac\n')
+    fast.parent.mkdir()
+    fast.write_text('#!/bin/sh\n[ "$1" = 10 ] && exec /bin/sleep 0.1\n')
+    for program in (kubectl, fast):
+        program.chmod(0o755)
+    asked.touch()
+    environment = {"TESSERA_HOME": str(live.home), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    wanted = ("--gpus=1", "--export=ALL,SIMULATE_SECONDS=600", "--container-image", "train:1")
+    client = await started("salloc", "--as", "lab", "--key", "lost", *wanted, "bash", environment=environment)
+    live.acknowledged.append(("lab", "lost"))
+    job_id = id_of_key("lost")
+    name = f"{job_id}-1-0"
+    await eventually(lambda: f"exec -n lab {name} -- /bin/sh -c kill -USR1 1\n" in asked.read_text(), "it is renewed")
+    client.kill()
+    await client.wait()
+    cluster = live.cluster()
+    try:
+        pod = await cluster.get_pod("lab", name)
+        (main,) = pod["spec"]["containers"]
+        words = [word.replace("$$", "$") for word in (*main["command"], *main.get("args", ()))]  # as a kubelet reads it
+        waiting = await asyncio.create_subprocess_exec(
+            *words, env={"PATH": f"{fast.parent}:/usr/bin:/bin"}, stderr=asyncio.subprocess.PIPE
+        )
+        _, said = await asyncio.wait_for(waiting.communicate(), 30)
+        assert (waiting.returncode, b"was not heard for 300 seconds" in said) == (1, True)
+        assert live.phase(job_id) == "running", "until its pod ends nothing else takes the allocation back"
+        ended = {**pod["status"]["containerStatuses"][0], "state": {"terminated": {"exitCode": waiting.returncode}}}
+        await cluster.patch_pod_status("lab", name, {"status": {"phase": "Failed", "containerStatuses": [ended]}})
+        await live.until_ended(job_id)
+        assert live.phase(job_id) == "failed", "it is not tried again"
+        await eventually(lambda: is_shown(live, job_id, "failed"), "the lists show it, and its devices are free")
+        await cluster.delete_pod("lab", name, pod["metadata"]["uid"])
+    finally:
+        await cluster.close()
+    await assert_all_is_well(live)
+
+
 def id_of_key(key: str) -> str:
     """The id of the job that lab submits under this key."""
     return make_job_id("main", "lab", key)
