@@ -154,6 +154,8 @@ class Quota(Strict):
 
 OrderName = Literal["age", "expected"]
 """Who of equals in a queue goes first; `tessera.engine.queueing.orders` has each of them."""
+OVERTAKING: frozenset[OrderName] = frozenset({"expected"})
+"""Orders in which a younger job may stand before an older one, until that has waited `order_patience_seconds`."""
 
 PlacementName = Literal["tessera", "fgd", "bestfit", "gpu-packing", "dotprod", "random"]
 """Which node a pod takes of those it fits; `tessera.engine.scoring.named` has each of them."""

@@ -16,7 +16,7 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine.explain.blockers import NOBODY, Blockers, Viewer, find_capacity_blockers, find_quota_blockers
 from tessera.engine.explain.lent_quota import describe_lent_quota
-from tessera.engine.explain.order_reasons import describe_expected_order, describe_jobs_before
+from tessera.engine.explain.order_reasons import describe_jobs_before, describe_order
 from tessera.engine.explain.suggestions import TriedChange, suggest_changes
 from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.placement.capacity import is_stuck, stopped_ts, stops_by
@@ -193,7 +193,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
         yield f"Room on {_some(nodes)} is kept for it ({mark.cause}) for {_left(mark.deadline, state.ts)} more."
     yield from _kept(what_if, job, pool)
     yield from describe_jobs_before(what_if, job, viewer)
-    yield from describe_expected_order(state, job)
+    yield from describe_order(state, job)
     head, _ = what_if.behind(job)
     if head is not None:
         who = f"{head.name} ({head.job_id})" if viewer.may_see(head.tenant) else "of another tenant"

@@ -261,7 +261,7 @@ class _Making:
     def _leaf(
         self, waiting: WaitingJobs, order: OrderName, held: Amount, weight: int = 1, own: SortKey = FREE
     ) -> _Branch | None:
-        jobs = ORDERS[order](waiting, self.state, self._ts)
+        jobs = ORDERS[order].order(waiting, self.state, self._ts)
         leaf = _Leaf(self, self._eligible(jobs), held, weight, own)
         return leaf if leaf.waits else None
 

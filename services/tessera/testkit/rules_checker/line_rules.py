@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from tessera.testkit.checker.report import Report
-from tessera_schemas.config import ConfigBody
+from tessera_schemas.config import OVERTAKING, ConfigBody
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.orders import Order
 
@@ -59,7 +59,7 @@ class OrderRules:
             fact, age, ts = found
             queue, spec = queues[fact.spec.queue], fact.spec
             who = () if queue.queueing_strategy == "strict_fifo" else (fact.tenant, spec.user)
-            passed = queue.order == "expected" and order.ts - ts < patience_ms
+            passed = queue.order in OVERTAKING and order.ts - ts < patience_ms
             lines.setdefault((spec.queue, spec.priority_class, *who), []).append((passed, age, job_id))
         for jobs in lines.values():
             for before, after in pairwise(jobs):

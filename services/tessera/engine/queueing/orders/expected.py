@@ -18,7 +18,13 @@ from tessera.domain.runtimes import JobKind, Sketch, kind_of
 from tessera.domain.state import Bucket, QueuedJob, State
 from tessera.domain.table import Table
 from tessera.engine.queueing.durations import expected
+from tessera.engine.queueing.orders.age import OLDER
 from tessera.engine.queueing.orders.waiting_jobs import WaitingJobs
+from tessera_schemas.units import format_age
+
+WAITED = "that have waited longer than the shard's patience"
+SHORTER = "expected to take less GPU time, as waits are counted"
+BEFORE = (WAITED, SHORTER, OLDER)
 
 Key = tuple[int, bool, int, QueuedJob]
 """-priority, whether others may still pass it, its index in GPU milliseconds (0 when due), and its age."""
@@ -28,6 +34,30 @@ def order(waiting: WaitingJobs, state: State, ts: int) -> Iterator[QueuedJob]:
     """Jobs of a bucket are expected to take the same and stand by age; the order is the merge of the buckets."""
     for *_, place in merge(*(_keys(state, ts, bucket, places) for bucket, places in waiting.by_bucket.items())):
         yield place
+
+
+def why_before(state: State, job: Job, other: Job) -> str:
+    """The reason why another job stands before this one at the state's time."""
+    if is_due(state, job, state.ts):
+        return OLDER
+    if is_due(state, other, state.ts):
+        return WAITED
+    return SHORTER if index_of(state, other, state.ts) < index_of(state, job, state.ts) else OLDER
+
+
+def describe(state: State, job: Job) -> Iterator[str]:
+    """Says how long the job is expected to run, and until when shorter jobs pass it."""
+    kind, limit = kind_of(job), job.time_limit_seconds * 1000
+    runtime = expected_runtime(state.runtimes, kind, limit)
+    learnt = any(state.runtimes.get(key) is not None for key in kind.row_keys())
+    why = "its time limit" if runtime == limit else "how long such jobs ran" if learnt else "nothing known of such jobs"
+    gpus = f" on {kind.gpus} GPU{'s' * (kind.gpus != 1)}" if kind.gpus else ""
+    patience = format_age(state.tree.policy.order_patience_seconds * 1000)
+    yield (
+        f"It is expected to run for {format_age(runtime)}{gpus}, by {why}. Jobs of its class that are expected to take "
+        f"less GPU time go before it; its own counts for less as it waits, half after a wait as long as it is "
+        f"expected to run. Nobody younger passes it once it has waited for {patience}."
+    )
 
 
 def is_due(state: State, job: Job, ts: int) -> bool:
