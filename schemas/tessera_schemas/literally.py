@@ -8,6 +8,9 @@ into a template by our hand, do not mean it.
 
 import re
 
+ARGUMENT_CHARACTERS = 32_768
+"""Longest argument or value of a variable in a job, as it is written there; Linux takes 128 KiB in one."""
+
 _READ_BY_KUBERNETES = re.compile(r"\$(?=[$(]|[^\x00-\x7f]|\Z)")
 """It means something before `$` and `(`; what is not ASCII behind it is broken; at the end more may follow."""
 

@@ -10,6 +10,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from tessera_schemas.base import Name, Positive, Strict
+from tessera_schemas.literally import ARGUMENT_CHARACTERS
 from tessera_schemas.resource_kinds import CountedResources
 
 LabelKey = Annotated[
@@ -19,7 +20,7 @@ LabelKey = Annotated[
     ),
 ]
 EnvName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,255}$")]
-Argument = Annotated[str, StringConstraints(max_length=32_768, pattern=r"^[^\x00]*$")]
+Argument = Annotated[str, StringConstraints(max_length=ARGUMENT_CHARACTERS, pattern=r"^[^\x00]*$")]
 Arguments = Annotated[tuple[Argument, ...], Field(max_length=256)]
 Environment = Annotated[dict[EnvName, Argument], Field(max_length=500)]
 UserId = Annotated[int, Field(ge=1, lt=2**31, strict=True)]

@@ -14,8 +14,14 @@ BY_OPERATOR = "operator"
 """The last part of the subjects on which the gateway sends what an operator orders about a tenant's jobs."""
 
 MESSAGE_BYTES_MAX = 512 * 1024
-SUBMIT_BYTES_MAX = 128 * 1024
-"""How large a command may be. Its stream takes more, so that what is too large is refused on record."""
+SUBMIT_BYTES_MAX = 384 * 1024
+"""
+How large a command may be: a script of 256 KiB, what JSON adds to its lines and quotes, and the job around it.
+
+Its stream takes more, so that what is too large is refused on record.
+"""
+FACT_BYTES_MAX = SUBMIT_BYTES_MAX + 32 * 1024
+"""How large a fact may be: a job and what admission fills in; with some records it fits in a message of the ledger."""
 ANSWER_SECONDS = 10.0
 """How long a client waits for the answer to a command, unless told otherwise."""
 PAYLOAD_BYTES_MAX = 1024 * 1024

@@ -12,7 +12,7 @@ from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import JobQueued
 
 REMEMBERED, BYTES_MAX = 4096, 32 * 2**20
-"""As many specs, and as many bytes of them, as are remembered; a spec may have 120 KB."""
+"""As many specs, and as many bytes of them, as are remembered; a spec may have 400 KB."""
 
 
 class Templates:

@@ -27,7 +27,7 @@ class GatewaySettings(ServiceSettings):
     tls_key_file: Path | None = Field(None, description="Its private key")
     plaintext_ok: bool = Field(False, description="Off loopback without TLS: something before us speaks it")
 
-    body_bytes_max: int = Field(120 * 1024, ge=1024, le=127 * 1024, description="A command of it must fit on SUBMIT")
+    body_bytes_max: int = Field(376 * 1024, ge=1024, le=383 * 1024, description="A command of it must fit on SUBMIT")
     body_seconds: float = Field(10.0, gt=0, le=300, description="How long a client may take to send a body")
     head_seconds: float = Field(
         30.0, gt=0, le=3600, description="How long a connection may be open without a whole request head"

@@ -31,8 +31,7 @@ from tessera_schemas.orders import ORDER, Order
 
 WAITING_MAX = 4096
 REPEATS_AFTER = 8192  # facts back; so many are remembered, and read again by a new committer
-FACTS_BYTES_MAX = 128 * 1024  # of one message; a ledger message also repeats what the facts say in its records
-FACT_BYTES_MAX = 160 * 1024  # the permit of the largest gang
+FACTS_BYTES_MAX = 128 * 1024  # of one message, whose records repeat what facts say; a larger fact goes alone
 ORDER_BYTES_MAX = 16 * 1024  # of one: 512 jobs and the envelope
 ORDERS_BYTES_MAX = 64 * 1024  # of one message
 AHEAD_MAX = 256  # orders from states that are not reached yet: more pools than a shard has
@@ -114,8 +113,8 @@ class Inbox:
 
     def _decode(self, message: Message) -> TakenFact | str:
         service = message.subject.split(".")[2]
-        if len(message.data) > FACT_BYTES_MAX:
-            return f"larger than {FACT_BYTES_MAX} bytes"
+        if len(message.data) > subjects.FACT_BYTES_MAX:
+            return f"larger than {subjects.FACT_BYTES_MAX} bytes"
         try:
             fact = FACT_MESSAGE.validate_json(message.data).fact
         except ValidationError as error:

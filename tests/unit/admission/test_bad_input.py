@@ -11,6 +11,7 @@ from tessera_schemas.config import ConfigBody, Level, Limits, PriorityClass, Que
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.reasons import Reason
+from tessera_schemas.subjects import FACT_BYTES_MAX, SUBMIT_BYTES_MAX
 from tests.unit.admission.admission_world import SPEC, World, changed, encoded, node, submit
 
 BODY = ConfigBody(
@@ -53,7 +54,7 @@ BAD: dict[str, tuple[object, list[tuple[str, str]]]] = {
     "UTF-16": (GOOD.encode("utf-16"), [("NotJson", "")]),
     "half of a command": (GOOD[:40].encode(), [("NotJson", "")]),
     "a list instead of an object": (b"[]", [("NotJson", "")]),
-    "a body above the limit": (b'"' + b"x" * 140_000 + b'"', [("TooLarge", "")]),
+    "a body above the limit": (b'"' + b"x" * 400_000 + b'"', [("TooLarge", "")]),
     "objects 100,000 deep": (b'{"a":' * 20_000 + b"1" + b"}" * 20_000, [("NotJson", "")]),
     "lists 100,000 deep": (b"[" * 100_000, [("NotJson", "")]),
     "a lone surrogate": (repeated(GOOD, '"k1"', '"\\ud800"'), [("NotJson", "")]),
@@ -267,6 +268,17 @@ async def test_a_subject_that_names_no_tenant_is_poison_and_nobody_elses_busines
     assert type(poison).__name__ == "Poison"
     assert not isinstance(fine, Exception)
     assert [fact.kind for fact in here.facts] == ["job_admitted"]
+
+
+async def test_a_job_of_the_greatest_size_becomes_a_fact_that_the_committer_takes_and_a_byte_more_does_not() -> None:
+    here, words = await world(), ["x" * 32_768] * 11
+    for size, kind in ((SUBMIT_BYTES_MAX, "job_admitted"), (SUBMIT_BYTES_MAX + 1, "job_refused")):
+        sent = changed("spec.roles.0.template.command", [*words])
+        sent["spec"]["roles"][0]["template"]["command"].append("x" * (size - len(encoded(sent)) - len(', ""')))
+        assert len(encoded(sent)) == size
+        await here.submits(sent)
+        assert here.facts[-1].kind == kind
+    assert len(here.stored[0].data) < FACT_BYTES_MAX
 
 
 async def test_a_tenant_that_is_not_configured_is_refused() -> None:

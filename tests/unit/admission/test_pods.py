@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.admission.decide.outcome import Origin, judge_tenant_command
+from tessera.admission.decide.pods import PODS_BYTES_MAX
 from tessera.admission.decide.policy import AdmissionPolicy, tree_of
 from tessera_schemas.base import Strict
 from tessera_schemas.config import Config, ConfigBody, PodGrants, Queue, Tenant
@@ -30,6 +31,16 @@ def against(command: Any, grants: PodGrants | None = None) -> list[tuple[str, st
 
 def with_template(**fields: Any) -> dict[str, Any]:
     return changed(TEMPLATE, SPEC["roles"][0]["template"] | fields)
+
+
+def test_a_job_whose_pods_kubernetes_should_not_store_together_is_refused_with_the_way_out() -> None:
+    most = PODS_BYTES_MAX // (257 * 1024)
+    for pods, refused in ((most, False), (most + 30, True)):
+        job = with_template(command=["sh", "-c", *["x" * 32_768] * 8])
+        job["spec"]["roles"][0]["replicas"] = pods
+        found = against(job)
+        assert [code for code, _, _ in found] == (["TooLarge"] if refused else [])
+        assert all("volume" in detail for _, _, detail in found)
 
 
 def with_resources(**fields: Any) -> dict[str, Any]:

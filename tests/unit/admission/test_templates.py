@@ -124,7 +124,7 @@ async def test_a_job_from_a_template_may_be_held_and_so_may_any_other() -> None:
 
 async def test_what_a_template_makes_is_no_larger_than_a_submit_may_be() -> None:
     long = {"name": "lr", "type": "string", "length_max": 1024}
-    args = ["{lr}"] * 200
+    args = ["{lr}{lr}"] * 200
     world = await World.with_policy(
         config({**template(), "parameters": [long, PARAMETERS[1]], "spec": spec(args=args)})
     )

@@ -110,7 +110,7 @@ def test_what_is_wrong_of_several_options_together_hides_nothing() -> None:
 
 
 def test_a_script_that_cannot_be_run_is_told_with_its_options() -> None:
-    text = "#!/usr/bin/perl\n#SBATCH --gpus=x\n" + "x" * pods.SCRIPT_CHARACTERS
+    text = "#!/usr/bin/perl\n#SBATCH --gpus=x\n" + "x" * pods.SCRIPT_BYTES_MAX
     made = read_script(text, "train.pl")
     with pytest.raises(Failure) as raised:
         spec_of(made, None)
@@ -315,7 +315,7 @@ def test_without_an_image_or_an_interpreter_there_is_no_job() -> None:
         "#!/usr/bin/env python3\nprint()\n",
         "a",
     ]
-    (mistake,) = pods.command_of("#!/bin/sh\n" + "x" * pods.SCRIPT_CHARACTERS, "x").mistakes
+    (mistake,) = pods.command_of("#!/bin/sh\n" + "x" * pods.SCRIPT_BYTES_MAX, "x").mistakes
     assert "put the program into the image" in mistake
 
 

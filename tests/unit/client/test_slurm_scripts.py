@@ -22,10 +22,6 @@ def test_arguments_names_and_exported_values_are_literal_too() -> None:
     assert run_pod(made).stdout == "$(SLURM_JOB_ID)$$\n"
 
 
-def test_a_script_that_kubernetes_would_not_hold_is_refused_with_all_that_is_added() -> None:
-    assert "put the program into the image" in wrong(body="$(" * 16_000)
-
-
 def test_an_image_that_a_comment_cuts_is_refused_with_the_way_out() -> None:
     said = wrong("--container-image=registry.example.com#nvidia/pytorch:22.02-py3", "--gres=gpu:1", image=None)
     assert said == (

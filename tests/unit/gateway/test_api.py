@@ -44,6 +44,16 @@ async def test_a_submit_is_answered_once_the_ledger_has_the_job(world: World) ->
     assert world.commands == [("lab", {"kind": "submit_job", "v": 1, "key": "k1", "tenant": "lab", "spec": SPEC})]
 
 
+async def test_a_script_of_256_kib_comes_in_with_a_limit_that_nobody_set(world: World) -> None:
+    roles = [{**SPEC["roles"][0], "template": {"image": "train:1", "command": ["sh", "-c", *["xxx\n" * 4096] * 16]}}]
+    token = world.token("lab")
+    async with world.gateway():
+        said = await world.ask("POST", "/v1/jobs", token, submit(roles=roles))
+        too_large = await world.ask("POST", "/v1/jobs", token, submit("k2", roles=roles * 2))
+    assert (said.status, said.body["state"]) == (201, "queued")
+    assert (too_large.status, too_large.code) == (413, "TooLarge")
+
+
 async def test_the_same_submit_again_is_the_same_job_and_another_under_its_key_a_conflict(world: World) -> None:
     token = world.token("lab")
     async with world.gateway():

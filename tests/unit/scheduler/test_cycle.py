@@ -12,7 +12,8 @@ from tessera.scheduler.cycle import Deposed
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import AnyFact, CancelRequested, FactMessage, HoldRequested, PodsMade
 from tessera_schemas.ledger import Allocated
-from tessera_schemas.subjects import MESSAGE_BYTES_MAX
+from tessera_schemas.pod_template import Template
+from tessera_schemas.subjects import MESSAGE_BYTES_MAX, SUBMIT_BYTES_MAX
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
 from tests.ledgers import rechain
 from tests.unit.scheduler.committer_world import bound, made, started
@@ -224,12 +225,27 @@ async def test_a_fact_that_is_not_its_services_to_say_is_refused() -> None:
 async def test_a_fact_that_is_larger_than_any_of_ours_is_dead_lettered() -> None:
     world = World()
     async with Leader(world):
-        huge = PodsMade(kind="pods_made", run_id="a" * 20 + "-1", uids=("x" * 64,) * 4000)
+        huge = PodsMade(kind="pods_made", run_id="a" * 20 + "-1", uids=("x" * 64,) * 6500)
         await world.fact(huge)
         await world.fact(config_proposed())
         await world.clock.run(1)
         assert world.said == ["config_set"]
         assert "larger than" in world.dead_letters[0]
+
+
+async def test_the_largest_job_is_taken_in_by_a_message_of_its_own() -> None:
+    world, words = World(), ("x" * 32_768,) * 11 + ("x" * 31_000,)
+    worker = role(gpus=0).model_copy(update={"template": Template(image="train:1", command=words)})
+    largest = [admitted(f"k{number}", job_spec(worker)) for number in range(3)]
+    assert SUBMIT_BYTES_MAX - 3000 < len(largest[0].to_bytes()) < SUBMIT_BYTES_MAX
+    async with Leader(world):
+        await world.fact(config_proposed())
+        world.at_once(*map(outgoing, largest))
+        await world.clock.run(1)
+        assert world.kinds[-3:] == [["job_queued"]] * 3
+        stored = [read_plain(each).data for each in world.broker.stream("LEDGER_main").messages.values()]
+        assert max(map(len, stored)) <= MESSAGE_BYTES_MAX
+        assert world.dead_letters == []
 
 
 async def test_facts_are_taken_in_once_although_storing_a_dead_letter_failed_at_first() -> None:

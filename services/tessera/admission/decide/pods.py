@@ -14,7 +14,10 @@ from tessera_schemas.job import JobSpec, Role, Template
 from tessera_schemas.pod_template import NOTICE_DIRECTORY, EnvSource
 from tessera_schemas.reading import refusal
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.subjects import SUBMIT_BYTES_MAX
 
+PODS_BYTES_MAX = 256 * 1024**2
+"""Of the templates of all pods of a job: an eighth of what etcd holds unless told otherwise."""
 DOMAIN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 """A DNS subdomain: names of objects, and what stands before the slash of a key."""
 DEVICE_DOMAIN_CHARACTERS_MAX = 244
@@ -64,6 +67,18 @@ def _asked_of_containers(template: Template, grants: PodGrants) -> Iterator[tupl
             yield f"template.init_containers[{index}].env_from", "env_from", grants.env_from
     if template.ports:
         yield "template.ports", "ports", grants.ports
+
+
+def too_large_together(spec: JobSpec) -> list[Reason]:
+    """Why Kubernetes should not store all pods of the job at its largest: each holds its whole template."""
+    if sum(role.most for role in spec.roles) * SUBMIT_BYTES_MAX <= PODS_BYTES_MAX:
+        return []
+    size = sum(role.most * len(role.template.to_bytes()) for role in spec.roles)
+    if size <= PODS_BYTES_MAX:
+        return []
+    numbers = {"bytes": size, "bytes_max": PODS_BYTES_MAX}
+    why = "each pod holds its command and variables; put the script into the image or a volume"
+    return [refusal(Code.TOO_LARGE, "roles", why, numbers)]
 
 
 def malformed(spec: JobSpec) -> list[Reason]:

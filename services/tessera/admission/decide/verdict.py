@@ -7,7 +7,7 @@ Limits that count (jobs, GPUs of a tenant) are not here: replicas of admission r
 from collections.abc import Iterator
 from typing import Any
 
-from tessera.admission.decide.pods import malformed, not_granted
+from tessera.admission.decide.pods import malformed, not_granted, too_large_together
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.domain.idle import jobs_choose
 from tessera.domain.levels import in_short, unknown_levels
@@ -33,6 +33,7 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
     against = mismatch(submitted.tenant, tenant) if submitted else []
     against += [refusal(Code.NOT_SUPPORTED_YET, path) for path in not_supported_yet(spec)]
     against += not_the_clients(spec)
+    against += too_large_together(spec) if submitted else []
     if tree is None:
         return [*against, refusal(Code.NOT_CONFIGURED)]
     against += _by_name(spec.queue, spec.priority_class if submitted else None, tenant, tree)

@@ -1,5 +1,5 @@
 """
-The pod of a script: the script as one argument of its interpreter, and Slurm's variables.
+The pod of a script: the script as an argument of its interpreter, or several, and Slurm's variables.
 
 Every pod is one task and a node of its own: it sees its own GPUs alone, so that its local rank is 0. Each pod runs the
 whole script; in a shell `srun` is a function that runs its command in the pods of the ranks it asks for.
@@ -8,12 +8,13 @@ whole script; in a shell `srun` is a function that runs its command in the pods 
 import re
 from dataclasses import dataclass
 
-from tessera.client.slurm import signals, srun
+from tessera.client.slurm import long_scripts, signals, srun
 from tessera.client.slurm.values import SlurmWarning
 from tessera_schemas.arrays import task_count, task_ranges
 from tessera_schemas.literally import literally
 
-SCRIPT_CHARACTERS = 32_768
+SCRIPT_BYTES_MAX = 256 * 1024
+"""Longest script. It goes into the ledger once and into each of its job's pods; Slurm's own bound is 4 MB."""
 SHELL = re.compile(r"(?:^|/)(?:ba|da|z|k)?sh$")
 PYTHON = re.compile(r"(?:^|/)python[0-9.]*$")
 FIRST_LINE = re.compile(r"^#!\s*(?:/usr/bin/env\s+)?(?P<path>\S+)(?P<options>(?:\s+-\S+)*)\s*$")
@@ -94,6 +95,7 @@ def command_of(
     """
     The script as one argument of its own interpreter, then its name and its own arguments; all of it literally.
 
+    One that is too long for that is several arguments, and runs with the same name and arguments.
     With a `warning` other than SIGTERM a shell around it hands the signal on.
     """
     mistakes = []
@@ -106,8 +108,9 @@ def command_of(
     functions[SUBMIT_DIR] = f'export {SUBMIT_DIR}="${{{SUBMIT_DIR}:-$PWD}}"\n'
     functions[RESTART_COUNT] = COUNTED
     used = "".join(made for name, made in functions.items() if not is_python and re.search(rf"\b{name}\b", text))
-    if (length := len(literally(used + text))) > SCRIPT_CHARACTERS:
-        mistakes.append(f"{where}: {length} characters; at most {SCRIPT_CHARACTERS}: put the program into the image")
+    if (size := len(text.encode(errors="replace"))) > SCRIPT_BYTES_MAX:
+        way_out = "put the program into the image or a volume, and call it from a short script"
+        mistakes.append(f"{where}: {size} bytes; a script has at most {SCRIPT_BYTES_MAX}: {way_out}")
     if match is None:
         mistakes.append(f"{where}: does not begin with #! and an interpreter; write #!/bin/bash")
     elif not is_python and SHELL.search(path) is None:
@@ -116,9 +119,21 @@ def command_of(
         mistakes.append(f"{where}: --signal without B: reaches the steps of a shell alone; write B:{warning.signal}")
     if mistakes:
         return ScriptCommand(["true"], tuple(mistakes))
-    own = arguments if is_python else (where, *arguments) if arguments else ()
     outer = ("/bin/sh", "-c", signals.around(warning), "sbatch") if warning is not None and hands_on else ()
-    return ScriptCommand([literally(word) for word in (*outer, path, *options, "-c", used + text, *own)])
+    words = _run_by_python(text, arguments) if is_python else _run_by_shell(used + text, path, where, arguments)
+    return ScriptCommand([literally(word) for word in (*outer, path, *options, *words)])
+
+
+def _run_by_python(text: str, arguments: tuple[str, ...]) -> list[str]:
+    """The words behind Python."""
+    return long_scripts.for_python(text, arguments) if long_scripts.is_long(text) else ["-c", text, *arguments]
+
+
+def _run_by_shell(text: str, path: str, where: str, arguments: tuple[str, ...]) -> list[str]:
+    """The words behind a shell. Without arguments of the script's own the shell's path is `$0`."""
+    if long_scripts.is_long(text):
+        return long_scripts.for_shell(text, where if arguments else path, arguments)
+    return ["-c", text, *((where, *arguments) if arguments else ())]
 
 
 def variables(name: str, tasks: int, gpus: int, cpus: str, tasks_of_array: str) -> dict[str, str]:
