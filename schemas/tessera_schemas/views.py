@@ -71,7 +71,7 @@ class JobView(Lenient):
     user: Annotated[str, Field(description="Who submitted it, as the job says")] = ""
     cpu_milli: Annotated[int, Field(description="Thousandths of a CPU that its gang asks for")] = 0
     memory_bytes: Annotated[int, Field(description="Memory that its gang asks for")] = 0
-    time_limit_seconds: Annotated[int, Field(description="Longest time of one run; 0: none, or ended")] = 0
+    time_limit_seconds: Annotated[int, Field(description="Longest time of one run; 0: none")] = 0
     digest: Annotated[str, Field(description="Beginning of the digest of what was sent")] = ""
     operator_hold: Annotated[bool, Field(description="It is held, and only an operator lets it go")] = False
     earlier_ms: Annotated[
@@ -83,6 +83,7 @@ class JobView(Lenient):
     gpu_counted_ts: Annotated[
         int, Field(description="Since when its run's `held_gpu_milli` have to be added; 0: no run holds any")
     ] = 0
+    nodes: Annotated[tuple[str, ...], Field(description="Of a job that has ended: those of its last run, by rank")] = ()
 
     @property
     def restarts(self) -> int:

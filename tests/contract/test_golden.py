@@ -72,6 +72,7 @@ LATER = {
         "earlier_ms",
         "gpu_milli_ms",
         "gpu_counted_ts",
+        "nodes",
         "held_pods",
         "held_gpu_milli",
         "array",

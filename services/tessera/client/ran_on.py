@@ -1,4 +1,4 @@
-"""Nodes of an ended job, read from the ledger on demand: the views keep no placements of ended jobs."""
+"""Nodes of an ended job that is older than numbers, read from the ledger on demand: of these the views keep none."""
 
 from tessera.client.reading import StoredLedger
 from tessera.kernel.ledger.shard import decode_entry

@@ -30,6 +30,7 @@ class Job:
     `operator_hold`: it is `held` by an operator, and no tenant lets it go. `earlier_ms` is how long its runs before
     this one took, each from its start until the job was queued again, and `gpu_milli_ms` what its runs held in
     thousandths of a GPU times milliseconds, without what the current one holds since `Run.counted_ts`.
+    `nodes` are those of a run that was released just now, until the job ends or is queued again.
     `user` is whose of the tenant it is, "" where nobody said. An `array` never runs: it stands for its tasks, jobs
     whose `task_of` names it and whose `task` is the index. `after` is what the job still waits for of others. Times
     are ledger milliseconds.
@@ -77,6 +78,7 @@ class Job:
     operator_hold: bool = later(False)
     earlier_ms: int = later(0)
     gpu_milli_ms: int = later(0)
+    nodes: tuple[str, ...] = later(())
     array_number: int = later(0)
     number: int = later(0)
 
@@ -112,7 +114,8 @@ class EndedJob:
     """
     A job after its end, remembered so that its key stays known until `forget_ts`.
 
-    `earlier_ms` and `gpu_milli_ms` are the job's, the latter of all its runs.
+    `earlier_ms` and `gpu_milli_ms` are the job's, the latter of all its runs. `nodes` are those of the run that ended
+    with the job, in rank order.
     """
 
     job_id: str
@@ -142,6 +145,8 @@ class EndedJob:
     user: str = later("")
     earlier_ms: int = later(0)
     gpu_milli_ms: int = later(0)
+    time_limit_seconds: int = later(0)
+    nodes: tuple[str, ...] = later(())
 
     def not_shown(self, now_ms: int) -> Reason:
         """Answer about a job that the views have dropped: how and when it ended, and where more is."""
@@ -238,6 +243,11 @@ class Run:
     def all_placements(self) -> tuple[Placement, ...]:
         """Placements of all its pods, ended ones included: the gang, then surplus pods."""
         return (*self.placements, *(extra.placement for extra in self.extra)) if self.extra else self.placements
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Nodes of all its pods, ended ones included, in rank order."""
+        return tuple(dict.fromkeys(place.node for place in self.all_placements))
 
     @property
     def places(self) -> tuple[Placement, ...]:

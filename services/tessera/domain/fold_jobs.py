@@ -20,6 +20,7 @@ from tessera.domain.fold_steps import (
     run_of,
     tally,
     tally_tenant,
+    with_nodes_of,
 )
 from tessera.domain.fold_table import applies
 from tessera.domain.levels import unknown_levels
@@ -203,6 +204,7 @@ def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -
         earlier_ms=job.earlier_ms + _last_run_ms(state, job),
         started_ts=0,
         away=job.adopted is not None,
+        nodes=(),
     )
     count_task(state, job, waiting=1)
 
@@ -226,7 +228,7 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
         learn_runtime(state, run, job)
         # What was to stop it is void: an observed end wins over an intention.
         run = count_held(state, run)
-        job = job_of(state, record.job_id)
+        job = with_nodes_of(job_of(state, record.job_id), run)
         state.put_run(replace(run, over=True, revoked=None, then="", stopped_ts=0, hurried=False))
         end_backoffs(state, run.placements, failed=True)
     else:
@@ -261,6 +263,8 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
             job.user if job.number else "",
             job.earlier_ms,
             job.gpu_milli_ms,
+            job.time_limit_seconds if job.number else 0,
+            job.nodes,
         )
     )
     tally_tenant(state, job.tenant, job.amount, -1)

@@ -18,6 +18,7 @@ from tessera.domain.fold_steps import (
     move,
     run_of,
     tally,
+    with_nodes_of,
 )
 from tessera.domain.fold_table import applies
 from tessera.domain.gang import gang_of
@@ -277,6 +278,8 @@ def apply_released(state: State, record: Released, facts: Sequence[TakenFact]) -
     if not run.stopping:
         raise Contradiction(f"record {state.n}: run {run.run_id} is released while it may still run")
     count_held(state, run)
+    if (job := state.jobs.get(run.job_id)) is not None:
+        state.put_job(with_nodes_of(job, run))
     state.drop_run(run)
     hold(state, run.gang, run.places, -1)
     drop_empty(state, run.places)

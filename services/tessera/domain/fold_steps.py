@@ -80,6 +80,11 @@ def count_held(state: State, run: Run) -> Run:
     return replace(run, counted_ts=state.ts)
 
 
+def with_nodes_of(job: Job, run: Run) -> Job:
+    """The job with the nodes of its run, which it keeps to its end; one that is older than numbers as it is."""
+    return replace(job, nodes=run.nodes) if job.number else job
+
+
 def end_backoffs(state: State, placements: Sequence[Placement], failed: bool) -> None:
     """A run started on these nodes, which ends their back-offs; those after failed programs only if it lasted."""
     for name in dict.fromkeys(placement.node for placement in placements):

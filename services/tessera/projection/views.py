@@ -210,6 +210,8 @@ class Views:
             exit_code=job.exit_code,
             priority_class=job.priority_class,
             evictions=job.evictions,
+            time_limit_seconds=job.time_limit_seconds,
+            nodes=job.nodes,
             **self._held(f"{job.job_id}-{job.attempt}"),
         ).to_bytes()
 

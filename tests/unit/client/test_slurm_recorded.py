@@ -37,13 +37,16 @@ def job(number: int, name: str, phase: str, **more: Any) -> JobView:
 
 
 def jobs() -> list[JobView]:
-    ended, running = {"ended_ts": NOW, "placements": ON_N1}, {"started_ts": now_ms(), "placements": ON_N1}
+    ended, running = (
+        {"ended_ts": NOW, "started_ts": NOW, "nodes": ("n1",)},
+        {"started_ts": now_ms(), "placements": ON_N1},
+    )
     of_array = {**running, "task_of": "f" * 20, "array_number": 6}
     why = {name: PublicReason(code=name) for name in ("PodFailed", "QueueStopped", "ArrayTasks")}
     return [
         job(1, "wrap", "succeeded", **ended),
         job(2, "wrap", "succeeded", **ended),
-        job(3, "bad", "failed", ended_ts=NOW, exit_code=3, reason=why["PodFailed"]),
+        job(3, "bad", "failed", **ended, time_limit_seconds=600, exit_code=3, reason=why["PodFailed"]),
         job(4, "wait", "queued", queue="busy", reason=why["QueueStopped"]),
         job(5, "long", "running", time_limit_seconds=600, **running),
         job(6, "arr", "queued", array=ARRAY, reason=why["ArrayTasks"]),

@@ -150,9 +150,12 @@ async def _start_of(where: Where, identity: str | None, job: JobView) -> str:
 
 
 async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str, ...]:
-    """The nodes of a job that has ended; none where the ledger does not answer or is not open to whoever asks."""
-    if job.phase not in ENDED or job.placements:
-        return ()
+    """
+    The nodes of a job that has ended. Those of one that is older than numbers are read from the ledger; none where that
+    does not answer or is not open to whoever asks.
+    """
+    if job.phase not in ENDED or job.placements or job.number:
+        return job.nodes
     from tessera.client.ran_on import ran_on
 
     try:

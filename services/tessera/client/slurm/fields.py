@@ -98,7 +98,7 @@ def select(
         if (people is None or not people.isdisjoint({job.tenant, job.user} - {""}))
         and (queues is None or job.queue in queues)
         and (names is None or job.name in names or name == job.name)
-        and (on is None or any(place.node in on for place in job.placements))
+        and (on is None or not on.isdisjoint(node_names(job)))
         and (named is None or is_named(job, wanted))
         and (states is None or not among.isdisjoint({"ALL", short_state_of(job), state_of(job)}))
     ]
@@ -138,8 +138,18 @@ def tres_of(job: JobView) -> str:
 
 
 def nodes_count(job: JobView) -> int:
-    """Number of nodes that its run holds; without a run as many as it has pods."""
-    return len({place.node for place in job.placements}) or job.pods
+    """Number of nodes that its run holds or held; without a run as many as it has pods."""
+    return len(node_names(job)) or job.pods
+
+
+def node_names(job: JobView) -> tuple[str, ...]:
+    """Names of the nodes that the job's run holds, or held to the job's end, by rank."""
+    return tuple(dict.fromkeys(place.node for place in job.placements)) or job.nodes
+
+
+def was_placed(job: JobView) -> bool:
+    """Whether the job's run has its nodes, or had them to the job's end."""
+    return bool(node_names(job) or job.started_ts)
 
 
 def exit_code_of(job: JobView) -> str:
@@ -149,8 +159,8 @@ def exit_code_of(job: JobView) -> str:
 
 
 def place_or_reason(job: JobView, now_ms: int) -> str:
-    """The nodes of a job that holds some, else why it waits."""
-    if job.placements:
+    """The nodes of a job that holds some or held them until it ended well or was cancelled, else why not."""
+    if node_names(job) and job.phase != "failed":
         return nodes_of(job, now_ms)
     reason = reason_of(job)
     return "" if reason == "None" and job.phase in ENDED else f"({reason})"
@@ -158,7 +168,7 @@ def place_or_reason(job: JobView, now_ms: int) -> str:
 
 def nodes_of(job: JobView, now_ms: int) -> str:
     """Nodes of a job, folded as Slurm folds them."""
-    return words.node_list([place.node for place in job.placements])
+    return words.node_list(node_names(job))
 
 
 def time_of(ms: int, otherwise: str = "Unknown") -> str:
@@ -196,15 +206,15 @@ def memory_of(job: JobView, pods: int = 1) -> str:
 
 
 def time_limit_of(job: JobView, written: Callable[[int], str] = words.elapsed) -> str:
-    """The time limit; that of an ended job is not shown any more."""
-    if job.phase in ENDED:
+    """The time limit; of an ended job that is older than numbers it is not known."""
+    if job.phase in ENDED and not job.number:
         return "NOT_SET"
     return written(1000 * job.time_limit_seconds) if job.time_limit_seconds else "UNLIMITED"
 
 
 def time_left_of(job: JobView, now_ms: int) -> str:
     """Rest of the time limit, as Slurm writes it."""
-    if job.phase in ENDED or not job.time_limit_seconds:
+    if not job.time_limit_seconds:
         return time_limit_of(job)
     return words.elapsed(1000 * job.time_limit_seconds - elapsed_ms(job, now_ms))
 
@@ -248,14 +258,14 @@ FIELDS: Mapping[str, Value] = {
     "Age": lambda job, now: words.elapsed(now - job.submitted_ts),
     "Restarts": lambda job, now: str(job.restarts),
     "Dependency": lambda job, now: ",".join(each.text() for each in job.after) or "(null)",
-    "AllocTRES": lambda job, now: tres_of(job) if job.placements or job.ended_ts else "",
-    "ReqTRES": lambda job, now: tres_of(job.model_copy(update={"placements": (), "held_pods": 0})),
+    "AllocTRES": lambda job, now: tres_of(job) if was_placed(job) else "",
+    "ReqTRES": lambda job, now: tres_of(job.model_copy(update={"placements": (), "nodes": (), "held_pods": 0})),
     "UID": lambda job, now: str(uid_of(job.user)),
     "Group": lambda job, now: group_of(job.user)[0],
     "GID": lambda job, now: str(group_of(job.user)[1]),
-    "BatchHost": lambda job, now: job.placements[0].node if job.placements else "n/a",
+    "BatchHost": lambda job, now: next(iter(node_names(job)), "n/a"),
     "NCPUS": lambda job, now: str(cpus_of(job)),
-    "AllocCPUS": lambda job, now: str(cpus_of(job)) if job.placements or job.ended_ts else "0",
+    "AllocCPUS": lambda job, now: str(cpus_of(job)) if was_placed(job) else "0",
     "ReqCPUS": lambda job, now: str(cpus_of(job)),
     "CPUsOfPod": lambda job, now: str(cpus_of(job, job.pods)),
     "ReqMem": lambda job, now: memory_of(job, job.pods),
@@ -290,7 +300,7 @@ ACCOUNTING: Mapping[str, Value] = {
     "State": lambda job, now: accounted_state_of(job),
     "Elapsed": lambda job, now: words.elapsed_in_full(elapsed_ms(job, now)),
     "Timelimit": lambda job, now: time_limit_of(job, words.elapsed_in_full),
-    "NodeList": lambda job, now: nodes_of(job, now) or ("" if job.phase in ENDED else "None assigned"),
+    "NodeList": lambda job, now: nodes_of(job, now) or ("" if was_placed(job) else "None assigned"),
 }
 """Fields that `sacct` writes in another way than `squeue`."""
 NUMBERS = frozenset({"Priority", "Elapsed", "ElapsedRaw", "GPUs", "GPUHours", "NNodes", "NTasks", "Age", "Restarts"})

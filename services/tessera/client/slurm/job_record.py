@@ -28,7 +28,7 @@ def job_lines(job: JobView, now_ms: int) -> str:
         f"StartTime={fields.time_of(job.started_ts)} EndTime={fields.time_of(job.ended_ts)} Deadline=N/A",
         f"Partition={job.queue}",
         f"NodeList={value('NodeList')}",
-        *([f"BatchHost={value('BatchHost')}"] if job.placements else []),
+        *([f"BatchHost={value('BatchHost')}"] if fields.node_names(job) else []),
         f"NumNodes={value('NNodes')} NumCPUs={value('NCPUS')} NumTasks={job.pods} CPUs/Task={value('CPUsOfPod')}",
         f"TRES={fields.tres_of(job)}",
         f"MinMemoryNode={value('ReqMem')} TresPerNode={value('TresPerNode')}",
