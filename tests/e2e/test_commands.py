@@ -107,6 +107,12 @@ async def test_a_run_that_is_put_back_in_line_starts_again_and_spends_no_attempt
         if words:
             await ok(live, *words)
     assert live.state.jobs.get(done.job_id).strikes == 0  # type: ignore[union-attr]
+
+    async def each_run_is_told() -> bool:
+        said = await live.command("sacct", "-D", "-n", "-P", "-j", "again", "-o", "State,ExitCode")
+        return said.out.split() == ["REQUEUED|0:0", "REQUEUED|0:0", "RUNNING|0:0"]
+
+    await eventually(each_run_is_told, "each run has a line of sacct -D")
     await ok(live, "cancel", "again")
     await live.until_ended(done.job_id)
     assert (await live.command("requeue", "again")).code == 4

@@ -191,12 +191,6 @@ def test_jobs_are_chosen_by_lists_of_queues_names_and_nodes() -> None:
     assert [job.name for job in fields.select(jobs, nodes="gpu-1,gpu-2")] == ["c"]
 
 
-def test_sacct_refuses_a_line_for_each_run_by_name() -> None:
-    found = CliRunner().invoke(app, ["sacct", "-D"])
-    assert found.exit_code == 2
-    assert "sacct --duplicates: a job is one line" in found.output
-
-
 def test_on_a_terminal_of_80_columns_no_time_and_no_number_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     long = {"name": "n" * 40, "queue": "q" * 40, "tenant": "t" * 40, "user": "u" * 40, "number": 123456}

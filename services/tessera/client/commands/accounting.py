@@ -10,6 +10,7 @@ import typer
 
 from tessera.client import ordering
 from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.commands.events import events_of_jobs
 from tessera.client.commands.slurm import (
     Clusters,
     JobLists,
@@ -27,6 +28,7 @@ from tessera.client.rendering import KINDS, Column, Output, notify, show
 from tessera.client.shard_status import shard_status
 from tessera.client.shard_views import ReadViews
 from tessera.client.slurm import fields, values, words
+from tessera.client.slurm.attempts import runs_of
 from tessera.client.slurm.job_record import config_lines, job_lines
 from tessera.client.slurm.updating import BETWEEN_JOBS, JobUpdate, read_update
 from tessera.kernel.clock import SystemClock
@@ -34,6 +36,8 @@ from tessera_schemas.commands import HoldJob, ReleaseJob, RequeueJob
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 ACCOUNTED = "JobID,JobName,Partition,Account,GPUs,State,ExitCode,Elapsed,GPUHours"
+RAN_AGAIN_MAX = 200
+"""Jobs that ran more than once of which `sacct -D` reads the events: a request each by token, some of a stream else."""
 BRIEF = "JobID,State,ExitCode"
 WAITING = "JobID,Partition,User,QOS,Priority,Age,Reason"
 
@@ -60,7 +64,9 @@ async def sacct(
     noheader: Annotated[bool, typer.Option("--noheader", "-n", help="Without the line of titles")] = False,
     whole: Annotated[bool, typer.Option("--allocations", "-X", help="Jobs without steps, as always")] = False,
     everybody: Annotated[bool, typer.Option("--allusers", "-a", help="Of all whom one may see, as always")] = False,
-    each_run: Annotated[bool, typer.Option("--duplicates", "-D", help="Refused: a job is one line here")] = False,
+    each_run: Annotated[
+        bool, typer.Option("--duplicates", "-D", help="A line for each run of a job that ran more than once")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="As -o json")] = False,
     brief: Annotated[bool, typer.Option("--brief", "-b", help="JobID, State and ExitCode")] = False,
     units: Annotated[str, typer.Option("--units", help="Taken: memory has its unit beside it")] = "",
@@ -68,9 +74,6 @@ async def sacct(
     help_format: Annotated[bool, typer.Option("--helpformat", "-e", help="List the fields")] = False,
 ) -> Exit | None:
     """List jobs with state, exit code, time and GPU-hours; ended ones as long as lists keep them."""
-    if each_run:
-        way_out = "GPUHours and Restarts count all its runs, and `tessera explain JOB` tells each of them"
-        raise Failure(Exit.USAGE, f"sacct --duplicates: a job is one line, with the time of its last run; {way_out}")
     if help_format:
         print_lines([*fields.FIELDS, *fields.NOT_MEASURED])
         return None
@@ -86,11 +89,9 @@ async def sacct(
     to_ms = values.since_ms(values.Said("sacct", "until", until), now) if until else now_ms
     async with at.views() as views:
         known, as_of = await views.jobs(), await views.as_of()
-    found = [
-        job
-        for job in fields.select(known, user=user, name=name, queue=partition, named=named, states=states)
-        if (job.phase not in ENDED or job.ended_ts >= from_ms) and job.submitted_ts <= to_ms
-    ]
+    found = fields.select(known, user=user, name=name, queue=partition, named=named)
+    found = [job for job in found if (not job.ended_ts or job.ended_ts >= from_ms) and job.submitted_ts <= to_ms]
+    found = fields.select(await _each_run(at, found) if each_run else found, states=states)
     for name in fields.unknown(known, named):
         notify(f"note: no job has the id or name {name}")
     if bare:
@@ -101,6 +102,24 @@ async def sacct(
         as_of_shown = as_of if output.for_programs else None
         show(output, columns, found, as_of_shown, gap=1, titles=not noheader, ruled=True)
     return None
+
+
+async def _each_run(at: AccessOptions, jobs: Sequence[JobView]) -> list[JobView]:
+    """A row for each run of each job. Raises Failure for more jobs that ran again than are read of at once."""
+    again = [job for job in jobs if job.restarts or (job.attempt and not fields.was_placed(job))]
+    if len(again) > RAN_AGAIN_MAX:
+        way_out = f"name at most {RAN_AGAIN_MAX} of them, by --jobs, --name or --starttime"
+        raise Failure(Exit.USAGE, f"sacct --duplicates: {len(again)} jobs ran more than once; {way_out}")
+    events = await events_of_jobs(at.find(), at.identity, [job.job_id for job in again]) if again else {}
+    rows = list[JobView]()
+    for job in jobs:
+        runs = runs_of(job, events.get(job.job_id, ()))
+        rows += runs
+        if lost := {*range(1, job.attempt)} - {run.attempt for run in runs[:-1]}:
+            notify(
+                f"note: job {fields.raw_id_of(job)}: no events are kept of {len(lost)} of its runs, which have no line"
+            )
+    return rows
 
 
 def _accounted(said: str, now_ms: int, bare: bool) -> Column[JobView]:

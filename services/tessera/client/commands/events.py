@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
@@ -87,6 +87,16 @@ def _events_of(
             "events: with --as a tenant sees events as they come; add --follow, or leave --as out",
         )
     return _live_events(where, who)
+
+
+async def events_of_jobs(where: Where, identity: str | None, jobs: Sequence[str]) -> dict[str, list[CloudEvent]]:
+    """All that is stored about these jobs, by their ids; by token a request for each. Raises Failure, Transient."""
+    found: dict[str, list[CloudEvent]] = {job: [] for job in jobs}
+    by_token = where.api is not None and identity is None
+    for asked in jobs if by_token else (None,):
+        async for event in _events_of(where, identity, None, asked, follow=False):
+            found.get(str(event.data.get("job_id")), []).append(event)
+    return found
 
 
 async def _stored_events(where: Where, who: Credential, tenant: str | None, follow: bool) -> AsyncIterator[CloudEvent]:

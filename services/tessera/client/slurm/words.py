@@ -15,7 +15,11 @@ STATES: Mapping[str, str] = {
     "succeeded": "CD",
     "failed": "F",
     "cancelled": "CA",
+    "requeued": "RQ",
+    "preempted": "PR",
+    "node_fail": "NF",
 }
+"""The last three are of runs after which their job was queued again."""
 
 LONG_STATES: Mapping[str, str] = {
     "queued": "PENDING",

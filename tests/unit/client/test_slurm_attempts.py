@@ -1,0 +1,154 @@
+"""`sacct -D`: a line for each run, as a real Slurm has it for a job that was requeued."""
+
+import shlex
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tessera.client.cli import app
+from tessera.client.commands import accounting
+from tessera.client.commands.context import AccessOptions
+from tessera.client.slurm.attempts import runs_of
+from tessera.kernel.ledger.shard import Shard, decode_entry
+from tessera.kernel.ports import Message
+from tessera.projection.events import events_of
+from tessera.projection.views import Views
+from tessera_schemas.events import CloudEvent
+from tessera_schemas.facts import RequeueRequested, RunEnded
+from tessera_schemas.ledger import LEDGER_MESSAGE
+from tessera_schemas.reasons import Code, PublicReason, Reason
+from tessera_schemas.views import JobView
+from tests.builders import SHARD, admitted, config_body, first_run, job_spec, node_seen, role, run_absent
+from tests.ledgers import Committed
+from tests.unit.scheduler.committer_world import made, started
+
+JOB = first_run("k1")[:-2]
+SECOND = 1000
+FAILED = Reason(code=Code.POD_FAILED, numbers={"exit_code": 3})
+
+
+def ran_three_times() -> Committed:
+    """Requeued by its owner after 8 s, then its program failed after 5 s, now it runs since 4 s, on two GPUs."""
+    ledger = Committed().begin(node_seen("node-a", 8), body=config_body())
+    retry = {"max_attempts": 3, "on_failure": True, "backoff_seconds": 1}
+    ledger.commit(admitted("k1", job_spec(role(gpus=2), time_limit_seconds=300, retry=retry)))
+    for attempt in (1, 2, 3):
+        run = f"{JOB}-{attempt}"
+        if ledger.state.jobs.get(JOB).phase == "queued":  # after the first run it has begun again at once
+            ledger.ts += 20 * SECOND
+            ledger.commit(orders=(ledger.line(),))
+        ledger.commit(made(run))
+        ledger.commit(started(run))
+        if attempt == 1:
+            asked = RequeueRequested(kind="requeue_requested", job_id=JOB, tenant="lab")
+            ledger.commit(asked, ms=7 * SECOND)
+            ledger.commit(run_absent(run))
+        elif attempt == 2:
+            ledger.commit(RunEnded(kind="run_ended", run_id=run, reason=FAILED, own=True, exit_code=3), ms=4 * SECOND)
+            ledger.commit(run_absent(run))
+    ledger.ts += 4 * SECOND
+    return ledger
+
+
+def job_of(ledger: Committed) -> JobView:
+    value = Views(ledger.state).value(("jobs", JOB))
+    assert value is not None
+    return JobView.from_bytes(value)
+
+
+def told(ledger: Committed) -> Iterator[CloudEvent]:
+    """The public events of the ledger."""
+    shard = Shard()
+    for data in ledger.stored:
+        entry = decode_entry(Message("", LEDGER_MESSAGE.validate_json(data).n, data))
+        for event in events_of(SHARD, entry.message, shard.state):
+            yield CloudEvent.from_bytes(event.data)
+        shard.fold(entry)
+
+
+def test_each_run_has_its_own_times_nodes_state_and_exit_code() -> None:
+    ledger = ran_three_times()
+    runs = runs_of(job_of(ledger), told(ledger))
+    assert [run.phase for run in runs] == ["requeued", "failed", "running"]
+    assert [(run.ended_ts or ledger.ts) - run.started_ts for run in runs] == [8 * SECOND, 5 * SECOND, 4 * SECOND]
+    assert [run.submitted_ts for run in runs] == [runs[0].submitted_ts, runs[0].ended_ts, runs[1].ended_ts]
+    assert [run.nodes for run in runs] == [("node-a",), ("node-a",), ()]
+    assert [run.exit_code for run in runs] == [None, 3, None]
+    assert [run.attempt for run in runs] == [1, 2, 3]
+
+
+def test_what_the_lines_held_sums_to_what_the_job_held() -> None:
+    ledger = ran_three_times()
+    job = job_of(ledger)
+    runs = runs_of(job, told(ledger))
+    held = [run.held_gpu_milli_ms(ledger.ts) for run in runs]
+    assert sum(held) == job.held_gpu_milli_ms(ledger.ts)
+    assert held == [2000 * 10 * SECOND, 2000 * 7 * SECOND, 2000 * 6 * SECOND]
+
+
+def test_a_job_whose_events_are_gone_has_its_own_line() -> None:
+    ledger = ran_three_times()
+    assert runs_of(job_of(ledger), ()) == [job_of(ledger)]
+
+
+@pytest.fixture
+def shard(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = ran_three_times()
+
+    class Views:
+        async def jobs(self) -> list[JobView]:
+            other = job_of(ledger).model_copy(update={"job_id": "b" * 20, "number": 2, "attempt": 1})
+            return [job_of(ledger), other]
+
+        async def as_of(self) -> int:
+            return 1
+
+    @asynccontextmanager
+    async def views(at: AccessOptions) -> AsyncIterator[Views]:
+        yield Views()
+
+    async def events(_where: object, _identity: object, jobs: list[str]) -> dict[str, Any]:
+        return {job: [*told(ledger)] for job in jobs}
+
+    monkeypatch.setattr(AccessOptions, "views", views)
+    monkeypatch.setattr(AccessOptions, "find", lambda at: None)
+    monkeypatch.setattr(accounting, "events_of_jobs", events)
+
+
+def said(line: str) -> str:
+    done = CliRunner().invoke(app, shlex.split(line))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+@pytest.mark.usefixtures("shard")
+def test_sacct_prints_a_line_for_each_run_of_a_job_that_ran_more_than_once() -> None:
+    """A real Slurm: `16|REQUEUED|00:00:03|0:0|n1`, then `16|FAILED|00:00:01|3:0|n1`."""
+    lines = said("sacct -D -X -n -P -j 1 -o JobID,State,ExitCode,NodeList,Timelimit,NNodes").splitlines()
+    assert lines == [
+        "1|REQUEUED|0:0|node-a|00:05:00|1",
+        "1|FAILED|3:0|node-a|00:05:00|1",
+        "1|RUNNING|0:0|node-a|00:05:00|1",
+    ]
+    assert said("sacct -n -P -j 1 -o JobID,State") == "1|RUNNING\n"
+    assert said("sacct -n -P --duplicates -o JobID,State -s RQ") == "1|REQUEUED\n"
+    assert said("sacct -n -P -D -j 2 -o JobID,State") == "2|RUNNING\n"
+
+
+@pytest.mark.usefixtures("shard")
+def test_of_too_many_jobs_that_ran_again_none_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(accounting, "RAN_AGAIN_MAX", 0)
+    done = CliRunner().invoke(app, ["sacct", "-D"])
+    assert (done.exit_code, "name at most 0 of them, by --jobs" in done.stderr) == (2, True)
+
+
+def test_runs_that_were_preempted_or_lost_with_their_node_are_called_so() -> None:
+    ledger = ran_three_times()
+    requeued = next(event for event in told(ledger) if event.type.endswith("job.requeued.v1"))
+    for code, phase in (("Preempted", "preempted"), ("NodeLost", "node_fail"), ("PodDeleted", "requeued")):
+        reason = PublicReason(code=code).model_dump(mode="json")
+        event = requeued.model_copy(update={"data": {**requeued.data, "reason": reason}})
+        assert runs_of(job_of(ledger), [event])[0].phase == phase
