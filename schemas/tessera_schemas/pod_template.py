@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from tessera_schemas.base import Name, Positive, Strict
+from tessera_schemas.base import Name, Positive, Strict, later
 from tessera_schemas.literally import ARGUMENT_CHARACTERS
 from tessera_schemas.resource_kinds import CountedResources
 
@@ -44,7 +44,8 @@ class Volume(Strict):
     """Source of files. A path of the host is not among the kinds, on purpose."""
 
     kind: Annotated[
-        Literal["empty", "claim", "config_map", "secret", "memory"], Field(description="Where the files come from")
+        Literal["empty", "claim", "config_map", "secret", "memory", "mapped"],
+        Field(description="Where the files come from; mapped: from the claim to which the configuration maps `path`"),
     ]
     mount_path: Annotated[Path, Field(description="Where the container sees them")]
     name: Annotated[
@@ -56,11 +57,25 @@ class Volume(Strict):
     size_bytes: Annotated[
         Positive | None, Field(description="Of a memory volume: the most it holds, within the pod's memory limit")
     ] = None
+    path: Annotated[
+        str,
+        StringConstraints(pattern=r"^(/[^\x00]*)?$", max_length=1024),
+        Field(description="Of a mapped volume: a path below one of the configuration's `mounts`"),
+    ] = later("")
+    sub_path: Annotated[
+        str,
+        StringConstraints(pattern=r"^([^/\x00][^\x00]*)?$", max_length=1024),
+        Field(description="Of a claim: the folder in it that is mounted; empty: all of it"),
+    ] = later("")
 
     @model_validator(mode="after")
     def _named(self) -> Self:
-        if (self.kind in ("empty", "memory")) != (self.name == ""):
-            raise ValueError("a claim, config_map or secret needs a name; an empty or memory volume has none")
+        if (self.kind in ("empty", "memory", "mapped")) != (self.name == ""):
+            raise ValueError("a claim, config_map or secret needs a name; an empty, memory or mapped volume has none")
+        if (self.kind == "mapped") != bool(self.path):
+            raise ValueError("path: a mapped volume needs one; no other volume has one")
+        if self.sub_path and (self.kind != "claim" or ".." in self.sub_path.split("/")):
+            raise ValueError("sub_path: only a claim has one, without .. in it")
         if (self.kind == "memory") != (self.size_bytes is not None):
             raise ValueError("size_bytes: a memory volume needs one; no other volume has one")
         return self

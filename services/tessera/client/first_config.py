@@ -91,6 +91,8 @@ def _head(cluster: ClusterSurvey) -> Iterator[str]:
     yield f"# Configuration of shard {cluster.shard}, by `tessera config init` as of ledger record {cluster.as_of},"
     yield f"# for {len(cluster.present)} nodes with {gpus}. Change what you like, then: tessera apply -f FILE"
     yield "# What it leaves out is written out by `apply` with the values below, and shown before you agree."
+    yield "# `mounts: [{path: /data, claim: data}]` lets jobs mount /data and what is below it from that claim of"
+    yield "# their tenant's namespace, as `--container-mounts` of Slurm's scripts does; nothing is mapped without."
     yield "# `defaults: {time_limit: 1d}` is for jobs that say none; `time_limit_max: 7d` is a queue's longest."
 
 

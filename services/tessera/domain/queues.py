@@ -8,7 +8,7 @@ from tessera.domain.entities import Job
 from tessera.domain.gang import Gang, bearing
 from tessera.domain.levels import with_labels
 from tessera.domain.resources import Amount, Node, role_need, tolerated_taints
-from tessera_schemas.config import Config, Defaults, Flavor, Level, Limits, Policy, Pool, Queue, Quota, Tenant
+from tessera_schemas.config import Config, Defaults, Flavor, Level, Limits, Mount, Policy, Pool, Queue, Quota, Tenant
 from tessera_schemas.job import Role
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
@@ -36,6 +36,7 @@ class QueueTree:
     """False in ledgers before format 4: there a job of a missing tenant started, and a missing class counted as 0."""
     pools: tuple[Pool, ...] = ()
     defaults: Defaults = field(default_factory=Defaults)
+    mounts: tuple[Mount, ...] = ()
 
     @cached_property
     def tolerated(self) -> dict[str, tuple[tuple[str, str, str], ...]]:
@@ -241,6 +242,7 @@ def _tree(version: int, body_json: str, knows_all: bool) -> QueueTree:
         knows_all,
         body.pools,
         body.defaults,
+        body.mounts,
     )
 
 

@@ -99,6 +99,18 @@ def test_a_sidecar_goes_on_beside_the_role_and_sees_its_volumes_but_no_gpu() -> 
     assert sidecar["securityContext"] == container(spec)["securityContext"]
 
 
+def test_a_folder_of_a_claim_is_mounted_alone() -> None:
+    volume = {"kind": "claim", "name": "data", "mount_path": "/mnt", "sub_path": "sets/a", "read_only": True}
+    whole = {"kind": "claim", "name": "data", "mount_path": "/data"}
+    spec = spec_with(volumes=[volume, whole])
+    assert container(spec)["volumeMounts"][:2] == [
+        {"name": "volume-0", "mountPath": "/mnt", "readOnly": True, "subPath": "sets/a"},
+        {"name": "volume-1", "mountPath": "/data", "readOnly": False},
+    ]
+    claims = [made["persistentVolumeClaim"] for made in made(spec)["spec"]["volumes"][:2]]
+    assert claims == [{"claimName": "data"}] * 2
+
+
 def test_an_init_container_runs_to_its_end() -> None:
     (first,) = made(spec_with(init_containers=[SIDECAR | {"sidecar": False}]))["spec"]["initContainers"]
     assert "restartPolicy" not in first

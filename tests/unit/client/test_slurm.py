@@ -319,6 +319,19 @@ def test_without_an_image_or_an_interpreter_there_is_no_job() -> None:
     assert "put the program into the image" in mistake
 
 
+def test_mounts_of_pyxis_are_mapped_volumes_and_what_cannot_be_meant_is_told() -> None:
+    volumes = job("--container-mounts=/data/set:/mnt:ro,/scratch/me,/home/me:/root:rbind+rw").roles[0].template.volumes
+    said = [(volume.kind, volume.path, volume.mount_path, volume.read_only) for volume in volumes]
+    assert said == [
+        ("mapped", "/data/set", "/mnt", True),
+        ("mapped", "/scratch/me", "/scratch/me", False),
+        ("mapped", "/home/me", "/root", False),
+    ]
+    assert "--container-mounts=data:/mnt: write SRC:DST with whole paths" in wrong("--container-mounts=data:/mnt")
+    assert "x-create=dir: no such flag; there are ro" in wrong("--container-mounts=/data:/mnt:x-create=dir")
+    assert job().roles[0].template.volumes == ()
+
+
 def test_srun_in_a_script_runs_in_the_pods_of_its_ranks() -> None:
     assert run_as(1, "srun --label -N 2 echo rank $SLURM_PROCID of $SLURM_NTASKS") == "rank 1 of 2\n"
     assert [run_as(rank, "srun -n1 echo one") for rank in (0, 1)] == ["one\n", ""]

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from tessera.admission.decide import verdict
 from tessera.admission.decide.amounts import fill_amounts
 from tessera.admission.decide.configuration import find_config_faults
+from tessera.admission.decide.mounts import fill_mounts
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.admission.decide.templates import from_template
 from tessera.admission.decide.time_limits import fill_time_limit
@@ -161,8 +162,9 @@ def _filled(command: SubmitJob | AdoptJob, origin: Origin, policy: AdmissionPoli
     spec, notes = fill_amounts(command.spec, policy.tree, policy.pools.nodes)
     if isinstance(command, AdoptJob):
         return spec, notes
-    spec, more = fill_time_limit(spec, origin.tenant, policy.tree)
-    return spec, (*notes, *more)
+    spec, limited = fill_time_limit(spec, origin.tenant, policy.tree)
+    spec, mounted = fill_mounts(spec, origin.tenant, policy.tree)
+    return spec, (*notes, *limited, *mounted)
 
 
 def judge_operator_command(parsed: Parsed, origin: Origin) -> Outcome:

@@ -7,6 +7,7 @@ Limits that count (jobs, GPUs of a tenant) are not here: replicas of admission r
 from collections.abc import Iterator
 from typing import Any
 
+from tessera.admission.decide.mounts import unmapped
 from tessera.admission.decide.pods import malformed, not_granted, too_large_together
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.domain.idle import jobs_choose
@@ -39,6 +40,7 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
     against += _by_name(spec.queue, spec.priority_class if submitted else None, tenant, tree)
     owner = tree.tenants.get(tenant)
     against += not_granted(spec, owner.pod_grants) if owner is not None else []
+    against += unmapped(spec, tenant, tree)
     against += _over_job_limit(spec, tenant, tree)
     too_long = time_limit_fault(tree, spec.queue, tenant, spec.time_limit_seconds or 0)
     against += [too_long] if too_long is not None else []

@@ -170,6 +170,7 @@ def volumes(role: Role, spec: JobSpec) -> list[Json]:
 def _mounts(role: Role, spec: JobSpec) -> list[Json]:
     found = [
         {"name": f"volume-{index}", "mountPath": volume.mount_path, "readOnly": volume.read_only}
+        | ({"subPath": volume.sub_path} if volume.sub_path else {})
         for index, volume in enumerate(role.template.volumes)
     ]
     if _needs_shared_memory(role):

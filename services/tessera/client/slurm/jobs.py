@@ -98,6 +98,9 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
         "command": command.words,
         "env": env,
         **({"working_dir": asked["chdir"]} if "chdir" in options else {}),
+        **(
+            {"volumes": mounts} if (mounts := tried("container-mounts", lambda: _mounts(options), list[Json]())) else {}
+        ),
     }
     job: Json = {"name": name, "roles": [role]}
     job |= {"launcher": "torchrun"} if replicas > 1 else {}
@@ -155,6 +158,10 @@ def _warning(options: ScriptOptions) -> values.SlurmWarning | None:
 
 def _array(options: ScriptOptions) -> dict[str, str | int]:
     return values.array_of(options.value("array")) if "array" in options else {}
+
+
+def _mounts(options: ScriptOptions) -> list[Json]:
+    return values.mounts_of(options.value("container-mounts")) if "container-mounts" in options else []
 
 
 def _exported(options: ScriptOptions, environment: Mapping[str, str]) -> dict[str, str]:

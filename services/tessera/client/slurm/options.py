@@ -48,6 +48,7 @@ OPTIONS: tuple[Option, ...] = (
         "constraint", "labels that a node must have: `nvlink`, `zone=a`, several with `&`, `zone=a|zone=b`", short="C"
     ),
     Option("container-image", "the image; or `TESSERA_CONTAINER_IMAGE`"),
+    Option("container-mounts", "volumes of paths that the configuration maps to claims: `/data:/mnt:ro`, `/data/set`"),
     Option("cpus-per-gpu", "CPU of a pod, times its GPUs"),
     Option("cpus-per-task", "CPU of a pod", short="c"),
     Option("dependency", "`after`, all of them; jobs by id, task or name: `afterok:ID:ID,afterany:ID_7`", short="d"),
@@ -97,8 +98,7 @@ OPTIONS: tuple[Option, ...] = (
     _advisory("comment", "nobody keeps it"),
     _refused("container", "say --container-image"),
     _refused("container-env", "say --export=NAME=VALUE,…"),
-    _refused("container-mount-home", "`volumes` of a job file", flag=True),
-    _refused("container-mounts", "`volumes` of a job file"),
+    _refused("container-mount-home", "say --container-mounts with what the configuration maps", flag=True),
     _refused("container-name", "delete it: each pod has a fresh container of --container-image"),
     _refused("container-workdir", "say --chdir"),
     _refused("contiguous", "`topology` of a job file puts pods within one switch or rack", flag=True),

@@ -66,7 +66,7 @@ STEP_OPTIONS: tuple[StepOption, ...] = (
     *_options(
         StepKind.REFUSED,
         "container-image container-mounts container-workdir container-name container-env container-save",
-        "a step runs in its pod: say #SBATCH --container-image=IMAGE and --chdir; mounts are volumes of a job file",
+        "a step runs in its pod: say #SBATCH --container-image, --container-mounts and --chdir",
     ),
     *_options(StepKind.REFUSED, "time:t", "write timeout SECONDS behind srun"),
     *_options(StepKind.REFUSED, "input:i", "write < FILE"),

@@ -287,10 +287,31 @@ def queue_of(said: Said) -> str:
     return said.text
 
 
+MOUNT_FLAGS = ("ro", "rw", "bind", "rbind")
+
+
+def mounts_of(said: Said) -> list[dict[str, object]]:
+    """Volumes of pyxis' `SRC:DST[:FLAGS],…`; SRC alone is mounted where it is."""
+    found: list[dict[str, object]] = []
+    for part in said.text.split(","):
+        source, _, rest = part.partition(":")
+        target, _, flags = rest.partition(":")
+        target, asked = target or source, [flag for flag in re.split(r"[+:]", flags) if flag]
+        if not source.startswith("/") or not target.startswith("/"):
+            said.fail("write SRC:DST with whole paths, and :ro behind them for read-only")
+        if unknown := [flag for flag in asked if flag not in MOUNT_FLAGS]:
+            said.fail(f"{unknown[0]}: no such flag; there are {', '.join(MOUNT_FLAGS)}")
+        found.append(
+            {"kind": "mapped", "path": source, "mount_path": target} | ({"read_only": True} if "ro" in asked else {})
+        )
+    return found
+
+
 READERS: Mapping[str, Callable[[Said], object]] = {
     "array": array_of,
     "partition": queue_of,
     "container-image": image_of,
+    "container-mounts": mounts_of,
     "constraint": constraint_of,
     "dependency": dependencies_of,
     "signal": grace_of,
