@@ -26,6 +26,13 @@ QUEUED = """\
 6_1 batch arr root R 0:00 1 n1
 4 busy wait root PD 0:00 1 (PartitionDown)
 """
+QUEUED_LONG = """\
+6_[2-3%2] batch arr root PENDING 0:00 UNLIMITED 1 (JobArrayTaskLimit)
+5 batch long root RUNNING 0:00 10:00 1 n1
+6_0 batch arr root RUNNING 0:00 UNLIMITED 1 n1
+6_1 batch arr root RUNNING 0:00 UNLIMITED 1 n1
+4 busy wait root PENDING 0:00 UNLIMITED 1 (PartitionDown)
+"""
 ENDED_TOO = (
     QUEUED
     + """\
@@ -99,6 +106,10 @@ RECORDED: tuple[Recorded, ...] = (
     Recorded("sacct -X -n -P -j 1,3 -o JobID,NodeList,Timelimit,NNodes", "1|n1|UNLIMITED|1\n3|n1|00:10:00|1\n"),
     Recorded("squeue -t all -h -j 1,3 -o '%i|%N|%R|%B|%l'", "1|n1|n1|n1|UNLIMITED\n3|n1|(NonZeroExitCode)|n1|10:00\n"),
     Recorded("squeue -t all -h -w n1 -o %i", "1\n2\n3\n5\n6_0\n6_1\n"),
+    Recorded("squeue -w n[1-2] -h -o %i", "5\n6_0\n6_1\n"),
+    Recorded("squeue -l -h", QUEUED_LONG),
+    Recorded("squeue -r -h -j 6 -t PD -o '%i %r'", "6_2 JobArrayTaskLimit\n6_3 JobArrayTaskLimit\n"),
+    Recorded("sacct -S 2030-01-01 -X -n -o JobID", "", 2),
     Recorded("sacct -X -j 99999 -n", ""),
     Recorded("sacct -X -j 99999 -P -o JobID,State", "JobID|State\n"),
     Recorded("sacct -X --noheader --format=jobid,state%20 --job '4,5'", "4 PENDING\n5 RUNNING\n"),

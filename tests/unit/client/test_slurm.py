@@ -124,6 +124,23 @@ def test_every_option_of_the_table_has_a_meaning_or_a_way_out() -> None:
     assert len(set(shorts)) == len(shorts)
 
 
+def test_a_beginning_of_an_option_is_slurms_own_and_never_one_of_tessera() -> None:
+    read = {word: split_words([word])[0] for word in ("--ho", "--ignore", "--ntasks-per=4", "--tasks-p=2", "--key=a")}
+    assert read == {
+        "--ho": [("hold", "yes")],
+        "--ignore": [("ignore", "")],
+        "--ntasks-per=4": [("ntasks-per", "4")],  # ambiguous there, too
+        "--tasks-p=2": [("ntasks-per-node", "2")],
+        "--key=a": [("key", "a")],
+    }
+
+
+def test_with_a_number_of_tasks_those_of_a_node_are_at_most_so_many() -> None:
+    (role,) = job("-n 2", "--ntasks-per-node=4", "--gres=gpu:8").roles
+    assert (role.replicas, role.resources.gpus) == (2, 4)
+    assert "--ntasks=5 do not lie evenly on 3 nodes" in wrong("-n 5", "--ntasks-per-node=2")
+
+
 def test_tasks_by_their_number_and_those_of_a_node_say_how_many_nodes_there_are() -> None:
     (role,) = job("--ntasks=4", "--ntasks-per-node=2", "--gpus-per-task=1", "--mem-per-gpu=16G").roles
     assert (role.replicas, role.resources.gpus, role.resources.memory_bytes) == (4, 1, 16 << 30)

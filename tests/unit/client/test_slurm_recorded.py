@@ -135,6 +135,29 @@ def test_jobs_are_in_the_order_that_is_asked_for(order: str, numbers: str) -> No
 
 
 @pytest.mark.usefixtures("shard")
+def test_nodes_and_long_lists_have_slurms_columns() -> None:
+    by_node = said("sinfo -N -p default").stdout.splitlines()
+    assert [line.split() for line in by_node] == [
+        ["NODELIST", "NODES", "PARTITION", "STATE"],
+        ["n1", "1", "default*", "idle"],
+        ["n2", "1", "default*", "idle"],
+    ]
+    date, titles, *_ = said("squeue -l").stdout.splitlines()
+    assert re.fullmatch(r"[A-Z][a-z]{2} [A-Z][a-z]{2} \d\d \d\d:\d\d:\d\d \d{4}", date)
+    assert titles.split() == [
+        "JOBID",
+        "PARTITION",
+        "NAME",
+        "USER",
+        "STATE",
+        "TIME",
+        "TIME_LIMI",
+        "NODES",
+        "NODELIST(REASON)",
+    ]
+
+
+@pytest.mark.usefixtures("shard")
 def test_a_partition_is_shown_with_slurms_names() -> None:
     second, first = said("scontrol show partition").stdout.split("\n\n")[:2]
     assert first.startswith("PartitionName=default\n   Default=YES ")

@@ -87,6 +87,11 @@ async def sacct(
     now = datetime.fromtimestamp(now_ms / 1000).astimezone()
     from_ms = values.since_ms(values.Said("sacct", "since", since), now) if since else 0
     to_ms = values.since_ms(values.Said("sacct", "until", until), now) if until else now_ms
+    if from_ms > to_ms:
+        begin, end = fields.time_of(from_ms), fields.time_of(to_ms)
+        raise Failure(
+            Exit.USAGE, f"sacct: start time ({begin}) is after end time ({end}); mend --starttime or --endtime"
+        )
     async with at.views() as views:
         known, as_of = await views.jobs(), await views.as_of()
     found = fields.select(known, user=user, name=name, queue=partition, named=named)

@@ -13,6 +13,7 @@ from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.starts import expected_starts_of
 from tessera.client.completing import complete_jobs, complete_list_of_jobs
 from tessera.client.job_glance import ENDED
+from tessera.client.moments import local_time
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column, Output, notify, show
 from tessera.client.slurm import fields, words
@@ -21,6 +22,7 @@ from tessera.client.slurm.queue_fields import heading, in_order, line_of, long_l
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.arrays import task_ranges
 from tessera_schemas.base import INT_MAX
+from tessera_schemas.reasons import PublicReason
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 JobLists = Annotated[
@@ -50,7 +52,7 @@ async def squeue(
     states: Annotated[str | None, typer.Option("--states", "-t", help="Only these, such as PD,R")] = None,
     everything: Annotated[bool, typer.Option("--all", "-a", help="Jobs that have ended, too")] = False,
     noheader: Annotated[bool, typer.Option("--noheader", "-h", help="Without the line of titles")] = False,
-    long: Annotated[bool, typer.Option("--long", "-l", help="With states in full")] = False,
+    long: Annotated[bool, typer.Option("--long", "-l", help="With states in full and time limits")] = False,
     array: Annotated[bool, typer.Option("--array", "-r", help="A task a line, those to come, too")] = False,
     start: Annotated[bool, typer.Option("--start", help="Waiting jobs with their expected starts")] = False,
     clusters: Clusters = None,
@@ -98,6 +100,8 @@ async def squeue(
         return code
     if "%" not in output:
         form = _output_of(output)
+        if long and not noheader and not form.for_programs:
+            print(f"{local_time(now_ms):%a %b %d %H:%M:%S %Y}")
         show(form, queue_columns(now_ms, long), found, as_of if form.for_programs else None, gap=1, titles=not noheader)
         return code
     line = rows_as(output, now_ms)
@@ -116,7 +120,8 @@ def tasks_to_come(job: JobView) -> list[JobView]:
     if job.array is None or not job.array.left or job.phase in ENDED:
         return [job]
     indexes = [index for part in task_ranges(job.array.left) for index in range(part.first, part.last + 1, part.step)]
-    own = {"array": None, "task_of": job.job_id, "array_number": job.number, "number": 0}
+    why = PublicReason(code="JobArrayTaskLimit") if job.array.limit else None
+    own = {"array": None, "task_of": job.job_id, "array_number": job.number, "number": 0, "reason": why}
     return [job.model_copy(update={**own, "task": index}) for index in indexes]
 
 
@@ -253,7 +258,7 @@ async def sinfo(
         print_lines([*([] if noheader else [titles]), *map(line, rows)])
         return
     form = Output.JSON if as_json else _output_of(output)
-    show(form, PARTITIONS, rows, as_of if form.for_programs else None, titles=not noheader)
+    show(form, BY_NODE if by_node else PARTITIONS, rows, as_of if form.for_programs else None, titles=not noheader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,7 +308,8 @@ def node_state(node: NodeView) -> str:
 
 def queue_columns(now_ms: int, long: bool = False) -> list[Column[JobView]]:
     state = "State" if long else "StateCompact"
-    names = ("JobID", "Partition", "JobName", "User", state, "Elapsed", "NNodes", "NodeListReason")
+    limit = ("Timelimit",) if long else ()
+    names = ("JobID", "Partition", "JobName", "User", state, "Elapsed", *limit, "NNodes", "NodeListReason")
     return [fields.column(name, now_ms, fields.TITLES.get(name, name.upper())) for name in names]
 
 
@@ -329,6 +335,14 @@ PARTITIONS: list[Column[Partition]] = [
     Column("STATE", lambda row: row.state),
     Column("NODELIST", lambda row: words.node_list(row.nodes), shrinks=True),
 ]
+
+BY_NODE: list[Column[Partition]] = [
+    Column("NODELIST", lambda row: words.node_list(row.nodes), shrinks=True),
+    Column("NODES", lambda row: str(len(row.nodes)), right=True),
+    Column("PARTITION", lambda row: row.marked, shrinks=True),
+    Column("STATE", lambda row: row.state),
+]
+"""Columns of `sinfo -N`."""
 
 DEFAULT_QUEUE = "default"
 """The queue of jobs by `sbatch` that name no partition."""

@@ -9,6 +9,7 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Column
 from tessera.client.slurm import words
 from tessera.client.slurm.people import group_of, uid_of
+from tessera.client.slurm.values import Said, hosts_of
 from tessera_schemas.arrays import has_task
 from tessera_schemas.base import number_or_id
 from tessera_schemas.views import JobView
@@ -83,11 +84,13 @@ def select(
     nodes: str | None = None,
 ) -> list[JobView]:
     """
-    The jobs for which all hold that are given; all are lists with commas, `user` of people and tenants.
+    The jobs for which all hold that are given; all are lists with commas, `user` of people and tenants, `nodes` of
+    names as `n[1-2],n7`.
 
     Raises Failure.
     """
-    names, queues, on = (None if text is None else set(text.split(",")) for text in (name, queue, nodes))
+    names, queues = (None if text is None else set(text.split(",")) for text in (name, queue))
+    on = None if nodes is None else set(hosts_of(Said("squeue", "nodelist", nodes)))
     people = None if user is None else {*user.split(","), user}
     wanted, among = set((named or "").split(",")), set((states or "").upper().split(","))
     if states is not None and (unknown := among - STATES - NEVER):
@@ -310,6 +313,7 @@ TITLES: Mapping[str, str] = {
     "JobName": "NAME",
     "StateCompact": "ST",
     "Elapsed": "TIME",
+    "Timelimit": "TIME_LIMI",
     "NNodes": "NODES",
     "NodeListReason": "NODELIST(REASON)",
 }

@@ -204,8 +204,9 @@ def _tasks(options: ScriptOptions, against: Against) -> tuple[int, int]:
     nodes, tasks, total = (against.tried(name, partial(options.count, name), 0) for name in names)
     if "ntasks" not in options or not (nodes and tasks and total):
         return max(1, tasks), max(1, total, nodes * tasks)
-    if "nodes" not in options and "ntasks-per-node" in options and total % tasks == 0:
-        nodes = total // tasks
+    if "nodes" not in options and "ntasks-per-node" in options:
+        tasks = min(tasks, total)  # with a number of tasks it is the most of a node
+        nodes = -(-total // tasks)
     if total % nodes or ("ntasks-per-node" in options and total != nodes * tasks):
         against.add(
             "ntasks", str(options.fail(f"--ntasks={total} do not lie evenly on {nodes} nodes; mend one of them"))

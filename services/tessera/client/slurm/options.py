@@ -73,7 +73,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("nodelist", "nodes on which alone it runs", short="w"),
     Option("nodes", "with `--ntasks-per-node` the pods of the gang; the scheduler chooses where they lie", short="N"),
     Option("ntasks", "pods of the gang, one for each task", short="n"),
-    Option("ntasks-per-node", "tasks of a node"),
+    Option("ntasks-per-node", "tasks of a node; with `--ntasks` the most of one"),
     Option("output", "with `--wait`: file to which the log is written, `%A_%a`, `%j`, `%x`, `%u`, `%t`", short="o"),
     Option("parsable", "the number alone is printed", flag=True),
     Option("partition", "the queue", short="p"),
@@ -165,7 +165,7 @@ SHORT: Mapping[str, str] = {option.short: option.name for option in OPTIONS if o
 OTHER_NAMES: Mapping[str, str] = {"tasks-per-node": "ntasks-per-node"}
 """Names that Slurm has twice."""
 OWN = ("as", "context", "home", "ignore", "key", "shard")
-"""Options of `tessera` itself, which may stand among Slurm's."""
+"""Options of `tessera` itself, which may stand among Slurm's, in full: a beginning of one is Slurm's own option."""
 
 Asked = tuple[str, str]
 """A long name and its value: `yes` for a flag, "" where a value is missing."""
@@ -211,7 +211,7 @@ def split_words(words: Sequence[str]) -> tuple[list[Asked], list[str]]:
             break
         if word.startswith("--"):
             name, given, value = word[2:].partition("=")
-            name = whole_name(name, (*KNOWN, *OTHER_NAMES, *OWN))
+            name = name if name in OWN else whole_name(name, (*KNOWN, *OTHER_NAMES))
             name = OTHER_NAMES.get(name, name)
         else:
             name, value = SHORT.get(word[1], word[1]), word[2:].removeprefix("=")
