@@ -14,6 +14,7 @@ import pytest_asyncio
 import yaml
 
 from tessera.binder.stopping import gone_is_fine
+from tessera.client.slurm.pods import SCRIPT_BYTES_MAX
 from tessera.domain.state import State
 from tessera_schemas.arrays import Dependency, JobArray
 from tessera_schemas.base import job_id as make_job_id
@@ -302,6 +303,21 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
     told = ["NotSupportedYet --switches", "NotSupportedYet --nice", "UnknownField --turbo"]
     assert refusals(refused) == [*told, "InvalidField --container-image"]
     await assert_all_is_well(live)
+
+
+async def test_a_script_of_the_greatest_length_runs_and_a_longer_one_is_refused(live: Live, tmp_path: Path) -> None:
+    script = tmp_path / "long.sh"
+    common = ("sbatch", "--parsable", "--as", "lab", "--container-image", "train:1", "--gres=gpu:1")
+    for size, code in ((SCRIPT_BYTES_MAX, 0), (SCRIPT_BYTES_MAX + 1, 2)):
+        first = "#!/bin/bash\n"
+        script.write_text(first + "".join(f"# {line:60}\n" for line in range(5000))[: size - len(first)])
+        said = await live.command(*common, "--key", f"long-{size}", str(script))
+        assert said.code == code, said
+    assert f"long.sh: {SCRIPT_BYTES_MAX + 1} bytes; a script has at most {SCRIPT_BYTES_MAX}" in said.err
+    done = await ok(live, "get", "long.sh", "-o", "json")
+    await live.until_ended(done.json["job_id"])
+    assert (await ok(live, "sacct", "-n", "-P", "-j", "long.sh", "-o", "State")).out == "COMPLETED\n"
+    await clear_away_pods_that_ended(live)
 
 
 async def test_what_a_program_is_not_told_of_its_script_stands_in_the_jobs_story(live: Live) -> None:
