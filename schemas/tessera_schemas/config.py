@@ -5,7 +5,6 @@ The words are Kueue's where Kueue has them. The whole configuration is one versi
 next one with the version it was made from, and a stale one is `ConfigConflict`.
 """
 
-import posixpath
 from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
@@ -15,7 +14,8 @@ from pydantic import Field, StringConstraints, model_validator
 from tessera_schemas.base import Count, Name, Positive, Strict, later
 from tessera_schemas.devices import DeviceProfile
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
-from tessera_schemas.pod_template import ObjectName, Path
+from tessera_schemas.mounts import Mount
+from tessera_schemas.pod_template import ObjectName
 from tessera_schemas.templates import JobTemplate
 
 YEAR_SECONDS = 31_536_000
@@ -436,25 +436,6 @@ class Defaults(Strict):
     ] = None
 
 
-class Mount(Strict):
-    """
-    Path under which jobs know the files of a claim: in a volume's `path`, and in `--container-mounts` of scripts.
-
-    The claim is one of the namespace of the job's tenant. A path below this one is the same folder within the claim.
-    """
-
-    path: Annotated[Path, Field(description="Path as jobs say it, such as /data")]
-    claim: Annotated[ObjectName, Field(description="Name of the claim, the same in each tenant's namespace")]
-    read_only: Annotated[bool, Field(description="Jobs never write there, whatever they say")] = False
-    tenants: Annotated[tuple[Name, ...], Field(description="Whose jobs may mount it; empty: everybody's")] = ()
-
-    @model_validator(mode="after")
-    def _plain(self) -> Self:
-        if self.path == "/" or posixpath.normpath(self.path) != self.path:
-            raise ValueError("path: write a directory below /, without .. and without a slash at its end")
-        return self
-
-
 class ConfigBody(Strict):
     """Configuration as an operator writes it: the whole of it, each time."""
 
@@ -476,9 +457,7 @@ class ConfigBody(Strict):
     templates: Annotated[tuple[JobTemplate, ...], Field(max_length=1000, description="Jobs by name")] = ()
     policy: Annotated[Policy, Field(description="How the shard decides")] = Policy()
     defaults: Annotated[Defaults, Field(description="What jobs get that say nothing themselves")] = later(Defaults())
-    mounts: Annotated[
-        tuple[Mount, ...], Field(max_length=256, description="Paths that jobs may mount, and the claims that hold them")
-    ] = later(())
+    mounts: Annotated[tuple[Mount, ...], Field(max_length=256, description="Paths that jobs may mount")] = later(())
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -8,8 +8,9 @@ from tessera.domain.entities import Job
 from tessera.domain.gang import Gang, bearing
 from tessera.domain.levels import with_labels
 from tessera.domain.resources import Amount, Node, role_need, tolerated_taints
-from tessera_schemas.config import Config, Defaults, Flavor, Level, Limits, Mount, Policy, Pool, Queue, Quota, Tenant
+from tessera_schemas.config import Config, Defaults, Flavor, Level, Limits, Policy, Pool, Queue, Quota, Tenant
 from tessera_schemas.job import Role
+from tessera_schemas.mounts import Mount
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
 UNLIMITED = 2**63 - 1

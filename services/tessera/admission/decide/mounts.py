@@ -4,8 +4,8 @@ import posixpath
 from collections.abc import Iterator, Sequence
 
 from tessera.domain.queues import QueueTree
-from tessera_schemas.config import Mount
 from tessera_schemas.job import JobSpec, Role
+from tessera_schemas.mounts import Mount
 from tessera_schemas.pod_template import Volume
 from tessera_schemas.reading import refusal
 from tessera_schemas.reasons import Code, Reason
