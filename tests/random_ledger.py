@@ -5,6 +5,7 @@ from random import Random
 from tessera.domain.entities import Run
 from tessera.testkit.sim.planner import plan_by_chance
 from tessera.testkit.sim.prices import prices_by_chance
+from tessera_schemas.arrays import Dependency
 from tessera_schemas.config import ConfigBody, Flavor, Policy, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
     AnyFact,
@@ -26,9 +27,11 @@ from tessera_schemas.facts import (
     RunLost,
     RunStarted,
     StartDelayed,
+    UpdateRequested,
 )
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.spec_changes import SpecChanges
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
 from tests.ledgers import Committed
 
@@ -114,8 +117,22 @@ class Life:
                 ),
                 MoveRequested(kind="move_requested", job_id=job_id, tenant=tenant, queue=chance.choice(QUEUES)),
                 RequeueRequested(kind="requeue_requested", job_id=job_id, tenant=tenant),
+                UpdateRequested(kind="update_requested", job_id=job_id, tenant=tenant, changes=self._changes()),
             )
         )
+
+    def _changes(self) -> SpecChanges:
+        chance, ts = self.random, self.ledger.state.ts
+        others = tuple(self._job_id(f"k{chance.randrange(self._keys)}") for _ in range(chance.choice((0, 1, 1, 2))))
+        waits = [Dependency(condition=chance.choice(("afterok", "afterany", "after")), job=job) for job in others]
+        values = {
+            "time_limit_seconds": chance.choice((0, 5, 60, 3600)),
+            "after": (*waits, *((Dependency(condition="singleton"),) if chance.random() < 0.3 else ())),
+            "begin_ts": ts + chance.choice((-1000, 0, 500, 30_000)) if ts else 0,
+            "name": chance.choice(("train", "tune", "sweep")),
+        }
+        chosen = chance.sample(sorted(values), k=chance.choice((1, 1, 2, 4)))
+        return SpecChanges.model_validate({field: values[field] for field in chosen})
 
     def _submit(self) -> AnyFact:
         """Mostly a new job, sometimes a key that was used before, sometimes a queue that is not there."""

@@ -14,6 +14,7 @@ from tessera_schemas.base import LATE, Count, JobId, JobName, Key, Lenient, Name
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason, Reason
+from tessera_schemas.spec_changes import SpecChanges
 from tessera_schemas.templates import ParameterName, Value, digest_of
 
 
@@ -119,6 +120,22 @@ class MoveJob(Strict):
     tenant: Name | None = None
 
 
+class UpdateJob(SpecChanges):
+    """
+    Change the spec of a waiting job, with all tasks of an array that have not started; of a run, lower its time limit.
+    """
+
+    kind: Literal["update_job"]
+    v: Literal[1]
+    job_id: JobId
+    tenant: Name | None = None
+
+    @property
+    def changes(self) -> SpecChanges:
+        """The fields that change, apart from whose they are."""
+        return SpecChanges.model_validate(self.given)
+
+
 class RequeueJob(Strict):
     """Stop the job's run, with its notice, and put the job back in line without an attempt spent; what waits stays."""
 
@@ -170,7 +187,7 @@ class ApplyConfig(Strict):
     ] = False
 
 
-JobCommand = CancelJob | HoldJob | ReleaseJob | SetPriority | MoveJob | RequeueJob
+JobCommand = CancelJob | HoldJob | ReleaseJob | SetPriority | MoveJob | UpdateJob | RequeueJob
 AnyTenantCommand = SubmitJob | SubmitTemplate | ReportCheckpoint | JobCommand
 AnyClusterCommand = AdoptJob | CancelJob
 AnyOperatorCommand = ApplyConfig | DrainNode | JobCommand

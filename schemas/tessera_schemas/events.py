@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
+from tessera_schemas.arrays import Dependency
 from tessera_schemas.base import Lenient
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import PublicReason
@@ -198,6 +199,17 @@ class JobMovedV1(JobEvent):
     type: ClassVar[str] = "io.tessera.job.moved.v1"
     from_queue: str = ""
     by: Annotated[str, Field(description="Who asked; empty: the queue took the former one's place")] = ""
+
+
+class JobUpdatedV1(JobEvent):
+    """From here on fields of the job's spec have these values; what is not said stays."""
+
+    type: ClassVar[str] = "io.tessera.job.updated.v1"
+    time_limit_seconds: Annotated[int | None, Field(description="0: none")] = None
+    after: Annotated[tuple[Dependency, ...] | None, Field(description="Empty: it waits for no other job")] = None
+    begin_ts: Annotated[int | None, Field(description="Milliseconds since the Unix epoch; 0: as soon as it may")] = None
+    from_name: Annotated[str, Field(description="The name that it had, where `name` is new")] = ""
+    by: Annotated[str, Field(description="Who asked")] = ""
 
 
 class JobWarnedV1(RunEvent):

@@ -20,6 +20,7 @@ from tessera_schemas.job import REPLICAS_MAX, CheckpointAt, CheckpointPath, JobS
 from tessera_schemas.mig import GEOMETRIES, resource_of
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
+from tessera_schemas.spec_changes import SpecChanges
 from tessera_schemas.templates import FromTemplate
 
 TraceParent = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$")]
@@ -121,6 +122,15 @@ class MoveRequested(AnyFact, sender="admission"):
     kind: Literal["move_requested"]
     job_id: JobId
     queue: Name
+    tenant: str = ""
+
+
+class UpdateRequested(AnyFact, sender="admission"):
+    """Change these fields of the job's spec, of an array with its tasks that wait. `tenant`: empty for an operator."""
+
+    kind: Literal["update_requested"]
+    job_id: JobId
+    changes: SpecChanges
     tenant: str = ""
 
 

@@ -20,9 +20,10 @@ from tessera_schemas.job import CheckpointAt, RoleReach
 from tessera_schemas.orders import Order
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
+from tessera_schemas.spec_changes import SpecChanges
 
 GENESIS = "0" * 64
-FORMAT = 4
+FORMAT = 5
 """The newest record format that this build reads and writes."""
 
 
@@ -337,15 +338,20 @@ class PrioritySet(AnyRecord, event=events.JobReprioritizedV1, story="priority cl
 
 
 class JobMoved(AnyRecord, event=events.JobMovedV1, story="is in queue {queue} from now on"):
-    """
-    The job is of another queue from here on, and so is its run, if it has one.
-
-    `by` is who asked; empty: the queue took the former one's place in the configuration.
-    """
+    """The job and its run are of another queue from here on. `by` asked; empty: it took the former one's place."""
 
     kind: Literal["job_moved"]
     job_id: JobId
     queue: Name
+    by: str = ""
+
+
+class JobUpdated(AnyRecord, event=events.JobUpdatedV1):
+    """Fields of the job's spec have other values from here on; `by` is who asked."""
+
+    kind: Literal["job_updated"]
+    job_id: JobId
+    changes: SpecChanges
     by: str = ""
 
 

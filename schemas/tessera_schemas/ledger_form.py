@@ -29,6 +29,10 @@ REQUEUES_FROM = 4
 """The format from which on a run is stopped by its owner's word that the job goes back in line."""
 RUN_SUMS_FROM = 4
 """The format from which on a job knows what its runs have held, and how long the earlier ones took."""
+UPDATES_FROM = 5
+"""The format from which on fields of a job's spec change after its submit, and a change that is refused is recorded."""
+ENDED_NODES_FROM = 5
+"""The format from which on a job that has ended keeps its time limit, and the nodes of its last run."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

@@ -26,6 +26,7 @@ from tessera_schemas.commands import (
     SetPriority,
     SubmitJob,
     SubmitTemplate,
+    UpdateJob,
 )
 from tessera_schemas.dangerous import dangerous_below, is_dangerous, with_grant
 from tessera_schemas.reasons import Code, PublicReason, Reason
@@ -45,6 +46,7 @@ CONTROL: dict[str, type[Strict]] = {
     "release_job": ReleaseJob,
     "set_priority": SetPriority,
     "move_job": MoveJob,
+    "update_job": UpdateJob,
     "requeue_job": RequeueJob,
 }
 TENANT_KINDS: dict[str, type[Strict]] = {

@@ -9,6 +9,7 @@ from tessera_schemas.orders import Order
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, PublicReason, Reason
 from tessera_schemas.registry import dataschema, kind_of
+from tessera_schemas.spec_changes import SpecChanges
 
 JOB = "abcdefghij234567abcd"
 OTHER = "zyxwvutsrq765432zyxw"
@@ -175,6 +176,13 @@ RENAMED = BODY.model_copy(
     }
 )
 
+CHANGES = SpecChanges(
+    time_limit_seconds=7200,
+    after=(Dependency(condition="afterok", job=OTHER),),
+    begin_ts=TS + 60_000,
+    name="train-llm",
+)
+
 COMMANDS: tuple[Strict, ...] = (
     commands.SubmitJob(kind="submit_job", v=1, key="ci-17/1/train", tenant="lab", spec=SPEC, held=True),
     commands.SubmitTemplate(
@@ -198,6 +206,7 @@ COMMANDS: tuple[Strict, ...] = (
     commands.ReleaseJob(kind="release_job", v=1, job_id=JOB, tenant="lab"),
     commands.SetPriority(kind="set_priority", v=1, job_id=JOB, priority_class="high", tenant="lab"),
     commands.MoveJob(kind="move_job", v=1, job_id=JOB, queue="research", tenant="lab"),
+    commands.UpdateJob(kind="update_job", v=1, job_id=JOB, tenant="lab", **CHANGES.given),
     commands.RequeueJob(kind="requeue_job", v=1, job_id=JOB, tenant="lab"),
     commands.DrainNode(kind="drain_node", v=1, node="node-a", evict=True, undo=True, why="new fans"),
     commands.ApplyConfig(kind="apply_config", v=1, expected_version=6, body=RENAMED, abandon=True),
@@ -222,6 +231,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.HoldRequested(kind="hold_requested", job_id=JOB, tenant="lab", undo=True),
     facts.PriorityRequested(kind="priority_requested", job_id=JOB, priority_class="high", tenant="lab"),
     facts.MoveRequested(kind="move_requested", job_id=JOB, queue="prod", tenant="lab"),
+    facts.UpdateRequested(kind="update_requested", job_id=JOB, changes=CHANGES, tenant="lab"),
     facts.RequeueRequested(kind="requeue_requested", job_id=JOB, tenant="lab"),
     facts.EvictionBlocked(kind="eviction_blocked", run_id=RUN, reason=WHY),
     facts.RunUntouched(kind="run_untouched", run_id=RUN, revoked_ts=TS, reason=WHY, kept=True),
@@ -357,6 +367,7 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.OutOfLine(kind="out_of_line", job_id=JOB),
     ledger.PrioritySet(kind="priority_set", job_id=JOB, priority_class="high"),
     ledger.JobMoved(kind="job_moved", job_id=JOB, queue="prod", by="lab"),
+    ledger.JobUpdated(kind="job_updated", job_id=JOB, changes=CHANGES, by="lab"),
     ledger.NodeDrained(kind="node_drained", node="node-a", undo=True, why="new fans"),
     ledger.Grown(kind="grown", run_id=RUN, deadline=TS + 600_000, placements=PLACEMENTS),
     ledger.Shrunk(kind="shrunk", run_id=RUN, ranks=(3, 4), reason=Reason(code=Code.SHRUNK), by=OTHER),
@@ -440,6 +451,7 @@ EVENTS: tuple[events.PublicEvent, ...] = (
     events.JobUnheldV1(**JOB_FIELDS, by="operator"),
     events.JobReprioritizedV1(**JOB_FIELDS, priority_class="high"),
     events.JobMovedV1(**JOB_FIELDS, from_queue="prod", by="lab"),
+    events.JobUpdatedV1(**JOB_FIELDS, from_name="train", by="lab", **CHANGES.model_dump(exclude={"name"})),
     events.JobWarnedV1(**RUN_FIELDS, idle_seconds=1900),
     events.JobSavedV1(**RUN_FIELDS, path="/data/step-100"),
     events.JobEarmarkedV1(

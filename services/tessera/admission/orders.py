@@ -13,13 +13,16 @@ from functools import partial
 from tessera.admission.decide.outcome import Origin, Outcome, Request, refuse_absent_job, refuse_for
 from tessera.admission.known_jobs import LONG_SECONDS, SHORT_SECONDS, JobPresence, KnownJobs
 from tessera.domain.phases import Phase
+from tessera.engine.queueing.updates import faults_with_a_run
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Delivery, Message
 from tessera.kernel.tasks.task_group import gather_all
-from tessera_schemas.facts import CancelRequested, CheckpointReported, HoldRequested, JobAdmitted
+from tessera_schemas.facts import CancelRequested, CheckpointReported, HoldRequested, JobAdmitted, UpdateRequested
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.spec_changes import SpecChanges
 from tessera_schemas.views import JobView
 
+ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
 AT_WORK = (Phase.RUNNING, Phase.EVICTING)
 """Phases of a job whose run can have saved its work."""
 
@@ -92,7 +95,7 @@ class Orders:
     async def _why_not(self, case: Case) -> Reason | None:
         """Reason why the committer would pass over the order, as far as the views know."""
         fact = case.about_a_job
-        if not isinstance(fact, HoldRequested | CheckpointReported):
+        if not isinstance(fact, HoldRequested | CheckpointReported | UpdateRequested):
             return None
         return await self._jobs.find_refusal(fact.job_id, partial(_against, fact))
 
@@ -106,8 +109,13 @@ def _refused(case: Case) -> Case:
     return replace(case, outcome=refuse_absent_job(case.outcome, case.origin))
 
 
-def _against(fact: HoldRequested | CheckpointReported, job: JobView) -> Reason | None:
-    """Reason against a tenant's release of an operator's hold, and a checkpoint of a run that is not there."""
+def _against(fact: HoldRequested | CheckpointReported | UpdateRequested, job: JobView) -> Reason | None:
+    """
+    Reason against a tenant's release of an operator's hold, a checkpoint of a run that is not there, and what no run
+    gets any more.
+    """
+    if isinstance(fact, UpdateRequested):
+        return _against_update(fact.changes, job)
     if isinstance(fact, HoldRequested):
         held = fact.undo and fact.tenant and job.operator_hold
         return Reason(code=Code.HELD_BY_OPERATOR, field="job_id") if held else None
@@ -117,6 +125,17 @@ def _against(fact: HoldRequested | CheckpointReported, job: JobView) -> Reason |
         numbers = {"attempt": job.attempt, "said": fact.attempt}
         return Reason(code=Code.NOT_RUNNING, field="attempt", numbers=numbers)
     return None
+
+
+def _against_update(changes: SpecChanges, job: JobView) -> Reason | None:
+    """Reason that the views tell; all others are for the committer to judge."""
+    if job.phase in ENDED:
+        return Reason(code=Code.ALREADY_ENDED, field="job_id", detail=job.phase)
+    as_it_is = {"time_limit_seconds": job.time_limit_seconds, "name": job.name, "after": job.after, "begin_ts": 0}
+    news = {field: value for field, value in changes.given.items() if value != as_it_is[field]}
+    if job.phase == Phase.QUEUED or not news:
+        return None
+    return next(iter(faults_with_a_run(job.phase, job.time_limit_seconds, SpecChanges.model_validate(news))), None)
 
 
 def _once_more(case: Case) -> Case:

@@ -16,7 +16,16 @@ from tessera.binder.decide.ends import reason_for
 from tessera.binder.decide.launching import service_name
 from tessera.binder.decide.lost_runs import find_whole_gang
 from tessera.binder.decide.pods import spec_label
-from tessera.binder.decide.steps import Boots, Pod, find_own_end, missing, nodes_in_doubt, seconds_to_settle, to_report
+from tessera.binder.decide.steps import (
+    Boots,
+    Pod,
+    find_own_end,
+    missing,
+    nodes_in_doubt,
+    pods_beyond,
+    seconds_to_settle,
+    to_report,
+)
 from tessera.binder.hami_lock import HamiLock
 from tessera.binder.ledger_reach import LedgerReach
 from tessera.binder.names import Names
@@ -49,7 +58,18 @@ from tessera_schemas.base import run_id as id_of_run
 from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
 from tessera_schemas.job import JobSpec
 from tessera_schemas.labels import RUN_LABEL, is_of_another
-from tessera_schemas.ledger import Allocated, Finished, Grown, Permitted, Released, Revoked, Saved, Shrunk, Spared
+from tessera_schemas.ledger import (
+    Allocated,
+    Finished,
+    Grown,
+    JobUpdated,
+    Permitted,
+    Released,
+    Revoked,
+    Saved,
+    Shrunk,
+    Spared,
+)
 from tessera_schemas.ledger_form import RUN_ENDS_FROM
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
@@ -126,6 +146,8 @@ class Runs:
                     self.worklist.name(f"{record.job_id}-{record.attempt}")
                 elif type(record) is Finished and (ended := self._state.ended.get(record.job_id)) is not None:
                     self.worklist.name(f"{record.job_id}-{ended.attempt}")
+                elif type(record) is JobUpdated and (job := self._state.jobs.get(record.job_id)) is not None:
+                    self.worklist.name(job.run_id)
                 elif isinstance(record, NAME_A_RUN):
                     if type(record) is Spared:
                         self._say_again(record.run_id)
@@ -208,6 +230,15 @@ class Runs:
             await self._advance(job, run, pods)
             await self._checkpoints.report(run, pods)
             await self._surplus.work(job, run, pods)
+            await self._keep_time_limit(job, pods)
+
+    async def _keep_time_limit(self, job: Job, pods: Mapping[str, Pod]) -> None:
+        """Lower the deadlines of pods to the job's time limit; the API server lets nobody raise or take off one."""
+        if job.adopted is not None:
+            return
+        limit, late = job.time_limit_seconds, pods_beyond(job.time_limit_seconds, pods.values())
+        calls = [self._ports.cluster.limit_pod(pod.namespace, pod.name, pod.uid, limit) for pod in late]
+        await all_of([gone_is_fine(call) for call in calls])
 
     def _is_strange(self, run: Run, pod: Pod) -> bool:
         """

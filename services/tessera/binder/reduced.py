@@ -8,7 +8,7 @@ from tessera.binder.decide.starting import READY_TO_START
 from tessera.binder.uses import USES, uses_at_work
 from tessera.kernel.ports import JsonObject
 
-SPEC = ("nodeName", "schedulerName", "subdomain")
+SPEC = ("nodeName", "schedulerName", "subdomain", "activeDeadlineSeconds")
 STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
 CONDITIONS = (DISRUPTED, READY_TO_START)
 NOT_OF_META = ("managedFields", "ownerReferences")

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 
+from tessera.domain.current_spec import current_spec
 from tessera.domain.entities import Job
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.shard import Entry
@@ -36,16 +37,18 @@ class Templates:
                     self._remember(record.job_id, fact.spec)
 
     async def of(self, job: Job) -> JobSpec:
-        """The spec of a live job, of a task that of its array, from memory or from ledger message `job.taken_n`."""
+        """
+        The spec of a live job as it is now, of a task that of its array, from memory or ledger message `job.taken_n`.
+        """
         submitted = job.task_of or job.job_id
         known = self._specs.get(submitted)
         if known is not None:
-            return JobSpec.model_validate_json(known)
+            return current_spec(job, JobSpec.model_validate_json(known))
         spec = await read_spec(self._ledger, job)
         if spec is None:
             raise InvariantViolation(f"ledger message {job.taken_n} does not hold job {job.job_id}")
         self._remember(submitted, spec)
-        return spec
+        return current_spec(job, spec)
 
     def _remember(self, job_id: str, spec: JobSpec) -> None:
         stored = spec.to_bytes()

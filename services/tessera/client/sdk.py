@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # the models when a job is sent, what connecting needs when s
     from tessera.kernel.messaging.requests import Requester
     from tessera.kernel.nats.bus import NatsBus
     from tessera.kernel.provisioning.credential_files import Credential
+    from tessera_schemas.arrays import Dependency
     from tessera_schemas.commands import JobEnd
     from tessera_schemas.events import CloudEvent
     from tessera_schemas.job import JobSpec
@@ -319,6 +320,25 @@ class Tessera:
     async def move(self, job: str, queue: str) -> None:
         """Ask that a waiting job of this tenant waits in another queue, one that the tenant may use. Raises Refused."""
         await self._order(job, "move_job", queue=queue)
+
+    async def update(
+        self,
+        job: str,
+        *,
+        time_limit_seconds: int | None = None,
+        after: "Sequence[Dependency | Mapping[str, Any]] | None" = None,
+        begin_ts: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        """
+        Ask that fields of a job of this tenant get other values: what waits, all; a run, at most a lower time limit.
+
+        None stays as it is. A `time_limit_seconds` of 0 is none, an empty `after` waits for no job, and a `begin_ts` of
+        0, else milliseconds since the epoch, lets it start as soon as it may. Raises Refused.
+        """
+        waits = None if after is None else [each if isinstance(each, Mapping) else each.model_dump() for each in after]
+        said = {"time_limit_seconds": time_limit_seconds, "after": waits, "begin_ts": begin_ts, "name": name}
+        await self._order(job, "update_job", **{field: value for field, value in said.items() if value is not None})
 
     async def requeue(self, job: str) -> None:
         """

@@ -20,6 +20,7 @@ ACTIONS = {
     "report_checkpoint": "checkpoint",
     "set_priority": "priority",
     "move_job": "queue",
+    "update_job": "update",
     "requeue_job": "requeue",
 }
 """By the kind of command: what the HTTP API calls it."""

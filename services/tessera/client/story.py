@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.client.moments import local_time
 from tessera_schemas import ledger as records
-from tessera_schemas.facts import JobAdmitted, JobRefused
+from tessera_schemas.facts import JobAdmitted, JobRefused, UpdateRequested
 from tessera_schemas.ledger import AnyRecord, LedgerMessage
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.units import format_age
@@ -51,7 +51,7 @@ def _about(record: AnyRecord, message: LedgerMessage) -> str:
     if isinstance(record, records.JobTurnedAway):
         fact = message.facts[record.fact].fact
         conflicts = any(reason.code == Code.IDEMPOTENCY_CONFLICT for reason in record.reasons)
-        return fact.job_id if isinstance(fact, JobAdmitted | JobRefused) and not conflicts else ""
+        return fact.job_id if isinstance(fact, JobAdmitted | JobRefused | UpdateRequested) and not conflicts else ""
     job_of = records.JOB_OF.get(type(record))
     return job_of(record) if job_of is not None else ""
 
@@ -66,6 +66,8 @@ def _reasons(reasons: tuple[Reason, ...]) -> str:
 
 def _turned_away(record: records.JobTurnedAway, message: LedgerMessage) -> str:
     fact = message.facts[record.fact].fact
+    if isinstance(fact, UpdateRequested):
+        return f"an update was refused: {_reasons(record.reasons)}"
     return f"turned away: {_reasons(record.reasons or (fact.reasons if isinstance(fact, JobRefused) else ()))}"
 
 
@@ -118,6 +120,22 @@ def _kept(record: records.EarmarkSet, message: LedgerMessage) -> str:
     return f"devices are kept for it ({record.cause}{preset}){first}"
 
 
+def _updated(record: records.JobUpdated, message: LedgerMessage) -> str:
+    """The values that the job got, in words."""
+    changes, said = record.changes, list[str]()
+    if changes.time_limit_seconds is not None:
+        limit = changes.time_limit_seconds
+        said.append(f"time limit {format_age(1000 * limit)}" if limit else "no time limit")
+    if changes.after is not None:
+        said.append("waits for " + (", ".join(each.text() for each in changes.after) or "no other job"))
+    if changes.begin_ts is not None:
+        later = changes.begin_ts > message.ts
+        said.append(f"not before {_time(changes.begin_ts)}" if later else "as soon as it may")
+    if changes.name is not None:
+        said.append(f"called {changes.name}")
+    return f"updated by {record.by}: {'; '.join(said)}"
+
+
 def _pods(count: int) -> str:
     return f"{count} {'pod' if count == 1 else 'pods'}"
 
@@ -156,6 +174,7 @@ DESCRIBE: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.Held: lambda record, _: f"{'let go' if record.undo else 'held'} by {record.by}",
     records.BackInLine: lambda record, _: "its pods are there again" + _survives(record.preemptible),
     records.Requeued: _requeued,
+    records.JobUpdated: _updated,
     records.Finished: _finished,
     records.EarmarkSet: _kept,
 }

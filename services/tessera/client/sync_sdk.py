@@ -21,6 +21,7 @@ from tessera.client.sdk import Notify, Submitted, Tessera, to_stderr
 from tessera_schemas.subjects import ANSWER_SECONDS
 
 if TYPE_CHECKING:
+    from tessera_schemas.arrays import Dependency
     from tessera_schemas.events import CloudEvent
     from tessera_schemas.job import JobSpec
     from tessera_schemas.views import JobView
@@ -174,6 +175,20 @@ class SyncTessera:
     def move(self, job: str, queue: str) -> None:
         """Ask that a waiting job, by its id, waits in another queue. Raises Refused."""
         self._done(self._tessera.move(job, queue))
+
+    def update(
+        self,
+        job: str,
+        *,
+        time_limit_seconds: int | None = None,
+        after: "Sequence[Dependency | Mapping[str, Any]] | None" = None,
+        begin_ts: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Ask that fields of a job, by its id, get other values, as `Tessera.update` says. Raises Refused."""
+        self._done(
+            self._tessera.update(job, time_limit_seconds=time_limit_seconds, after=after, begin_ts=begin_ts, name=name)
+        )
 
     def requeue(self, job: str) -> None:
         """

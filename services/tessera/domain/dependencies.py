@@ -1,11 +1,12 @@
 """Whether what a job waits for of other jobs has come true, can never come true, or is open. Pure."""
 
+from collections.abc import Sequence
+
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.domain.task_array import TaskArray
 from tessera_schemas.arrays import FAMILY, Dependency, has_task, index_of, ranges_from
-from tessera_schemas.job import JobSpec
 
 
 def array_of(state: State, job_id: str) -> str | None:
@@ -14,18 +15,18 @@ def array_of(state: State, job_id: str) -> str | None:
     return None if job is None or job.array is None else job.array.tasks
 
 
-def own_dependencies(state: State, spec: JobSpec) -> tuple[Dependency, ...]:
+def own_dependencies(state: State, after: Sequence[Dependency]) -> tuple[Dependency, ...]:
     """Conditions on the job itself; of a job that is no array `aftercorr` asks no more than `afterok`."""
     return tuple(
         each if each.condition != "aftercorr" else each.model_copy(update={"condition": "afterok"})
-        for each in spec.after
+        for each in after
         if each.condition != "aftercorr" or array_of(state, each.job or "") is None
     )
 
 
-def corresponding_arrays(state: State, spec: JobSpec) -> tuple[str, ...]:
+def corresponding_arrays(state: State, after: Sequence[Dependency]) -> tuple[str, ...]:
     """The arrays whose tasks the tasks of this one wait for, each for that of its own index."""
-    named = [each.job for each in spec.after if each.condition == "aftercorr"]
+    named = [each.job for each in after if each.condition == "aftercorr"]
     return tuple(job for job in named if job is not None and array_of(state, job) is not None)
 
 

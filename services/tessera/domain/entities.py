@@ -13,6 +13,7 @@ from tessera_schemas.arrays import Dependency
 from tessera_schemas.job import JobIdle, Retry
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.spec_changes import SpecChanges
 
 
 @fast_init
@@ -32,8 +33,8 @@ class Job:
     thousandths of a GPU times milliseconds, without what the current one holds since `Run.counted_ts`.
     `nodes` are those of a run that was released just now, until the job ends or is queued again.
     `user` is whose of the tenant it is, "" where nobody said. An `array` never runs: it stands for its tasks, jobs
-    whose `task_of` names it and whose `task` is the index. `after` is what the job still waits for of others. Times
-    are ledger milliseconds.
+    whose `task_of` names it and whose `task` is the index. `after` is what the job still waits for of others, and
+    `changes` are the fields of its spec that were given other values since the submit. Times are ledger milliseconds.
     """
 
     job_id: str
@@ -78,9 +79,10 @@ class Job:
     operator_hold: bool = later(False)
     earlier_ms: int = later(0)
     gpu_milli_ms: int = later(0)
-    nodes: tuple[str, ...] = later(())
     array_number: int = later(0)
     number: int = later(0)
+    nodes: tuple[str, ...] = later(())
+    changes: SpecChanges | None = later(None)
 
     @property
     def hold(self) -> Reason | None:
@@ -147,6 +149,7 @@ class EndedJob:
     gpu_milli_ms: int = later(0)
     time_limit_seconds: int = later(0)
     nodes: tuple[str, ...] = later(())
+    changes: SpecChanges | None = later(None)
 
     def not_shown(self, now_ms: int) -> Reason:
         """Answer about a job that the views have dropped: how and when it ended, and where more is."""

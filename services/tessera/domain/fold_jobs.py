@@ -1,7 +1,9 @@
 """Fold of records about jobs that hold nothing: queued, on hold, requeued, finished, earmarks. Pure."""
 
 from collections.abc import Sequence
+from typing import Any
 
+from tessera.domain.current_spec import merged
 from tessera.domain.dependencies import corresponding_arrays, own_dependencies
 from tessera.domain.entities import Earmark, EndedJob, Job
 from tessera.domain.errors import Contradiction
@@ -40,6 +42,7 @@ from tessera_schemas.ledger import (
     Held,
     JobMoved,
     JobQueued,
+    JobUpdated,
     OutOfLine,
     PrioritySet,
     Requeued,
@@ -47,7 +50,7 @@ from tessera_schemas.ledger import (
     TaskQueued,
     Waiting,
 )
-from tessera_schemas.ledger_form import RUN_SUMS_FROM, STOP_TIMES_FROM
+from tessera_schemas.ledger_form import ENDED_NODES_FROM, RUN_SUMS_FROM, STOP_TIMES_FROM, UPDATES_FROM
 from tessera_schemas.run_ends import EVICTIONS
 
 
@@ -85,7 +88,7 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
         user=spec.user,
         idle=spec.idle,
         array=array,
-        after=own_dependencies(state, spec),
+        after=own_dependencies(state, spec.after),
         stop_seconds=_stop_seconds(spec) if state.format >= STOP_TIMES_FROM else None,
         start_timeout_seconds=spec.start_timeout_seconds or 0,
         number=take_number(state, record),
@@ -111,7 +114,7 @@ def _stop_seconds(spec: JobSpec) -> int:
 def _array(state: State, spec: JobSpec) -> TaskArray | None:
     if spec.array is None:
         return None
-    follows = corresponding_arrays(state, spec)
+    follows = corresponding_arrays(state, spec.after)
     return TaskArray(spec.array.tasks, spec.array.limit or 0, follows=follows)
 
 
@@ -184,6 +187,26 @@ def apply_job_moved(state: State, record: JobMoved, facts: Sequence[TakenFact]) 
         tally(state, record.queue, run.flavor, run.amount, 1)
         state.put_run(replace(run, queue=record.queue))
     state.put_job(replace(job, queue=record.queue))
+
+
+@applies(JobUpdated)
+def apply_job_updated(state: State, record: JobUpdated, facts: Sequence[TakenFact]) -> None:
+    """Gives fields of a job other values; raises Contradiction if the job has a run and not its time limit alone."""
+    job, changes = job_of(state, record.job_id), record.changes
+    if state.format < UPDATES_FROM or (changes.waiting_only and job.phase is not Phase.QUEUED):
+        raise Contradiction(f"record {state.n}: job {job.job_id} keeps its {', '.join(changes.given)}")
+    given: dict[str, Any] = {"changes": merged(job.changes, changes)}
+    if changes.time_limit_seconds is not None:
+        given["time_limit_seconds"] = changes.time_limit_seconds
+    if changes.name is not None:
+        given["name"] = changes.name
+    if changes.begin_ts is not None:
+        given["not_before"] = changes.begin_ts if changes.begin_ts > state.ts else 0
+    if changes.after is not None:
+        given["after"] = own_dependencies(state, changes.after)
+        if job.array is not None:
+            given["array"] = replace(job.array, follows=corresponding_arrays(state, changes.after))
+    state.put_job(replace(job, **given))
 
 
 @applies(Requeued)
@@ -263,8 +286,9 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
             job.user if job.number else "",
             job.earlier_ms,
             job.gpu_milli_ms,
-            job.time_limit_seconds if job.number else 0,
+            job.time_limit_seconds if state.format >= ENDED_NODES_FROM else 0,
             job.nodes,
+            job.changes,
         )
     )
     tally_tenant(state, job.tenant, job.amount, -1)

@@ -279,7 +279,7 @@ def apply_released(state: State, record: Released, facts: Sequence[TakenFact]) -
         raise Contradiction(f"record {state.n}: run {run.run_id} is released while it may still run")
     count_held(state, run)
     if (job := state.jobs.get(run.job_id)) is not None:
-        state.put_job(with_nodes_of(job, run))
+        state.put_job(with_nodes_of(state, job, run))
     state.drop_run(run)
     hold(state, run.gang, run.places, -1)
     drop_empty(state, run.places)

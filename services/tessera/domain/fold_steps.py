@@ -11,7 +11,7 @@ from tessera.domain.phases import Phase, moved
 from tessera.domain.resources import Amount, Node
 from tessera.domain.runtimes import kind_of, learn
 from tessera.domain.state import State
-from tessera_schemas.ledger_form import RUN_SUMS_FROM
+from tessera_schemas.ledger_form import ENDED_NODES_FROM, RUN_SUMS_FROM
 from tessera_schemas.placement import Placement
 
 FORMAT_OF_LATER = 2
@@ -80,9 +80,9 @@ def count_held(state: State, run: Run) -> Run:
     return replace(run, counted_ts=state.ts)
 
 
-def with_nodes_of(job: Job, run: Run) -> Job:
-    """The job with the nodes of its run, which it keeps to its end; one that is older than numbers as it is."""
-    return replace(job, nodes=run.nodes) if job.number else job
+def with_nodes_of(state: State, job: Job, run: Run) -> Job:
+    """The job with the nodes of its run, which it keeps to its end; in an older ledger the job as it is."""
+    return replace(job, nodes=run.nodes) if state.format >= ENDED_NODES_FROM else job
 
 
 def end_backoffs(state: State, placements: Sequence[Placement], failed: bool) -> None:

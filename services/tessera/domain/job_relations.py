@@ -5,7 +5,7 @@ Derived from the table of jobs, and like every index it belongs to the base alon
 messages before it brought about; what its own message brings about, the next one finds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from tessera.domain.phases import Phase
@@ -54,6 +54,8 @@ class JobRelations:
             if old.after is not new.after:
                 self._forget(old)
                 self._wait(state, new)
+            if old.name != new.name and not new.task_of:
+                self._rename(old, new)
             if new.array is not None:
                 self._look_at_array(new)
             if new.array is not None and (old.array is None or old.array.closed is not new.array.closed):
@@ -68,7 +70,15 @@ class JobRelations:
     def has_older_namesake(self, state: "State", job: "Job") -> bool:
         """Whether an older job of the same tenant, user and name is live, tasks of arrays left out."""
         known = (self._namesakes or {}).get(_namesakes(job), {})
-        return any(_age(other) < _age(job) for other in state.jobs.found(known))
+        return any(_is_older_namesake(other, job) for other in state.jobs.found(known))
+
+    def older_namesakes(self, state: "State", job: "Job") -> list["Job"]:
+        """Live jobs for whose ends the job waits by `singleton`, as before the message that is being decided."""
+        if self._namesakes is None:
+            known: Iterable[str] = (other.job_id for other in state.jobs.values() if not other.task_of)
+        else:
+            known = self._namesakes.get(_namesakes(job), {})
+        return [other for other in state.jobs.found(known) if _is_older_namesake(other, job)]
 
     def _mark_due(self, job_id: str) -> None:
         """The job has started or ended: those that wait for it are looked at in the next message."""
@@ -104,9 +114,22 @@ class JobRelations:
             self.families.pop(job.job_id[:FAMILY], None)
             self.open.pop(job.job_id, None)
         if self._namesakes is not None and not job.task_of:
-            others = self._namesakes.get(_namesakes(job), {})
-            others.pop(job.job_id, None)
-            self.due |= {other: None for other in others if other in self._waiting_for(SINGLETON)}
+            self._leave_namesakes(job)
+
+    def _leave_namesakes(self, job: "Job") -> None:
+        """The job is none of them any more: those that wait for all older ones are looked at in the next message."""
+        assert self._namesakes is not None
+        others = self._namesakes.get(_namesakes(job), {})
+        others.pop(job.job_id, None)
+        self.due |= {other: None for other in others if other in self._waiting_for(SINGLETON)}
+
+    def _rename(self, old: "Job", new: "Job") -> None:
+        if self._namesakes is None:
+            return
+        self._leave_namesakes(old)
+        self._namesakes.setdefault(_namesakes(new), {})[new.job_id] = None
+        if new.job_id in self._waiting_for(SINGLETON):
+            self.due[new.job_id] = None
 
     def _wait(self, state: "State", job: "Job") -> None:
         """Note what the job waits for; some of it may be decided already, so the next message looks at it."""
@@ -145,6 +168,10 @@ class JobRelations:
 
 def _namesakes(job: "Job") -> Namesakes:
     return job.tenant, job.user, job.name
+
+
+def _is_older_namesake(other: "Job", job: "Job") -> bool:
+    return _age(other) < _age(job) and _namesakes(other) == _namesakes(job)
 
 
 def _age(job: "Job") -> tuple[int, int]:

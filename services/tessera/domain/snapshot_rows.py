@@ -65,13 +65,15 @@ AFTER_ROLES = {"jobs": b'],"amount":', "runs": b'],"amount":', "earmarks": b'],"
 class _Form:
     """
     Places where the rows of one table differ: texts and numbers from one field on up to another, as declared; "" after
-    the last one stands for the end of the row.
+    the last one, which is alone then, stands for the end of the row: later fields that it does not use are left out.
     """
 
     def __init__(self, kind: type[Any], *spans: tuple[str, str]) -> None:
         names = [field.name for field in fields(kind)]
-        ends = [*names, ""]
-        self._spans = [names[names.index(first) : ends.index(after)] for first, after in spans]
+        self._spans = [
+            names[names.index(first) : names.index(after) if after else names.index(first) + 1]
+            for first, after in spans
+        ]
         self._marks = [
             (b'"%s":' % first.encode(), b',"%s":' % after.encode() if after else b"}") for first, after in spans
         ]

@@ -467,9 +467,9 @@ def sharers(queue: str, tenant: str, user: str) -> tuple[tuple[str, ...], ...]:
     return ((queue, tenant), (queue, tenant, user)) if user else ((queue, tenant),)
 
 
-def _stands(job: Job) -> tuple[str, str, bool]:
-    """The fields that decide a queued job's place and that may change while it waits."""
-    return job.queue, job.priority_class, job.kept_out
+def _stands(job: Job) -> tuple[str, str, bool, int, str]:
+    """The fields that decide a queued job's place, or its bucket, and that may change while it waits."""
+    return job.queue, job.priority_class, job.kept_out, job.time_limit_seconds, job.name
 
 
 def _key_in_queue(tree: QueueTree, job: Job) -> QueuedJob:

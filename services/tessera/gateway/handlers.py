@@ -15,6 +15,7 @@ from tessera.domain.state import State
 from tessera.domain.time_limits import time_limit_fault
 from tessera.engine.explain.changed_spec import changed_spec, differences
 from tessera.engine.queueing.entry import key_conflict
+from tessera.engine.queueing.updates import update_faults
 from tessera.gateway import models
 from tessera.gateway.bodies import read_body, read_query
 from tessera.gateway.capacity import CapacityReader
@@ -43,6 +44,7 @@ from tessera_schemas.commands import (
     ReportCheckpoint,
     RequeueJob,
     SetPriority,
+    UpdateJob,
 )
 from tessera_schemas.config import Queue
 from tessera_schemas.reading import besides
@@ -279,6 +281,16 @@ class Handlers:
             if fault is not None:
                 raise all_of([fault])
         return await self._order(request, MoveJob, "move_job", queue=body.queue)
+
+    async def update_job(self, request: web.Request) -> web.Response:
+        """Sends the order that changes the spec of a job; raises Refusal with all that is against it now."""
+        body, known = await read_body(request, models.UpdateBody), self._own(request)
+        if isinstance(known, EndedJob):
+            raise refused(Code.ALREADY_ENDED, "job_id", known.phase.value)
+        against = update_faults(self._state, known, body, by_tenant=request[CALLER].tenant is not None)
+        if against:
+            raise all_of(against)
+        return await self._order(request, UpdateJob, "update_job", **body.given)
 
     async def requeue_job(self, request: web.Request) -> web.Response:
         """Sends the order that stops a job's run and puts the job back in line; one that waits stays there."""

@@ -14,6 +14,7 @@ from tessera_schemas.events import short_type, short_types
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.short_form import full_job
+from tessera_schemas.spec_changes import SpecChanges
 from tessera_schemas.templates import Parameter, ParameterName, Value
 from tessera_schemas.views import JobView, NodeView, QueueView
 
@@ -113,6 +114,10 @@ class QueueBody(Strict):
     """The queue that a waiting job goes to; the job's tenant must be allowed there."""
 
     queue: Name
+
+
+class UpdateBody(SpecChanges):
+    """New values of fields of a job's spec; what is not said, or null, stays as it is."""
 
 
 class NoBody(Strict):

@@ -124,6 +124,16 @@ ROUTES = (
     ),
     Route(
         "POST",
+        f"{JOB}/update",
+        "update_job",
+        "Change the time limit, begin, dependencies or name of a waiting job; lower the time limit of one that runs",
+        {202: models.Ordered},
+        ORDERS,
+        body=models.UpdateBody,
+        keyed=True,
+    ),
+    Route(
+        "POST",
         f"{JOB}/requeue",
         "requeue_job",
         "Stop a job's run, and put the job back in line",

@@ -1,5 +1,6 @@
 """Specs of jobs, live ones and those that have ended, as the ledger has them."""
 
+from tessera.domain.current_spec import current_spec
 from tessera.domain.entities import EndedJob, Job
 from tessera.gateway.problems import Refusal, refused
 from tessera.kernel.ledger.specs import find_admitted, read_spec
@@ -17,7 +18,7 @@ class Specs:
 
     async def of(self, job: Job | EndedJob) -> JobSpec:
         """
-        The spec that was submitted.
+        The spec that was submitted, with what was changed since.
 
         Raises Refusal for a task and for work of Kubernetes, whose specs are not their own, and where the ledger has it
         no more.
@@ -29,12 +30,12 @@ class Specs:
             spec = await read_spec(self._ledger, job)
             if spec is None:
                 raise refused(Code.UNAVAILABLE, "spec", "the ledger message of the job is not there yet")
-            return spec
+            return current_spec(job, spec)
         fact = await find_admitted(self._ledger, job.job_id, job.submitted_ts)
         if fact is None:
             raise refused(Code.ROLLED_OVER, "spec", "", {"submitted_ts": job.submitted_ts})
         _check_submitted(fact.adopted)
-        return fact.spec
+        return current_spec(job, fact.spec)
 
 
 def _check_submitted(adopted: Adopted | None) -> None:

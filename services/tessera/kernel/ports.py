@@ -361,6 +361,9 @@ class Cluster(Protocol):
     async def label_pod(self, namespace: str, name: str, uid: str, labels: Mapping[str, str]) -> None:
         """Set these labels and leave the others. 404 when the pod is gone; 409 when its UID differs."""
 
+    async def limit_pod(self, namespace: str, name: str, uid: str, seconds: int) -> None:
+        """Let the pod run so long at most. 404 when it is gone; 409 when its UID differs; 422 for more than before."""
+
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         """Set these annotations of exactly this version of the node. 409 for another, 404 when it is gone."""
 

@@ -22,7 +22,7 @@ from tessera_schemas import events as public
 from tessera_schemas import subjects
 from tessera_schemas.arrays import task_count
 from tessera_schemas.base import DIGEST_CHARACTERS
-from tessera_schemas.facts import JobAdmitted, JobRefused
+from tessera_schemas.facts import JobAdmitted, JobRefused, UpdateRequested
 from tessera_schemas.ledger import (
     JOB_OF,
     Allocated,
@@ -33,6 +33,7 @@ from tessera_schemas.ledger import (
     JobMoved,
     JobQueued,
     JobTurnedAway,
+    JobUpdated,
     LedgerMessage,
     LeftChanged,
     TaskQueued,
@@ -244,8 +245,10 @@ def _turned_away(message_jobs: MessageJobs, record: JobTurnedAway) -> EventParts
             if message_jobs.found(fact.job_id) is not None:
                 job = replace(job, job_id="")
                 more["conflicts_with"] = fact.job_id
+    elif isinstance(fact, UpdateRequested):  # the job is there and goes on, or is another tenant's: it is not named
+        job = Subject("", fact.tenant or subjects.OPERATOR, NOBODY)
     elif not isinstance(fact, JobRefused):
-        raise Contradiction(f"record of {message_jobs.message.n}: fact {record.fact} is no submit")
+        raise Contradiction(f"record of {message_jobs.message.n}: fact {record.fact} is neither submit nor update")
     else:
         job = Subject(fact.job_id, fact.tenant, NOBODY, fact.name, fact.trace)
         reasons, more = reasons or fact.reasons, _given(repeats=fact.repeats)
@@ -284,6 +287,15 @@ def _moved(message_jobs: MessageJobs, record: JobMoved) -> EventParts:
     before = message_jobs.job(record.job_id)
     job = message_jobs.add(replace(before, queue=record.queue))
     return public.JobMovedV1, job, _job_data(job, from_queue=before.queue, **_given(by=record.by))
+
+
+def _updated(message_jobs: MessageJobs, record: JobUpdated) -> EventParts:
+    """Event of a job under the name that it and later ones have."""
+    before, changes = message_jobs.job(record.job_id), record.changes
+    job = before if changes.name is None else message_jobs.add(replace(before, name=changes.name))
+    given: JsonData = changes.model_dump(mode="json", exclude_none=True, exclude={"name"})
+    former = before.name if job is not before else ""
+    return public.JobUpdatedV1, job, _job_data(job, **given, **_given(from_name=former, by=record.by))
 
 
 def _earmark_set(message_jobs: MessageJobs, record: EarmarkSet) -> EventParts:
@@ -347,6 +359,7 @@ DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     Allocated: _allocated,
     Held: _held,
     JobMoved: _moved,
+    JobUpdated: _updated,
     EarmarkSet: _earmark_set,
     Finished: _finished,
     LeftChanged: _left_changed,

@@ -102,13 +102,22 @@ async def test_an_order_right_behind_its_submit_is_answered_at_once() -> None:
 
 @pytest.mark.parametrize(
     "kind",
-    ["cancel_job", "hold_job", "release_job", "set_priority", "move_job", "requeue_job", "report_checkpoint"],
+    [
+        "cancel_job",
+        "hold_job",
+        "release_job",
+        "set_priority",
+        "move_job",
+        "update_job",
+        "requeue_job",
+        "report_checkpoint",
+    ],
 )
 async def test_somebody_elses_job_is_one_that_does_not_exist(kind: str) -> None:
     world = await shard()
     await world.job_seen(K1, tenant="other")
     fields = {"set_priority": {"priority_class": "high"}, "report_checkpoint": {"path": "/data/1"}}
-    more = (fields | {"move_job": {"queue": "research"}}).get(kind, {})
+    more = (fields | {"move_job": {"queue": "research"}, "update_job": {"name": "new"}}).get(kind, {})
     await give(world, order(kind, **more))
     assert codes(world) == [["NoSuchJob"]]
     assert [type(fact) for fact in world.facts] == [JobRefused]
@@ -200,3 +209,26 @@ async def test_a_checkpoint_that_would_not_count_is_refused_by_name(phase: str, 
     await give(world, order("report_checkpoint", path="/data/a", attempt=attempt))
     (answer,) = answers(world)
     assert [(reason.code, reason.field) for reason in answer.reasons] == ([("NotRunning", field)] if field else [])
+
+
+@pytest.mark.parametrize(
+    ("seen", "asked", "why"),
+    [
+        ({"phase": "queued"}, {"time_limit_seconds": 0, "name": "new"}, []),
+        ({"phase": "running"}, {"time_limit_seconds": 30, "name": "train"}, []),
+        ({"phase": "running"}, {"time_limit_seconds": 60}, []),
+        ({"phase": "running"}, {"time_limit_seconds": 90}, [("NotWaiting", "time_limit_seconds")]),
+        ({"phase": "running"}, {"name": "new"}, [("NotWaiting", "name")]),
+        ({"phase": "succeeded"}, {"name": "new"}, [("AlreadyEnded", "job_id")]),
+    ],
+    ids=["waits", "lower", "as it is", "higher", "another name", "ended"],
+)
+async def test_an_update_that_no_run_gets_is_refused_by_name(
+    seen: dict[str, Any], asked: dict[str, Any], why: list[tuple[str, str]]
+) -> None:
+    world = await shard()
+    await world.job_seen(K1, time_limit_seconds=60, **seen)
+    world.ledger.n = world.n
+    await give(world, order("update_job", **asked))
+    (answer,) = answers(world)
+    assert [(reason.code, reason.field) for reason in answer.reasons] == why

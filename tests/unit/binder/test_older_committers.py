@@ -4,10 +4,11 @@ import pytest
 
 from tessera.scheduler import decide
 from tessera_schemas.ledger import FORMAT
+from tessera_schemas.ledger_form import SUMS_FROM
 from tests.unit.binder.cluster_world import World
 
 
-@pytest.mark.parametrize("known", [FORMAT - 1, FORMAT])
+@pytest.mark.parametrize("known", [SUMS_FROM - 1, FORMAT])
 async def test_fields_that_came_later_are_sent_once_the_ledger_has_their_format(
     monkeypatch: pytest.MonkeyPatch, known: int
 ) -> None:

@@ -15,6 +15,7 @@ from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import Answer
 from tessera_schemas.config import Queue
+from tessera_schemas.facts import UpdateRequested
 from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, work_refused
@@ -185,6 +186,9 @@ async def test_a_job_gets_another_priority_class_and_free_slots_are_told(world: 
     assert {size["gpus"] for size in slots.body["items"][0]["sizes"]} >= {1, 2, 4, 8}
 
 
+UPDATED = {"kind": "update_requested", "job_id": K1, "changes": {"time_limit_seconds": 60, "name": "new"}}
+
+
 async def test_a_waiting_job_goes_to_another_queue_and_one_that_runs_does_not(world: World) -> None:
     token = world.token("lab")
     async with world.gateway():
@@ -206,6 +210,28 @@ async def test_a_job_does_not_go_to_a_queue_whose_longest_time_limit_is_shorter(
         await world.ask("POST", "/v1/jobs", token, submit())
         said = await world.ask("POST", f"/v1/jobs/{K1}/queue", token, {"queue": "prod"})
     assert (said.status, said.code) == (422, "ExceedsJobLimit")
+
+
+async def test_a_waiting_job_gets_another_spec_and_one_that_runs_a_lower_time_limit(world: World) -> None:
+    token, stranger, path = world.token("lab"), world.token("other"), f"/v1/jobs/{K1}/update"
+    async with world.gateway():
+        await world.ask("POST", "/v1/jobs", token, submit())
+        said = await world.ask("POST", path, token, {"time_limit_seconds": 60, "name": "new", "after": None})
+        none = await world.ask("POST", path, token, {})
+        own = await world.ask("POST", path, token, {"after": [{"condition": "afterok", "job": K1}]})
+        await world.commit(UpdateRequested.model_validate(UPDATED))
+        spec = await world.ask("GET", f"/v1/jobs/{K1}/spec", token)
+        await world.commit(orders=(world.committed.line(),))
+        lower = await world.ask("POST", path, token, {"time_limit_seconds": 30})
+        runs = await world.ask("POST", path, token, {"time_limit_seconds": 90, "name": "newer"})
+        strange = await world.ask("POST", path, stranger, {"name": "mine"})
+    assert (said.status, none.status, none.code) == (202, 422, "InvalidField")
+    told = {"kind": "update_job", "v": 1, "job_id": K1, "tenant": "lab", "time_limit_seconds": 60, "name": "new"}
+    assert world.commands[1] == ("lab", told)
+    assert (own.status, own.body["reasons"][0]["field"]) == (422, "after")
+    assert (spec.body["spec"]["time_limit_seconds"], spec.body["spec"]["name"]) == (60, "new")
+    assert (lower.status, runs.status, strange.status) == (202, 409, 404)
+    assert {reason["field"] for reason in runs.body["reasons"]} == {"time_limit_seconds", "name"}
 
 
 async def test_a_refused_submit_brings_all_reasons_with_their_numbers(world: World) -> None:

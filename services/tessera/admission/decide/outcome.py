@@ -25,6 +25,7 @@ from tessera_schemas.commands import (
     SetPriority,
     SubmitJob,
     SubmitTemplate,
+    UpdateJob,
 )
 from tessera_schemas.facts import (
     CancelRequested,
@@ -37,6 +38,7 @@ from tessera_schemas.facts import (
     MoveRequested,
     PriorityRequested,
     RequeueRequested,
+    UpdateRequested,
 )
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reading import Parsed, bounded, refusal
@@ -65,7 +67,15 @@ _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _KEY = re.compile(r"[\x21-\x7e]{1,200}")
 _JOB_ID = re.compile(r"[a-z2-7]{20}")
 
-Request = CancelRequested | HoldRequested | PriorityRequested | MoveRequested | RequeueRequested | CheckpointReported
+Request = (
+    CancelRequested
+    | HoldRequested
+    | PriorityRequested
+    | MoveRequested
+    | UpdateRequested
+    | RequeueRequested
+    | CheckpointReported
+)
 Fact = JobAdmitted | JobRefused | Request | DrainRequested | ConfigProposed
 
 
@@ -200,6 +210,9 @@ def _requested(command: Strict, tenant: str) -> Outcome:
             )
         case MoveJob():
             fact = MoveRequested(kind="move_requested", job_id=command.job_id, tenant=tenant, queue=command.queue)
+        case UpdateJob():
+            changes = command.changes
+            fact = UpdateRequested(kind="update_requested", job_id=command.job_id, tenant=tenant, changes=changes)
         case RequeueJob():
             fact = RequeueRequested(kind="requeue_requested", job_id=command.job_id, tenant=tenant)
         case ReportCheckpoint():

@@ -81,6 +81,7 @@ class Pod:
     given_back_ms: int = 0
     ledger: str = ""
     spec: str = ""
+    deadline_seconds: int = 0
 
     @property
     def over(self) -> bool:
@@ -121,6 +122,7 @@ def read_pod(pod: Json) -> Pod:
         given_back_ms=given_back_ms(pod),
         ledger=ledger_of(pod),
         spec=(meta.get("labels") or {}).get(SPEC_LABEL, ""),
+        deadline_seconds=pod.get("spec", {}).get("activeDeadlineSeconds") or 0,
     )
 
 
@@ -212,6 +214,12 @@ def missing(run: Run, pods: Mapping[str, Pod], seen_to_go: Container[str] = ()) 
     absent = [(rank, uid) for rank, uid in enumerate(run.uids) if uid not in pods]
     gone = [rank for rank, uid in absent if run.started or uid in seen_to_go]
     return [rank for rank in gone if rank not in run.released_ranks]
+
+
+def pods_beyond(limit_seconds: int, pods: Iterable[Pod]) -> list[Pod]:
+    """The pods at work that may run longer than the job's time limit (0: none), which was lowered since they began."""
+    going = (pod for pod in pods if not (pod.over or pod.deleting or pod.adopted))
+    return [pod for pod in going if limit_seconds and not 0 < pod.deadline_seconds <= limit_seconds]
 
 
 def is_touched(run: Run, pods: Mapping[str, Pod]) -> bool:

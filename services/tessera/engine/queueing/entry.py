@@ -5,7 +5,7 @@ In: the state and the job as admission took it in. Out: all reasons against it. 
 the gateway tells them of a dry run. Admission cannot: its replicas race. Pure.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from tessera.domain.dependencies import unqueued_task
 from tessera.domain.entities import Job
@@ -26,10 +26,17 @@ def entry_faults(state: State, fact: JobAdmitted, new_jobs: Collection[str] = ()
     """
     over = _over_limit(state, fact)
     against = [*([] if over is None else [over]), *unknown_levels(fact.spec.roles, state.tree.levels)]
-    for index, each in enumerate(fact.spec.after):
-        fault = _dependency_fault(state, fact, index, each, new_jobs)
-        against += [] if fault is None else [fault]
+    tasks = None if fact.spec.array is None else fact.spec.array.tasks
+    against += dependency_faults(state, fact.tenant, tasks, fact.spec.after, new_jobs)
     return against + _collisions(state, fact)
+
+
+def dependency_faults(
+    state: State, tenant: str, tasks: str | None, after: Sequence[Dependency], new_jobs: Collection[str] = ()
+) -> list[Reason]:
+    """Reasons against what a job of the tenant, or an array of these tasks, is to wait for."""
+    found = (_dependency_fault(state, tenant, tasks, index, each, new_jobs) for index, each in enumerate(after))
+    return [fault for fault in found if fault is not None]
 
 
 def key_conflict(key: str) -> Reason:
@@ -53,23 +60,22 @@ def _over_limit(state: State, fact: JobAdmitted) -> Reason | None:
 
 
 def _dependency_fault(
-    state: State, fact: JobAdmitted, index: int, dependency: Dependency, new_jobs: Collection[str]
+    state: State, tenant: str, own: str | None, index: int, dependency: Dependency, new_jobs: Collection[str]
 ) -> Reason | None:
-    """A refusal for a dependency on a job that is not the tenant's or is unknown: so there are no cycles."""
+    """A refusal for a dependency on a job that is not the tenant's or is unknown: so a submit makes no cycles."""
     field = f"after[{index}].job"
     if dependency.job is None:
         return None
     other = state.jobs.get(dependency.job) or state.ended.get(dependency.job)
     array = None if other is not None else _array_of_task(state, dependency.job, new_jobs)
-    if array is not None and array.tenant == fact.tenant:
+    if array is not None and array.tenant == tenant:
         wrong = _against_task(array, dependency.job)
         return Reason(code=Code.NO_SUCH_JOB, field=field, detail=wrong) if wrong else None
-    if other is None or other.tenant != fact.tenant:
+    if other is None or other.tenant != tenant:
         return Reason(code=Code.NO_SUCH_JOB, field=field, detail=dependency.job)
-    own = fact.spec.array
-    if dependency.condition != "aftercorr" or other.array is None or own is None or own.tasks == other.array.tasks:
+    if dependency.condition != "aftercorr" or other.array is None or own is None or own == other.array.tasks:
         return None
-    detail = f"tasks {own.tasks} do not correspond to tasks {other.array.tasks}; give both arrays the same"
+    detail = f"tasks {own} do not correspond to tasks {other.array.tasks}; give both arrays the same"
     return Reason(code=Code.INVALID_FIELD, field=f"after[{index}]", detail=detail[:1024])
 
 

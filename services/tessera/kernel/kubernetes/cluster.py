@@ -209,6 +209,11 @@ class HttpCluster:
         """Merge patch that names the UID, in the lane of releases."""
         await self._patch(namespace, name, {"metadata": {"uid": uid, "labels": dict(labels)}}, _MERGE_PATCH)
 
+    async def limit_pod(self, namespace: str, name: str, uid: str, seconds: int) -> None:
+        """Merge patch that names the UID, in the lane of releases."""
+        limited = {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": seconds}}
+        await self._patch(namespace, name, limited, _MERGE_PATCH)
+
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         """One merge patch that names the version, in the lane of creates and binds."""
         wanted = {"metadata": {"resourceVersion": resource_version, "annotations": dict(annotations)}}

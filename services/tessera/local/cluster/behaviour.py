@@ -33,6 +33,10 @@ class Ending:
     exit_code: int
 
 
+OVERDUE = Ending("Failed", "DeadlineExceeded", TERMINATED)
+"""A kubelet's end of what has run for its `activeDeadlineSeconds`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Behaviour:
     """
@@ -89,14 +93,19 @@ def behaviour_of(pod: JsonObject) -> Behaviour:
         notice_ms = _milliseconds(notes, NOTICE_SECONDS) if NOTICE_SECONDS in notes else None
         done_ms = min(_saved_ms(pod), run_ms)
         run_ms -= done_ms
-        deadline = pod["spec"].get("activeDeadlineSeconds")
-        if deadline is not None and int(deadline) * 1000 < run_ms:
-            overdue = Ending("Failed", "DeadlineExceeded", TERMINATED)
-            return Behaviour(int(deadline) * 1000, overdue, term_ms, save_ms, done_ms, start_ms, notice_ms)
+        deadline_ms = deadline_ms_of(pod)
+        if deadline_ms is not None and deadline_ms < run_ms:
+            return Behaviour(deadline_ms, OVERDUE, term_ms, save_ms, done_ms, start_ms, notice_ms)
     except (ValueError, TypeError, InvalidOperation, OverflowError) as error:
         raise AdmissionError(f"the pod's simulated behaviour cannot be read: {error}") from error
     ending = Ending("Failed" if exit_code else "Succeeded", "", exit_code)
     return Behaviour(run_ms, ending, term_ms, save_ms, done_ms, start_ms, notice_ms)
+
+
+def deadline_ms_of(pod: JsonObject) -> int | None:
+    """Time from its start that the pod's deadline leaves it; None without one."""
+    deadline = pod["spec"].get("activeDeadlineSeconds")
+    return None if deadline is None else int(deadline) * 1000
 
 
 def _milliseconds(notes: JsonObject, name: str) -> int:

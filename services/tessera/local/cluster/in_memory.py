@@ -147,6 +147,13 @@ class MemoryCluster:
         self._core.patch("pods", namespace, name, {"metadata": {"uid": uid, "labels": dict(labels)}})
         await self.after("patch")
 
+    async def limit_pod(self, namespace: str, name: str, uid: str, seconds: int) -> None:
+        """Merge patch in the core, held to the UID."""
+        await self._enter("patch")
+        limited = {"metadata": {"uid": uid}, "spec": {"activeDeadlineSeconds": seconds}}
+        self._core.patch("pods", namespace, name, limited)
+        await self.after("patch")
+
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         """Merge patch in the core, held to the node's version."""
         await self._enter("patch")

@@ -15,7 +15,16 @@ from dataclasses import dataclass
 
 from tessera.kernel.ports import JsonObject
 from tessera.local.cluster import pod_statuses
-from tessera.local.cluster.behaviour import KILLED, TERMINATED, Behaviour, Ending, behaviour_of, grace_ms_of
+from tessera.local.cluster.behaviour import (
+    KILLED,
+    OVERDUE,
+    TERMINATED,
+    Behaviour,
+    Ending,
+    behaviour_of,
+    deadline_ms_of,
+    grace_ms_of,
+)
 from tessera.local.cluster.capacity import AdmissionError, NodeUse, Request, request_of
 from tessera.local.cluster.dates import rfc3339
 from tessera.local.cluster.node_ills import Ills
@@ -314,10 +323,13 @@ class Kubelets:
         ends_ms = now_ms + behaviour.run_ms
         run.started = StartedProgram(behaviour, request, devices, now_ms, ends_ms, behaviour.ending, saved_ms=now_ms)
         run.admitted = None
+        _keep_deadline(run.started, pod, now_ms)
         status = pod_statuses.running(pod.object, now_ms)
         self._pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": status})
 
     def _while_running(self, uid: str, run: PodRun, started: StartedProgram, pod: Version | None, now_ms: int) -> None:
+        if pod is not None:
+            _keep_deadline(started, pod, now_ms)
         told = pod is None or pod.deleting or run.word is not None
         if now_ms < started.ends_ms and told and not self.ills.of(run.node).is_stuck:
             _stop(started, pod, run.word, now_ms)
@@ -355,6 +367,13 @@ def _stop(started: StartedProgram, pod: Version | None, word: LastWord | None, n
     ends_ms = max(started.stopped_ms + stopped[0], now_ms)
     if ends_ms < started.ends_ms:  # else it ends by itself first
         started.ends_ms, started.ending = ends_ms, stopped[1]
+
+
+def _keep_deadline(started: StartedProgram, pod: Version, now_ms: int) -> None:
+    """End the program at the pod's deadline, which may have come earlier since it started; at once, if that is past."""
+    deadline_ms = deadline_ms_of(pod.object)
+    if deadline_ms is not None and started.at_ms + deadline_ms < started.ends_ms:
+        started.ends_ms, started.ending = max(started.at_ms + deadline_ms, now_ms), OVERDUE
 
 
 def _saved(pod: Version, path: str) -> JsonObject:

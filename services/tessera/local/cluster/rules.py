@@ -77,6 +77,22 @@ def _check_pod_change(old: Version, new: JsonObject) -> None:
         fixed = [key for key in {**before, **after} if key not in _CHANGEABLE_SPEC]
         if any(before.get(key) != after.get(key) for key in fixed):
             raise answers.invalid("pods", old.meta["name"], "spec: Forbidden: pod updates may not change these fields")
+        _check_deadline(old.meta["name"], before.get("activeDeadlineSeconds"), after.get("activeDeadlineSeconds"))
     added = set(new["metadata"].get("finalizers") or ()) - set(old.meta.get("finalizers") or ())
     if old.deleting and added:
         raise answers.invalid("pods", old.meta["name"], "metadata.finalizers: Forbidden: no new ones while deleting")
+
+
+def _check_deadline(name: str, before: Any, after: Any) -> None:
+    """A deadline may be set, and come earlier; it is never put off or taken off."""
+    if before == after:
+        return
+    if after is None:
+        why = "must not update from a positive integer to nil value"
+        raise answers.invalid("pods", name, f"spec.activeDeadlineSeconds: Invalid value: null: {why}")
+    if type(after) is not int or not 0 < after < 2**31:
+        why = "must be between 1 and 2147483647, inclusive"
+        raise answers.invalid("pods", name, f"spec.activeDeadlineSeconds: Invalid value: {after}: {why}")
+    if before is not None and after > before:
+        why = "must be less than or equal to previous value"
+        raise answers.invalid("pods", name, f"spec.activeDeadlineSeconds: Invalid value: {after}: {why}")

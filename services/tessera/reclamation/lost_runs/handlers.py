@@ -231,6 +231,8 @@ class LostRuns:
             by_us = job.time_limit_seconds if job is not None else 0  # users' pods need not say it themselves
             if by_kubelet or by_us:
                 limit, more = (by_kubelet[0], slack) if by_kubelet else (by_us, 0)
+                if job is not None and job.adopted is None and 0 < by_us < limit:
+                    limit = by_us  # lowered since: the binder has yet to tell the kubelets
                 found.append(overdue(run, limit, more, self._seconds_run(run)))
         return [fact for fact in found if fact is not None]
 

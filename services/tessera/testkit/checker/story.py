@@ -21,12 +21,13 @@ LATE_MS = 60_000  # how far past a run's deadline its start or revoke may be bef
 ENDS = ("succeeded", "failed", "cancelled")
 CITES: dict[str, Any] = {"config_set": f.ConfigProposed, "config_refused": f.ConfigProposed, "node_changed": f.NodeSeen}
 CITES |= {"pods_taken_over": f.PodsFound}
-CITES |= {"job_queued": f.JobAdmitted, "job_turned_away": f.JobAdmitted | f.JobRefused}
+CITES |= {"job_queued": f.JobAdmitted, "job_turned_away": f.JobAdmitted | f.JobRefused | f.UpdateRequested}
 MOVES = {  # record, or how it ended: what is broken if the job is in none of these phases; the phase after
     "array_closed": ("I4", ("array",), ""),
     "dependency_met": ("I4", ("queued", "array"), ""),
     "waiting": ("I4", ("queued", "array", "evicting"), ""),  # what keeps a run from going is said, too
     "back_in_line": ("I4", ("queued",), ""),
+    "job_updated": ("I4", ("queued", "array", "allocated", "binding", "running", "evicting"), ""),
     "job_moved": ("I4", ("queued", "array", "allocated", "binding", "running", "evicting"), ""),
     "earmark_set": ("I4", ("queued", "evicting"), ""),
     "allocated": ("I4", ("queued",), "allocated"),
@@ -201,8 +202,9 @@ class Story:
             for role, node in zip(gang, fact.nodes, strict=True):
                 self.checked_nodes.take_over(role, node)
 
-    def _job_turned_away(self, r: m.JobTurnedAway, fact: f.JobAdmitted | f.JobRefused) -> None:
-        self.turned_away.add(fact.job_id)
+    def _job_turned_away(self, r: m.JobTurnedAway, fact: f.JobAdmitted | f.JobRefused | f.UpdateRequested) -> None:
+        if not isinstance(fact, f.UpdateRequested):
+            self.turned_away.add(fact.job_id)
 
     def _job_queued(self, r: m.JobQueued, fact: f.JobAdmitted) -> None:
         self.demand(fact.job_id == r.job_id, "I7", f"job {r.job_id} is not the job of its fact")
@@ -221,6 +223,17 @@ class Story:
     def _job_moved(self, r: m.JobMoved, job: CheckedJob, _: None) -> None:
         self.demand(job.spec.queue != r.queue, "I4", f"job {r.job_id} moves to {r.queue}, where it is")
         job.spec = job.spec.model_copy(update={"queue": r.queue})
+
+    def _job_updated(self, r: m.JobUpdated, job: CheckedJob, _: None) -> None:
+        """A job that waits may get all of it, and one with a run a lower time limit alone."""
+        limit, now = r.changes.time_limit_seconds, job.spec.time_limit_seconds
+        lowers = set(r.changes.given) == {"time_limit_seconds"} and limit and limit < (now or limit + 1)
+        waits = job.stands in ("queued", "array")
+        self.demand(bool(waits or lowers), "I4", f"job {r.job_id} is {job.phase} and gets {r.changes.given}")
+        given = {**r.changes.given, **({"time_limit_seconds": limit or None} if limit is not None else {})}
+        job.spec = job.spec.model_copy(update=given)
+        if r.changes.begin_ts is not None:
+            job.not_before = r.changes.begin_ts
 
     def _placed(self, job: CheckedJob, owner: str, placements: tuple[Placement, ...]) -> Amounts:
         """Amounts that the gang holds there; a violation, and nothing, if the placements are not the whole gang."""

@@ -7,8 +7,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from tessera_schemas.base import DIGEST_CHARACTERS
-from tessera_schemas.facts import JobAdmitted, JobRefused
-from tessera_schemas.ledger import LEDGER_MESSAGE, RECORDS, JobMoved, TaskQueued
+from tessera_schemas.facts import JobAdmitted, JobRefused, UpdateRequested
+from tessera_schemas.ledger import LEDGER_MESSAGE, RECORDS, JobMoved, JobUpdated, TaskQueued
 from tessera_schemas.reasons import Code
 from tessera_schemas.registry import kind_of
 from tessera_schemas.subjects import OPERATOR
@@ -63,6 +63,8 @@ class _Jobs:
         type_ = f"{PREFIX}{'unheld' if name == 'held' and event_data['undo'] else name}{VERSION}"
         job_id = event_data.get("job_id") or event_data.get("owner") or event_data.get("run_id", "").partition("-")[0]
         fact = facts[record.fact] if 0 <= getattr(record, "fact", -1) < len(facts) else None
+        if isinstance(fact, UpdateRequested):
+            return Due(type_, fact.tenant or OPERATOR, NO_QUEUE, {"reasons": event_data["reasons"]})
         if isinstance(fact, JobRefused):
             reasons = {"reasons": event_data["reasons"]} if event_data["reasons"] else {}
             return Due(type_, fact.tenant, NO_QUEUE, fact.model_dump(mode="json") | reasons)
@@ -72,10 +74,8 @@ class _Jobs:
             self.admitted[job_id], self.attempts[job_id] = array, 0
             event_data |= {"name": array.spec.name, "queue": array.spec.queue, "key": array.key}
             return Due(type_, array.tenant, array.spec.queue, event_data)
-        if isinstance(record, JobMoved) and (moved := self.admitted.get(job_id)) is not None:
-            event_data["from_queue"] = moved.spec.queue
-            spec = moved.spec.model_copy(update={"queue": record.queue})
-            self.admitted[job_id] = moved.model_copy(update={"spec": spec})
+        if isinstance(record, JobMoved | JobUpdated) and (changed := self.admitted.get(job_id)) is not None:
+            event_data |= self._changed(changed, record)
         if name == "allocated":
             self.attempts[job_id] = record.attempt
         job = self.admitted.get(job_id)
@@ -92,6 +92,19 @@ class _Jobs:
             "attempt": self.attempts[job_id],
         }
         return Due(type_, job.tenant, job.spec.queue, event_data)
+
+    def _changed(self, job: JobAdmitted, record: JobMoved | JobUpdated) -> dict[str, Any]:
+        """Fields that are told of a change of the job, which later events repeat."""
+        given: dict[str, object]
+        told: dict[str, Any]
+        if isinstance(record, JobMoved):
+            given, told = {"queue": record.queue}, {"from_queue": job.spec.queue}
+        else:
+            given = record.changes.given
+            told = record.changes.model_dump(mode="json", exclude_none=True)
+            told["from_name"] = job.spec.name if "name" in given else ""
+        self.admitted[job.job_id] = job.model_copy(update={"spec": job.spec.model_copy(update=given)})
+        return told
 
     def _submitted(self, name: str, fact: JobAdmitted, record: Any) -> dict[str, Any]:
         """Fields that are told of a submit; one under a key in use is not told as the job that has the key."""

@@ -66,9 +66,13 @@ class Relations:
             of_tasks = {each for each in fact.spec.after if self._is_of_tasks(each)}
             after = tuple(_as_own(each) for each in fact.spec.after if each not in of_tasks)
             self.jobs[r.job_id] = Row(r.job_id, fact.tenant, fact.spec, (self.n, r.fact), after)
-            others = [self.jobs.get(e.job) or self._array_without(e.job) for e in fact.spec.after if e.job is not None]
-            own = all(other is not None and other.tenant == fact.tenant for other in others)
-            self.demand(own, "after", f"{r.job_id} waits for jobs that its tenant does not have")
+            self._check_whose(self.jobs[r.job_id])
+
+    def _check_whose(self, job: Row) -> None:
+        """A job waits for jobs of its own tenant."""
+        others = [self.jobs.get(e.job) or self._array_without(e.job) for e in job.spec.after if e.job is not None]
+        own = all(other is not None and other.tenant == job.tenant for other in others)
+        self.demand(own, "after", f"{job.job_id} waits for jobs that its tenant does not have")
 
     def _array_without(self, job_id: str) -> Row | None:
         """The array of which this is a task's id that was not queued."""
@@ -112,6 +116,14 @@ class Relations:
 
     def _held(self, r: m.Held, job: Row) -> None:
         job.held = not r.undo
+
+    def _job_updated(self, r: m.JobUpdated, job: Row) -> None:
+        job.spec = job.spec.model_copy(update=r.changes.given)
+        if r.changes.after is not None:
+            of_tasks = {each for each in r.changes.after if self._is_of_tasks(each)}
+            job.after = tuple(_as_own(each) for each in r.changes.after if each not in of_tasks)
+            self.demand(not job.tasks, "after", f"array {r.job_id} waits for others, and its tasks do not")
+            self._check_whose(job)
 
     def _dependency_met(self, r: m.DependencyMet, job: Row) -> None:
         met = [each for each in job.after if each not in r.left]

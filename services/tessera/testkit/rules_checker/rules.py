@@ -81,6 +81,8 @@ class Rules:
         """Checks each record of a message in order, then the earmarks used and the plans."""
         self.n, self.ts, self.message, self.used, self.at_work = message.n, message.ts, message, {}, ""
         self.asked |= {ASKED[type(t.fact)](t.fact) for t in message.facts if type(t.fact) in ASKED}
+        updates = (t.fact for t in message.facts if isinstance(t.fact, f.UpdateRequested))
+        self.asked |= {("job_updated", u.job_id, each, u.tenant) for u in updates for each in u.changes.given.items()}
         self.lines.take_orders(message.orders)
         for record in message.records:
             getattr(self, f"_{record.kind}", lambda _: None)(record)
@@ -142,6 +144,11 @@ class Rules:
             self.quotas.add(r.queue, mark.flavor, job.amount)
         job.spec = job.spec.model_copy(update={"queue": r.queue})
         self.lines.forget(r.job_id)
+
+    def _job_updated(self, r: m.JobUpdated) -> None:
+        if (job := self.jobs.get(r.job_id)) is not None:
+            for field, value in r.changes.given.items():
+                self._was_asked("job_updated", r.job_id, (field, value), job.tenant)
 
     def _node_changed(self, r: m.NodeChanged) -> None:
         fact = self._cited(r.fact)

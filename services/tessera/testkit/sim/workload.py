@@ -22,6 +22,7 @@ from tessera_schemas.commands import (
     SetPriority,
     SubmitJob,
     SubmitTemplate,
+    UpdateJob,
 )
 from tessera_schemas.config import ConfigBody, Flavor, Limits, Policy, PriorityClass, Queue, Quota, Tenant
 from tessera_schemas.job import CheckpointPolicy, JobSpec, Resources, Retry, Role, Template, Toleration
@@ -327,7 +328,24 @@ def _controls(shard: str, random: Random, tenant: str, job: str, at: float) -> l
     if own.random() < 0.1:
         requeued = RequeueJob(kind="requeue_job", v=1, job_id=job)
         made.append(Command(at + own.uniform(0, 6), subject, requeued.to_bytes()))
+    made += _updates(Random(f"update {job} {at}"), subject, job, at)
     return made
+
+
+def _updates(random: Random, subject: str, job: str, at: float) -> list[Command]:
+    """Now and then a change of the job's spec, perhaps while it runs, where little of it is allowed."""
+    if random.random() >= 0.15:
+        return []
+    sent = at + random.uniform(0, 5)
+    changes: dict[str, Any] = {
+        "time_limit_seconds": random.choice((0, 1, 3, 60)),
+        "begin_ts": EPOCH_MS + int(1000 * (sent + random.choice((-1, 1)))),
+        "name": random.choice(("renamed", "train")),
+        "after": (),
+    }
+    chosen = random.sample(sorted(changes), k=random.choice((1, 1, 2)))
+    said = {"kind": "update_job", "v": 1, "job_id": job} | {field: changes[field] for field in chosen}
+    return [Command(sent, subject, UpdateJob.model_validate(said).to_bytes())]
 
 
 def _first_submit(shard: str, random: Random, at: float, tenant: str, key: str, spec: JobSpec) -> Command:

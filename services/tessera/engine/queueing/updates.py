@@ -1,0 +1,121 @@
+"""
+What may change of a job's spec after its submit.
+
+In: the state, a live job, and the changes that somebody asks for. Out: what of it is news, and all reasons against it.
+The committer decides by it; the gateway tells it at once. While a job waits, all of it may change; while it has a run,
+its time limit may be lowered: the pods of a run have a deadline, which Kubernetes lets nobody raise. Pure.
+"""
+
+from tessera.domain.dependencies import own_dependencies
+from tessera.domain.dependency_cycles import waits_for_itself
+from tessera.domain.entities import Job
+from tessera.domain.fast import replace
+from tessera.domain.phases import Phase
+from tessera.domain.state import State
+from tessera.domain.time_limits import time_limit_fault
+from tessera.engine.queueing.entry import dependency_faults
+from tessera_schemas.ledger_form import UPDATES_FROM
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.spec_changes import SpecChanges
+
+
+def news_of(state: State, job: Job, changes: SpecChanges) -> SpecChanges | None:
+    """The changes without those that give a field of the job the value that it has; None where none is left."""
+    given = changes.given
+    if changes.time_limit_seconds == job.time_limit_seconds:
+        given.pop("time_limit_seconds", None)
+    if changes.name == job.name:
+        given.pop("name", None)
+    if changes.begin_ts is not None and (changes.begin_ts if changes.begin_ts > state.ts else 0) == job.not_before:
+        given.pop("begin_ts")
+    if changes.after is not None and own_dependencies(state, changes.after) == job.after and job.array is None:
+        given.pop("after")
+    return SpecChanges.model_validate(given) if given else None
+
+
+def news_of_task(state: State, task: Job, changes: SpecChanges) -> SpecChanges | None:
+    """The part of a change of its array that a waiting task gets, too: if it has run before, its begin is past."""
+    given = changes.given
+    if task.attempt:
+        given.pop("begin_ts", None)
+    return news_of(state, task, SpecChanges.model_validate(given)) if given else None
+
+
+def waiting_tasks(state: State, job: Job) -> list[Job]:
+    """Tasks of an array that have no run, in the order of their indexes; none of any other job."""
+    tasks = state.jobs.found(sorted(state.relations.tasks.get(job.job_id, ())))
+    return [task for task in tasks if task.phase is Phase.QUEUED]
+
+
+def update_faults(state: State, job: Job, changes: SpecChanges, by_tenant: bool) -> list[Reason]:
+    """All reasons why the job may not get these values; only a tenant is bound by the longest time limit."""
+    if state.format < UPDATES_FROM:
+        detail = "a service of an earlier version is still at work here; an operator replaces it"
+        return [Reason(code=Code.UNAVAILABLE, field="job_id", detail=detail)]
+    if job.adopted is not None:
+        detail = f"{job.adopted.owner} is written in Kubernetes; change it there"
+        return [Reason(code=Code.INVALID_FIELD, field="job_id", detail=detail)]
+    wanted = news_of(state, job, changes)
+    if wanted is None:
+        return []
+    if job.phase is not Phase.QUEUED:
+        return [
+            *faults_with_a_run(job.phase, job.time_limit_seconds, wanted),
+            *(_longest(state, job, wanted) if by_tenant else []),
+        ]
+    against = _longest(state, job, wanted) if by_tenant else []
+    return [*against, *_of_begin(job, wanted), *_of_name(job, wanted), *_of_after(state, job, wanted)]
+
+
+def faults_with_a_run(phase: str, now: int, wanted: SpecChanges) -> list[Reason]:
+    """Reasons why a job that does not wait, and whose time limit is `now` (seconds, 0: none), may not get all of it."""
+    detail = f"it is {phase}; only what waits gets another"
+    against = [Reason(code=Code.NOT_WAITING, field=name, detail=detail) for name in wanted.waiting_only]
+    asked = wanted.time_limit_seconds
+    if asked is not None and now and not 0 < asked < now:
+        numbers = {"time_limit_seconds": now} | ({"asked_seconds": asked} if asked else {})
+        why = "its pods have a deadline, which Kubernetes lets nobody raise: lower it, or raise it while the job waits"
+        against.append(Reason(code=Code.NOT_WAITING, field="time_limit_seconds", detail=why, numbers=numbers))
+    return against
+
+
+def _longest(state: State, job: Job, wanted: SpecChanges) -> list[Reason]:
+    """Queues of its tasks that wait count, too."""
+    asked = wanted.time_limit_seconds
+    if asked is None:
+        return []
+    queues = dict.fromkeys((job.queue, *(task.queue for task in waiting_tasks(state, job))))
+    found = (time_limit_fault(state.tree, queue, job.tenant, asked) for queue in queues)
+    return list({fault.field: fault for fault in found if fault is not None}.values())
+
+
+def _of_begin(job: Job, wanted: SpecChanges) -> list[Reason]:
+    if wanted.begin_ts is None or not job.attempt:
+        return []
+    detail = "it has run before, and its begin is behind it; a hold puts its next run off"
+    return [Reason(code=Code.INVALID_FIELD, field="begin_ts", detail=detail)]
+
+
+def _of_name(job: Job, wanted: SpecChanges) -> list[Reason]:
+    if wanted.name is None or not job.task_of:
+        return []
+    return [Reason(code=Code.INVALID_FIELD, field="name", detail=f"a task is called as its array {job.task_of} is")]
+
+
+def _of_after(state: State, job: Job, wanted: SpecChanges) -> list[Reason]:
+    after, array = wanted.after, job.array
+    if after is not None and array is not None and array.queued:
+        detail = f"{array.queued} of its tasks are queued, and wait each for itself; name the task"
+        return [Reason(code=Code.INVALID_FIELD, field="after", detail=detail)]
+    against = list[Reason]()
+    if after is not None:
+        against = dependency_faults(state, job.tenant, None if array is None else array.tasks, after)
+        if array is None and any(each.condition == "aftercorr" for each in after):
+            detail = "aftercorr is for arrays, whose tasks have indexes; write afterok"
+            against.append(Reason(code=Code.INVALID_FIELD, field="after", detail=detail))
+    if against or (after is None and wanted.name is None):
+        return against
+    changed = replace(job, name=wanted.name or job.name, after=job.after if after is None else after)
+    if not waits_for_itself(state, changed):
+        return []
+    return [Reason(code=Code.INVALID_FIELD, field="after" if after else "name", detail="the job would wait for itself")]
