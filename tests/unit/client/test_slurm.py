@@ -17,12 +17,15 @@ from tessera.client.slurm.options import OPTIONS, split_words
 from tessera.client.slurm.script import read_script
 from tessera.client.slurm.steps import SlurmStep, read_step, run_step
 from tessera.client.slurm.updating import read_update
+from tessera_schemas.arrays import Dependency
+from tessera_schemas.commands import UpdateJob
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.views import JobView, NodeView, QueueView
 from tests.unit.client.slurm_builders import job, run_as, script, spec_of, wrong
 
 NOW = 1_760_000_000_000
+MOMENT = datetime.fromtimestamp(NOW / 1000).astimezone()
 GIB = 2**30
 
 
@@ -482,18 +485,19 @@ def test_tasks_are_named_by_ranges_as_slurm_names_them() -> None:
 
 
 def test_an_update_changes_what_a_job_may_be_given_after_its_submit() -> None:
-    update = read_update(["JobId=train_[1,2],b", "Partition=large", "QOS=high", "priority=0"])
+    update = read_update(["JobId=train_[1,2],b", "Partition=large", "QOS=high", "priority=0"], MOMENT)
     assert update.jobs == ("train_[1,2]", "b")
-    kinds = [command.kind for command in update.commands("a" * 20)]  # type: ignore[attr-defined]
+    kinds = [command.kind for command in update.commands("a" * 20, {})]  # type: ignore[attr-defined]
     assert kinds == ["hold_job", "move_job", "set_priority"]
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ("JobId=7 TimeLimit=1:00", "timelimit: is part of the spec"),
-        ("JobId=7 Dependency=afterok:1 JobName=x", "dependency: is part of the spec.*jobname: is part of the spec"),
-        ("JobId=7 StartTime=now", "put a start off"),
+        ("JobId=7 TimeLimit=+30", "TimeLimit=\\+30: say the whole time limit"),
+        ("JobId=7 TimeLimit=soon StartTime=never", "TimeLimit=soon: write minutes.*StartTime=never: write now"),
+        ("JobId=7 Dependency=later:1 JobName=", "Dependency=later:1: write afterok.*JobName=: write a name"),
+        ("JobId=7 TimeLimit=5 Partition=large", "say one, then the other"),
         ("JobId=7 Priority=100", "QOS=CLASS"),
         ("JobId=7 NumNodes=2", "numnodes: is changed by nobody"),
         ("JobId=7", "nothing is to change"),
@@ -503,7 +507,31 @@ def test_an_update_changes_what_a_job_may_be_given_after_its_submit() -> None:
 )
 def test_what_no_job_may_be_given_after_its_submit_is_refused_by_name(asked: str, said: str) -> None:
     with pytest.raises(Failure, match=said):
-        read_update(asked.split())
+        read_update(asked.split(), MOMENT)
+
+
+@pytest.mark.parametrize(
+    ("asked", "changes"),
+    [
+        ("TimeLimit=90", {"time_limit_seconds": 5400}),
+        ("TimeLimit=1-12:00:00", {"time_limit_seconds": 129_600}),
+        ("timelimit=UNLIMITED", {"time_limit_seconds": 0}),
+        ("StartTime=2030-01-31T12:00:00+00:00", {"begin_ts": 1_896_091_200_000}),
+        ("EligibleTime=now", {"begin_ts": int(MOMENT.timestamp()) * 1000}),
+        ("JobName=new", {"name": "new"}),
+        ("Name=new TimeLimit=1", {"name": "new", "time_limit_seconds": 60}),
+        ("Dependency=", {"after": ()}),
+        (
+            "Dependency=afterok:8,singleton",
+            {"after": (Dependency(condition="afterok", job="b" * 20), Dependency(condition="singleton"))},
+        ),
+    ],
+)
+def test_an_update_reads_fields_of_the_spec_as_sbatch_does(asked: str, changes: dict[str, object]) -> None:
+    update = read_update(["JobId=7", *asked.split()], MOMENT)
+    (command,) = update.commands("a" * 20, {"8": "b" * 20})
+    assert isinstance(command, UpdateJob)
+    assert command.given == changes
 
 
 def test_names_of_nodes_are_folded_as_slurm_folds_them() -> None:

@@ -173,7 +173,8 @@ async def scontrol(
         list[str] | None,
         typer.Argument(
             metavar="NAME...",
-            help="Jobs; after show: job, node or partition; after update: JobId=JOB Partition=, QOS=, Priority=0",
+            help="Jobs; after show: job, node or partition; after update: JobId=JOB TimeLimit=, StartTime=, "
+            "Dependency=, JobName=, Partition=, QOS=, Priority=0",
             autocompletion=complete_scontrol,
         ),
     ] = None,
@@ -186,7 +187,8 @@ async def scontrol(
     if what in ("hold", "release") and named:
         return await _hold(at, named, undo=what == "release")
     if what == "update":
-        return await _update(at, read_update(named or ()))
+        now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
+        return await _update(at, read_update(named or (), now))
     if what == "requeue" and named:
         return await _requeue(at, named)
     if what == "requeuehold":
@@ -271,6 +273,7 @@ async def _requeue(at: AccessOptions, named: Sequence[str]) -> Exit | None:
 async def _update(at: AccessOptions, update: JobUpdate) -> Exit | None:
     """All changes of one job after the other; one that runs keeps its queue."""
     where = at.find()
+    ids = {other: await ordering.find_awaited_id(where, other) for _, other in update.after or () if other}
 
     async def order(name: str) -> None:
         job = await ordering.find_job_id(where, name, "update")
@@ -279,7 +282,7 @@ async def _update(at: AccessOptions, update: JobUpdate) -> Exit | None:
                 phase = (await views.job(job)).phase
             if phase != "queued":
                 raise Failure(Exit.CONFLICT, f"job {job}: is {phase}; only what waits goes to another partition")
-        await ordering.send_all(where, at.identity, [(job, command) for command in update.commands(job)])
+        await ordering.send_all(where, at.identity, [(job, command) for command in update.commands(job, ids)])
 
     return await ordering.each(words.each_named(update.jobs), order)
 

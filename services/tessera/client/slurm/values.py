@@ -21,15 +21,16 @@ NUMBERS = "[0-9]{1,9}(?:-[0-9]{1,9})?"
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """An option with its value, and the script in which it stands: what a mistake in it is called."""
+    """An option with its value, and the script in which it stands: what a mistake in it is called, with its `sign`."""
 
     where: str
     name: str
     text: str
+    sign: str = "--"
 
     def fail(self, why: str) -> NoReturn:
         """Raises Failure about this value."""
-        raise Failure(Exit.USAGE, f"{self.where}: --{self.name}={self.text}: {why}")
+        raise Failure(Exit.USAGE, f"{self.where}: {self.sign}{self.name}={self.text}: {why}")
 
 
 def seconds_of(said: Said) -> int:
