@@ -8,6 +8,7 @@ from tessera_schemas.arrays import Dependency
 from tessera_schemas.base import Lenient
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import PublicReason
+from tessera_schemas.spec_changes import SpecChanges
 
 
 class ArrayView(Lenient):
@@ -84,6 +85,7 @@ class JobView(Lenient):
         int, Field(description="Since when its run's `held_gpu_milli` have to be added; 0: no run holds any")
     ] = 0
     nodes: Annotated[tuple[str, ...], Field(description="Of a job that has ended: those of its last run, by rank")] = ()
+    changes: Annotated[SpecChanges | None, Field(description="Fields of its spec that changed after its submit")] = None
 
     @property
     def restarts(self) -> int:

@@ -109,6 +109,7 @@ async def test_a_pod_that_is_not_there_is_not_found(api: Setup):
         api.cluster.evict_pod(api.ns, "nobody", "some-uid"),
         api.cluster.remove_finalizer(api.ns, "nobody", "some-uid", FINALIZER),
         api.cluster.annotate_pod(api.ns, "nobody", "some-uid", {"a": "b"}),
+        api.cluster.limit_pod(api.ns, "nobody", "some-uid", 60),
     ):
         error = await refused(call)
         assert (error.status, error.reason) == (404, "NotFound")
@@ -186,6 +187,19 @@ async def test_an_annotation_is_set_and_the_others_stay(api: Setup):
     uid = (await api.cluster.create_pod(api.ns, pod(name, annotations={"a": "1", "b": "2"})))["metadata"]["uid"]
     await api.cluster.annotate_pod(api.ns, name, uid, {"b": "3", "c": "4"})
     assert (await api.cluster.get_pod(api.ns, name))["metadata"]["annotations"] == {"a": "1", "b": "3", "c": "4"}
+
+
+async def test_a_deadline_of_a_pod_is_set_and_comes_earlier_and_is_never_put_off(api: Setup):
+    name = api.name()
+    uid = (await api.cluster.create_pod(api.ns, pod(name)))["metadata"]["uid"]
+    for seconds in (3600, 60, 60):
+        await api.cluster.limit_pod(api.ns, name, uid, seconds)
+        assert (await api.cluster.get_pod(api.ns, name))["spec"]["activeDeadlineSeconds"] == seconds
+    for wrong in (61, 0):
+        assert (await refused(api.cluster.limit_pod(api.ns, name, uid, wrong))).status == 422
+    other = "00000000-dead-4000-8000-000000000000"
+    assert (await refused(api.cluster.limit_pod(api.ns, name, other, 30))).status == 409
+    assert (await api.cluster.get_pod(api.ns, name))["spec"]["activeDeadlineSeconds"] == 60
 
 
 async def test_a_pod_with_another_uid_is_not_annotated(api: Setup):

@@ -87,6 +87,7 @@ LATER = {
         "cpu_milli",
         "memory_bytes",
         "time_limit_seconds",
+        "changes",
     },
     "view.queue.v1": {"time_limit_max_seconds"},
     "view.node.v1": {"cordoned", "away_since_ts", "missing_gpus", "waiting_runs", "held_back_runs"},

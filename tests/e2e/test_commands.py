@@ -125,6 +125,33 @@ def _runs(state: State, job_id: str, attempt: int) -> bool:
     return found is not None and found.phase == "running" and found.attempt == attempt
 
 
+async def test_a_job_gets_another_spec_while_it_waits_and_a_lower_limit_while_it_runs(live: Live) -> None:
+    async with filled(live) as filler:
+        found = (await live.submit(job("patient", seconds=0.1))).job_id
+        said = await ok(live, "update", "patient", "--time-limit", "2h", "--name", "renamed")
+        assert said.out == f"job {found} has its new time limit, name now\n"
+        put_off = ["StartTime=now+1hour", f"Dependency=afterany:{filler}"]
+        await ok(live, "scontrol", "update", f"JobId={found}", "TimeLimit=90", *put_off)
+        shown = yaml.safe_load((await ok(live, "get", "renamed", "-o", "yaml")).out)
+        spec = shown["spec"]
+        assert (shown["name"], spec["name"], spec["time_limit_seconds"]) == ("renamed", "renamed", 5400)
+        assert (spec["begin_ts"], spec["after"][0]["job"]) == (shown["not_before"], filler)
+        await ok(live, "scontrol", "update", f"JobId={found}", "StartTime=now", "Dependency=")
+        loop = await live.command("update", found, "--after", f"afterok:{found}")
+        assert (loop.code, "unless the ledger refused it" in loop.err) == (10, True)
+        told = " ".join((await ok(live, "explain", found)).out.split())
+        assert "updated by operator: time limit 2h; called renamed" in told
+        assert "an update was refused" in told
+        assert "would wait for itself" in told
+        assert (await ok(live, "update", filler, "--time-limit", "4h")).out.endswith("new time limit now\n")
+        higher = await live.command("update", filler, "--time-limit", "5h")
+        assert (higher.code, "Kubernetes lets nobody raise" in higher.err) == (6, True)
+        await ok(live, "update", filler, "--time-limit", "1s")
+        await live.until_phase(filler, "failed")
+        assert live.state.ended.get(filler).reason.code == "TimeLimit"
+        await live.until_phase(found, "succeeded")
+
+
 async def test_the_doctor_looks_at_the_cluster_of_the_platform_on_this_machine(live: Live) -> None:
     said = await live.command("doctor")
     assert (said.code, said.out.startswith("nothing found"), said.err) == (0, True, "")

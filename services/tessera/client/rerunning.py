@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from tessera.client.api import path_of
-from tessera.client.job_specs import read_submitted_spec
+from tessera.client.job_specs import read_current_spec
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.shard_views import is_whole_id
 from tessera.client.where import Where
@@ -30,7 +30,7 @@ async def find_spec(where: Where, identity: str | None, named: str) -> tuple[Jso
         if where.api is None or not is_whole_id(named):
             raise
         return (await where.api.get(path_of(named, "spec")))["spec"], ""  # lists show it no longer
-    return narrow_to_task(await read_submitted_spec(where, job), job), job.tenant
+    return narrow_to_task(await read_current_spec(where, job), job), job.tenant
 
 
 def narrow_to_task(spec: Json, job: JobView) -> Json:

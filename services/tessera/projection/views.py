@@ -470,6 +470,7 @@ def _with_number(job: Job | EndedJob) -> dict[str, Any]:
         "digest": job.spec_hash[:DIGEST_CHARACTERS],
         "earlier_ms": job.earlier_ms,
         "gpu_milli_ms": job.gpu_milli_ms,
+        "changes": job.changes,
     }
 
 

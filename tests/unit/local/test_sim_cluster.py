@@ -63,6 +63,19 @@ def test_a_pod_past_its_active_deadline_fails_with_that_reason():
     assert (world.phase("p"), world.status("p")["reason"]) == ("Failed", "DeadlineExceeded")
 
 
+@pytest.mark.parametrize(("seconds", "ends_after_ms"), [(5, 4_000), (1, 0)], ids=["to come", "past already"])
+def test_a_pod_that_runs_ends_at_a_deadline_that_comes_earlier(seconds: int, ends_after_ms: int):
+    world = World(start_ms=0)
+    world.node()
+    world.pod("p", simulate_seconds="9")
+    world.wait(1_000)
+    world.core.patch("pods", NS, "p", {"spec": {"activeDeadlineSeconds": seconds}})
+    world.wait(max(0, ends_after_ms - 1))
+    assert world.phase("p") == ("Running" if ends_after_ms else "Failed")
+    world.wait(1)
+    assert (world.phase("p"), world.status("p")["reason"]) == ("Failed", "DeadlineExceeded")
+
+
 def test_a_pod_bound_to_a_node_that_comes_later_starts_then():
     world = World()
     world.pod("p", node="later")

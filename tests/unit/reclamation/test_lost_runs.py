@@ -7,11 +7,12 @@ from structlog.testing import capture_logs
 
 from tessera.engine.explain.explanation import explain
 from tessera_schemas.config import Policy
-from tessera_schemas.facts import CancelRequested, DrainRequested
+from tessera_schemas.facts import CancelRequested, DrainRequested, UpdateRequested
 from tessera_schemas.job import JobSpec, Toleration
 from tessera_schemas.labels import OUT_OF_SERVICE_TAINT
 from tessera_schemas.ledger import EarmarkSet
 from tessera_schemas.reasons import Code
+from tessera_schemas.spec_changes import SpecChanges
 from tests.builders import admitted
 from tests.unit.binder.cluster_world import World, train
 
@@ -293,6 +294,18 @@ async def test_a_run_that_its_kubelet_does_not_end_in_time_is_stopped_and_has_fa
         await world.run(10)
         ended = world.job(job)
         assert (ended.phase, ended.reason and ended.reason.code) == ("failed", Code.TIME_LIMIT)
+
+
+async def test_a_limit_that_was_lowered_counts_before_the_kubelet_hears_of_it() -> None:
+    async with World(overtime_seconds=60) as world:
+        job = await world.submit(spec=train(seconds=3600, time_limit_seconds=1000))
+        await world.stop("binder")
+        changes = SpecChanges(time_limit_seconds=100)
+        await world.commit(UpdateRequested(kind="update_requested", job_id=job, changes=changes))
+        await world.run(150)
+        assert lost(world) == []
+        await world.run(30)
+        assert lost(world) == [(Code.TIME_LIMIT, ())]
 
 
 async def test_a_loss_is_said_once_however_long_nobody_takes_it_in(world: World) -> None:

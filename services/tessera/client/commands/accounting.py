@@ -21,6 +21,7 @@ from tessera.client.commands.slurm import (
     partitions,
     print_lines,
 )
+from tessera.client.commands.update import await_changes
 from tessera.client.completing import complete_scontrol
 from tessera.client.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
@@ -32,7 +33,7 @@ from tessera.client.slurm.attempts import runs_of
 from tessera.client.slurm.job_record import config_lines, job_lines
 from tessera.client.slurm.updating import BETWEEN_JOBS, JobUpdate, read_update
 from tessera.kernel.clock import SystemClock
-from tessera_schemas.commands import HoldJob, ReleaseJob, RequeueJob
+from tessera_schemas.commands import HoldJob, ReleaseJob, RequeueJob, UpdateJob
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 ACCOUNTED = "JobID,JobName,Partition,Account,GPUs,State,ExitCode,Elapsed,GPUHours"
@@ -277,12 +278,16 @@ async def _update(at: AccessOptions, update: JobUpdate) -> Exit | None:
 
     async def order(name: str) -> None:
         job = await ordering.find_job_id(where, name, "update")
-        if update.queue and where.can_read():
+        first: JobView | None = None
+        if where.can_read():
             async with where.views() as views:
-                phase = (await views.job(job)).phase
-            if phase != "queued":
-                raise Failure(Exit.CONFLICT, f"job {job}: is {phase}; only what waits goes to another partition")
-        await ordering.send_all(where, at.identity, [(job, command) for command in update.commands(job, ids)])
+                first = await views.job(job)
+        if update.queue and first is not None and first.phase != "queued":
+            raise Failure(Exit.CONFLICT, f"job {job}: is {first.phase}; only what waits goes to another partition")
+        commands = update.commands(job, ids)
+        await ordering.send_all(where, at.identity, [(job, command) for command in commands])
+        if commands and isinstance(commands[-1], UpdateJob):
+            await await_changes(where, job, commands[-1].changes, first)
 
     return await ordering.each(words.each_named(update.jobs), order)
 

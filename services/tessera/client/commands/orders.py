@@ -133,9 +133,11 @@ async def order_job(
     said: Callable[[JobView], str],
     check: Callable[[ShardViews], Awaitable[None]] | None = None,
     unchanged: str = "",
+    otherwise: str = "",
 ) -> Exit | None:
     """
-    Send a job command, then report what the views show; for a job that has just ended nothing changes.
+    Send a job command, then report what the views show; for a job that has just ended nothing changes. `otherwise` is
+    what else than a delay it may be that nothing is seen of it.
 
     The views may show it as `done` because they lack an earlier command, which this one is to undo: it is sent all the
     same, and that nothing changes is said only of views that lack nothing.
@@ -172,7 +174,7 @@ async def order_job(
     if not seen:
         notify(
             f"error: job {job}: the command is stored, but not carried out after {ordering.SEEN_SECONDS:g} s; it will "
-            f"be once admission, scheduler and projection run; see `tessera get {job}`"
+            f"be once admission, scheduler and projection run{otherwise}; see `tessera get {job}`"
         )
         return Exit.GAVE_UP
     print(f"job {job} {said(shown[0])}")

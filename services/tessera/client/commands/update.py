@@ -11,7 +11,7 @@ from tessera.client.commands.orders import order_job
 from tessera.client.completing import JobName
 from tessera.client.job_input import read_command
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.shard_views import ID_CHARACTERS
+from tessera.client.shard_views import ID_CHARACTERS, ReadViews
 from tessera.client.slurm import values
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
@@ -22,6 +22,7 @@ from tessera_schemas.spec_changes import SpecChanges
 from tessera_schemas.views import JobView
 
 NONE = "none"
+REFUSED_LATE = ", unless the ledger refused it, as the story in `tessera explain JOB` says"
 
 
 @command
@@ -70,7 +71,22 @@ async def update(
         asked_of,
         is_so,
         lambda view: f"has {_words(changes)} now",
+        otherwise=REFUSED_LATE,
     )
+
+
+async def await_changes(where: Where, job: str, changes: SpecChanges, first: JobView | None) -> None:
+    """
+    Wait until the views show the changes of a job that they showed as `first` before. Raises Failure where they do not.
+    """
+
+    async def are_shown(views: ReadViews) -> bool:
+        view = await views.job(job)
+        return shows(view, first or view, changes)
+
+    if await ordering.is_seen(where, are_shown) is False:
+        late = f"stored, but not carried out after {ordering.SEEN_SECONDS:g} s{REFUSED_LATE}"
+        raise Failure(Exit.GAVE_UP, f"job {job}: the update is {late}")
 
 
 def shows(view: JobView, first: JobView, changes: SpecChanges) -> bool:

@@ -127,11 +127,11 @@ async def _no_longer_shown(where: Where, identity: str | None, named: str) -> Re
 
 
 async def _spec_of(where: Where, job: JobView) -> dict[str, Any] | None:
-    """The spec that was submitted; None, with the reason on stderr, where it cannot be read."""
-    from tessera.client.job_specs import read_submitted_spec
+    """The spec as it is now; None, with the reason on stderr, where it cannot be read."""
+    from tessera.client.job_specs import read_current_spec
 
     try:
-        return await read_submitted_spec(where, job)
+        return await read_current_spec(where, job)
     except EXPECTED as error:
         notify(f"note: no spec: {error}")
     return None

@@ -328,7 +328,7 @@ class Kubelets:
         self._pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": status})
 
     def _while_running(self, uid: str, run: PodRun, started: StartedProgram, pod: Version | None, now_ms: int) -> None:
-        if pod is not None:
+        if pod is not None and not run.lost_power:
             _keep_deadline(started, pod, now_ms)
         told = pod is None or pod.deleting or run.word is not None
         if now_ms < started.ends_ms and told and not self.ills.of(run.node).is_stuck:

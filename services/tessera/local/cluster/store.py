@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tessera.kernel.ports import ApiError, JsonObject
 from tessera.local.cluster import pod_statuses, taints
-from tessera.local.cluster.behaviour import grace_ms_of
+from tessera.local.cluster.behaviour import deadline_ms_of, grace_ms_of
 from tessera.local.cluster.dates import rfc3339
 from tessera.local.cluster.kubelet import Kubelets
 from tessera.local.cluster.saved_pods import SavedPods
@@ -180,8 +180,10 @@ class Store:
             self.kubelets.node_changed(new)
             if old.object["spec"].get("taints", ()) != new.object["spec"].get("taints", ()):
                 self._evict_by_taints(new)
-        elif shelf is self.pods and EVICT_AT_ANNOTATION in (meta.get("annotations") or {}):
-            # the one change that programs look out for
+        elif shelf is self.pods and (
+            EVICT_AT_ANNOTATION in (meta.get("annotations") or {}) or deadline_ms_of(old.object) != deadline_ms_of(obj)
+        ):
+            # the one change that programs look out for, and the one that kubelets do
             self.kubelets.touched(new.uid, self.now_ms())
         return new
 
