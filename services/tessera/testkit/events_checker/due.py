@@ -75,7 +75,7 @@ class _Jobs:
             event_data |= {"name": array.spec.name, "queue": array.spec.queue, "key": array.key}
             return Due(type_, array.tenant, array.spec.queue, event_data)
         if isinstance(record, JobMoved | JobUpdated) and (changed := self.admitted.get(job_id)) is not None:
-            event_data |= self._changed(changed, record)
+            event_data |= self._changed(job_id, changed, record)
         if name == "allocated":
             self.attempts[job_id] = record.attempt
         job = self.admitted.get(job_id)
@@ -93,8 +93,8 @@ class _Jobs:
         }
         return Due(type_, job.tenant, job.spec.queue, event_data)
 
-    def _changed(self, job: JobAdmitted, record: JobMoved | JobUpdated) -> dict[str, Any]:
-        """Fields that are told of a change of the job, which later events repeat."""
+    def _changed(self, job_id: str, job: JobAdmitted, record: JobMoved | JobUpdated) -> dict[str, Any]:
+        """Fields that are told of a change of a job, which later events repeat; of a task `job` is its array."""
         given: dict[str, object]
         told: dict[str, Any]
         if isinstance(record, JobMoved):
@@ -103,7 +103,7 @@ class _Jobs:
             given = record.changes.given
             told = record.changes.model_dump(mode="json", exclude_none=True)
             told["from_name"] = job.spec.name if "name" in given else ""
-        self.admitted[job.job_id] = job.model_copy(update={"spec": job.spec.model_copy(update=given)})
+        self.admitted[job_id] = job.model_copy(update={"spec": job.spec.model_copy(update=given)})
         return told
 
     def _submitted(self, name: str, fact: JobAdmitted, record: Any) -> dict[str, Any]:
