@@ -227,8 +227,8 @@ def _digest(fact: JobAdmitted) -> str:
 def _task_queued(message_jobs: MessageJobs, record: TaskQueued) -> EventParts:
     """Event of a task as of any job that was taken in, with the key under which its array was submitted."""
     array = message_jobs.array(record.array)
-    queue = message_jobs.job(record.array).queue  # this message may have moved the array
-    job = message_jobs.add(Subject(record.job_id, array.tenant, queue, array.name, array.trace))
+    now = message_jobs.job(record.array)  # this message may have moved or renamed the array
+    job = message_jobs.add(Subject(record.job_id, array.tenant, now.queue, now.name, array.trace))
     size = {"gpu_milli": array.gang.amount.gpu_milli, "pods": array.gang.pods}
     more = {"array": array.job_id, **_given(task=record.task, number=record.number)}
     return public.JobAdmittedV1, job, _job_data(job, key=array.key, **{k: v for k, v in size.items() if v}, **more)

@@ -99,7 +99,7 @@ def _of_begin(job: Job, wanted: SpecChanges) -> list[Reason]:
 def _of_name(job: Job, wanted: SpecChanges) -> list[Reason]:
     if wanted.name is None or not job.task_of:
         return []
-    return [Reason(code=Code.INVALID_FIELD, field="name", detail=f"a task is called as its array {job.task_of} is")]
+    return [Reason(code=Code.INVALID_FIELD, field="name", detail="a task is called as its array is")]
 
 
 def _of_after(state: State, job: Job, wanted: SpecChanges) -> list[Reason]:

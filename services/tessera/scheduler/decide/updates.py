@@ -39,12 +39,14 @@ def _absent(draft: Draft, fact: UpdateRequested) -> Reason:
     """Another tenant's job is treated as one that does not exist."""
     ended = draft.state.ended.get(fact.job_id)
     if ended is not None and fact.tenant in ("", ended.tenant):
-        return Reason(code=Code.ALREADY_ENDED, field="job_id", detail=f"{fact.job_id}: {ended.phase.value}")
-    return Reason(code=Code.NO_SUCH_JOB, field="job_id", detail=fact.job_id)
+        return Reason(code=Code.ALREADY_ENDED, field="job_id", detail=ended.phase.value)
+    return Reason(code=Code.NO_SUCH_JOB, field="job_id")
 
 
 def _refuse(draft: Draft, index: int, against: list[Reason]) -> None:
-    draft.add(JobTurnedAway(kind="job_turned_away", fact=index, reasons=tuple(against)))
+    """The record names no absent job: its event is public to the sender, and the job may be another tenant's."""
+    reasons = (why.model_copy(update={"detail": ""}) if why.code is Code.NO_SUCH_JOB else why for why in against)
+    draft.add(JobTurnedAway(kind="job_turned_away", fact=index, reasons=tuple(reasons)))
 
 
 def _update(draft: Draft, job: Job, changes: SpecChanges | None, by: str) -> None:
