@@ -29,9 +29,12 @@ from tessera_schemas.facts import (
     RunEnded,
     RunIdle,
     RunStarted,
+    UpdateRequested,
 )
+from tessera_schemas.job import JobArray
 from tessera_schemas.ledger import Started, Waiting
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.spec_changes import SpecChanges
 from tests.builders import (
     SHARD,
     Chain,
@@ -337,6 +340,31 @@ def test_holds_priorities_warnings_and_checkpoints_are_told():
         assert told(ledger) == [("job.warned.v1", {**common, "attempt": 1, **says})]
     ledger.commit(CheckpointSaved(kind="checkpoint_saved", run_id=first_run(), path="/data/7"))
     assert told(ledger) == [("job.saved.v1", {**common, "attempt": 1, "path": "/data/7"})]
+
+
+def test_a_task_that_is_queued_beside_its_arrays_new_name_is_called_by_that():
+    ledger = Committed().begin()
+    array = admitted("k1", job_spec(role(), array=JobArray(tasks="0-1"), begin_ts=0))
+    ledger.commit(array)
+    changes = SpecChanges(name="renamed", time_limit_seconds=0, begin_ts=0)
+    asked = UpdateRequested(kind="update_requested", job_id=array.job_id, tenant="lab", changes=changes)
+    ledger.commit(asked)
+    (type_, updated), *queued = told(ledger)
+    assert (type_, updated["name"], updated["from_name"], updated["by"]) == (
+        "job.updated.v1",
+        "renamed",
+        "train",
+        "lab",
+    )
+    assert {(type_, data["name"]) for type_, data in queued if "admitted" in type_} == {("job.admitted.v1", "renamed")}
+
+
+def test_a_refused_update_names_no_job():
+    ledger = Committed().begin()
+    asked = {"kind": "update_requested", "job_id": "a" * 20, "tenant": "lab", "changes": {"name": "mine"}}
+    ledger.commit(UpdateRequested.model_validate(asked))
+    ((type_, data),) = told(ledger)
+    assert (type_, data) == ("job.refused.v1", {"reasons": [{"code": "NoSuchJob", "field": "job_id"}]})
 
 
 def test_a_job_that_moves_is_told_on_the_subject_of_its_new_queue():
