@@ -17,6 +17,7 @@ LEDGERS = FOLDER / "ledgers"
 HASHES = {
     "0.3-demo": "83fb70b70315d9e4f5728b09b836464a72d794e9ae55200876b9aecedb07a341",
     "0.3-faults": "f1613813c47d3ea6151776fc5f61e505bff86da2cbacf0e7d849bb34fb912db0",
+    "0.4-faults": "82cd6573316ca60d559f2c20f69ac1ad0e52a876f411cf98caada3370f69d851",
 }
 """The state's hash after the last message, as the release itself told it; `faults` is a seed of its simulator."""
 

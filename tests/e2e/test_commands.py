@@ -78,7 +78,9 @@ async def clear_away_pods_that_ended(live: Live) -> None:
 async def test_a_held_job_stays_until_it_is_released(live: Live) -> None:
     async with filled(live) as filler:
         done = await live.submit(job("patient", seconds=0.1))
-        assert (await ok(live, "hold", "patient")).out == f"job {done.job_id} is held\n"
+        assert (
+            await ok(live, "hold", "patient")
+        ).out == f"job {done.job_id} is held by an operator, who alone releases it\n"
         assert live.state.jobs.get(done.job_id).held  # type: ignore[union-attr]
         explained = (await ok(live, "explain", "patient", "-o", "json")).json
         assert explained["reason"]["code"] == "HeldByOperator"

@@ -301,13 +301,14 @@ class Replay:
 
 
 def replanned(state: State, fact: PlanProposed) -> PlanProposed | None:
-    """The plan that this engine makes for the same job, cause and time; None if it makes none."""
+    """The plan that follows for the same job, cause and time, in the name of its engine; None where there is none."""
     job = state.jobs.get(fact.job_id)
     if job is None:
         return None
     moves = fact.cause == "defragment"
     found = defragmentation(state, job, fact.ts) if moves else plan(state, job, fact.ts, fact.cause)
-    return proposal(state, found, fact.ts) if isinstance(found, Plan) else None
+    made = proposal(state, found, fact.ts) if isinstance(found, Plan) else None
+    return made and made.model_copy(update={"engine": fact.engine})
 
 
 def inputs_of(message: LedgerMessage) -> Inputs:

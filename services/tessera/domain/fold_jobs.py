@@ -251,7 +251,7 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
         learn_runtime(state, run, job)
         # What was to stop it is void: an observed end wins over an intention.
         run = count_held(state, run)
-        job = with_nodes_of(job_of(state, record.job_id), run)
+        job = with_nodes_of(state, job_of(state, record.job_id), run)
         state.put_run(replace(run, over=True, revoked=None, then="", stopped_ts=0, hurried=False))
         end_backoffs(state, run.placements, failed=True)
     else:

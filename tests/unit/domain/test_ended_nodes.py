@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 
+import pytest
+
 from tessera.projection.views import Views
+from tessera.scheduler import decide
 from tessera_schemas.facts import AnyFact, CancelRequested, RunEnded
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.views import JobView
@@ -58,10 +61,9 @@ def test_a_job_that_is_cancelled_while_it_waits_again_has_no_nodes() -> None:
     assert (shown(ledger).phase, shown(ledger).nodes) == ("cancelled", ())
 
 
-def test_a_job_that_is_older_than_numbers_shows_neither() -> None:
+def test_a_ledger_of_an_earlier_format_keeps_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decide, "FORMAT", 4)
     ledger = world()
     run = ledger.start(JOB, "k1")
-    job = ledger.state.jobs.get(JOB)
-    object.__setattr__(job, "number", 0)
     ledger.commit(RunEnded(kind="run_ended", run_id=run))
     assert (shown(ledger).nodes, shown(ledger).time_limit_seconds) == ((), 0)

@@ -40,8 +40,10 @@ __all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
 PARTS = (configuration, jobs, losses, nodes, plans, prices, refused, runs, taken_over, updates)
 """Where the functions stand that judge facts, each registered by its fact's class."""
 
-LOOKS_OF: dict[str, int | None] = {ENGINE_ID: LOOKS_MAX}
+LOOKS_OF: dict[str, int | None] = {"tessera-7": LOOKS_MAX, ENGINE_ID: LOOKS_MAX}
 """The engines whose decisions this build computes, and how many looks in vain one message takes by each."""
+FORMAT_OF = {"tessera-7": 4}
+"""The ledger format to which each of the older engines among them raises a ledger."""
 
 
 def decide(
@@ -56,7 +58,7 @@ def decide(
     taken_bytes = sum(len(part.to_bytes()) + 1 for part in (*inputs.facts, *inputs.orders))
     draft = Draft(state.overlay(), inputs.facts, ROOM_BYTES - taken_bytes)
     take_in(draft.state, inputs.n, inputs.ts, inputs.facts_upto, inputs.orders)
-    open_message(draft, inputs)
+    open_message(draft, inputs, FORMAT_OF.get(engine, FORMAT))
     for index in _order_of(inputs.facts):
         fact = inputs.facts[index].fact
         JUDGE[type(fact)](draft, index, fact)
@@ -87,10 +89,10 @@ def _order_of(facts: Sequence[TakenFact]) -> Sequence[int]:
     return sorted(range(len(facts)), key=lambda index: (after.get(index, index), index in gone))
 
 
-def open_message(draft: Draft, inputs: Inputs) -> None:
-    """Format, epoch and checkpoint records, when this message carries them."""
-    if draft.state.format < FORMAT:
-        draft.add(FormatRaised(kind="format_raised", format=FORMAT))
+def open_message(draft: Draft, inputs: Inputs, newest: int) -> None:
+    """Format, epoch and checkpoint records, when this message carries them; `newest` is the engine's own format."""
+    if draft.state.format < newest:
+        draft.add(FormatRaised(kind="format_raised", format=newest))
     if inputs.holder:
         draft.add(EpochOpened(kind="epoch_opened", epoch=inputs.epoch, holder=inputs.holder))
     if inputs.state_hash:
