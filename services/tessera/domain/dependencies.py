@@ -30,7 +30,14 @@ def corresponding_arrays(state: State, after: Sequence[Dependency]) -> tuple[str
     return tuple(job for job in named if job is not None and array_of(state, job) is not None)
 
 
-def unqueued_task(array: Job | None, job_id: str) -> TaskArray | None:
+def array_of_task(state: State, job_id: str) -> Job | EndedJob | None:
+    """The array of which this could be a task's id: a live one, or one that is remembered as cut short."""
+    found = state.relations.families.get(job_id[:FAMILY]) or state.remembered.cut_short(job_id)
+    job = state.jobs.get(found) or state.ended.get(found)
+    return None if job is None or job.array is None else job
+
+
+def unqueued_task(array: Job | EndedJob | None, job_id: str) -> TaskArray | None:
     """The array, where this is the id of one of its tasks that was not queued (yet)."""
     if array is None or array.array is None or array.job_id[:FAMILY] != job_id[:FAMILY]:
         return None
@@ -46,7 +53,7 @@ def settled(state: State, job: Job, dependency: Dependency) -> bool | None:
     if other is not None:
         return True if dependency.condition == "after" and _has_started(other) else None
     ended = state.ended.get(dependency.job)
-    array = state.jobs.get(state.relations.families.get(dependency.job[:FAMILY], "")) if ended is None else None
+    array = array_of_task(state, dependency.job) if ended is None else None
     if (tasks := unqueued_task(array, dependency.job)) is not None:
         return None if tasks.closed is None else dependency.condition != "afterok"  # cancelled with its array
     if dependency.condition in ("after", "afterany"):

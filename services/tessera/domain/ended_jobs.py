@@ -18,6 +18,7 @@ from tessera.domain.canonical import encode
 from tessera.domain.entities import EndedJob
 from tessera.domain.key_index import KeyIndex
 from tessera.domain.table import Table
+from tessera_schemas.arrays import FAMILY
 
 BLOCK = 512
 UNPACKED_MAX = 2048
@@ -28,7 +29,10 @@ _ROW = TypeAdapter(EndedJob)
 class EndedJobs(Table[EndedJob]):
     """`gone` are the rows that the last hash counted and that are here no more; the hash holds no digest of each."""
 
-    __slots__ = ("_blocks", "_due_at", "_first_due", "_index", "_last_end", "_looked_at", "_next_block", "_now", "gone")
+    __slots__ = (
+        "_blocks", "_cut_short", "_due_at", "_first_due", "_index", "_last_end", "_looked_at", "_next_block", "_now",
+        "gone",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,6 +44,7 @@ class EndedJobs(Table[EndedJob]):
         self._looked_at = 0, b""  # the block of the last key that was looked for: the next one is often there, too
         self._index = KeyIndex()
         self._next_block = self._now = 0
+        self._cut_short: dict[str, str] = {}  # by the beginning of the ids of an array's tasks
 
     def due(self, ts: int) -> list[str]:
         """The keys that may be forgotten at `ts`, the earliest first."""
@@ -62,9 +67,15 @@ class EndedJobs(Table[EndedJob]):
         """The rows of those `keys` that are there, in their order."""
         return [row for row in map(self.get, keys) if row is not None]
 
+    def cut_short(self, task: str) -> str:
+        """Id of the ended array, of those that never queued all their tasks, of which this could be a task's; or ""."""
+        return self._cut_short.get(task[:FAMILY], "")
+
     def put(self, key: str, row: EndedJob) -> None:
         """Stores a row; the oldest ones are packed when there are many."""
         self._take_out(key)
+        if row.array is not None and row.array.queued < row.array.count:  # each queued task has a row of its own
+            self._cut_short[key[:FAMILY]] = key
         super().put(key, row)
         self._due_at.add((row.forget_ts, key))
         if len(self._rows) >= UNPACKED_MAX + BLOCK:
@@ -80,6 +91,8 @@ class EndedJobs(Table[EndedJob]):
         """Removes the row of the key, if there is one."""
         self._take_out(key)
         super().drop(key)
+        if self.cut_short(key) == key:
+            del self._cut_short[key[:FAMILY]]
 
     def items(self) -> Iterator[tuple[str, EndedJob]]:
         """Pairs of key and row: the packed ones first, as they came."""

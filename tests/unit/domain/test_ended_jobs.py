@@ -15,6 +15,8 @@ from tessera.domain.resources import Amount
 from tessera.domain.snapshot import dump, load
 from tessera.domain.state import State
 from tessera.domain.statehash import StateHash
+from tessera.domain.task_array import TaskArray
+from tessera_schemas.arrays import task_id
 from tessera_schemas.base import job_id
 from tessera_schemas.reasons import Code, Reason
 
@@ -177,3 +179,14 @@ def test_a_key_costs_less_than_a_tenth_of_what_an_entity_does(monkeypatch: pytes
             held.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
     assert (held[-1] - held[9]) / (10 * ended_jobs.BLOCK) < 200, "after the first blocks only packed rows are added"
+
+
+def test_an_array_that_was_cut_short_is_found_by_the_ids_of_its_tasks_until_it_is_forgotten() -> None:
+    table = EndedJobs()
+    cut, whole = (ended(number, array=TaskArray("0-5", 0, queued=queued)) for number, queued in ((0, 2), (1, 6)))
+    for row in (cut, whole, *map(ended, range(2, 100))):
+        table.put(row.job_id, row)
+    assert table.cut_short(task_id(cut.job_id, 3)) == cut.job_id
+    assert table.cut_short(task_id(whole.job_id, 3)) == ""
+    table.drop(cut.job_id)
+    assert table.cut_short(task_id(cut.job_id, 3)) == ""

@@ -7,8 +7,8 @@ the gateway tells them of a dry run. Admission cannot: its replicas race. Pure.
 
 from collections.abc import Collection, Sequence
 
-from tessera.domain.dependencies import unqueued_task
-from tessera.domain.entities import Job
+from tessera.domain.dependencies import array_of_task, unqueued_task
+from tessera.domain.entities import EndedJob, Job
 from tessera.domain.levels import unknown_levels
 from tessera.domain.resources import NOTHING, Amount
 from tessera.domain.state import State
@@ -79,15 +79,13 @@ def _dependency_fault(
     return Reason(code=Code.INVALID_FIELD, field=f"after[{index}]", detail=detail[:1024])
 
 
-def _array_of_task(state: State, job_id: str, new_jobs: Collection[str]) -> Job | None:
-    """The live array of which this could be a task's id, one that the same message takes in included."""
-    family = job_id[:FAMILY]
-    found = state.relations.families.get(family) or next((job for job in new_jobs if job[:FAMILY] == family), "")
-    job = state.jobs.get(found)
-    return job if job is not None and job.array is not None else None
+def _array_of_task(state: State, job_id: str, new_jobs: Collection[str]) -> Job | EndedJob | None:
+    """The array of which this could be a task's id, one that the same message takes in included."""
+    same = (state.jobs.get(job) for job in new_jobs if job[:FAMILY] == job_id[:FAMILY])
+    return array_of_task(state, job_id) or next((job for job in same if job and job.array is not None), None)
 
 
-def _against_task(array: Job, job_id: str) -> str:
+def _against_task(array: Job | EndedJob, job_id: str) -> str:
     """Why nothing can wait for this task, which is neither live nor remembered; "" for one that is not queued yet."""
     named, tasks = f"{array.job_id}_{index_of(job_id)}", array.array.tasks if array.array is not None else ""
     if not has_task(tasks, index_of(job_id)):

@@ -1,6 +1,5 @@
 """Arrays: their tasks are queued a few at a time, and they end once all tasks have ended."""
 
-from tessera.domain.dependencies import unqueued_task
 from tessera.domain.entities import Job, Run
 from tessera.domain.fold_steps import known
 from tessera.domain.phases import Phase
@@ -111,7 +110,7 @@ def cancel_run(draft: Draft, run: Run, reason: Reason, by: str, now: bool) -> No
 
 def _end(draft: Draft, array_id: str) -> None:
     array = _array_of(draft, array_id)
-    if array is None or not array.is_over or draft.full or _is_awaited(draft, array_id):
+    if array is None or not array.is_over or draft.full:
         return
     if array.closed is not None:
         cancelled = array.closed.code in (Code.CANCELLED, Code.DEPENDENCY_NEVER_SATISFIED)
@@ -123,13 +122,6 @@ def _end(draft: Draft, array_id: str) -> None:
         numbers = {name: getattr(array, name) for name in ("succeeded", "failed", "cancelled")}
         why = Reason(code=Code.TASKS_FAILED, numbers=numbers)
         draft.add(Finished(kind="finished", job_id=array_id, phase="failed", reason=why))
-
-
-def _is_awaited(draft: Draft, array_id: str) -> bool:
-    """Whether a job waits for a task that was never queued: what became of it is told only while the array is live."""
-    array = draft.state.jobs.get(array_id)
-    waiting = draft.state.jobs.found(draft.state.relations.dependents_on_tasks(array_id))
-    return any(unqueued_task(array, each.job or "") is not None for job in waiting for each in job.after)
 
 
 def _array_of(draft: Draft, array_id: str) -> TaskArray | None:
