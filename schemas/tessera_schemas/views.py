@@ -15,7 +15,8 @@ class ArrayView(Lenient):
     """
     Progress of an array: `tasks` as written, how many there are, and what became of them.
 
-    `left` names the tasks that are not queued yet; `waiting` ones are queued, `running` ones have their devices.
+    `left` names the tasks that are not queued yet; `waiting` ones are queued, `running` ones have their devices. The
+    array itself asks for nothing.
     """
 
     tasks: str
@@ -27,6 +28,9 @@ class ArrayView(Lenient):
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
+    task_cpu_milli: Annotated[int, Field(description="Thousandths of a CPU that one task asks for; 0: ended")] = 0
+    task_memory_bytes: Annotated[int, Field(description="Memory that one task asks for; 0: ended")] = 0
+    task_gpu_milli: Annotated[int, Field(description="Thousandths of a GPU that one task asks for; 0: ended")] = 0
 
 
 class JobView(Lenient):
@@ -91,6 +95,14 @@ class JobView(Lenient):
     def restarts(self) -> int:
         """Number of runs that began after the first one, whatever ended the one before."""
         return max(0, self.attempt - 1)
+
+    @property
+    def of_a_task(self) -> "JobView":
+        """The array with what one of its tasks asks for, as Slurm shows it; any other job as it is."""
+        if self.array is None:
+            return self
+        names = ("cpu_milli", "memory_bytes", "gpu_milli")
+        return self.model_copy(update={name: getattr(self.array, f"task_{name}") for name in names})
 
     def waited_ms(self, now_ms: int) -> int:
         """Time that it waited for its runs to start, all waits together; a wait ends when a run starts."""

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
-from tessera.domain.resources import Node, OthersUse
+from tessera.domain.resources import NOTHING, Node, OthersUse
 from tessera.domain.state import State
 from tessera.domain.stops import missing_gpus, waiting_on
 from tessera.domain.task_array import TaskArray
@@ -450,7 +450,7 @@ def _shared(job: Job | EndedJob) -> dict[str, Any]:
         "pods": job.pods,
         "gpu_milli": job.amount.gpu_milli,
         "submitted_ts": job.submitted_ts,
-        "array": None if job.array is None else _array(job.array),
+        "array": None if job.array is None else _array(job, job.array),
         "task_of": job.task_of,
         "task": job.task,
         **_with_number(job),
@@ -474,9 +474,10 @@ def _with_number(job: Job | EndedJob) -> dict[str, Any]:
     }
 
 
-def _array(array: TaskArray) -> ArrayView:
+def _array(job: Job | EndedJob, array: TaskArray) -> ArrayView:
     """Progress of an array; what a closed one never queued counts as cancelled."""
     never = array.count - array.queued if array.closed is not None else 0
+    task = job.gang.amount if isinstance(job, Job) and job.number else NOTHING  # rows of older jobs stay as they were
     return view(
         ArrayView,
         tasks=array.tasks,
@@ -488,6 +489,9 @@ def _array(array: TaskArray) -> ArrayView:
         succeeded=array.succeeded,
         failed=array.failed,
         cancelled=array.cancelled + never,
+        task_cpu_milli=task.cpu_milli,
+        task_memory_bytes=task.memory_bytes,
+        task_gpu_milli=task.gpu_milli,
     )
 
 

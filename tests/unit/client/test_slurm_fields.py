@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tessera.client.cli import app
 from tessera.client.commands import events
 from tessera.client.commands.accounting import ACCOUNTED, node_lines
-from tessera.client.commands.slurm import queue_columns, start_columns
+from tessera.client.commands.slurm import queue_columns, start_columns, tasks_to_come
 from tessera.client.commands.views import job_facts
 from tessera.client.outcomes import Failure
 from tessera.client.rendering import COLUMNS, Output, show, table
@@ -45,6 +45,18 @@ def test_arrays_and_tasks_are_called_as_slurm_calls_them() -> None:
         assert fields.is_named(task, {name}), name
     long = ArrayView(tasks="0,2,5,9,11,20-30", count=16, left="2,5,9,11,20-30")
     assert fields.job_id_of(view("queued", array=long)) == f"{ARRAY}_[2,5,9,11,20-...]"
+
+
+def test_an_array_that_waits_shows_what_one_of_its_tasks_asks_for() -> None:
+    asks = {"task_cpu_milli": 4000, "task_memory_bytes": 64 << 30, "task_gpu_milli": 1000}
+    left = ArrayView(tasks="0-5", count=6, limit=2, left="2-5", **asks)
+    array = view("queued", pods=1, gpu_milli=0, number=12, array=left)
+    shown = queue_fields.rows_as("%i %b %m %c %C", NOW)
+    assert shown(array) == "12_[2-5%2] gres/gpu:1 64G 4 4"
+    assert shown(tasks_to_come(array)[0]) == "12_2 gres/gpu:1 64G 4 4"
+    assert fields.FIELDS["ReqTRES"](array, NOW) == "cpu=4,mem=64G,node=1,gres/gpu=1"
+    assert "TRES=cpu=4,mem=64G,node=1,gres/gpu=1" in job_lines(array, NOW)
+    assert fields.FIELDS["GPUs"](array, NOW) == "1"
 
 
 @pytest.mark.parametrize("wanted", [ARRAY, f"{ARRAY}_7", TASK, "train"])

@@ -14,7 +14,9 @@ from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera.kernel.redis.views_digest import views_digest
 from tessera.projection.views import Views, all_views
+from tessera.scheduler import decide
 from tessera.testkit.sim.planner import plan_for
+from tessera_schemas.arrays import JobArray
 from tessera_schemas.config import Config, ConfigBody, Flavor, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
     CancelRequested,
@@ -167,6 +169,27 @@ def test_a_job_shows_what_it_holds_beside_what_its_gang_asks_for():
     ledger.commit(run_absent(run).model_copy(update={"ranks": (0,)}))
     shown = views.fold(ledger.stored[at:]).view("jobs", run[:-2])
     assert (shown.pods_now, shown.gpu_milli_now) == (4, 8000)
+
+
+def test_an_array_shows_what_one_of_its_tasks_asks_for_while_it_is_live():
+    spec = job_spec(role(replicas=2, gpus=1, cpu_milli=4000, memory_bytes=64 << 30), array=JobArray(tasks="0-5"))
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1", spec))
+    job_id, views = admitted("k1").job_id, Followed()
+    shown = views.fold(ledger.stored).view("jobs", job_id)
+    assert (shown.gpu_milli, shown.cpu_milli, shown.memory_bytes) == (0, 0, 0)
+    of_a_task = shown.of_a_task
+    assert (of_a_task.gpu_milli, of_a_task.cpu_milli, of_a_task.memory_bytes) == (2000, 8000, 128 << 30)
+    ledger.commit(CancelRequested(kind="cancel_requested", job_id=job_id, tenant="lab"))
+    ledger.commit(ms=1000)
+    assert views.fold(ledger.stored[-2:]).view("jobs", job_id).array.task_gpu_milli == 0
+
+
+def test_the_row_of_an_array_without_a_number_stays_as_an_older_version_stored_it(monkeypatch):
+    monkeypatch.setattr(decide, "FORMAT", 3)
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1", job_spec(role(gpus=1), array=JobArray(tasks="0-5"))))
+    assert b"task_gpu_milli" not in Followed().fold(ledger.stored).rows["jobs"][admitted("k1").job_id]
 
 
 def test_an_ended_job_keeps_its_class_and_how_often_it_was_evicted():

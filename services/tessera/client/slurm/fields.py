@@ -135,8 +135,8 @@ def tres_of(job: JobView) -> str:
     """
     Resources that the job asks for, of one with a run what that holds, as Slurm counts them: CPUs, memory, nodes, GPUs.
     """
-    gpus = f",gres/gpu={job.gpu_milli_now / 1000:g}" if job.gpu_milli_now else ""
-    memory = f"mem={memory_of(job)}," if job.memory_bytes else ""
+    gpus = f",gres/gpu={gpus_of(job)}" if job.of_a_task.gpu_milli_now else ""
+    memory = f"mem={memory_of(job)}," if job.of_a_task.memory_bytes else ""
     return f"cpu={cpus_of(job)},{memory}node={nodes_count(job)}{gpus}"
 
 
@@ -197,14 +197,19 @@ def accounted_state_of(job: JobView) -> str:
     return f"{state_of(job)} by {uid_of(match[1])}" if match else state_of(job)
 
 
+def gpus_of(job: JobView) -> str:
+    """GPUs that its run holds, or else its gang asks for; of an array those of one task."""
+    return f"{job.of_a_task.gpu_milli_now / 1000:g}"
+
+
 def cpus_of(job: JobView, pods: int = 1) -> int:
     """CPUs of the gang, or of one of so many parts, rounded up; at least 1, as a pod that asks for none has a share."""
-    return max(1, -(-job.cpu_milli // (1000 * pods)))
+    return max(1, -(-job.of_a_task.cpu_milli // (1000 * pods)))
 
 
 def memory_of(job: JobView, pods: int = 1) -> str:
     """Memory of the gang, or of one of so many parts, in MiB: `64G`, `512M`; `0` where the job says none."""
-    mib = job.memory_bytes // pods >> 20
+    mib = job.of_a_task.memory_bytes // pods >> 20
     return f"{mib >> 10}G" if mib and mib % 1024 == 0 else f"{mib}M" if mib else "0"
 
 
@@ -229,7 +234,8 @@ def _last_ms(job: JobView) -> int:
 
 def per_node_of(job: JobView) -> str:
     """The GPUs of a node, as a pod counts for one."""
-    return f"gres/gpu:{job.gpu_milli / 1000 / job.pods:g}" if job.gpu_milli else "N/A"
+    gpu_milli = job.of_a_task.gpu_milli
+    return f"gres/gpu:{gpu_milli / 1000 / job.pods:g}" if gpu_milli else "N/A"
 
 
 FIELDS: Mapping[str, Value] = {
@@ -248,7 +254,7 @@ FIELDS: Mapping[str, Value] = {
     "ExitCode": lambda job, now: exit_code_of(job),
     "Elapsed": lambda job, now: words.elapsed(elapsed_ms(job, now)),
     "ElapsedRaw": lambda job, now: str(elapsed_ms(job, now) // 1000),
-    "GPUs": lambda job, now: f"{job.gpu_milli_now / 1000:g}",
+    "GPUs": lambda job, now: gpus_of(job),
     "GPUHours": gpu_hours,
     "NNodes": lambda job, now: str(nodes_count(job)),
     "NTasks": lambda job, now: str(job.pods_now),
