@@ -307,7 +307,8 @@ class PublicReason(Lenient):
 
     def brief(self) -> str:
         """The reason in so few words that lists have room for it."""
-        return self._room()[0] or code_words(self.code)
+        more = f", {self.detail.partition(' (')[0]}" if self.code == Code.BACKOFF and self.detail else ""
+        return self._room()[0] or code_words(self.code) + more
 
     def _room(self) -> tuple[str, str]:
         """Words of a lack of room: the need, and the nodes; else empty."""

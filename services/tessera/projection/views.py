@@ -18,6 +18,7 @@ from tessera.domain.state import State
 from tessera.domain.stops import missing_gpus, waiting_on
 from tessera.domain.task_array import TaskArray
 from tessera.domain.time_limits import longest_time_limit
+from tessera.engine.queueing.readiness import in_backoff
 from tessera.kernel.ports import Change
 from tessera.projection.made import view
 from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
@@ -48,6 +49,7 @@ from tessera_schemas.ledger import (
 )
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.run_ends import RUN_ENDS
 from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView, QueueView, QuotaUse
 
 JOBS, QUEUES, NODES, CONFIG, REFUSED, REMEMBERED_NODES = VIEWS
@@ -89,11 +91,14 @@ class Views:
         usage = self._usage.count(message, state)
         remembers = bool(state.lost_due(message.ts)) or any(type(record) is NodeChanged for record in message.records)
         remembered = dict(state.remembered_nodes.items()) if remembers else {}
+        before_ts = state.ts
         fold()
+        paused = state.index.retry_at.irange((before_ts + 1,), (state.ts + 1,))
         self._book = None
         queues |= self._count(jobs, 1)
         queues |= self._sharing(quotas)
         fields: dict[Field, None] = {(JOBS, job_id): None for job_id in jobs}
+        fields |= {(JOBS, job_id): None for _, job_id in paused}  # their back-off is over
         fields |= {(JOBS, job_id): None for job_id in self._recent.update(jobs, state.ts)}
         fields |= {(NODES, name): None for name in nodes}
         fields |= {(REFUSED, work_id): None for work_id in refused_in(message)}
@@ -170,7 +175,7 @@ class Views:
             priority=state.tree.priority_of(job),
             started_ts=job.started_ts,
             not_before=job.not_before,
-            reason=self._held_back(job) or job.reason,
+            reason=self._held_back(job) or self._backing_off(job) or job.reason,
             **self._describe_run(job),
             priority_class=job.priority_class if job.adopted is None else job.adopted.priority_class,
             held=job.held,
@@ -188,6 +193,12 @@ class Views:
         """Why the job's run goes on although it seems lost."""
         run = self._state.runs.get(job.run_id)
         return None if run is None else run.held_back
+
+    def _backing_off(self, job: Job) -> Reason | None:
+        """Why a job waits whose last run's end is all that the ledger says of it, until its next attempt may start."""
+        told = job.kept_out or (job.reason is not None and job.reason.code not in RUN_ENDS)
+        pause = None if told or not job.number else in_backoff(job, self._state.ts)
+        return None if pause is None else pause.model_copy(update={"numbers": {"until_ts": job.not_before}})
 
     def _describe_run(self, job: Job) -> dict[str, Any]:
         """Fields about the job's run until it is released."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.client.slurm.fields import reason_of
 from tessera.domain.entities import Use
 from tessera.domain.state import State
 from tessera.kernel.ledger.shard import Shard, decode_entry
@@ -29,8 +30,10 @@ from tessera_schemas.facts import (
     RunEnded,
     RunStarted,
 )
+from tessera_schemas.job import Retry
 from tessera_schemas.keys import USAGE, VIEWS
 from tessera_schemas.ledger import ConfigSet, EarmarkEnded, EarmarkSet, JobQueued, NodeChanged
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.views import JobView, NodeView, QueueView
 from tests.builders import (
     Chain,
@@ -190,6 +193,28 @@ def test_the_row_of_an_array_without_a_number_stays_as_an_older_version_stored_i
     ledger = Committed().begin()
     ledger.commit(admitted("k1", job_spec(role(gpus=1), array=JobArray(tasks="0-5"))))
     assert b"task_gpu_milli" not in Followed().fold(ledger.stored).rows["jobs"][admitted("k1").job_id]
+
+
+def test_a_job_between_two_attempts_shows_that_it_backs_off_and_after_what_until_that_is_over():
+    ledger = Committed().begin()
+    ledger.commit(admitted("k1", job_spec(retry=Retry(on_failure=True, backoff_seconds=30))))
+    ledger.commit(orders=(ledger.line(),))
+    run, views = first_run(), Followed()
+    ledger.commit(PodsMade(kind="pods_made", run_id=run, uids=("uid-0",)))
+    ledger.commit(RunStarted(kind="run_started", run_id=run))
+    failed = Reason(code=Code.POD_FAILED, numbers={"exit_code": 3})
+    ledger.commit(RunEnded(kind="run_ended", run_id=run, reason=failed, own=True))
+    ledger.commit(run_absent(run))
+    shown = views.fold(ledger.stored).view("jobs", run[:-2])
+    assert (shown.reason.code, shown.reason.numbers) == ("Backoff", {"until_ts": shown.not_before})
+    assert shown.reason.detail.startswith("after: PodFailed: a pod failed")
+    assert reason_of(shown) == "BeginTime"
+    assert shown.reason.brief() == "it waits before its next attempt, after: PodFailed: a pod failed"
+    at = len(ledger.stored)
+    ledger.commit(orders=(ledger.line().model_copy(update={"jobs": ()}),))
+    ledger.commit(ms=60_000)
+    assert views.fold(ledger.stored[at:]).view("jobs", run[:-2]).reason.code == "PodFailed"
+    assert views.rows == rebuilt(ledger.state)
 
 
 def test_an_ended_job_keeps_its_class_and_how_often_it_was_evicted():

@@ -21,7 +21,13 @@ from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.ordering import order_jobs
-from tessera.engine.queueing.readiness import awaits_placement, explain_missing_pods, no_place_in_line, not_in_line
+from tessera.engine.queueing.readiness import (
+    awaits_placement,
+    explain_missing_pods,
+    in_backoff,
+    no_place_in_line,
+    not_in_line,
+)
 from tessera.engine.queueing.starting import Choice, choose
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.ledger import Allocated, NodeDrained, Released
@@ -178,10 +184,8 @@ class WhatIf:
         waits = not_in_line(job, state.ts)
         if waits is not None:
             yield waits
-        elif job.not_before > state.ts:
-            seconds = (job.not_before - state.ts + 999) // 1000
-            detail = f"after: {job.reason.sentence()}" if job.reason is not None else ""
-            yield Reason(code=Code.BACKOFF, numbers={"seconds_left": seconds}, detail=detail[:1024])
+        elif (pause := in_backoff(job, state.ts)) is not None:
+            yield pause
         closed = closing(state, job)
         if closed is not None:
             yield explain_closing(state, closed, job)

@@ -64,6 +64,15 @@ def not_in_line(job: Job, ts: int) -> Reason | None:
     return Reason(code=Code.ARRAY_TASKS, numbers=numbers)
 
 
+def in_backoff(job: Job, ts: int) -> Reason | None:
+    """Why a job that was tried already waits at `ts` for its next attempt, and after what; None once it may start."""
+    if job.phase is not Phase.QUEUED or job.not_before <= ts or not job.attempt or job.after:
+        return None
+    detail = f"after: {job.reason.sentence()}" if job.reason is not None else ""
+    numbers = {"seconds_left": (job.not_before - ts + 999) // 1000}
+    return Reason(code=Code.BACKOFF, numbers=numbers, detail=detail[:1024])
+
+
 def book_without(state: State, gone: Iterable[tuple[Run, tuple[Placement, ...]]]) -> QuotaBook:
     """Use and lending of quota once these pods are gone."""
     book = state.quota_book()
