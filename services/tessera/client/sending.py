@@ -101,7 +101,7 @@ class Sender:
         self, asked: Mapping[str, Any], key: str | None, answer_seconds: float, against: Sequence[PublicReason]
     ) -> str:
         """See `Tessera.judge`."""
-        own = (*against, *find_faults(asked))
+        own = besides(against, find_faults(asked))
         if own:
             raise Refused(await self._all_against(asked, key, own))
         return await self._dry_run(asked, key, answer_seconds)

@@ -70,6 +70,29 @@ def test_a_dry_run_by_token_refuses_what_is_not_well_written() -> None:
     ), well.output
 
 
+@pytest.mark.parametrize(
+    ("words", "told", "code"),
+    [
+        (["--time=soon"], ["--time=soon"], 2),
+        (["--time=soon", "--dependency=afterok:12"], ["--time=soon"], 2),
+        (["--time=soon", "--export=1X=2"], ["--time=soon", "template.env.1X"], 6),
+        (["--export=1X=2"], ["template.env.1X"], 6),
+        (["--exclusive", "--gpus=1", "--time=soon"], ["--time=soon"], 2),
+        ([], ["nothing runs in"], 5),
+        (["--dependency=afterok:12"], ["nothing runs in"], 5),
+    ],
+)
+@pytest.mark.parametrize("only", [["--test-only"], []], ids=["judged", "submitted"])
+def test_what_is_wrong_with_a_script_is_told_where_no_platform_answers(
+    tmp_path: Path, words: list[str], told: list[str], code: int, only: list[str]
+) -> None:
+    said = CliRunner().invoke(
+        app, ["sbatch", "--home", str(tmp_path / "none"), *only, "--container-image=x", *words, "--wrap=true"]
+    )
+    assert said.exit_code == code, said.output
+    assert [each for each in told if each not in said.output] == [], said.output
+
+
 @pytest.mark.parametrize("by_pipe", [True, False])
 def test_a_script_with_line_breaks_of_windows_is_refused_however_it_comes(tmp_path: Path, by_pipe: bool) -> None:
     text, file = b"#!/bin/bash\r\n#SBATCH --gpus=1\r\ntrue\r\n", tmp_path / "crlf.sh"

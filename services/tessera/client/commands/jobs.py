@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -197,7 +197,7 @@ async def _dry_run(
         tenant = "" if by_api else where.tenant(identity).identity.name
         data = submitting.command_bytes(asked, chosen.key, tenant)
         show_value(output if output.for_programs else Output.JSON, orjson.loads(data), None)
-    await judge(where, identity, asked, chosen, against)
+    await judge(lambda: where, identity, asked, chosen, against)
 
 
 def key_of(asked: Json, key: str | None) -> ChosenKey:
@@ -207,7 +207,11 @@ def key_of(asked: Json, key: str | None) -> ChosenKey:
 
 
 async def judge(
-    where: Where, identity: str | None, asked: Json, chosen: ChosenKey, against: Mistaken | Refused | None = None
+    find: Callable[[], Where],
+    identity: str | None,
+    asked: Json,
+    chosen: ChosenKey,
+    against: Mistaken | Refused | None = None,
 ) -> None:
     """
     Say that admission would take the job in; nothing is stored.
@@ -215,9 +219,9 @@ async def judge(
     Raises Refused, or what is `against` it already, with all that is found besides; Failure when nobody answers.
     """
     if against is not None:
-        await submitting.refuse(lambda: where, identity, asked, chosen.key, against)
+        await submitting.refuse(find, identity, asked, chosen.key, against)
     try:
-        async with submitting.connected(where, identity) as tessera:
+        async with submitting.connected(find(), identity) as tessera:
             job = await tessera.judge(asked, chosen.key)
     except Transient as error:
         said = f"it is well written, and whether it would be admitted is not known: {error}"

@@ -21,7 +21,8 @@ from tessera.client.commands.jobs import judge, key_of, report_end
 from tessera.client.commands.logs import copy_log, until_started
 from tessera.client.commands.slurm import DEFAULT_QUEUE
 from tessera.client.job_glance import ENDED
-from tessera.client.outcomes import Exit, Failure, Mistaken, Refused
+from tessera.client.job_input import find_faults
+from tessera.client.outcomes import Exit, Failure, Mistaken, Refused, exit_of, with_all_else
 from tessera.client.rendering import notify
 from tessera.client.shard_views import ID_CHARACTERS
 from tessera.client.slurm import fields, values
@@ -35,6 +36,7 @@ from tessera.client.slurm.script import Script, read_script
 from tessera.client.slurm.steps import find_kubectl, read_step, run_step
 from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import Transient
 from tessera_schemas.base import number_or_id
 from tessera_schemas.views import JobView
 
@@ -60,7 +62,7 @@ async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
     asked = await asked_of(at, script)
     if "test-only" in script.options:
         asked.report_notes()
-        await judge(at.find(), asked.identity, asked.command, key_of(asked.command, key), asked.against)
+        await judge(at.find, asked.identity, asked.command, key_of(asked.command, key), asked.against)
         return None
     await asked.refuse(at, key)
     async with (
@@ -237,12 +239,20 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
     identity = at.identity
     try:
         identity = await _identity_of(at, options.get("account"))
-    except Failure as failure:
-        against.add("account", str(failure))
+    except (Failure, Transient) as failure:
+        if exit_of(failure) is Exit.UNAVAILABLE:
+            against.away = failure
+        else:
+            against.add("account", str(failure))
     notes = [note[:NOTE_CHARACTERS] for note in against.notes[:NOTES_MAX]]
     command = {"kind": "submit_job", "spec": spec, "held": "hold" in options} | ({"notes": notes} if notes else {})
     quiet = "notes" in script.ignored or not {"parsable", "quiet"}.isdisjoint(options)
-    return Submit(command, identity, against.error, tuple(against.notes), quiet)
+    error, faults = against.error, find_faults(command)
+    if error is not None or faults:
+        error = Refused(faults) if error is None else with_all_else(error, faults)
+    elif against.away is not None:
+        raise against.away
+    return Submit(command, identity, error, tuple(against.notes), quiet)
 
 
 async def check_exclusive(at: AccessOptions, script: Script, job: dict[str, Any], against: Against) -> None:
@@ -250,8 +260,14 @@ async def check_exclusive(at: AccessOptions, script: Script, job: dict[str, Any]
     gpus = job["roles"][0]["resources"].get("gpus", 0)
     sizes = set[int]()
     if gpus and script.options["exclusive"] == "yes":
-        async with at.views() as views:
-            sizes = {node.gpus for node in await views.nodes() if not node.gone and node.gpus >= gpus}
+        try:
+            async with at.views() as views:
+                sizes = {node.gpus for node in await views.nodes() if not node.gone and node.gpus >= gpus}
+        except (Failure, Transient) as failure:
+            if exit_of(failure) is not Exit.UNAVAILABLE:
+                raise
+            against.away = failure
+            return
     if sizes != {gpus}:
         way_out = "ask for all GPUs of a node (--gpus-per-node), or delete it: whole GPUs are never shared"
         against.add("exclusive", f"{script.where}: --exclusive: {way_out}")
@@ -261,10 +277,11 @@ async def _job_named(at: AccessOptions, job: str, against: Against) -> str:
     """The id of a job that is depended upon; where there is none, that is noted."""
     try:
         return await ordering.find_awaited_id(at.find(), job)
-    except Failure as failure:
-        if failure.code is Exit.UNAVAILABLE:
-            raise
-        against.add("dependency", str(failure))
+    except (Failure, Transient) as failure:
+        if exit_of(failure) is Exit.UNAVAILABLE:
+            against.away = failure
+        else:
+            against.add("dependency", str(failure))
         return "a" * ID_CHARACTERS
 
 

@@ -17,6 +17,8 @@ class Against:
         self._script = script
         self._mistakes: dict[str, str] = {sentence: name for name, sentence in script.mistakes}
         self.notes: list[str] = list(script.notes)
+        self.away: Exception | None = None
+        """Why nobody answers about some of it, which is told only where nothing is against the script itself."""
 
     def tried(self, name: str, work: Callable[[], T], otherwise: T) -> T:
         """The result of the work about an option; `otherwise` where it fails, which is noted."""
