@@ -25,12 +25,13 @@ let stopped = ""; // why the job is not wanted any more
 // or while nobody knows whether it was stored: then it has to be found, to be cancelled.
 async function ask(path, options = {}, until = deadline) {
   for (;;) {
-    let why;
+    let why, again = AGAIN_MS;
     try {
       const answer = await fetch(`${url}${path}`, { redirect: "error", ...options, headers: { ...headers, ...options.headers } });
       if (answer.ok) return answer;
       const problem = await answer.json().catch(() => ({}));
       why = problem.sentence ?? `the gateway answered ${answer.status}`;
+      again = Math.max(again, 1000 * (Number(answer.headers.get("Retry-After")) || 0)); // 0 for a date, which a proxy may send
       if (stopped && path === SUBMIT && answer.status === 429) throw new Refused(`${stopped}; nothing was submitted`);
       if (answer.status !== 429 && answer.status < 500) throw new Refused((problem.reasons ?? []).length > 1 ? problem.reasons.map((one) => `${one.code} ${one.field}`).join("; ") : why);
     } catch (error) {
@@ -38,8 +39,8 @@ async function ask(path, options = {}, until = deadline) {
       why ??= error.cause?.message ?? error.message;
     }
     if (Date.now() > until) throw new Refused(`no answer in time: ${why}`);
-    console.log(`the gateway cannot answer now (${why}); trying again`);
-    await sleep(AGAIN_MS);
+    console.log(`the gateway cannot answer now (${why}); trying again in ${again / 1000} s`);
+    await sleep(Math.min(again, Math.max(AGAIN_MS, until - Date.now())));
   }
 }
 

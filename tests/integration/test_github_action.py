@@ -56,6 +56,7 @@ class Gateway:
     def __init__(self, submit_seconds: float = 0, away: int = 0, runs: int = 1, ends: bool = True) -> None:
         self.submit_seconds, self.away, self.runs, self.ends = submit_seconds, away, runs, ends
         self.asked, self.cancelled, self.run = asyncio.Event(), list[str](), 1
+        self.cancels_at = list[float]()
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[str]:
@@ -84,9 +85,11 @@ class Gateway:
         return web.json_response({"job_id": "j" * 20, "state": "queued"}, status=201)
 
     async def cancel(self, request: web.Request) -> web.Response:
+        self.cancels_at.append(asyncio.get_running_loop().time())
         if self.away > 0:
             self.away -= 1
-            return web.json_response({"sentence": "Unavailable: nothing was stored"}, status=503)
+            later = {"Retry-After": "4"}
+            return web.json_response({"sentence": "Unavailable: nothing was stored"}, status=503, headers=later)
         self.cancelled.append(request.headers["Idempotency-Key"])
         return web.json_response({"job_id": "j" * 20, "state": "accepted"})
 
@@ -126,6 +129,8 @@ async def test_a_cancel_after_the_workflows_time_outlives_a_gateway_that_is_away
         process = await begin(url, tmp_path, "t", key="k1", logs="", **{"timeout-minutes": "0.02"})
         said, _ = await process.communicate()
     assert (process.returncode, gateway.cancelled) == (10, ["k1"]), said.decode()
+    first, second = gateway.cancels_at
+    assert second - first >= 3.9, "it comes again no earlier than Retry-After says"
 
 
 async def test_the_logs_of_all_runs_are_shown(tmp_path: Path) -> None:

@@ -130,6 +130,7 @@ async def test_events_come_signed_and_each_receiver_is_served_by_itself(live: Li
         digest = hmac.new(SECRET.encode(), signed, hashlib.sha256).digest()
         assert headers["webhook-signature"] == f"v1,{base64.b64encode(digest).decode()}"
         assert headers["content-type"] == "application/cloudevents+json"
+        assert headers["webhook-id"] == f"main.{json.loads(body)['id']}"
         assert json.loads(body)["tenant"] == "lab"
     await eventually(lambda: receiver.kinds("filtered") == ["job.succeeded.v1"], "the filter lets one event through")
     await eventually(

@@ -39,6 +39,8 @@ LOST_SECONDS = 1.0
 """From one try to go on with a stream that was lost to the next."""
 BUSY_SECONDS = 60.0
 """How long a request is sent again that came too soon after others."""
+TOO_EARLY = (Code.RATE_LIMITED, Code.BACKLOG_FULL)
+"""Why the gateway takes nothing of a request now, which it does later."""
 PIECE_BYTES = 64 * 1024
 AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
@@ -99,7 +101,7 @@ class Api:
         """
         Send one request; raises as `get` does.
 
-        Where the gateway says that this caller asks too often, it is sent again when it says so, for a minute at most.
+        Where the gateway says that it comes too early, it is sent again when it says so, for a minute at most.
         """
         await self.ready()
 
@@ -108,15 +110,7 @@ class Api:
             with self._open(method, path, query, SECONDS, body, headers) as answer:
                 return answer.status, _object_of(answer.read())
 
-        clock = SystemClock()
-        until = clock.monotonic() + BUSY_SECONDS
-        while True:
-            try:
-                return await _in_thread(answered)
-            except Busy as busy:
-                if clock.monotonic() + busy.seconds > until:
-                    raise
-                await clock.sleep(busy.seconds)
+        return await _patiently(answered)
 
     async def events(
         self, after: int | None, lost: Callable[[str], None] | None = None, **query: Any
@@ -152,7 +146,7 @@ class Api:
         Ends where the gateway says that all has come; raises Transient where the stream ends without that word.
         """
         await self.ready()
-        answer = await _in_thread(lambda: self._open("GET", "/v1/events", {**query, "after": after}, STREAM_SECONDS))
+        answer = await _patiently(lambda: self._open("GET", "/v1/events", {**query, "after": after}, STREAM_SECONDS))
         name, seq = "", None
         async for line in self._fed_by(answer.readline):
             field, _, value = line.decode().rstrip("\n").partition(": ")
@@ -178,7 +172,7 @@ class Api:
         Raises Transient when the connection is lost before that; before it begins, as `get` does.
         """
         await self.ready()
-        answer = await _in_thread(lambda: self._open("GET", path, query, None))
+        answer = await _patiently(lambda: self._open("GET", path, query, None))
         async for piece in self._fed_by(partial(answer.read1, PIECE_BYTES)):
             yield piece
 
@@ -239,7 +233,7 @@ class Api:
             return Failure(
                 Exit.USAGE, f"HTTP API at {self.url}: the token is not accepted; run `tessera login {self.url}`"
             )
-        if problem.get("code") == Code.RATE_LIMITED:
+        if problem.get("code") in TOO_EARLY:
             return Busy(f"HTTP API at {self.url}: {sentence}", float(problem.get("retry_after") or 1))
         if status in AWAY:
             return Transient(f"HTTP API at {self.url}: {sentence}")
@@ -279,6 +273,19 @@ def _object_of(data: bytes) -> Json:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+async def _patiently(work: Callable[[], T]) -> T:
+    """The result of a blocking request, sent again when the gateway says so. Raises Busy after a minute of that."""
+    clock = SystemClock()
+    until = clock.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return await _in_thread(work)
+        except Busy as busy:
+            if clock.monotonic() + busy.seconds > until:
+                raise
+            await clock.sleep(busy.seconds)
 
 
 async def _in_thread(work: Callable[[], T]) -> T:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any
@@ -16,6 +16,7 @@ from tessera.client.contexts import ApiLogin
 from tessera.client.events_by_api import events_by_api
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.sdk import Submitted, Tessera
+from tessera.client.sending_by_api import cancel_by_api
 from tessera.client.shard_views import ApiViews
 from tessera.client.submitting import wait_by_views
 from tessera.client.where import Where
@@ -98,22 +99,58 @@ def test_a_refusal_is_told_as_over_nats(
         asyncio.run(gateway.api.get("/v1/jobs/abc"))
 
 
+@pytest.mark.parametrize("code", ["RateLimited", "BacklogFull"])
 @pytest.mark.parametrize("seconds", [0.01, 61])
-def test_who_asked_too_often_asks_again_when_the_gateway_says_so(gateway: Gateway, seconds: float) -> None:
+def test_who_asked_too_often_asks_again_when_the_gateway_says_so(gateway: Gateway, seconds: float, code: str) -> None:
     """Cancelling 200 jobs ended after the burst of its token, with 122 of them left."""
 
     def busy(_: object) -> Json:
         if len(gateway.asked) == 3:
             gateway.answers["/v1/jobs/abc"] = 200, {"job": 1}
-        return problem("RateLimited", retry_after=seconds)
+        return problem(code, retry_after=seconds)
 
     gateway.answers["/v1/jobs/abc"] = 429, busy
     if seconds > 60:
-        with pytest.raises(Transient, match="RateLimited"):
+        with pytest.raises(Transient, match=code):
             asyncio.run(gateway.api.get("/v1/jobs/abc"))
     else:
         assert asyncio.run(gateway.api.get("/v1/jobs/abc")) == {"job": 1}
     assert len(gateway.asked) == (1 if seconds > 60 else 4)
+
+
+def test_a_stream_and_a_log_that_are_asked_for_too_early_are_asked_for_again(gateway: Gateway) -> None:
+    def busy(path: str, whole: bytes) -> Callable[[object], Json]:
+        def answer(_: object) -> Json:
+            gateway.answers[path] = 200, whole
+            return problem("RateLimited", retry_after=0.01)
+
+        return answer
+
+    gateway.answers["/v1/events"] = 429, busy("/v1/events", b'data: {"id": "1.0"}\n\nevent: complete\ndata: {}\n\n')
+    gateway.answers["/v1/jobs/abc/logs"] = 429, busy("/v1/jobs/abc/logs", b"line\n")
+
+    async def read() -> tuple[list[str], bytes]:
+        events = [event["id"] async for event in gateway.api.events(0)]
+        return events, b"".join([piece async for piece in gateway.api.pieces("/v1/jobs/abc/logs")])
+
+    assert asyncio.run(read()) == (["1.0"], b"line\n")
+
+
+def test_many_jobs_are_cancelled_by_one_request_for_each_thousand_when_the_gateway_takes_them(gateway: Gateway) -> None:
+    jobs = [f"{number:04}".ljust(20, "a") for number in range(1200)]
+    reason = {"code": "AlreadyEnded", "detail": "succeeded"}
+
+    def taken(_: object) -> Json:
+        gateway.answers["/v1/jobs/cancel"] = 202, taken
+        if len(gateway.sent) == 1:
+            return problem("RateLimited", retry_after=0.01)
+        first = json.loads(gateway.sent[-1])["jobs"][0]
+        return {"items": [{"job_id": first, "state": "refused", "reason": reason}]}
+
+    gateway.answers["/v1/jobs/cancel"] = 429, taken
+    failed = asyncio.run(cancel_by_api(gateway.api, jobs, "enough"))
+    assert [(job, why.code) for job, why in failed] == [(jobs[0], "AlreadyEnded"), (jobs[1000], "AlreadyEnded")]
+    assert [json.loads(body)["jobs"] for body in gateway.sent] == [jobs[:1000], jobs[:1000], jobs[1000:]]
 
 
 def test_what_is_no_json_of_ours_is_still_a_sentence(gateway: Gateway) -> None:
