@@ -330,66 +330,40 @@ def test_a_job_and_the_array_of_whose_task_it_waits_may_come_in_one_message(roun
     ("condition", "then"),
     [("afterok", "cancelled"), ("afternotok", "running"), ("afterany", "running"), ("after", "running")],
 )
-@pytest.mark.parametrize("is_held", [True, False], ids=["before its first task", "while a task runs"])
+@pytest.mark.parametrize("submitted", ["before its first task", "while a task runs", "after its end"])
 def test_a_task_that_its_array_never_queued_was_cancelled_with_it(
-    rounds: Rounds, condition: str, then: str, is_held: bool
+    rounds: Rounds, condition: str, then: str, submitted: str
 ) -> None:
     array = submit(rounds, "sweep", "0-2", limit=1)
-    if not is_held:
+    if submitted != "before its first task":
         rounds.settle()
-    use = submit(rounds, "use", after=after(condition, task_id(array, 2)))
+    use = job_id(SHARD, "lab", "use")
+    if submitted != "after its end":
+        submit(rounds, "use", after=after(condition, task_id(array, 2)))
     rounds.commit(CancelRequested(kind="cancel_requested", job_id=array, tenant="lab"))
     rounds.settle()
     for task in [job for job in rounds.state.jobs.values() if job.task_of == array]:
         rounds.commit(run_absent(task.run_id))
     rounds.settle()
     assert phase(rounds, array) == "cancelled"
+    if submitted == "after its end":
+        assert load(dump(rounds.state)).remembered.cut_short(array) == array
+        submit(rounds, "use", after=after(condition, task_id(array, 2)))
+        rounds.settle()
     assert phase(rounds, use) == then
     if then == "cancelled":
         assert rounds.state.ended.get(use).reason.code is Code.DEPENDENCY_NEVER_SATISFIED
 
 
-@pytest.mark.parametrize(
-    ("condition", "then"),
-    [("afterok", "cancelled"), ("afternotok", "running"), ("afterany", "running"), ("after", "running")],
-)
-@pytest.mark.parametrize("restored", [False, True], ids=["as it was folded", "from a snapshot"])
-def test_a_task_that_an_ended_array_never_queued_is_waited_for_like_a_queued_task_that_was_cancelled(
-    rounds: Rounds, condition: str, then: str, restored: bool
+@pytest.mark.parametrize("has_ended", [False, True])
+def test_a_task_outside_of_the_array_or_of_another_tenant_is_refused_by_its_name(
+    rounds: Rounds, has_ended: bool
 ) -> None:
-    array = submit(rounds, "sweep", "0-5", limit=2)
-    rounds.settle()
-    rounds.commit(CancelRequested(kind="cancel_requested", job_id=array, tenant="lab", now=True))
-    rounds.settle()
-    for index in (0, 1):
-        rounds.commit(run_absent(f"{task_id(array, index)}-1"))
-    rounds.settle()
-    assert phase(rounds, array) == "cancelled"
-    assert rounds.state.jobs.get(array) is None
-    if restored:
-        assert load(dump(rounds.state)).remembered.cut_short(array) == array
-    waits = {index: submit(rounds, f"use-{index}", after=after(condition, task_id(array, index))) for index in (1, 3)}
-    rounds.settle()
-    assert {index: phase(rounds, job) for index, job in waits.items()} == {1: then, 3: then}
-    if then == "cancelled":
-        reasons = [rounds.state.ended.get(job).reason for job in waits.values()]
-        assert [reason.code for reason in reasons] == [Code.DEPENDENCY_NEVER_SATISFIED] * 2
-
-
-def test_what_an_ended_array_does_not_have_is_refused_by_its_name(rounds: Rounds) -> None:
     array = submit(rounds, "sweep", "0-9:3", limit=1)
-    rounds.commit(CancelRequested(kind="cancel_requested", job_id=array, tenant="lab"))
-    rounds.settle()
-    assert rounds.state.jobs.get(array) is None
-    submit(rounds, "outside", after=after("afterany", task_id(array, 4)))
-    rounds.commit(admitted("theirs", job_spec(role(), after=after("afterany", task_id(array, 9))), tenant="other"))
-    outside, theirs = (record.reasons[0] for record in records(rounds, "job_turned_away"))
-    assert (outside.code, outside.detail) == (Code.NO_SUCH_JOB, f"{array}_4: the array has the tasks 0-9:3")
-    assert (theirs.code, theirs.detail) == (Code.NO_SUCH_JOB, task_id(array, 9))
-
-
-def test_a_task_outside_of_the_array_or_of_another_tenant_is_refused_by_its_name(rounds: Rounds) -> None:
-    array = submit(rounds, "sweep", "0-9:3", limit=1)
+    if has_ended:
+        rounds.commit(CancelRequested(kind="cancel_requested", job_id=array, tenant="lab"))
+        rounds.settle()
+    assert (rounds.state.jobs.get(array) is None) is has_ended
     submit(rounds, "outside", after=after("afterany", task_id(array, 4)))
     use = job_spec(role(), after=after("afterany", task_id(array, 9)))
     rounds.commit(admitted("theirs", use, tenant="other"))
