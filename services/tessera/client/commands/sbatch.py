@@ -22,7 +22,7 @@ from tessera.client.commands.logs import copy_log, until_started
 from tessera.client.commands.slurm import DEFAULT_QUEUE
 from tessera.client.job_glance import ENDED
 from tessera.client.job_input import find_faults
-from tessera.client.outcomes import Exit, Failure, Mistaken, Refused, exit_of, with_all_else
+from tessera.client.outcomes import Exit, Failure, Mistaken, Refused, with_all_else
 from tessera.client.rendering import notify
 from tessera.client.shard_views import ID_CHARACTERS
 from tessera.client.slurm import fields, values
@@ -240,10 +240,7 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
     try:
         identity = await _identity_of(at, options.get("account"))
     except (Failure, Transient) as failure:
-        if exit_of(failure) is Exit.UNAVAILABLE:
-            against.away = failure
-        else:
-            against.add("account", str(failure))
+        against.failed("account", failure)
     notes = [note[:NOTE_CHARACTERS] for note in against.notes[:NOTES_MAX]]
     command = {"kind": "submit_job", "spec": spec, "held": "hold" in options} | ({"notes": notes} if notes else {})
     quiet = "notes" in script.ignored or not {"parsable", "quiet"}.isdisjoint(options)
@@ -264,9 +261,7 @@ async def check_exclusive(at: AccessOptions, script: Script, job: dict[str, Any]
             async with at.views() as views:
                 sizes = {node.gpus for node in await views.nodes() if not node.gone and node.gpus >= gpus}
         except (Failure, Transient) as failure:
-            if exit_of(failure) is not Exit.UNAVAILABLE:
-                raise
-            against.away = failure
+            against.failed("exclusive", failure)
             return
     if sizes != {gpus}:
         way_out = "ask for all GPUs of a node (--gpus-per-node), or delete it: whole GPUs are never shared"
@@ -278,10 +273,7 @@ async def _job_named(at: AccessOptions, job: str, against: Against) -> str:
     try:
         return await ordering.find_awaited_id(at.find(), job)
     except (Failure, Transient) as failure:
-        if exit_of(failure) is Exit.UNAVAILABLE:
-            against.away = failure
-        else:
-            against.add("dependency", str(failure))
+        against.failed("dependency", failure)
         return "a" * ID_CHARACTERS
 
 

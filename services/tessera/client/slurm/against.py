@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from tessera.client.outcomes import Failure, Mistaken, Refused
+from tessera.client.outcomes import Exit, Failure, Mistaken, Refused, exit_of
 from tessera.client.slurm.script import Script
 from tessera_schemas.reasons import Code, Reason
 
@@ -27,6 +27,13 @@ class Against:
         except Failure as failure:
             self.add(name, str(failure))
             return otherwise
+
+    def failed(self, name: str, failure: Exception) -> None:
+        """Note what failed about the option of this name: a mistake, unless nobody answers."""
+        if exit_of(failure) is Exit.UNAVAILABLE:
+            self.away = failure
+        else:
+            self.add(name, str(failure))
 
     def add(self, name: str, sentence: str) -> None:
         """Note a mistake about the option of this name."""

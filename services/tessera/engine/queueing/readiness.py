@@ -69,7 +69,7 @@ def in_backoff(job: Job, ts: int) -> Reason | None:
     if job.phase is not Phase.QUEUED or job.not_before <= ts or not job.attempt or job.after:
         return None
     detail = f"after: {job.reason.sentence()}" if job.reason is not None else ""
-    numbers = {"seconds_left": (job.not_before - ts + 999) // 1000}
+    numbers = {"seconds_left": (job.not_before - ts + 999) // 1000, "attempts": job.attempt}
     return Reason(code=Code.BACKOFF, numbers=numbers, detail=detail[:1024])
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tessera.binder.workloads.reading import Json, items, mapping, text
 from tessera.domain.entities import EndedJob, Job, Run
 from tessera.domain.phases import Phase
+from tessera.engine.queueing.readiness import in_backoff
 from tessera_schemas.labels import SCHEDULER_NAME
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import TEMPORARY, Code, Reason
@@ -70,15 +71,10 @@ def describe_job(job: Job, ts: int, place: str = "") -> Verdict | None:
     Why the job's pods are not placed at `ts`; None while nothing was said about it, and while it has a run.
 
     `place` says where it stands in line.
-
-    Of its back-off the ledger says nothing but when it ends.
     """
     if job.phase is not Phase.QUEUED or job.reason is None:
         return None
-    reason = job.reason
-    if job.not_before > ts and not job.kept_out:
-        left = (job.not_before - ts + 999) // 1000
-        reason = Reason(code=Code.BACKOFF, numbers={"seconds_left": left, "attempts": job.attempt})
+    reason = (None if job.kept_out else in_backoff(job, ts)) or job.reason
     where = f"job {job.job_id} waits in queue {job.queue}"
     return _verdict(reason, f"{where}, {place}" if place else where, warning=False)
 
