@@ -109,7 +109,7 @@ def test_a_job_in_back_off_hears_how_long() -> None:
     made.commit(RunEnded(kind="run_ended", run_id=run, reason=Reason(code=Code.POD_REFUSED_BY_NODE)))
     made.commit(run_absent(run))
     reason = reason_of(made, "k1")
-    assert (reason.code, reason.numbers) == (Code.BACKOFF, {"seconds_left": 1})
+    assert (reason.code, reason.numbers) == (Code.BACKOFF, {"seconds_left": 1, "attempts": 1})
     assert "PodRefusedByNode" in reason.detail
 
 
