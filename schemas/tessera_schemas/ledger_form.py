@@ -33,6 +33,8 @@ UPDATES_FROM = 5
 """The format from which on fields of a job's spec change after its submit, and a change that is refused is recorded."""
 ENDED_NODES_FROM = 5
 """The format from which on a job that has ended keeps its time limit, and the nodes of its last run."""
+ENDED_ARRAYS_FROM = 5
+"""The format from which on an array that has ended answers for the tasks that it never queued."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

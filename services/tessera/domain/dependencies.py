@@ -7,6 +7,7 @@ from tessera.domain.phases import Phase
 from tessera.domain.state import State
 from tessera.domain.task_array import TaskArray
 from tessera_schemas.arrays import FAMILY, Dependency, has_task, index_of, ranges_from
+from tessera_schemas.ledger_form import ENDED_ARRAYS_FROM
 
 
 def array_of(state: State, job_id: str) -> str | None:
@@ -32,7 +33,9 @@ def corresponding_arrays(state: State, after: Sequence[Dependency]) -> tuple[str
 
 def array_of_task(state: State, job_id: str) -> Job | EndedJob | None:
     """The array of which this could be a task's id: a live one, or one that is remembered as cut short."""
-    found = state.relations.families.get(job_id[:FAMILY]) or state.remembered.cut_short(job_id)
+    found = state.relations.families.get(job_id[:FAMILY], "")
+    if not found and state.format >= ENDED_ARRAYS_FROM:
+        found = state.remembered.cut_short(job_id)
     job = state.jobs.get(found) or state.ended.get(found)
     return None if job is None or job.array is None else job
 

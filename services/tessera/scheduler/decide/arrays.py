@@ -1,5 +1,6 @@
 """Arrays: their tasks are queued a few at a time, and they end once all tasks have ended."""
 
+from tessera.domain.dependencies import unqueued_task
 from tessera.domain.entities import Job, Run
 from tessera.domain.fold_steps import known
 from tessera.domain.phases import Phase
@@ -8,6 +9,7 @@ from tessera.engine.queueing.tenant_limits import over_limit
 from tessera.scheduler.decide.draft import SCHEDULER, Draft, record_waiting
 from tessera_schemas.arrays import task_id, task_index
 from tessera_schemas.ledger import ArrayClosed, EarmarkEnded, Finished, Held, Revoked, TaskQueued
+from tessera_schemas.ledger_form import ENDED_ARRAYS_FROM
 from tessera_schemas.reasons import Code, Reason
 
 FAILING_MAX = 10
@@ -110,7 +112,7 @@ def cancel_run(draft: Draft, run: Run, reason: Reason, by: str, now: bool) -> No
 
 def _end(draft: Draft, array_id: str) -> None:
     array = _array_of(draft, array_id)
-    if array is None or not array.is_over or draft.full:
+    if array is None or not array.is_over or draft.full or _is_awaited(draft, array_id):
         return
     if array.closed is not None:
         cancelled = array.closed.code in (Code.CANCELLED, Code.DEPENDENCY_NEVER_SATISFIED)
@@ -122,6 +124,15 @@ def _end(draft: Draft, array_id: str) -> None:
         numbers = {name: getattr(array, name) for name in ("succeeded", "failed", "cancelled")}
         why = Reason(code=Code.TASKS_FAILED, numbers=numbers)
         draft.add(Finished(kind="finished", job_id=array_id, phase="failed", reason=why))
+
+
+def _is_awaited(draft: Draft, array_id: str) -> bool:
+    """Whether the array must stay, in older ledgers, for a job that waits for a task which was never queued."""
+    if draft.state.format >= ENDED_ARRAYS_FROM:
+        return False
+    array = draft.state.jobs.get(array_id)
+    waiting = draft.state.jobs.found(draft.state.relations.dependents_on_tasks(array_id))
+    return any(unqueued_task(array, each.job or "") is not None for job in waiting for each in job.after)
 
 
 def _array_of(draft: Draft, array_id: str) -> TaskArray | None:
