@@ -7,27 +7,32 @@ import typer
 from typer.testing import CliRunner
 
 from tessera.client import shard_status
-from tessera.client.commands.context import ShardOptions, command
+from tessera.client.commands.context import AccessOptions, ShardOptions, command
 from tessera.client.commands.jobs import show_submitted
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.rendering import Output
 from tessera.client.sdk import Submitted
 
 
-def look_for_a_job(monkeypatch: pytest.MonkeyPatch, why: str, code: Exit = Exit.NOT_FOUND) -> Any:
+def look_for_a_job(
+    monkeypatch: pytest.MonkeyPatch,
+    why: str,
+    code: Exit = Exit.NOT_FOUND,
+    options: type[ShardOptions] = AccessOptions,
+) -> Any:
     """A command that finds no job, where the lists lack so much."""
 
     async def lacks(*_: Any) -> str:
         return why
 
-    @command
-    def look(at: ShardOptions) -> None:
+    def look(at: Any) -> None:
         raise Failure(code, f"job train: there is none with this id or name in {at.shard}")
 
+    look.__annotations__["at"] = options
     monkeypatch.setattr(shard_status, "why_views_lack", lacks)
     monkeypatch.setattr(ShardOptions, "find", lambda _: None)
     app = typer.Typer()
-    app.command()(look)
+    app.command()(command(look))
     return CliRunner().invoke(app, ["--shard", "main"])
 
 
@@ -42,6 +47,10 @@ def test_a_job_that_lists_may_lack_is_not_said_to_be_none_without_a_word(monkeyp
 def test_lists_that_hold_all_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(look_for_a_job(monkeypatch, "").stderr.splitlines()) == 1
     assert len(look_for_a_job(monkeypatch, "no scheduler leads", Exit.CONFLICT).stderr.splitlines()) == 1
+
+
+def test_what_is_read_where_it_is_is_not_doubted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(look_for_a_job(monkeypatch, "no scheduler leads", options=ShardOptions).stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -118,7 +118,7 @@ def command(work: Callable[..., Result | Coroutine[Any, Any, Result]]) -> Callab
         made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
         code = _carry_out(lambda: work(**given, **made))
         if code == Exit.NOT_FOUND:
-            _tell_what_lists_lack(next((at for at in made.values() if isinstance(at, ShardOptions)), None))
+            _tell_what_lists_lack(next((at for at in made.values() if isinstance(at, AccessOptions)), None))
         if code:
             raise typer.Exit(code)
 
@@ -157,7 +157,7 @@ def _carry_out(work: Callable[[], Result | Coroutine[Any, Any, Result]]) -> Resu
     return code  # type: ignore[return-value]  # a coroutine was run
 
 
-def _tell_what_lists_lack(at: ShardOptions | None) -> None:
+def _tell_what_lists_lack(at: AccessOptions | None) -> None:
     """A note where "there is none" was read from lists that lack something: what was sent may be there all the same."""
     from tessera.client.shard_status import why_views_lack  # those that find what they look for do without
 
