@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 from tessera.domain.mix import Mix, MixKind
 from tessera.domain.resources import Need, Node, RoleNeed
 from tessera.engine.placement.fits import fits, placed_on
-from tessera.engine.placement.node_order import policy_for
 from tessera.engine.placement.placement_groups import placement_groups
+from tessera.engine.placement.table import policy_for
 from tessera.engine.scoring.named.dotprod import DotProduct
 from tessera.engine.scoring.named.fgd import FragmentationGradient
 from tessera.engine.scoring.named.gpu_packing import GpuPacking

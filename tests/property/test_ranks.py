@@ -2,18 +2,14 @@
 
 import random
 from dataclasses import replace
-from typing import Any
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.gang import Gang, gang_of
+from tessera.domain.gang import gang_of
 from tessera.domain.resources import Node, RoleNeed, emptied, empty_node, role_need
-from tessera.engine.placement import gangs as gangs_module
-from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.gangs import FreeCapacity, place_gang, try_to_place
+from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.scoring.protocol import BEST_FIT
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -57,7 +53,7 @@ def test_what_was_ranked_before_follows_every_place_and_release(
             continue
         gang = data.draw(st.sampled_from(kinds))
         afresh = FreeCapacity([replace(node) for node in room.nodes.values()], scoring=scoring)
-        verdict = place_gang(gang, room.nodes, room.places, room.ranks)
+        verdict = place_gang(gang, room.nodes, room.places, room.table)
         assert verdict == afresh.find(gang)
         if not isinstance(verdict, Reason):
             room.take(gang, verdict)
@@ -91,16 +87,7 @@ def test_a_room_that_is_renewed_for_another_pass_chooses_as_a_new_one(
                 gang_of(gang).take(nodes, verdict)
 
 
-def test_a_refusal_stands_over_passes_until_a_node_changes_or_something_is_taken(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    asked: list[object] = []
-
-    def ask(gang: Gang, *more: Any) -> Attempt | Reason:
-        asked.append(gang)
-        return try_to_place(gang, *more)
-
-    monkeypatch.setattr(gangs_module, "try_to_place", ask)
+def test_a_refusal_has_in_each_pass_the_numbers_of_the_nodes_then() -> None:
     nodes = {name: empty_node(node_seen(name)) for name in ("a", "b")}
     room, refusals = FreeCapacity(nodes.values()), list[object]()
     large, small = ((role_need(role_of(gpus=number)),) for number in (64, 1))
@@ -109,13 +96,11 @@ def test_a_refusal_stands_over_passes_until_a_node_changes_or_something_is_taken
             nodes[change] = replace(nodes[change])
         assert room.renewed(nodes.values(), BEST_FIT)
         refusals.append(room.find(large))
-    assert len(asked) == 2  # at first, and after the change
     assert all(refusal == refusals[0] for refusal in refusals)
     assert room.renewed(nodes.values(), BEST_FIT)
     assert not isinstance(room.place(small), Reason)
     assert room.renewed(nodes.values(), BEST_FIT)
     assert room.find(large) == FreeCapacity(nodes.values()).find(large)
-    assert len(asked) == 5
 
 
 def changes(node: Node) -> list[Node]:

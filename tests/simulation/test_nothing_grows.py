@@ -25,8 +25,8 @@ REMEMBERED_SECONDS = 20
 CONTAINERS = (dict, list, set, deque, SortedList)
 SERVERS = ("Stream", "WatchLog", "Shelf", "World")
 """NATS' streams, the API server's history and events, and what the run itself writes down."""
-BOUNDED = ("KnownJobs", "Templates", "PriceAware", "StateRows")
-"""Bounds of their own, beyond which they forget: the latest jobs, pods on nodes of one state, and moves."""
+BOUNDED = ("KnownJobs", "Templates", "PriceAware", "NodeTable", "RoomTable", "SearchLooks")
+"""Bounds of their own, beyond which they forget: the latest jobs, pods on nodes of one state, and changes of nodes."""
 
 
 def spec(key: int) -> JobSpec:

@@ -1,4 +1,4 @@
-"""Nodes in equal states are judged once, and a placement costs what changed: counted, not timed."""
+"""A placement costs what changed, and not the number of nodes: counted, not timed."""
 
 from dataclasses import replace
 
@@ -11,7 +11,7 @@ from tests.unit.engine.engine_builders import node
 
 
 class Counting(BestFit):
-    """Best fit that counts how many states it was asked about."""
+    """Best fit that counts how many nodes it was asked about."""
 
     def __init__(self) -> None:
         self.judged = 0
@@ -35,26 +35,19 @@ def nodes_of(verdict: tuple[object, ...] | Reason) -> list[str]:
     return [placement.node for placement in verdict]  # type: ignore[attr-defined]
 
 
-def test_equal_nodes_are_judged_once_whatever_labels_nobody_asks_for() -> None:
+def test_a_later_placement_judges_only_the_nodes_that_changed() -> None:
     scoring = Counting()
     room = FreeCapacity(racks(200), scoring=scoring)
     assert nodes_of(room.place(gang(4))) == ["n000"]
-    assert scoring.judged == 1
-
-
-def test_a_later_placement_judges_only_the_states_that_are_new() -> None:
-    scoring = Counting()
-    room = FreeCapacity(racks(200), scoring=scoring)
-    placed = [nodes_of(room.place(gang(4)))[0] for _ in range(6)]
-    assert placed == ["n000", "n000", "n001", "n001", "n002", "n002"]
-    assert scoring.judged == 4  # an empty node, and each that became half full; full ones have no room
+    first = scoring.judged
+    placed = [nodes_of(room.place(gang(4)))[0] for _ in range(5)]
+    assert placed == ["n000", "n001", "n001", "n002", "n002"]
+    assert scoring.judged - first <= 2 * 5  # the best one, and the node that was taken before; full ones have no room
 
 
 def test_nodes_differ_by_a_label_once_somebody_asks_for_it() -> None:
-    scoring = Counting()
-    room = FreeCapacity(racks(200), scoring=scoring)
+    room = FreeCapacity(racks(200), scoring=BEST_FIT)
     assert nodes_of(room.place(gang(8, node_selector=(("rack", "r2"),)))) == ["n002"]
-    assert scoring.judged == 1
     assert nodes_of(room.place(gang(8, node_selector=(("rack", "r3"),)))) == ["n003"]
     assert nodes_of(room.place(gang(8))) == ["n000"]
 
@@ -76,7 +69,7 @@ def test_what_was_found_is_taken_as_it_was_found_or_else_anew() -> None:
     assert (room.nodes["n000"].cpu_free, room.nodes["n000"].gpu_free) == (4000, (0,) * 8)
 
 
-def test_of_many_kinds_that_take_equal_gpus_the_first_judges_all_states_and_the_others_few() -> None:
+def test_of_many_kinds_that_take_equal_gpus_the_first_judges_all_nodes_and_the_others_few() -> None:
     scoring = Counting()
     states = [node(f"n{at:03}", free=(1000,) * (1 + at % 8) + (0,) * (7 - at % 8)) for at in range(200)]
     room = FreeCapacity([replace(each, cpu_free=64_000 - 100 * at) for at, each in enumerate(states)], scoring=scoring)

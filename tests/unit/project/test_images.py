@@ -21,7 +21,7 @@ LOCK = (ROOT / "requirements.lock").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-LOCAL_ONLY = {"tessera-schemas", "numpy", "pyyaml", "rich", "typer"}  # numpy: for learning alone
+LOCAL_ONLY = {"tessera-schemas", "pyyaml", "rich", "typer"}
 ASKED: Mapping[str, list[str]] = {
     "service": [
         line
@@ -29,13 +29,13 @@ ASKED: Mapping[str, list[str]] = {
         if Requirement(line).name not in LOCAL_ONLY
     ],
     "kubernetes": [line for line in PROJECT["optional-dependencies"]["binder"] if not line.startswith("tessera-")],
-    "learning": ["numba", "numpy"],
+    "learning": ["numba"],
     "logs": [line for line in PROJECT["optional-dependencies"]["logs"] if not line.startswith("tessera-")],
     "client": ["pyyaml", "rich", "typer"],
     "build": ["hatchling"],
     "local": [
         *(line for line in PROJECT["optional-dependencies"]["local"] if not line.startswith("tessera-")),
-        *("async-timeout", "editables", "numpy"),
+        *("async-timeout", "editables"),
     ],
 }
 BELOW: Mapping[str, tuple[str, ...]] = {

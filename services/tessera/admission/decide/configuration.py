@@ -1,10 +1,20 @@
-"""Whether a proposed configuration may be put to the committer. Its form was checked when it was read."""
+"""
+Whether a proposed configuration may be put to the committer. Its form was checked when it was read. Pure.
 
-from tessera.admission.decide.templates import find_template_faults
+The command line asks this, too, so that nothing here imports what judges nodes.
+"""
+
+from collections.abc import Iterator
+
+from tessera.admission.decide.pods import not_the_clients
 from tessera_schemas.bounds import unservable
 from tessera_schemas.config import ConfigBody
+from tessera_schemas.job import JobSpec, not_supported_yet
 from tessera_schemas.reading import refusal
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.templates import JobTemplate, Value
+
+REASONS_MAX = 8  # of one template: an operator mends one at a time
 
 
 def find_config_faults(body: ConfigBody) -> list[Reason]:
@@ -13,3 +23,38 @@ def find_config_faults(body: ConfigBody) -> list[Reason]:
         refusal(Code.INVALID_FIELD, found.field, found.detail, found.numbers or None) for found in unservable(body)
     ]
     return against + find_template_faults(body)
+
+
+def find_template_faults(body: ConfigBody) -> list[Reason]:
+    """
+    All faults of a configuration's templates.
+
+    Each template must give a job that may be submitted: with its defaults, and with each parameter at either end of its
+    range while the others keep their defaults.
+    """
+    against: list[Reason] = []
+    for template in body.templates:
+        wrong = dict.fromkeys(text for spec in _specs(template) for text in _wrong(spec, body))
+        at = f"templates.{template.name}"
+        against += [refusal(Code.INVALID_FIELD, at, text) for text in list(wrong)[:REASONS_MAX]]
+    return against
+
+
+def _specs(template: JobTemplate) -> Iterator[JobSpec | tuple[Reason, ...]]:
+    usual: dict[str, Value] = {parameter.name: parameter.samples()[0] for parameter in template.parameters}
+    yield template.expanded(usual, {})
+    for parameter in template.parameters:
+        for value in parameter.samples()[1:]:
+            yield template.expanded({**usual, parameter.name: value}, {})
+
+
+def _wrong(spec: JobSpec | tuple[Reason, ...], body: ConfigBody) -> Iterator[str]:
+    if isinstance(spec, tuple):
+        yield from (reason.sentence() for reason in spec)
+        return
+    yield from (f"{path}: nothing honours this field yet" for path in not_supported_yet(spec))
+    yield from (reason.sentence() for reason in not_the_clients(spec))
+    if spec.queue not in {queue.name for queue in body.queues}:
+        yield f"queue: no such queue: {spec.queue}"
+    if spec.priority_class not in {priority.name for priority in body.priority_classes}:
+        yield f"priority_class: no such class: {spec.priority_class}"

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from tessera_schemas.config import PodGrants
+from tessera_schemas.dangerous import in_reserved_domain
+from tessera_schemas.devices import steers_devices
 from tessera_schemas.job import JobSpec, Role, Template
 from tessera_schemas.pod_template import NOTICE_DIRECTORY, EnvSource
 from tessera_schemas.reading import refusal
@@ -133,3 +135,22 @@ def _bad_keys(field: str, keys: Iterable[str]) -> Iterator[tuple[str, str]]:
         domain, slash, _ = key.partition("/")
         if slash and not DOMAIN.fullmatch(domain):
             yield f"{field}.{key}", f"{domain} is no domain: letters, digits and - between dots"
+
+
+def not_the_clients(spec: JobSpec) -> list[Reason]:
+    """Faults in fields that clients fill freely: keys in reserved domains, and values that no API server accepts."""
+    paths = [f"labels.{key}" for key in spec.labels if in_reserved_domain(key)]
+    for index, role in enumerate(spec.roles):
+        at, template = f"roles[{index}].template", role.template
+        paths += [f"{at}.annotations.{key}" for key in template.annotations if in_reserved_domain(key)]
+        paths += [f"{at}.{path}.{name}" for path, name in _variables(template) if steers_devices(name)]
+    return [refusal(Code.FORBIDDEN_FIELD, path) for path in paths] + malformed(spec)
+
+
+def _variables(template: Template) -> Iterator[tuple[str, str]]:
+    """The names of all variables that its containers are given, each after the field that has it."""
+    yield from (("env", name) for name in template.env)
+    yield from (("env_from", name) for name in template.env_from)
+    for index, container in enumerate(template.init_containers):
+        yield from ((f"init_containers[{index}].env", name) for name in container.env)
+        yield from ((f"init_containers[{index}].env_from", name) for name in container.env_from)

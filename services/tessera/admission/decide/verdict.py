@@ -4,11 +4,10 @@ Whether a submitted job may enter, by policy and by the nodes there are. Pure; a
 Limits that count (jobs, GPUs of a tenant) are not here: replicas of admission race, the committer does not.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 from tessera.admission.decide.mounts import unmapped
-from tessera.admission.decide.pods import malformed, not_granted, too_large_together
+from tessera.admission.decide.pods import not_granted, not_the_clients, too_large_together
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.domain.idle import jobs_choose
 from tessera.domain.levels import in_short, unknown_levels
@@ -16,9 +15,7 @@ from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.resources import Amount
 from tessera.domain.time_limits import time_limit_fault
 from tessera_schemas.commands import AdoptJob, SubmitJob
-from tessera_schemas.dangerous import in_reserved_domain
-from tessera_schemas.devices import steers_devices
-from tessera_schemas.job import GPU_MILLI, JobSpec, Template, not_supported_yet
+from tessera_schemas.job import GPU_MILLI, JobSpec, not_supported_yet
 from tessera_schemas.reading import Json, refusal
 from tessera_schemas.reasons import Code, Reason
 
@@ -149,22 +146,3 @@ def _over_job_limit(spec: JobSpec, tenant: str, tree: QueueTree) -> list[Reason]
         numbers = {"gpu_milli": gpu_milli, "gpu_milli_per_job": gpus_max * GPU_MILLI}
         against.append(refusal(Code.EXCEEDS_JOB_LIMIT, "limits.gpus_per_job", numbers=numbers))
     return against
-
-
-def not_the_clients(spec: JobSpec) -> list[Reason]:
-    """Faults in fields that clients fill freely: keys in reserved domains, and values that no API server accepts."""
-    paths = [f"labels.{key}" for key in spec.labels if in_reserved_domain(key)]
-    for index, role in enumerate(spec.roles):
-        at, template = f"roles[{index}].template", role.template
-        paths += [f"{at}.annotations.{key}" for key in template.annotations if in_reserved_domain(key)]
-        paths += [f"{at}.{path}.{name}" for path, name in _variables(template) if steers_devices(name)]
-    return [refusal(Code.FORBIDDEN_FIELD, path) for path in paths] + malformed(spec)
-
-
-def _variables(template: Template) -> Iterator[tuple[str, str]]:
-    """The names of all variables that its containers are given, each after the field that has it."""
-    yield from (("env", name) for name in template.env)
-    yield from (("env_from", name) for name in template.env_from)
-    for index, container in enumerate(template.init_containers):
-        yield from ((f"init_containers[{index}].env", name) for name in container.env)
-        yield from ((f"init_containers[{index}].env_from", name) for name in container.env_from)

@@ -158,7 +158,8 @@ class _Search:
 
     def _movable(self) -> list[Candidate]:
         """Runs on nodes that the job may use, cheapest first; a queue that is over its quota gets nobody back."""
-        state, useful = self._state, {name for bundles in self._bundle_sets for name in self._places.suited(bundles)}
+        state, kinds = self._state, [bundles.kind for bundles in self._bundle_sets]
+        useful = {name for kind in kinds for name in self._places.suited(kind)}
         runs = {run_id for name in useful for run_id in state.index.runs_on.get(name, ())}
         candidates = [
             Candidate(run, None, (0, 0), eviction_cost(state, run), run.placements, run.amount)

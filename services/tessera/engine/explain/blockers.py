@@ -114,7 +114,7 @@ def find_capacity_blockers(state: State, job: Job, places: Iterable[FeasibleNode
     for found in places:
         for group in placement_groups(job.roles):
             for bundles in group.bundle_sets:
-                suited |= found.suited(bundles)
+                suited |= found.suited(bundles.kind)
     names = {run_id for node in suited for run_id in state.index.runs_on.get(node, ())}
     wants_gpus = job.amount.gpu_milli > 0
     return _name_holders(

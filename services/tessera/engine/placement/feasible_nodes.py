@@ -7,7 +7,7 @@ from functools import cached_property
 from tessera.domain.evidence import FitFailure
 from tessera.domain.resources import Node, emptied
 from tessera.engine.placement.fits import BundleKind, Taint, first_taint_against, never_fits
-from tessera.engine.placement.placement_groups import BundleSet, count_bundles
+from tessera.engine.placement.placement_groups import count_bundles
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 
 
@@ -27,25 +27,25 @@ class FeasibleNodes:
         self._domains: dict[str, dict[str, list[str]]] = {}
         self._holding: dict[tuple[BundleKind, str], list[str]] = {}
 
-    def suited(self, bundles: BundleSet) -> dict[str, None]:
+    def suited(self, kind: BundleKind) -> dict[str, None]:
         """The names of the nodes that suit every pod of a bundle, whatever room they have now."""
-        return self._looked_at(bundles)[0]
+        return self._looked_at(kind)[0]
 
-    def unsuited(self, bundles: BundleSet) -> Counter[FitFailure]:
+    def unsuited(self, kind: BundleKind) -> Counter[FitFailure]:
         """Number of other nodes, by the first test that they fail."""
-        return self._looked_at(bundles)[1]
+        return self._looked_at(kind)[1]
 
-    def taints(self, bundles: BundleSet) -> Counter[Taint]:
+    def taints(self, kind: BundleKind) -> Counter[Taint]:
         """Number of the nodes that fail the test of taints, by the first taint that keeps a pod out."""
-        return self._looked_at(bundles)[2]
+        return self._looked_at(kind)[2]
 
-    def _looked_at(self, bundles: BundleSet) -> tuple[dict[str, None], Counter[FitFailure], Counter[Taint]]:
-        key = bundles.kind.never
+    def _looked_at(self, kind: BundleKind) -> tuple[dict[str, None], Counter[FitFailure], Counter[Taint]]:
+        key = kind.never
         found = self._suited.get(key)
         if found is None:
             found = self._suited[key] = {}, Counter(), Counter()
             for name, node in self._nodes.items():
-                missed = next(((need, miss) for need in bundles.needs if (miss := never_fits(need, node))), None)
+                missed = next(((need, miss) for need in kind.needs if (miss := never_fits(need, node))), None)
                 if missed is None:
                     found[0][name] = None
                     continue
@@ -78,15 +78,15 @@ class FeasibleNodes:
             found = self._values[level] = {name: value for value, names in domains.items() for name in names}
         return found
 
-    def holding(self, bundles: BundleSet, label: str) -> list[str]:
+    def holding(self, kind: BundleKind, label: str) -> list[str]:
         """The domains of the label with a node that would hold a bundle if it were empty."""
-        found = self._holding.get((bundles.kind, label))
+        found = self._holding.get((kind, label))
         if found is None:
-            members = self.split(self.suited(bundles), label)
-            found = self._holding[bundles.kind, label] = [
+            members = self.split(self.suited(kind), label)
+            found = self._holding[kind, label] = [
                 value
                 for value, names in members.items()
-                if any(count_bundles(bundles.kind, emptied(self._nodes[name])) for name in names)
+                if any(count_bundles(kind, emptied(self._nodes[name])) for name in names)
             ]
         return found
 

@@ -3,15 +3,17 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+import numpy as np
+
 from tessera.domain.gang import gang_of
 from tessera.domain.queues import BUT, QueueTree
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, emptied
-from tessera.engine.placement.attempt import Ranks
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import BundleKind, kind_of, never_fits
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup, count_bundles, placement_groups
-from tessera.engine.placement.room_counts import even_shares
+from tessera.engine.placement.room_counts import RoomTable
+from tessera.engine.placement.shortage import able_domains, even_shares
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.resource_kinds import is_device, number_name
@@ -22,30 +24,29 @@ BundleCounts = dict[str, int]
 
 class EmptyNodes:
     """
-    Nodes as if nothing were on them, and ready; nodes that are gone are left out.
-
-    Equal empty nodes are one row, and room is counted for each kind of pod once.
+    Nodes as if nothing were on them, and ready; nodes that are gone are left out. Room is counted for each kind once.
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self.nodes = {node.name: emptied(node) for node in nodes if not node.gone}
         self.places = FeasibleNodes(self.nodes)
-        self._ranks = Ranks(self.nodes, self.places)
+        self._table = RoomTable(self.nodes, self.places)
 
     def hold(self, kind: BundleKind, count: int) -> bool:
         """Whether so many bundles have room."""
-        return self._ranks.counts(kind).total(kind) >= count
+        return self._table.total(kind) >= count
 
     def hold_in_one_domain(self, bundle_sets: Iterable[BundleSet], level: str) -> bool:
         """Whether one domain has room for each of them on its own."""
-        rooms = [(self._ranks.counts(each.kind).by_domain(each.kind, level), each.count) for each in bundle_sets]
-        return any(all(room.get(value, 0) >= count for room, count in rooms) for value in rooms[0][0])
+        return bool(able_domains(bundle_sets, level, self._table))
 
-    def suitable(self, roles: Iterable[RoleNeed]) -> list[tuple[Node, int]]:
-        """States of the nodes that suit one of the roles, and the number of nodes in each."""
-        kinds = [kind_of((role.need,)) for role in roles]
-        self._ranks.counts(*kinds)
-        return [(row.node, len(row.names)) for row in {row: None for kind in kinds for row in self._ranks.suited(kind)}]
+    def sums(self, roles: Iterable[RoleNeed]) -> dict[str, int]:
+        """Amounts of all nodes that suit one of the roles."""
+        table, suited = self._table, np.zeros(len(self.nodes), np.bool_)
+        for role in roles:
+            suited |= table.suits(kind_of((role.need,)))
+        pods, cpu, memory, gpus = (int(each) for each in table.free[:, suited].sum(axis=1))
+        return {"gpu_milli": gpus * WHOLE_GPU, "cpu_milli": cpu, "memory_bytes": memory, "pods": pods}
 
 
 def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node] | EmptyNodes) -> Reason | None:
@@ -154,7 +155,7 @@ def _count(number: str, of: str) -> str:
 def _never_together(group: PlacementGroup, empty: Mapping[str, Node], places: FeasibleNodes) -> Reason | None:
     """Whether pods that must lie together, or evenly apart, could do so at best."""
     for bundles in group.bundle_sets:
-        there = {name: count_bundles(bundles.kind, empty[name]) for name in places.suited(bundles)}
+        there = {name: count_bundles(bundles.kind, empty[name]) for name in places.suited(bundles.kind)}
         if len(bundles.roles) > 1 and sum(there.values()) < bundles.count:
             numbers = {"pods_wanted": bundles.count, "pods_that_fit_empty_nodes": sum(there.values())}
             names = " and ".join(role.name for role in bundles.roles)
@@ -169,7 +170,7 @@ def _never_together(group: PlacementGroup, empty: Mapping[str, Node], places: Fe
     if any(_ever_in(group, members, empty, places) for members in domains.values()):
         return None
     there = {
-        name: count_bundles(group.bundle_sets[0].kind, empty[name]) for name in places.suited(group.bundle_sets[0])
+        name: count_bundles(group.bundle_sets[0].kind, empty[name]) for name in places.suited(group.bundle_sets[0].kind)
     }
     return _never(group.bundle_sets[0], "topology", group.levels[-1], places.split(there, group.levels[-1]), there)
 
@@ -185,7 +186,7 @@ def _never(bundles: BundleSet, field: str, label: str, domains: Mapping[str, lis
 
 def _ever_in(group: PlacementGroup, members: Iterable[str], empty: Mapping[str, Node], places: FeasibleNodes) -> bool:
     for bundles in group.bundle_sets:
-        suited = places.suited(bundles)
+        suited = places.suited(bundles.kind)
         there = {name: count_bundles(bundles.kind, empty[name]) for name in members if name in suited}
         if sum(there.values()) < bundles.count or (bundles.role.spread and not _ever_even(bundles, there, places)):
             return False
@@ -203,14 +204,14 @@ def _ever_even(bundles: BundleSet, there: BundleCounts, places: FeasibleNodes) -
 
 
 def _too_much_together(roles: tuple[RoleNeed, ...], known: EmptyNodes) -> Reason | None:
-    suitable = known.suitable(roles)
-    wanted = gang_of(roles).amount
-    for name, want, have in (
-        ("gpu_milli", _gpu_milli(roles), sum(n.gpus * many for n, many in suitable) * WHOLE_GPU),
-        ("cpu_milli", wanted.cpu_milli, sum(n.cpu_milli * many for n, many in suitable)),
-        ("memory_bytes", wanted.memory_bytes, sum(n.memory_bytes * many for n, many in suitable)),
-        ("pods", gang_of(roles).pods, sum(n.pods * many for n, many in suitable)),
+    wanted, sums = gang_of(roles).amount, known.sums(roles)
+    for name, want in (
+        ("gpu_milli", _gpu_milli(roles)),
+        ("cpu_milli", wanted.cpu_milli),
+        ("memory_bytes", wanted.memory_bytes),
+        ("pods", gang_of(roles).pods),
     ):
+        have = sums[name]
         if want > have:
             numbers = {f"wanted_{name}": min(want, INT_MAX), f"{name}_of_all_nodes": have}
             detail = "its roles together need more than all suitable nodes have"

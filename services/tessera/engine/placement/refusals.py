@@ -8,13 +8,15 @@ near the nearest came is said of the nodes as they are, without these.
 
 from collections import Counter
 
+import numpy as np
+
 from tessera.domain.evidence import FitFailure
 from tessera.domain.resources import Need, Node
 from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.fits import Taint, gpu_memory_for, short_of
 from tessera.engine.placement.mig import free_positions, has_profile, most_free_slices
-from tessera.engine.placement.node_order import SuitedRows
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup
+from tessera.engine.placement.table import MISSES, WHOLE, Ints, NodeTable
 from tessera.engine.placement.topology import by_domain, count_bundles_by_node, count_spread_bundles, room_anywhere
 from tessera_schemas.mig import GEOMETRIES
 from tessera_schemas.reasons import Code, Reason
@@ -29,7 +31,7 @@ Numbers = dict[str, int]
 
 def no_fit(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
     """No node has room for one pod more."""
-    numbers, taints = _numbers(bundles, attempt, pods, ""), _describe_taints(attempt.places.taints(bundles))
+    numbers, taints = _numbers(bundles, attempt, pods, ""), _describe_taints(attempt.places.taints(bundles.kind))
     return Reason(code=Code.NO_FIT, field=f"roles.{bundles.role.name}", numbers=numbers, detail=taints)
 
 
@@ -47,7 +49,7 @@ def no_domain(bundles: BundleSet, group: PlacementGroup, attempt: Attempt, pods:
     detail = f"{level}: no domain holds its pods"
     if most >= bundles.count:
         detail += " evenly spread" if len(group.bundle_sets) == 1 else " together with those of its group"
-    taints = _describe_taints(attempt.places.taints(bundles))
+    taints = _describe_taints(attempt.places.taints(bundles.kind))
     detail = f"{detail}; {taints}" if taints else detail
     return Reason(code=Code.NO_FIT, field=f"roles.{bundles.role.name}.topology", numbers=numbers, detail=detail)
 
@@ -89,14 +91,14 @@ def written(taint: Taint) -> str:
 
 def _numbers(bundles: BundleSet, attempt: Attempt, pods: int, label: str) -> Numbers:
     """The counts in an order that no table's order changes, then the nearest miss of each device that is asked for."""
-    rows, counted = attempt.rows(bundles), Counter[str]()
-    _count_rows(bundles, rows, attempt, label, counted)
-    counted.update({miss.value: count for miss, count in attempt.places.unsuited(bundles).items()})
+    table, counted = attempt.table(), Counter[str]()
+    _count_rows(bundles, table, attempt, label, counted)
+    counted.update({miss.value: count for miss, count in attempt.places.unsuited(bundles.kind).items()})
     ordered = (*(miss.value for miss in FitFailure), OWN, UNLABELLED, IN_PART)
     numbers = {name: counted[name] for name in ordered if counted[name]}
     numbers |= {"nodes": counted.total(), "pods_placed": len(attempt.placed), "pods": pods}
     for need in bundles.needs:
-        numbers |= _nearest(need, rows)
+        numbers |= _nearest(need, table, table.suited_rows(bundles.kind))
         if need.gpu_memory_bytes:
             numbers["gpu_memory_bytes_wanted"] = need.gpu_memory_bytes
             largest = attempt.places.largest_gpus
@@ -104,46 +106,49 @@ def _numbers(bundles: BundleSet, attempt: Attempt, pods: int, label: str) -> Num
     return numbers
 
 
-def _count_rows(bundles: BundleSet, rows: SuitedRows, attempt: Attempt, label: str, counted: Counter[str]) -> None:
-    """Count the nodes by the first test that they fail; where none has whole GPUs enough, no other test is made."""
+def _count_rows(bundles: BundleSet, table: NodeTable, attempt: Attempt, label: str, counted: Counter[str]) -> None:
+    """Count the nodes by the first test that they fail; those with pods of the try one by one."""
     values = attempt.places.values(label) if label else {}
-    counted[FitFailure.GPU.value] += rows.nodes
-    for row in rows.with_gpus(bundles.whole.gpus):
-        counted[FitFailure.GPU.value] -= len(row.names)
-        own = [name for name in row.names if name in attempt.changed] if attempt.changed else ()
-        miss = short_of(bundles.kind, row.node)
-        others = len(row.names) - len(own)
-        if miss is not None:
-            counted[miss.value] += others
-        else:
-            labelled = row.domains(label, values).total() - sum(n in values for n in own) if label else others
-            counted[IN_PART] += labelled
-            counted[UNLABELLED] += others - labelled
-        for name in own:
-            now = short_of(bundles.kind, attempt.node(name))
+    misses, others = table.misses(bundles.kind), table.suits(bundles.kind).copy()
+    for row in map(table.row_of.__getitem__, attempt.changed):
+        if others[row]:
+            others[row] = False
+            now = short_of(bundles.kind, attempt.node(table.names[row]))
             if now is not None:
-                counted[now.value if miss is not None else OWN] += 1
+                counted[now.value if misses[row] else OWN] += 1
             else:
-                counted[IN_PART if not label or name in values else UNLABELLED] += 1
+                counted[IN_PART if not label or table.names[row] in values else UNLABELLED] += 1
+    fitting, *missing = np.bincount(misses[others], minlength=len(MISSES) + 1).tolist()
+    counted.update({miss.value: many for miss, many in zip(MISSES, missing, strict=True)})
+    labelled = fitting
+    if label and fitting:
+        labelled = sum(table.names[row] in values for row in np.flatnonzero(others & (misses == 0)).tolist())
+    counted[IN_PART] += labelled
+    counted[UNLABELLED] += fitting - labelled
 
 
-def _nearest(need: Need, rows: SuitedRows) -> Numbers:
+def _nearest(need: Need, table: NodeTable, rows: Ints) -> Numbers:
     numbers: Numbers = {}
+    nodes = [table.at[row] for row in rows.tolist()] if need.mig_profile else []
     if need.gpus:
-        theirs = rows.gpus_of_others
-        numbers |= {"gpus_wanted": need.gpus, "most_gpus_free_on_a_node": rows.most_whole}
+        theirs = int(table.gpus_of_others[rows].sum())
+        numbers |= {"gpus_wanted": need.gpus, "most_gpus_free_on_a_node": _most(table.free[WHOLE][rows])}
         numbers |= {"gpus_held_by_pods_not_of_tessera": theirs} if theirs else {}
     if need.gpu_milli:
-        numbers |= {"gpu_milli_wanted": need.gpu_milli, "most_gpu_milli_free_on_a_device": rows.most_of_one}
+        numbers |= {"gpu_milli_wanted": need.gpu_milli, "most_gpu_milli_free_on_a_device": _most(table.most[rows])}
     if need.mig_profile:
-        numbers["most_slices_free_on_a_device"] = max((most_free_slices(row.node) for row in rows), default=0)
-        numbers["gpus_cut_so_that_none_fits"] = sum(_fragmented(need, row.node) * len(row.names) for row in rows)
-        made = sum(dict(row.node.mig_instances).get(need.mig_profile, 0) * len(row.names) for row in rows)
+        numbers["most_slices_free_on_a_device"] = max(map(most_free_slices, nodes), default=0)
+        numbers["gpus_cut_so_that_none_fits"] = sum(_fragmented(need, node) for node in nodes)
+        made = sum(dict(node.mig_instances).get(need.mig_profile, 0) for node in nodes)
         numbers |= {"instances_made": made} if made else {}
     for name, count in need.devices:
-        short, free = number_name(name), (dict(row.node.devices_free).get(name, 0) for row in rows)
-        numbers |= {f"{short}_wanted": count, f"most_{short}_free_on_a_node": max(free, default=0)}
+        short = number_name(name)
+        numbers |= {f"{short}_wanted": count, f"most_{short}_free_on_a_node": _most(table.devices_free(name)[rows])}
     return numbers
+
+
+def _most(free: Ints) -> int:
+    return int(free.max()) if len(free) else 0
 
 
 def _fragmented(need: Need, node: Node) -> int:

@@ -19,7 +19,7 @@ from tessera.domain.resources import WHOLE_GPU, emptied
 from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.fits import count_spared
 from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, PlacementGroup, count_bundles
-from tessera.engine.placement.room_counts import TRIES_MAX, even_shares
+from tessera.engine.placement.shortage import TRIES_MAX, even_shares
 
 
 def place_together(group: PlacementGroup, attempt: Attempt) -> BundleSet | None:
@@ -171,7 +171,7 @@ def count_spread_bundles(
     """The room on each value that counts, 0 where all of it is taken."""
     label, places = bundles.role.spread, attempt.places
     if names is None:
-        found = dict.fromkeys(places.holding(bundles, label), 0)
+        found = dict.fromkeys(places.holding(bundles.kind, label), 0)
         return found | {value: sum(there[n] for n in members) for value, members in places.split(there, label).items()}
     suited, found = attempt.suited(bundles), BundleCounts()
     for value, members in places.split([name for name in names if name in suited], label).items():

@@ -23,7 +23,7 @@ def node_steps(
         for name in dict.fromkeys(placement.node for placement in candidate.places):
             here.setdefault(name, []).append(candidate)
     ranked: list[tuple[int, int, str, int, list[Candidate]]] = []
-    for name in here.keys() & places.suited(bundles).keys():
+    for name in here.keys() & places.suited(bundles.kind).keys():
         dearest = 0
         for at, (picked, more) in enumerate(_steps(bundles, nodes[name], here[name])):
             dearest = max(

@@ -117,8 +117,8 @@ class Search:
         """The best outcome of the orders, over the nodes that could take a pod when emptied."""
         every = self._nodes, self._places
         if not any(bundles.role.spread for bundles in self._bundle_sets):  # a spread counts full nodes' values, too
-            suited = ((bundles.kind, name) for bundles in self._bundle_sets for name in self._places.suited(bundles))
-            useful = {name for kind, name in suited if count_bundles(kind, emptied[name])}
+            suited = [(each.kind, self._places.suited(each.kind)) for each in self._bundle_sets]
+            useful = {name for kind, names in suited for name in names if count_bundles(kind, emptied[name])}
             self._nodes = {name: node for name, node in self._nodes.items() if name in useful}
             self._places = FeasibleNodes(self._nodes, self._places.scoring)
         found = [self._by(groups) for groups in self._orders(candidates)]

@@ -97,7 +97,9 @@ class SchedulingPass:
         if blocked is None:
             blocked = self._standing = self._standing_before()
         flavor = blocked.flavor_of(job)
-        return flavor is not None and self.capacity(flavor, ()).is_known_short(job.gang)
+        if flavor is None or job.reason is None:
+            return False
+        return self.capacity(flavor, ()).shortage(job.gang) is job.reason.code
 
     def _standing_before(self) -> BlockedJobs:
         """The jobs of the passes before, if the quotas and their use are what they were."""

@@ -115,6 +115,7 @@ class PriceAware:
     """Judges by a settled mix and its prices; where nobody has priced it, a pod is worth the GPUs that it holds."""
 
     by_name = False
+    words = 1
 
     def __init__(self, mix: Mix) -> None:
         prices = mix.prices or worth_in_full(mix.known)

@@ -8,6 +8,8 @@ from tessera.domain.resources import Need, Node
 class ScoringPolicy(Protocol):
     by_name: bool
     """Whether nodes that are equal but for their names may get different scores."""
+    words: int
+    """Number of words of 62 bits that a score and 16 bits more take."""
 
     def score(self, need: Need, node: Node) -> int:
         """
@@ -25,6 +27,7 @@ class TightDevice:
     """A share goes to the device with the least left, then the lowest."""
 
     by_name = False
+    words = 1
 
     def device(self, need: Need, node: Node) -> int | None:
         """Returns None: a share takes the device with the least left, then the lowest."""
@@ -38,6 +41,8 @@ class BestFit(TightDevice):
     It also serves where no policy is asked, since only whether a gang has room counts, and for MIG instances, which
     no mix prices.
     """
+
+    words = 3
 
     def score(self, need: Need, node: Node) -> int:
         """Score that is higher the less GPU is free, then the less CPU, then the less memory."""

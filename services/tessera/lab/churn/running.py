@@ -65,7 +65,7 @@ class NodeCluster:
 
     def place(self, gang: Gang) -> Placements | None:
         """Take room on the best node for the pod, if it fits any."""
-        best = self.capacity.ranks.of(kind_of((gang[0].need,))).best({})
+        best = self.capacity.table.ranking(kind_of((gang[0].need,))).best()
         return None if best is None else self.place_on(gang, best[1])
 
     def fits_on(self, gang: Gang, name: str) -> bool:

@@ -62,7 +62,7 @@ class WaitingPods:
                 continue
             met.add(pod)
             need = gang_for(pod)[0].need
-            node = self._filling.capacity.ranks.of(kind_of((need,))).best({})
+            node = self._filling.capacity.table.ranking(kind_of((need,))).best()
             if node is None:
                 return at
             gain = (self._filling.scoring.price(need) - node[0]) * 1000 // max(pod.total_gpu_milli, LEAST_MILLI)

@@ -40,6 +40,7 @@ class FragmentationGradient:
     """Fragmentation rises least (FGD), as a score of 0 to 99; a share takes the device with the best score."""
 
     by_name = False
+    words = 1
 
     def __init__(self, mix: Mix) -> None:
         self._workload = PodWorkload(typical(mix.known))
