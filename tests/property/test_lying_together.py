@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.domain.resources import Need, Node, RoleNeed, emptied
-from tessera.engine.placement.fits import count_fitting, fits, never_fits, placed_on, short_of
+from tessera.engine.placement.fits import count_bundles, fits, kind_of, never_fits, placed_on, short_of
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import inadmissible
-from tessera.engine.placement.placement_groups import count_bundles, placement_groups
+from tessera.engine.placement.placement_groups import placement_groups
 from tessera.engine.placement.relations import broken
 from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
@@ -152,7 +152,7 @@ def test_pods_are_spread_evenly_exactly_when_they_can_be(role: RoleNeed, there: 
     room = {
         value: sum(taken_one_by_one(role.need, node) for node in members)
         for value, members in domains(there, label).items()
-        if any(never_fits(role.need, n) is None and count_fitting(role.need, emptied(n)) for n in members)
+        if any(never_fits(role.need, n) is None and count_bundles(kind_of((role.need,)), emptied(n)) for n in members)
     }
     verdict = place_gang((replace(role, spread=label),), by_name(there))
     even = [
@@ -232,4 +232,4 @@ def test_the_room_for_pods_that_share_a_node_is_what_it_takes_one_by_one(
 def test_the_room_on_a_node_is_what_it_takes_one_by_one(need: Need, there: list[Node]) -> None:
     for node in there:
         if never_fits(need, node) is None:
-            assert count_fitting(need, node) == taken_one_by_one(need, node)
+            assert count_bundles(kind_of((need,)), node) == taken_one_by_one(need, node)

@@ -4,7 +4,7 @@ import pytest
 
 from tessera.domain.evidence import FitFailure
 from tessera.domain.resources import Need, Node, role_need
-from tessera.engine.placement.fits import find_shortage, fits, never_fits, placed_on
+from tessera.engine.placement.fits import fits, kind_of, never_fits, placed_on, short_of
 from tests.builders import role
 from tests.unit.engine.engine_builders import GIB, cut, need, node, taint
 
@@ -184,7 +184,7 @@ def test_the_first_test_that_fails_is_the_verdict() -> None:
 def test_what_no_departure_changes_is_told_from_what_is_missing_now() -> None:
     full = node(gpus=1, free=(0,))
     assert never_fits(need(gpus=1), full) is None
-    assert find_shortage(need(gpus=1), full) is FitFailure.GPU
+    assert short_of(kind_of((need(gpus=1),)), full) is FitFailure.GPU
 
 
 DEVICES = [

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tessera.domain.evidence import FitFailure
 from tessera.domain.resources import Node
-from tessera.engine.placement.fits import count_fitting, fits, placed_on
+from tessera.engine.placement.fits import count_bundles, fits, kind_of, placed_on
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera_schemas.mig import GEOMETRIES, PROFILES
@@ -38,9 +38,9 @@ def positions(node: Node, *profiles: str) -> list[tuple[int, int, int]]:
 
 def test_an_empty_gpu_holds_as_many_instances_as_the_vendor_says() -> None:
     most = {"1g.5gb": 7, "1g.10gb": 4, "2g.10gb": 3, "3g.20gb": 2, "4g.20gb": 1, "7g.40gb": 1}
-    assert {name: count_fitting(need(mig_profile=name), cut()) for name in most} == most
+    assert {name: count_bundles(kind_of((need(mig_profile=name),)), cut()) for name in most} == most
     a30 = {"1g.6gb": 4, "2g.12gb": 2, "4g.24gb": 1}
-    assert {name: count_fitting(need(mig_profile=name), cut(geometry="24gb")) for name in a30} == a30
+    assert {name: count_bundles(kind_of((need(mig_profile=name),)), cut(geometry="24gb")) for name in a30} == a30
 
 
 def test_small_instances_go_to_the_end_that_large_ones_cannot_use() -> None:
@@ -85,7 +85,7 @@ def test_a_gpu_that_is_held_otherwise_is_not_cut() -> None:
     whole = placed_on(before, need(gpus=1), 0, "worker")
     after = cut(gpus=2).taking(need(gpus=1), whole, 1)
     assert positions(after, "1g.5gb")[0][0] == 1
-    assert count_fitting(need(mig_profile="7g.40gb"), after) == 1
+    assert count_bundles(kind_of((need(mig_profile="7g.40gb"),)), after) == 1
     other = Placement(0, "worker", "a", (0,), 250, (0, 1))  # of four slices
     assert fits(need(mig_profile="1g.5gb"), cut().taking(need(mig_profile="1g.6gb"), other, 1)) is FitFailure.GPU
 
@@ -143,7 +143,7 @@ def made(**more: Any) -> Node:
 
 def test_a_node_whose_instances_were_made_has_those_and_no_others() -> None:
     profiles = ("1g.5gb", "2g.10gb", "3g.20gb", "7g.40gb")
-    assert {name: count_fitting(need(mig_profile=name), made()) for name in profiles} == {
+    assert {name: count_bundles(kind_of((need(mig_profile=name),)), made()) for name in profiles} == {
         "1g.5gb": 7,
         "2g.10gb": 0,
         "3g.20gb": 2,
@@ -156,15 +156,15 @@ def test_an_instance_that_is_held_leaves_the_others_and_comes_back() -> None:
     node, first = place(made(), "3g.20gb")
     node, second = place(node, "3g.20gb")
     assert fits(need(mig_profile="3g.20gb"), node) is FitFailure.GPU
-    assert count_fitting(need(mig_profile="1g.5gb"), node) == 7
+    assert count_bundles(kind_of((need(mig_profile="1g.5gb"),)), node) == 7
     back = node.taking(need(mig_profile="3g.20gb"), first, -1).taking(need(mig_profile="3g.20gb"), second, -1)
     assert back == made()
 
 
 def test_instances_that_pods_of_others_have_are_not_to_be_had() -> None:
     node = made(others={"devices": {"nvidia.com/mig-3g.20gb": 1, "nvidia.com/mig-1g.5gb": 9}})
-    assert count_fitting(need(mig_profile="3g.20gb"), node) == 1
-    assert count_fitting(need(mig_profile="1g.5gb"), node) == 0
+    assert count_bundles(kind_of((need(mig_profile="3g.20gb"),)), node) == 1
+    assert count_bundles(kind_of((need(mig_profile="1g.5gb"),)), node) == 0
     node, _ = place(node, "3g.20gb")
     assert fits(need(mig_profile="3g.20gb"), node) is FitFailure.GPU
 

@@ -203,7 +203,7 @@ def test_causes_sum_to_what_is_idle_and_slots_are_what_can_be_placed(seed: int, 
     assert by_node == Counter({cause: milli for cause, milli in found.stranded if milli})
     wanted = asked(rounds.state, "default")
     for size in found.sizes:
-        placed = placed_one_by_one(rounds, wanted.slot(size.gpus))
+        placed = placed_one_by_one(rounds, wanted.slot(size.gpus).whole)
         assert size.slots == placed.total()
         assert dict(size.largest)["node"] == max(placed.values(), default=0)
     whole = sum(milli for cause, milli in found.stranded if cause is Stranded.NONE)

@@ -17,7 +17,7 @@ from tessera.domain.state import State
 from tessera.engine.explain.blockers import Viewer, describe_amount, describe_queue
 from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.placement.capacity import nodes_without
-from tessera.engine.placement.fits import count_fitting, never_fits
+from tessera.engine.placement.fits import count_bundles, kind_of, never_fits
 from tessera.engine.preemption.plans import Plan, Victim, plan
 from tessera.engine.queueing.starting import Choice
 from tessera_schemas.facts import PlanCause
@@ -242,11 +242,11 @@ def _cheapest(state: State, run: Run) -> tuple[int, int, int, str]:
 
 def _gain(state: State, run: Run, need: Need) -> int:
     """Number of further pods that fit on its nodes without the run."""
-    gain = 0
+    gain, kind = 0, kind_of((need,))
     for name, node in nodes_without(state, (run,), ()).items():
         now = state.nodes.get(name)
         if now is not None and never_fits(need, node) is None:
-            gain += count_fitting(need, node) - count_fitting(need, now)
+            gain += count_bundles(kind, node) - count_bundles(kind, now)
     return gain
 
 

@@ -7,8 +7,8 @@ from operator import attrgetter
 from tessera.domain.gang import Gang
 from tessera.domain.resources import Node
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.fits import placed_on, short_of
-from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, count_bundles
+from tessera.engine.placement.fits import count_bundles, placed_on, short_of
+from tessera.engine.placement.placement_groups import BundleCounts, BundleSet
 from tessera.engine.placement.room_counts import RoomTable
 from tessera.engine.placement.table import Entry, NodeTable, entry, policy_for
 from tessera.engine.scoring.protocol import ScoringPolicy

@@ -6,8 +6,7 @@ from functools import cached_property
 
 from tessera.domain.evidence import FitFailure
 from tessera.domain.resources import Node, emptied
-from tessera.engine.placement.fits import BundleKind, Taint, first_taint_against, never_fits
-from tessera.engine.placement.placement_groups import count_bundles
+from tessera.engine.placement.fits import BundleKind, Taint, count_bundles, first_taint_against, never_fits
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 
 

@@ -27,7 +27,7 @@ Taint = tuple[str, str, str]
 
 def fits(need: Need, node: Node) -> FitFailure | None:
     """The first test that the pod fails on the node; None when it fits now."""
-    return never_fits(need, node) or find_shortage(need, node)
+    return never_fits(need, node) or _find_shortage(need, node)
 
 
 def never_fits(need: Need, node: Node) -> FitFailure | None:
@@ -109,7 +109,7 @@ def _names(tolerations: Sequence[Taint], taint: Taint) -> bool:
     return any(k == key and v in meant and e in ("", effect) for k, v, e in tolerations)
 
 
-def find_shortage(need: Need, node: Node) -> FitFailure | None:
+def _find_shortage(need: Need, node: Node) -> FitFailure | None:
     """First resource that is missing right now."""
     if need.gpus and (node.gpus < need.gpus or node.gpu_free.count(WHOLE_GPU) < need.gpus):
         return FitFailure.GPU
@@ -126,29 +126,6 @@ def find_shortage(need: Need, node: Node) -> FitFailure | None:
     if node.pods_free < 1:
         return FitFailure.PODS
     return None
-
-
-def count_fitting(need: Need, node: Node) -> int:
-    """
-    Number of such pods that the node takes now, 0 or more, when `never_fits` has nothing against it.
-
-    Exact: equal pods use up each kind of room evenly, shares of one size do not disturb each other across devices, and
-    no two legal positions of one MIG profile overlap.
-    """
-    counts = [node.pods_free]
-    if need.gpus:
-        counts.append(node.gpu_free.count(WHOLE_GPU) // need.gpus)
-    elif need.gpu_milli:
-        counts.append(sum(left // need.gpu_milli for left in node.gpu_free if left > 0))
-    elif need.mig_profile:
-        counts.append(free_positions(need, node))
-    if need.cpu_milli:
-        counts.append(node.cpu_free // need.cpu_milli)
-    if need.memory_bytes:
-        counts.append(node.memory_free // need.memory_bytes)
-    if need.devices:
-        counts.append(_sets_of_devices(need, node))
-    return max(min(counts), 0)
 
 
 def _sets_of_devices(need: Need, node: Node) -> int:
@@ -205,7 +182,30 @@ def kind_of(needs: tuple[Need, ...]) -> BundleKind:
 
 def short_of(kind: BundleKind, node: Node) -> FitFailure | None:
     """First resource that a bundle lacks on a node that suits all of its pods."""
-    return find_shortage(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
+    return _find_shortage(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
+
+
+def count_bundles(kind: BundleKind, node: Node) -> int:
+    """
+    Number of bundles that a node takes now, 0 or more, when it suits all of their pods.
+
+    Exact: equal pods use up each kind of room evenly, shares of one size do not disturb each other across devices, and
+    no two legal positions of one MIG profile overlap.
+    """
+    need, counts = kind.whole, [node.pods_free // len(kind.needs)]
+    if need.gpus:
+        counts.append(node.gpu_free.count(WHOLE_GPU) // need.gpus)
+    elif need.gpu_milli:
+        counts.append(sum(left // need.gpu_milli for left in node.gpu_free if left > 0))
+    elif need.mig_profile:
+        counts.append(free_positions(need, node))
+    if need.cpu_milli:
+        counts.append(node.cpu_free // need.cpu_milli)
+    if need.memory_bytes:
+        counts.append(node.memory_free // need.memory_bytes)
+    if need.devices:
+        counts.append(_sets_of_devices(need, node))
+    return max(min(counts), 0)
 
 
 def count_spared(kind: BundleKind, node: Node) -> int:

@@ -18,7 +18,7 @@ from tessera.domain.idle import idle_policy
 from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
-from tessera.engine.placement.fits import count_fitting, fits, never_fits, never_key
+from tessera.engine.placement.fits import BundleKind, count_bundles, fits, kind_of, never_fits, never_key
 from tessera.engine.placement.mig import free_positions, held_by_others
 from tessera_schemas.devices import serves
 from tessera_schemas.mig import GEOMETRIES
@@ -39,11 +39,11 @@ class RequestedShapes:
     parts: tuple[Need, ...]
     levels: tuple[tuple[str, str], ...]
 
-    def slot(self, gpus: int) -> Need:
-        """A pod of so many GPUs, as lean as there are any."""
+    def slot(self, gpus: int) -> BundleKind:
+        """The kind of a pod of so many GPUs, as lean as there are any."""
         cpu = min((-(-need.cpu_milli // need.gpus) for need in self.whole), default=0)
         memory = min((-(-need.memory_bytes // need.gpus) for need in self.whole), default=0)
-        return Need(cpu * gpus, memory * gpus, gpus)
+        return kind_of((Need(cpu * gpus, memory * gpus, gpus),))
 
 
 def slots(state: State, pool: str) -> Slots:
@@ -179,8 +179,8 @@ class Tally:
 
     def _count_whole(self, node: Node, entire: int, found: "Counter[Stranded]") -> None:
         """Counts whole GPUs as slots of one GPU each; those that cannot be used lack whatever there is least of."""
-        one = self._slot(1)
-        usable = min(entire, count_fitting(one, node))
+        one = self._slot(1).whole
+        usable = min(entire, count_bundles(self._slot(1), node))
         found[Stranded.NONE] += usable * WHOLE_GPU
         if usable < entire:
             counts = [(max(0, node.pods_free), Stranded.PODS)]
@@ -193,7 +193,7 @@ class Tally:
     def _count(self, node: Node) -> None:
         gpus = 1
         while gpus <= node.gpus:
-            fitting = count_fitting(self._slot(gpus), node)
+            fitting = count_bundles(self._slot(gpus), node)
             if fitting:
                 here = self._free.setdefault(gpus, Counter())
                 here.update({(POOL_LEVEL, self._pool): fitting, (NODE_LEVEL, node.name): fitting})

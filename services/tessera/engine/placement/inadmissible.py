@@ -9,9 +9,9 @@ from tessera.domain.gang import gang_of
 from tessera.domain.queues import BUT, QueueTree
 from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, emptied
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.fits import BundleKind, kind_of, never_fits
+from tessera.engine.placement.fits import BundleKind, count_bundles, kind_of, never_fits
 from tessera.engine.placement.gangs import place_gang
-from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup, count_bundles, placement_groups
+from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup, placement_groups
 from tessera.engine.placement.room_counts import RoomTable
 from tessera.engine.placement.shortage import able_domains, even_shares
 from tessera_schemas.base import INT_MAX

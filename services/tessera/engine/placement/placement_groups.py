@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tessera.domain.resources import Need, Node, RoleNeed
-from tessera.engine.placement.fits import BundleKind, count_fitting, kind_of
+from tessera.domain.resources import Need, RoleNeed
+from tessera.engine.placement.fits import BundleKind, kind_of
 
 BundleCounts = dict[str, int]
 """Number of bundles by node, or by domain; those without room are left out."""
@@ -82,9 +82,3 @@ def _split_role(role: RoleNeed, roles: tuple[RoleNeed, ...]) -> Iterator[BundleS
         bundle = (role, *(other for other in beside if other.replicas >= upto))
         yield BundleSet(bundle, kind_of(tuple(each.need for each in bundle)), first, upto - first)
         first = upto
-
-
-def count_bundles(kind: BundleKind, node: Node) -> int:
-    """Number of bundles that a node which suits them takes now; exact."""
-    room, pods = count_fitting(kind.whole, node), len(kind.needs)
-    return room if pods == 1 else min(room, max(0, node.pods_free // pods))

@@ -10,8 +10,8 @@ import numpy as np
 
 from tessera.domain.resources import Node
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.fits import BundleKind
-from tessera.engine.placement.placement_groups import BundleCounts, count_bundles
+from tessera.engine.placement.fits import BundleKind, count_bundles
+from tessera.engine.placement.placement_groups import BundleCounts
 from tessera.engine.placement.table import WHOLE, Bools, Ints, NodeTable
 
 CELLS_MAX, KINDS_MAX = 1 << 24, 8_192

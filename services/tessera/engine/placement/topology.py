@@ -17,8 +17,8 @@ from itertools import groupby
 
 from tessera.domain.resources import WHOLE_GPU, emptied
 from tessera.engine.placement.attempt import Attempt
-from tessera.engine.placement.fits import count_spared
-from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, PlacementGroup, count_bundles
+from tessera.engine.placement.fits import count_bundles, count_spared
+from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, PlacementGroup
 from tessera.engine.placement.shortage import TRIES_MAX, even_shares
 
 

@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tessera.domain.resources import Node
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.placement_groups import BundleSet, count_bundles
+from tessera.engine.placement.fits import count_bundles
+from tessera.engine.placement.placement_groups import BundleSet
 from tessera.engine.preemption.candidates import Candidate
 
 

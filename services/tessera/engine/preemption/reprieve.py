@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from tessera.domain.gang import gang_of
 from tessera.domain.resources import Node, RoleNeed
-from tessera.engine.placement.fits import find_shortage, placed_on
+from tessera.engine.placement.fits import kind_of, placed_on, short_of
 from tessera.engine.preemption.candidates import Candidate
 from tessera.engine.preemption.node_steps import take, without
 from tessera_schemas.placement import Placement
@@ -48,7 +48,7 @@ class Fixed:
         placed = []
         for pod in pods:
             need = self._needs[pod.role]
-            if find_shortage(need, node) is not None:
+            if short_of(kind_of((need,)), node) is not None:
                 return None
             placed.append(placed_on(node, need, pod.rank, pod.role))
             node = node.taking(need, placed[-1], 1)

@@ -16,8 +16,9 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.resources import Node
 from tessera.domain.state import State
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
+from tessera.engine.placement.fits import count_bundles
 from tessera.engine.placement.gangs import place_gang
-from tessera.engine.placement.placement_groups import count_bundles, placement_groups
+from tessera.engine.placement.placement_groups import placement_groups
 from tessera.engine.preemption.candidates import Candidate
 from tessera.engine.preemption.node_steps import node_steps, take
 from tessera.engine.preemption.reprieve import Fixed

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tessera.domain.gang import Gang
 from tessera.domain.resources import Node
-from tessera.engine.placement.fits import find_shortage, fits, kind_of, never_fits, placed_on
+from tessera.engine.placement.fits import fits, kind_of, placed_on
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.scoring.protocol import ScoringPolicy
 from tessera.lab.churn.arrivals import ChurnArrivals, Placements
@@ -70,8 +70,7 @@ class NodeCluster:
 
     def fits_on(self, gang: Gang, name: str) -> bool:
         """Whether the pod fits this node now."""
-        need, node = gang[0].need, self.capacity.nodes[name]
-        return find_shortage(need, node) is None and never_fits(need, node) is None
+        return fits(gang[0].need, self.capacity.nodes[name]) is None
 
     def place_on(self, gang: Gang, name: str) -> Placements:
         """Take room on a node that the pod fits; the policy chooses the device of a share."""
