@@ -86,3 +86,20 @@ def test_kinds_that_ask_for_ever_less_are_judged_by_one_that_asks_for_nothing_bu
         verdict = room.place(gang_of((RoleNeed("w", 1, Need(cpu_milli=9000 - kind, memory_bytes=2**20, gpus=1)),)))
         assert not isinstance(verdict, Reason)
     assert scoring.judged < 2 * 200 + 5 * 100
+
+
+class Crowded(BestFit):
+    """Scores lower the more CPU a pod asks for, by a price of each node's own."""
+
+    words = 1
+
+    def score(self, need: Need, node: Node) -> int:
+        return -need.cpu_milli * (node.cpu_free % 7)
+
+
+def test_when_many_nodes_changed_they_are_judged_anew_for_each_kind() -> None:
+    room = FreeCapacity([node(f"n{at:03}", cpu_free=63_000 + at) for at in range(100)], scoring=Crowded())
+    assert nodes_of(room.find(gang(1))) == ["n000"]  # 63,000 is a multiple of 7
+    for at in range(100):
+        room.put(node(f"n{at:03}", cpu_free=56_003 + at))
+    assert nodes_of(room.find(gang(1))) == ["n004"]

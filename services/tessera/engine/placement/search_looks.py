@@ -67,7 +67,7 @@ class SearchLooks:
             return len(rows)
         if kind.labels:
             return len({(self._states[row], *map(table.at[row].label, sorted(kind.labels))) for row in rows.tolist()})
-        return len(np.unique(self._states[rows]))
+        return int(np.count_nonzero(np.bincount(self._states[rows])))
 
     def _catch_up(self) -> None:
         table, numbers = self._table, self._numbers
