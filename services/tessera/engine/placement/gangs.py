@@ -165,7 +165,7 @@ class FreeCapacity:
     def is_short(self, roles: tuple[RoleNeed, ...]) -> bool:
         """Whether the nodes lack the room for some of the pods, whatever becomes of the others; no search is made."""
         gang, table = gang_of(roles), self.table
-        if not self.places.any_ready or self._short.get(gang, -1) >= table.last_gain:
+        if not self.places.any_ready or self._is_still_short(gang):
             return True
         if not is_short(gang, table):
             return False
@@ -173,6 +173,11 @@ class FreeCapacity:
             self._short.clear()
         self._short[gang] = table.changes
         return True
+
+    def _is_still_short(self, gang: Gang) -> bool:
+        """Whether the gang lacked room before and none of its kinds has gained any since."""
+        then, last_gain = self._short.get(gang), self.table.last_gain
+        return then is not None and all(last_gain(kind) <= then for kind in _kinds(gang))
 
     def is_short_in_all(self, roles: tuple[RoleNeed, ...]) -> bool:
         """Whether they lack that room or the GPUs of all pods together: what a `refusal` says without memory."""

@@ -1,24 +1,25 @@
 """
-Room for each kind of pod that was asked about: kinds x rows of the table, the number of bundles that each node takes.
+Room for each kind of pod that was asked about: the number of bundles that all nodes take, and those of each domain.
 
-One rule keeps it true: the rows that changed are counted again, for all kinds at once, before the next answer.
+One rule keeps it true: where rows of the table changed, what all kinds gained or lost there is counted at once, before
+the next answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tessera.domain.resources import Node
+from tessera.domain.resources import WHOLE_GPU, Node
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import BundleKind, count_bundles
 from tessera.engine.placement.placement_groups import BundleCounts
 from tessera.engine.placement.table import WHOLE, Bools, Ints, NodeTable
 
-CELLS_MAX, KINDS_MAX = 1 << 24, 8_192
-"""Kinds times rows, and kinds, that are kept; beyond, all kinds are counted anew when they are asked for."""
+KINDS_MAX = 8_192
+"""Number of kinds that are kept; beyond, all are counted anew when they are asked for."""
 
 UNLIMITED = 1 << 60
-NEVER, TOTAL = 4, 5
+NEVER, TOTAL, GAIN = 4, 5, 6
 
 
 class RoomTable(NodeTable):
@@ -27,7 +28,6 @@ class RoomTable(NodeTable):
     def __init__(self, nodes: Mapping[str, Node], places: FeasibleNodes) -> None:
         super().__init__(nodes, places)
         self._domains: dict[str, tuple[list[str], Ints]] = {}
-        self._last_gain = 0
         self._forget()
 
     def domains(self, level: str) -> tuple[list[str], Ints]:
@@ -41,18 +41,21 @@ class RoomTable(NodeTable):
 
     def total(self, kind: BundleKind) -> int:
         """Number of bundles that all nodes take now."""
-        at = self._row_of_kind(kind)
+        at = self._number(kind)
         return self._totals[at]
+
+    def last_gain(self, kind: BundleKind) -> int:
+        """Number of changes of rows after which the kind may have gained room on a node for the last time."""
+        at = self._number(kind)
+        return self._gains[at]
 
     def most_in_a_domain(self, kind: BundleKind, level: str) -> int:
         """Number of bundles that the roomiest domain of the level takes now."""
-        at = self._row_of_kind(kind)
-        found = self._most.get(level)
+        at = self._number(kind)
+        found = self._most.get((level, at))
         if found is None:
-            self.room_of_domains(kind, level)
-            sums = self._by_level[level][: len(self._kinds), :-1]
-            found = self._most[level] = sums.max(axis=1, initial=0).tolist()
-        return found[at]
+            found = self._most[level, at] = int(self.room_of_domains(kind, level).max(initial=0))
+        return found
 
     def by_domain(self, kind: BundleKind, level: str) -> BundleCounts:
         """Number of bundles that each domain of the level takes; domains without room are left out."""
@@ -61,116 +64,144 @@ class RoomTable(NodeTable):
 
     def room_of_domains(self, kind: BundleKind, level: str) -> Ints:
         """Number of bundles that each domain of the level takes, in the order of `domains`."""
-        at = self._row_of_kind(kind)
-        found = self._by_level.get(level)
+        at, (names, numbers) = self._number(kind), self.domains(level)
+        of_level = self._by_level.setdefault(level, {})
+        found = of_level.get(at)
         if found is None:  # one more than there are domains, for the rows that are in none
-            found = self._by_level[level] = np.zeros((len(self._room), len(self.domains(level)[0]) + 1), np.int64)
-            for one in range(len(self._kinds)):
-                self._sum_domains(level, one)
-        of_kind: Ints = found[at, :-1]
-        return of_kind
+            found = of_level[at] = np.zeros(len(names) + 1, np.int64)
+            rows, counts = self._count_all(at)
+            np.add.at(found, numbers[rows], counts)
+        return found[:-1]
 
-    def _sum_domains(self, level: str, at: int) -> None:
-        sums = self._by_level[level][at]
-        sums[:] = 0
-        np.add.at(sums, self.domains(level)[1], self._room[at])
-
-    def _row_of_kind(self, kind: BundleKind) -> int:
-        """The kind's row of the room, which is brought up to date."""
-        if self._stale or self._counted != self.changes:
-            self._catch_up()
+    def _number(self, kind: BundleKind) -> int:
+        """The kind's number; its room is brought up to date."""
+        if self._stale or self.replaced:
+            self.refresh()
+            if self.replaced:
+                self._count_changed()
         at = self._kinds.get(kind)
         return self._add(kind) if at is None else at
-
-    @property
-    def last_gain(self) -> int:
-        """Number of changes after which some kind last gained room on some node."""
-        if self._stale or self._counted != self.changes:
-            self._catch_up()
-        return self._last_gain
-
-    def _catch_up(self) -> None:
-        self.refresh()
-        if self._counted != self.changes:
-            self._count_changed()
 
     def _forget(self) -> None:
         """Begin without any kind."""
         self._kinds: dict[BundleKind, int] = {}
-        self._counted = self.changes
         self._special: dict[int, BundleKind] = {}
         """Kinds that ask for a share, for devices or for a MIG instance, by number."""
         self._nevers: dict[object, int] = {}
         self._suiting: list[Bools] = []
         """The rows that suit kinds, by the number that their `never` has."""
-        many = min(KINDS_MAX, max(1, CELLS_MAX // max(1, len(self.names))))
-        self._columns: Ints = np.zeros((many, 6), np.int64)
-        """What a bundle asks for of each column of `free`, the number of its `never`, and the total, by kind."""
-        self._room: Ints = np.zeros((many, len(self.names)), np.int64)  # no memory is taken before it is written
-        self._by_level: dict[str, Ints] = {}
+        self._columns: Ints = np.zeros((KINDS_MAX, 7), np.int64)
+        """By kind: what a bundle asks for of each column of `free`, number of its `never`, total and last gain."""
+        self._by_level: dict[str, dict[int, Ints]] = {}
+        self._most: dict[tuple[str, int], int] = {}
         self._totals: list[int] = []
-        self._most: dict[str, list[int]] = {}
-        """Most of one domain by level; like the totals as plain integers, which are read faster."""
+        self._gains: list[int] = []
+        """Columns as plain integers, which are read faster."""
 
     def _add(self, kind: BundleKind) -> int:
-        if len(self._kinds) == len(self._room):
+        if len(self._kinds) == KINDS_MAX:
             self._forget()
-            self._last_gain = self.changes + 1  # nobody has looked whether these kinds gained any
-        at = len(self._kinds)
-        never, need = self._nevers.setdefault(kind.never, len(self._nevers)), kind.whole
+        at, need = len(self._kinds), kind.whole
+        never = self._nevers.setdefault(kind.never, len(self._nevers))
         self._suiting += [self.suits(kind)] if never == len(self._suiting) else []
         self._kinds[kind] = at
         self._columns[at, :NEVER] = len(kind.needs), need.cpu_milli, need.memory_bytes, need.gpus
-        self._columns[at, NEVER] = never
         if need.gpu_milli or need.devices or need.mig_profile:
             self._special[at] = kind
-        rows = np.flatnonzero(self._suiting[never] & (self.free[WHOLE] >= need.gpus))
-        self._room[at, rows] = self._count(np.array([at]), rows)[0]
-        total = self._columns[at, TOTAL] = self._room[at].sum()
-        self._totals.append(int(total))
-        for level in self._by_level:
-            self._sum_domains(level, at)
-        for level, most in self._most.items():
-            most.append(int(self._by_level[level][at, :-1].max(initial=0)))
+        self._columns[at, NEVER] = never
+        total = int(self._count_all(at)[1].sum())
+        self._columns[at, TOTAL:] = total, self.changes + 1  # nobody has looked whether it gained any
+        self._totals.append(total)
+        self._gains.append(self.changes + 1)
         return at
 
-    def _count_changed(self) -> None:
-        """Count the rows that changed for all kinds at once."""
-        rows, many = self.rows_since(self._counted), len(self._kinds)
-        self._counted = self.changes
-        if not many:
-            return
-        if rows is None:
-            rows = list(range(len(self.names)))
-        now = self._count(np.arange(many), rows)
-        more = now - self._room[:many, rows]
-        if not more.any():
-            return
-        self._last_gain = self.changes if more.max() > 0 else self._last_gain
-        self._room[:many, rows] = now
-        self._columns[:many, TOTAL] += more.sum(axis=1)
-        self._totals = self._columns[:many, TOTAL].tolist()
-        self._most.clear()
-        for level, sums in self._by_level.items():
-            np.add.at(sums, (np.arange(many)[:, None], self.domains(level)[1][rows][None, :]), more)
+    def _count_all(self, at: int) -> tuple[Ints, Ints]:
+        """The rows that may have room for a kind, and how many bundles they take."""
+        rows = np.flatnonzero(self._suiting[self._columns[at, NEVER]] & (self.free[WHOLE] >= self._columns[at, WHOLE]))
+        return rows, self._count(np.array([at]), _Now(self, rows))[0]
 
-    def _count(self, at: Ints, rows: list[int] | Ints) -> Ints:
+    def _count_changed(self) -> None:
+        """Count what all kinds gained and lost on the rows that changed."""
+        changed, many = sorted(self.replaced.items()), len(self._kinds)
+        rows, nodes = np.array([row for row, _ in changed], np.int64), [node for _, node in changed]
+        self.replaced.clear()
+        numbers = np.arange(many)
+        more = self._count(numbers, _Now(self, rows)) - self._count(numbers, _Then(self, rows, nodes))
+        moved = np.flatnonzero(more.any(axis=1)).tolist()
+        if not moved:
+            return
+        self._columns[:many, TOTAL] += more.sum(axis=1)
+        self._columns[:many, GAIN][(more > 0).any(axis=1)] = self.changes
+        self._totals, self._gains = self._columns[:many, TOTAL].tolist(), self._columns[:many, GAIN].tolist()
+        for level, of_level in self._by_level.items():
+            for at in moved:
+                if at in of_level:
+                    np.add.at(of_level[at], self.domains(level)[1][rows], more[at])
+        self._most.clear()
+
+    def _count(self, at: Ints, part: "_Now") -> Ints:
         """Number of bundles of each of the kinds numbered `at` that each of the rows takes: as `count_bundles`."""
-        columns = self._columns[at]
-        found: Ints = np.array([suits[rows] for suits in self._suiting])[columns[:, NEVER]] * UNLIMITED
-        for free, asked in zip(self.free, columns.T[:NEVER, :, None], strict=True):
-            np.minimum(found, free[rows] // np.maximum(asked, 1) + (asked == 0) * UNLIMITED, out=found)
+        columns, rows = self._columns[at], part.rows
+        suits = np.array([suits[rows] for suits in self._suiting], np.bool_).reshape(len(self._suiting), len(rows))
+        found: Ints = suits[columns[:, NEVER]] * UNLIMITED
+        for free, asked in zip(part.free, columns.T[:NEVER, :, None], strict=True):
+            np.minimum(found, free // np.maximum(asked, 1) + (asked == 0) * UNLIMITED, out=found)
         np.maximum(found, 0, out=found)
         shares = dict[int, Ints]()
-        for one, kind in ((one, self._special[number]) for one, number in enumerate(at) if number in self._special):
+        special = ((one, self._special[number]) for one, number in enumerate(at.tolist()) if number in self._special)
+        for one, kind in special:
             milli, room = kind.whole.gpu_milli, found[one]
             if milli and not kind.whole.gpus:
                 if milli not in shares:
-                    shares[milli] = (np.maximum(self.gpu_free[rows], 0) // milli).sum(axis=1)
+                    shares[milli] = (np.maximum(part.gpu_free(), 0) // milli).sum(axis=1)
                 np.minimum(room, shares[milli], out=room)
             for name, count in kind.whole.devices:
-                np.minimum(room, np.maximum(self.devices_free(name)[rows], 0) // count, out=room)
+                np.minimum(room, np.maximum(part.devices(name), 0) // count, out=room)
             if kind.whole.mig_profile:
                 for cell in np.flatnonzero(room).tolist():
-                    room[cell] = count_bundles(kind, self.at[rows[cell]])
+                    room[cell] = count_bundles(kind, part.node(cell))
         return found
+
+
+class _Now:
+    """Some rows of a table, as they are."""
+
+    def __init__(self, table: NodeTable, rows: Ints) -> None:
+        self._table, self.rows = table, rows
+        self.free = table.free[:, rows] if len(rows) < len(table.names) else table.free
+
+    def gpu_free(self) -> Ints:
+        """Thousandths free on each device."""
+        return self._table.gpu_free[self.rows]
+
+    def devices(self, name: str) -> Ints:
+        """Devices of that name that are free."""
+        return self._table.devices_free(name)[self.rows]
+
+    def node(self, at: int) -> Node:
+        """The node of one of these rows."""
+        node: Node = self._table.at[self.rows[at]]
+        return node
+
+
+class _Then(_Now):
+    """The same rows, as they were when they had these nodes."""
+
+    def __init__(self, table: NodeTable, rows: Ints, nodes: Sequence[Node]) -> None:
+        super().__init__(table, rows)
+        self._nodes = nodes
+        amounts = [(n.pods_free, n.cpu_free, n.memory_free, n.gpu_free.count(WHOLE_GPU)) for n in nodes]
+        self.free = np.array(amounts, np.int64).T
+
+    def gpu_free(self) -> Ints:
+        """Thousandths free on each device."""
+        most = self._table.gpu_free.shape[1]
+        return np.array([node.gpu_free + (0,) * (most - len(node.gpu_free)) for node in self._nodes], np.int64)
+
+    def devices(self, name: str) -> Ints:
+        """Devices of that name that are free."""
+        return np.array([dict(node.devices_free).get(name, 0) for node in self._nodes], np.int64)
+
+    def node(self, at: int) -> Node:
+        """The node of one of these rows."""
+        return self._nodes[at]

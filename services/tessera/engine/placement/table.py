@@ -84,6 +84,8 @@ class NodeTable:
         self.gpus_of_others = np.array([len(node.gpu_others) for node in there], np.int64)
         self.changes = 0
         """Number of changes of rows so far; the last ones are in the log."""
+        self.replaced: dict[int, Node] = {}
+        """Nodes of the rows that changed, as they were when their room was last counted."""
         self._log: list[int] = []
         self._stale = set[str]()
         self.changed = self._stale.add
@@ -103,6 +105,7 @@ class NodeTable:
             before, self.at[row] = self.at[row], node
             if state_of(node) == state_of(before):
                 continue
+            self.replaced.setdefault(row, before)
             gpus = node.gpu_free
             self.free[:, row] = node.pods_free, node.cpu_free, node.memory_free, gpus.count(WHOLE_GPU)
             self.gpu_free[row, : len(gpus)] = gpus
