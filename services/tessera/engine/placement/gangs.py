@@ -176,8 +176,10 @@ class FreeCapacity:
 
     def _is_still_short(self, gang: Gang) -> bool:
         """Whether the gang lacked room before and none of its kinds has gained any since."""
-        then, last_gain = self._short.get(gang), self.table.last_gain
-        return then is not None and all(last_gain(kind) <= then for kind in _kinds(gang))
+        then, table = self._short.get(gang), self.table
+        if then is None:
+            return False
+        return table.latest_gain <= then or all(table.last_gain(kind) <= then for kind in _kinds(gang))
 
     def is_short_in_all(self, roles: tuple[RoleNeed, ...]) -> bool:
         """Whether they lack that room or the GPUs of all pods together: what a `refusal` says without memory."""

@@ -49,6 +49,13 @@ class RoomTable(NodeTable):
         at = self._number(kind)
         return self._gains[at]
 
+    @property
+    def latest_gain(self) -> int:
+        """Number of changes of rows after which any kind may have gained room for the last time."""
+        if self._stale or self.replaced:
+            self._catch_up()
+        return self._latest_gain
+
     def most_in_a_domain(self, kind: BundleKind, level: str) -> int:
         """Number of bundles that the roomiest domain of the level takes now."""
         at = self._number(kind)
@@ -76,11 +83,14 @@ class RoomTable(NodeTable):
     def _number(self, kind: BundleKind) -> int:
         """The kind's number; its room is brought up to date."""
         if self._stale or self.replaced:
-            self.refresh()
-            if self.replaced:
-                self._count_changed()
+            self._catch_up()
         at = self._kinds.get(kind)
         return self._add(kind) if at is None else at
+
+    def _catch_up(self) -> None:
+        self.refresh()
+        if self.replaced:
+            self._count_changed()
 
     def _forget(self) -> None:
         """Begin without any kind."""
@@ -94,6 +104,7 @@ class RoomTable(NodeTable):
         """By kind: what a bundle asks for of each column of `free`, number of its `never`, total and last gain."""
         self._by_level: dict[str, dict[int, Ints]] = {}
         self._most: dict[tuple[str, int], int] = {}
+        self._latest_gain = self.changes + 1
         self._totals: list[int] = []
         self._gains: list[int] = []
         """Columns as plain integers, which are read faster."""
@@ -131,7 +142,9 @@ class RoomTable(NodeTable):
         if not moved:
             return
         self._columns[:many, TOTAL] += more.sum(axis=1)
-        self._columns[:many, GAIN][(more > 0).any(axis=1)] = self.changes
+        gained = (more > 0).any(axis=1)
+        self._columns[:many, GAIN][gained] = self.changes
+        self._latest_gain = self.changes if gained.any() else self._latest_gain
         self._totals, self._gains = self._columns[:many, TOTAL].tolist(), self._columns[:many, GAIN].tolist()
         for level, of_level in self._by_level.items():
             for at in moved:
