@@ -97,7 +97,7 @@ class JobView(Lenient):
         return max(0, self.attempt - 1)
 
     @property
-    def of_a_task(self) -> "JobView":
+    def as_task(self) -> "JobView":
         """The array with what one of its tasks asks for, as Slurm shows it; any other job as it is."""
         if self.array is None:
             return self

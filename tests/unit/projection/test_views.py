@@ -181,8 +181,8 @@ def test_an_array_shows_what_one_of_its_tasks_asks_for_while_it_is_live():
     job_id, views = admitted("k1").job_id, Followed()
     shown = views.fold(ledger.stored).view("jobs", job_id)
     assert (shown.gpu_milli, shown.cpu_milli, shown.memory_bytes) == (0, 0, 0)
-    of_a_task = shown.of_a_task
-    assert (of_a_task.gpu_milli, of_a_task.cpu_milli, of_a_task.memory_bytes) == (2000, 8000, 128 << 30)
+    as_task = shown.as_task
+    assert (as_task.gpu_milli, as_task.cpu_milli, as_task.memory_bytes) == (2000, 8000, 128 << 30)
     ledger.commit(CancelRequested(kind="cancel_requested", job_id=job_id, tenant="lab"))
     ledger.commit(ms=1000)
     assert views.fold(ledger.stored[-2:]).view("jobs", job_id).array.task_gpu_milli == 0

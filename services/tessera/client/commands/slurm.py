@@ -122,7 +122,7 @@ def tasks_to_come(job: JobView) -> list[JobView]:
     indexes = [index for part in task_ranges(job.array.left) for index in range(part.first, part.last + 1, part.step)]
     why = PublicReason(code="JobArrayTaskLimit") if job.array.limit else None
     own = {"array": None, "task_of": job.job_id, "array_number": job.number, "number": 0, "reason": why}
-    return [job.of_a_task.model_copy(update={**own, "task": index}) for index in indexes]
+    return [job.as_task.model_copy(update={**own, "task": index}) for index in indexes]
 
 
 def say_unknown(missing: Sequence[str], named: str) -> Exit | None:

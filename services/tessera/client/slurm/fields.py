@@ -135,8 +135,8 @@ def tres_of(job: JobView) -> str:
     """
     Resources that the job asks for, of one with a run what that holds, as Slurm counts them: CPUs, memory, nodes, GPUs.
     """
-    gpus = f",gres/gpu={gpus_of(job)}" if job.of_a_task.gpu_milli_now else ""
-    memory = f"mem={memory_of(job)}," if job.of_a_task.memory_bytes else ""
+    gpus = f",gres/gpu={gpus_of(job)}" if job.as_task.gpu_milli_now else ""
+    memory = f"mem={memory_of(job)}," if job.as_task.memory_bytes else ""
     return f"cpu={cpus_of(job)},{memory}node={nodes_count(job)}{gpus}"
 
 
@@ -199,17 +199,17 @@ def accounted_state_of(job: JobView) -> str:
 
 def gpus_of(job: JobView) -> str:
     """GPUs that its run holds, or else its gang asks for; of an array those of one task."""
-    return f"{job.of_a_task.gpu_milli_now / 1000:g}"
+    return f"{job.as_task.gpu_milli_now / 1000:g}"
 
 
 def cpus_of(job: JobView, pods: int = 1) -> int:
     """CPUs of the gang, or of one of so many parts, rounded up; at least 1, as a pod that asks for none has a share."""
-    return max(1, -(-job.of_a_task.cpu_milli // (1000 * pods)))
+    return max(1, -(-job.as_task.cpu_milli // (1000 * pods)))
 
 
 def memory_of(job: JobView, pods: int = 1) -> str:
     """Memory of the gang, or of one of so many parts, in MiB: `64G`, `512M`; `0` where the job says none."""
-    mib = job.of_a_task.memory_bytes // pods >> 20
+    mib = job.as_task.memory_bytes // pods >> 20
     return f"{mib >> 10}G" if mib and mib % 1024 == 0 else f"{mib}M" if mib else "0"
 
 
@@ -234,7 +234,7 @@ def _last_ms(job: JobView) -> int:
 
 def per_node_of(job: JobView) -> str:
     """The GPUs of a node, as a pod counts for one."""
-    gpu_milli = job.of_a_task.gpu_milli
+    gpu_milli = job.as_task.gpu_milli
     return f"gres/gpu:{gpu_milli / 1000 / job.pods:g}" if gpu_milli else "N/A"
 
 

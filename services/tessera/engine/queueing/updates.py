@@ -64,7 +64,7 @@ def update_faults(state: State, job: Job, changes: SpecChanges, by_tenant: bool)
             *(_longest(state, job, wanted) if by_tenant else []),
         ]
     against = _longest(state, job, wanted) if by_tenant else []
-    return [*against, *_of_begin(job, wanted), *_of_name(job, wanted), *_of_after(state, job, wanted)]
+    return [*against, *_begin_faults(job, wanted), *_name_faults(job, wanted), *_after_faults(state, job, wanted)]
 
 
 def faults_with_a_run(phase: str, now: int, wanted: SpecChanges) -> list[Reason]:
@@ -89,20 +89,20 @@ def _longest(state: State, job: Job, wanted: SpecChanges) -> list[Reason]:
     return list({fault.field: fault for fault in found if fault is not None}.values())
 
 
-def _of_begin(job: Job, wanted: SpecChanges) -> list[Reason]:
+def _begin_faults(job: Job, wanted: SpecChanges) -> list[Reason]:
     if wanted.begin_ts is None or not job.attempt:
         return []
     detail = "it has run before, and its begin is behind it; a hold puts its next run off"
     return [Reason(code=Code.INVALID_FIELD, field="begin_ts", detail=detail)]
 
 
-def _of_name(job: Job, wanted: SpecChanges) -> list[Reason]:
+def _name_faults(job: Job, wanted: SpecChanges) -> list[Reason]:
     if wanted.name is None or not job.task_of:
         return []
     return [Reason(code=Code.INVALID_FIELD, field="name", detail="a task is called as its array is")]
 
 
-def _of_after(state: State, job: Job, wanted: SpecChanges) -> list[Reason]:
+def _after_faults(state: State, job: Job, wanted: SpecChanges) -> list[Reason]:
     after, array = wanted.after, job.array
     if after is not None and array is not None and array.queued:
         detail = f"{array.queued} of its tasks are queued, and wait each for itself; name the task"
