@@ -57,7 +57,7 @@ layers: $(READY) ## import contracts: who may import whom
 	$(BIN)/lint-imports
 
 schemas: $(READY) ## write what is generated: schemas/generated, the data of the chart, the tables of docs
-	$(BIN)/python -m tessera_schemas.generate schemas/generated
+	$(BIN)/python -m tessera_schemas.documents.generate schemas/generated
 	$(BIN)/python deploy/make_chart.py
 	$(BIN)/python -m docs.make_tables
 
@@ -65,7 +65,7 @@ figures: $(READY) ## how the code stands, as figures that may only get better
 	@$(BIN)/python -m tests.project.house_figures
 
 check: lint types layers figures ## everything that needs no server: what CI runs first
-	$(BIN)/python -m tessera_schemas.generate --check schemas/generated
+	$(BIN)/python -m tessera_schemas.documents.generate --check schemas/generated
 	$(BIN)/python deploy/make_chart.py --check
 	$(BIN)/python -m docs.make_tables --check
 	$(BIN)/pytest -q -n0 tests/unit/docs  # links, commands, settings and paths that the pages name
@@ -141,16 +141,16 @@ demo: $(USER_READY) ## the whole platform on this machine: 200 jobs, a kill in t
 	$(BIN)/tessera demo
 
 bench: $(READY) ## latency, throughput, fold and restart, each beside its own floor
-	$(BIN)/python -m tessera.lab.bench
+	$(BIN)/python -m tessera_lab.bench
 
 bench-engine: $(READY) ## how well and how fast the engine packs, beside what was published (needs the trace)
-	$(BIN)/python -m tessera.lab.bench_engine
+	$(BIN)/python -m tessera_lab.bench_engine
 
 bench-growth: $(READY) ## what a decision costs before hundreds of kinds of jobs, 1,000 to 50,000 nodes (half an hour)
-	$(BIN)/python -m tessera.lab.bench --only kinds
-	$(BIN)/python -m tessera.lab.bench --only live-kinds --nodes 1000
-	$(BIN)/python -m tessera.lab.bench --only live-kinds --nodes 10000
-	$(BIN)/python -m tessera.lab.bench --only live-kinds --nodes 50000 --kinds 100 --waiting 1000
+	$(BIN)/python -m tessera_lab.bench --only kinds
+	$(BIN)/python -m tessera_lab.bench --only live-kinds --nodes 1000
+	$(BIN)/python -m tessera_lab.bench --only live-kinds --nodes 10000
+	$(BIN)/python -m tessera_lab.bench --only live-kinds --nodes 50000 --kinds 100 --waiting 1000
 
 bench-kubernetes: $(READY) ## from create to bound on a real API server, beside kube-scheduler and a bare client (minutes)
 	$(BIN)/python -m tests.kubernetes.bench
@@ -162,7 +162,7 @@ up: $(USER_READY) ## run the local platform in the foreground; Ctrl-C ends it
 	$(BIN)/tessera up
 
 down: ## end the platform that `make up` started in this directory
-	@$(BIN)/python -m tessera.local.down
+	@$(BIN)/python -m tessera_local.down
 
 logs: ## follow the logs of the local platform
 	@tail -n 20 -F .tessera/logs/*.log

@@ -11,11 +11,11 @@ from typing import Any
 
 import yaml
 
-from tessera_schemas.cluster_roles import ClusterRole
-from tessera_schemas.services import SPECS, ServiceSpec
+from tessera_schemas.cluster.cluster_roles import ClusterRole
+from tessera_schemas.shard.services import SPECS, ServiceSpec
 
 FILE = Path(__file__).parent / "helm" / "tessera" / "files" / "services.yaml"
-MADE = "# Made by `make schemas` from schemas/tessera_schemas/services.py; edit that.\n"
+MADE = "# Made by `make schemas` from schemas/tessera_schemas/shard/services.py; edit that.\n"
 PREFIX = "tessera-"
 """What roles are called by; the chart puts the release's own name there."""
 

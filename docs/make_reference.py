@@ -12,10 +12,11 @@ from typing import Any
 from pydantic import BaseModel
 
 from tessera.kernel.process.settings import PREFIX, ServiceSettings
-from tessera_schemas import base, short_form
+from tessera_schemas import base
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
+from tessera_schemas.work import short_form
 
 Json = dict[str, Any]
 NAME_PATTERN = next(part.pattern for part in base.Name.__metadata__)

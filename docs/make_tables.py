@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from docs import make_reference
-from tessera.client.slurm.options import OPTIONS, Option
-from tessera.domain import phases
-from tessera.domain.evidence import EVIDENCE
+from tessera.client.slurm.scripts.options import OPTIONS, Option
+from tessera.domain.work import phases
+from tessera.domain.work.evidence import EVIDENCE
 from tessera_schemas.reasons import SENTENCES, Code
-from tessera_schemas.run_ends import RUN_ENDS, PauseRule, RunEnd
-from tessera_schemas.services import EVERY_USES, SPECS, RedisUse, ServiceSpec
-from tessera_schemas.streams import DAY_SECONDS, HOUR_SECONDS, Retention, StreamSpec, streams
+from tessera_schemas.shard.services import EVERY_USES, SPECS, RedisUse, ServiceSpec
+from tessera_schemas.shard.streams import DAY_SECONDS, HOUR_SECONDS, Retention, StreamSpec, streams
+from tessera_schemas.work.run_ends import RUN_ENDS, PauseRule, RunEnd
 
 ROOT = Path(__file__).parents[1]
 MADE = re.compile(r"(<!-- made: ([\w-]+) -->\n).*?( *<!-- end -->)", re.DOTALL)

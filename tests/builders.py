@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera_schemas.base import Strict, job_id, run_id
+from tessera_schemas.cluster.resource_kinds import FURTHER
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota, Tenant
 from tessera_schemas.facts import ConfigProposed, JobAdmitted, NodeSeen, RunAbsent, WorkRefused, owner
 from tessera_schemas.job import JobSpec, Resources, Role, Template
 from tessera_schemas.ledger import GENESIS, AnyRecord, EpochOpened, LedgerMessage, TakenFact
-from tessera_schemas.ledger_form import chain_hash
-from tessera_schemas.orders import Order
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.resource_kinds import FURTHER
+from tessera_schemas.shard.ledger_form import chain_hash
+from tessera_schemas.shard.orders import Order
+from tessera_schemas.work.placement import Placement
 
 SHARD = "main"
 GIB = 2**30

@@ -17,8 +17,8 @@ from tessera.kernel.ports import Message
 from tessera.scheduler.decide import CapacityCache, Inputs, decide
 from tessera_schemas.facts import AnyFact, PodsMade, RunAbsent, RunEnded, RunStarted, owner
 from tessera_schemas.ledger import GENESIS, LEDGER_MESSAGE, LedgerMessage, TakenFact
-from tessera_schemas.ledger_form import chain_hash
-from tessera_schemas.orders import Order
+from tessera_schemas.shard.ledger_form import chain_hash
+from tessera_schemas.shard.orders import Order
 from tests.builders import admitted, config_proposed, job_spec, node_seen, role
 
 

@@ -13,7 +13,7 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, ResponseError
 
 from tessera.kernel.provisioning.credential_files import Login
-from tessera_schemas import keys, services
+from tessera_schemas.shard import keys, services
 
 SERVICES = frozenset(services.SERVICES)
 FOLLOWERS = SERVICES - {"admission", "notifier"} | {"operator"}

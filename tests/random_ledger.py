@@ -5,7 +5,6 @@ from random import Random
 from tessera.domain.entities import Run
 from tessera.testkit.sim.planner import plan_by_chance
 from tessera.testkit.sim.prices import prices_by_chance
-from tessera_schemas.arrays import Dependency
 from tessera_schemas.config import ConfigBody, Flavor, Policy, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
     AnyFact,
@@ -31,7 +30,8 @@ from tessera_schemas.facts import (
 )
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.spec_changes import SpecChanges
+from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.spec_changes import SpecChanges
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
 from tests.ledgers import Committed
 

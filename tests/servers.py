@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from tessera.local.free_port import free_port
+from tessera_local.free_port import free_port
 
 ServerT = TypeVar("ServerT", bound="Server")
 

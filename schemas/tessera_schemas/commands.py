@@ -9,13 +9,13 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import LATE, Count, JobId, JobName, Key, Lenient, Name, NodeName, Notes, Strict, Text
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason, Reason
-from tessera_schemas.spec_changes import SpecChanges
-from tessera_schemas.templates import ParameterName, Value, digest_of
+from tessera_schemas.work.adopted import Adopted
+from tessera_schemas.work.spec_changes import SpecChanges
+from tessera_schemas.work.templates import ParameterName, Value, digest_of
 
 
 class SubmitJob(Strict):

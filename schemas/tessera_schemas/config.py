@@ -12,11 +12,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from tessera_schemas.base import Count, Name, Positive, Strict, later
-from tessera_schemas.devices import DeviceProfile
+from tessera_schemas.cluster.devices import DeviceProfile
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
-from tessera_schemas.mounts import Mount
-from tessera_schemas.pod_template import ObjectName
-from tessera_schemas.templates import JobTemplate
+from tessera_schemas.work.mounts import Mount
+from tessera_schemas.work.pod_template import ObjectName
+from tessera_schemas.work.templates import JobTemplate
 
 YEAR_SECONDS = 31_536_000
 FLAVORS_MAX = 64

@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
-from tessera_schemas.arrays import Dependency
 from tessera_schemas.base import Lenient
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import PublicReason
+from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.placement import Placement
 
 PREFIX = "io.tessera."
 CONTENT_TYPE = "application/cloudevents+json"

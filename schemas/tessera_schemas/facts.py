@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, StringConstraints, TypeAdapter, field_validator, model_validator
 
-from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Notes, Positive, RunId, Strict, Text, Uid
+from tessera_schemas.cluster.devices import DeviceProfile, GpuUuid
+from tessera_schemas.cluster.mig import GEOMETRIES, resource_of
 from tessera_schemas.config import ConfigBody
-from tessera_schemas.devices import DeviceProfile, GpuUuid
 from tessera_schemas.job import REPLICAS_MAX, CheckpointAt, CheckpointPath, JobSpec, LabelKey, LabelValue, RoleReach
-from tessera_schemas.mig import GEOMETRIES, resource_of
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
-from tessera_schemas.spec_changes import SpecChanges
-from tessera_schemas.templates import FromTemplate
+from tessera_schemas.work.adopted import Adopted
+from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.spec_changes import SpecChanges
+from tessera_schemas.work.templates import FromTemplate
 
 TraceParent = Annotated[str, StringConstraints(pattern=r"^([0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})?$")]
 

@@ -14,16 +14,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, field_validator, model_validator
 
-from tessera_schemas import mig
-from tessera_schemas.arrays import DEPENDENCIES_MAX, Dependency, JobArray
 from tessera_schemas.base import GPU_MILLI as GPU_MILLI
 from tessera_schemas.base import INT_MAX, Count, JobName, Millis, Name, Positive, Strict, later, printable
-from tessera_schemas.devices import Kind
-from tessera_schemas.pod_template import LabelKey as LabelKey
-from tessera_schemas.pod_template import Template as Template
-from tessera_schemas.pod_template import Volume as Volume
-from tessera_schemas.pod_template import at_most_at_once
-from tessera_schemas.resource_kinds import FURTHER, KINDS, CountedResources, is_device
+from tessera_schemas.cluster import mig
+from tessera_schemas.cluster.devices import Kind
+from tessera_schemas.cluster.resource_kinds import FURTHER, KINDS, CountedResources, is_device
+from tessera_schemas.work.arrays import DEPENDENCIES_MAX, Dependency, JobArray
+from tessera_schemas.work.pod_template import LabelKey as LabelKey
+from tessera_schemas.work.pod_template import Template as Template
+from tessera_schemas.work.pod_template import Volume as Volume
+from tessera_schemas.work.pod_template import at_most_at_once
 
 REPLICAS_MAX = 2048
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))

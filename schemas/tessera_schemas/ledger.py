@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, TypeAdapter
 
 from tessera_schemas import events
-from tessera_schemas.arrays import DEPENDENCIES_MAX, Dependency
 from tessera_schemas.base import Count, Digest, JobId, Millis, Name, NodeName, Positive, RunId, Strict, Text, Uid
 from tessera_schemas.facts import Fact, Ranks
 from tessera_schemas.job import CheckpointAt, RoleReach
-from tessera_schemas.orders import Order
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
-from tessera_schemas.spec_changes import SpecChanges
+from tessera_schemas.shard.orders import Order
+from tessera_schemas.work.arrays import DEPENDENCIES_MAX, Dependency
+from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.spec_changes import SpecChanges
 
 GENESIS = "0" * 64
 FORMAT = 5

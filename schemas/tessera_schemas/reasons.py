@@ -11,9 +11,9 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from tessera_schemas import no_room
 from tessera_schemas.base import INT_MAX, Lenient, Strict, Text
-from tessera_schemas.units import format_number
+from tessera_schemas.text.units import format_number
+from tessera_schemas.work import no_room
 
 
 class Code(StrEnum):

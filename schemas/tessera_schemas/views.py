@@ -4,11 +4,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from tessera_schemas.arrays import Dependency
 from tessera_schemas.base import Lenient
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import PublicReason
-from tessera_schemas.spec_changes import SpecChanges
+from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.spec_changes import SpecChanges
 
 
 class ArrayView(Lenient):

@@ -7,7 +7,7 @@ from importlib import import_module
 from tessera.kernel.errors import StartupError
 from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera.kernel.process.unknown_settings import unknown_variables
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 
 USAGE_ERROR, UNAVAILABLE = 2, 5
 

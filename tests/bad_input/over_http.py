@@ -10,7 +10,7 @@ from urllib.parse import quote
 import aiohttp
 from yarl import URL
 
-from tessera.gateway.routes import ROUTES, Route
+from tessera.gateway.operations.routes import ROUTES, Route
 from tests.bad_input.corpora import NAUGHTY
 from tests.bad_input.generated import drawn, flipped, mutated
 from tests.bad_input.trials import Tally, good_command

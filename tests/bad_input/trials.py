@@ -15,9 +15,9 @@ from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Message
-from tessera_schemas import reading
+from tessera_schemas.documents.registry import registered
 from tessera_schemas.facts import FACT_MESSAGE, FactMessage, JobRefused
-from tessera_schemas.registry import registered
+from tessera_schemas.text import reading
 from tests.bad_input.corpora import NAUGHTY
 from tests.bad_input.generated import flipped, mutated
 from tests.builders import config_body

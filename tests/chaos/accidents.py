@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Protocol
 
 from tessera.kernel.ports import ApiError
-from tessera_schemas.labels import ENDED_PHASES
+from tessera_schemas.cluster.labels import ENDED_PHASES
 from tests.e2e.live import TENANTS
 
 Accident = Callable[[], Awaitable[str]]

@@ -14,7 +14,7 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-from tessera.client.replay import verify
+from tessera.client.ledger.replay import verify
 from tessera.kernel.ports import ApiError
 from tests.chaos.faults import Fault, Faults
 from tests.chaos.load import Load

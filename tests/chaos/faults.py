@@ -12,8 +12,8 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from tessera.kernel.ports import ApiError
-from tessera.local.platform import NATS, REDIS
-from tessera_schemas.services import SERVICES
+from tessera_local.platform import NATS, REDIS
+from tessera_schemas.shard.services import SERVICES
 from tests.chaos.accidents import Accidents
 from tests.chaos.world import World, connected
 from tests.e2e.live import TENANTS, eventually

@@ -9,8 +9,8 @@ from typing import Any
 from tessera.client.outcomes import Refused
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import ApiError
+from tessera_schemas.cluster.labels import GPU_RESOURCE, QUEUE_LABEL, SCHEDULER_NAME
 from tessera_schemas.job import JobSpec, Retry, Role
-from tessera_schemas.labels import GPU_RESOURCE, QUEUE_LABEL, SCHEDULER_NAME
 from tests.chaos.world import World
 from tests.e2e.live import TENANTS, eventually, job
 from tests.e2e.node_faults import saving

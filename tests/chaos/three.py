@@ -18,10 +18,10 @@ from tessera.kernel.nats.once import connect_once
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import ensure_identities, reload_nats, tenant_identity
 from tessera.kernel.provisioning.streams import Bounds, ensure_subscribers
-from tessera.local.child_process import Child, Spawn
-from tessera.local.free_port import LOOPBACK, free_port
-from tessera.local.platform import CLUSTER, NATS, REDIS
-from tessera.local.servers import find_nats_server, wait_until
+from tessera_local.child_process import Child, Spawn
+from tessera_local.free_port import LOOPBACK, free_port
+from tessera_local.platform import CLUSTER, NATS, REDIS
+from tessera_local.servers import find_nats_server, wait_until
 from tessera_schemas import subjects
 from tests.chaos.world import ChaosPlatform, World
 from tests.e2e.live import eventually

@@ -14,13 +14,13 @@ import aiohttp
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
-from tessera.local.platform import NATS, Platform
 from tessera.testkit.checker import PodChange
+from tessera_local.platform import NATS, Platform
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota
 from tessera_schemas.ledger import LEDGER_MESSAGE, Finished, JobTurnedAway
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tests.chaos.skewed import write_skew
 from tests.e2e.live import GPUS, TENANTS, Live, configuration, eventually
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tessera.client.applying import shown
+from tessera.client.cluster.applying import shown
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
-from tessera.local.free_port import free_port
+from tessera_local.free_port import free_port
 from tessera_schemas import subjects
 from tessera_schemas.config import ConfigBody
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tests.containers.engine import docker
 
 ROOT = Path(__file__).parents[2]

@@ -27,7 +27,7 @@ from typing import Any, Self
 import yaml
 
 from tessera.kernel.ports import ApiError
-from tessera.local.free_port import free_port
+from tessera_local.free_port import free_port
 from tests.kubernetes import binaries, identities
 from tests.kubernetes.control_plane import ControlPlane, wait_until
 from tests.kubernetes.nodes import GPU_RESOURCE

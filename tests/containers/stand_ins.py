@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tessera.local.servers import find_nats_server
+from tessera_local.servers import find_nats_server
 from tests.containers.engine import docker
 
 ROOT = "tessera-stand-in/debian:bookworm"

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.local.servers import REDIS_VARIABLE, find_redis_server
+from tessera_local.servers import REDIS_VARIABLE, find_redis_server
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("3.11", "3.12", "3.13")

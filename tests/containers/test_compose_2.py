@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tests.containers.compose import ROOT, ComposeStack
 from tests.containers.engine import docker, run
 from tests.kubernetes import binaries

@@ -6,7 +6,7 @@ import time
 import pytest
 from testcontainers.core.container import DockerContainer
 
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tests.containers.compose import ROOT
 from tests.containers.engine import docker, run
 

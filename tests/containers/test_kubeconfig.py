@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tests.containers.compose import ComposeStack
 from tests.containers.engine import docker
 from tests.e2e.live import TENANTS, configuration, eventually, job

@@ -23,7 +23,7 @@ from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import ensure_identities, system_identities, tenant_identity
-from tessera.local.free_port import free_port
+from tessera_local.free_port import free_port
 from tests.containers.engine import docker
 from tests.e2e.live import eventually
 from tests.kubernetes.binaries import Unavailable

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tests.containers.compose import ROOT, ComposeStack
 from tests.containers.engine import docker
 from tests.e2e.live import SECONDS, TENANTS, Live, configuration, eventually, job, told

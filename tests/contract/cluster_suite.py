@@ -18,7 +18,7 @@ import pytest
 import tessera.kernel.kubernetes.cluster as kernel_cluster
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Cluster, WatchEvent
-from tessera.local.cluster.in_memory import MemoryCluster
+from tessera_local.cluster.in_memory import MemoryCluster
 
 FINALIZER = "tessera.io/held"
 

@@ -10,12 +10,12 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.kubernetes.api_paths import resource_of
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import Cluster
-from tessera.local.cluster.access import Access, TokenIdentity
-from tessera.local.cluster.core import SimCluster
-from tessera.local.cluster.driving import drive
-from tessera.local.cluster.in_memory import MemoryCluster
-from tessera.local.cluster.nodes import NodeRow, node_object
-from tessera.local.cluster.server import ApiServer
+from tessera_local.cluster.api.access import Access, TokenIdentity
+from tessera_local.cluster.api.server import ApiServer
+from tessera_local.cluster.core import SimCluster
+from tessera_local.cluster.driving import drive
+from tessera_local.cluster.in_memory import MemoryCluster
+from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tests.contract.cluster_suite import Setup
 
 READS = frozenset({"list", "watch", "get"})

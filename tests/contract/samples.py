@@ -1,15 +1,16 @@
 """One representative value of every registered type, with values that are not the defaults."""
 
-from tessera_schemas import commands, config, events, facts, job, ledger, templates, views
-from tessera_schemas.adopted import Adopted
-from tessera_schemas.arrays import Dependency
+from tessera_schemas import commands, config, events, facts, job, ledger, views
 from tessera_schemas.base import Lenient, Strict
+from tessera_schemas.documents.registry import dataschema, kind_of
 from tessera_schemas.facts import owner
-from tessera_schemas.orders import Order
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, PublicReason, Reason
-from tessera_schemas.registry import dataschema, kind_of
-from tessera_schemas.spec_changes import SpecChanges
+from tessera_schemas.shard.orders import Order
+from tessera_schemas.work import templates
+from tessera_schemas.work.adopted import Adopted
+from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.spec_changes import SpecChanges
 
 JOB = "abcdefghij234567abcd"
 OTHER = "zyxwvutsrq765432zyxw"

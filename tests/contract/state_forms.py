@@ -6,7 +6,7 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import BaseModel
 
-from tessera.domain.snapshot_rows import ROWS
+from tessera.domain.storing.snapshot_rows import ROWS
 from tessera_schemas.config import Config
 
 

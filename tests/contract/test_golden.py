@@ -2,8 +2,8 @@
 
 import pytest
 
+from tessera_schemas.documents.registry import Registered, kind_of, registered
 from tessera_schemas.events import CloudEvent, PublicEvent
-from tessera_schemas.registry import Registered, kind_of, registered
 from tests.contract.golden_files import FOLDER, golden, listed, sha256
 from tests.contract.samples import samples
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from tessera_schemas.cluster.resource_kinds import is_device
 from tessera_schemas.job import JobIdle, JobSpec, not_supported_yet
-from tessera_schemas.resource_kinds import is_device
 from tests.builders import job_spec, role
 
 

@@ -6,7 +6,7 @@ from tessera.kernel.errors import Conflict, Full, InvariantViolation
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.ports import Outgoing
 from tessera_schemas import subjects
-from tessera_schemas.ledger_form import COMPRESSED_FROM, stored_form
+from tessera_schemas.shard.ledger_form import COMPRESSED_FROM, stored_form
 from tests.contract.bus_worlds import World
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tessera.client.replay import verify
-from tessera.domain.later import LATER
+from tessera.client.ledger.replay import verify
+from tessera.domain.storing.later import LATER
 from tests.builders import node_seen
 from tests.contract.golden_files import FOLDER
 from tests.contract.state_forms import field_names, types_of_state

@@ -18,7 +18,7 @@ from tessera.kernel.nats.follow import NatsFollow
 from tessera.kernel.nats.once import connect_once
 from tessera.kernel.nats.protocol import delivery_position, number, publish_outcome
 from tessera.kernel.ports import Outgoing
-from tessera.local.free_port import free_port
+from tessera_local.free_port import free_port
 from tests.contract.bus_worlds import NatsWorld, drain, out, seqs
 from tests.servers import NatsServer, start_nats
 

@@ -20,9 +20,9 @@ from tessera.kernel.provisioning.credential_files import Credential, Identity, L
 from tessera.kernel.provisioning.credentials import render_redis
 from tessera.kernel.provisioning.permissions import redis_rules
 from tessera.kernel.redis.store import RedisStore
-from tessera.local.servers import find_redis_server
-from tessera_schemas import keys
-from tessera_schemas.ledger_head import Head
+from tessera_local.servers import find_redis_server
+from tessera_schemas.shard import keys
+from tessera_schemas.shard.ledger_head import Head
 from tests.servers import RedisServer, start_redis
 
 SHARD = "main"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tessera.kernel.ports import ApiError, Cluster
-from tessera.local.cluster.behaviour import RUN_SECONDS
+from tessera_local.cluster.machines.behaviour import RUN_SECONDS
 from tests.contract.cluster_suite import Setup, pod
 from tests.contract.cluster_worlds import in_memory, over_http
 

@@ -13,13 +13,14 @@ from jsonschema import Draft202012Validator
 
 from tessera.kernel.provisioning.credential_files import Identity
 from tessera.kernel.provisioning.permissions import allowed
-from tessera_schemas import events, generate
+from tessera_schemas import events
+from tessera_schemas.documents import generate
+from tessera_schemas.documents.registry import Registered, kind_of, registered
 from tessera_schemas.events import EVENT_TYPES
 from tessera_schemas.facts import FACTS, AnyFact
 from tessera_schemas.ledger import RECORDS
-from tessera_schemas.registry import Registered, kind_of, registered
-from tessera_schemas.services import SERVICES
-from tessera_schemas.streams import Retention, streams
+from tessera_schemas.shard.services import SERVICES
+from tessera_schemas.shard.streams import Retention, streams
 from tests.contract.golden_files import golden
 from tests.npm import NEEDS_NODE, NODE, check_lock, installed
 

@@ -19,10 +19,10 @@ from typing import Any
 import aiohttp
 from redis.asyncio import Redis
 
-from tessera.client.sdk import Submitted, Tessera
-from tessera.client.where import find
-from tessera.domain.phases import TERMINAL
+from tessera.client.connect.where import find
+from tessera.client.sending.sdk import Submitted, Tessera
 from tessera.domain.state import State
+from tessera.domain.work.phases import TERMINAL
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ledger.shard import Shard, decode_entry, restore
@@ -30,16 +30,16 @@ from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.redis.store import RedisStore
-from tessera.local.platform import Platform
 from tessera.testkit.checker import PodChange
+from tessera_local.platform import Platform
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
+from tessera_schemas.cluster.labels import SHARD_LABEL
 from tessera_schemas.commands import ApplyConfig
 from tessera_schemas.config import ConfigBody, Queue, Quota, Subscriber, Tenant
 from tessera_schemas.events import CloudEvent, short_type
 from tessera_schemas.job import JobSpec, Resources, Retry, Role, Template
-from tessera_schemas.labels import SHARD_LABEL
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tests.forked_command import run_command
 
 SECONDS = 60.0

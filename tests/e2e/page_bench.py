@@ -23,9 +23,9 @@ from playwright.async_api import CDPSession, Page, async_playwright
 from tessera.kernel.memory.store import MemoryStore
 from tessera.kernel.ports import Change, Outgoing
 from tessera_schemas import subjects
-from tessera_schemas.orders import HEADS_MAX
-from tessera_schemas.placement import Placement
+from tessera_schemas.shard.orders import HEADS_MAX
 from tessera_schemas.views import JobView, NodeView
+from tessera_schemas.work.placement import Placement
 from tests.builders import SHARD, admitted, job_spec, role
 from tests.unit.gateway.gateway_world import World, a_world
 

@@ -7,8 +7,8 @@ what the test saw on its way, except the watch of the pods and the list of ackno
 
 from collections.abc import Mapping
 
-from tessera.client.reading import ledger_of
-from tessera.client.replay import verify
+from tessera.client.ledger.reading import ledger_of
+from tessera.client.ledger.replay import verify
 from tessera.kernel.errors import Transient
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
@@ -23,7 +23,7 @@ from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
-from tessera_schemas.keys import VIEWS
+from tessera_schemas.shard.keys import VIEWS
 from tests.e2e.live import Live, eventually
 
 EXAMINED = ("I1", "I2", "I3", "I4", "I5", "I6", "I7", "I8", "I9", "I10", "I12", "I13")

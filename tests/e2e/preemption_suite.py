@@ -4,9 +4,9 @@ import signal
 
 import pytest
 
-from tessera.client.replay import verify
-from tessera.domain.phases import Phase
+from tessera.client.ledger.replay import verify
 from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
 from tessera_schemas.ledger import LEDGER_MESSAGE, EarmarkSet, Revoked
 from tests.e2e.live import Live, job
 from tests.e2e.platform_checks import assert_all_is_well

@@ -13,9 +13,9 @@ from typing import Any
 import aiohttp
 import yaml
 
-from tessera.local.free_port import LOOPBACK, free_port
-from tessera.local.platform import CLUSTER
-from tessera_schemas.services import SERVICES
+from tessera_local.free_port import LOOPBACK, free_port
+from tessera_local.platform import CLUSTER
+from tessera_schemas.shard.services import SERVICES
 from tests.e2e.live import Live, eventually
 
 RULES = Path(__file__).parents[2] / "deploy" / "alerts.yaml"

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tessera.client.backup import Backup
+from tessera.client.ledger.backup import Backup
 from tessera.kernel.ledger.stream import StreamLedger
-from tessera.local.platform import Platform
+from tessera_local.platform import Platform
 from tests.e2e.live import TENANTS, Live, configuration, eventually, job, tessera
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]

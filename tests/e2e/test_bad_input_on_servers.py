@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
+from tessera.client.connect.where import find
 from tessera.client.outcomes import Refused
-from tessera.client.where import find
 from tessera.kernel.errors import Poison, Transient
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Outgoing
@@ -24,8 +24,8 @@ from tessera_schemas.commands import REPLY_HEADER, Answer
 from tessera_schemas.facts import JobRefused, NodeSeen
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint, JobTurnedAway, LedgerMessage, LeftChanged
-from tessera_schemas.orders import HEADS_MAX, Order
 from tessera_schemas.reasons import Code
+from tessera_schemas.shard.orders import HEADS_MAX, Order
 from tests.e2e.live import SECONDS, Live, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from tessera.lab.bench import __main__ as bench
-from tessera.lab.bench.client import client
-from tessera.lab.bench.fold import fold
-from tessera.lab.bench.growth import growth
-from tessera.lab.bench.latency import latency
-from tessera.lab.bench.platform import start_platform
-from tessera.lab.bench.report import ReportRow
-from tessera.lab.bench.restart import restart
-from tessera.lab.bench.throughput import throughput
-from tessera.lab.bench.two_shards import two_shards
+from tessera_lab.bench import __main__ as bench
+from tessera_lab.bench.alone.fold import fold
+from tessera_lab.bench.alone.growth import growth
+from tessera_lab.bench.report import ReportRow
+from tessera_lab.bench.together.client import client
+from tessera_lab.bench.together.latency import latency
+from tessera_lab.bench.together.platform import start_platform
+from tessera_lab.bench.together.restart import restart
+from tessera_lab.bench.together.throughput import throughput
+from tessera_lab.bench.together.two_shards import two_shards
 from tessera_schemas.subjects import OPERATOR
 
 ROWS = [

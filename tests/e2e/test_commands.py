@@ -13,12 +13,12 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from tessera.binder.stopping import gone_is_fine
-from tessera.client.slurm.pods import SCRIPT_BYTES_MAX
+from tessera.binder.pods.stopping import gone_is_fine
+from tessera.client.slurm.scripts.pods import SCRIPT_BYTES_MAX
 from tessera.domain.state import State
-from tessera_schemas.arrays import Dependency, JobArray
 from tessera_schemas.base import job_id as make_job_id
 from tessera_schemas.config import Policy, Queue, Quota
+from tessera_schemas.work.arrays import Dependency, JobArray
 from tests.e2e.live import Live, Said, configuration, eventually, job, started
 from tests.e2e.platform_checks import assert_all_is_well
 

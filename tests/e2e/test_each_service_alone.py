@@ -8,11 +8,11 @@ import signal
 
 import pytest
 
-from tessera.client.sdk import Submitted
+from tessera.client.sending.sdk import Submitted
 from tessera.domain.state import State
 from tessera_schemas import subjects
 from tessera_schemas.reasons import Code
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tests.e2e.deaths import DEATHS
 from tests.e2e.live import GPUS, Live, eventually, job, kind
 from tests.e2e.platform_checks import assert_all_is_well, stored_events

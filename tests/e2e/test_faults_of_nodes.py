@@ -9,10 +9,10 @@ import pytest
 import pytest_asyncio
 
 from tessera_schemas import subjects
+from tessera_schemas.cluster.labels import CHECKPOINT_ANNOTATION
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.config import Policy
 from tessera_schemas.job import CheckpointPolicy, Retry
-from tessera_schemas.labels import CHECKPOINT_ANNOTATION
 from tessera_schemas.ledger import LEDGER_MESSAGE, Allocated, Revoked, Saved
 from tessera_schemas.reasons import Code
 from tests.e2e.live import Live, configuration, job

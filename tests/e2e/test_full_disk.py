@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tessera.local.platform import NATS, Platform
-from tessera_schemas.services import SERVICES
+from tessera_local.platform import NATS, Platform
+from tessera_schemas.shard.services import SERVICES
 from tests.e2e.live import eventually
 from tests.full_disk import fill
 

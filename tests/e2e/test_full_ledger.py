@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from tessera.client.outcomes import Refused
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams
-from tessera.local.platform import EVENTS_BYTES_MAX, Platform
+from tessera_local.platform import EVENTS_BYTES_MAX, Platform
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Limits, Tenant
 from tessera_schemas.job import JobSpec

@@ -13,11 +13,11 @@ import pytest
 import pytest_asyncio
 
 from tessera_schemas import subjects
-from tessera_schemas.arrays import JobArray
+from tessera_schemas.cluster.labels import RUN_LABEL
 from tessera_schemas.job import JobSpec, Retry
-from tessera_schemas.labels import RUN_LABEL
 from tessera_schemas.ledger import LEDGER_MESSAGE, AnyRecord, NodeBackedOff, Requeued, Revoked
 from tessera_schemas.reasons import Code
+from tessera_schemas.work.arrays import JobArray
 from tests.e2e.live import TENANTS, Live, job
 from tests.e2e.platform_checks import assert_all_is_well
 

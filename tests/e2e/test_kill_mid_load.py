@@ -14,9 +14,9 @@ import pytest
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from tessera_schemas import keys
 from tessera_schemas.job import JobSpec
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard import keys
+from tessera_schemas.shard.services import SERVICES
 from tests.e2e.live import Live, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera_schemas.services import SERVICES, fetchers, readers
+from tessera_schemas.shard.services import SERVICES, fetchers, readers
 from tests.e2e.live import Live, append, configuration, eventually, job, until_halted
 from tests.ledgers import rechain
 

@@ -12,8 +12,8 @@ import pytest_asyncio
 from nats.aio.msg import Msg
 
 from tessera.client import Failure, Tessera
-from tessera.client.where import find
-from tessera.local.free_port import free_port
+from tessera.client.connect.where import find
+from tessera_local.free_port import free_port
 from tests.e2e.live import Live, Said, configuration, eventually, forked, job, tessera
 
 PAGE = Path(__file__).parents[2] / "docs/sdk.md"

@@ -12,9 +12,9 @@ from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, Route, async_playwright, expect
 
 from tessera.domain.state import State
-from tessera_schemas.arrays import JobArray
 from tessera_schemas.config import Limits, Policy, Queue, Quota
 from tessera_schemas.job import JobSpec, Retry
+from tessera_schemas.work.arrays import JobArray
 from tests.e2e.live import GPUS, TENANTS, Live, configuration, job
 
 CHROMIUM = shutil.which("chromium")

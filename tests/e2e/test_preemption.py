@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tessera.client.replay import verify
+from tessera.client.ledger.replay import verify
 from tessera_schemas.config import Policy, Queue, Quota
 from tests.e2e.live import GPUS, Live, configuration, job
 from tests.e2e.platform_checks import assert_all_is_well

@@ -8,8 +8,8 @@ import pytest
 import pytest_asyncio
 
 from tessera.kernel.process.settings import CONFIG_FILE_VARIABLE
-from tessera.local.free_port import free_port
-from tessera.local.platform import NATS, Platform
+from tessera_local.free_port import free_port
+from tessera_local.platform import NATS, Platform
 from tests.e2e.live import Said, eventually, tessera
 from tests.servers import NatsServer, RedisServer, start_nats, start_redis
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tessera_schemas.ledger import GENESIS, LEDGER_MESSAGE
-from tessera_schemas.ledger_form import chain_hash
+from tessera_schemas.shard.ledger_form import chain_hash
 from tests.e2e.live import Live, Said, append, job, until_halted
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.ledgers import rechain

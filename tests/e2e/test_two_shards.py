@@ -22,12 +22,13 @@ from nats.js.errors import NotFoundError
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
-from tessera.client.sdk import Submitted, Tessera
-from tessera.gateway.tokens import add_token
-from tessera.local.platform import Platform
-from tessera_schemas import keys, subjects
-from tessera_schemas.labels import SHARD_LABEL
-from tessera_schemas.services import SERVICES
+from tessera.client.sending.sdk import Submitted, Tessera
+from tessera.gateway.entrance.tokens import add_token
+from tessera_local.platform import Platform
+from tessera_schemas import subjects
+from tessera_schemas.cluster.labels import SHARD_LABEL
+from tessera_schemas.shard import keys
+from tessera_schemas.shard.services import SERVICES
 from tests.e2e.live import TENANTS, Live, configuration, eventually, job, tessera
 from tests.e2e.platform_checks import assert_all_is_well, stored_events
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from tessera.local.free_port import LOOPBACK
+from tessera_local.free_port import LOOPBACK
 
 
 @dataclass

@@ -12,9 +12,9 @@ from tessera.kernel.redis.store import RedisStore
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
-from tessera.local.platform import Platform
 from tessera.projection.main import serve
 from tessera.projection.settings import ProjectionSettings
+from tessera_local.platform import Platform
 from tessera_schemas import subjects
 from tests.builders import SHARD
 

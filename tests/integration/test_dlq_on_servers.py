@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tessera.client.where import find
+from tessera.client.connect.where import find
 from tessera.kernel.messaging.dead_letters import DeadLetters
 from tessera.kernel.nats.once import connect_once
 from tessera.kernel.ports import Message
-from tessera.local.platform import Platform
+from tessera_local.platform import Platform
 from tests.e2e.live import Said, tessera
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

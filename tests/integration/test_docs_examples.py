@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from tessera.local.platform import Platform
+from tessera_local.platform import Platform
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 SECONDS = 60.0

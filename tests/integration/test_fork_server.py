@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tessera.kernel.errors import StartupError
-from tessera.local.forking import ForkedProcess, ForkServer
+from tessera_local.forking import ForkedProcess, ForkServer
 
 SAID = """
 import json, os, signal, sys, warm

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tessera.client.where import find
+from tessera.client.connect.where import find
 from tessera.kernel.ports import Outgoing
-from tessera.local.platform import Platform
+from tessera_local.platform import Platform
 from tessera_schemas import subjects
 from tests.e2e.live import Live, configuration
 from tests.npm import NEEDS_NODE, NODE, SECONDS, check_lock, installed

@@ -18,15 +18,15 @@ import aiohttp
 import pytest
 from nats.js.api import StoreCompression, StreamConfig
 
+from tessera.client.connect.where import find
 from tessera.client.outcomes import Failure
-from tessera.client.where import find
 from tessera.kernel.errors import StartupError
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.kubernetes.kubeconfig import find_access
 from tessera.kernel.nats.once import connect_once
-from tessera.local.free_port import PORTS
-from tessera.local.platform import Platform
-from tessera.local.up import timing_lines
+from tessera_local.free_port import PORTS
+from tessera_local.platform import Platform
+from tessera_local.up import timing_lines
 from tessera_schemas.subjects import OPERATOR
 
 # A service that does nothing but start the way a real one does: settings, preflight, health.
@@ -207,7 +207,7 @@ async def test_a_service_that_ends_at_once_is_named_and_everything_is_stopped(tm
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells children of their parent's death")
 async def test_a_platform_that_is_killed_leaves_no_process_behind(tmp_path: Path) -> None:
     script = (
-        "import asyncio, pathlib\nfrom tessera.local.up import up\n"
+        "import asyncio, pathlib\nfrom tessera_local.up import up\n"
         f"asyncio.run(up(pathlib.Path({str(tmp_path / 'up')!r}), services=[]))"
     )
     process = await asyncio.create_subprocess_exec(sys.executable, "-c", script, env=SAME_PATH)
@@ -229,7 +229,7 @@ async def test_a_platform_that_is_killed_leaves_no_process_behind(tmp_path: Path
 
 async def test_up_stops_in_order_when_told_to(tmp_path: Path) -> None:
     script = (
-        "import asyncio, pathlib\nfrom tessera.local.up import up\n"
+        "import asyncio, pathlib\nfrom tessera_local.up import up\n"
         f"asyncio.run(up(pathlib.Path({str(tmp_path / 'up')!r}), services=[], time=True))"
     )
     process = await asyncio.create_subprocess_exec(

@@ -6,7 +6,7 @@ from pathlib import Path
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.nats.bus import NatsBus
-from tessera.local.platform import Platform
+from tessera_local.platform import Platform
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tests.builders import SHARD, admitted

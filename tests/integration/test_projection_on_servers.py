@@ -10,9 +10,10 @@ from redis.asyncio import Redis
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.nats.bus import NatsBus
-from tessera.local.platform import Platform
-from tessera_schemas import keys, subjects
+from tessera_local.platform import Platform
+from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
+from tessera_schemas.shard import keys
 from tests.builders import SHARD
 from tests.integration.connections import bus_of, projection, store_of
 from tests.random_ledger import random_ledger

@@ -18,7 +18,7 @@ from tessera.kernel.errors import StartupError
 from tessera.kernel.process.preflight import check_redis, open_bus
 from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
-from tessera.local.platform import EVENTS_BYTES_MAX, LEDGER_BYTES_MAX, Platform
+from tessera_local.platform import EVENTS_BYTES_MAX, LEDGER_BYTES_MAX, Platform
 from tessera_schemas import subjects
 from tests.permission_matrix import (
     IDENTITIES,

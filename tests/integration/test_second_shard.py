@@ -16,7 +16,7 @@ from tessera.kernel.provisioning.credentials import (
     system_identities,
     tenant_identity,
 )
-from tessera.local.platform import NATS, Platform, default_nodes
+from tessera_local.platform import NATS, Platform, default_nodes
 from tessera_schemas import subjects
 from tests.e2e.live import tessera
 

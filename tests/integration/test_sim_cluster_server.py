@@ -20,12 +20,12 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
-from tessera.local.certificates import write_certificate
-from tessera.local.cluster.access import Access, TokenIdentity
-from tessera.local.cluster.core import SimCluster
-from tessera.local.cluster.server import ApiServer
-from tessera.local.cluster.store import Options
-from tessera.local.kubeconfig import write_kubeconfig
+from tessera_local.certificates import write_certificate
+from tessera_local.cluster.api.access import Access, TokenIdentity
+from tessera_local.cluster.api.server import ApiServer
+from tessera_local.cluster.core import SimCluster
+from tessera_local.cluster.objects.store import Options
+from tessera_local.kubeconfig import write_kubeconfig
 
 POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}
 
@@ -187,7 +187,7 @@ async def test_every_fault_can_be_ordered_over_http(url: str, cluster: HttpClust
 async def test_it_says_when_it_is_ready_and_stops_cleanly_on_sigterm(tmp_path: Path):
     nodes, port_file = tmp_path / "nodes.yaml", tmp_path / "port"
     nodes.write_text("- {name: n, cpu: 4, memory: 8Gi, gpus: 2, count: 3}\n")
-    command = ("-m", "tessera.local.cluster", "--nodes", str(nodes), "--port-file", str(port_file))
+    command = ("-m", "tessera_local.cluster", "--nodes", str(nodes), "--port-file", str(port_file))
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     async with asyncio.timeout(60):
@@ -202,7 +202,7 @@ async def test_it_says_when_it_is_ready_and_stops_cleanly_on_sigterm(tmp_path: P
 
 
 async def test_a_missing_nodes_file_is_one_line_and_no_traceback(tmp_path: Path):
-    command = ("-m", "tessera.local.cluster", "--nodes", str(tmp_path / "none.csv"))
+    command = ("-m", "tessera_local.cluster", "--nodes", str(tmp_path / "none.csv"))
     process = await asyncio.create_subprocess_exec(sys.executable, *command, stderr=asyncio.subprocess.PIPE)
     _out, err = await process.communicate()
     assert process.returncode == 1

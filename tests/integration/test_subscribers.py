@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from tessera.client.connect.where import find
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.sdk import Tessera
-from tessera.client.where import find
+from tessera.client.sending.sdk import Tessera
 from tessera.kernel.nats.once import connect_once
 from tessera.kernel.ports import Outgoing
-from tessera.local.platform import Platform
+from tessera_local.platform import Platform
 from tessera_schemas import subjects
 
 TENANT, NAME = "lab", "billing"

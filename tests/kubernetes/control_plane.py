@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
-from tessera.local.free_port import free_port
+from tessera_local.free_port import free_port
 from tests.kubernetes import binaries, commands, identities
 from tests.kubernetes.api import Api, Json
 from tests.kubernetes.certificates import Certificates

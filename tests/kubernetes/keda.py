@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from tessera.local.free_port import free_port
+from tessera_local.free_port import free_port
 from tests.kubernetes import binaries
 from tests.kubernetes.commands import CONTROLLERS
 from tests.kubernetes.control_plane import ControlPlane, wait_until

@@ -13,11 +13,11 @@ from typing import Any
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.kubernetes.informer import Informer
-from tessera.local.platform import Platform
 from tessera.testkit.checker import PodChange
+from tessera_local.platform import Platform
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tests.e2e.live import TENANTS, Json, Live, eventually, job
 from tests.kubernetes import deployed
 from tests.kubernetes.control_plane import ControlPlane

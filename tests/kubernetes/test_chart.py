@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import yaml
 
-from tessera.local.servers import find_nats_server
-from tessera_schemas.cluster_roles import Right
-from tessera_schemas.services import SERVICES, SPECS, Replicas
+from tessera_local.servers import find_nats_server
+from tessera_schemas.cluster.cluster_roles import Right
+from tessera_schemas.shard.services import SERVICES, SPECS, Replicas
 from tests.kubernetes import binaries
 from tests.kubernetes.control_plane import ControlPlane, wait_until
 from tests.kubernetes.deployed import (

@@ -12,10 +12,10 @@ import pytest_asyncio
 
 from tessera.kernel.ports import ApiError
 from tessera_schemas.base import job_id
+from tessera_schemas.cluster.labels import CHECKPOINT_ANNOTATION, FINALIZER, OUT_OF_SERVICE_TAINT, RUN_LABEL, pod_name
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobSpec, Retry
-from tessera_schemas.labels import CHECKPOINT_ANNOTATION, FINALIZER, OUT_OF_SERVICE_TAINT, RUN_LABEL, pod_name
 from tessera_schemas.ledger import LEDGER_MESSAGE, Requeued
 from tests.e2e.live import configuration, eventually, job
 from tests.e2e.node_faults import operate, saving

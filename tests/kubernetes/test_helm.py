@@ -15,9 +15,9 @@ import pytest_asyncio
 import yaml
 
 from tessera.kernel.provisioning.secrets import IDENTITY_KEY
-from tessera.local.platform import Platform
-from tessera_schemas.labels import FINALIZER
-from tessera_schemas.services import SERVICES
+from tessera_local.platform import Platform
+from tessera_schemas.cluster.labels import FINALIZER
+from tessera_schemas.shard.services import SERVICES
 from tests.e2e.live import TENANTS, configuration, eventually, job, tessera
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane, wait_until

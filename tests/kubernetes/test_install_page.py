@@ -26,9 +26,9 @@ import pytest
 import yaml
 
 from tessera.kernel.ports import ApiError
-from tessera.local.free_port import free_port
-from tessera.local.servers import NatsServer, RedisServer, find_nats_server
-from tessera_schemas.services import SERVICES
+from tessera_local.free_port import free_port
+from tessera_local.servers import NatsServer, RedisServer, find_nats_server
+from tessera_schemas.shard.services import SERVICES
 from tests.kubernetes import binaries
 from tests.kubernetes.control_plane import ControlPlane, wait_until
 from tests.kubernetes.deployed import NAMESPACE, RELEASE, nats_of_the_chart

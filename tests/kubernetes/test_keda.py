@@ -11,9 +11,9 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from tessera.client.sdk import Tessera
-from tessera.client.where import find
-from tessera.local.platform import Platform
+from tessera.client.connect.where import find
+from tessera.client.sending.sdk import Tessera
+from tessera_local.platform import Platform
 from tests.e2e.live import TENANTS, eventually, job
 from tests.kubernetes.binaries import Unavailable
 from tests.kubernetes.conftest import running

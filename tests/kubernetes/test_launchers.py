@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tessera_schemas.labels import RUN_LABEL
+from tessera_schemas.cluster.labels import RUN_LABEL
 from tests.e2e.live import Json, configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane

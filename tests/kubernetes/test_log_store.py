@@ -11,7 +11,7 @@ import pytest
 
 from tessera.gateway.stored_logs.stores import LogStore, ObjectLogStore, open_store
 from tessera.kernel.errors import StartupError, Transient
-from tessera.local.free_port import free_port
+from tessera_local.free_port import free_port
 from tests.kubernetes.binaries import Unavailable, find
 
 ACCESS, SECRET, BUCKET = "tests", "only-in-this-test", "logs"

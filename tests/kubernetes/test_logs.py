@@ -12,7 +12,7 @@ from aiohttp import web
 
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
-from tessera_schemas.cluster_roles import LOG_READER
+from tessera_schemas.cluster.cluster_roles import LOG_READER
 from tests.kubernetes.certificates import Certificates
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.nodes import kwok_node

@@ -1,7 +1,7 @@
 """
 What each service may do on the API server, and that this is all: compared, answer by answer, with `rights.yaml`.
 
-After a change of `tessera_schemas/cluster_roles.py`, run with TESSERA_WRITE_RIGHTS=1 and read the difference.
+After a change of `tessera_schemas/cluster/cluster_roles.py`, run with TESSERA_WRITE_RIGHTS=1 and read the difference.
 """
 
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.deployed import NAMESPACE, deploy, let_in, token_of
 

@@ -17,17 +17,17 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from tessera.binder.stopping import gone_is_fine
-from tessera.client.where import find
+from tessera.binder.pods.stopping import gone_is_fine
+from tessera.client.connect.where import find
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams
-from tessera.local.free_port import LOOPBACK
-from tessera.local.platform import EVENTS_BYTES_MAX, Platform
+from tessera_local.free_port import LOOPBACK
+from tessera_local.platform import EVENTS_BYTES_MAX, Platform
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
+from tessera_schemas.cluster.labels import LEDGER_LABEL, MANAGED_BY_LABEL, RUN_LABEL, SCHEDULER_NAME, SHARD_LABEL
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota
 from tessera_schemas.facts import FactMessage, RunEnded
-from tessera_schemas.labels import LEDGER_LABEL, MANAGED_BY_LABEL, RUN_LABEL, SCHEDULER_NAME, SHARD_LABEL
 from tests.chaos.skewed import write_skew
 from tests.e2e.live import TENANTS, Live, append, configuration, job
 from tests.e2e.prometheus import RULES, Prometheus, watching

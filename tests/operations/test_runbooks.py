@@ -21,14 +21,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tessera.client.backup import Backup
-from tessera.client.sdk import Submitted
+from tessera.client.ledger.backup import Backup
+from tessera.client.sending.sdk import Submitted
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.ports import Message
-from tessera.local.platform import Platform
+from tessera_local.platform import Platform
 from tessera_schemas import subjects
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tests.e2e.live import TENANTS, Live, append, configuration, job, until_halted
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.pages import commands_of

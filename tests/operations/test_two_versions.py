@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from tessera.local.platform import Platform, service_command
+from tessera_local.platform import Platform, service_command
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import FORMAT
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tests.e2e.live import TENANTS, Instance, Live, configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 

@@ -20,14 +20,11 @@ import orjson
 import uvloop
 import yaml
 
-from tessera.client.reading import ledger_of
-from tessera.client.replay import verify
+from tessera.client.ledger.reading import ledger_of
+from tessera.client.ledger.replay import verify
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Message
-from tessera.lab.bench.platform import GPUS_PER_NODE, BenchPlatform, job, start_platform
-from tessera.lab.bench.report import percentile
-from tessera.lab.bench.sizing import MIB, ranked
 from tessera.projection.events import Cursor
 from tessera.testkit.checker import check
 from tessera.testkit.events_checker import Stored, check_events
@@ -35,11 +32,14 @@ from tessera.testkit.events_checker.due import due_events
 from tessera.testkit.pays_checker import check_pays
 from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
+from tessera_lab.bench.report import percentile
+from tessera_lab.bench.together.platform import GPUS_PER_NODE, BenchPlatform, job, start_platform
+from tessera_lab.bench.together.sizing import MIB, ranked
 from tessera_schemas import subjects
 from tessera_schemas.config import Limits
 from tessera_schemas.events import CURSOR_HEADER
-from tessera_schemas.ledger_form import plain_json
-from tessera_schemas.quantities import quantity
+from tessera_schemas.shard.ledger_form import plain_json
+from tessera_schemas.text.quantities import quantity
 from tests.overload.load import Sender, totals
 from tests.overload.samples import Samples, looking
 

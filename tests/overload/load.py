@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from tessera.kernel.errors import Full, Transient
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Clock, Outgoing
-from tessera.lab.bench.platform import submits
+from tessera_lab.bench.together.platform import submits
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import REPLY_HEADER, Answer

@@ -10,10 +10,10 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.redis.store import RedisStore
-from tessera.lab.bench.platform import BenchPlatform
-from tessera.lab.bench.sizing import MIB, resident_bytes
-from tessera.local.platform import CLUSTER, NATS, REDIS
 from tessera.projection.events import Cursor
+from tessera_lab.bench.together.platform import BenchPlatform
+from tessera_lab.bench.together.sizing import MIB, resident_bytes
+from tessera_local.platform import CLUSTER, NATS, REDIS
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 

@@ -97,7 +97,7 @@ def in_cycles(edges: Mapping[str, set[str]]) -> int:
 
 
 def loaded_by_the_sdk() -> list[str]:
-    asked = "import sys, tessera.client.sdk; print(*sys.modules)"
+    asked = "import sys, tessera.client.sending.sdk; print(*sys.modules)"
     return subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True).stdout.split()
 
 

@@ -25,9 +25,9 @@ from tessera_schemas.facts import (
 )
 from tessera_schemas.job import Retry
 from tessera_schemas.ledger import LedgerMessage
-from tessera_schemas.orders import Order
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.run_ends import RUN_ENDS
+from tessera_schemas.shard.orders import Order
+from tessera_schemas.work.run_ends import RUN_ENDS
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
 from tests.ledgers import Committed
 

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.client.replay import inputs_of, verify
+from tessera.client.ledger.replay import inputs_of, verify
 from tessera.domain.entities import Job
-from tessera.domain.snapshot import dump, load
 from tessera.domain.state import State
+from tessera.domain.storing.snapshot import dump, load
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.queueing.reservations import Forecast, find_opening

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tessera.gateway.routes import ROUTES
+from tessera.gateway.operations.routes import ROUTES
 from tessera_schemas.facts import JobRefused
 from tests.bad_input.corpora import JSON_TEXTS, broken_tokens, hostile_templates
 from tests.bad_input.described import try_described

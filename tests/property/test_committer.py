@@ -10,13 +10,13 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.client.replay import verify
-from tessera.domain.fold import apply_record, take_in
-from tessera.domain.phases import TERMINAL
-from tessera.domain.resources import WHOLE_GPU, Amount, Node, empty_node
-from tessera.domain.snapshot import dump, load
+from tessera.client.ledger.replay import verify
+from tessera.domain.devices.resources import WHOLE_GPU, Amount, Node, empty_node
+from tessera.domain.folding.fold import apply_record, take_in
 from tessera.domain.state import TABLES, State
-from tessera.domain.statehash import StateHash
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
+from tessera.domain.work.phases import TERMINAL
 from tessera.engine.placement.relations import broken
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message

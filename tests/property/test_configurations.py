@@ -9,19 +9,20 @@ from hypothesis import strategies as st
 
 from tessera.admission.decide.configuration import find_config_faults
 from tessera.admission.decide.policy import templates_of, tree_of
-from tessera.client import applying, files
-from tessera.client.queues import queue_rows, quota_rows
-from tessera.domain import snapshot
-from tessera.domain.statehash import StateHash
+from tessera.client.cluster import applying
+from tessera.client.input import files
+from tessera.client.views.queues import queue_rows, quota_rows
+from tessera.domain.storing import snapshot
+from tessera.domain.storing.statehash import StateHash
 from tessera.engine.placement.free_slots import slots
 from tessera.projection.views import all_views
 from tessera.testkit.rules_checker.quotas import Quotas
 from tessera_schemas.base import INT_MAX
-from tessera_schemas.bounds import DEPTH_MAX
 from tessera_schemas.commands import ApplyConfig
 from tessera_schemas.config import Config, ConfigBody
-from tessera_schemas.reading import read_operator_command
-from tessera_schemas.recommended import explicit, filled
+from tessera_schemas.shard.bounds import DEPTH_MAX
+from tessera_schemas.shard.recommended import explicit, filled
+from tessera_schemas.text.reading import read_operator_command
 from tessera_schemas.views import NodeView, QueueView
 from tests.builders import admitted, config_proposed, job_spec, node_seen, role
 from tests.ledgers import Committed

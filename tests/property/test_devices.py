@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from tessera.binder.decide.devices import at_bind
 from tessera.binder.decide.devices import given as devices_given
-from tessera.domain.instances import geometry_of, layout
-from tessera.domain.resources import Need, Node, RoleNeed
+from tessera.domain.devices.instances import geometry_of, layout
+from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.local.cluster.capacity import NodeUse, request_of
-from tessera_schemas.devices import SERVES
+from tessera_local.cluster.machines.capacity import NodeUse, request_of
+from tessera_schemas.cluster.devices import SERVES
+from tessera_schemas.cluster.mig import GEOMETRIES
 from tessera_schemas.job import Resources
-from tessera_schemas.mig import GEOMETRIES
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
+from tessera_schemas.work.placement import Placement
 from tests.property.happenings import Happenings
 from tests.property.shapes import clusters, gangs, small_gangs
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.domain.mix import Mix
-from tessera.domain.resources import Need, Node, RoleNeed
 from tessera.engine.placement.fits import fits
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.scoring.policies import POLICIES

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.domain.resources import Need, Node, RoleNeed
+from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.engine.placement.fits import fits, placed_on
 from tessera.engine.placement.gangs import place_gang
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
+from tessera_schemas.work.placement import Placement
 from tests.property.plain_rule import spared
 from tests.property.shapes import clusters, gangs, roomy_clusters, small_gangs
 

@@ -5,7 +5,7 @@ import zlib
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera_schemas.ledger_form import COMPRESSED_FROM, PLAIN_BYTES_MAX, plain_json, stored_form
+from tessera_schemas.shard.ledger_form import COMPRESSED_FROM, PLAIN_BYTES_MAX, plain_json, stored_form
 
 JSON = st.binary(max_size=2000).map(lambda data: b"{" + data + b"}")
 

@@ -8,14 +8,14 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.domain.resources import Need, Node, RoleNeed, emptied
+from tessera.domain.devices.resources import Need, Node, RoleNeed, emptied
 from tessera.engine.placement.fits import count_bundles, fits, kind_of, never_fits, placed_on, short_of
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera.engine.placement.placement_groups import placement_groups
 from tessera.engine.placement.relations import broken
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
+from tessera_schemas.work.placement import Placement
 from tests.property.plain_rule import spared
 from tests.property.shapes import needs, related_gangs, roomy_clusters, small_gangs, small_needs
 

@@ -9,8 +9,8 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.client.replay import verify
-from tessera.domain.snapshot import dump, load
+from tessera.client.ledger.replay import verify
+from tessera.domain.storing.snapshot import dump, load
 from tessera.engine.defragmentation.relocations import GPU_SECOND
 from tessera.engine.defragmentation.search import _Search, defragmentation
 from tessera.engine.preemption.candidates import eviction_cost

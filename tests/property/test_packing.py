@@ -4,11 +4,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.lab.pack.baselines import gang_of_pod, nodes_for
-from tessera.lab.pack.cluster import takes_pod
-from tessera.lab.pack.replay import POLICIES, scoring_of
-from tessera.lab.pack.stranding import stranded
-from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
+from tessera_lab.pack.baselines import gang_of_pod, nodes_for
+from tessera_lab.pack.cluster import takes_pod
+from tessera_lab.pack.replay import POLICIES, scoring_of
+from tessera_lab.pack.stranding import stranded
+from tessera_lab.traces.alibaba import Trace, TraceNode, TracePod
 
 nodes = st.builds(
     lambda cpu, memory, model, gpus: TraceNode(cpu * 1000, memory, gpus, model),

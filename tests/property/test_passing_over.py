@@ -5,7 +5,7 @@ from random import Random
 import pytest
 
 from tessera.domain.entities import Run
-from tessera.domain.phases import Phase
+from tessera.domain.work.phases import Phase
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.readiness import quota_reason
 from tessera.engine.queueing.scheduling_pass import CapacityCache

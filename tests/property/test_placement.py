@@ -5,13 +5,13 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed
+from tessera.domain.devices.resources import WHOLE_GPU, Node, RoleNeed
 from tessera.engine.placement.fits import never_fits
 from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.placement.inadmissible import inadmissible
-from tessera_schemas.mig import GEOMETRIES
-from tessera_schemas.placement import Placement
+from tessera_schemas.cluster.mig import GEOMETRIES
 from tessera_schemas.reasons import Reason
+from tessera_schemas.work.placement import Placement
 from tests.property.shapes import clusters, gangs, related_gangs, roomy_clusters, small_gangs
 
 

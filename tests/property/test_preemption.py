@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.client.replay import verify
+from tessera.client.ledger.replay import verify
 from tessera.domain.entities import Job
-from tessera.domain.snapshot import dump, load
 from tessera.domain.state import State
+from tessera.domain.storing.snapshot import dump, load
 from tessera.engine.placement.capacity import leaving, nodes_for, nodes_less
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.preemption.plans import Plan, Victim, plan, proposal

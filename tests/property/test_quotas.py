@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tessera.domain.devices.resources import Amount
 from tessera.domain.queues import QuotaBook, queue_tree
-from tessera.domain.resources import Amount
 from tessera.testkit.rules_checker.quotas import Quotas
 from tessera_schemas.config import Config, ConfigBody, Queue
 from tests.builders import config_body

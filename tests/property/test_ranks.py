@@ -6,13 +6,13 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.gang import gang_of
-from tessera.domain.resources import Node, RoleNeed, emptied, empty_node, role_need
+from tessera.domain.devices.resources import Node, RoleNeed, emptied, empty_node, role_need
+from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.scoring.protocol import BEST_FIT
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
+from tessera_schemas.work.placement import Placement
 from tests.builders import node_seen
 from tests.builders import role as role_of
 from tests.property.plain_rule import TASTES, by_the_rule, policies

@@ -7,7 +7,7 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.client.replay import verify
+from tessera.client.ledger.replay import verify
 from tessera.engine.queueing.ordering import order
 from tessera.testkit.checker import check
 from tessera.testkit.rules_checker import check_rules

@@ -6,16 +6,16 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.gang import gang_of
-from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, emptied
+from tessera.domain.devices.resources import WHOLE_GPU, Node, RoleNeed, emptied
+from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import fits, never_fits
 from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.placement.inadmissible import EmptyNodes, inadmissible
 from tessera.engine.placement.refusals import OWN
 from tessera.engine.scoring.protocol import BEST_FIT
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 from tests.property.shapes import clusters, gangs, related_gangs, roomy_clusters, small_gangs
 from tests.unit.engine import engine_builders as build
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.gang import gang_of
-from tessera.domain.resources import Node, RoleNeed, emptied
+from tessera.domain.devices.resources import Node, RoleNeed, emptied
+from tessera.domain.work.gang import gang_of
 from tessera.engine.placement import gangs as gangs_module
-from tessera.engine.placement import room_counts, search_looks, table
 from tessera.engine.placement.fits import count_bundles, never_fits
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.placement.placement_groups import placement_groups
-from tessera_schemas.placement import Placement
+from tessera.engine.placement.rows import room_counts, search_looks, table
 from tessera_schemas.reasons import Reason
+from tessera_schemas.work.placement import Placement
 from tests.property.plain_rule import TASTES, policies
 from tests.property.shapes import clusters, gangs, related_gangs, roomy_clusters, small_gangs
 

@@ -8,14 +8,14 @@ from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ledger.stream import read_plain
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
-from tessera.local.cluster.driving import drive
-from tessera.local.cluster.nodes import NodeRow, node_object
 from tessera.testkit.sim.coverage import SIMULATED, Coverage
 from tessera.testkit.sim.faults import Rates
 from tessera.testkit.sim.loop import VirtualLoop
 from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera.testkit.sim.workload import SETTLED, TENANTS, Command, apply_config, submit_job
 from tessera.testkit.sim.world import answered
+from tessera_local.cluster.driving import drive
+from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobSpec, Template

@@ -3,7 +3,7 @@
 import base64
 from random import Random
 
-from tessera.client.slurm.pods import SCRIPT_BYTES_MAX, command_of
+from tessera.client.slurm.scripts.pods import SCRIPT_BYTES_MAX, command_of
 from tessera.kernel.ledger.stream import read_plain
 from tessera.testkit.sim.loop import VirtualLoop
 from tessera.testkit.sim.services import SHARD

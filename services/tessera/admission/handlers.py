@@ -25,11 +25,12 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.service.job_log import log_fact
 from tessera.kernel.service.spans import step_span
 from tessera.kernel.service.trace import TRACEPARENT, bind, take_trace
-from tessera_schemas import reading, subjects
+from tessera_schemas import subjects
 from tessera_schemas.base import DIGEST_CHARACTERS
 from tessera_schemas.commands import END_HEADER, REPLY_HEADER, Answer, JobEnd
 from tessera_schemas.facts import JobAdmitted, JobRefused
-from tessera_schemas.reading import Parsed
+from tessera_schemas.text import reading
+from tessera_schemas.text.reading import Parsed
 from tessera_schemas.views import JobView
 
 NOT_KNOWN = Transient("tenant policy is not known yet")

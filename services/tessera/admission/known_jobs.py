@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from enum import Enum, auto
 
-from tessera.domain.phases import TERMINAL
+from tessera.domain.work.phases import TERMINAL
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import Clock, Ledger, ProjectionStore
 from tessera_schemas.reasons import Reason

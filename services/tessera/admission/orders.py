@@ -12,15 +12,15 @@ from functools import partial
 
 from tessera.admission.decide.outcome import Origin, Outcome, Request, refuse_absent_job, refuse_for
 from tessera.admission.known_jobs import LONG_SECONDS, SHORT_SECONDS, JobPresence, KnownJobs
-from tessera.domain.phases import Phase
+from tessera.domain.work.phases import Phase
 from tessera.engine.queueing.updates import faults_with_a_run
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Delivery, Message
 from tessera.kernel.tasks.task_group import gather_all
 from tessera_schemas.facts import CancelRequested, CheckpointReported, HoldRequested, JobAdmitted, UpdateRequested
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.spec_changes import SpecChanges
 from tessera_schemas.views import JobView
+from tessera_schemas.work.spec_changes import SpecChanges
 
 ENDED = (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
 AT_WORK = (Phase.RUNNING, Phase.EVICTING)

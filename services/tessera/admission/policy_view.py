@@ -15,7 +15,7 @@ from tessera.domain.queues import QueueTree
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Clock, ProjectionStore
 from tessera_schemas.config import Config
-from tessera_schemas.templates import JobTemplate
+from tessera_schemas.work.templates import JobTemplate
 
 AGAIN_SECONDS = 0.05
 """Refusals make us look again, at most this often, so that a configuration counts as soon as it is visible."""

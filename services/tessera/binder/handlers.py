@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.calls import Calls, RefusedByCluster, all_of, refuse
-from tessera.binder.checkpoints import Checkpoints
 from tessera.binder.decide.ends import reason_for
 from tessera.binder.decide.launching import service_name
 from tessera.binder.decide.lost_runs import find_whole_gang
@@ -26,21 +24,23 @@ from tessera.binder.decide.steps import (
     seconds_to_settle,
     to_report,
 )
-from tessera.binder.hami_lock import HamiLock
-from tessera.binder.ledger_reach import LedgerReach
-from tessera.binder.names import Names
-from tessera.binder.ownership import Ownership
-from tessera.binder.pod_events import PodEvents
-from tessera.binder.pod_warnings import PodWarnings
+from tessera.binder.nodes.hami_lock import HamiLock
+from tessera.binder.nodes.ledger_reach import LedgerReach
+from tessera.binder.nodes.ownership import Ownership
+from tessera.binder.pods.calls import Calls, RefusedByCluster, all_of, refuse
+from tessera.binder.pods.checkpoints import Checkpoints
+from tessera.binder.pods.events import PodEvents
+from tessera.binder.pods.names import Names
+from tessera.binder.pods.sparing import Sparing
+from tessera.binder.pods.starting import Starting
+from tessera.binder.pods.stopping import Stopping, gone_is_fine
+from tessera.binder.pods.surplus_pods import SurplusPods
+from tessera.binder.pods.templates import Templates
+from tessera.binder.pods.volume_reach import check_volume_reach, claims_of
+from tessera.binder.pods.warnings import PodWarnings
 from tessera.binder.settings import BinderSettings
-from tessera.binder.sparing import Sparing
-from tessera.binder.starting import Starting
-from tessera.binder.stopping import Stopping, gone_is_fine
-from tessera.binder.surplus_pods import SurplusPods
-from tessera.binder.templates import Templates
-from tessera.binder.volume_reach import check_volume_reach, claims_of
 from tessera.domain.entities import Job, Run
-from tessera.domain.fold_steps import FORMAT_OF_LATER
+from tessera.domain.folding.steps import FORMAT_OF_LATER
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Delta
@@ -55,9 +55,9 @@ from tessera.kernel.service.trace import TRACEPARENT, bind, trace_of_job
 from tessera.kernel.tasks.freshness import Freshness
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.base import run_id as id_of_run
+from tessera_schemas.cluster.labels import RUN_LABEL, is_of_another
 from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
 from tessera_schemas.job import JobSpec
-from tessera_schemas.labels import RUN_LABEL, is_of_another
 from tessera_schemas.ledger import (
     Allocated,
     Finished,
@@ -70,9 +70,9 @@ from tessera_schemas.ledger import (
     Shrunk,
     Spared,
 )
-from tessera_schemas.ledger_form import RUN_ENDS_FROM
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
+from tessera_schemas.shard.ledger_form import RUN_ENDS_FROM
+from tessera_schemas.work.placement import Placement
 
 CLAIM_AGAIN_SECONDS = 2.0
 ATTEMPTS_LOOKED_FOR = 32

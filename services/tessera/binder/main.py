@@ -5,12 +5,12 @@ import asyncio
 from tessera.binder.adoption.assembly import UsersWork
 from tessera.binder.decide.steps import read_pod
 from tessera.binder.handlers import Runs
-from tessera.binder.other_ledgers import OtherLedgers
-from tessera.binder.others import OthersByNode, informers_of_others
-from tessera.binder.ownership import Ownership
-from tessera.binder.reduced import only_what_is_read
+from tessera.binder.nodes.other_ledgers import OtherLedgers
+from tessera.binder.nodes.others import OthersByNode, informers_of_others
+from tessera.binder.nodes.ownership import Ownership
+from tessera.binder.nodes.watching import NodeReports
+from tessera.binder.pods.reduced import only_what_is_read
 from tessera.binder.settings import BinderSettings
-from tessera.binder.watch_nodes import NodeReports
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.looks import Looks
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles
@@ -22,7 +22,7 @@ from tessera.kernel.process.leases import Members
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import Freshness, keep_looking
 from tessera.kernel.tasks.task_group import run_loops
-from tessera_schemas.labels import pods_of_shard
+from tessera_schemas.cluster.labels import pods_of_shard
 
 
 async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> None:

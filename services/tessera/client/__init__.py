@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tessera.client.outcomes import Failure, Refused
-    from tessera.client.sdk import Submitted, Tessera, submit
-    from tessera.client.sync_sdk import SyncTessera
+    from tessera.client.sending.sdk import Submitted, Tessera, submit
+    from tessera.client.sending.sync_sdk import SyncTessera
     from tessera.kernel.errors import StartupError, Transient
 
 PLACES = {
     "Failure": "tessera.client.outcomes",
     "Refused": "tessera.client.outcomes",
     "StartupError": "tessera.kernel.errors",
-    "Submitted": "tessera.client.sdk",
-    "SyncTessera": "tessera.client.sync_sdk",
-    "Tessera": "tessera.client.sdk",
+    "Submitted": "tessera.client.sending.sdk",
+    "SyncTessera": "tessera.client.sending.sync_sdk",
+    "Tessera": "tessera.client.sending.sdk",
     "Transient": "tessera.kernel.errors",
-    "submit": "tessera.client.sdk",
+    "submit": "tessera.client.sending.sdk",
 }
 __all__ = ["Failure", "Refused", "StartupError", "Submitted", "SyncTessera", "Tessera", "Transient", "submit"]
 

@@ -16,49 +16,49 @@ GARBAGE_OBJECTS = 500_000
 
 SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     "Jobs": {
-        "submit": ("jobs.submit", "Submit a job: a file, a command or a template"),
-        "rerun": ("rerun.rerun", "Submit a job's spec again as a new job"),
-        "ls": ("views.ls", "List jobs"),
-        "get": ("views.get", "Show one job"),
-        "explain": ("explain.explain", "Say why a job waits, and what would let it start"),
-        "logs": ("logs.logs", "Show what a pod of a job writes"),
-        "events": ("events.events", "Show events, stored or as they come"),
-        "cancel": ("jobs.cancel", "Cancel a job"),
-        "hold": ("orders.hold", "Keep a job from starting"),
-        "release": ("orders.release", "Let a held job start again"),
-        "requeue": ("orders.requeue", "Stop a job's run, and put the job back in line"),
-        "prio": ("orders.prio", "Give a job another priority class"),
-        "update": ("update.update", "Change a job's time limit, begin, name, or what it waits for"),
-        "checkpoint": ("jobs.checkpoint", "Report that a job has saved its work"),
-        "templates": ("templates.templates", "List what can be submitted by name"),
+        "submit": ("jobs.submit.submit", "Submit a job: a file, a command or a template"),
+        "rerun": ("jobs.rerun.rerun", "Submit a job's spec again as a new job"),
+        "ls": ("shard.views.ls", "List jobs"),
+        "get": ("shard.views.get", "Show one job"),
+        "explain": ("jobs.explain.explain", "Say why a job waits, and what would let it start"),
+        "logs": ("jobs.logs.logs", "Show what a pod of a job writes"),
+        "events": ("jobs.events.events", "Show events, stored or as they come"),
+        "cancel": ("jobs.submit.cancel", "Cancel a job"),
+        "hold": ("jobs.orders.hold", "Keep a job from starting"),
+        "release": ("jobs.orders.release", "Let a held job start again"),
+        "requeue": ("jobs.orders.requeue", "Stop a job's run, and put the job back in line"),
+        "prio": ("jobs.orders.prio", "Give a job another priority class"),
+        "update": ("jobs.update.update", "Change a job's time limit, begin, name, or what it waits for"),
+        "checkpoint": ("jobs.submit.checkpoint", "Report that a job has saved its work"),
+        "templates": ("jobs.templates.templates", "List what can be submitted by name"),
     },
     "Jobs, in Slurm's words": {
-        "sbatch": ("sbatch.sbatch", "Submit a batch script"),
-        "srun": ("sbatch.srun", "Run a command and show what it writes"),
-        "salloc": ("salloc.salloc", "Open a shell in an allocation"),
-        "sacct": ("accounting.sacct", "List jobs with state, exit code and GPU-hours"),
+        "sbatch": ("slurm_words.sbatch.sbatch", "Submit a batch script"),
+        "srun": ("slurm_words.sbatch.srun", "Run a command and show what it writes"),
+        "salloc": ("slurm_words.salloc.salloc", "Open a shell in an allocation"),
+        "sacct": ("slurm_words.accounting.sacct", "List jobs with state, exit code and GPU-hours"),
         "scontrol": (
-            "accounting.scontrol",
+            "slurm_words.accounting.scontrol",
             "Show, hold, release, requeue and update; jobs, nodes and partitions in full",
         ),
-        "sprio": ("accounting.sprio", "List what decides between waiting jobs"),
-        "sshare": ("accounting.sshare", "List queues with weight and use"),
-        "squeue": ("slurm.squeue", "List jobs that wait or run"),
-        "scancel": ("slurm.scancel", "Cancel jobs"),
-        "sinfo": ("slurm.sinfo", "List the nodes of each queue"),
-        "sacctmgr": ("accounts.sacctmgr", "List as which accounts one may submit"),
-        "slurm-shims": ("shims.slurm_shims", "Make a directory for PATH with sbatch, squeue and so on"),
+        "sprio": ("slurm_words.accounting.sprio", "List what decides between waiting jobs"),
+        "sshare": ("slurm_words.accounting.sshare", "List queues with weight and use"),
+        "squeue": ("slurm_words.squeue.squeue", "List jobs that wait or run"),
+        "scancel": ("slurm_words.squeue.scancel", "Cancel jobs"),
+        "sinfo": ("slurm_words.squeue.sinfo", "List the nodes of each queue"),
+        "sacctmgr": ("slurm_words.accounts.sacctmgr", "List as which accounts one may submit"),
+        "slurm-shims": ("slurm_words.shims.slurm_shims", "Make a directory for PATH with sbatch, squeue and so on"),
     },
     "The shard": {
-        "status": ("status.status", "Say who leads, what waits for an answer and what is wrong"),
-        "top": ("top.top", "Watch GPUs in use, and why jobs wait"),
-        "queue": ("queues.queue", "Show, stop and open queues"),
-        "quota": ("queues.quota", "List quotas and their use"),
-        "nodes": ("views.nodes", "List nodes with what is free on them"),
-        "slots": ("slots.slots", "Show how many pods of each size could start now"),
-        "preempt": ("preempt.preempt", "Show the plan that would make room for a job"),
-        "drain": ("drains.drain", "Let nothing new start on a node"),
-        "undrain": ("drains.undrain", "Let jobs start on a drained node again"),
+        "status": ("shard.status.status", "Say who leads, what waits for an answer and what is wrong"),
+        "top": ("shard.top.top", "Watch GPUs in use, and why jobs wait"),
+        "queue": ("shard.queues.queue", "Show, stop and open queues"),
+        "quota": ("shard.queues.quota", "List quotas and their use"),
+        "nodes": ("shard.views.nodes", "List nodes with what is free on them"),
+        "slots": ("shard.slots.slots", "Show how many pods of each size could start now"),
+        "preempt": ("jobs.preempt.preempt", "Show the plan that would make room for a job"),
+        "drain": ("shard.drains.drain", "Let nothing new start on a node"),
+        "undrain": ("shard.drains.undrain", "Let jobs start on a drained node again"),
     },
     "Access": {
         "login": ("logins.login", "Log in to a gateway's HTTP API"),
@@ -66,15 +66,15 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "token": ("tokens.tokens", "Make, list and revoke tokens of the HTTP API"),
     },
     "Operation": {
-        "config": ("config.config", "Write a first configuration; show the one in force"),
-        "apply": ("config.apply", "Apply a configuration"),
-        "doctor": ("doctor.doctor", "Look for what keeps work from starting"),
-        "dlq": ("dlq.dlq", "Read input that could never be handled"),
-        "replay": ("ledger.replay", "Verify every record and decision of the ledger"),
-        "ledger": ("ledger.inspecting", "Look at the ledger itself"),
+        "config": ("shard.config.config", "Write a first configuration; show the one in force"),
+        "apply": ("shard.config.apply", "Apply a configuration"),
+        "doctor": ("shard.doctor.doctor", "Look for what keeps work from starting"),
+        "dlq": ("ledger_care.dlq.dlq", "Read input that could never be handled"),
+        "replay": ("ledger_care.ledger.replay", "Verify every record and decision of the ledger"),
+        "ledger": ("ledger_care.ledger.inspecting", "Look at the ledger itself"),
         "init": ("platform.init", "Make identities, streams and consumers"),
         "run": ("platform.run", "Run one service"),
-        "cluster": ("cluster.cluster", "Help an installation on Kubernetes"),
+        "cluster": ("shard.cluster.cluster", "Help an installation on Kubernetes"),
     },
     "On this machine": {
         "up": ("platform.up", "Run a whole shard with a simulated cluster"),
@@ -102,7 +102,7 @@ class ImportedWhenCalled(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         put_off_imports()
-        module, attribute = COMMANDS[name].split(".")
+        module, attribute = COMMANDS[name].rsplit(".", 1)
         found = getattr(import_module(f"tessera.client.commands.{module}"), attribute)
         alone = typer.Typer(**PLAIN)
         if isinstance(found, typer.Typer):
@@ -120,9 +120,9 @@ class ImportedWhenCalled(Mapping[str, Any]):
 
 def _way_to_read(module: str) -> dict[str, Any]:
     """How the commands of a module read their options, where that is not the usual way."""
-    if module in ("sbatch", "salloc"):
+    if module in ("slurm_words.sbatch", "slurm_words.salloc"):
         return {"context_settings": SLURMS_OWN}
-    if module in ("slurm", "accounting", "accounts"):
+    if module in ("slurm_words.squeue", "slurm_words.accounting", "slurm_words.accounts"):
         from tessera.client.slurm.abbreviated import AbbreviatingCommand  # no other command needs it
 
         return {"cls": AbbreviatingCommand}

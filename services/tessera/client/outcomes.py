@@ -62,7 +62,7 @@ class Refused(Exception):
 
 def with_all_else(against: Mistaken | Refused, found: "Iterable[PublicReason]") -> Mistaken | Refused:
     """The reasons against a command, with those that others found besides; mistakes alone stay a usage error."""
-    from tessera_schemas.reading import besides
+    from tessera_schemas.text.reading import besides
 
     reasons = besides(against.reasons, found)
     return Refused(reasons) if len(reasons) > len(against.reasons) else against

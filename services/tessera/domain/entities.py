@@ -2,18 +2,18 @@
 
 from dataclasses import dataclass
 
-from tessera.domain.fast import fast_init
-from tessera.domain.gang import Gang, gang_of
-from tessera.domain.later import later
-from tessera.domain.phases import Phase
-from tessera.domain.resources import NOTHING, Amount, RoleNeed
-from tessera.domain.task_array import TaskArray
-from tessera_schemas.adopted import Adopted
-from tessera_schemas.arrays import Dependency
+from tessera.domain.devices.resources import NOTHING, Amount, RoleNeed
+from tessera.domain.storing.fast import fast_init
+from tessera.domain.storing.later import later
+from tessera.domain.work.gang import Gang, gang_of
+from tessera.domain.work.phases import Phase
+from tessera.domain.work.task_array import TaskArray
 from tessera_schemas.job import JobIdle, Retry
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.spec_changes import SpecChanges
+from tessera_schemas.work.adopted import Adopted
+from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.spec_changes import SpecChanges
 
 
 @fast_init

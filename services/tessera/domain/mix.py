@@ -19,8 +19,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from tessera.domain.fast import replace
-from tessera.domain.resources import WHOLE_GPU, Need, Node, RoleNeed
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
+from tessera.domain.storing.fast import replace
 from tessera.domain.table import Table
 
 PODS_COUNTED = 8

@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+from tessera.domain.devices.levels import with_labels
+from tessera.domain.devices.resources import Amount, Node, role_need, tolerated_taints
 from tessera.domain.entities import Job
-from tessera.domain.gang import Gang, bearing
-from tessera.domain.levels import with_labels
-from tessera.domain.resources import Amount, Node, role_need, tolerated_taints
+from tessera.domain.work.gang import Gang, bearing
 from tessera_schemas.config import Config, Defaults, Flavor, Level, Limits, Policy, Pool, Queue, Quota, Tenant
 from tessera_schemas.job import Role
-from tessera_schemas.mounts import Mount
+from tessera_schemas.work.mounts import Mount
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
 UNLIMITED = 2**63 - 1

@@ -11,8 +11,8 @@ that are untouched for longest make way. All times are milliseconds.
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from tessera.domain.devices.resources import WHOLE_GPU
 from tessera.domain.entities import Job
-from tessera.domain.resources import WHOLE_GPU
 from tessera.domain.table import Table
 
 RUNS_MAX = 32

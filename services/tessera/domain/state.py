@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from sortedcontainers import SortedList
 
-from tessera.domain.ended_jobs import EndedJobs
+from tessera.domain.devices.resources import NOTHING, WHOLE_GPU, Amount, Node
 from tessera.domain.entities import (
     ClosedNamespace,
     Drain,
@@ -25,15 +25,15 @@ from tessera.domain.entities import (
     Run,
     Use,
 )
-from tessera.domain.evidence import REMEMBERED_MAX, REMEMBERED_MS, RememberedNode
-from tessera.domain.gang import Gang
-from tessera.domain.job_relations import JobRelations
 from tessera.domain.mix import Mix, Seen
-from tessera.domain.phases import Phase
 from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
-from tessera.domain.resources import NOTHING, WHOLE_GPU, Amount, Node
 from tessera.domain.runtimes import JobKind, Sketch, kind_of
 from tessera.domain.table import Table
+from tessera.domain.work.ended_jobs import EndedJobs
+from tessera.domain.work.evidence import REMEMBERED_MAX, REMEMBERED_MS, RememberedNode
+from tessera.domain.work.gang import Gang
+from tessera.domain.work.job_relations import JobRelations
+from tessera.domain.work.phases import Phase
 from tessera_schemas.config import Config
 from tessera_schemas.ledger import GENESIS
 

@@ -6,24 +6,24 @@ from functools import partial
 import structlog
 
 from tessera.domain.state import State
-from tessera.gateway.commanding import Arrivals, Commands
-from tessera.gateway.door import Door
-from tessera.gateway.guard import Guard
-from tessera.gateway.handlers import Handlers
-from tessera.gateway.hub import Hub
-from tessera.gateway.listening import application, listen
-from tessera.gateway.logs import Logs
+from tessera.gateway.entrance.door import Door
+from tessera.gateway.entrance.guard import Guard
+from tessera.gateway.entrance.listening import application, listen
+from tessera.gateway.entrance.short_tokens import LoginDesk, ShortTokens, address_of
+from tessera.gateway.entrance.tokens import TokenFile
 from tessera.gateway.measures import Measures
+from tessera.gateway.operations.commanding import Arrivals, Commands
+from tessera.gateway.operations.handlers import Handlers
+from tessera.gateway.reading.hub import Hub
+from tessera.gateway.reading.logs import Logs
+from tessera.gateway.reading.specs import Specs
+from tessera.gateway.reading.status import SharedStatus
+from tessera.gateway.reading.streaming import Streams
+from tessera.gateway.reading.views import SharedViews
 from tessera.gateway.settings import GatewaySettings, check_exposure
-from tessera.gateway.short_tokens import LoginDesk, ShortTokens, address_of
-from tessera.gateway.specs import Specs
-from tessera.gateway.status import SharedStatus
 from tessera.gateway.stored_logs.collecting import LogCollector
 from tessera.gateway.stored_logs.reading import StoredLogs
 from tessera.gateway.stored_logs.stores import LogStore, open_store
-from tessera.gateway.streaming import Streams
-from tessera.gateway.tokens import TokenFile
-from tessera.gateway.views import SharedViews
 from tessera.kernel.ledger.loop import fold_ledger
 from tessera.kernel.ledger.shard import Entry, restore
 from tessera.kernel.messaging.requests import Requester

@@ -15,13 +15,13 @@ from pydantic import TypeAdapter
 
 from tessera.domain.entities import Job
 from tessera.domain.errors import Contradiction
-from tessera.domain.fast import replace
-from tessera.domain.spec_hash import spec_hash
 from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
+from tessera.domain.storing.spec_hash import spec_hash
 from tessera_schemas import events as public
 from tessera_schemas import subjects
-from tessera_schemas.arrays import task_count
 from tessera_schemas.base import DIGEST_CHARACTERS
+from tessera_schemas.documents.registry import dataschema
 from tessera_schemas.facts import JobAdmitted, JobRefused, UpdateRequested
 from tessera_schemas.ledger import (
     JOB_OF,
@@ -38,9 +38,9 @@ from tessera_schemas.ledger import (
     LeftChanged,
     TaskQueued,
 )
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
-from tessera_schemas.registry import dataschema
+from tessera_schemas.work.arrays import task_count
+from tessera_schemas.work.placement import Placement
 
 NOBODY = "none"  # the queue's place in the subject of a refusal whose queue nobody knows
 SEQUENCE_DIGITS = 16  # of the largest ledger n

@@ -21,7 +21,7 @@ from tessera.projection.settings import ProjectionSettings
 from tessera.projection.snapshots import Snapshots
 from tessera.projection.usage import UsageHistory
 from tessera.projection.views import Views
-from tessera_schemas.keys import USAGE
+from tessera_schemas.shard.keys import USAGE
 
 log = structlog.get_logger()
 

@@ -29,7 +29,7 @@ from tessera_schemas.events import (
     JobSucceededV1,
     short_type,
 )
-from tessera_schemas.streams import streams
+from tessera_schemas.shard.streams import streams
 
 BATCH = 256
 SOON = 4 * BATCH  # events that are under way anyway; a leader that gets through folds no further ahead than this

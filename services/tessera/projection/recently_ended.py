@@ -3,8 +3,8 @@
 import heapq
 from collections.abc import Iterable, Iterator
 
-from tessera.domain.ended_jobs import EndedJobs
 from tessera.domain.entities import EndedJob
+from tessera.domain.work.ended_jobs import EndedJobs
 
 ENDED_MAX, ENDED_SECONDS = 100_000, 7 * 86_400
 """What is shown where no setting says otherwise."""

@@ -9,8 +9,8 @@ a fold that begins before it goes on where the row ends.
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from tessera.domain.devices.gpu_use import KEPT_MS, STEP_MS, UseSum, steps_between
 from tessera.domain.entities import Run
-from tessera.domain.gpu_use import KEPT_MS, STEP_MS, UseSum, steps_between
 from tessera.domain.state import State
 from tessera.engine.placement.free_slots import slots
 from tessera.engine.placement.gpu_use import pool_use

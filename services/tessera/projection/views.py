@@ -10,24 +10,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, ClassVar
 
+from tessera.domain.devices.resources import NOTHING, Node, OthersUse
 from tessera.domain.entities import EndedJob, Job
-from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
-from tessera.domain.resources import NOTHING, Node, OthersUse
 from tessera.domain.state import State
-from tessera.domain.stops import missing_gpus, waiting_on
-from tessera.domain.task_array import TaskArray
-from tessera.domain.time_limits import longest_time_limit
+from tessera.domain.work.phases import Phase
+from tessera.domain.work.stops import missing_gpus, waiting_on
+from tessera.domain.work.task_array import TaskArray
+from tessera.domain.work.time_limits import longest_time_limit
 from tessera.engine.queueing.readiness import in_backoff
 from tessera.kernel.ports import Change
 from tessera.projection.made import view
 from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
 from tessera.projection.usage import UsageHistory
-from tessera_schemas.arrays import ranges_from
 from tessera_schemas.base import DIGEST_CHARACTERS
 from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import NodeSeen, WorkRefused
-from tessera_schemas.keys import USAGE, VIEWS
 from tessera_schemas.ledger import (
     JOB_OF,
     Allocated,
@@ -47,10 +45,12 @@ from tessera_schemas.ledger import (
     StopHeldBack,
     TaskQueued,
 )
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.run_ends import RUN_ENDS
+from tessera_schemas.shard.keys import USAGE, VIEWS
 from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView, QueueView, QuotaUse
+from tessera_schemas.work.arrays import ranges_from
+from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.run_ends import RUN_ENDS
 
 JOBS, QUEUES, NODES, CONFIG, REFUSED, REMEMBERED_NODES = VIEWS
 Field = tuple[str, str]

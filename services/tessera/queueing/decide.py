@@ -4,7 +4,7 @@ from tessera.domain.state import State
 from tessera.engine import ORDER_ENGINE_ID
 from tessera.engine.queueing.ordering import order
 from tessera.engine.queueing.scheduling_pass import CapacityCache
-from tessera_schemas.orders import Order
+from tessera_schemas.shard.orders import Order
 
 
 def orders(

@@ -28,7 +28,7 @@ from tessera.reclamation.prices.handlers import Learn, Prices
 from tessera.reclamation.prices.learning import learn_in_subprocess
 from tessera.reclamation.reclaim.decide import reclamation_plan
 from tessera.reclamation.settings import ReclamationSettings
-from tessera_schemas.labels import NAMES_US, USERS_PODS, pods_of_shard
+from tessera_schemas.cluster.labels import NAMES_US, USERS_PODS, pods_of_shard
 
 LINGER_SECONDS = 0.02  # how much later it hears what to look for while the ledger is busy
 

@@ -27,7 +27,7 @@ from tessera.kernel.tasks.task_group import cancel_all
 from tessera_schemas import subjects
 from tessera_schemas.facts import FACT_MESSAGE, owner
 from tessera_schemas.ledger import TakenFact
-from tessera_schemas.orders import ORDER, Order
+from tessera_schemas.shard.orders import ORDER, Order
 
 WAITING_MAX = 4096
 REPEATS_AFTER = 8192  # facts back; so many are remembered, and read again by a new committer

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tessera.domain.resources import WHOLE_GPU
+from tessera.domain.devices.resources import WHOLE_GPU
 from tessera.domain.state import State
 
 Shown = tuple[str, tuple[str, ...], float]

@@ -18,8 +18,8 @@ import uvloop
 
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
-from tessera.lab.bench.report import ReportRow
-from tessera.local.platform import NATS, REDIS, Platform
+from tessera_lab.bench.report import ReportRow
+from tessera_local.platform import NATS, REDIS, Platform
 from tests.kubernetes.bench import offered
 from tests.kubernetes.bench.calls import ApiCalls
 from tests.kubernetes.bench.creating import ROUND_LABEL, Bound, one_gpu_pod, pipelined

@@ -49,7 +49,7 @@ async def cluster_process() -> AsyncIterator[str]:
     with TemporaryDirectory() as folder:
         nodes, port = Path(folder) / "nodes.yaml", Path(folder) / "port"
         nodes.write_text("- {name: n, count: 1, cpu: '9000', memory: 9000Gi}\n")
-        command = [sys.executable, "-m", "tessera.local.cluster", "--nodes", str(nodes), "--port-file", str(port)]
+        command = [sys.executable, "-m", "tessera_local.cluster", "--nodes", str(nodes), "--port-file", str(port)]
         process = subprocess.Popen([*command, "--start-ms", "600000"], stdout=subprocess.DEVNULL)
         try:
             while not port.exists():

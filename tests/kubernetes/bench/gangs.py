@@ -9,17 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from tessera.client import where
-from tessera.client.reading import ledger_of
-from tessera.client.replay import ReplayReport, verify
+from tessera.client.connect import where
+from tessera.client.ledger.reading import ledger_of
+from tessera.client.ledger.replay import ReplayReport, verify
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import JsonObject, Outgoing
-from tessera.lab.bench.report import ReportRow
-from tessera.local.platform import Platform
+from tessera_lab.bench.report import ReportRow
+from tessera_local.platform import Platform
 from tessera_schemas import subjects
+from tessera_schemas.cluster.labels import RUN_LABEL
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.job import JobSpec, Resources, Role, Template
-from tessera_schemas.labels import RUN_LABEL
 from tests.kubernetes.bench.creating import LIVES_SECONDS
 from tests.kubernetes.bench.staging import TENANT, platform_on
 from tests.kubernetes.control_plane import ControlPlane

@@ -21,8 +21,8 @@ import uvloop
 
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
-from tessera.lab.bench.report import ReportRow
-from tessera.local.platform import NATS, REDIS, Platform
+from tessera_lab.bench.report import ReportRow
+from tessera_local.platform import NATS, REDIS, Platform
 from tests.kubernetes.bench.creating import ROUND_LABEL, Bound, has_node, is_there, one_gpu_pod, pipelined
 from tests.kubernetes.bench.staging import TENANT, platform_on, platforms_pids, standing_still, stopped
 from tests.kubernetes.control_plane import ControlPlane

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tessera.kernel.kubernetes.cluster import HttpCluster
-from tessera.lab.bench.report import ReportRow, percentile
+from tessera_lab.bench.report import ReportRow, percentile
 from tests.kubernetes.bench.creating import ROUND_LABEL, Bound, one_gpu_pod
 from tests.kubernetes.bench.staging import TENANT
 

@@ -16,13 +16,13 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 
-from tessera.client import where
-from tessera.client.shard_views import ShardViews
+from tessera.client.connect import where
+from tessera.client.connect.shard_views import ShardViews
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import JsonObject, WatchEvent
-from tessera.lab.bench.report import ReportRow
-from tessera.local.platform import Platform
+from tessera_lab.bench.report import ReportRow
+from tessera_local.platform import Platform
 from tessera_schemas import subjects
 from tests.kubernetes.bench.calls import ApiCalls
 from tests.kubernetes.bench.creating import ROUND_LABEL, has_node, pipelined

@@ -22,7 +22,7 @@ import uvloop
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
-from tessera.lab.bench.report import ReportRow, percentile
+from tessera_lab.bench.report import ReportRow, percentile
 from tests.kubernetes.bench.creating import ROUND_LABEL, one_gpu_pod, pipelined
 from tests.kubernetes.bench.staging import TENANT, platform_on
 from tests.kubernetes.commands import WORKLOADS

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tessera.client import where
-from tessera.client.applying import ConfigChange, put_in_force
-from tessera.client.shard_views import ShardViews
-from tessera.lab.bench.platform import cpu_seconds_of
-from tessera.local.platform import NATS, REDIS, Platform
+from tessera.client.cluster.applying import ConfigChange, put_in_force
+from tessera.client.connect import where
+from tessera.client.connect.shard_views import ShardViews
+from tessera_lab.bench.together.platform import cpu_seconds_of
+from tessera_local.platform import NATS, REDIS, Platform
 from tessera_schemas import subjects
 from tessera_schemas.config import Config, ConfigBody, Limits, Queue, Tenant
 from tests.kubernetes.control_plane import ControlPlane

@@ -7,7 +7,7 @@ import pytest
 from tessera_schemas import subjects
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import CancelRequested, JobAdmitted, JobRefused
-from tessera_schemas.streams import streams
+from tessera_schemas.shard.streams import streams
 from tests.builders import SHARD, config_body
 from tests.unit.admission.admission_world import SPEC, World, node, submit
 

@@ -8,11 +8,11 @@ import pytest
 from tessera.admission.decide.amounts import fill_amounts
 from tessera.admission.decide.outcome import Origin, judge_tenant_command
 from tessera.admission.decide.policy import AdmissionPolicy, Pools, tree_of
-from tessera.domain.resources import Node, empty_node
+from tessera.domain.devices.resources import Node, empty_node
 from tessera_schemas.config import Config
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import JobSpec
-from tessera_schemas.reading import read_tenant_command
+from tessera_schemas.text.reading import read_tenant_command
 from tests.builders import GIB, config_body, node_seen
 
 TREE = tree_of(Config(version=1, body=config_body()))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tessera_schemas.config import ConfigBody, Level, Limits, PriorityClass, Queue, Tenant
 from tessera_schemas.facts import JobAdmitted, JobRefused
-from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.reasons import Reason
 from tessera_schemas.subjects import FACT_BYTES_MAX, SUBMIT_BYTES_MAX
+from tessera_schemas.text.reading import read_tenant_command
 from tests.unit.admission.admission_world import SPEC, World, changed, encoded, node, submit
 
 BODY = ConfigBody(

@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from tessera.admission.decide.configuration import find_config_faults
-from tessera.client.queues import in_tree
+from tessera.client.views.queues import in_tree
 from tessera_schemas.base import INT_MAX
-from tessera_schemas.bounds import DEPTH_MAX, SUBSCRIBERS_MAX
 from tessera_schemas.config import ConfigBody
+from tessera_schemas.shard.bounds import DEPTH_MAX, SUBSCRIBERS_MAX
 from tessera_schemas.views import QueueView
 
 

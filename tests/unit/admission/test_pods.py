@@ -10,7 +10,7 @@ from tessera.admission.decide.policy import AdmissionPolicy, tree_of
 from tessera_schemas.base import Strict
 from tessera_schemas.config import Config, ConfigBody, PodGrants, Queue, Tenant
 from tessera_schemas.job import JobSpec
-from tessera_schemas.reading import read_tenant_command
+from tessera_schemas.text.reading import read_tenant_command
 from tests.unit.admission.admission_world import SPEC, changed, encoded
 
 TEMPLATE, RESOURCES = "spec.roles.0.template", "spec.roles.0.resources"

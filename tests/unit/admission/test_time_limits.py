@@ -8,11 +8,11 @@ import pytest
 from tessera.admission.decide.outcome import Origin, Outcome, judge_tenant_command
 from tessera.admission.decide.policy import AdmissionPolicy, tree_of
 from tessera.binder.workloads.mark_table import TIME_LIMIT
-from tessera.client.files import config_body
+from tessera.client.input.files import config_body
 from tessera.client.outcomes import Failure
 from tessera_schemas.config import Config, ConfigBody
 from tessera_schemas.facts import JobAdmitted
-from tessera_schemas.reading import read_cluster_command, read_tenant_command
+from tessera_schemas.text.reading import read_cluster_command, read_tenant_command
 
 HOUR, DAY = 3600, 86_400
 NIGHT = "queues.night.time_limit_max_seconds"

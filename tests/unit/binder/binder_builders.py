@@ -3,12 +3,12 @@
 from typing import Any
 
 from tessera.binder.decide.steps import Json
+from tessera.domain.devices.resources import Node, empty_node, role_need
 from tessera.domain.entities import Job, Run
-from tessera.domain.gang import gang_of
-from tessera.domain.resources import Node, empty_node, role_need
+from tessera.domain.work.gang import gang_of
 from tessera_schemas.base import job_id, run_id
+from tessera_schemas.cluster.labels import BOOT_ANNOTATION, FINALIZER, RUN_LABEL, pod_name
 from tessera_schemas.job import JobSpec
-from tessera_schemas.labels import BOOT_ANNOTATION, FINALIZER, RUN_LABEL, pod_name
 from tests.builders import SHARD, job_spec, node_seen, placement
 
 JOB = job_id(SHARD, "lab", "k1")

@@ -12,12 +12,12 @@ from typing import Any, cast
 from tessera.binder.adoption.assembly import UsersWork
 from tessera.binder.decide.steps import read_pod
 from tessera.binder.handlers import Runs
-from tessera.binder.other_ledgers import OtherLedgers
-from tessera.binder.others import OthersByNode, informers_of_others
-from tessera.binder.ownership import Ownership
-from tessera.binder.reduced import only_what_is_read
+from tessera.binder.nodes.other_ledgers import OtherLedgers
+from tessera.binder.nodes.others import OthersByNode, informers_of_others
+from tessera.binder.nodes.ownership import Ownership
+from tessera.binder.nodes.watching import NodeReports
+from tessera.binder.pods.reduced import only_what_is_read
 from tessera.binder.settings import BinderSettings
-from tessera.binder.watch_nodes import NodeReports
 from tessera.domain.entities import Job, Run
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Informer
@@ -35,19 +35,19 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.tasks.freshness import Freshness, keep_looking
-from tessera.local.cluster.core import SimCluster
-from tessera.local.cluster.driving import drive
-from tessera.local.cluster.in_memory import MemoryCluster
-from tessera.local.cluster.nodes import NodeRow, node_object
-from tessera.local.cluster.store import Options
 from tessera.reclamation.absence.handlers import Absences, GonePods, only_what_is_judged
 from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
 from tessera.reclamation.lost_runs.handlers import LostRuns
 from tessera.reclamation.settings import ReclamationSettings
+from tessera_local.cluster.core import SimCluster
+from tessera_local.cluster.driving import drive
+from tessera_local.cluster.in_memory import MemoryCluster
+from tessera_local.cluster.machines.nodes import NodeRow, node_object
+from tessera_local.cluster.objects.store import Options
+from tessera_schemas.cluster.labels import NAMES_US, RUN_LABEL, USERS_PODS, pods_of_shard
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import FACT_MESSAGE, AnyFact
 from tessera_schemas.job import JobSpec, Retry, Role, Template
-from tessera_schemas.labels import NAMES_US, RUN_LABEL, USERS_PODS, pods_of_shard
 from tessera_schemas.ledger import AnyRecord, LedgerMessage
 from tests.builders import SHARD, admitted, config_body, job_spec, role
 from tests.ledgers import Committed

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tessera.binder.decide.steps import is_path
+from tessera_schemas.cluster.labels import CHECKPOINT_ANNOTATION, CHECKPOINT_AT_ANNOTATION
 from tessera_schemas.facts import CheckpointReported, DrainRequested
-from tessera_schemas.labels import CHECKPOINT_ANNOTATION, CHECKPOINT_AT_ANNOTATION
 from tests.unit.binder.cluster_world import World, train
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from tessera.binder.decide import hami
-from tessera.client.replay import verify
-from tessera.local.cluster.nodes import NodeRow, node_object
+from tessera.client.ledger.replay import verify
 from tessera.testkit.checker import check
 from tessera.testkit.rules_checker import check_rules
+from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tessera_schemas.config import Pool
 from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.reasons import Code

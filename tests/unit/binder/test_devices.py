@@ -11,8 +11,8 @@ from tessera.binder.decide.devices import NoDevice, at_bind
 from tessera.binder.decide.pods import pod_of
 from tessera.binder.decide.steps import Json
 from tessera_schemas.job import JobSpec, Template
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
+from tessera_schemas.work.placement import Placement
 from tests.builders import job_spec, role
 from tests.unit.binder.binder_builders import job, node, run
 

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from tessera.binder.decide.steps import Json
-from tessera.client.replay import verify
+from tessera.client.ledger.replay import verify
 from tessera.engine.preemption.plans import Plan, plan, proposal
 from tessera.testkit.checker import check
 from tessera.testkit.rules_checker import check_rules
+from tessera_schemas.cluster.labels import EVICT_AT_ANNOTATION, PERMIT_ANNOTATION, RANK_LABEL
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import CancelRequested, DrainRequested
 from tessera_schemas.job import JobSpec, Role
-from tessera_schemas.labels import EVICT_AT_ANNOTATION, PERMIT_ANNOTATION, RANK_LABEL
 from tessera_schemas.reasons import Code
 from tests.builders import admitted
 from tests.unit.binder.cluster_world import World, train

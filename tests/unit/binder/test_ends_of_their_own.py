@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from tessera.engine.preemption.plans import Plan, plan, proposal
+from tessera_schemas.cluster.labels import CHECKPOINT_ANNOTATION, EVICT_AT_ANNOTATION
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import CancelRequested, DrainRequested
 from tessera_schemas.job import JobSpec, Retry
-from tessera_schemas.labels import CHECKPOINT_ANNOTATION, EVICT_AT_ANNOTATION
 from tessera_schemas.reasons import Code
 from tests.builders import admitted
 from tests.unit.binder.cluster_world import RESERVED, World, train

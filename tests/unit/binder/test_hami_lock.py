@@ -7,13 +7,13 @@ from typing import cast
 import pytest
 
 from tessera.binder.decide import hami
-from tessera.binder.hami_lock import WAITING_MAX, HamiLock
+from tessera.binder.nodes.hami_lock import WAITING_MAX, HamiLock
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.ports import JsonObject
-from tessera.local.cluster.core import SimCluster
-from tessera.local.cluster.in_memory import MemoryCluster
-from tessera.local.cluster.nodes import NodeRow, node_object
+from tessera_local.cluster.core import SimCluster
+from tessera_local.cluster.in_memory import MemoryCluster
+from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tests.virtual_time import VirtualClock
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from tessera.scheduler import decide
 from tessera_schemas.ledger import FORMAT
-from tessera_schemas.ledger_form import SUMS_FROM
+from tessera_schemas.shard.ledger_form import SUMS_FROM
 from tests.unit.binder.cluster_world import World
 
 

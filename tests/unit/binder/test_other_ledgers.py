@@ -7,13 +7,11 @@ from structlog.testing import capture_logs
 
 from tessera.binder.decide.launching import service_name
 from tessera.binder.decide.pods import spec_label
-from tessera.domain.spec_hash import spec_hash
+from tessera.domain.storing.spec_hash import spec_hash
 from tessera.testkit.checker import check
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
-from tessera_schemas.config import Policy
-from tessera_schemas.facts import ConfigProposed, JobAdmitted
-from tessera_schemas.labels import (
+from tessera_schemas.cluster.labels import (
     GPU_RESOURCE,
     LEDGER_LABEL,
     MANAGED_BY_LABEL,
@@ -22,6 +20,8 @@ from tessera_schemas.labels import (
     SHARD_LABEL,
     SPEC_LABEL,
 )
+from tessera_schemas.config import Policy
+from tessera_schemas.facts import ConfigProposed, JobAdmitted
 from tessera_schemas.ledger import PodsTakenOver
 from tests.builders import SHARD, admitted, config_body, queue
 from tests.unit.binder.cluster_world import RESERVED, World, train

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tessera.local.cluster.nodes import NodeRow, node_object
+from tessera_local.cluster.machines.nodes import NodeRow, node_object
+from tessera_schemas.cluster.labels import RUN_LABEL, SHARD_LABEL
 from tessera_schemas.facts import CancelRequested
-from tessera_schemas.labels import RUN_LABEL, SHARD_LABEL
 from tests.builders import admitted
 from tests.unit.binder.cluster_world import World, train
 

@@ -3,9 +3,9 @@
 import pytest
 
 from tessera.kernel.ports import ApiError, JsonObject
-from tessera.local.cluster.core import SimCluster
-from tessera.local.cluster.in_memory import MemoryCluster
-from tessera_schemas.labels import pod_name
+from tessera_local.cluster.core import SimCluster
+from tessera_local.cluster.in_memory import MemoryCluster
+from tessera_schemas.cluster.labels import pod_name
 from tests.unit.binder.cluster_world import World, train
 
 

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 from tessera.binder.decide.starting import Halt, PodMemory, delay_of, is_silent, is_to_ask, read_start
 from tessera.binder.decide.warnings import read_warning
 from tessera.kernel.ports import JsonObject
-from tessera.local.cluster.machines import NO_SANDBOX
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
+from tessera_local.cluster.machines.accidents import NO_SANDBOX
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import NodeBackedOff, Revoked

@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tessera_schemas.cluster.labels import FINALIZER
 from tessera_schemas.facts import RunAbsent
 from tessera_schemas.job import JobSpec
-from tessera_schemas.labels import FINALIZER
 from tests.unit.binder.cluster_world import RESERVED, World, train
 
 GANG = 4

@@ -9,10 +9,10 @@ import pytest
 from tessera.binder.decide.ends import reason_for
 from tessera.binder.decide.steps import Json, find_own_end, read_pod, seconds_to_settle, to_report
 from tessera.domain.entities import Run, SurplusPod
+from tessera_schemas.cluster.labels import RANK_LABEL, RUN_LABEL
 from tessera_schemas.facts import RunEnded
-from tessera_schemas.labels import RANK_LABEL, RUN_LABEL
-from tessera_schemas.ledger_form import RUN_ENDS_FROM
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_form import RUN_ENDS_FROM
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import RUN, api_pod, run
 

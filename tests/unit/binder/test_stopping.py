@@ -6,8 +6,7 @@ from datetime import datetime
 import pytest
 
 from tessera.binder.decide.steps import read_pod
-from tessera_schemas.facts import CancelRequested, DrainRequested
-from tessera_schemas.labels import (
+from tessera_schemas.cluster.labels import (
     EVICT_AT_ANNOTATION,
     FINALIZER,
     LEDGER_LABEL,
@@ -15,6 +14,7 @@ from tessera_schemas.labels import (
     RUN_LABEL,
     SHARD_LABEL,
 )
+from tessera_schemas.facts import CancelRequested, DrainRequested
 from tests.builders import SHARD
 from tests.unit.binder.binder_builders import api_pod
 from tests.unit.binder.cluster_world import World, train

@@ -2,13 +2,13 @@
 
 import pytest
 
-from tessera.binder import templates
-from tessera.binder.templates import Templates
+from tessera.binder.pods import templates
+from tessera.binder.pods.templates import Templates
 from tessera.domain.entities import Job
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Message
-from tessera_schemas.arrays import JobArray
 from tessera_schemas.job import JobSpec, Template
+from tessera_schemas.work.arrays import JobArray
 from tests.builders import admitted, config_proposed, job_spec, node_seen, role
 from tests.ledgers import Committed
 

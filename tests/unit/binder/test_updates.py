@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from tessera_schemas.cluster.labels import NAME_ANNOTATION
 from tessera_schemas.facts import HoldRequested, UpdateRequested
-from tessera_schemas.labels import NAME_ANNOTATION
 from tessera_schemas.reasons import Code
-from tessera_schemas.spec_changes import SpecChanges
+from tessera_schemas.work.spec_changes import SpecChanges
 from tests.builders import admitted
 from tests.unit.binder.cluster_world import World, train
 

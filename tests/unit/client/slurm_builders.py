@@ -5,12 +5,12 @@ from datetime import datetime
 
 import pytest
 
-from tessera.client import files
+from tessera.client.input import files
 from tessera.client.outcomes import Failure
-from tessera.client.slurm.against import Against
-from tessera.client.slurm.jobs import job_of
-from tessera.client.slurm.options import split_words
-from tessera.client.slurm.script import Script, read_script
+from tessera.client.slurm.scripts.against import Against
+from tessera.client.slurm.scripts.jobs import job_of
+from tessera.client.slurm.scripts.options import split_words
+from tessera.client.slurm.scripts.script import Script, read_script
 from tessera_schemas.job import JobSpec
 from tests.kubelet import expanded
 

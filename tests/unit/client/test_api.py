@@ -10,16 +10,16 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tessera.client import files
-from tessera.client.api import Api
-from tessera.client.contexts import ApiLogin
-from tessera.client.events_by_api import events_by_api
+from tessera.client.connect.api import Api
+from tessera.client.connect.contexts import ApiLogin
+from tessera.client.connect.events_by_api import events_by_api
+from tessera.client.connect.shard_views import ApiViews
+from tessera.client.connect.where import Where
+from tessera.client.input import files
 from tessera.client.outcomes import Exit, Failure, Refused
-from tessera.client.sdk import Submitted, Tessera
-from tessera.client.sending_by_api import cancel_by_api
-from tessera.client.shard_views import ApiViews
-from tessera.client.submitting import wait_by_views
-from tessera.client.where import Where
+from tessera.client.sending.sdk import Submitted, Tessera
+from tessera.client.sending.sending_by_api import cancel_by_api
+from tessera.client.sending.submitting import wait_by_views
 from tessera.kernel.errors import Transient
 
 Json = dict[str, Any]
@@ -236,7 +236,7 @@ async def test_stored_events_are_all_there_or_the_command_says_that_they_are_not
 async def test_a_stream_that_is_followed_comes_back_with_the_last_place_and_says_so_once(
     gateway: Gateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tessera.client.api.LOST_SECONDS", 0.01)
+    monkeypatch.setattr("tessera.client.connect.api.LOST_SECONDS", 0.01)
     said, seen = list[str](), list[str]()
 
     def stream(query: dict[str, list[str]]) -> bytes:

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tessera.client import applying
-from tessera.client.commands import config, queues
+from tessera.client.cluster import applying
+from tessera.client.commands.shard import config, queues
 from tessera.client.outcomes import Exit, Failure, Refused
-from tessera.client.rendering import Output
+from tessera.client.views.rendering import Output
 from tessera_schemas.commands import Answer
 from tessera_schemas.config import Config, Queue
 from tessera_schemas.reasons import Code

@@ -4,18 +4,18 @@ from typing import Any
 
 import pytest
 
-from tessera.client.arrays import SHOWN, array_lines, count_tasks, failed_lines, failed_tasks, phase_now
-from tessera.client.commands import logs
-from tessera.client.commands.views import job_columns, job_facts
-from tessera.client.job_glance import JobFilter
+from tessera.client.commands.jobs import logs
+from tessera.client.commands.shard.views import job_columns, job_facts
+from tessera.client.connect.job_glance import JobFilter
+from tessera.client.connect.shard_views import ShardViews
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.shard_views import ShardViews
+from tessera.client.views.arrays import SHOWN, array_lines, count_tasks, failed_lines, failed_tasks, phase_now
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Change
-from tessera_schemas.arrays import task_id
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.views import ArrayView, JobView
+from tessera_schemas.work.arrays import task_id
 from tests.unit.client.job_views import named
 
 SWEEP = named("a", "queued", "sweep").model_copy(

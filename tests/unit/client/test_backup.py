@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.client.backup import MANIFEST, Backup
+from tessera.client.ledger.backup import MANIFEST, Backup
 from tessera.client.outcomes import Failure
 from tests.builders import SHARD
 from tests.ledgers import Committed, rechain

@@ -6,20 +6,21 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tessera.client import contexts, files
-from tessera.client.backup import Backup
 from tessera.client.cli import app
+from tessera.client.connect import contexts
+from tessera.client.connect.where import find
+from tessera.client.input import files
+from tessera.client.ledger.backup import Backup
 from tessera.client.outcomes import Failure
-from tessera.client.where import find
-from tessera.gateway.tokens import read_entries
+from tessera.gateway.entrance.tokens import read_entries
 from tessera.kernel.errors import StartupError
 from tessera.kernel.process.settings import load_settings
 from tessera.kernel.provisioning.credential_files import read_credential
-from tessera.lab.traces.alibaba import MODELS_MAX
-from tessera.local.cluster.access import access_from_file
-from tessera.local.cluster.nodes import nodes_from_file
-from tessera.local.down import down
 from tessera.reclamation.settings import ReclamationSettings
+from tessera_lab.traces.alibaba import MODELS_MAX
+from tessera_local.cluster.api.access import access_from_file
+from tessera_local.cluster.machines.nodes import nodes_from_file
+from tessera_local.down import down
 
 NODES, PODS = "cpu_milli,memory_mib,gpu,model\n", "cpu_milli,memory_mib,num_gpu,gpu_milli\n"
 JOBS = "submit_s,duration_s,num_gpus,vc\n"

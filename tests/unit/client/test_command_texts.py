@@ -7,25 +7,25 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from tessera.client.commands.drains import drain_line, on_node
-from tessera.client.commands.preempt import VICTIMS, plan_lines, planned
-from tessera.client.commands.queues import movable, queue_facts, stopped
-from tessera.client.commands.views import job_columns, job_facts
-from tessera.client.explain import explanation_lines, story_lines
-from tessera.client.job_glance import JobGlance
+from tessera.client.commands.jobs.preempt import VICTIMS, plan_lines, planned
+from tessera.client.commands.shard.drains import drain_line, on_node
+from tessera.client.commands.shard.queues import movable, queue_facts, stopped
+from tessera.client.commands.shard.views import job_columns, job_facts
+from tessera.client.connect.job_glance import JobGlance
 from tessera.client.outcomes import Failure
-from tessera.client.overview import groups, node_line, overview
-from tessera.client.queues import QUEUES, QUOTAS, in_tree, queue_rows, quota_rows
-from tessera.client.rendering import COLUMNS, table
-from tessera.client.story import StoryLine, story
+from tessera.client.views.explain import explanation_lines, story_lines
+from tessera.client.views.overview import groups, node_line, overview
+from tessera.client.views.queues import QUEUES, QUOTAS, in_tree, queue_rows, quota_rows
+from tessera.client.views.rendering import COLUMNS, table
+from tessera.client.views.story import StoryLine, story
 from tessera.engine.preemption.plans import Plan, Victim
-from tessera.gateway.explaining import explained
+from tessera.gateway.reading.explaining import explained
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import HoldRequested, PriorityRequested
 from tessera_schemas.ledger import LEDGER_MESSAGE, LedgerMessage, Requeued
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, PublicReason, Reason
 from tessera_schemas.views import JobView, NodeView, QueueView, QuotaUse
+from tessera_schemas.work.placement import Placement
 from tests.builders import admitted, config_body, config_proposed, job_spec, role
 from tests.rounds import Rounds
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tessera.client.api import Api, check_url
-from tessera.client.contexts import LOCAL, ApiLogin, Contexts, file_of
+from tessera.client.connect.api import Api, check_url
+from tessera.client.connect.contexts import LOCAL, ApiLogin, Contexts, file_of
+from tessera.client.connect.where import find
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.where import find
 
 PROD, TEST = ApiLogin("https://prod.example.org", "tessera_a_b"), ApiLogin("https://test.example.org", "tessera_c_d")
 

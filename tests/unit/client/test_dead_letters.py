@@ -6,9 +6,9 @@ import pytest
 from nats.js.api import RawStreamMsg
 from rich.cells import cell_len
 
-from tessera.client.commands.dlq import letter_columns, letter_lines
-from tessera.client.dead_letters import Letter, shown
-from tessera.client.rendering import COLUMNS, table
+from tessera.client.cluster.dead_letters import Letter, shown
+from tessera.client.commands.ledger_care.dlq import letter_columns, letter_lines
+from tessera.client.views.rendering import COLUMNS, table
 
 STORED = datetime(2026, 11, 21, 8, 0, tzinfo=UTC)
 NOW = round(STORED.timestamp() * 1000) + 90_000

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from tessera.client.doctor import check_cluster
-from tessera.client.finding import Finding
-from tessera.client.rights import CLUSTER_WIDE, OF_TENANT, account
+from tessera.client.cluster.doctor import check_cluster
+from tessera.client.cluster.finding import Finding
+from tessera.client.cluster.rights import CLUSTER_WIDE, OF_TENANT, account
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
-from tessera_schemas.cluster_roles import Right
+from tessera_schemas.cluster.cluster_roles import Right
 
 Json = dict[str, Any]
 EVERYTHING = frozenset(OF_TENANT.union(*CLUSTER_WIDE.values()))

@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from tessera.client.cli import app
 from tessera.client.commands.context import command
+from tessera.client.connect.shard_views import one_of
 from tessera.client.outcomes import Exit, Failure, exit_of
-from tessera.client.shard_views import one_of
-from tessera.client.submitting import exit_of_end
+from tessera.client.sending.submitting import exit_of_end
 from tessera.kernel.errors import Conflict, InvariantViolation, StartupError, Transient
 from tessera_schemas.reasons import Code, PublicReason, Reason
 from tessera_schemas.views import JobView

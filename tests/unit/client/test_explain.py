@@ -1,9 +1,9 @@
 """Explain recomputes with the functions that decide, and says as of which record."""
 
-from tessera.client.explain import explanation_lines
-from tessera.client.story import story
+from tessera.client.views.explain import explanation_lines
+from tessera.client.views.story import story
 from tessera.engine.explain.explanation import explain
-from tessera.gateway.explaining import explained
+from tessera.gateway.reading.explaining import explained
 from tessera_schemas.base import job_id
 from tessera_schemas.facts import PodsMade, RunEnded, RunStarted
 from tessera_schemas.ledger import LEDGER_MESSAGE

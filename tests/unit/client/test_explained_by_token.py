@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tessera.client.explain import explanation_lines, gone_sentence
-from tessera.client.explaining import explain_job
+from tessera.client.sending.explaining import explain_job
+from tessera.client.views.explain import explanation_lines, gone_sentence
 
 JOB = "a" * 20
 TAKEN = 7

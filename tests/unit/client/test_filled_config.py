@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from tessera.client import applying, files
+from tessera.client.cluster import applying
+from tessera.client.input import files
 from tessera.client.outcomes import Failure, Refused
-from tessera.domain.live_names import LiveJob
+from tessera.domain.work.live_names import LiveJob
 from tessera_schemas.config import Config, ConfigBody, Policy, Queue
-from tessera_schemas.recommended import POLICY, explicit, filled
+from tessera_schemas.shard.recommended import POLICY, explicit, filled
 from tessera_schemas.views import JobView
 
 LEAST = "tenants: [{name: lab}]\nqueues: [{name: q}]\n"

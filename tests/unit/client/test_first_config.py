@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from tessera.admission.decide.configuration import find_config_faults
-from tessera.client import applying, files
-from tessera.client.first_config import HINT, ClusterSurvey, first_config
-from tessera.domain.resources import tolerated_taints
+from tessera.client.cluster import applying
+from tessera.client.cluster.first_config import HINT, ClusterSurvey, first_config
+from tessera.client.input import files
+from tessera.domain.devices.resources import tolerated_taints
 from tessera_schemas.config import FLAVORS_MAX, ConfigBody
-from tessera_schemas.recommended import POLICY
+from tessera_schemas.shard.recommended import POLICY
 from tessera_schemas.views import NodeView
 from tests.builders import admitted, config_proposed, job_spec, role
 from tests.rounds import Rounds

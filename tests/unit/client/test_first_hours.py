@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
-from tessera.client.commands import jobs as jobs_command
+from tessera.client.commands.jobs import submit as jobs_command
+from tessera.client.connect.shard_views import one_of
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.shard_views import one_of
 from tests.unit.client.job_views import named
 
 

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
-from tessera.local.free_port import free_port
+from tessera_local.free_port import free_port
 
 
 def test_the_first_pass_writes_the_files_although_the_environment_names_one_of_them(

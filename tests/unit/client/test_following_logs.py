@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tessera.client import job_logs
-from tessera.client.commands import logs
-from tessera.client.job_logs import LogPart, LogPlace
+from tessera.client.commands.jobs import logs
 from tessera.client.outcomes import Exit, Failure, NotYet
+from tessera.client.sending import job_logs
+from tessera.client.sending.job_logs import LogPart, LogPlace
 from tessera.kernel.errors import Transient
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.views import JobView

@@ -11,11 +11,11 @@ from typing import Any, cast
 import pytest
 import typer
 
-from tessera.client import ordering
-from tessera.client.commands import foreground as module
-from tessera.client.commands.foreground import SIGNALS, Foreground, foreground
+from tessera.client.commands.slurm_words import foreground as module
+from tessera.client.commands.slurm_words.foreground import SIGNALS, Foreground, foreground
+from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.where import Where
+from tessera.client.sending import ordering
 from tessera_schemas.commands import CancelJob
 
 JOB = "j" * 20

@@ -5,16 +5,16 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tessera.client.job_glance import JobGlance
+from tessera.client.connect.job_glance import JobGlance
+from tessera.client.connect.shard_views import ShardViews, is_whole_id
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.shard_views import ShardViews, is_whole_id
-from tessera.client.slurm import fields
+from tessera.client.slurm.listing import fields
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Change
-from tessera_schemas.arrays import task_id
 from tessera_schemas.job import JobSpec
 from tessera_schemas.views import ArrayView, JobView
+from tessera_schemas.work.arrays import task_id
 from tests.builders import job_spec
 from tests.unit.client.slurm_builders import job
 

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tessera.client.chain import ChainWalk
 from tessera.client.cli import app
 from tessera.client.commands import context
-from tessera.client.commands import ledger as commands
+from tessera.client.commands.ledger_care import ledger as commands
+from tessera.client.ledger.chain import ChainWalk
+from tessera.client.ledger.witnesses import Known
 from tessera.client.outcomes import Exit
-from tessera.client.witnesses import Known
 from tessera.kernel.ports import Message
 from tests.builders import SHARD
 from tests.contract.golden_files import FOLDER

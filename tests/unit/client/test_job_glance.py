@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tessera.client.job_glance import JobFilter, JobGlance
-from tessera.client.shard_views import ShardViews
+from tessera.client.connect.job_glance import JobFilter, JobGlance
+from tessera.client.connect.shard_views import ShardViews
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Change

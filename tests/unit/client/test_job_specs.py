@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import yaml
 
-from tessera.client.commands import views as command
 from tessera.client.commands.context import ShardOptions
+from tessera.client.commands.shard import views as command
+from tessera.client.connect.where import Where
 from tessera.client.outcomes import Refused
-from tessera.client.rendering import Output
-from tessera.client.rerunning import find_spec
-from tessera.client.where import Where
+from tessera.client.sending.rerunning import find_spec
+from tessera.client.views.rendering import Output
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus

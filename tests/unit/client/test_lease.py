@@ -10,7 +10,7 @@ import pytest
 
 from tessera.client.slurm import lease
 from tessera.client.slurm.lease import RENEW, renewed, waiting_script
-from tessera.client.slurm.pods import command_of
+from tessera.client.slurm.scripts.pods import command_of
 
 POD = "a" * 20 + "-1-0"
 

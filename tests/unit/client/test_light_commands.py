@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from tessera.client import Failure, Submitted, submit
 from tessera.client.cli import COMMANDS, ImportedWhenCalled, app
-from tessera.client.commands.jobs import report_end
-from tessera.client.submitting import Sent
+from tessera.client.commands.jobs.submit import report_end
+from tessera.client.sending.submitting import Sent
 
 HEAVY = {
     "aiohttp.client",
@@ -55,7 +55,7 @@ def test_the_import_of_the_sdk_loads_no_library_before_it_is_used() -> None:
     loaded = set(
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
     )
-    assert "tessera.client.sdk" in loaded
+    assert "tessera.client.sending.sdk" in loaded
     assert loaded & {*HEAVY, "aiohttp", "pydantic", "redis", "rich", "structlog", "typer", "yaml"} == set()
 
 

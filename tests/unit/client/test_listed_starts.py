@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tessera.client.commands import views
-from tessera.client.rendering import Output
+from tessera.client.commands.shard import views
+from tessera.client.views.rendering import Output
 from tessera_schemas.views import JobView
 
 WAITS = JobView.model_validate(

@@ -6,12 +6,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from tessera.client import shard_status
 from tessera.client.commands.context import AccessOptions, ShardOptions, command
-from tessera.client.commands.jobs import show_submitted
+from tessera.client.commands.jobs.submit import show_submitted
+from tessera.client.connect import shard_status
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.rendering import Output
-from tessera.client.sdk import Submitted
+from tessera.client.sending.sdk import Submitted
+from tessera.client.views.rendering import Output
 
 
 def look_for_a_job(

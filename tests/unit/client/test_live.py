@@ -5,10 +5,10 @@ import contextlib
 
 import pytest
 
-from tessera.client.commands.orders import check_class, check_order
-from tessera.client.live import watch
+from tessera.client.commands.jobs.orders import check_class, check_order
+from tessera.client.connect.shard_views import ShardViews
 from tessera.client.outcomes import Refused
-from tessera.client.shard_views import ShardViews
+from tessera.client.views.live import watch
 from tessera.kernel.errors import Transient
 from tessera_schemas.config import Config
 from tessera_schemas.views import JobView

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tessera.client.slurm import long_scripts, pods
+from tessera.client.slurm.scripts import long_scripts, pods
 from tests.kubelet import expanded
 from tests.unit.client.slurm_builders import pod_of, read_script, spec_of
 

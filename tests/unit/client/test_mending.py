@@ -10,22 +10,23 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tessera.client.backup import Backup
 from tessera.client.cli import app
-from tessera.client.commands import context, mending
+from tessera.client.commands import context
+from tessera.client.commands.ledger_care import mending
+from tessera.client.connect.where import Where
+from tessera.client.ledger.backup import Backup
+from tessera.client.ledger.reading import StoredLedger
+from tessera.client.ledger.reconciling import Unexplained, disagreements
+from tessera.client.ledger.repairing import ASIDE, RECORD, examine, write_repair
+from tessera.client.ledger.witnesses import Known
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.reading import StoredLedger
-from tessera.client.reconciling import Unexplained, disagreements
-from tessera.client.repairing import ASIDE, RECORD, examine, write_repair
-from tessera.client.where import Where
-from tessera.client.witnesses import Known
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
 from tessera_schemas import subjects
-from tessera_schemas.labels import NAME_ANNOTATION, RUN_LABEL, SHARD_LABEL, TENANT_LABEL
+from tessera_schemas.cluster.labels import NAME_ANNOTATION, RUN_LABEL, SHARD_LABEL, TENANT_LABEL
 from tests.builders import SHARD, admitted
 from tests.ledgers import Committed, rechain
 

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pytest
 
-from tessera.client import nats_login
-from tessera.client.nats_login import NatsLogin
+from tessera.client.connect import nats_login
+from tessera.client.connect.nats_login import NatsLogin
+from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus

@@ -1,9 +1,9 @@
 """A node that takes nothing new says so where one looks first, and says why where one looks next."""
 
-from tessera.client.awaited import awaited
-from tessera.client.commands.views import NODES
-from tessera.client.overview import node_line
-from tessera.client.rendering import table
+from tessera.client.cluster.awaited import awaited
+from tessera.client.commands.shard.views import NODES
+from tessera.client.views.overview import node_line
+from tessera.client.views.rendering import table
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.views import NodeView
 

@@ -10,10 +10,10 @@ import yaml
 from typer.testing import CliRunner
 
 from tessera.client import Refused
-from tessera.client.applying import read_body
 from tessera.client.cli import app
-from tessera.client.job_input import full_spec, read_submit
-from tessera.client.sdk import Tessera
+from tessera.client.cluster.applying import read_body
+from tessera.client.sending.job_input import full_spec, read_submit
+from tessera.client.sending.sdk import Tessera
 
 JOB: Mapping[str, Any] = {"name": "a", "queue": "default", "gpus": 1, "cpu": 1, "memory": "1Gi", "image": "x"}
 

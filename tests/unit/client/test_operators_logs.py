@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from tessera.client.api import Api
 from tessera.client.commands import context
-from tessera.client.contexts import ApiLogin
-from tessera.client.job_logs import LogPart, log_pieces
+from tessera.client.connect.api import Api
+from tessera.client.connect.contexts import ApiLogin
+from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.where import Where
+from tessera.client.sending.job_logs import LogPart, log_pieces
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
 from tests.unit.client.job_views import named

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from typer import BadParameter
 
-from tessera.client.chain import ChainEntry
-from tessera.client.commands.events import event_columns
-from tessera.client.commands.ledger import ENTRIES
-from tessera.client.commands.views import NODES, job_columns, job_facts
-from tessera.client.queues import QUOTAS, QuotaRow
-from tessera.client.rendering import COLUMNS, Output, show, table
-from tessera.gateway.models import LineStart
+from tessera.client.commands.jobs.events import event_columns
+from tessera.client.commands.ledger_care.ledger import ENTRIES
+from tessera.client.commands.shard.views import NODES, job_columns, job_facts
+from tessera.client.ledger.chain import ChainEntry
+from tessera.client.views.queues import QUOTAS, QuotaRow
+from tessera.client.views.rendering import COLUMNS, Output, show, table
+from tessera.gateway.operations.models import LineStart
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.views import JobView, NodeView, QuotaUse

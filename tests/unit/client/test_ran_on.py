@@ -2,13 +2,13 @@
 
 from typing import Any
 
-from tessera.client import ran_on as asked
-from tessera.client.ran_on import ran_on
+from tessera.client.ledger import ran_on as asked
+from tessera.client.ledger.ran_on import ran_on
 from tessera.projection.views import all_views
 from tessera_schemas.facts import PodsMade, RunAbsent, RunEnded, RunStarted
 from tessera_schemas.ledger import GENESIS
-from tessera_schemas.ledger_head import Head
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_head import Head
 from tessera_schemas.views import JobView
 from tests.builders import admitted, job_spec, node_seen, role
 from tests.ledgers import Committed

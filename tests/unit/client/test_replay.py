@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
-from tessera.client.commands.ledger import replayed
+from tessera.client.commands.ledger_care.ledger import replayed
+from tessera.client.connect.where import Where
+from tessera.client.ledger.reading import ledger_of
+from tessera.client.ledger.replay import ReplayReport, verify
+from tessera.client.ledger.witnesses import Known, newest_known
 from tessera.client.outcomes import Exit
-from tessera.client.reading import ledger_of
-from tessera.client.replay import ReplayReport, verify
-from tessera.client.where import Where
-from tessera.client.witnesses import Known, newest_known
 from tessera.engine import ENGINE_ID
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.memory.broker import MemoryBroker
@@ -26,8 +26,8 @@ from tessera_schemas import subjects
 from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.facts import CancelRequested, PodsMade, RunStarted
-from tessera_schemas.ledger_form import chain_after
-from tessera_schemas.ledger_head import Head
+from tessera_schemas.shard.ledger_form import chain_after
+from tessera_schemas.shard.ledger_head import Head
 from tessera_schemas.subjects import event
 from tests.builders import SHARD, admitted, config_body, job_spec, node_seen, queue, role
 from tests.contract.golden_files import FOLDER

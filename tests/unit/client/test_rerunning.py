@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.rerunning import apply_changes, narrow_to_task, read_changes
+from tessera.client.sending.rerunning import apply_changes, narrow_to_task, read_changes
 from tests.builders import job_spec, role
 from tests.unit.client.job_views import named
 

@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tessera.binder.templates import Templates
-from tessera.client.backup import Backup
-from tessera.client.commands.backup import extend
-from tessera.client.commands.ledger import replayed
-from tessera.client.explain import gone_sentence
+from tessera.binder.pods.templates import Templates
+from tessera.client.commands.ledger_care.backup import extend
+from tessera.client.commands.ledger_care.ledger import replayed
+from tessera.client.ledger.backup import Backup
+from tessera.client.ledger.reading import LedgerBackup, StoredLedger
+from tessera.client.ledger.rolling import RolledLedger, RollPolicy, roll
 from tessera.client.outcomes import Failure
-from tessera.client.reading import LedgerBackup, StoredLedger
-from tessera.client.rolling import RolledLedger, RollPolicy, roll
+from tessera.client.views.explain import gone_sentence
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import InvariantViolation, RolledOver
 from tessera.kernel.ledger import generations
@@ -23,7 +23,7 @@ from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
-from tessera_schemas.ledger_head import Head
+from tessera_schemas.shard.ledger_head import Head
 from tests.builders import SHARD, admitted
 from tests.ledgers import Committed
 

@@ -2,8 +2,8 @@
 
 from rich.cells import cell_len
 
-from tessera.client.commands.slots import lines
-from tessera.client.rendering import COLUMNS
+from tessera.client.commands.shard.slots import lines
+from tessera.client.views.rendering import COLUMNS
 from tessera.engine.placement.free_slots import slots
 from tessera_schemas.facts import DrainRequested, RunIdle
 from tessera_schemas.job import Topology

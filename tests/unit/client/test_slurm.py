@@ -8,20 +8,22 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 
-from tessera.client.commands.slurm import PARTITIONS, node_state, partitions, queue_columns
+from tessera.client.commands.slurm_words.squeue import PARTITIONS, node_state, partitions, queue_columns
 from tessera.client.outcomes import Failure, Refused
-from tessera.client.rendering import COLUMNS, table
-from tessera.client.slurm import pods, values, words
-from tessera.client.slurm.jobs import file_of
-from tessera.client.slurm.options import OPTIONS, split_words
-from tessera.client.slurm.script import read_script
+from tessera.client.slurm import values
+from tessera.client.slurm.listing import words
+from tessera.client.slurm.scripts import pods
+from tessera.client.slurm.scripts.jobs import file_of
+from tessera.client.slurm.scripts.options import OPTIONS, split_words
+from tessera.client.slurm.scripts.script import read_script
 from tessera.client.slurm.steps import SlurmStep, read_step, run_step
 from tessera.client.slurm.updating import read_update
-from tessera_schemas.arrays import Dependency
+from tessera.client.views.rendering import COLUMNS, table
 from tessera_schemas.commands import UpdateJob
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.views import JobView, NodeView, QueueView
+from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.placement import Placement
 from tests.unit.client.slurm_builders import job, run_as, script, spec_of, wrong
 
 NOW = 1_760_000_000_000

@@ -9,9 +9,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
-from tessera.client.commands import accounting
 from tessera.client.commands.context import AccessOptions
-from tessera.client.slurm.attempts import runs_of
+from tessera.client.commands.slurm_words import accounting
+from tessera.client.slurm.listing.attempts import runs_of
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera.projection.events import events_of

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from tessera.client import files
-from tessera.client.slurm.against import Against
-from tessera.client.slurm.jobs import job_of
-from tessera.client.slurm.options import split_words
-from tessera.client.slurm.script import Script, read_script
+from tessera.client.input import files
+from tessera.client.sending.submitting import command_bytes
+from tessera.client.slurm.scripts.against import Against
+from tessera.client.slurm.scripts.jobs import job_of
+from tessera.client.slurm.scripts.options import split_words
+from tessera.client.slurm.scripts.script import Script, read_script
 from tessera.client.slurm.values import Said, dependencies_of
-from tessera.client.submitting import command_bytes
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.facts import RunEnded
-from tessera_schemas.reading import read_tenant_command
+from tessera_schemas.text.reading import read_tenant_command
 from tests.builders import SHARD, admitted, node_seen, run_absent
 from tests.rounds import Rounds
 

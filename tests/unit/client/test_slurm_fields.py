@@ -7,20 +7,21 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
-from tessera.client.commands import events
-from tessera.client.commands.accounting import ACCOUNTED, node_lines
-from tessera.client.commands.slurm import queue_columns, start_columns, tasks_to_come
-from tessera.client.commands.views import job_facts
+from tessera.client.commands.jobs import events
+from tessera.client.commands.shard.views import job_facts
+from tessera.client.commands.slurm_words.accounting import ACCOUNTED, node_lines
+from tessera.client.commands.slurm_words.squeue import queue_columns, start_columns, tasks_to_come
 from tessera.client.outcomes import Failure
-from tessera.client.rendering import COLUMNS, Output, show, table
-from tessera.client.slurm import fields, queue_fields, values
-from tessera.client.slurm.job_record import job_lines
-from tessera.gateway.models import LineStart
-from tessera_schemas.arrays import Dependency
+from tessera.client.slurm import values
+from tessera.client.slurm.listing import fields, queue_fields
+from tessera.client.slurm.listing.job_record import job_lines
+from tessera.client.views.rendering import COLUMNS, Output, show, table
+from tessera.gateway.operations.models import LineStart
 from tessera_schemas.events import CloudEvent
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.views import ArrayView, JobView, NodeView
+from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.placement import Placement
 
 NOW = 1_760_000_000_000
 ARRAY, TASK = "a" * 20, "a" * 16 + "222b"

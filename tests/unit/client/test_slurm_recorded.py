@@ -10,16 +10,16 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tessera.client.cli import app
-from tessera.client.commands import slurm
 from tessera.client.commands.context import AccessOptions
-from tessera.client.commands.sbatch import check_exclusive
+from tessera.client.commands.slurm_words import squeue as slurm
+from tessera.client.commands.slurm_words.sbatch import check_exclusive
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.slurm.against import Against
-from tessera.client.slurm.script import read_script
+from tessera.client.slurm.scripts.against import Against
+from tessera.client.slurm.scripts.script import read_script
 from tessera.kernel.clock import SystemClock
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.views import ArrayView, JobView, NodeView, QueueView
+from tessera_schemas.work.placement import Placement
 from tests.unit.client.slurm_recorded import RECORDED, SHOWN, Recorded
 
 now_ms = SystemClock().now_ms

@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
-from tessera.client.commands.shims import COMMANDS
+from tessera.client.commands.slurm_words.shims import COMMANDS
 from tessera.client.slurm.abbreviated import whole_words
-from tessera.client.slurm.options import split_words
+from tessera.client.slurm.scripts.options import split_words
 from tests.unit.client.slurm_builders import job, read, wrong
 
 

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.client.slurm import srun
-from tessera.client.slurm.against import Against
-from tessera.client.slurm.in_scripts import found_in, split_step
-from tessera.client.slurm.jobs import job_of
-from tessera.client.slurm.lost import Tasks
-from tessera.client.slurm.script import read_script
-from tessera.client.slurm.shell_words import simple_commands
-from tessera.client.slurm.srun import StepKind
+from tessera.client.slurm.scripts import srun
+from tessera.client.slurm.scripts.against import Against
+from tessera.client.slurm.scripts.in_scripts import found_in, split_step
+from tessera.client.slurm.scripts.jobs import job_of
+from tessera.client.slurm.scripts.lost import Tasks
+from tessera.client.slurm.scripts.script import read_script
+from tessera.client.slurm.scripts.shell_words import simple_commands
+from tessera.client.slurm.scripts.srun import StepKind
 from tests.unit.client.slurm_builders import HERE, NOON, run_as, run_pod, script, spec_of, wrong
 
 RAY = """\

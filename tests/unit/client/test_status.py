@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from tessera.client import shard_status as looking
 from tessera.client.cli import app
-from tessera.client.commands import status as command
-from tessera.client.commands.status import lines_of
-from tessera.client.contexts import ApiLogin
-from tessera.client.where import Where
+from tessera.client.commands.shard import status as command
+from tessera.client.commands.shard.status import lines_of
+from tessera.client.connect import shard_status as looking
+from tessera.client.connect.contexts import ApiLogin
+from tessera.client.connect.where import Where
 from tessera.kernel.errors import Transient
-from tessera_schemas.status import ServiceStatus, ShardStatus, ShardTrouble
+from tessera_schemas.shard.status import ServiceStatus, ShardStatus, ShardTrouble
 
 WELL = ShardStatus(
     ts=60_000,

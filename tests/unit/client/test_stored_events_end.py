@@ -2,8 +2,8 @@
 
 import pytest
 
-from tessera.client.commands import events as events_command
-from tessera.client.commands.events import stored_events
+from tessera.client.commands.jobs import events as events_command
+from tessera.client.commands.jobs.events import stored_events
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera.kernel.memory.broker import MemoryBroker

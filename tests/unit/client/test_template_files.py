@@ -5,11 +5,13 @@ from typing import Any
 
 import pytest
 
-from tessera.client import applying, files, submitting
-from tessera.client.commands.templates import brief, may_be
+from tessera.client.cluster import applying
+from tessera.client.commands.jobs.templates import brief, may_be
+from tessera.client.input import files
 from tessera.client.outcomes import Failure
+from tessera.client.sending import submitting
 from tessera_schemas.job import JobSpec
-from tessera_schemas.templates import Parameter
+from tessera_schemas.work.templates import Parameter
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "templates.yaml"
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
-from tessera.client import ordering, shard_status
-from tessera.client.commands import drains, orders, queues
+from tessera.client.commands.jobs import orders
+from tessera.client.commands.shard import drains, queues
+from tessera.client.connect import shard_status
 from tessera.client.outcomes import Exit, Failure
-from tessera_schemas.status import ShardStatus
+from tessera.client.sending import ordering
+from tessera_schemas.shard.status import ShardStatus
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 JOB = JobView.model_validate(

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from tessera.client.cluster.uninstalling import release_pods, stop_deployment
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.uninstalling import release_pods, stop_deployment
 from tessera.kernel.ports import ApiError
-from tessera_schemas.labels import FINALIZER, pods_of_shard
+from tessera_schemas.cluster.labels import FINALIZER, pods_of_shard
 from tests.virtual_time import ImpatientClock
 
 Json = dict[str, Any]

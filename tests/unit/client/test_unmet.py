@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.client.unmet import find_unmet
+from tessera.client.cluster.unmet import find_unmet
 from tessera_schemas.config import Flavor, Level, Pool, Queue, Subscriber, Tenant, Webhook
 from tessera_schemas.reasons import Code
 from tessera_schemas.views import NodeView

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tessera.client.commands.context import cluster_of
-from tessera.client.nats_login import NatsLogin
+from tessera.client.connect.nats_login import NatsLogin
+from tessera.client.connect.where import Where, find
 from tessera.client.outcomes import Failure
-from tessera.client.where import Where, find
 from tessera.kernel.process.same_process import started_at
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import ensure_identities, system_identities, tenant_identity
-from tessera.local.down import down
+from tessera_local.down import down
 
 
 def platform(home: Path, *shards: str) -> Path:

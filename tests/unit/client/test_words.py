@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from tessera.client import files
-from tessera.client.keys import CI_SYSTEMS, choose_key
+from tessera.client.input import files
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.submitting import name_of, spec_of_options
-from tessera_schemas import friendly_quantities as quantities
-from tessera_schemas import units
+from tessera.client.sending.keys import CI_SYSTEMS, choose_key
+from tessera.client.sending.submitting import name_of, spec_of_options
 from tessera_schemas.job import Toleration
-from tessera_schemas.short_form import full_job
+from tessera_schemas.text import friendly_quantities as quantities
+from tessera_schemas.text import units
+from tessera_schemas.work.short_form import full_job
 
 CI = {
     "GitHub": {

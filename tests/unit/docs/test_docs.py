@@ -13,16 +13,17 @@ import yaml
 
 from docs import make_tables
 from tessera.admission.decide.configuration import find_config_faults
-from tessera.client import applying, files
 from tessera.client.cli import app
-from tessera.client.commands.sbatch import IMAGE_VARIABLE
-from tessera.client.contexts import API_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
+from tessera.client.cluster import applying
+from tessera.client.commands.slurm_words.sbatch import IMAGE_VARIABLE
+from tessera.client.connect.contexts import API_VARIABLE, TOKEN_FILE_VARIABLE, TOKEN_VARIABLE
+from tessera.client.input import files
 from tessera.client.slurm import steps
-from tessera.client.slurm.options import OPTIONS
+from tessera.client.slurm.scripts.options import OPTIONS
 from tessera.kernel.process.settings import CONFIG_FILE_VARIABLE, ServiceSettings
 from tessera_schemas.commands import SubmitJob
-from tessera_schemas.reading import read_tenant_command
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
+from tessera_schemas.text.reading import read_tenant_command
 
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "docs" / "examples"

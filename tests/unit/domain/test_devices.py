@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from tessera.domain.devices import while_held
-from tessera.domain.resources import Node, empty_node, role_need
+from tessera.domain.devices.resources import Node, empty_node, role_need
+from tessera.domain.devices.slots import while_held
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.reasons import Code
 from tests.builders import node_seen, placement, role

@@ -6,19 +6,19 @@ from collections import defaultdict
 
 import pytest
 
-from tessera.domain import ended_jobs
-from tessera.domain.ended_jobs import EndedJobs
+from tessera.domain.devices.resources import Amount
 from tessera.domain.entities import EndedJob
-from tessera.domain.key_index import KeyIndex
-from tessera.domain.phases import Phase
-from tessera.domain.resources import Amount
-from tessera.domain.snapshot import dump, load
 from tessera.domain.state import State
-from tessera.domain.statehash import StateHash
-from tessera.domain.task_array import TaskArray
-from tessera_schemas.arrays import task_id
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
+from tessera.domain.work import ended_jobs
+from tessera.domain.work.ended_jobs import EndedJobs
+from tessera.domain.work.key_index import KeyIndex
+from tessera.domain.work.phases import Phase
+from tessera.domain.work.task_array import TaskArray
 from tessera_schemas.base import job_id
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.arrays import task_id
 
 CHANCE = random.Random(11)
 

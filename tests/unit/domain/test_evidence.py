@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tessera.admission.decide.policy import NodeShapes
-from tessera.domain.evidence import EVIDENCE, REMEMBERED_MAX, REMEMBERED_MS, FitFailure, at_their_best
-from tessera.domain.resources import Need, RoleNeed
-from tessera.domain.snapshot import dump, load
+from tessera.domain.devices.resources import Need, RoleNeed
 from tessera.domain.state import State
-from tessera.domain.statehash import StateHash
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
+from tessera.domain.work.evidence import EVIDENCE, REMEMBERED_MAX, REMEMBERED_MS, FitFailure, at_their_best
 from tessera.engine.placement.fits import fits
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera.kernel.ledger.shard import decode_entry

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from tessera.domain.devices.resources import NOTHING, Amount
 from tessera.domain.entities import EndedJob, Run, Use
-from tessera.domain.fast import fast_init, replace
-from tessera.domain.phases import Phase
-from tessera.domain.resources import NOTHING, Amount
+from tessera.domain.storing.fast import fast_init, replace
+from tessera.domain.work.phases import Phase
 from tests.builders import placement
 
 RUN = Run("abcdefghij234567abcd-1", "abcdefghij234567abcd", 1, "lab", "research", (), NOTHING, (placement(),), 1, 2)

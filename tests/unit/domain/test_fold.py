@@ -4,12 +4,12 @@ from collections.abc import Callable
 
 import pytest
 
+from tessera.domain.devices.resources import Amount
 from tessera.domain.entities import Run
 from tessera.domain.errors import Contradiction, IllegalMove, UnknownFormat
-from tessera.domain.fold import apply_record, fold_message, take_in
-from tessera.domain.phases import Phase
-from tessera.domain.resources import Amount
+from tessera.domain.folding.fold import apply_record, fold_message, take_in
 from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
 from tessera.engine.queueing.ordering import order_jobs
 from tessera_schemas.base import run_id
 from tessera_schemas.config import PriorityClass
@@ -39,9 +39,9 @@ from tessera_schemas.ledger import (
     TakenFact,
     Waiting,
 )
-from tessera_schemas.orders import Order
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.orders import Order
+from tessera_schemas.work.placement import Placement
 from tests.builders import (
     GIB,
     Chain,

@@ -1,10 +1,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.gang import Gang, gang_of
-from tessera.domain.resources import Amount, Need, RoleNeed
-from tessera.domain.statehash import encode
-from tessera_schemas.placement import Placement
+from tessera.domain.devices.resources import Amount, Need, RoleNeed
+from tessera.domain.storing.statehash import encode
+from tessera.domain.work.gang import Gang, gang_of
+from tessera_schemas.work.placement import Placement
 from tests.unit.engine.engine_builders import node
 
 WORKER = RoleNeed("worker", 2, Need(cpu_milli=4000, memory_bytes=2**30, gpus=1))

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from tessera.domain.devices.free_slots import Unused
 from tessera.domain.entities import Run
-from tessera.domain.free_slots import Unused
 from tessera.domain.idle import IdlePolicy, anybody_is_judged, idle_policy
 from tessera.engine.explain.explanation import explain
 from tessera.engine.placement.free_slots import slots

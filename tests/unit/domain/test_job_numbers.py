@@ -3,13 +3,13 @@
 import pytest
 
 from tessera.domain.errors import Contradiction
-from tessera.domain.fold import apply_record
-from tessera.domain.snapshot import dump, load
-from tessera.domain.statehash import StateHash
+from tessera.domain.folding.fold import apply_record
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
 from tessera.scheduler import decide
-from tessera_schemas.arrays import JobArray
 from tessera_schemas.facts import CancelRequested
 from tessera_schemas.ledger import JobQueued, TakenFact
+from tessera_schemas.work.arrays import JobArray
 from tests.builders import admitted, job_spec, role
 from tests.ledgers import Committed
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tessera.domain.snapshot import dump, load
-from tessera.domain.statehash import StateHash
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
 from tessera.scheduler import decide
 from tests.ledgers import Committed
 

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from tessera.domain.levels import in_short, unknown_levels, with_labels
-from tessera.domain.resources import role_need
+from tessera.domain.devices.levels import in_short, unknown_levels, with_labels
+from tessera.domain.devices.resources import role_need
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import Role, Topology
 from tessera_schemas.reasons import Code, Reason

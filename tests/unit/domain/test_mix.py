@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from tessera.domain import mix as module
+from tessera.domain.devices.resources import Need, Node, RoleNeed, empty_node
 from tessera.domain.mix import (
     BOUND_FADES_OVER,
     BOUND_MODELS_MAX,
@@ -18,7 +19,6 @@ from tessera.domain.mix import (
     presumed_bound,
     see,
 )
-from tessera.domain.resources import Need, Node, RoleNeed, empty_node
 from tessera.domain.table import Table
 from tests.builders import node_seen
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tessera.domain.errors import IllegalMove
-from tessera.domain.phases import LEGAL, TERMINAL, Phase, moved, page
+from tessera.domain.work.phases import LEGAL, TERMINAL, Phase, moved, page
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "phases.md"
 
@@ -42,4 +42,4 @@ def test_every_phase_leads_to_a_terminal_one() -> None:
 
 
 def test_the_diagram_in_the_documentation_is_the_table() -> None:
-    assert DOCUMENT.read_text(encoding="utf-8") == page(), "run `python -m tessera.domain.phases > docs/phases.md`"
+    assert DOCUMENT.read_text(encoding="utf-8") == page(), "run `python -m tessera.domain.work.phases > docs/phases.md`"

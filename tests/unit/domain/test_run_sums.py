@@ -2,7 +2,8 @@
 
 import pytest
 
-from tessera.domain import fold_jobs, fold_steps
+from tessera.domain.folding import jobs as fold_jobs
+from tessera.domain.folding import steps as fold_steps
 from tessera.domain.state import State
 from tessera.projection.views import Views
 from tessera.testkit.sim.planner import plan_for

@@ -3,8 +3,8 @@
 import pytest
 
 from tessera.domain.runtimes import JobKind
-from tessera.domain.snapshot import dump, load
-from tessera.domain.statehash import StateHash
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
 from tessera.engine.queueing.durations import UNKNOWN, quantile
 from tessera_schemas.facts import AnyFact, CancelRequested, PodsMade, RunAbsent, RunEnded, RunLost, RunStarted
 from tessera_schemas.reasons import Code, Reason

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain import snapshot_rows
-from tessera.domain.canonical import encode
 from tessera.domain.entities import Job
-from tessera.domain.fast import replace, replacer
-from tessera.domain.phases import Phase
-from tessera.domain.snapshot_rows import FORMS, ROWS, RowReader
+from tessera.domain.storing import snapshot_rows
+from tessera.domain.storing.canonical import encode
+from tessera.domain.storing.fast import replace, replacer
+from tessera.domain.storing.snapshot_rows import FORMS, ROWS, RowReader
+from tessera.domain.work.phases import Phase
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.job import JobIdle
 from tessera_schemas.reasons import Code, Reason

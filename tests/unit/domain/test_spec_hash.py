@@ -3,10 +3,10 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.spec_hash import spec_hash
+from tessera.domain.storing.spec_hash import spec_hash
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import JobSpec
-from tessera_schemas.templates import FromTemplate
+from tessera_schemas.work.templates import FromTemplate
 from tests.builders import job_spec
 
 TEXT = st.text(max_size=20) | st.just('\x7f\x1f"\\/ü€\u2028🙂')

@@ -1,6 +1,6 @@
 """Standing tolerations of pools and tenants: in what decides and in the views, as soon as they are configured."""
 
-from tessera.domain.phases import Phase
+from tessera.domain.work.phases import Phase
 from tessera.projection.views import all_views
 from tessera_schemas.config import Pool, Tenant
 from tessera_schemas.facts import NodeSeen

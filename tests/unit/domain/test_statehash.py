@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.canonical import _embed, _unused, encode
 from tessera.domain.entities import Job
 from tessera.domain.errors import Contradiction
-from tessera.domain.fast import replace
-from tessera.domain.later import later
-from tessera.domain.snapshot import dump, load
 from tessera.domain.state import TABLES, State
-from tessera.domain.statehash import StateHash
+from tessera.domain.storing.canonical import _embed, _unused, encode
+from tessera.domain.storing.fast import replace
+from tessera.domain.storing.later import later
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
-from tessera_schemas.arrays import Dependency
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.job import JobIdle
 from tessera_schemas.ledger import FORMAT
+from tessera_schemas.work.arrays import Dependency
 from tests.builders import admitted, job_spec, role
 from tests.ledgers import Committed
 from tests.random_ledger import random_ledger

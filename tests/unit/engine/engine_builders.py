@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from tessera.domain.resources import Need, Node, RoleNeed, empty_node
+from tessera.domain.devices.resources import Need, Node, RoleNeed, empty_node
 from tessera_schemas.facts import NodeSeen, Taint
 
 GIB = 2**30

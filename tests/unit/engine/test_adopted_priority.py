@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from tessera.domain.snapshot import dump, load
+from tessera.domain.storing.snapshot import dump, load
 from tessera.engine.queueing.ordering import order
-from tessera_schemas.adopted import Adopted
 from tessera_schemas.facts import JobAdmitted, PriorityRequested
+from tessera_schemas.work.adopted import Adopted
 from tests.builders import admitted, job_spec, role
 from tests.ledgers import Committed
 from tests.rounds import Rounds

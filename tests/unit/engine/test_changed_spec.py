@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.domain.resources import role_need
+from tessera.domain.devices.resources import role_need
 from tessera.engine.explain.changed_spec import KINDS, changed_spec, differences
 from tessera_schemas.job import AffinityTerm, JobSpec, Topology
 from tests.builders import job_spec, role

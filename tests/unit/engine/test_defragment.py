@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tessera.client.commands.preempt import plan_lines, planned
-from tessera.client.replay import verify
-from tessera.domain.fast import replace
+from tessera.client.commands.jobs.preempt import plan_lines, planned
+from tessera.client.ledger.replay import verify
+from tessera.domain.storing.fast import replace
 from tessera.engine.defragmentation.relocations import GPU_SECOND, gained, may_move
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.preemption.plans import Plan, proposal

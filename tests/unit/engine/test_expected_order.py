@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tessera.domain.runtimes import JobKind, kind_of, learn
-from tessera.domain.snapshot import dump, load
+from tessera.domain.storing.snapshot import dump, load
 from tessera.engine.explain.explanation import explain
 from tessera.engine.queueing.durations import UNKNOWN, expected
 from tessera.engine.queueing.ordering import order
@@ -16,7 +16,7 @@ from tessera.engine.queueing.orders import ORDERS
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.config import OrderName, Policy, Queue
-from tessera_schemas.orders import Order
+from tessera_schemas.shard.orders import Order
 from tests.builders import admitted, config_body, job_spec, node_seen, role
 from tests.ledgers import Committed
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tessera.engine.queueing.expected_starts import ExpectedStart, expected_starts
-from tessera.gateway.explaining import explained, known_starts, list_positions
+from tessera.gateway.reading.explaining import explained, known_starts, list_positions
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import RunAbsent, RunEnded
 from tests.builders import admitted, config_body, job_spec, role

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.domain.resources import Amount
-from tessera.domain.snapshot import dump, load
+from tessera.domain.devices.resources import Amount
+from tessera.domain.storing.snapshot import dump, load
 from tessera.engine.queueing.ordering import order
 from tessera_schemas.config import Queue, Tenant
 from tessera_schemas.facts import AnyFact, PodsMade, RunEnded, RunStarted
-from tessera_schemas.orders import HEADS_MAX
+from tessera_schemas.shard.orders import HEADS_MAX
 from tests.builders import admitted, config_body, job_spec, node_seen, role, run_absent
 from tests.ledgers import Committed
 from tests.rounds import Rounds, share

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tessera.domain.evidence import FitFailure
-from tessera.domain.resources import Need, Node, role_need
+from tessera.domain.devices.resources import Need, Node, role_need
+from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.fits import fits, kind_of, never_fits, placed_on, short_of
 from tests.builders import role
 from tests.unit.engine.engine_builders import GIB, cut, need, node, taint

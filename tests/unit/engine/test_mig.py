@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.evidence import FitFailure
-from tessera.domain.resources import Node
+from tessera.domain.devices.resources import Node
+from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.fits import count_bundles, fits, kind_of, placed_on
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import inadmissible
-from tessera_schemas.mig import GEOMETRIES, PROFILES
-from tessera_schemas.placement import Placement
+from tessera_schemas.cluster.mig import GEOMETRIES, PROFILES
 from tessera_schemas.reasons import Reason
+from tessera_schemas.work.placement import Placement
 from tests.unit.engine.engine_builders import cluster, cut, need, node, roles
 
 COMPUTE = {"24gb": 4}

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from tessera.domain.gang import Gang, gang_of
-from tessera.domain.resources import Need, Node, RoleNeed
+from tessera.domain.devices.resources import Need, Node, RoleNeed
+from tessera.domain.work.gang import Gang, gang_of
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.scoring.protocol import BEST_FIT, BestFit
 from tessera_schemas.reasons import Reason

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.domain.fast import replace
+from tessera.domain.storing.fast import replace
 from tessera_schemas.config import Queue
 from tessera_schemas.reasons import Code, Reason
 from tests.rounds import Rounds, share

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from tessera.domain.resources import NOTHING, Amount
+from tessera.domain.devices.resources import NOTHING, Amount
 from tessera.engine.queueing.ordering import dominant_share, held_below, next_retry, order, weighted_share
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import BindFailed, HoldRequested
-from tessera_schemas.orders import HEADS_MAX
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.orders import HEADS_MAX
 from tests.builders import admitted, config_body, job_spec, node_seen, queue, role, run_absent
 from tests.ledgers import Committed
 

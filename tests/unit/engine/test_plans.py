@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from tessera.domain.devices.resources import Need, RoleNeed, empty_node
 from tessera.domain.entities import Job, Run
-from tessera.domain.resources import Need, RoleNeed, empty_node
 from tessera.engine.placement.capacity import leaving
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.preemption.rules import may_evict, outranked
 from tessera_schemas.facts import CancelRequested, PlanCause
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
+from tessera_schemas.work.placement import Placement
 from tests.builders import GIB, node_seen
 from tests.rounds import Rounds, share
 

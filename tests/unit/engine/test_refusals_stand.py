@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tessera.domain.resources import RoleNeed
+from tessera.domain.devices.resources import RoleNeed
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.scoring.protocol import BEST_FIT
 from tessera_schemas.reasons import Code, Reason

@@ -3,11 +3,11 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.domain.devices.resources import NOTHING, Amount, RoleNeed
 from tessera.domain.entities import Job, Run
-from tessera.domain.gang import gang_of
-from tessera.domain.resources import NOTHING, Amount, RoleNeed
 from tessera.domain.runtimes import kind_of, learn
 from tessera.domain.state import State
+from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.reservations import (
@@ -19,8 +19,8 @@ from tessera.engine.queueing.reservations import (
     make_reservation,
 )
 from tessera_schemas.job import Retry
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 from tests.unit.engine.engine_builders import cluster, need, node, roles
 
 NOW = 1_000_000

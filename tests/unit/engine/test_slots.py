@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.domain.free_slots import Slots, Stranded, Unclaimed
-from tessera.domain.resources import WHOLE_GPU, Need
+from tessera.domain.devices.free_slots import Slots, Stranded, Unclaimed
+from tessera.domain.devices.resources import WHOLE_GPU, Need
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.fits import fits, placed_on

@@ -2,9 +2,9 @@
 
 import pytest
 
-from tessera.domain.evidence import FitFailure
-from tessera.domain.fast import replace
-from tessera.domain.resources import Need, Node, role_need
+from tessera.domain.devices.resources import Need, Node, role_need
+from tessera.domain.storing.fast import replace
+from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.fits import count_spared, fits, kind_of, never_key
 from tessera.engine.placement.gangs import FeasibleNodes, place_gang
 from tessera.engine.placement.inadmissible import inadmissible

@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from tessera.domain.resources import Node, RoleNeed
+from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.placement.inadmissible import inadmissible
 from tessera.engine.placement.relations import broken
 from tessera.engine.placement.topology import TRIES_MAX
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 from tests.unit.engine.engine_builders import cluster, lying, need, node, taint
 
 RACK, ZONE = ("rack",), ("rack", "zone")

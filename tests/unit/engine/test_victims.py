@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.domain.fast import replace
+from tessera.domain.storing.fast import replace
 from tessera.engine.preemption.plans import Plan, plan
 from tessera.engine.preemption.rules import protected
 from tessera_schemas.facts import CancelRequested, CheckpointSaved, RunStarted

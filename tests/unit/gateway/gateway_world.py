@@ -13,9 +13,9 @@ import orjson
 
 from tessera.admission.decide.policy import AdmissionPolicy, templates_of, tree_of
 from tessera.admission.decide.templates import ExpandedJob, from_template
+from tessera.gateway.entrance.tokens import FILE_NAME, add_token
 from tessera.gateway.main import serve
 from tessera.gateway.settings import GatewaySettings
-from tessera.gateway.tokens import FILE_NAME, add_token
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ledger.stream import StreamLedger
@@ -33,7 +33,7 @@ from tessera_schemas.base import job_id
 from tessera_schemas.commands import REPLY_HEADER, TENANT_COMMAND, Answer, SubmitJob, SubmitTemplate
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.ledger import LEDGER_MESSAGE
-from tessera_schemas.reading import read_tenant_command
+from tessera_schemas.text.reading import read_tenant_command
 from tests.builders import SHARD, node_seen
 from tests.ledgers import Committed
 

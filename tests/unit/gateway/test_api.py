@@ -16,8 +16,8 @@ from tessera_schemas.base import job_id
 from tessera_schemas.commands import Answer
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import UpdateRequested
-from tessera_schemas.reading import read_tenant_command
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.text.reading import read_tenant_command
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, work_refused
 from tests.unit.gateway.gateway_world import World
 

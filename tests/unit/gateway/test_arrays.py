@@ -1,8 +1,8 @@
 """Arrays over HTTP: one row in a list, and their tasks by index."""
 
-from tessera_schemas.arrays import JobArray, task_id
 from tessera_schemas.facts import PodsMade, RunAbsent, RunEnded, RunStarted
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.arrays import JobArray, task_id
 from tests.builders import admitted, job_spec, role
 from tests.unit.gateway.gateway_world import World
 

@@ -1,6 +1,6 @@
 """Whoever follows the ledger for the gateway knows whether somebody waits for what it says next."""
 
-from tessera.gateway.commanding import Arrivals
+from tessera.gateway.operations.commanding import Arrivals
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ledger.shard import Entry
 from tessera_schemas.base import job_id

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tessera.client.contexts import ApiLogin
-from tessera.client.explaining import answer_of_gateway
-from tessera.client.where import Where
-from tessera.gateway.tokens import add_token, keep_operator_token, read_entries
+from tessera.client.connect.contexts import ApiLogin
+from tessera.client.connect.where import Where
+from tessera.client.sending.explaining import answer_of_gateway
+from tessera.gateway.entrance.tokens import add_token, keep_operator_token, read_entries
 from tessera_schemas.facts import HoldRequested
 from tests.builders import SHARD, admitted
 from tests.unit.gateway.gateway_world import World

@@ -9,9 +9,9 @@ from aiohttp.test_utils import make_mocked_request
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tessera.gateway.bodies import read_query, strict_json, written
-from tessera.gateway.models import EventQuery, JobQuery
-from tessera.gateway.problems import Refusal
+from tessera.gateway.entrance.bodies import read_query, strict_json, written
+from tessera.gateway.entrance.problems import Refusal
+from tessera.gateway.operations.models import EventQuery, JobQuery
 from tessera_schemas.reasons import Code
 
 VALUES: st.SearchStrategy[Any] = st.recursive(

@@ -1,11 +1,11 @@
 """Idle GPUs by node as the API has them: causes, for whom devices are kept, and what a tenant may see of it."""
 
-from tessera.domain.free_slots import Stranded
+from tessera.domain.devices.free_slots import Stranded
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.preemption.plans import Plan, proposal
-from tessera.gateway.capacity import CapacityReader, capacity_of
-from tessera.gateway.models import NodeIdle
-from tessera.gateway.tokens import Caller
+from tessera.gateway.entrance.tokens import Caller
+from tessera.gateway.operations.models import NodeIdle
+from tessera.gateway.reading.capacity import CapacityReader, capacity_of
 from tessera.kernel.clock import SystemClock
 from tests.rounds import Rounds
 

@@ -1,6 +1,6 @@
 """What an explanation says to whom: one's own names, and no other tenant's."""
 
-from tessera.gateway.explaining import explained, hide_other_tenants, list_positions
+from tessera.gateway.reading.explaining import explained, hide_other_tenants, list_positions
 from tests.builders import admitted, job_spec, role
 from tests.ledgers import Committed
 

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from tessera.gateway.problems import Refusal
-from tessera.gateway.views import JobList, Rows, SharedViews
+from tessera.gateway.entrance.problems import Refusal
+from tessera.gateway.reading.views import JobList, Rows, SharedViews
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera.kernel.memory.store import MemoryStore, MemoryViews

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.gateway import hub as hub_module
-from tessera.gateway.hub import EventReader, Hub
+from tessera.gateway.reading import hub as hub_module
+from tessera.gateway.reading.hub import EventReader, Hub
 from tessera.kernel.errors import Transient
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus

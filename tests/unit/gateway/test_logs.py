@@ -8,7 +8,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tessera.gateway.tokens import drop_token
+from tessera.gateway.entrance.tokens import drop_token
 from tessera.kernel.ports import ApiError
 from tessera_schemas.base import job_id
 from tessera_schemas.facts import PodsMade

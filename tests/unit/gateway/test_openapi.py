@@ -7,11 +7,11 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tessera.gateway.examples import EXAMPLES
-from tessera.gateway.models import Problem
-from tessera.gateway.openapi import document
-from tessera.gateway.problems import REFUSED, STATUS
-from tessera.gateway.routes import ROUTES
+from tessera.gateway.entrance.problems import REFUSED, STATUS
+from tessera.gateway.operations.examples import EXAMPLES
+from tessera.gateway.operations.models import Problem
+from tessera.gateway.operations.openapi import document
+from tessera.gateway.operations.routes import ROUTES
 from tessera_schemas.events import EVENT_TYPES, PublicEvent
 from tessera_schemas.reasons import Code
 from tests.builders import admitted, job_spec

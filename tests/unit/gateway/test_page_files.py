@@ -5,7 +5,7 @@ import re
 import aiohttp
 import pytest
 
-from tessera.domain.free_slots import Stranded, Unclaimed
+from tessera.domain.devices.free_slots import Stranded, Unclaimed
 from tessera.gateway.page import PageFiles
 from tests.unit.gateway.gateway_world import World
 

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
+from tessera.gateway.entrance.short_tokens import TOKEN_SECONDS, LoginDesk, ShortTokens, address_of
+from tessera.gateway.entrance.tokens import TokenFile
 from tessera.gateway.settings import GatewaySettings
-from tessera.gateway.short_tokens import TOKEN_SECONDS, LoginDesk, ShortTokens, address_of
-from tessera.gateway.tokens import TokenFile
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tests.virtual_time import VirtualClock

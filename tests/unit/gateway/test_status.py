@@ -4,7 +4,7 @@ import orjson
 
 from tessera.kernel.ports import Outgoing
 from tessera_schemas import subjects
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tests.builders import SHARD, admitted
 from tests.unit.gateway.gateway_world import World
 

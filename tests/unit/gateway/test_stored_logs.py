@@ -21,12 +21,12 @@ from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.ports import ApiError
 from tessera.kernel.tasks.worklist import Worklist
-from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import job_id, run_id
 from tessera_schemas.facts import CancelRequested, JobAdmitted, PodsMade, RunAbsent, RunEnded, RunLost, RunStarted
 from tessera_schemas.job import Role
 from tessera_schemas.ledger import Released
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.adopted import Adopted
 from tests.builders import SHARD, admitted, job_spec, role
 from tests.ledgers import Committed
 from tests.unit.gateway.gateway_world import SECONDS, Said, World

@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from tessera.gateway import tokens as token_module
-from tessera.gateway.tokens import drop_token
+from tessera.gateway.entrance import tokens as token_module
+from tessera.gateway.entrance.tokens import drop_token
 from tessera_schemas import subjects
 from tests.builders import SHARD
 from tests.unit.gateway.gateway_world import World

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.gateway.tokens import TokenFile, add_token, drop_token, read_entries
+from tessera.gateway.entrance.tokens import TokenFile, add_token, drop_token, read_entries
 from tessera.kernel.errors import StartupError
 
 

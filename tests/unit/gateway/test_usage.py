@@ -1,8 +1,8 @@
 """GPUs over time as the API has them: steps of a width that fits the time, up to now, and a tenant's own by name."""
 
-from tessera.domain.gpu_use import GPU_SECOND, STEP_MS, PoolUse
-from tessera.gateway.tokens import Caller
-from tessera.gateway.usage import HOUR_MS, shown, step_of, sums_by_step
+from tessera.domain.devices.gpu_use import GPU_SECOND, STEP_MS, PoolUse
+from tessera.gateway.entrance.tokens import Caller
+from tessera.gateway.reading.usage import HOUR_MS, shown, step_of, sums_by_step
 from tessera_schemas.views import GpuUseView, RestartCost
 
 START = 1_700_000_100_000 - 1_700_000_100_000 % HOUR_MS

@@ -9,7 +9,7 @@ import pytest
 
 from tessera.kernel.process.cpu_priority import AUTOGROUP
 from tessera.launch import _settings_of
-from tessera_schemas.services import SERVICES, SPECS
+from tessera_schemas.shard.services import SERVICES, SPECS
 
 SAYS = """
 import asyncio

@@ -10,9 +10,9 @@ import pytest
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.ports import WatchEvent
-from tessera.local.cluster.core import SimCluster
-from tessera.local.cluster.in_memory import MemoryCluster
-from tessera.local.cluster.store import Options
+from tessera_local.cluster.core import SimCluster
+from tessera_local.cluster.in_memory import MemoryCluster
+from tessera_local.cluster.objects.store import Options
 from tests.virtual_time import ImpatientClock
 
 NS = "default"

@@ -14,8 +14,8 @@ from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Outgoing
 from tessera_schemas import subjects
 from tessera_schemas.ledger import GENESIS
-from tessera_schemas.ledger_form import chain_hash
-from tessera_schemas.orders import Order
+from tessera_schemas.shard.ledger_form import chain_hash
+from tessera_schemas.shard.orders import Order
 from tests.builders import SHARD
 from tests.unit.scheduler.committers import World
 from tests.virtual_time import ImpatientClock, settle

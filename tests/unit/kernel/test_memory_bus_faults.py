@@ -9,7 +9,7 @@ from tessera.kernel.memory.broker import MemoryBroker, StreamConfig
 from tessera.kernel.memory.bus import Item, MemoryBus
 from tessera.kernel.ports import Message, Outgoing
 from tessera_schemas import subjects
-from tessera_schemas.streams import streams
+from tessera_schemas.shard.streams import streams
 from tests.virtual_time import VirtualClock
 
 

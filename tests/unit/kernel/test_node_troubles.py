@@ -10,9 +10,9 @@ import pytest
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles, TroubleKind, kind_of
 from tessera.kernel.tasks.freshness import Freshness
-from tessera.local.cluster.core import SimCluster
-from tessera.local.cluster.in_memory import MemoryCluster
-from tessera.local.cluster.nodes import NodeRow, node_object
+from tessera_local.cluster.core import SimCluster
+from tessera_local.cluster.in_memory import MemoryCluster
+from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tests.virtual_time import VirtualClock
 
 OUT = {"key": "node.kubernetes.io/out-of-service", "value": "nodeshutdown", "effect": "NoExecute"}

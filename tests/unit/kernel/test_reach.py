@@ -10,8 +10,8 @@ import pytest
 from tessera.kernel.errors import Denied, Transient
 from tessera.kernel.process.reach import Reach
 from tessera_schemas import subjects
-from tessera_schemas.services import SPECS, ServiceSpec
-from tessera_schemas.streams import streams
+from tessera_schemas.shard.services import SPECS, ServiceSpec
+from tessera_schemas.shard.streams import streams
 from tests.builders import SHARD
 from tests.unit.scheduler.committers import World
 

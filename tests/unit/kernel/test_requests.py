@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tessera.client.watching import Subscription
+from tessera.client.sending.watching import Subscription
 from tessera.kernel.errors import Transient, UnknownOutcome
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus

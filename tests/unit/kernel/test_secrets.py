@@ -11,7 +11,7 @@ from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import ensure_identities, system_identities, tenant_identity
 from tessera.kernel.provisioning.secrets import synchronise
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 
 MAIN = ["main"]
 

@@ -13,8 +13,8 @@ from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.process.shard_status import SILENT_MS, WAITING_MS, StatusReader, judge
 from tessera_schemas import subjects
-from tessera_schemas.services import SERVICES
-from tessera_schemas.status import ShardStatus
+from tessera_schemas.shard.services import SERVICES
+from tessera_schemas.shard.status import ShardStatus
 from tests.builders import SHARD, admitted
 from tests.virtual_time import VirtualClock
 

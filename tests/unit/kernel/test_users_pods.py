@@ -4,9 +4,9 @@ from typing import Any
 
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.kubernetes.users_pods import UsersPods
-from tessera.local.cluster.core import SimCluster
-from tessera.local.cluster.in_memory import MemoryCluster
-from tessera_schemas.labels import PERMIT_ANNOTATION, RUN_ANNOTATION, bound_for
+from tessera_local.cluster.core import SimCluster
+from tessera_local.cluster.in_memory import MemoryCluster
+from tessera_schemas.cluster.labels import PERMIT_ANNOTATION, RUN_ANNOTATION, bound_for
 from tests.unit.binder.binder_builders import RUN, run
 from tests.virtual_time import VirtualClock
 

@@ -8,12 +8,12 @@ from typer.testing import CliRunner
 
 from tessera.client.commands.lab import lab
 from tessera.client.outcomes import Failure
-from tessera.lab.churn.arrivals import HOUR_MS, RAN, WAITED
-from tessera.lab.churn.lifetimes import Timed
-from tessera.lab.churn.offered import offer
-from tessera.lab.churn.replay import Ready, Span, replay
-from tessera.lab.churn.services import ChurnThroughServices, CountedWindow, lines_of, through_services, window
-from tessera.lab.traces.alibaba import WHOLE, TraceNode, TracePod
+from tessera_lab.churn.arrivals import HOUR_MS, RAN, WAITED
+from tessera_lab.churn.lifetimes import Timed
+from tessera_lab.churn.offered import offer
+from tessera_lab.churn.replay import Ready, Span, replay
+from tessera_lab.churn.services import ChurnThroughServices, CountedWindow, lines_of, through_services, window
+from tessera_lab.traces.alibaba import WHOLE, TraceNode, TracePod
 from tests.unit.lab.churn.made import NODE, timed
 
 SEED = 1

@@ -6,9 +6,9 @@ import pytest
 
 from tessera.client.outcomes import Failure
 from tessera.domain.mix import SETTLED_AT
-from tessera.lab.pack.replay import replay
-from tessera.lab.pack.services import lines_of, through_services
-from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
+from tessera_lab.pack.replay import replay
+from tessera_lab.pack.services import lines_of, through_services
+from tessera_lab.traces.alibaba import Trace, TraceNode, TracePod
 
 LARGE, SMALL = TraceNode(64_000, 262_144, 8, "A100"), TraceNode(8_000, 32_768, 2, "T4")
 NODES = (LARGE, LARGE, SMALL)

@@ -8,14 +8,14 @@ from typer.testing import CliRunner
 
 from tessera.client.commands.lab import lab
 from tessera.kernel.errors import StartupError
-from tessera.lab.queue.configured import POLICIES as CONFIGURED
-from tessera.lab.queue.configured import pods_of
-from tessera.lab.queue.live import LiveEngine
-from tessera.lab.queue.replay import replay
-from tessera.lab.queue.services import refuse, through_services
-from tessera.lab.traces.philly import TraceJob
 from tessera.testkit.end_to_end.services import Undecided
 from tessera.testkit.sim.loop import VirtualClock
+from tessera_lab.queue.configured import POLICIES as CONFIGURED
+from tessera_lab.queue.configured import pods_of
+from tessera_lab.queue.live import LiveEngine
+from tessera_lab.queue.replay import replay
+from tessera_lab.queue.services import refuse, through_services
+from tessera_lab.traces.philly import TraceJob
 
 DAY_SECONDS = 86_400
 SECONDS_BETWEEN_RUNS = 2

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from tessera.local.cluster.core import SimCluster
 from tessera.testkit.sim import __main__ as sim_main
 from tessera.testkit.sim import world
 from tessera.testkit.sim.coverage import Coverage
 from tessera.testkit.sim.guard import SeedFailed, again
+from tessera_local.cluster.core import SimCluster
 from tests.unit.local.cluster_world import NS
 from tests.unit.local.cluster_world import World as Cluster
 

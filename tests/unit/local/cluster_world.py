@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.kernel.ports import ApiError
-from tessera.local.cluster.capacity import NodeUse
-from tessera.local.cluster.core import SimCluster
-from tessera.local.cluster.nodes import NodeRow, node_object
-from tessera.local.cluster.shelf import Version
-from tessera.local.cluster.store import Options
+from tessera_local.cluster.core import SimCluster
+from tessera_local.cluster.machines.capacity import NodeUse
+from tessera_local.cluster.machines.nodes import NodeRow, node_object
+from tessera_local.cluster.objects.shelf import Version
+from tessera_local.cluster.objects.store import Options
 
 NS = "default"
 FINALIZER = "tessera.io/held"

@@ -7,12 +7,12 @@ import pytest
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import ApiError
-from tessera.local.cluster.access import Access, access_from_file
-from tessera.local.cluster.nodes import NodesFileError, nodes_from_file
-from tessera.local.cluster.patching import merged, patched, strategic
-from tessera.local.cluster.quantities import thousandths, units
-from tessera.local.cluster.routes import Call, call_of
-from tessera.local.cluster.selectors import fields_of, parse_selector
+from tessera_local.cluster.api.access import Access, access_from_file
+from tessera_local.cluster.api.patching import merged, patched, strategic
+from tessera_local.cluster.api.quantities import thousandths, units
+from tessera_local.cluster.api.routes import Call, call_of
+from tessera_local.cluster.api.selectors import fields_of, parse_selector
+from tessera_local.cluster.machines.nodes import NodesFileError, nodes_from_file
 
 
 @pytest.mark.parametrize(

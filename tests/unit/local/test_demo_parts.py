@@ -6,19 +6,19 @@ from typing import Any
 
 from rich.text import Text
 
-from tessera.client.replay import ReplayReport
+from tessera.client.ledger.replay import ReplayReport
 from tessera.domain.state import State
-from tessera.local.demo.judging import Judgement
-from tessera.local.demo.measures import RunMeasures
-from tessera.local.demo.picture import RUNNING, SUCCEEDED, WAITING, NodeShape, Picture
-from tessera.local.demo.plan import DemoPlan
-from tessera.local.demo.screen import occupancy
-from tessera.local.demo.summary import DemoOutcome, Kill, summary
-from tessera.local.production_mix import FIGURES, read_mix
 from tessera.testkit.checker import Report, Violation
+from tessera_local.demo.judging import Judgement
+from tessera_local.demo.measures import RunMeasures
+from tessera_local.demo.picture import RUNNING, SUCCEEDED, WAITING, NodeShape, Picture
+from tessera_local.demo.plan import DemoPlan
+from tessera_local.demo.screen import occupancy
+from tessera_local.demo.summary import DemoOutcome, Kill, summary
+from tessera_local.production_mix import FIGURES, read_mix
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.ledger import GENESIS, Allocated, EpochOpened, LedgerMessage
-from tessera_schemas.placement import Placement
+from tessera_schemas.work.placement import Placement
 
 JOB = "a" * 20
 NODES = (NodeShape("g2-00", "G2", 8), NodeShape("t4-01", "T4", 2))

@@ -1,6 +1,6 @@
 """The opening of the demo tells what the events say, and draws it."""
 
-from tessera.local.demo.story import ENDED, RUNS, STOPS, WAITS, Track, chart, special
+from tessera_local.demo.story import ENDED, RUNS, STOPS, WAITS, Track, chart, special
 from tessera_schemas.job import not_supported_yet
 
 

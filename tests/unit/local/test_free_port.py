@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from tessera.kernel.errors import StartupError
-from tessera.local import free_port as module
-from tessera.local.free_port import LOOPBACK, choose_ports, free_port, is_free
-from tessera.local.platform import Platform
-from tessera.local.up import up
-from tessera_schemas.services import SERVICES
+from tessera_local import free_port as module
+from tessera_local.free_port import LOOPBACK, choose_ports, free_port, is_free
+from tessera_local.platform import Platform
+from tessera_local.up import up
+from tessera_schemas.shard.services import SERVICES
 
 OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from tessera.local.production_mix import (
+from tessera_local.production_mix import (
     DATA_VARIABLE,
     DEFAULT_DATA,
     FIGURES,

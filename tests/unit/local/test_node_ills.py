@@ -7,8 +7,8 @@ import orjson
 import pytest
 
 from tessera.kernel.ports import ApiError
-from tessera.local.cluster.admin import apply_fault
-from tessera.local.cluster.pod_statuses import Left
+from tessera_local.cluster.api.admin import apply_fault
+from tessera_local.cluster.machines.pod_statuses import Left
 from tests.unit.local.cluster_world import NS, World, annotations
 
 IMAGE = "registry.example/team/train:1"

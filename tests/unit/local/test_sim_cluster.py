@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import ApiError
-from tessera.local.cluster.answers import AnswerLost
-from tessera.local.cluster.jobs import JobController
-from tessera.local.cluster.saved_pods import take_saved, write_saved
+from tessera_local.cluster.api.answers import AnswerLost
+from tessera_local.cluster.objects.jobs import JobController
+from tessera_local.cluster.objects.saved_pods import take_saved, write_saved
 from tests.unit.local.cluster_world import NS, World, annotations, spec
 
 

@@ -1,6 +1,6 @@
 """A victim that never stops keeps its devices, and no longer the job that was to have them."""
 
-from tessera.domain.phases import Phase
+from tessera.domain.work.phases import Phase
 from tessera.engine.explain.explanation import explain
 from tessera_schemas.facts import CancelRequested
 from tessera_schemas.ledger import EarmarkEnded, Waiting

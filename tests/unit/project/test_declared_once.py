@@ -5,7 +5,7 @@ from pkgutil import iter_modules
 from typing import get_args
 
 from tessera.client.cli import COMMANDS, ImportedWhenCalled
-from tessera.domain.fold import APPLY
+from tessera.domain.folding.fold import APPLY
 from tessera.engine.scoring import named
 from tessera.engine.scoring.policies import POLICIES
 from tessera.scheduler.decide import JUDGE

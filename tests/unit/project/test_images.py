@@ -13,7 +13,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from deploy.lock_of import lock_of
-from tessera_schemas.services import SERVICES, SPECS
+from tessera_schemas.shard.services import SERVICES, SPECS
 
 ROOT = Path(__file__).parents[3]
 PARTS: dict[str, list[str]] = tomllib.loads((ROOT / "deploy" / "parts.toml").read_text())

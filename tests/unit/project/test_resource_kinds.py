@@ -7,23 +7,23 @@ import pytest
 from tessera.binder.adoption.decide.amounts import resources_of
 from tessera.binder.decide.nodes import node_seen as node_of
 from tessera.binder.decide.pods import pod_of
-from tessera.binder.others import summed
-from tessera.binder.uses import uses_of
-from tessera.client.files import job_spec as spec_from_file
-from tessera.domain.evidence import FitFailure
-from tessera.domain.resources import Node, empty_node, role_need
+from tessera.binder.nodes.others import summed
+from tessera.binder.nodes.uses import uses_of
+from tessera.client.input.files import job_spec as spec_from_file
+from tessera.domain.devices.resources import Node, empty_node, role_need
 from tessera.domain.state import State
+from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.fits import fits
 from tessera.engine.placement.inadmissible import inadmissible
-from tessera.local.cluster.capacity import AdmissionError, NodeUse, request_of
 from tessera.projection.views import NODES, Views
 from tessera.reclamation.lost_runs.decide import is_short
 from tessera.testkit.checker.checked_nodes import CheckedNodes, amounts
+from tessera_local.cluster.machines.capacity import AdmissionError, NodeUse, request_of
+from tessera_schemas.cluster.resource_kinds import FURTHER, KINDS, CountedResources
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.reasons import Reason
-from tessera_schemas.resource_kinds import FURTHER, KINDS, CountedResources
-from tessera_schemas.units import format_memory
+from tessera_schemas.text.units import format_memory
 from tessera_schemas.views import NodeView
 from tests.builders import GIB, job_spec, node_seen, placement, role
 from tests.unit.binder.api_nodes import api_node

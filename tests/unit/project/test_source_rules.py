@@ -16,7 +16,7 @@ MODULES = {
     for room in ("services", "schemas")
     for path in sorted((ROOT / room).rglob("*.py"))
 }
-GENERATED_SOURCE_IN = ROOT / "services/tessera/domain/fast.py"
+GENERATED_SOURCE_IN = ROOT / "services/tessera/domain/storing/fast.py"
 KEYED_CALLS = ("get", "setdefault", "pop")
 DOCUMENTED = {"_asdict", "_exit", "_fields", "_make", "_replace"}  # public, by the documentation of Python
 PRIVATE = re.compile(r"_[a-z]\w*")

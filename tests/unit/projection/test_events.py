@@ -34,7 +34,7 @@ from tessera_schemas.facts import (
 from tessera_schemas.job import JobArray
 from tessera_schemas.ledger import Started, Waiting
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.spec_changes import SpecChanges
+from tessera_schemas.work.spec_changes import SpecChanges
 from tests.builders import (
     SHARD,
     Chain,

@@ -1,6 +1,6 @@
 """GPUs over time: what is held, idle and lost adds up, and a fold that starts again goes on where the rows end."""
 
-from tessera.domain.gpu_use import GPU_SECOND, KEPT_MS, STEP_MS
+from tessera.domain.devices.gpu_use import GPU_SECOND, KEPT_MS, STEP_MS
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera.projection.usage import UsageHistory

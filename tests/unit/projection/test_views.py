@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.client.slurm.fields import reason_of
+from tessera.client.slurm.listing.fields import reason_of
 from tessera.domain.entities import Use
 from tessera.domain.state import State
 from tessera.kernel.ledger.shard import Shard, decode_entry
@@ -17,7 +17,6 @@ from tessera.kernel.redis.views_digest import views_digest
 from tessera.projection.views import Views, all_views
 from tessera.scheduler import decide
 from tessera.testkit.sim.planner import plan_for
-from tessera_schemas.arrays import JobArray
 from tessera_schemas.config import Config, ConfigBody, Flavor, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
     CancelRequested,
@@ -31,10 +30,11 @@ from tessera_schemas.facts import (
     RunStarted,
 )
 from tessera_schemas.job import Retry
-from tessera_schemas.keys import USAGE, VIEWS
 from tessera_schemas.ledger import ConfigSet, EarmarkEnded, EarmarkSet, JobQueued, NodeChanged
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.keys import USAGE, VIEWS
 from tessera_schemas.views import JobView, NodeView, QueueView
+from tessera_schemas.work.arrays import JobArray
 from tests.builders import (
     Chain,
     admitted,

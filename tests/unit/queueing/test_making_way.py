@@ -4,14 +4,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from tessera.client.replay import verify
+from tessera.client.ledger.replay import verify
 from tessera.domain.state import State
 from tessera.engine.queueing.ordering import first_in_line, order, order_jobs
 from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera_schemas.config import PriorityClass, Queue
 from tessera_schemas.facts import AnyFact, BindFailed, CancelRequested
-from tessera_schemas.orders import HEADS_MAX
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.orders import HEADS_MAX
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
 from tests.ledgers import Committed
 

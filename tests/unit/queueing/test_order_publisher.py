@@ -14,7 +14,7 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
 from tessera.queueing.handlers import OrderPublisher
-from tessera_schemas.orders import ORDER, Order
+from tessera_schemas.shard.orders import ORDER, Order
 from tessera_schemas.subjects import order, stream
 from tests.builders import SHARD, admitted, node_seen
 from tests.ledgers import Committed

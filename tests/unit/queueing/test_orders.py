@@ -5,8 +5,8 @@ import pytest
 from tessera.engine import ORDER_ENGINE_ID
 from tessera.queueing.decide import orders
 from tessera_schemas.facts import BindFailed, CancelRequested
-from tessera_schemas.orders import HEADS_MAX, Order
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.orders import HEADS_MAX, Order
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, run_absent
 from tests.ledgers import Committed
 

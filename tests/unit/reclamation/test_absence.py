@@ -7,7 +7,7 @@ import pytest
 
 from tessera.domain.entities import Run, SurplusPod
 from tessera.reclamation.absence.decide import Pod, PresenceVerdict, has_unsaid_end, judge, judge_surplus_pod
-from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, RANK_LABEL, RUN_LABEL, has_ended
+from tessera_schemas.cluster.labels import GIVEN_BACK_ANNOTATION, RANK_LABEL, RUN_LABEL, has_ended
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import api_pod, run

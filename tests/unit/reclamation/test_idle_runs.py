@@ -6,9 +6,9 @@ import pytest
 
 from tessera.kernel.errors import Transient
 from tessera.reclamation.idle_runs.decide import Activity
+from tessera_schemas.cluster.labels import pod_name
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobIdle
-from tessera_schemas.labels import pod_name
 from tessera_schemas.reasons import Code
 from tests.builders import job_spec, role
 from tests.unit.binder.binder_builders import RUN, run

@@ -6,13 +6,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from tessera.engine.explain.explanation import explain
+from tessera_schemas.cluster.labels import OUT_OF_SERVICE_TAINT
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import CancelRequested, DrainRequested, UpdateRequested
 from tessera_schemas.job import JobSpec, Toleration
-from tessera_schemas.labels import OUT_OF_SERVICE_TAINT
 from tessera_schemas.ledger import EarmarkSet
 from tessera_schemas.reasons import Code
-from tessera_schemas.spec_changes import SpecChanges
+from tessera_schemas.work.spec_changes import SpecChanges
 from tests.builders import admitted
 from tests.unit.binder.cluster_world import World, train
 

@@ -16,7 +16,7 @@ from tessera_schemas.facts import (
 from tessera_schemas.job import Role
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.run_ends import end_of
+from tessera_schemas.work.run_ends import end_of
 from tests.builders import (
     SHARD,
     admitted,

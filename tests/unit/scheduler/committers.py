@@ -20,7 +20,7 @@ from tessera.scheduler.settings import SchedulerSettings
 from tessera_schemas import subjects
 from tessera_schemas.facts import AnyFact, FactMessage, owner
 from tessera_schemas.ledger import LedgerMessage
-from tessera_schemas.orders import Order
+from tessera_schemas.shard.orders import Order
 from tests.builders import SHARD, admitted
 from tests.virtual_time import VirtualClock
 

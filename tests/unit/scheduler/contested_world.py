@@ -10,8 +10,8 @@ from tessera_schemas.facts import (
     PlanProposed,
 )
 from tessera_schemas.ledger import LedgerMessage
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
+from tessera_schemas.work.placement import Placement
 from tests.builders import SHARD, admitted, config_body, job_spec, role
 from tests.unit.scheduler.committer_world import RUN, World, made, reasons, started
 

@@ -10,7 +10,7 @@ from tessera.engine import ENGINE_ID
 from tessera.kernel.ports import Outgoing
 from tessera.scheduler.cycle import ORDERS_ALONE_SECONDS
 from tessera_schemas import subjects
-from tessera_schemas.orders import HEADS_MAX, Order
+from tessera_schemas.shard.orders import HEADS_MAX, Order
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, queue
 from tests.unit.scheduler.committers import Leader, World
 

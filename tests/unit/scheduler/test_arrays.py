@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from tessera.domain.snapshot import dump, load
-from tessera.domain.statehash import StateHash
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
 from tessera.engine.explain.explanation import explain
 from tessera.testkit.checker import check
 from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
-from tessera_schemas.arrays import Dependency, JobArray, task_id
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Limits, Tenant
 from tessera_schemas.facts import CancelRequested, HoldRequested, PriorityRequested, RunEnded
 from tessera_schemas.job import CheckpointPolicy, Retry
 from tessera_schemas.ledger import LEDGER_MESSAGE
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.arrays import Dependency, JobArray, task_id
 from tests.builders import SHARD, admitted, config_proposed, job_spec, role, run_absent
 from tests.rounds import Rounds
 

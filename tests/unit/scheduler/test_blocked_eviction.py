@@ -1,6 +1,6 @@
 """A disruption budget that keeps a run from going is said on its job, once, and changes nothing else."""
 
-from tessera.domain.phases import Phase
+from tessera.domain.work.phases import Phase
 from tessera_schemas.facts import EvictionBlocked
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import run_absent

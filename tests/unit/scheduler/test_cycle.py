@@ -12,8 +12,8 @@ from tessera.scheduler.cycle import Deposed
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import AnyFact, CancelRequested, FactMessage, HoldRequested, PodsMade
 from tessera_schemas.ledger import Allocated
-from tessera_schemas.pod_template import Template
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX, SUBMIT_BYTES_MAX
+from tessera_schemas.work.pod_template import Template
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
 from tests.ledgers import rechain
 from tests.unit.scheduler.committer_world import bound, made, started

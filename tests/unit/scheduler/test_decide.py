@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tessera.domain.phases import Phase
+from tessera.domain.work.phases import Phase
 from tessera.scheduler.decide.starts import ALLOCATION_BYTES_MAX, allocation_bytes
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Limits, Policy, Tenant
@@ -14,8 +14,8 @@ from tessera_schemas.facts import (
     JobRefused,
 )
 from tessera_schemas.job import Retry
-from tessera_schemas.orders import Order
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.orders import Order
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 from tests.builders import (
     SHARD,

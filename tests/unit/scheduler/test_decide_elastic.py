@@ -10,8 +10,8 @@ from tessera_schemas.base import job_id
 from tessera_schemas.config import Flavor, Limits, Policy, Queue, Quota, Tenant
 from tessera_schemas.facts import DrainRequested, PlanProposed, PodsLost, PodsMade, RunLost, RunStarted, Shrink
 from tessera_schemas.ledger import Grown, LedgerMessage
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
 from tests.unit.scheduler.committer_world import RUN, World, ended, kinds, made, started
 

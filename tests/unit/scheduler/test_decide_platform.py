@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tessera.domain.checkpoints import AGAIN_MS
+from tessera.domain.work.checkpoints import AGAIN_MS
 from tessera.scheduler.decide import jobs
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Flavor, Policy, Queue, Quota
@@ -20,9 +20,9 @@ from tessera_schemas.facts import (
 )
 from tessera_schemas.job import JobArray, Retry
 from tessera_schemas.ledger import FORMAT, Revoked
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.templates import FromTemplate
+from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.templates import FromTemplate
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
 from tests.unit.scheduler.committer_world import (
     DELETED,

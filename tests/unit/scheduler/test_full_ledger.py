@@ -5,7 +5,7 @@ from dataclasses import replace
 from tessera.engine import ENGINE_ID
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
-from tessera_schemas.orders import Order
+from tessera_schemas.shard.orders import Order
 from tests.builders import SHARD, admitted, config_proposed, node_seen
 from tests.unit.scheduler.committers import Leader, World, outgoing
 

@@ -4,7 +4,7 @@ from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
 from tessera.scheduler.inbox import Inbox
 from tessera_schemas.config import Config
-from tessera_schemas.orders import Order
+from tessera_schemas.shard.orders import Order
 from tests.builders import SHARD, config_body
 from tests.unit.scheduler.committers import World
 

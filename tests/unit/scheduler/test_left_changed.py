@@ -5,7 +5,7 @@ from typing import Any
 import orjson
 import pytest
 
-from tessera.client.replay import verify
+from tessera.client.ledger.replay import verify
 from tessera.projection.events import events_of
 from tessera.scheduler.decide.free_slots import differs
 from tessera.testkit.checker.report import Report

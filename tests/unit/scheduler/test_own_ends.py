@@ -3,8 +3,8 @@
 import pytest
 
 from tessera.domain.errors import Contradiction
-from tessera.domain.fold import apply_record
-from tessera.domain.phases import Phase
+from tessera.domain.folding.fold import apply_record
+from tessera.domain.work.phases import Phase
 from tessera_schemas.facts import CheckpointSaved, RunIdle, RunLost, RunUntouched
 from tessera_schemas.job import Retry
 from tessera_schemas.ledger import Revoked

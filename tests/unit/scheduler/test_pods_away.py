@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from tessera.domain.errors import Contradiction
-from tessera.domain.fold import apply_record
-from tessera.domain.phases import Phase
+from tessera.domain.folding.fold import apply_record
+from tessera.domain.work.phases import Phase
 from tessera.engine.queueing.readiness import startable
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera.scheduler.decide.starts import allocate
-from tessera_schemas.adopted import Adopted
 from tessera_schemas.facts import HoldRequested, PodsBack, PodsGone
 from tessera_schemas.ledger import BackInLine, LedgerMessage, OutOfLine, Permitted
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.adopted import Adopted
 from tests.builders import admitted, job_spec, placement, run_absent
 from tests.unit.scheduler.committer_world import K1, RUN, World, ended, kinds, made, started
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.domain.errors import Contradiction
-from tessera.domain.fold import apply_record
+from tessera.domain.folding.fold import apply_record
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Policy, Queue, Quota
 from tessera_schemas.facts import DrainRequested, PodsMade, RunAbsent

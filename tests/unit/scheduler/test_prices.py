@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from tessera.client.replay import verify
+from tessera.client.ledger.replay import verify
 from tessera.domain.errors import Contradiction
-from tessera.domain.fold import apply_record
+from tessera.domain.folding.fold import apply_record
 from tessera.domain.mix import SETTLED_AT, Mix, MixKind, in_full
-from tessera.domain.snapshot import dump, load
-from tessera.domain.statehash import StateHash
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
 from tessera_schemas.facts import PricesLearnt
 from tessera_schemas.ledger import MixPriced, PricesRefused, TakenFact
 from tessera_schemas.reasons import Code

@@ -7,7 +7,7 @@ from tessera.kernel.process.store_probe import StoreProbe
 from tessera.scheduler import decide
 from tessera_schemas import subjects
 from tessera_schemas.ledger import FORMAT, LedgerMessage
-from tessera_schemas.ledger_form import COMPRESSED_FROM
+from tessera_schemas.shard.ledger_form import COMPRESSED_FROM
 from tests.builders import SHARD, config_proposed, node_seen
 from tests.unit.scheduler.committers import Leader, Served, World
 

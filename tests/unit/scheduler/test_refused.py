@@ -1,7 +1,7 @@
 """Refused work of users is noted once, cleared when it is refused no more, and bounded in number for each tenant."""
 
-from tessera.domain.snapshot import dump, load
-from tessera.domain.statehash import StateHash
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
 from tests.builders import node_seen, work_refused
 from tests.ledgers import Committed
 

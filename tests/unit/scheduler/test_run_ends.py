@@ -2,13 +2,13 @@
 
 import pytest
 
-from tessera.domain.phases import Phase
+from tessera.domain.work.phases import Phase
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import BindFailed, CheckpointSaved, DrainRequested, HoldRequested, RunIdle, RunLost
 from tessera_schemas.job import Retry
 from tessera_schemas.ledger import Held, Requeued, Revoked
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.run_ends import RUN_ENDS, Limit, PauseRule, Whose, end_of
+from tessera_schemas.work.run_ends import RUN_ENDS, Limit, PauseRule, Whose, end_of
 from tests.builders import config_body, node_seen, run_absent
 from tests.unit.scheduler.committer_world import K1, World, ended, made, started
 

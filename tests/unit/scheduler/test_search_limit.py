@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tessera.domain.phases import Phase
+from tessera.domain.work.phases import Phase
 from tessera.engine import ENGINE_ID
 from tessera.engine.placement import gangs as gangs_module
 from tessera.engine.placement.gangs import try_to_place

@@ -3,7 +3,7 @@
 from tessera.engine import ENGINE_ID
 from tessera.kernel.service.metrics import Metrics
 from tessera.scheduler.free_slots import measuring
-from tessera_schemas.orders import Order
+from tessera_schemas.shard.orders import Order
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role
 from tests.unit.scheduler.committers import Leader, World
 

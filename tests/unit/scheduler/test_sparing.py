@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.domain.phases import Phase
+from tessera.domain.work.phases import Phase
 from tessera_schemas.facts import RunUntouched
 from tessera_schemas.ledger import EarmarkEnded, Spared
 from tessera_schemas.reasons import Code, Reason

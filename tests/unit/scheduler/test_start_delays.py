@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tessera.client.replay import verify
-from tessera.domain.snapshot import dump, load
-from tessera.domain.statehash import StateHash
+from tessera.client.ledger.replay import verify
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
 from tessera.engine.explain.explanation import explain
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import BindFailed, RunEnded, StartDelayed

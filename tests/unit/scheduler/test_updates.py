@@ -6,14 +6,14 @@ import pytest
 
 from tessera.engine.queueing import updates as engine
 from tessera.scheduler.decide import updates
-from tessera_schemas.arrays import Dependency, task_id
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import HoldRequested, RequeueRequested, UpdateRequested
 from tessera_schemas.job import JobArray
 from tessera_schemas.ledger import FORMAT, JobTurnedAway
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.spec_changes import SpecChanges
+from tessera_schemas.work.arrays import Dependency, task_id
+from tessera_schemas.work.spec_changes import SpecChanges
 from tests.builders import SHARD, admitted, config_body, job_spec, queue, role, run_absent
 from tests.unit.scheduler.committer_world import K1, RUN, World, cancel, kinds, made, reasons, started
 

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tessera.client.replay import verify
+from tessera.client.ledger.replay import verify
 from tessera.testkit.checker import check
 from tessera_schemas.ledger import Allocated, Waiting
 from tests.builders import admitted, job_spec, node_seen, role

@@ -3,9 +3,9 @@
 import pytest
 from pydantic import ValidationError
 
+from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, SERVES, serves, steers_devices
+from tessera_schemas.cluster.mig import GEOMETRIES, milli_at
 from tessera_schemas.config import Pool
-from tessera_schemas.devices import NAMES_ITS_CARDS, SERVES, serves, steers_devices
-from tessera_schemas.mig import GEOMETRIES, milli_at
 from tests.builders import config_body, role
 
 

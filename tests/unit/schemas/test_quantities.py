@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from tessera_schemas.quantities import QuantityError, quantity
+from tessera_schemas.text.quantities import QuantityError, quantity
 from tests.builders import GIB
 
 QUANTITIES = [

@@ -3,7 +3,7 @@
 import pytest
 
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.units import format_number
+from tessera_schemas.text.units import format_number
 
 TS = 1_763_836_558_000
 QUOTA = "queues.research.gpu_milli of h100"

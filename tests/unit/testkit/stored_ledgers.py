@@ -6,8 +6,8 @@ from tessera_schemas import ledger as m
 from tessera_schemas.base import job_id
 from tessera_schemas.facts import PodsBound, PodsMade, RunEnded, RunStarted
 from tessera_schemas.job import JobSpec
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 from tests.builders import (
     SHARD,
     Chain,

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from tessera.kernel.ports import ApiError
-from tessera.local.cluster.admin import apply_fault
+from tessera_local.cluster.api.admin import apply_fault
 from tests.chaos.accidents import Accidents
 from tests.e2e.live import TENANTS
 from tests.unit.local.cluster_world import World, annotations, spec

@@ -17,14 +17,14 @@ from tessera.testkit.rules_checker import check_rules
 from tessera_schemas import ledger as m
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
+from tessera_schemas.cluster.labels import FINALIZER, RANK_LABEL, RUN_LABEL, SCHEDULER_NAME
 from tessera_schemas.config import Tenant
+from tessera_schemas.documents.registry import dataschema
 from tessera_schemas.events import CURSOR_HEADER, EVENT_TYPES, CloudEvent, short_type
 from tessera_schemas.facts import CancelRequested, JobRefused, Others, PodsMade, RunEnded, RunLost, Taint
 from tessera_schemas.job import JobSpec, Toleration
-from tessera_schemas.labels import FINALIZER, RANK_LABEL, RUN_LABEL, SCHEDULER_NAME
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.registry import dataschema
+from tessera_schemas.work.placement import Placement
 from tests.builders import (
     SHARD,
     Chain,

@@ -7,10 +7,10 @@ import pytest
 
 from tessera.testkit.checker import Report
 from tessera.testkit.relations_checker import check_relations
-from tessera_schemas.arrays import Dependency, JobArray, task_id
 from tessera_schemas.base import job_id
 from tessera_schemas.facts import HoldRequested, RunEnded
 from tessera_schemas.ledger import LEDGER_MESSAGE
+from tessera_schemas.work.arrays import Dependency, JobArray, task_id
 from tests.builders import SHARD, admitted, job_spec, role, run_absent
 from tests.rounds import Rounds
 

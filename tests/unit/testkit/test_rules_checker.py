@@ -8,7 +8,6 @@ import pytest
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas import ledger as m
-from tessera_schemas.adopted import Adopted
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Flavor, Policy, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
@@ -25,6 +24,7 @@ from tessera_schemas.facts import (
 )
 from tessera_schemas.job import JobIdle
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.adopted import Adopted
 from tests.builders import (
     SHARD,
     admitted,

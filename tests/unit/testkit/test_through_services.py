@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from tessera.local.cluster.nodes import NodeRow
 from tessera.testkit.end_to_end.services import FOR_EVER_SECONDS, TraceServices, Undecided, job, run_end_to_end
 from tessera.testkit.sim.coverage import SIMULATED
+from tessera_local.cluster.machines.nodes import NodeRow
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.config import ConfigBody, Limits, Queue, Tenant
 from tessera_schemas.job import Resources

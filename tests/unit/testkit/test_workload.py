@@ -5,7 +5,7 @@ from random import Random
 from tessera.testkit.sim.loop import VirtualLoop
 from tessera.testkit.sim.workload import job_spec
 from tessera.testkit.sim.world import World
-from tessera_schemas.labels import GPU_RESOURCE
+from tessera_schemas.cluster.labels import GPU_RESOURCE
 
 
 def test_every_gang_fits_on_the_empty_nodes_of_the_world() -> None:

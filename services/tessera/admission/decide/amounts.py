@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 
+from tessera.domain.devices.resources import WHOLE_GPU, Node
 from tessera.domain.queues import QueueTree
-from tessera.domain.resources import WHOLE_GPU, Node
 from tessera_schemas.job import JobSpec, Resources, Role
-from tessera_schemas.units import format_memory, format_milli
+from tessera_schemas.text.units import format_memory, format_milli
 
 CORE, GIB = 1000, 1 << 30
 WITHOUT_GPUS = {"cpu_milli": CORE, "memory_bytes": GIB}

@@ -7,12 +7,12 @@ The command line asks this, too, so that nothing here imports what judges nodes.
 from collections.abc import Iterator
 
 from tessera.admission.decide.pods import not_the_clients
-from tessera_schemas.bounds import unservable
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec, not_supported_yet
-from tessera_schemas.reading import refusal
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.templates import JobTemplate, Value
+from tessera_schemas.shard.bounds import unservable
+from tessera_schemas.text.reading import refusal
+from tessera_schemas.work.templates import JobTemplate, Value
 
 REASONS_MAX = 8  # of one template: an operator mends one at a time
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 
 from tessera.domain.queues import QueueTree
 from tessera_schemas.job import JobSpec, Role
-from tessera_schemas.mounts import Mount
-from tessera_schemas.pod_template import Volume
-from tessera_schemas.reading import refusal
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.text.reading import refusal
+from tessera_schemas.work.mounts import Mount
+from tessera_schemas.work.pod_template import Volume
 
 
 def fill_mounts(spec: JobSpec, tenant: str, tree: QueueTree | None) -> tuple[JobSpec, tuple[str, ...]]:

@@ -41,9 +41,9 @@ from tessera_schemas.facts import (
     UpdateRequested,
 )
 from tessera_schemas.job import JobSpec
-from tessera_schemas.reading import Parsed, bounded, refusal
 from tessera_schemas.reasons import Code, Reason, is_temporary
-from tessera_schemas.templates import FromTemplate
+from tessera_schemas.text.reading import Parsed, bounded, refusal
+from tessera_schemas.work.templates import FromTemplate
 
 BY_POLICY = frozenset(
     {

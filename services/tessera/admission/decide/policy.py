@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tessera.domain.evidence import RememberedNode, at_their_best
+from tessera.domain.devices.resources import WHOLE_GPU, Node, RoleNeed, no_slices_taken
 from tessera.domain.queues import QueueTree, queue_tree
-from tessera.domain.resources import WHOLE_GPU, Node, RoleNeed, no_slices_taken
+from tessera.domain.work.evidence import RememberedNode, at_their_best
 from tessera.engine.placement.inadmissible import EmptyNodes, unreachable
 from tessera_schemas.config import Config
 from tessera_schemas.reasons import Reason
-from tessera_schemas.templates import JobTemplate
 from tessera_schemas.views import NodeView
+from tessera_schemas.work.templates import JobTemplate
 
 VERDICTS_MAX = 4096
 T = TypeVar("T")

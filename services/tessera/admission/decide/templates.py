@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera_schemas.commands import SubmitJob, SubmitTemplate
 from tessera_schemas.job import JobSpec
-from tessera_schemas.reading import refusal, too_large
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.subjects import SUBMIT_BYTES_MAX
-from tessera_schemas.templates import FromTemplate, JobTemplate
+from tessera_schemas.text.reading import refusal, too_large
+from tessera_schemas.work.templates import FromTemplate, JobTemplate
 
 
 @dataclass(frozen=True, slots=True)

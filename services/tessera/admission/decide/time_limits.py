@@ -1,9 +1,9 @@
 """The time limit of submitted jobs that say none: the configuration's default, or the longest that is allowed. Pure."""
 
 from tessera.domain.queues import QueueTree
-from tessera.domain.time_limits import longest_time_limit
+from tessera.domain.work.time_limits import longest_time_limit
 from tessera_schemas.job import JobSpec
-from tessera_schemas.units import format_age
+from tessera_schemas.text.units import format_age
 
 
 def fill_time_limit(spec: JobSpec, tenant: str, tree: QueueTree | None) -> tuple[JobSpec, tuple[str, ...]]:

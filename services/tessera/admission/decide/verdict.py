@@ -9,15 +9,15 @@ from typing import Any
 from tessera.admission.decide.mounts import unmapped
 from tessera.admission.decide.pods import not_granted, not_the_clients, too_large_together
 from tessera.admission.decide.policy import AdmissionPolicy
+from tessera.domain.devices.levels import in_short, unknown_levels
+from tessera.domain.devices.resources import Amount
 from tessera.domain.idle import jobs_choose
-from tessera.domain.levels import in_short, unknown_levels
 from tessera.domain.queues import QueueTree, QuotaBook
-from tessera.domain.resources import Amount
-from tessera.domain.time_limits import time_limit_fault
+from tessera.domain.work.time_limits import time_limit_fault
 from tessera_schemas.commands import AdoptJob, SubmitJob
 from tessera_schemas.job import GPU_MILLI, JobSpec, not_supported_yet
-from tessera_schemas.reading import Json, refusal
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.text.reading import Json, refusal
 
 
 def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: AdmissionPolicy) -> list[Reason]:

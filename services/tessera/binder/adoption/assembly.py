@@ -6,24 +6,24 @@ from typing import Any
 
 from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.decide.gpu_memory import sizes_of_shared_gpus
-from tessera.binder.adoption.failed_nodes import FailedNodes
 from tessera.binder.adoption.handlers import Adopting
-from tessera.binder.adoption.owner_watches import OwnerWatches
-from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.owners.failed_nodes import FailedNodes
+from tessera.binder.adoption.owners.known import Owners
+from tessera.binder.adoption.owners.suspended import Suspended
+from tessera.binder.adoption.owners.watches import OwnerWatches
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.adoption.suspended import Suspended
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.adoption.watch import Groups
 from tessera.binder.settings import BinderSettings
 from tessera.domain.state import State
-from tessera.domain.suspension import suspends_waiting
+from tessera.domain.work.suspension import suspends_waiting
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.ledger.room import LedgerRoom
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.process.leases import Members
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import Freshness
-from tessera_schemas.labels import NAMES_US, USERS_PODS
+from tessera_schemas.cluster.labels import NAMES_US, USERS_PODS
 
 
 class UsersWork:

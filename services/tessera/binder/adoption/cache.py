@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tessera.binder.adoption.decide.gpu_memory import asks_for_memory, with_shares
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera.binder.adoption.decide.volumes import claim_names
-from tessera.binder.adoption.owners import NotAllowed, Owners
+from tessera.binder.adoption.owners.known import NotAllowed, Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.workloads.port import Group

@@ -12,7 +12,7 @@ import structlog
 from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.decide.spec import Adoption
 from tessera.binder.adoption.decide.suspending import is_controller_behind
-from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.adoption.watch import Groups
 from tessera.binder.workloads.reading import Json
 from tessera.domain.entities import Job, Run

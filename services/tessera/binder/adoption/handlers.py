@@ -13,21 +13,21 @@ from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import is_of, is_up_to_date
 from tessera.binder.adoption.decide.spec import Adoption
 from tessera.binder.adoption.decide.verdicts import Verdict, describe_finding, describe_job, is_refusal
-from tessera.binder.adoption.failed_nodes import FailedNodes
 from tessera.binder.adoption.gate import Gate
 from tessera.binder.adoption.index import GroupIndex
-from tessera.binder.adoption.owners import NotAllowed, Owners
+from tessera.binder.adoption.owners.failed_nodes import FailedNodes
+from tessera.binder.adoption.owners.known import NotAllowed, Owners
+from tessera.binder.adoption.owners.suspended import Suspended
 from tessera.binder.adoption.podless import PodlessJobs
-from tessera.binder.adoption.report_delay import Settling
-from tessera.binder.adoption.reporting import GroupReports
+from tessera.binder.adoption.reports.delay import Settling
+from tessera.binder.adoption.reports.reporting import GroupReports
 from tessera.binder.adoption.submitting import OTHER_PODS, Submitting
-from tessera.binder.adoption.suspended import Suspended
 from tessera.binder.adoption.watch import ALONE, Groups
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.reading import Json, text
 from tessera.domain.entities import Job
-from tessera.domain.phases import Phase
 from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
 from tessera.kernel.ledger.room import LedgerRoom
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.messaging.facts import Facts
@@ -35,8 +35,8 @@ from tessera.kernel.process.leases import Members, partition_of, rounds
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import Freshness
 from tessera.kernel.tasks.worklist import Worklist
+from tessera_schemas.cluster.labels import has_ended
 from tessera_schemas.facts import JobAdmitted, JobRefused, PodsBack
-from tessera_schemas.labels import has_ended
 from tessera_schemas.ledger import JobTurnedAway
 from tessera_schemas.reasons import Code, Reason
 

@@ -6,18 +6,18 @@ from collections.abc import Callable
 
 import structlog
 
-from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.decide.ending import ending_of, why_failed
 from tessera.binder.adoption.decide.verdicts import (
     Verdict,
     describe_suspended_by_user,
     describe_suspended_while_waiting,
 )
-from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.owners.known import Owners
+from tessera.binder.adoption.reports.conditions import Conditions
 from tessera.binder.adoption.submitting import AGAIN_SECONDS_MAX, NO_PODS, Submitting
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Job
-from tessera.domain.phases import Phase
+from tessera.domain.work.phases import Phase
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import ApiError, Clock
 from tessera.kernel.tasks.freshness import Freshness

@@ -8,10 +8,8 @@ from collections.abc import Container, Mapping, Sequence
 
 import structlog
 
-from tessera.binder.adoption.budgets import EvictionBlock, find_eviction_block
 from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import Claims, Incomplete, NotResumed
-from tessera.binder.adoption.conditions import Conditions
 from tessera.binder.adoption.decide.ending import ending_of
 from tessera.binder.adoption.decide.suspending import Suspender, can_be_suspended
 from tessera.binder.adoption.decide.verdicts import (
@@ -22,11 +20,13 @@ from tessera.binder.adoption.decide.verdicts import (
     describe_overridden_budget,
 )
 from tessera.binder.adoption.decide.volumes import claim_names
-from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.owners.budgets import EvictionBlock, find_eviction_block
+from tessera.binder.adoption.owners.known import Owners
+from tessera.binder.adoption.reports.conditions import Conditions
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.adoption.watch import Groups
-from tessera.binder.calls import RefusedByCluster, refuse
 from tessera.binder.decide.steps import Pod, is_touched, read_pod
+from tessera.binder.pods.calls import RefusedByCluster, refuse
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.reading import Json, mapping, text
 from tessera.domain.entities import Job, Run
@@ -36,10 +36,10 @@ from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import ApiError, without_managed_fields
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import Freshness
-from tessera_schemas.adopted import Adopted
+from tessera_schemas.cluster.labels import GIVEN_BACK_ANNOTATION, NAMES_US, USERS_PODS, is_given_back
 from tessera_schemas.facts import EvictionBlocked, RunEnded
-from tessera_schemas.labels import GIVEN_BACK_ANNOTATION, NAMES_US, USERS_PODS, is_given_back
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.adopted import Adopted
 
 BLOCKED = 429
 TAKES_AWAY_SECONDS = 30.0

@@ -17,24 +17,24 @@ from tessera.binder.adoption.decide.verdicts import (
     describe_finding,
     describe_refusal,
 )
-from tessera.binder.adoption.failed_nodes import FailedNodes
 from tessera.binder.adoption.gate import Gate
-from tessera.binder.adoption.namespace_access import NamespaceAccess
-from tessera.binder.adoption.reporting import GroupReports
+from tessera.binder.adoption.owners.failed_nodes import FailedNodes
+from tessera.binder.adoption.owners.namespace_access import NamespaceAccess
+from tessera.binder.adoption.reports.reporting import GroupReports
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.reading import Json, no
 from tessera.domain.entities import EndedJob, Job
-from tessera.domain.phases import Phase
 from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.service.context import Ports
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import AdoptJob, CancelJob
-from tessera_schemas.ledger_form import NODE_FAILURES_FROM
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_form import NODE_FAILURES_FROM
 
 OTHER_PODS = "its pods ask for something else now"
 NO_PODS = "its pods have been gone for too long"

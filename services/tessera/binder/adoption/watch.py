@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from tessera.binder.adoption.owners import NotAllowed, Owners
+from tessera.binder.adoption.owners.known import NotAllowed, Owners
 from tessera.binder.workloads.port import Group, alone
 from tessera.binder.workloads.reading import Json, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef
@@ -22,8 +22,8 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.worklist import Worklist
+from tessera_schemas.cluster.labels import has_ended, shard_of
 from tessera_schemas.job import REPLICAS_MAX
-from tessera_schemas.labels import has_ended, shard_of
 from tessera_schemas.reasons import Code, Reason
 
 LOOKS_MAX = 4

@@ -10,18 +10,18 @@ from tessera.binder.decide import launching
 from tessera.binder.decide.devices import NONE_OF_THEM, VISIBLE, Given
 from tessera.domain.entities import Job, Run
 from tessera_schemas.base import number_or_id
-from tessera_schemas.devices import steers_devices
+from tessera_schemas.cluster.devices import steers_devices
+from tessera_schemas.cluster.labels import EVICT_AT_ANNOTATION
+from tessera_schemas.cluster.resource_kinds import requests
 from tessera_schemas.job import JobSpec, Role, Template, Volume
-from tessera_schemas.labels import EVICT_AT_ANNOTATION
-from tessera_schemas.literally import literally
-from tessera_schemas.pod_template import (
+from tessera_schemas.work.literally import literally
+from tessera_schemas.work.pod_template import (
     NOTICE_DIRECTORY,
     NOTICE_FILE,
     SHARED_MEMORY_PATH,
     EnvSource,
     InitContainer,
 )
-from tessera_schemas.resource_kinds import requests
 
 Json = dict[str, Any]
 RESTRICTED: Json = {

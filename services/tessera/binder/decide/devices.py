@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from tessera.binder.decide import hami
-from tessera.domain.resources import Node
-from tessera_schemas.devices import serves
+from tessera.domain.devices.resources import Node
+from tessera_schemas.cluster.devices import serves
+from tessera_schemas.cluster.labels import DEVICES_ANNOTATION, GPU_MILLI_ANNOTATION, GPU_RESOURCE
 from tessera_schemas.job import Resources
-from tessera_schemas.labels import DEVICES_ANNOTATION, GPU_MILLI_ANNOTATION, GPU_RESOURCE
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 
 VISIBLE = "NVIDIA_VISIBLE_DEVICES"
 NONE_OF_THEM = "void"

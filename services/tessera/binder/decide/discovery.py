@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tessera_schemas.labels import (
+from tessera_schemas.cluster.labels import (
     GPU_COUNT_LABEL,
     GPU_MODEL_LABEL,
     GPU_PRODUCT_LABEL,

@@ -1,7 +1,7 @@
 """
 Ends of pods: what a pod's status says of its end, whose doing that was, and which of a gang's pods broke it. Pure.
 
-What an end costs its job stands in `tessera_schemas.run_ends`; here each end only gets its code.
+What an end costs its job stands in `tessera_schemas.work.run_ends`; here each end only gets its code.
 """
 
 from collections.abc import Sequence
@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tessera_schemas.labels import BOOT_ANNOTATION
-from tessera_schemas.ledger_form import RUN_ENDS_FROM
+from tessera_schemas.cluster.labels import BOOT_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.run_ends import Whose, end_of
+from tessera_schemas.shard.ledger_form import RUN_ENDS_FROM
+from tessera_schemas.work.run_ends import Whose, end_of
 
 Json = dict[str, Any]
 DISRUPTED, BY_THE_KUBELET = "DisruptionTarget", "TerminationByKubelet"

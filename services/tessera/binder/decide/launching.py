@@ -17,8 +17,7 @@ its smallest and largest number of pods: there nobody's rank is known before the
 from typing import Any
 
 from tessera.domain.entities import Job, Run
-from tessera_schemas.job import JobSpec, Role
-from tessera_schemas.labels import (
+from tessera_schemas.cluster.labels import (
     ALLOCATED_N_ANNOTATION,
     JOB_LABEL,
     MANAGED_BY_LABEL,
@@ -27,6 +26,7 @@ from tessera_schemas.labels import (
     TENANT_LABEL,
     pod_name,
 )
+from tessera_schemas.job import JobSpec, Role
 
 Json = dict[str, Any]
 NAMING = frozenset({"torchrun"})

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from tessera.binder.decide.pods import spec_label
 from tessera.binder.decide.steps import Pod
 from tessera.domain.entities import Job
-from tessera.domain.phases import Phase
+from tessera.domain.work.phases import Phase
 from tessera_schemas.facts import PodsFound
 
 

@@ -11,17 +11,17 @@ from typing import Any
 
 from tessera.binder.decide.discovery import cards, not_whole
 from tessera.binder.decide.hami import NODE_ANNOTATION, read_cards
-from tessera.domain.instances import geometry_of, layout
-from tessera_schemas.facts import NodeSeen, Others
-from tessera_schemas.labels import (
+from tessera.domain.devices.instances import geometry_of, layout
+from tessera_schemas.cluster.labels import (
     GPU_RESOURCE,
     GPU_UUIDS_ANNOTATION,
     MIG_GEOMETRY_LABEL,
     MIG_RESOURCE_PREFIX,
 )
-from tessera_schemas.mig import PROFILES
-from tessera_schemas.quantities import quantity
+from tessera_schemas.cluster.mig import PROFILES
+from tessera_schemas.facts import NodeSeen, Others
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.text.quantities import quantity
 
 Metadata = Mapping[str, Any]
 

@@ -8,18 +8,18 @@ from pydantic import ValidationError
 
 from tessera.binder.decide.discovery import model_of
 from tessera.binder.decide.node_devices import Metadata, chosen_profile, exclude_cut_cards, gpus_of, with_trouble
-from tessera_schemas.config import Pool
-from tessera_schemas.devices import NAMES_ITS_CARDS
-from tessera_schemas.facts import NodeSeen, Others
-from tessera_schemas.labels import (
+from tessera_schemas.cluster.devices import NAMES_ITS_CARDS
+from tessera_schemas.cluster.labels import (
     DEVICE_PROFILE_ANNOTATION,
     GPU_MEMORY_LABEL,
     GPU_RESOURCE,
     POOL_LABEL,
 )
-from tessera_schemas.quantities import quantity
+from tessera_schemas.cluster.resource_kinds import is_counted_by_name, is_device
+from tessera_schemas.config import Pool
+from tessera_schemas.facts import NodeSeen, Others
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.resource_kinds import is_counted_by_name, is_device
+from tessera_schemas.text.quantities import quantity
 
 NOBODY = Others()
 

@@ -5,11 +5,10 @@ from typing import Any
 
 from tessera.binder.decide import containers, launching
 from tessera.binder.decide.devices import Given, given
+from tessera.domain.devices.resources import NO_VALUE, Node, role_need
 from tessera.domain.entities import Job, Run
-from tessera.domain.resources import NO_VALUE, Node, role_need
-from tessera_schemas.devices import STEERING_DOMAINS
-from tessera_schemas.job import JobSpec, Role, Template
-from tessera_schemas.labels import (
+from tessera_schemas.cluster.devices import STEERING_DOMAINS
+from tessera_schemas.cluster.labels import (
     ALLOCATED_N_ANNOTATION,
     FINALIZER,
     GPU_MILLI_ANNOTATION,
@@ -31,7 +30,8 @@ from tessera_schemas.labels import (
     TTL_ANNOTATION,
     pod_name,
 )
-from tessera_schemas.placement import Placement
+from tessera_schemas.job import JobSpec, Role, Template
+from tessera_schemas.work.placement import Placement
 
 Json = dict[str, Any]
 SPEC_LABEL_CHARACTERS = 16

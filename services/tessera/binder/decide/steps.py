@@ -19,10 +19,9 @@ from tessera.binder.decide.ends import (
     suspects,
 )
 from tessera.binder.decide.starting import Start, read_start
-from tessera.domain.checkpoints import is_known
 from tessera.domain.entities import Run
-from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
-from tessera_schemas.labels import (
+from tessera.domain.work.checkpoints import is_known
+from tessera_schemas.cluster.labels import (
     ALLOCATED_N_ANNOTATION,
     CHECKPOINT_ANNOTATION,
     CHECKPOINT_AT_ANNOTATION,
@@ -39,8 +38,9 @@ from tessera_schemas.labels import (
     given_back_ms,
     ledger_of,
 )
+from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
 from tessera_schemas.reasons import Reason
-from tessera_schemas.run_ends import FAILURES_OF_NODES, WORTH_A_NOTICE, end_of
+from tessera_schemas.work.run_ends import FAILURES_OF_NODES, WORTH_A_NOTICE, end_of
 
 Json = dict[str, Any]
 NOTICE_SECONDS_MAX = 3600

@@ -25,7 +25,7 @@ from tessera.binder.workloads.mark_table import (
     wished,
 )
 from tessera.binder.workloads.reading import Json, items, mapping, no, number_in, text
-from tessera_schemas.labels import QUEUE_LABEL
+from tessera_schemas.cluster.labels import QUEUE_LABEL
 from tessera_schemas.reasons import Code, Reason
 
 UNKNOWN, UNKNOWN_FIELD = "Tessera does not know this mark", "Tessera does not know this field"

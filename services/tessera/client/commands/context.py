@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tessera.client.connect.where import Where, find
 from tessera.client.outcomes import EXPECTED, Exit, Refused, exit_of
-from tessera.client.rendering import Output, notify
-from tessera.client.where import Where, find
-from tessera_schemas.friendly_quantities import seconds
-from tessera_schemas.quantities import QuantityError
+from tessera.client.views.rendering import Output, notify
 from tessera_schemas.subjects import OPERATOR
+from tessera_schemas.text.friendly_quantities import seconds
+from tessera_schemas.text.quantities import QuantityError
 
 if TYPE_CHECKING:
-    from tessera.client.reading import StoredLedger
-    from tessera.client.shard_views import ReadViews, ShardViews
+    from tessera.client.connect.shard_views import ReadViews, ShardViews
+    from tessera.client.ledger.reading import StoredLedger
     from tessera.kernel.kubernetes.cluster import HttpCluster
 
 Home = Annotated[
@@ -159,7 +159,7 @@ def _carry_out(work: Callable[[], Result | Coroutine[Any, Any, Result]]) -> Resu
 
 def _tell_what_lists_lack(at: AccessOptions | None) -> None:
     """A note where "there is none" was read from lists that lack something: what was sent may be there all the same."""
-    from tessera.client.shard_status import why_views_lack  # those that find what they look for do without
+    from tessera.client.connect.shard_status import why_views_lack  # those that find what they look for do without
 
     try:
         why = "" if at is None else asyncio.run(why_views_lack(at.find(), NOT_FOUND_SECONDS))
@@ -176,7 +176,7 @@ def _about(error: OSError) -> str:
 @asynccontextmanager
 async def shard_views(at: ShardOptions) -> AsyncIterator[tuple[Where, "ShardViews"]]:
     """The views in Redis, with the configuration, read as the operator."""
-    from tessera.client.shard_views import ShardViews
+    from tessera.client.connect.shard_views import ShardViews
 
     where = at.find()
     async with where.store(where.identity(OPERATOR)) as store:
@@ -186,7 +186,7 @@ async def shard_views(at: ShardOptions) -> AsyncIterator[tuple[Where, "ShardView
 @asynccontextmanager
 async def stored_ledger(where: Where, identity: str | None = None) -> AsyncIterator["StoredLedger"]:
     """The ledger, read as the operator unless another identity is named."""
-    from tessera.client.reading import ledger_of  # folds: the commands that read views only do without
+    from tessera.client.ledger.reading import ledger_of  # folds: the commands that read views only do without
 
     async with where.bus(where.identity(identity or OPERATOR)) as bus:
         yield ledger_of(bus, where.shard)

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tessera.client.commands.context import command
 from tessera.client.outcomes import Exit, Failure, check_checkout
-from tessera.client.rendering import notify
+from tessera.client.views.rendering import notify
 
 lab = typer.Typer(help="Replay real traces through the engine.", no_args_is_help=True)
 
@@ -25,7 +25,7 @@ lab = typer.Typer(help="Replay real traces through the engine.", no_args_is_help
 @lab.callback()
 @command
 def _check_checkout() -> None:
-    check_checkout("tessera.lab", "lab")
+    check_checkout("tessera_lab", "lab")
 
 
 class Form(StrEnum):
@@ -77,11 +77,11 @@ def pack(
     delay: Annotated[int, typer.Option(min=0, help="With --window: nobody is passed by more arrivals than this")] = 256,
 ) -> None:
     """Fill a cluster with each trace by the published protocol, and say how much of it each policy could use."""
-    from tessera.lab.pack.campaign import parse_policies, parse_seeds, parse_window, run_all
-    from tessera.lab.pack.plots import write_report
-    from tessera.lab.pack.summary import as_csv, figures, lines
-    from tessera.lab.traces import MissingTrace
-    from tessera.lab.traces.alibaba import read_published, read_trace
+    from tessera_lab.pack.campaign import parse_policies, parse_seeds, parse_window, run_all
+    from tessera_lab.pack.plots import write_report
+    from tessera_lab.pack.summary import as_csv, figures, lines
+    from tessera_lab.traces import MissingTrace
+    from tessera_lab.traces.alibaba import read_published, read_trace
 
     here, policies, numbers = Path(), parse_policies(asked.policy), parse_seeds(seeds)
     if asked.services or live:
@@ -124,7 +124,7 @@ Plan = Sequence[tuple[Any, str, int]]
 
 
 def _pack_through_services(plan: Plan, most: int | None) -> tuple[list[Any], Any]:
-    from tessera.lab.pack.services import lines_of, through_services
+    from tessera_lab.pack.services import lines_of, through_services
 
     runs = []
     _quiet(True)
@@ -137,7 +137,7 @@ def _pack_through_services(plan: Plan, most: int | None) -> tuple[list[Any], Any
 
 
 def _pack_live(plan: Plan, learnt_by: str, late: int) -> tuple[list[Any], Any]:
-    from tessera.lab.pack.live import lines_of, live, parse_how
+    from tessera_lab.pack.live import lines_of, live, parse_how
 
     how, runs = parse_how(learnt_by), []
     with _progress() as bar:
@@ -180,7 +180,7 @@ def queue(
     most: Annotated[int | None, typer.Option(min=1, help="The first so many jobs alone")] = None,
 ) -> None:
     """Replay jobs on one pool under several policies, and say how long they wait."""
-    from tessera.lab.queue.run import asked, replay_trace
+    from tessera_lab.queue.run import asked, replay_trace
 
     _quiet(services)
     wanted = asked(trace, gpus, node_gpus, policy, first_day, last_day, history, plot, output.value, services, most)
@@ -200,11 +200,11 @@ def churn(
     report: Annotated[Path | None, typer.Option(help="Write plots along time into this directory")] = None,
 ) -> None:
     """Let a trace's pods come and go at a steady load, and say how much of the cluster each policy keeps in use."""
-    from tessera.lab.churn.campaign import parse_loads, parse_span, run_all
-    from tessera.lab.churn.figures import as_json, figures, lines
-    from tessera.lab.churn.lifetimes import read_timed
-    from tessera.lab.churn.plots import write_plots
-    from tessera.lab.pack.campaign import parse_policies, parse_seeds
+    from tessera_lab.churn.campaign import parse_loads, parse_span, run_all
+    from tessera_lab.churn.figures import as_json, figures, lines
+    from tessera_lab.churn.lifetimes import read_timed
+    from tessera_lab.churn.plots import write_plots
+    from tessera_lab.pack.campaign import parse_policies, parse_seeds
 
     if output is Form.CSV:
         raise Failure(Exit.USAGE, "--output: csv is not offered here, table and json are")
@@ -235,11 +235,11 @@ def churn(
 def _churn_through_services(
     asked: PodReplay, trace: str, span: Any, plan: Sequence[tuple[int, int, str]]
 ) -> tuple[list[Any], Any]:
-    from tessera.lab.churn.arrivals import HOUR_MS
-    from tessera.lab.churn.lifetimes import read_timed
-    from tessera.lab.churn.offered import offer
-    from tessera.lab.churn.services import lines_of, through_services, window
-    from tessera.lab.traces.as_jobs import config
+    from tessera_lab.churn.arrivals import HOUR_MS
+    from tessera_lab.churn.lifetimes import read_timed
+    from tessera_lab.churn.offered import offer
+    from tessera_lab.churn.services import lines_of, through_services, window
+    from tessera_lab.traces.as_jobs import config
 
     for _, _, policy in plan:
         config(policy)  # refuses one that the services do not have, before an hour of replay

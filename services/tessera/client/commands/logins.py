@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.api import Api, check_url
 from tessera.client.commands.context import Format, command
-from tessera.client.contexts import LOCAL, ApiLogin, Contexts, read_token
+from tessera.client.connect.api import Api, check_url
+from tessera.client.connect.contexts import LOCAL, ApiLogin, Contexts, read_token
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.rendering import Column, Output, show
+from tessera.client.views.rendering import Column, Output, show
 
 Name = Annotated[str, typer.Argument(help="As `tessera context list` shows it")]
 

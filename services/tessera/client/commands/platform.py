@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tessera.client.commands.context import command
+from tessera.client.connect.settings import ClientSettings
+from tessera.client.connect.where import DEFAULT_HOME, HOME_VARIABLE, SHARD_VARIABLE
 from tessera.client.outcomes import Exit, Failure, check_checkout
-from tessera.client.settings import ClientSettings
-from tessera.client.where import DEFAULT_HOME, HOME_VARIABLE, SHARD_VARIABLE
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tessera_schemas.subjects import MAIN_SHARD, OPERATOR
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ async def up(
     time: Annotated[bool, typer.Option("--time", help="Say how long each part took to start")] = False,
 ) -> None:
     """Run a whole shard, or several, on this machine: servers, a simulated cluster, every service; until Ctrl-C."""
-    from tessera.local.up import up as platform_up
+    from tessera_local.up import up as platform_up
 
     names = shards.split(",")
     await platform_up(home, nodes=nodes, tenants=tenant or (), shards=names, sync=sync, time=time, api_port=api_port)
@@ -115,6 +115,6 @@ async def demo(
     if kill not in SERVICES:
         raise Failure(Exit.USAGE, f"demo: no service is called {kill}; there are {', '.join(SERVICES)}")
     check_checkout("tessera.testkit", "demo")
-    from tessera.local.demo import demo as show
+    from tessera_local.demo import demo as show
 
     return await show(jobs, nodes, seed, keep, None if no_kill else kill)

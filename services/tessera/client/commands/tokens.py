@@ -7,8 +7,8 @@ import typer
 
 from tessera.client.commands.context import Format, ShardOptions, command
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.rendering import Column, Output, notify, show
-from tessera.gateway.tokens import FILE_NAME, TokenEntry, add_token, drop_token, read_entries
+from tessera.client.views.rendering import Column, Output, notify, show
+from tessera.gateway.entrance.tokens import FILE_NAME, TokenEntry, add_token, drop_token, read_entries
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import tenant_identity
 from tessera_schemas.subjects import MAIN_SHARD

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tessera.client.rendering import notify
+from tessera.client.views.rendering import notify
 from tessera.kernel.clock import SystemClock
 
 LEASE_SECONDS = 300

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.slurm.options import Asked
+from tessera.client.slurm.scripts.options import Asked
 from tessera_schemas.base import run_id
-from tessera_schemas.labels import pod_name
+from tessera_schemas.cluster.labels import pod_name
 from tessera_schemas.views import JobView
 
 OPTIONS = ("jobid", "ntasks", "nodes", "label", "l", "pty", "overlap", "exact", "unbuffered", "u")

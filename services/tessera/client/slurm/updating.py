@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeVar
 
-from tessera.client.job_input import read_command
 from tessera.client.outcomes import Exit, Failure
+from tessera.client.sending.job_input import read_command
 from tessera.client.slurm import values
 from tessera.client.slurm.values import Said
 from tessera_schemas.base import Strict

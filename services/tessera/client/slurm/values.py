@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import NoReturn
 
 from tessera.client.outcomes import Exit, Failure
-from tessera_schemas import friendly_quantities as quantities
-from tessera_schemas.arrays import INDEX_MAX, TASKS_MAX
-from tessera_schemas.quantities import QuantityError
+from tessera_schemas.text import friendly_quantities as quantities
+from tessera_schemas.text.quantities import QuantityError
+from tessera_schemas.work.arrays import INDEX_MAX, TASKS_MAX
 
 TIME_UNITS = {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}
 UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}

@@ -9,21 +9,21 @@ pool the run is of, its job starts again as soon as the old pods are gone.
 
 from collections.abc import Collection, Iterable
 
+from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job, Run
-from tessera.domain.fast import replace
-from tessera.domain.gang import Gang
-from tessera.domain.phases import Phase
 from tessera.domain.queues import Over, QuotaBook
-from tessera.domain.resources import Node
 from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
+from tessera.domain.work.gang import Gang
+from tessera.domain.work.phases import Phase
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.preemption.candidates import eviction_cost, weight
 from tessera.engine.preemption.rules import protected
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.base import INT_MAX
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 
 NO_ROOM = (Code.NO_FIT, Code.RESERVED)
 """What a job was told that waits for room and for nothing else."""

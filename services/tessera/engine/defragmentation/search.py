@@ -13,8 +13,8 @@ from copy import copy
 from dataclasses import dataclass
 from itertools import takewhile
 
+from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job, Run
-from tessera.domain.resources import Node
 from tessera.domain.state import State
 from tessera.engine.defragmentation.relocations import (
     NO_ROOM,
@@ -38,8 +38,8 @@ from tessera.engine.queueing.readiness import awaits_placement, book_without, qu
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 
 SETS_MAX = 256  # sets of runs that are tried in the order of their cost
 NODES_MAX = 65_536  # looked at by all these tries together, about

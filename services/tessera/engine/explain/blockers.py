@@ -8,9 +8,9 @@ viewer, not even the name.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from tessera.domain.devices.resources import NOTHING, Amount
 from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QueueTree
-from tessera.domain.resources import NOTHING, Amount
 from tessera.domain.state import State
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.placement_groups import placement_groups

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tessera.domain.entities import EndedJob, Job, RefusedWork, Run
-from tessera.domain.evidence import at_their_best
 from tessera.domain.idle import idle_policy
-from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
+from tessera.domain.work.evidence import at_their_best
+from tessera.domain.work.phases import Phase
 from tessera.engine.explain.blockers import NOBODY, Blockers, Viewer, find_capacity_blockers, find_quota_blockers
 from tessera.engine.explain.lent_quota import describe_lent_quota
 from tessera.engine.explain.order_reasons import describe_jobs_before, describe_order
@@ -25,9 +25,9 @@ from tessera.engine.placement.inadmissible import unreachable
 from tessera.engine.queueing.expected_starts import NOT_KNOWN, expected_starts
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line, quota_reason
 from tessera.engine.queueing.tenant_limits import over_limit
-from tessera_schemas.labels import say_it_is_off
+from tessera_schemas.cluster.labels import say_it_is_off
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.units import format_age
+from tessera_schemas.text.units import format_age
 
 FLAVORS_MAX = 4  # of which each is told why it does not do
 DRAINED_MAX = 3

@@ -7,11 +7,11 @@ Plans are made by the same verdict: a run without a reason here is one that the 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tessera.domain.devices.resources import NOTHING, Amount
 from tessera.domain.entities import Job, Run
-from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
-from tessera.domain.resources import NOTHING, Amount
 from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
 from tessera.engine.explain.blockers import Viewer, describe_amount, describe_queue
 from tessera.engine.preemption.rules import KEPT_SECONDS, gives_back, may_evict
 

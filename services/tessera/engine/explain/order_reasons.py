@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterator
 
+from tessera.domain.devices.resources import NOTHING
 from tessera.domain.entities import Job
-from tessera.domain.resources import NOTHING
 from tessera.domain.state import State
 from tessera.engine.explain.blockers import Viewer, describe_amount
 from tessera.engine.explain.what_if import WhatIf

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
+from tessera.domain.devices.resources import Need, RoleNeed
 from tessera.domain.entities import Job, Run
-from tessera.domain.fast import replace
-from tessera.domain.gang import gang_of
-from tessera.domain.resources import Need, RoleNeed
 from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
+from tessera.domain.work.gang import gang_of
 from tessera.engine.explain.blockers import Viewer, describe_amount, describe_queue
 from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.placement.capacity import nodes_without
@@ -22,7 +22,7 @@ from tessera.engine.preemption.plans import Plan, Victim, plan
 from tessera.engine.queueing.starting import Choice
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.units import format_milli
+from tessera_schemas.text.units import format_milli
 
 TRIES_MAX = 96
 VALUES_MAX = 8  # queues, classes, drained nodes and runs that are tried, of each kind

@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import copy
 
+from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.domain.entities import Job, Run
-from tessera.domain.fast import replace
-from tessera.domain.fold import apply_record
+from tessera.domain.folding.fold import apply_record
 from tessera.domain.queues import QuotaBook
-from tessera.domain.resources import Node, RoleNeed
-from tessera.domain.starting import closing, explain_closing, start_timeout_ms
 from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
+from tessera.domain.work.starting import closing, explain_closing, start_timeout_ms
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
@@ -31,9 +31,9 @@ from tessera.engine.queueing.readiness import (
 from tessera.engine.queueing.starting import Choice, choose
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.ledger import Allocated, NodeDrained, Released
-from tessera_schemas.orders import HEADS_MAX
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.orders import HEADS_MAX
+from tessera_schemas.work.placement import Placement
 
 BEFORE_MAX = 32  # jobs that nobody has judged yet and that are judged first
 PASSES_MAX = 64  # kinds of jobs before it that are tried again in all, where others would be gone

@@ -4,15 +4,15 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from heapq import heapify, heappop
 from operator import attrgetter
 
-from tessera.domain.gang import Gang
-from tessera.domain.resources import Node
+from tessera.domain.devices.resources import Node
+from tessera.domain.work.gang import Gang
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import count_bundles, placed_on, short_of
 from tessera.engine.placement.placement_groups import BundleCounts, BundleSet
-from tessera.engine.placement.room_counts import RoomTable
-from tessera.engine.placement.table import Entry, NodeTable, entry, policy_for
+from tessera.engine.placement.rows.room_counts import RoomTable
+from tessera.engine.placement.rows.table import Entry, NodeTable, entry, policy_for
 from tessera.engine.scoring.protocol import ScoringPolicy
-from tessera_schemas.placement import Placement
+from tessera_schemas.work.placement import Placement
 
 _rank = attrgetter("rank")
 Mark = tuple[dict[str, Node], int]

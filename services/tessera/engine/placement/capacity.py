@@ -2,12 +2,12 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
+from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Earmark, Run
-from tessera.domain.fast import replace
-from tessera.domain.gang import Gang
-from tessera.domain.resources import Node
 from tessera.domain.state import State
-from tessera_schemas.placement import Placement
+from tessera.domain.storing.fast import replace
+from tessera.domain.work.gang import Gang
+from tessera_schemas.work.placement import Placement
 
 Held = tuple[Gang, Collection[Placement]]
 """Pods by the gang whose roles say what each holds."""

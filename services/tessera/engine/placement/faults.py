@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from tessera.domain.gang import gang_of
-from tessera.domain.resources import WHOLE_GPU, Need, Node, RoleNeed
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
+from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.fits import fits
 from tessera.engine.placement.mig import is_position
 from tessera.engine.placement.relations import broken
-from tessera_schemas.mig import GEOMETRIES
-from tessera_schemas.placement import Placement
+from tessera_schemas.cluster.mig import GEOMETRIES
+from tessera_schemas.work.placement import Placement
 
 
 def placement_faults(

@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tessera.domain.evidence import FitFailure
-from tessera.domain.resources import NO_VALUE, WHOLE_GPU, Need, Node
+from tessera.domain.devices.resources import NO_VALUE, WHOLE_GPU, Need, Node
+from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.mig import free_positions, has_profile, position
-from tessera_schemas.devices import NAMES_ITS_CARDS, serves
-from tessera_schemas.labels import GPU_RESOURCE
-from tessera_schemas.placement import Placement
-from tessera_schemas.resource_kinds import is_device
+from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, serves
+from tessera_schemas.cluster.labels import GPU_RESOURCE
+from tessera_schemas.cluster.resource_kinds import is_device
+from tessera_schemas.work.placement import Placement
 
 TAINT_BITS, SPARED_BITS = 8, 16  # a node has at most 64 taints, and devices of 64 names
 KEEPS_OUT = ("NoSchedule", "NoExecute")

@@ -12,16 +12,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from tessera.domain.devices.free_slots import NodeCauses, Size, Slots, Stranded, Unclaimed, Unused
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.entities import Earmark
-from tessera.domain.free_slots import NodeCauses, Size, Slots, Stranded, Unclaimed, Unused
 from tessera.domain.idle import idle_policy
-from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.fits import BundleKind, count_bundles, fits, kind_of, never_fits, never_key
 from tessera.engine.placement.mig import free_positions, held_by_others
-from tessera_schemas.devices import serves
-from tessera_schemas.mig import GEOMETRIES
+from tessera_schemas.cluster.devices import serves
+from tessera_schemas.cluster.mig import GEOMETRIES
 from tessera_schemas.reasons import Code
 
 LEVELS_MAX = 4

@@ -10,20 +10,20 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from operator import attrgetter
 
-from tessera.domain.gang import Gang, gang_of
-from tessera.domain.resources import Node, RoleNeed
+from tessera.domain.devices.resources import Node, RoleNeed
+from tessera.domain.work.gang import Gang, gang_of
 from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import BundleKind
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup, placement_groups
 from tessera.engine.placement.refusals import no_domain, no_fit, not_even
-from tessera.engine.placement.room_counts import RoomTable
-from tessera.engine.placement.search_looks import SearchLooks
-from tessera.engine.placement.shortage import is_short, lacks_gpus
+from tessera.engine.placement.rows.room_counts import RoomTable
+from tessera.engine.placement.rows.search_looks import SearchLooks
+from tessera.engine.placement.rows.shortage import is_short, lacks_gpus
 from tessera.engine.placement.topology import place_together
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 
 GANGS_MAX = 8_192
 """Number of refused gangs that are remembered; beyond, all are forgotten: it costs searches and changes no verdict."""

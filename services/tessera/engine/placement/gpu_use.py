@@ -2,8 +2,8 @@
 
 from collections import Counter
 
-from tessera.domain.free_slots import Slots, Stranded
-from tessera.domain.gpu_use import PoolUse
+from tessera.domain.devices.free_slots import Slots, Stranded
+from tessera.domain.devices.gpu_use import PoolUse
 from tessera.domain.state import State
 
 

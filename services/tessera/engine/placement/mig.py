@@ -2,7 +2,7 @@
 Positions of MIG instances inside GPUs.
 
 An instance lies on neighbouring memory slices and begins only where its profile may, so that a GPU can have enough
-slices free and still no position (`tessera_schemas.mig`). Each instance goes where it costs the fewest further
+slices free and still no position (`tessera_schemas.cluster.mig`). Each instance goes where it costs the fewest further
 positions, weighted by their slices: into GPUs that are cut already, and towards the end that large profiles cannot use.
 
 Where an operator made the instances, those are the positions that there are, and what other pods have of a profile are
@@ -11,10 +11,10 @@ its last ones: instances of one profile are interchangeable.
 
 from collections.abc import Iterator, Sequence
 
-from tessera.domain.instances import layout
-from tessera.domain.resources import WHOLE_GPU, Need, Node
-from tessera_schemas.labels import MIG_RESOURCE_PREFIX
-from tessera_schemas.mig import GEOMETRIES, Geometry, Profile
+from tessera.domain.devices.instances import layout
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
+from tessera_schemas.cluster.labels import MIG_RESOURCE_PREFIX
+from tessera_schemas.cluster.mig import GEOMETRIES, Geometry, Profile
 
 
 def has_profile(need: Need, node: Node) -> bool:

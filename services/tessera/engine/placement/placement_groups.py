@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tessera.domain.resources import Need, RoleNeed
+from tessera.domain.devices.resources import Need, RoleNeed
 from tessera.engine.placement.fits import BundleKind, kind_of
 
 BundleCounts = dict[str, int]

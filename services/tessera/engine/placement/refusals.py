@@ -10,17 +10,17 @@ from collections import Counter
 
 import numpy as np
 
-from tessera.domain.evidence import FitFailure
-from tessera.domain.resources import Need, Node
+from tessera.domain.devices.resources import Need, Node
+from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.fits import Taint, gpu_memory_for, short_of
 from tessera.engine.placement.mig import free_positions, has_profile, most_free_slices
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup
-from tessera.engine.placement.table import MISSES, WHOLE, Ints, NodeTable
+from tessera.engine.placement.rows.table import MISSES, WHOLE, Ints, NodeTable
 from tessera.engine.placement.topology import by_domain, count_bundles_by_node, count_spread_bundles, room_anywhere
-from tessera_schemas.mig import GEOMETRIES
+from tessera_schemas.cluster.mig import GEOMETRIES
+from tessera_schemas.cluster.resource_kinds import number_name
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.resource_kinds import number_name
 
 TAINTS_MAX = 3
 UNLABELLED = "nodes_without_label"

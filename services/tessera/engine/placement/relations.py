@@ -9,9 +9,9 @@ when it was placed, so here the values that have pods are compared.
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from tessera.domain.resources import Node, RoleNeed
+from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.engine.placement.placement_groups import BundleSet, placement_groups
-from tessera_schemas.placement import Placement
+from tessera_schemas.work.placement import Placement
 
 Nodes = dict[str, list[Node]]
 """The nodes of each role's pods, in rank order."""

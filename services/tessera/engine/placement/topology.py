@@ -15,11 +15,11 @@ The tightest values get one more where it does not come out even.
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from tessera.domain.resources import WHOLE_GPU, emptied
+from tessera.domain.devices.resources import WHOLE_GPU, emptied
 from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.fits import count_bundles, count_spared
 from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, PlacementGroup
-from tessera.engine.placement.shortage import TRIES_MAX, even_shares
+from tessera.engine.placement.rows.shortage import TRIES_MAX, even_shares
 
 
 def place_together(group: PlacementGroup, attempt: Attempt) -> BundleSet | None:

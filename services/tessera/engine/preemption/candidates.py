@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tessera.domain.devices.resources import WHOLE_GPU, Amount
 from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QuotaBook
-from tessera.domain.resources import WHOLE_GPU, Amount
 from tessera.domain.state import State
 from tessera.engine.preemption.rules import may_evict, may_shrink
 from tessera_schemas.facts import PlanCause
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
+from tessera_schemas.work.placement import Placement
 
 RESTART_MS = 300_000
 """What every eviction loses besides work: stop, queue, start, warm up. So ten small victims are not free."""

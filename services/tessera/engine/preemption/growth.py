@@ -6,11 +6,11 @@ tenant's limit, and free capacity. The time of growth is the committer's policy.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from tessera.domain.devices.resources import Amount
 from tessera.domain.entities import Run
-from tessera.domain.resources import Amount
 from tessera.domain.state import State
 from tessera.engine.placement.faults import pod_faults
-from tessera_schemas.placement import Placement
+from tessera_schemas.work.placement import Placement
 
 
 def may_have(state: State, run: Run, more: Amount) -> bool:

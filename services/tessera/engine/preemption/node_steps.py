@@ -7,7 +7,7 @@ never freed as one GPU here and one there.
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from tessera.domain.resources import Node
+from tessera.domain.devices.resources import Node
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import count_bundles
 from tessera.engine.placement.placement_groups import BundleSet

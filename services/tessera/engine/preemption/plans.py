@@ -22,8 +22,8 @@ from tessera.engine.preemption.victim_search import FoundVictims, Key, Search
 from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason, would_borrow
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanCause, PlanProposed, Shrink
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 
 VICTIMS_MAX = 256
 PLAN_BYTES_MAX = 96 * 1024  # it stands in the ledger message twice: as what was proposed and as what is kept

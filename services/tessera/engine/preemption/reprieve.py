@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from tessera.domain.gang import gang_of
-from tessera.domain.resources import Node, RoleNeed
+from tessera.domain.devices.resources import Node, RoleNeed
+from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.fits import kind_of, placed_on, short_of
 from tessera.engine.preemption.candidates import Candidate
 from tessera.engine.preemption.node_steps import take, without
-from tessera_schemas.placement import Placement
+from tessera_schemas.work.placement import Placement
 
 
 class Fixed:

@@ -10,11 +10,11 @@ victim (ADR 0013). Borrowed quota goes back whatever the preset says and however
 
 from collections.abc import Iterable, Sequence
 
+from tessera.domain.devices.resources import Amount
 from tessera.domain.entities import Earmark, Job, Run
-from tessera.domain.phases import Phase
 from tessera.domain.queues import QueueTree, QuotaBook
-from tessera.domain.resources import Amount
 from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
 from tessera.engine.placement.capacity import is_stuck, nodes_less
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code, Reason

@@ -11,9 +11,9 @@ The search is bounded by counts; where the walk back runs out of them, a plan ma
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
-from tessera.domain.resources import Node
 from tessera.domain.state import State
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import count_bundles
@@ -26,8 +26,8 @@ from tessera.engine.preemption.rules import may_evict, may_shrink
 from tessera.engine.queueing.readiness import lacks_quota
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.facts import PlanCause
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
+from tessera_schemas.work.placement import Placement
 
 WALK_BACK_PODS = 2048  # pods placed by the last part of one walk back, all its tries together
 SINGLES_MAX = 256  # pieces up to which the order by cost is tried for room, too

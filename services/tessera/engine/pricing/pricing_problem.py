@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from tessera.domain.devices.resources import WHOLE_GPU, Node
 from tessera.domain.mix import Mix, MixKind, Seen
-from tessera.domain.resources import WHOLE_GPU, Node
 from tessera.engine.scoring.workload import runs_on
 
 MODELS_MAX = 63

@@ -7,15 +7,15 @@ the gateway tells them of a dry run. Admission cannot: its replicas race. Pure.
 
 from collections.abc import Collection, Sequence
 
-from tessera.domain.dependencies import array_of_task, unqueued_task
+from tessera.domain.devices.levels import unknown_levels
+from tessera.domain.devices.resources import NOTHING, Amount
 from tessera.domain.entities import EndedJob, Job
-from tessera.domain.levels import unknown_levels
-from tessera.domain.resources import NOTHING, Amount
 from tessera.domain.state import State
+from tessera.domain.work.dependencies import array_of_task, unqueued_task
 from tessera.engine.queueing.tenant_limits import over_limit, over_limit_alone
-from tessera_schemas.arrays import FAMILY, Dependency, has_task, index_of
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.arrays import FAMILY, Dependency, has_task, index_of
 
 
 def entry_faults(state: State, fact: JobAdmitted, new_jobs: Collection[str] = ()) -> list[Reason]:

@@ -17,9 +17,9 @@ from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.queueing.reservations import End, Forecast, Opening, find_opening
 from tessera.engine.scoring.policies import find_scoring_policy
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
-from tessera_schemas.units import format_age
+from tessera_schemas.text.units import format_age
+from tessera_schemas.work.placement import Placement
 
 HOPELESS_MAX = 4
 """So many jobs for which no end of a run makes room are looked at besides those that have a start."""

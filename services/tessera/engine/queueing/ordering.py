@@ -17,16 +17,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heapreplace, merge
 from itertools import islice
 
+from tessera.domain.devices.resources import NOTHING, Amount
 from tessera.domain.entities import Job
 from tessera.domain.queues import UNLIMITED
-from tessera.domain.resources import NOTHING, Amount
-from tessera.domain.starting import refuses_pods
 from tessera.domain.state import Bucket, QueuedJob, State, WaitingKind
+from tessera.domain.work.starting import refuses_pods
 from tessera.engine import ORDER_ENGINE_ID
 from tessera.engine.queueing.orders import ORDERS, WaitingJobs
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera_schemas.config import OrderName
-from tessera_schemas.orders import HEADS_MAX
+from tessera_schemas.shard.orders import HEADS_MAX
 
 STAY = HEADS_MAX - 128
 """So many first jobs of a line stay in its order, blocked or not: room is made for the first ones, and told to them."""

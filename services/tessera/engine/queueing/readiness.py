@@ -3,14 +3,14 @@
 from collections.abc import Iterable
 
 from tessera.domain.entities import Job, Run
-from tessera.domain.phases import Phase
 from tessera.domain.queues import Over, QueueTree, QuotaBook
-from tessera.domain.starting import closing
 from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
+from tessera.domain.work.starting import closing
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import PlanCause
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 
 
 def startable(state: State, job: Job) -> bool:

@@ -10,17 +10,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.domain.entities import Job, Run
-from tessera.domain.fast import replace
-from tessera.domain.resources import Node, RoleNeed
 from tessera.domain.runtimes import JobKind, kind_of
 from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
 from tessera.engine.placement.capacity import is_stuck
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.durations import is_learnt, quantile
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Reason
+from tessera_schemas.work.placement import Placement
 
 PERMILLE = 900
 """The quantile of the learnt runtimes by which a job counts as ended."""

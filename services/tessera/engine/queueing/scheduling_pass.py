@@ -3,16 +3,16 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from tessera.domain.devices.resources import Amount, RoleNeed
 from tessera.domain.entities import Job
 from tessera.domain.queues import QueueTree, QuotaBook
-from tessera.domain.resources import Amount, RoleNeed
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.starting import Choice, choose, refusal
 from tessera.engine.scoring.policies import find_scoring_policy
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 
 JOBS_MAX = 8_192
 """Number of refused jobs that are remembered, jobs that have gone included; beyond, all are asked about again."""

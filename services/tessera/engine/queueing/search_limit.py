@@ -12,7 +12,7 @@ Nothing of it depends on what is remembered from earlier messages, so that a rep
 
 from zlib import crc32
 
-from tessera_schemas.orders import HEADS_MAX
+from tessera_schemas.shard.orders import HEADS_MAX
 
 LOOKS_MAX = 65_536
 """Looks in vain of one message: as many for the first gangs of all lines, for others by turns, and for small ones."""

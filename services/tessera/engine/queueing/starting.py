@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
+from tessera.domain.devices.levels import in_short
+from tessera.domain.devices.resources import RoleNeed
 from tessera.domain.entities import Job
-from tessera.domain.levels import in_short
 from tessera.domain.queues import QueueTree, QuotaBook
-from tessera.domain.resources import RoleNeed
 from tessera.engine.queueing.readiness import quota_reason
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 
 Choice = tuple[str, tuple[Placement, ...]]
 """A flavor and where on its nodes the gang goes."""

@@ -1,7 +1,7 @@
 """Limits that count what a tenant has: judged here and not in admission, whose replicas race."""
 
+from tessera.domain.devices.resources import Amount
 from tessera.domain.entities import Use
-from tessera.domain.resources import Amount
 from tessera.domain.state import State
 from tessera_schemas.reasons import Code, Reason
 

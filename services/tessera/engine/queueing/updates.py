@@ -6,17 +6,17 @@ The committer decides by it; the gateway tells it at once. While a job waits, al
 its time limit may be lowered: the pods of a run have a deadline, which Kubernetes lets nobody raise. Pure.
 """
 
-from tessera.domain.dependencies import own_dependencies
-from tessera.domain.dependency_cycles import waits_for_itself
 from tessera.domain.entities import Job
-from tessera.domain.fast import replace
-from tessera.domain.phases import Phase
 from tessera.domain.state import State
-from tessera.domain.time_limits import time_limit_fault
+from tessera.domain.storing.fast import replace
+from tessera.domain.work.dependencies import own_dependencies
+from tessera.domain.work.dependency_cycles import waits_for_itself
+from tessera.domain.work.phases import Phase
+from tessera.domain.work.time_limits import time_limit_fault
 from tessera.engine.queueing.entry import dependency_faults
-from tessera_schemas.ledger_form import UPDATES_FROM
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.spec_changes import SpecChanges
+from tessera_schemas.shard.ledger_form import UPDATES_FROM
+from tessera_schemas.work.spec_changes import SpecChanges
 
 
 def news_of(state: State, job: Job, changes: SpecChanges) -> SpecChanges | None:

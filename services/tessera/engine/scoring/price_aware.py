@@ -10,8 +10,8 @@ Scores are millionths of a GPU. The weights were tuned in the lab, where the opt
 from collections.abc import Sequence
 from typing import Protocol
 
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.mix import USUAL_CPU_PER_GPU, Mix, WeightedKinds, in_full
-from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.engine.scoring.workload import PodWorkload, Usable
 from tessera.engine.scoring.worth import UNIT, Earnings, Row, Steps, Worth, best_split
 

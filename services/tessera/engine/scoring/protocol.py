@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from tessera.domain.resources import Need, Node
+from tessera.domain.devices.resources import Need, Node
 
 
 class ScoringPolicy(Protocol):

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from operator import add
 
+from tessera.domain.devices.resources import WHOLE_GPU, Node
 from tessera.domain.mix import MixKind
-from tessera.domain.resources import WHOLE_GPU, Node
-from tessera_schemas.devices import serves
+from tessera_schemas.cluster.devices import serves
 
 KindCounts = Sequence[tuple[MixKind, int]]
 Row = list[int]

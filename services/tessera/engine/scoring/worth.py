@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import accumulate, pairwise
 
+from tessera.domain.devices.resources import WHOLE_GPU, Node
 from tessera.domain.mix import MixKind
-from tessera.domain.resources import WHOLE_GPU, Node
 from tessera.engine.scoring.workload import runs_on
 
 UNIT = 10  # thousandths of a device

@@ -11,7 +11,7 @@ from importlib.resources import files
 import orjson
 from aiohttp import web
 
-from tessera.gateway.problems import refused
+from tessera.gateway.entrance.problems import refused
 from tessera_schemas.reasons import SENTENCES, Code
 
 PAGE = ("page", "page_file")

@@ -26,8 +26,8 @@ from tessera.kernel.process.leases import Leadership
 from tessera.kernel.tasks.task_group import cancel_all, gather_all, run_loops
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.base import run_id
+from tessera_schemas.cluster.labels import pod_name
 from tessera_schemas.facts import RunEnded
-from tessera_schemas.labels import pod_name
 from tessera_schemas.ledger import Allocated, LedgerMessage, Released, Revoked, Shrunk
 
 RUNS_AT_ONCE = 16

@@ -16,7 +16,7 @@ from enum import StrEnum
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.ports import Clock, Cluster, JsonObject
 from tessera.kernel.tasks.freshness import Freshness
-from tessera_schemas.labels import OUT_OF_SERVICE_TAINT
+from tessera_schemas.cluster.labels import OUT_OF_SERVICE_TAINT
 
 FORGET_SECONDS = 900.0  # nobody asked meanwhile: it may have been well in between
 

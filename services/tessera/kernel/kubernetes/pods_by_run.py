@@ -5,7 +5,7 @@ from typing import Generic, TypeVar
 
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.ports import JsonObject
-from tessera_schemas.labels import RUN_LABEL
+from tessera_schemas.cluster.labels import RUN_LABEL
 
 P = TypeVar("P")
 

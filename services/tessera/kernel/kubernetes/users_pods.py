@@ -14,7 +14,7 @@ from tessera.domain.entities import Run
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.ports import JsonObject
-from tessera_schemas.labels import bound_for
+from tessera_schemas.cluster.labels import bound_for
 
 REMEMBERED = 16_384
 P = TypeVar("P")

@@ -25,7 +25,7 @@ from tessera.kernel.ledger.snapshots import (
 )
 from tessera.kernel.ports import Bus, Ledger, Outgoing
 from tessera_schemas import subjects
-from tessera_schemas.ledger_form import stored_form
+from tessera_schemas.shard.ledger_form import stored_form
 
 KEPT_AT_ONCE = 200
 PURGED_AT_ONCE = 5_000  # messages: appends wait for the whole of a purge, a second or more for 1 GB at once

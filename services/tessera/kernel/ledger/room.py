@@ -13,7 +13,7 @@ from tessera.kernel.ports import Bus, Clock, Usage
 from tessera.kernel.service.metrics import Metrics
 from tessera_schemas import subjects
 from tessera_schemas.reasons import RETRY_NUMBER, Code, Reason
-from tessera_schemas.units import format_memory
+from tessera_schemas.text.units import format_memory
 
 LOOK_SECONDS = 2.0
 RESERVE_BYTES_MIN = 16 * 1024**2  # of a small ledger half at most: what is on its way when the mark is reached

@@ -11,15 +11,15 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from tessera.domain.errors import Contradiction
-from tessera.domain.fold import fold_message
+from tessera.domain.folding.fold import fold_message
 from tessera.domain.state import State
-from tessera.domain.statehash import StateHash
+from tessera.domain.storing.statehash import StateHash
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.snapshots import read_snapshot
 from tessera.kernel.ports import Bus, Ledger, Message
 from tessera_schemas.ledger import LEDGER_MESSAGE, Checkpoint, LedgerMessage
-from tessera_schemas.ledger_form import chain_after
+from tessera_schemas.shard.ledger_form import chain_after
 
 
 @dataclass(frozen=True, slots=True)

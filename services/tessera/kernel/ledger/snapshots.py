@@ -17,9 +17,9 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 
 from tessera.domain.errors import Contradiction
-from tessera.domain.snapshot import dump, load
 from tessera.domain.state import State
-from tessera.domain.statehash import StateHash
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ports import Bus, Ledger, Message, Outgoing
 from tessera_schemas import subjects

@@ -10,7 +10,7 @@ from dataclasses import replace
 from tessera.kernel.errors import Conflict, InvariantViolation, RolledOver
 from tessera.kernel.ports import Bus, Follow, Message, Outgoing
 from tessera_schemas import subjects
-from tessera_schemas.ledger_form import plain_json, stored_form
+from tessera_schemas.shard.ledger_form import plain_json, stored_form
 
 
 def read_plain(message: Message) -> Message:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from tessera.kernel.errors import Conflict, Full, KernelError, Poison, Transient
 from tessera.kernel.memory.durable import Durable
 from tessera.kernel.ports import Clock, Message, Outgoing
-from tessera_schemas.streams import Retention, StreamSpec, streams
+from tessera_schemas.shard.streams import Retention, StreamSpec, streams
 
 MSG_ID = "Nats-Msg-Id"
 PENDING_MAX = 1000

@@ -12,7 +12,7 @@ from tessera.kernel.messaging.rates import MILLION, Bucket
 from tessera.kernel.ports import Clock
 from tessera_schemas.config import Limits
 from tessera_schemas.reasons import RETRY_NUMBER, Code, Reason
-from tessera_schemas.units import format_memory
+from tessera_schemas.text.units import format_memory
 
 HOLDERS_MAX = 10_000  # as many tenants as a configuration has; beyond that all begin anew
 

@@ -37,8 +37,8 @@ from tessera.kernel.service.logs import configure_logs
 from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.service.spans import NO_SPANS, Spans
 from tessera.kernel.tasks.task_group import cancel_all
-from tessera_schemas.services import BY_NAME, RedisUse
-from tessera_schemas.streams import used_by
+from tessera_schemas.shard.services import BY_NAME, RedisUse
+from tessera_schemas.shard.streams import used_by
 
 Serve = Callable[[Ports, Any, asyncio.Event], Awaitable[None]]
 

@@ -18,7 +18,7 @@ from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import ApiError
 from tessera.kernel.process.settings import ServiceSettings
 from tessera_schemas import subjects
-from tessera_schemas.labels import RUN_LABEL
+from tessera_schemas.cluster.labels import RUN_LABEL
 
 
 async def open_bus(settings: ServiceSettings, stream_kinds: Sequence[str], name: str = "") -> NatsBus:

@@ -13,8 +13,8 @@ from typing import Self
 
 import structlog
 
+from tessera.domain.devices.resources import RoleNeed
 from tessera.domain.entities import Job
-from tessera.domain.resources import RoleNeed
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.ledger.shard import Entry

@@ -11,8 +11,8 @@ import structlog
 from tessera.kernel.errors import Denied, KernelError
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import gather_all
-from tessera_schemas.services import BY_NAME, RedisUse
-from tessera_schemas.streams import used_by
+from tessera_schemas.shard.services import BY_NAME, RedisUse
+from tessera_schemas.shard.streams import used_by
 
 LOOK_SECONDS = 5.0
 

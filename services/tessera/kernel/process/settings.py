@@ -19,7 +19,7 @@ from pydantic_settings import BaseSettings, InitSettingsSource, PydanticBaseSett
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.process.unknown_settings import nearest
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 from tessera_schemas.subjects import NAME
 
 PREFIX = "TESSERA_"

@@ -19,11 +19,11 @@ from tessera.kernel.ports import Bus, Clock, Ledger, Message, ProjectionStore
 from tessera.kernel.process.leases import LEADER
 from tessera.kernel.process.store_probe import PROBE, read_probe
 from tessera_schemas import subjects
-from tessera_schemas.services import BY_NAME, SERVICES
-from tessera_schemas.status import ServiceStatus, ShardStatus, ShardTrouble
-from tessera_schemas.streams import Retention, used_by
+from tessera_schemas.shard.services import BY_NAME, SERVICES
+from tessera_schemas.shard.status import ServiceStatus, ShardStatus, ShardTrouble
+from tessera_schemas.shard.streams import Retention, used_by
 from tessera_schemas.subjects import OPERATOR
-from tessera_schemas.units import format_age
+from tessera_schemas.text.units import format_age
 
 LOOK_SECONDS = 3.0  # of each question; a server that is away must not keep the answer
 SILENT_MS = 20_000  # above the renewal of the longest lease, and four probes

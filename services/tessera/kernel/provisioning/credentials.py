@@ -32,7 +32,7 @@ from tessera.kernel.provisioning.credential_files import (
 from tessera.kernel.provisioning.permissions import allowed, redis_nobody, redis_rules, tenant_border
 from tessera_schemas import subjects
 from tessera_schemas.config import Tenant
-from tessera_schemas.services import BY_NAME, RESERVED_NAMES, SERVICES
+from tessera_schemas.shard.services import BY_NAME, RESERVED_NAMES, SERVICES
 
 if TYPE_CHECKING:
     import aiohttp

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.kernel.provisioning.credential_files import Identity
-from tessera_schemas import keys, subjects
-from tessera_schemas.services import BY_NAME, SERVICES
-from tessera_schemas.streams import StreamSpec, streams
+from tessera_schemas import subjects
+from tessera_schemas.shard import keys
+from tessera_schemas.shard.services import BY_NAME, SERVICES
+from tessera_schemas.shard.streams import StreamSpec, streams
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from tessera.kernel.process.private_file import write_private
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import ensure_identities, system_identities
 from tessera_schemas import subjects
-from tessera_schemas.services import SERVICES
+from tessera_schemas.shard.services import SERVICES
 
 OWNER = "tessera-init"
 """Field manager of the Secrets."""

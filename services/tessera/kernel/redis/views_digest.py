@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Mapping
 
-from tessera_schemas.keys import VIEWS
+from tessera_schemas.shard.keys import VIEWS
 
 
 def views_digest(views: Mapping[str, Mapping[str, bytes]]) -> str:

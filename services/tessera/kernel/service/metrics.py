@@ -5,8 +5,8 @@ from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from tessera.domain.free_slots import Slots
-from tessera_schemas.services import SERVICES
+from tessera.domain.devices.free_slots import Slots
+from tessera_schemas.shard.services import SERVICES
 
 HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 WAIT_BUCKETS = (1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0)

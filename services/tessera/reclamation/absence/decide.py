@@ -5,9 +5,9 @@ from enum import Enum
 from typing import Any
 
 from tessera.domain.entities import Run, SurplusPod
-from tessera.domain.own_ends import may_end_instead
-from tessera_schemas.labels import RANK_LABEL, has_ended, has_succeeded, is_given_back
-from tessera_schemas.run_ends import end_of
+from tessera.domain.work.own_ends import may_end_instead
+from tessera_schemas.cluster.labels import RANK_LABEL, has_ended, has_succeeded, is_given_back
+from tessera_schemas.work.run_ends import end_of
 
 Pod = dict[str, Any]
 

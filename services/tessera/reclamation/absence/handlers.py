@@ -28,8 +28,7 @@ from tessera.reclamation.absence.decide import (
     select_pods_of_rank,
 )
 from tessera.reclamation.settings import ReclamationSettings
-from tessera_schemas.facts import RunAbsent
-from tessera_schemas.labels import (
+from tessera_schemas.cluster.labels import (
     GIVEN_BACK_ANNOTATION,
     NAMES_US,
     PERMIT_ANNOTATION,
@@ -42,6 +41,7 @@ from tessera_schemas.labels import (
     is_of_another,
     ledger_of,
 )
+from tessera_schemas.facts import RunAbsent
 from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk, Spared
 
 KEPT_META = ("uid", "name", "namespace", "resourceVersion", "deletionTimestamp")

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from tessera.domain.entities import Run
 from tessera.domain.idle import IdlePolicy
+from tessera_schemas.cluster.labels import pod_name
 from tessera_schemas.facts import RunIdle
-from tessera_schemas.labels import pod_name
 
 Usage = Mapping[tuple[str, str], int]
 """By namespace ("" where the source does not tell) and pod: the busiest of its GPUs, in percent."""

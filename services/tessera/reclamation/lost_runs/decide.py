@@ -3,15 +3,15 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Run
-from tessera.domain.resources import Node
-from tessera.domain.stops import missing_gpus
+from tessera.domain.work.stops import missing_gpus
 from tessera.engine.placement.capacity import standing
+from tessera_schemas.cluster.labels import has_ended, has_succeeded
+from tessera_schemas.cluster.resource_kinds import is_device
 from tessera_schemas.facts import RunLost
-from tessera_schemas.labels import has_ended, has_succeeded
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.resource_kinds import is_device
+from tessera_schemas.work.placement import Placement
 
 NODES_MAX = 64
 OTHER_DEVICES = (Code.DEVICES_CHANGED, Code.DEVICE_UNHEALTHY)

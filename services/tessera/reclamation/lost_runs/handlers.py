@@ -12,7 +12,7 @@ import structlog
 
 from tessera.domain.entities import Run
 from tessera.domain.state import State
-from tessera.domain.stops import waiting_on
+from tessera.domain.work.stops import waiting_on
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.device_health import unhealthy_devices
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles, Trouble, TroubleKind
@@ -35,8 +35,8 @@ from tessera.reclamation.lost_runs.decide import (
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.facts import NodeSeen, RunLost
 from tessera_schemas.ledger import NodeChanged, Released, Spared, Started
-from tessera_schemas.ledger_form import SUMS_FROM
 from tessera_schemas.reasons import Code
+from tessera_schemas.shard.ledger_form import SUMS_FROM
 
 LOOK_FIRST_SECONDS = 10.0
 """So long after a gap no run is said to be beyond its time limit: who saw its end may say so first."""

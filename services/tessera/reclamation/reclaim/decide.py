@@ -1,7 +1,7 @@
 """Plans for a waiting job: lent quota taken back from other queues, else runs relocated out of its way. Pure."""
 
+from tessera.domain.devices.resources import NOTHING
 from tessera.domain.entities import Job
-from tessera.domain.resources import NOTHING
 from tessera.domain.state import State
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.preemption.plans import Plan, plan

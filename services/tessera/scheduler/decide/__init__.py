@@ -7,7 +7,7 @@ same fold that everybody uses. A replay calls `decide` with the inputs that the 
 
 from collections.abc import Sequence
 
-from tessera.domain.fold import take_in
+from tessera.domain.folding.fold import take_in
 from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
 from tessera.engine.queueing.scheduling_pass import CapacityCache

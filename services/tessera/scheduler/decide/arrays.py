@@ -1,16 +1,16 @@
 """Arrays: their tasks are queued a few at a time, and they end once all tasks have ended."""
 
-from tessera.domain.dependencies import unqueued_task
 from tessera.domain.entities import Job, Run
-from tessera.domain.fold_steps import known
-from tessera.domain.phases import Phase
-from tessera.domain.task_array import TaskArray
+from tessera.domain.folding.steps import known
+from tessera.domain.work.dependencies import unqueued_task
+from tessera.domain.work.phases import Phase
+from tessera.domain.work.task_array import TaskArray
 from tessera.engine.queueing.tenant_limits import over_limit
 from tessera.scheduler.decide.draft import SCHEDULER, Draft, record_waiting
-from tessera_schemas.arrays import task_id, task_index
 from tessera_schemas.ledger import ArrayClosed, EarmarkEnded, Finished, Held, Revoked, TaskQueued
-from tessera_schemas.ledger_form import ENDED_ARRAYS_FROM
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_form import ENDED_ARRAYS_FROM
+from tessera_schemas.work.arrays import task_id, task_index
 
 FAILING_MAX = 10
 """After so many tasks in a row that failed within seconds an array is put on hold."""

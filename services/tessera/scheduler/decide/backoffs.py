@@ -12,7 +12,7 @@ from tessera.domain.state import State
 from tessera.scheduler.decide.draft import Draft
 from tessera_schemas.ledger import NodeBackedOff
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.run_ends import end_of
+from tessera_schemas.work.run_ends import end_of
 
 FIRST_MS, LONGEST_MS = 5_000, 300_000
 QUICK_MS = 30_000

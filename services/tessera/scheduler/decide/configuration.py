@@ -6,8 +6,8 @@ runs of it.
 from collections.abc import Iterable
 
 from tessera.domain.entities import Job
-from tessera.domain.live_names import find_stranded, live_jobs
-from tessera.domain.phases import Phase
+from tessera.domain.work.live_names import find_stranded, live_jobs
+from tessera.domain.work.phases import Phase
 from tessera.scheduler.decide.draft import Draft, judges, record_waiting
 from tessera.scheduler.decide.jobs import give_up_earmark, record_closed, record_open
 from tessera_schemas.facts import ConfigProposed

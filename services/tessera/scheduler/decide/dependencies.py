@@ -1,6 +1,6 @@
 """Jobs that wait for others: they get in line when it has come true, and end where it never will."""
 
-from tessera.domain.dependencies import settled
+from tessera.domain.work.dependencies import settled
 from tessera.scheduler.decide.draft import Draft
 from tessera_schemas.ledger import DependencyMet, Finished
 from tessera_schemas.reasons import Code, Reason

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tessera.domain.fold import apply_record
+from tessera.domain.folding.fold import apply_record
 from tessera.domain.state import State
 from tessera_schemas.facts import AnyFact
 from tessera_schemas.ledger import AnyRecord, TakenFact, Waiting
-from tessera_schemas.ledger_form import NUMBERS_FROM
-from tessera_schemas.orders import Order
 from tessera_schemas.reasons import Reason
+from tessera_schemas.shard.ledger_form import NUMBERS_FROM
+from tessera_schemas.shard.orders import Order
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
 ROOM_BYTES = MESSAGE_BYTES_MAX - 4 * 1024  # the envelope takes the rest

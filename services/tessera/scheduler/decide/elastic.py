@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from itertools import islice
 
+from tessera.domain.devices.resources import NOTHING
 from tessera.domain.entities import Run
-from tessera.domain.fast import replace
-from tessera.domain.gang import gang_of
-from tessera.domain.phases import Phase
 from tessera.domain.queues import QuotaBook
-from tessera.domain.resources import NOTHING
-from tessera.domain.starting import given_ms, start_timeout_ms
 from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
+from tessera.domain.work.gang import gang_of
+from tessera.domain.work.phases import Phase
+from tessera.domain.work.starting import given_ms, start_timeout_ms
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.preemption.growth import may_have
@@ -19,10 +19,10 @@ from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.ledger import Grown, Shrunk
-from tessera_schemas.ledger_form import NODE_FAILURES_FROM
-from tessera_schemas.orders import HEADS_MAX
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_form import NODE_FAILURES_FROM
+from tessera_schemas.shard.orders import HEADS_MAX
+from tessera_schemas.work.placement import Placement
 
 PODS_PER_STEP = 64
 """By how much one run grows at once; it grows on when that is done."""

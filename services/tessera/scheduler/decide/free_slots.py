@@ -6,8 +6,8 @@ which is one pass over them. Only where one of these numbers is another by a ten
 (`engine.placement.free_slots`) and said.
 """
 
-from tessera.domain.free_slots import Slots
-from tessera.domain.resources import WHOLE_GPU
+from tessera.domain.devices.free_slots import Slots
+from tessera.domain.devices.resources import WHOLE_GPU
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.free_slots import slots

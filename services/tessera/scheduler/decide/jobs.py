@@ -1,9 +1,9 @@
 """Facts about jobs that have not started: admitted, refused, cancelled, held, given another priority."""
 
 from tessera.domain.entities import Job
-from tessera.domain.fold_steps import known
-from tessera.domain.phases import Phase
-from tessera.domain.time_limits import time_limit_fault
+from tessera.domain.folding.steps import known
+from tessera.domain.work.phases import Phase
+from tessera.domain.work.time_limits import time_limit_fault
 from tessera.engine.queueing.entry import entry_faults, key_conflict
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line
 from tessera.scheduler.decide.arrays import cancel_run, close_array, live_tasks
@@ -27,8 +27,8 @@ from tessera_schemas.ledger import (
     PrioritySet,
     Revoked,
 )
-from tessera_schemas.ledger_form import OPERATOR_HOLDS_FROM, REQUEUES_FROM
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_form import OPERATOR_HOLDS_FROM, REQUEUES_FROM
 
 OF_A_QUEUE = (Code.NO_SUCH_QUEUE, Code.QUEUE_STOPPED, Code.BEHIND_QUEUE_HEAD, Code.WAITING_FOR_QUOTA)
 """Reasons that are about the queue that a job is in."""

@@ -7,7 +7,7 @@ run moves off a cordoned node once there is room for all of it elsewhere and the
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
-from tessera.domain.stops import is_mass_stop, pool_weight, recent_stops, weight
+from tessera.domain.work.stops import is_mass_stop, pool_weight, recent_stops, weight
 from tessera.engine.defragmentation.relocations import NodesOfRuns, TargetCapacity, could_start_again, lacks_again
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.readiness import book_without
@@ -18,9 +18,9 @@ from tessera.scheduler.decide.starts import allocation_bytes
 from tessera_schemas.base import INT_MAX, NODE_NAME_LENGTH_MAX
 from tessera_schemas.facts import RunLost
 from tessera_schemas.ledger import EarmarkSet, StopHeldBack
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.run_ends import Word, end_of
+from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.run_ends import Word, end_of
 
 
 @judges(RunLost)

@@ -1,7 +1,7 @@
 """Facts about nodes: how they are now, and which an operator wants empty."""
 
-from tessera.domain.devices import while_held
-from tessera.domain.resources import is_as_seen
+from tessera.domain.devices.resources import is_as_seen
+from tessera.domain.devices.slots import while_held
 from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera_schemas.facts import DrainRequested, NodeSeen

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 
+from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.queues import QuotaBook
-from tessera.domain.resources import Node
 from tessera.domain.state import State
 from tessera.engine.defragmentation.relocations import (
     GPU_SECOND,
@@ -23,8 +23,8 @@ from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, judges
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanProposed
 from tessera_schemas.ledger import AnyRecord, EarmarkEnded, EarmarkSet, PlanRefused, Revoked, Shrunk
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 
 
 @judges(PlanProposed)

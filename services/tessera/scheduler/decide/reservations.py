@@ -11,9 +11,9 @@ Nobody is asked before somebody could be in the way: while nobody after them fit
 
 from collections.abc import Iterator
 
+from tessera.domain.devices.resources import RoleNeed
 from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
-from tessera.domain.resources import RoleNeed
 from tessera.domain.state import State
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.reservations import (
@@ -26,8 +26,8 @@ from tessera.engine.queueing.reservations import (
 )
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.starting import Choice, choose
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 
 HOPELESS_MAX = 4
 """So many blocked jobs for which no end of a run makes room are looked at in one pass, besides those that have it."""

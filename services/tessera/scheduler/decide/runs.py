@@ -2,13 +2,13 @@
 
 from typing import Literal
 
-from tessera.domain.checkpoints import is_known, is_used_again
 from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.idle import idle_policy
-from tessera.domain.own_ends import may_end_instead
-from tessera.domain.phases import Phase
-from tessera.domain.starting import given_ms
 from tessera.domain.state import State
+from tessera.domain.work.checkpoints import is_known, is_used_again
+from tessera.domain.work.own_ends import may_end_instead
+from tessera.domain.work.phases import Phase
+from tessera.domain.work.starting import given_ms
 from tessera.engine.placement.capacity import stopped_ts
 from tessera.engine.preemption.rules import find_stuck, in_the_way
 from tessera.engine.queueing.readiness import explain_missing_pods
@@ -53,7 +53,7 @@ from tessera_schemas.ledger import (
     Warned,
 )
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.run_ends import EVICTIONS, Limit, PauseRule, RunEnd, end_of
+from tessera_schemas.work.run_ends import EVICTIONS, Limit, PauseRule, RunEnd, end_of
 
 NODES_NAMED = 4
 SHORT_PAUSE_MAX_SECONDS = 60

@@ -1,9 +1,9 @@
 """Start what fits: first the jobs for which room was made, then each pool's line."""
 
 from tessera.domain.entities import ClosedNamespace, Earmark, Job
-from tessera.domain.gang import Gang
-from tessera.domain.starting import closing, explain_closing, start_timeout_ms
 from tessera.domain.state import State
+from tessera.domain.work.gang import Gang
+from tessera.domain.work.starting import closing, explain_closing, start_timeout_ms
 from tessera.engine.placement.capacity import nodes_without
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.queueing.readiness import awaits_placement, is_in_line, quota_reason, startable
@@ -14,8 +14,8 @@ from tessera.scheduler.decide.draft import Draft, record_waiting
 from tessera.scheduler.decide.reservations import ReservingPass
 from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
 from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.placement import Placement
 
 PODS_PER_MESSAGE = 2048
 """How much one message places of one pool, so that it does not take long; the next one reaches the rest of the line."""

@@ -7,18 +7,18 @@ then they count as others', so that nothing else was placed on what they take.
 
 from collections.abc import Sequence
 
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.entities import Job
-from tessera.domain.phases import Phase
-from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
 from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.jobs import give_up_earmark
 from tessera.scheduler.decide.starts import allocate
 from tessera_schemas.base import run_id
-from tessera_schemas.devices import NAMES_NO_CARDS
+from tessera_schemas.cluster.devices import NAMES_NO_CARDS
 from tessera_schemas.facts import PodsFound
 from tessera_schemas.ledger import Permitted, PodsTakenOver
-from tessera_schemas.placement import Placement
+from tessera_schemas.work.placement import Placement
 
 
 @judges(PodsFound)

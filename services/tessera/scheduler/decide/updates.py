@@ -1,16 +1,16 @@
 """Facts that ask for other values in the spec of a job: carried out, or refused in the ledger with all reasons."""
 
 from tessera.domain.entities import Job
-from tessera.domain.phases import Phase
+from tessera.domain.work.phases import Phase
 from tessera.engine.queueing.readiness import not_in_line
 from tessera.engine.queueing.updates import news_of, news_of_task, update_faults, waiting_tasks
 from tessera.scheduler.decide.draft import Draft, judges, record_waiting
 from tessera.scheduler.decide.jobs import give_up_earmark, record_closed
 from tessera_schemas.facts import UpdateRequested
 from tessera_schemas.ledger import JobTurnedAway, JobUpdated, Waiting
-from tessera_schemas.ledger_form import UPDATES_FROM
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.spec_changes import SpecChanges
+from tessera_schemas.shard.ledger_form import UPDATES_FROM
+from tessera_schemas.work.spec_changes import SpecChanges
 
 OF_THE_SPEC = (Code.BEGIN_TIME, Code.DEPENDENCY_NOT_MET)
 """Reasons to wait that a change of the spec may make void, or true."""

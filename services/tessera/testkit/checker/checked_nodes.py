@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from tessera_schemas.cluster.devices import NAMES_NO_CARDS, serves
+from tessera_schemas.cluster.labels import GPU_RESOURCE
+from tessera_schemas.cluster.mig import milli_at
 from tessera_schemas.config import Pool, Queue, Tenant
-from tessera_schemas.devices import NAMES_NO_CARDS, serves
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import AffinityTerm, Role
-from tessera_schemas.labels import GPU_RESOURCE
-from tessera_schemas.mig import milli_at
-from tessera_schemas.placement import Placement
+from tessera_schemas.work.placement import Placement
 
 NO_NODE = NodeSeen(kind="node_seen", name="none", gone=True)
 Amounts = Counter[tuple[str, str]]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tessera.testkit.checker.story import CheckedRun, Story
-from tessera_schemas.labels import FINALIZER, SCHEDULER_NAME, run_and_rank
+from tessera_schemas.cluster.labels import FINALIZER, SCHEDULER_NAME, run_and_rank
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.config import Queue
 from tessera_schemas.job import JobSpec, Role
-from tessera_schemas.ledger_form import chain_hash
-from tessera_schemas.placement import Placement
+from tessera_schemas.shard.ledger_form import chain_hash
+from tessera_schemas.work.placement import Placement
 
 LATE_MS = 60_000  # how far past a run's deadline its start or revoke may be before it counts as missed
 ENDS = ("succeeded", "failed", "cancelled")

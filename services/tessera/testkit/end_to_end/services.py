@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from random import Random
 from typing import Any, TypeVar
 
-from tessera.client.replay import ReplayReport, verify
+from tessera.client.ledger.replay import ReplayReport, verify
 from tessera.domain.state import State
 from tessera.engine.pricing.learner import learnt
 from tessera.engine.pricing.pricing_problem import PricingProblem
@@ -14,19 +14,19 @@ from tessera.kernel.ledger.shard import Shard
 from tessera.kernel.ledger.stream import read_plain
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
-from tessera.local.cluster.driving import drive
-from tessera.local.cluster.nodes import NodeRow, node_object
 from tessera.testkit.end_to_end.idle_clock import IdleClock
 from tessera.testkit.sim.coverage import SIMULATED, Coverage
 from tessera.testkit.sim.faults import Rates
 from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
 from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera.testkit.sim.verify import fold_stored
+from tessera_local.cluster.driving import drive
+from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tessera_schemas import subjects
+from tessera_schemas.cluster.labels import SIMULATE_PREFIX
 from tessera_schemas.commands import ApplyConfig, CancelJob, SubmitJob
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec, Resources, Role, Template
-from tessera_schemas.labels import SIMULATE_PREFIX
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "scheduler": {"tick_seconds": 10.0, "slots_seconds": 3600.0},

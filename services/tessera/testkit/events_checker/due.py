@@ -7,10 +7,10 @@ from typing import Any
 from pydantic import ValidationError
 
 from tessera_schemas.base import DIGEST_CHARACTERS
+from tessera_schemas.documents.registry import kind_of
 from tessera_schemas.facts import JobAdmitted, JobRefused, UpdateRequested
 from tessera_schemas.ledger import LEDGER_MESSAGE, RECORDS, JobMoved, JobUpdated, TaskQueued
 from tessera_schemas.reasons import Code
-from tessera_schemas.registry import kind_of
 from tessera_schemas.subjects import OPERATOR
 
 PREFIX, VERSION = "io.tessera.job.", ".v1"

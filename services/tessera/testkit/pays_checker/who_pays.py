@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
+from tessera_schemas.cluster.labels import SIMULATE_PREFIX
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobSpec
-from tessera_schemas.labels import SIMULATE_PREFIX
 from tessera_schemas.reasons import Code
 
 OWN = frozenset({Code.POD_FAILED, Code.TIME_LIMIT, Code.IDLE})

@@ -6,9 +6,9 @@ from typing import Any
 from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
-from tessera_schemas.arrays import FAMILY, Dependency, has_task, index_of, task_count, task_id
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code
+from tessera_schemas.work.arrays import FAMILY, Dependency, has_task, index_of, task_count, task_id
 
 WAITS, BEGUN = "waits", "begun"
 """Of a job that has not ended: whether a run of it ever started."""

@@ -4,7 +4,7 @@ from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.base import run_id
-from tessera_schemas.placement import Placement
+from tessera_schemas.work.placement import Placement
 
 LONGEST_MS = 300_000
 

@@ -6,7 +6,7 @@ from itertools import pairwise
 from tessera.testkit.checker.report import Report
 from tessera_schemas.config import OVERTAKING, ConfigBody
 from tessera_schemas.facts import JobAdmitted
-from tessera_schemas.orders import Order
+from tessera_schemas.shard.orders import Order
 
 Age = tuple[int, int]
 """Ledger number and index of the fact that brought the job."""

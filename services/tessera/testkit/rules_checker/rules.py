@@ -11,11 +11,11 @@ from tessera.testkit.rules_checker.quotas import RESOURCES, Cell, Quotas
 from tessera.testkit.rules_checker.stop_rules import Brake, Stopped, counts, has_word
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
-from tessera_schemas.adopted import Adopted
 from tessera_schemas.config import ConfigBody, Policy
 from tessera_schemas.job import JobSpec
-from tessera_schemas.placement import Placement
 from tessera_schemas.reasons import Code
+from tessera_schemas.work.adopted import Adopted
+from tessera_schemas.work.placement import Placement
 
 CAUSE = {Code.PREEMPTED: "preemption", Code.RECLAIMED: "reclaim", Code.DEFRAGMENTED: "defragment"}
 FORMAT_OF_REFUSALS = 4

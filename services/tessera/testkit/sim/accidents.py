@@ -12,14 +12,14 @@ from random import Random
 from typing import get_args
 
 from tessera.kernel.ports import ApiError, Clock
-from tessera.local.cluster.core import SimCluster
-from tessera.local.cluster.machines import NO_SANDBOX
-from tessera.local.cluster.nodes import NodeRow
-from tessera.local.cluster.pod_statuses import Left
-from tessera.local.cluster.shelf import Version
 from tessera.testkit.sim.coverage import Coverage
 from tessera.testkit.sim.workload import TENANTS
-from tessera_schemas.labels import ENDED_PHASES
+from tessera_local.cluster.core import SimCluster
+from tessera_local.cluster.machines.accidents import NO_SANDBOX
+from tessera_local.cluster.machines.nodes import NodeRow
+from tessera_local.cluster.machines.pod_statuses import Left
+from tessera_local.cluster.objects.shelf import Version
+from tessera_schemas.cluster.labels import ENDED_PHASES
 
 MAINTENANCE = "maintenance"
 UNPREPARED = (

@@ -9,14 +9,14 @@ from random import Random
 from tessera.domain.state import State
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import ApiError, Outgoing
-from tessera.local.cluster.nodes import NodeRow, node_object
 from tessera.testkit.sim.accidents import Accidents
 from tessera.testkit.sim.planner import plan_by_chance
 from tessera.testkit.sim.prices import prices_by_chance
 from tessera.testkit.sim.services import SHARD, SimulatedServices
+from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tessera_schemas import subjects
+from tessera_schemas.cluster.labels import GPU_RESOURCE, SIMULATE_PREFIX
 from tessera_schemas.facts import AnyFact, FactMessage, RunIdle, owner
-from tessera_schemas.labels import GPU_RESOURCE, SIMULATE_PREFIX
 
 PAUSE_SECONDS = 7.0
 FOREIGN = "theirs"

@@ -3,16 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from tessera.domain.phases import LEGAL
+from tessera.domain.work.phases import LEGAL
 from tessera.kernel.ports import JsonObject
+from tessera_schemas.cluster.labels import ENDED_PHASES, EVICT_AT_ANNOTATION
+from tessera_schemas.documents.registry import kind_of
 from tessera_schemas.facts import FACTS as FACT_TYPES
 from tessera_schemas.facts import AnyFact
-from tessera_schemas.labels import ENDED_PHASES, EVICT_AT_ANNOTATION
 from tessera_schemas.ledger import RECORDS as RECORD_TYPES
 from tessera_schemas.ledger import Allocated, AnyRecord, LedgerMessage, Released
 from tessera_schemas.reasons import Code
-from tessera_schemas.registry import kind_of
-from tessera_schemas.services import SERVICES, SPECS
+from tessera_schemas.shard.services import SERVICES, SPECS
 
 FAULTS = (
     "request lost",

@@ -9,8 +9,8 @@ from dataclasses import replace
 from random import Random
 
 from tessera.domain.entities import Job, Run
-from tessera.domain.phases import Phase
 from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
 from tessera.engine.placement.capacity import nodes_for, nodes_without
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.preemption.rules import may_evict

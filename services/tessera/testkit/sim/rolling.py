@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Mapping
 from random import Random
 
+from tessera.client.ledger.reading import StoredLedger
+from tessera.client.ledger.rolling import roll
 from tessera.client.outcomes import Exit, Failure
-from tessera.client.reading import StoredLedger
-from tessera.client.rolling import roll
 from tessera.kernel.errors import InvariantViolation, KernelError
 from tessera.kernel.ledger.stream import StreamLedger, read_plain
 from tessera.kernel.memory.broker import MemoryBroker, matches
@@ -14,8 +14,8 @@ from tessera.kernel.ports import Clock, Message
 from tessera.testkit.sim.coverage import Coverage
 from tessera.testkit.sim.faults import ServiceFaults
 from tessera_schemas.ledger import GENESIS
-from tessera_schemas.ledger_form import chain_after
-from tessera_schemas.ledger_head import Head
+from tessera_schemas.shard.ledger_form import chain_after
+from tessera_schemas.shard.ledger_head import Head
 from tessera_schemas.subjects import stream
 
 KEEP_MAX = 1

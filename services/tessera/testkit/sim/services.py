@@ -18,12 +18,12 @@ from tessera.kernel.process.settings import ServiceSettings
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
-from tessera.local.cluster.core import SimCluster
-from tessera.local.cluster.in_memory import MemoryCluster
 from tessera.reclamation.prices.handlers import Learn
 from tessera.testkit.sim.coverage import CRASH_POINTS, Coverage
 from tessera.testkit.sim.faults import Crashed, Rates, Road, ServiceFaults
 from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
+from tessera_local.cluster.core import SimCluster
+from tessera_local.cluster.in_memory import MemoryCluster
 
 SHARD = "main"
 SETTINGS: Mapping[str, Mapping[str, Any]] = {

@@ -5,10 +5,10 @@ from contextlib import suppress
 from random import Random
 
 from tessera.kernel.ports import ApiError, Clock, JsonObject
-from tessera.local.cluster.core import SimCluster
-from tessera.local.cluster.jobs import UID_LABEL
 from tessera.testkit.sim.workload import QUEUES, TENANTS
-from tessera_schemas.labels import (
+from tessera_local.cluster.core import SimCluster
+from tessera_local.cluster.objects.jobs import UID_LABEL
+from tessera_schemas.cluster.labels import (
     ENDED_PHASES,
     GANG_LABEL,
     GANG_SIZE_ANNOTATION,

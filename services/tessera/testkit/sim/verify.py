@@ -11,8 +11,8 @@ from tessera.kernel.ports import Message
 from tessera.kernel.redis.views_digest import views_digest
 from tessera.projection.views import all_views
 from tessera.testkit.sim.coverage import Coverage
-from tessera_schemas.keys import VIEWS
 from tessera_schemas.ledger import LedgerMessage
+from tessera_schemas.shard.keys import VIEWS
 
 
 class CountedState(State):

@@ -8,7 +8,6 @@ from random import Random
 from typing import Any
 
 from tessera.testkit.sim.loop import EPOCH_MS
-from tessera_schemas.arrays import Condition, Dependency, JobArray
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import (
     ApplyConfig,
@@ -27,7 +26,8 @@ from tessera_schemas.commands import (
 from tessera_schemas.config import ConfigBody, Flavor, Limits, Policy, PriorityClass, Queue, Quota, Tenant
 from tessera_schemas.job import CheckpointPolicy, JobSpec, Resources, Retry, Role, Template, Toleration
 from tessera_schemas.subjects import control, submit
-from tessera_schemas.templates import JobTemplate, Parameter
+from tessera_schemas.work.arrays import Condition, Dependency, JobArray
+from tessera_schemas.work.templates import JobTemplate, Parameter
 
 GIB = 2**30
 TENANTS = ("red", "blue")

@@ -10,15 +10,12 @@ from typing import Any
 
 import orjson
 
-from tessera.client.replay import verify
+from tessera.client.ledger.replay import verify
 from tessera.domain.state import State
 from tessera.kernel.errors import Full, KernelError
 from tessera.kernel.ledger.shard import Shard
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
-from tessera.local.cluster.driving import drive
-from tessera.local.cluster.jobs import JobController
-from tessera.local.cluster.nodes import NodeRow, TaintRow, node_object
 from tessera.testkit.checker import PodChange, check
 from tessera.testkit.events_checker import check_events
 from tessera.testkit.pays_checker import check_pays
@@ -45,10 +42,13 @@ from tessera.testkit.sim.workload import (
     release,
     settling,
 )
+from tessera_local.cluster.driving import drive
+from tessera_local.cluster.machines.nodes import NodeRow, TaintRow, node_object
+from tessera_local.cluster.objects.jobs import JobController
 from tessera_schemas.base import job_id
+from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.commands import REPLY_HEADER
 from tessera_schemas.job import JobSpec
-from tessera_schemas.labels import GPU_RESOURCE
 from tessera_schemas.subjects import OPERATOR, control, inbox
 
 TWICE = ("admission", "scheduler", "binder")

@@ -10,11 +10,12 @@ from tessera.admission.decide import outcome
 from tessera.admission.decide.policy import AdmissionPolicy as Admitted
 from tessera.domain.entities import EndedJob, Job
 from tessera.kernel.ports import JsonObject
-from tessera.local.cluster.jobs import JobController
-from tessera_schemas import reading, subjects
+from tessera_local.cluster.objects.jobs import JobController
+from tessera_schemas import subjects
+from tessera_schemas.cluster.labels import bound_for
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import DrainRequested
-from tessera_schemas.labels import bound_for
+from tessera_schemas.text import reading
 from tests.builders import SHARD, config_body, config_proposed
 from tests.unit.binder.cluster_world import RESERVED, World
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.budgets import find_exhausted_budget
+from tessera.binder.adoption.owners.budgets import find_exhausted_budget
 from tessera.engine.preemption.plans import Plan, plan, proposal
-from tessera.local.cluster.in_memory import MemoryCluster
+from tessera_local.cluster.in_memory import MemoryCluster
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import PlanProposed
 from tests.builders import config_body, config_proposed

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tessera.kernel.ports import ApiError
-from tessera.local.cluster.in_memory import MemoryCluster
+from tessera_local.cluster.in_memory import MemoryCluster
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
 
 

@@ -212,7 +212,7 @@ async def test_what_a_waiting_owner_amounts_to_is_read_once_however_often_it_is_
         read.append(owner)
         return spec_of_suspended(owner, sets, classes)
 
-    monkeypatch.setattr("tessera.binder.adoption.suspended.spec_of_suspended", counted)
+    monkeypatch.setattr("tessera.binder.adoption.owners.suspended.spec_of_suspended", counted)
     world.core.create("pods", NS, user_pod("holds", gpus=8, seconds=3600))
     await world.run(5)
     world.make_job(gpus=8, suspend=True)

@@ -11,14 +11,14 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from tessera.binder.adoption.assembly import UsersWork
-from tessera.binder.calls import RefusedByCluster
 from tessera.binder.decide.steps import read_pod
+from tessera.binder.pods.calls import RefusedByCluster
 from tessera.binder.settings import BinderSettings
 from tessera.kernel.ports import ApiError
 from tessera.kernel.process.leases import Members
 from tessera.kernel.tasks.freshness import Freshness
-from tessera.local.cluster.in_memory import MemoryCluster
-from tessera_schemas.labels import NAMES_US
+from tessera_local.cluster.in_memory import MemoryCluster
+from tessera_schemas.cluster.labels import NAMES_US
 from tests.builders import SHARD
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
 from tests.unit.binder.cluster_world import Everything

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tessera.binder.adoption.decide.from_template import priority_of, sets_of_suspended, spec_of_suspended
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera.binder.workloads.registry import group_of
-from tessera_schemas.labels import GANG_LABEL, GANG_SIZE_ANNOTATION
+from tessera_schemas.cluster.labels import GANG_LABEL, GANG_SIZE_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import batch_job, group, pod
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tessera.binder.workloads.port import Group, GroupKind
 from tessera.binder.workloads.references import OwnerRef
 from tessera.binder.workloads.registry import group_of, size_of, waits
-from tessera_schemas.labels import FINALIZER, GANG_LABEL, GANG_SIZE_ANNOTATION, POD_GROUP_LABEL
+from tessera_schemas.cluster.labels import FINALIZER, GANG_LABEL, GANG_SIZE_ANNOTATION, POD_GROUP_LABEL
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import an_object, batch_job, group, known, pod, ref
 

@@ -7,7 +7,7 @@ import pytest
 
 from tessera.binder.adoption import cache as known
 from tessera.binder.adoption.cache import Adoptions
-from tessera.binder.adoption.owners import Owners
+from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.workloads.port import Group
 from tessera.binder.workloads.reading import Json

@@ -8,8 +8,8 @@ import pytest_asyncio
 from structlog.testing import capture_logs
 
 from tessera.kernel.ports import ApiError
-from tessera.local.cluster.in_memory import MemoryCluster
-from tessera.local.cluster.nodes import NodeRow, node_object
+from tessera_local.cluster.in_memory import MemoryCluster
+from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job
 
 Json = dict[str, Any]

@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 
 from tessera.kernel.ports import ApiError
-from tessera.local.cluster.in_memory import MemoryCluster
+from tessera_local.cluster.in_memory import MemoryCluster
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
 
 Json = dict[str, Any]

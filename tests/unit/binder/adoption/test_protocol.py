@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from tessera.local.cluster.in_memory import MemoryCluster
+from tessera_local.cluster.in_memory import MemoryCluster
 from tessera_schemas.commands import AdoptJob
 from tessera_schemas.config import Queue
 from tests.builders import SHARD

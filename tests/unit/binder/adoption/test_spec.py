@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera_schemas.base import job_id
+from tessera_schemas.cluster.labels import GANG_LABEL, GANG_SIZE_ANNOTATION, POD_GROUP_LABEL, QUEUE_LABEL
 from tessera_schemas.commands import AdoptJob
-from tessera_schemas.labels import GANG_LABEL, GANG_SIZE_ANNOTATION, POD_GROUP_LABEL, QUEUE_LABEL
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import an_object, batch_job, group, pod, ref
 

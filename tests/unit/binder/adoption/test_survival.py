@@ -6,7 +6,7 @@ import pytest
 
 from tessera.binder.workloads.batch_jobs import job_survives
 from tessera.binder.workloads.registry import survives_eviction
-from tessera_schemas.labels import GANG_LABEL, GANG_SIZE_ANNOTATION, PREEMPTIBLE_ANNOTATION
+from tessera_schemas.cluster.labels import GANG_LABEL, GANG_SIZE_ANNOTATION, PREEMPTIBLE_ANNOTATION
 from tests.unit.binder.adoption.adoption_builders import an_object, batch_job, group, pod
 
 Json = dict[str, Any]

@@ -7,10 +7,10 @@ import pytest
 
 from tessera.binder.adoption.decide.suspending import Suspender, can_be_suspended, is_suspended, look_at, suspension
 from tessera.domain.queues import queue_tree
-from tessera.domain.suspension import suspends_waiting
-from tessera_schemas.adopted import Adopted
+from tessera.domain.work.suspension import suspends_waiting
+from tessera_schemas.cluster.labels import SUSPEND_WAITING_ANNOTATION, SUSPENDED_ANNOTATION
 from tessera_schemas.config import Config, Queue
-from tessera_schemas.labels import SUSPEND_WAITING_ANNOTATION, SUSPENDED_ANNOTATION
+from tessera_schemas.work.adopted import Adopted
 from tests.builders import config_body
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job, user_pod
 

@@ -16,9 +16,9 @@ from tessera.binder.adoption.decide.verdicts import (
     describe_refusal,
     make_event,
 )
+from tessera.domain.devices.resources import NOTHING
 from tessera.domain.entities import EndedJob
-from tessera.domain.phases import Phase
-from tessera.domain.resources import NOTHING
+from tessera.domain.work.phases import Phase
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import pod
 from tests.unit.binder.binder_builders import job

@@ -2,7 +2,7 @@
 
 from tessera.binder.workloads.references import OwnerRef
 from tessera.binder.workloads.registry import GANGS, KINDS, kind_of
-from tessera_schemas.cluster_roles import BINDER, OWNER_READER, Right
+from tessera_schemas.cluster.cluster_roles import BINDER, OWNER_READER, Right
 
 
 def test_the_binders_roles_give_for_each_kind_what_its_module_needs() -> None:

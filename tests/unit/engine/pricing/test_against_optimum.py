@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.domain.fast import replace
+from tessera.domain.storing.fast import replace
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.lab.pack.baselines import gang_of_pod
-from tessera.lab.pack.replay import POLICIES, scoring_of
-from tessera.lab.traces.alibaba import TracePod
+from tessera_lab.pack.baselines import gang_of_pod
+from tessera_lab.pack.replay import POLICIES, scoring_of
+from tessera_lab.traces.alibaba import TracePod
 from tests.unit.engine.pricing.worth_builders import PRICES, priced, worth_of
 from tests.unit.lab.pack.one_node import node, trace_of
 

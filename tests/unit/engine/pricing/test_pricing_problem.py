@@ -2,9 +2,9 @@
 
 import pytest
 
-from tessera.domain.fast import replace
+from tessera.domain.devices.resources import Node, empty_node
 from tessera.domain.mix import Mix, MixKind, Seen
-from tessera.domain.resources import Node, empty_node
+from tessera.domain.storing.fast import replace
 from tessera.engine.pricing.pricing_problem import LEFT_FROM, Occupancy, make_pricing_problem, occupancy_of
 from tests.builders import node_seen
 

@@ -6,9 +6,9 @@ from random import Random
 import numpy as np
 import pytest
 
-from tessera.domain.fast import replace
+from tessera.domain.devices.resources import Need, Node, RoleNeed, empty_node
 from tessera.domain.mix import Mix, MixKind
-from tessera.domain.resources import Need, Node, RoleNeed, empty_node
+from tessera.domain.storing.fast import replace
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.pricing.choosing import choice
 from tessera.engine.pricing.fitting import fits

@@ -2,10 +2,10 @@
 
 import pytest
 
+from tessera.domain.devices.resources import Need, empty_node
 from tessera.domain.mix import SETTLED_AT, Mix, MixKind
-from tessera.domain.resources import Need, empty_node
-from tessera.domain.snapshot import dump, load
-from tessera.domain.statehash import StateHash
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.scoring.named.dotprod import DotProduct

@@ -2,8 +2,8 @@
 
 from random import Random
 
-from tessera.lab.churn.lifetimes import Timed
-from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
+from tessera_lab.churn.lifetimes import Timed
+from tessera_lab.traces.alibaba import Trace, TraceNode, TracePod
 
 NODE = TraceNode(32_000, 1_000_000, 4, "A")
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tessera.kernel.errors import StartupError
-from tessera.lab.churn.lifetimes import read_timed
-from tessera.lab.traces import MalformedRow
+from tessera_lab.churn.lifetimes import read_timed
+from tessera_lab.traces import MalformedRow
 
 NODES = "cpu_milli,memory_mib,gpu,model\n8000,1000,2,A\n"
 HEAD = "cpu_milli,memory_mib,num_gpu,gpu_milli,creation_time,deletion_time,scheduled_time\n"

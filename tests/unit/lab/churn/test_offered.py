@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tessera.kernel.errors import StartupError
-from tessera.lab.churn.arrivals import HOUR_MS
-from tessera.lab.churn.offered import offer, offered_percent
+from tessera_lab.churn.arrivals import HOUR_MS
+from tessera_lab.churn.offered import offer, offered_percent
 from tests.unit.lab.churn.made import mixed
 
 DAY_MS = 24 * HOUR_MS

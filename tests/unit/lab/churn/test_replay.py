@@ -5,16 +5,16 @@ from dataclasses import replace as replace_field
 import numpy as np
 import pytest
 
-from tessera.lab.churn.arrivals import HOUR_MS, RAN, WAITERS, ChurnArrivals
-from tessera.lab.churn.campaign import Campaign, Key, run_all
-from tessera.lab.churn.figures import allocated_percent, as_json, figures
-from tessera.lab.churn.fluid import fluid_percent
-from tessera.lab.churn.moving import REDONE_S, Mover
-from tessera.lab.churn.replay import Ready, Span, Unbalanced, audit, bound, replay
-from tessera.lab.churn.running import NodeCluster, run_until
-from tessera.lab.pack.baselines import PublishedBestFit
-from tessera.lab.pack.cluster import gang_for, nodes_of
-from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
+from tessera_lab.churn.arrivals import HOUR_MS, RAN, WAITERS, ChurnArrivals
+from tessera_lab.churn.campaign import Campaign, Key, run_all
+from tessera_lab.churn.figures import allocated_percent, as_json, figures
+from tessera_lab.churn.fluid import fluid_percent
+from tessera_lab.churn.moving import REDONE_S, Mover
+from tessera_lab.churn.replay import Ready, Span, Unbalanced, audit, bound, replay
+from tessera_lab.churn.running import NodeCluster, run_until
+from tessera_lab.pack.baselines import PublishedBestFit
+from tessera_lab.pack.cluster import gang_for, nodes_of
+from tessera_lab.traces.alibaba import Trace, TraceNode, TracePod
 from tests.unit.lab.churn.made import mixed, timed
 
 SHORT = Span(warmup_days=1, days=1)

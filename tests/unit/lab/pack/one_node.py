@@ -1,9 +1,9 @@
 """Single nodes and pods in the form that a policy looks at."""
 
-from tessera.domain.fast import replace
-from tessera.domain.resources import Node
-from tessera.lab.pack.baselines import nodes_for
-from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
+from tessera.domain.devices.resources import Node
+from tessera.domain.storing.fast import replace
+from tessera_lab.pack.baselines import nodes_for
+from tessera_lab.traces.alibaba import Trace, TraceNode, TracePod
 
 
 def trace_of(*nodes: TraceNode, pods: tuple[TracePod, ...] = ()) -> Trace:

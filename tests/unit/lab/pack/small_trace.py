@@ -1,6 +1,6 @@
 """A trace small enough for tests."""
 
-from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
+from tessera_lab.traces.alibaba import Trace, TraceNode, TracePod
 
 CLUSTER = tuple([TraceNode(32_000, 1000, 4, "A")] * 3 + [TraceNode(16_000, 1000, 2, "B")] * 2)
 PODS = (

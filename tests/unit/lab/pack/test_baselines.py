@@ -5,12 +5,12 @@ from itertools import pairwise
 
 import pytest
 
-from tessera.domain.fast import replace
 from tessera.domain.mix import Mix, MixKind
+from tessera.domain.storing.fast import replace
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.scoring.price_aware import PriceAware
-from tessera.lab.pack.baselines import BASELINES, Chance, gang_of_pod, nodes_for
-from tessera.lab.traces.alibaba import TraceNode
+from tessera_lab.pack.baselines import BASELINES, Chance, gang_of_pod, nodes_for
+from tessera_lab.traces.alibaba import TraceNode
 from tests.unit.lab.pack.one_node import node, share, trace_of, whole, without_gpu
 
 

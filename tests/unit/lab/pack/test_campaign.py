@@ -3,9 +3,9 @@
 import pytest
 
 from tessera.client.outcomes import Exit, Failure
-from tessera.lab.pack.campaign import parse_policies, parse_seeds, parse_window, run_all
-from tessera.lab.pack.summary import as_csv, figures
-from tessera.lab.pack.window import Window
+from tessera_lab.pack.campaign import parse_policies, parse_seeds, parse_window, run_all
+from tessera_lab.pack.summary import as_csv, figures
+from tessera_lab.pack.window import Window
 from tests.unit.lab.pack.small_trace import TRACE
 
 
@@ -43,7 +43,7 @@ def test_all_runs_are_told_and_come_back_by_policy():
 
 def test_the_page_holds_its_pictures_and_needs_nothing_else(tmp_path):
     pytest.importorskip("matplotlib")
-    from tessera.lab.pack.plots import write_report
+    from tessera_lab.pack.plots import write_report
 
     runs = run_all(TRACE, ["fgd"], [1], True, lambda policy, seed: None)
     page, *_ = write_report(tmp_path / "new", {"small": runs}, figures("small", runs["fgd"], {}))

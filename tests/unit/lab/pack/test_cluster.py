@@ -5,12 +5,12 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.domain.fast import replace
 from tessera.domain.mix import MixKind
+from tessera.domain.storing.fast import replace
 from tessera.engine.scoring.named.fgd import STEPS, typical
 from tessera.engine.scoring.workload import PodWorkload
-from tessera.lab.pack.cluster import Fragmentation
-from tessera.lab.pack.stranding import Cause, stranded
+from tessera_lab.pack.cluster import Fragmentation
+from tessera_lab.pack.stranding import Cause, stranded
 from tests.unit.lab.pack.one_node import node, share, trace_of, whole, without_gpu
 
 kinds = st.builds(

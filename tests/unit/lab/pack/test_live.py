@@ -3,14 +3,14 @@
 import pytest
 
 from tessera.client.outcomes import Failure
+from tessera.domain.devices.resources import empty_node
 from tessera.domain.mix import SETTLED_AT
-from tessera.domain.resources import empty_node
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.pricing.pricing_problem import PricingProblem
-from tessera.lab.pack.cluster import RefusedThoughItFits, takes_pod
-from tessera.lab.pack.live import lines_of, live, parse_how
-from tessera.lab.pack.replay import replay
-from tessera.lab.traces.alibaba import Trace, TraceNode, TracePod
+from tessera_lab.pack.cluster import RefusedThoughItFits, takes_pod
+from tessera_lab.pack.live import lines_of, live, parse_how
+from tessera_lab.pack.replay import replay
+from tessera_lab.traces.alibaba import Trace, TraceNode, TracePod
 from tessera_schemas.facts import NodeSeen
 from tessera_schemas.reasons import Code, Reason
 

@@ -5,10 +5,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from tessera.lab.pack.cluster import RefusedThoughItFits
-from tessera.lab.pack.protocol import arrivals, curve, load_percent, node_order
-from tessera.lab.pack.replay import FreeCapacity, replay
-from tessera.lab.pack.summary import figures, lines
+from tessera_lab.pack.cluster import RefusedThoughItFits
+from tessera_lab.pack.protocol import arrivals, curve, load_percent, node_order
+from tessera_lab.pack.replay import FreeCapacity, replay
+from tessera_lab.pack.summary import figures, lines
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.lab.pack.small_trace import TRACE
 

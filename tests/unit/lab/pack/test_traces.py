@@ -2,8 +2,8 @@
 
 import pytest
 
-from tessera.lab.traces import MalformedRow, MissingTrace
-from tessera.lab.traces.alibaba import TracePod, read_trace
+from tessera_lab.traces import MalformedRow, MissingTrace
+from tessera_lab.traces.alibaba import TracePod, read_trace
 
 NODES = "cpu_milli,memory_mib,gpu,model\n96000,1000,8,G2\n"
 PODS = "cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec\n"

@@ -3,15 +3,15 @@
 import numpy as np
 import pytest
 
+from tessera.domain.devices.resources import Need
 from tessera.domain.mix import kind_of
-from tessera.domain.resources import Need
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.lab.pack.baselines import BASELINES
-from tessera.lab.pack.cluster import RefusedThoughItFits, gang_for
-from tessera.lab.pack.learning import CommitterPolicy, FixedScoring
-from tessera.lab.pack.replay import Filling, replay
-from tessera.lab.pack.window import WaitingPods, Window
-from tessera.lab.traces.alibaba import TracePod
+from tessera_lab.pack.baselines import BASELINES
+from tessera_lab.pack.cluster import RefusedThoughItFits, gang_for
+from tessera_lab.pack.learning import CommitterPolicy, FixedScoring
+from tessera_lab.pack.replay import Filling, replay
+from tessera_lab.pack.window import WaitingPods, Window
+from tessera_lab.traces.alibaba import TracePod
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.lab.pack.one_node import node, share, trace_of, whole
 from tests.unit.lab.pack.small_trace import TRACE

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tessera.lab.traces import MalformedRow, MissingTrace
-from tessera.lab.traces.philly import TraceJob, read_jobs
+from tessera_lab.traces import MalformedRow, MissingTrace
+from tessera_lab.traces.philly import TraceJob, read_jobs
 
 HEADING = "submit_s,duration_s,num_gpus,vc\n"
 

@@ -9,11 +9,11 @@ from typer.testing import CliRunner
 
 from tessera.client.commands.lab import lab
 from tessera.kernel.errors import StartupError
-from tessera.lab.queue.measures import measure, offered_load
-from tessera.lab.queue.policies import POLICIES
-from tessera.lab.queue.replay import replay
-from tessera.lab.queue.run import ReplayRequest, node_sizes, run, split
-from tessera.lab.traces.philly import TraceJob
+from tessera_lab.queue.measures import measure, offered_load
+from tessera_lab.queue.policies import POLICIES
+from tessera_lab.queue.replay import replay
+from tessera_lab.queue.run import ReplayRequest, node_sizes, run, split
+from tessera_lab.traces.philly import TraceJob
 
 DAY_S = 86_400
 

@@ -13,15 +13,15 @@ from math import ceil
 
 from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
 from tessera_schemas.base import INT_MAX
-from tessera_schemas.labels import (
+from tessera_schemas.cluster.labels import (
     GPU_MEMORY_ANNOTATION,
     GPU_MILLI_ANNOTATION,
     GPU_RESOURCE,
     MIG_RESOURCE_PREFIX,
 )
-from tessera_schemas.quantities import QuantityError, quantity
+from tessera_schemas.cluster.resource_kinds import FIELDS, KINDS, is_device
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.resource_kinds import FIELDS, KINDS, is_device
+from tessera_schemas.text.quantities import QuantityError, quantity
 
 Amounts = dict[str, Fraction]
 NONE = Fraction(0)

@@ -10,7 +10,7 @@ from tessera.binder.workloads.port import PodSet, Workload
 from tessera.binder.workloads.reading import Json, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of
 from tessera.binder.workloads.registry import gang_mark, kind_of_object, size_of, unnamed_gang
-from tessera_schemas.labels import SCHEDULER_NAME, SUSPEND_WAITING_ANNOTATION
+from tessera_schemas.cluster.labels import SCHEDULER_NAME, SUSPEND_WAITING_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 
 SUSPENDS_ITSELF = ("jobset.x-k8s.io", "kubeflow.org", "kueue.x-k8s.io")

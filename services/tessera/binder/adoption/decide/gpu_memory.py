@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 
 from tessera.binder.workloads.reading import Json, mapping, number_in, text
 from tessera.domain.state import State
-from tessera_schemas.devices import serves
+from tessera_schemas.cluster.devices import serves
+from tessera_schemas.cluster.labels import GPU_MEMORY_ANNOTATION, GPU_MILLI_ANNOTATION
 from tessera_schemas.job import GPU_MILLI
-from tessera_schemas.labels import GPU_MEMORY_ANNOTATION, GPU_MILLI_ANNOTATION
 
 MARK, DEVICES = "gpu-memory", "gpu-fraction-num-devices"
 

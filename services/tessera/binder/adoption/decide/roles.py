@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from tessera.binder.adoption.decide.amounts import resources_of
 from tessera.binder.workloads.marks import refused_mark, topology_of
 from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
+from tessera_schemas.cluster.labels import RELEASE_ANNOTATION
 from tessera_schemas.job import Operator, Role, Template
-from tessera_schemas.labels import RELEASE_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 
 TEMPLATE = Template(image="adopted")

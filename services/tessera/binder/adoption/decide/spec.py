@@ -22,10 +22,10 @@ from tessera.binder.workloads.port import Group, GroupKind
 from tessera.binder.workloads.reading import Json, mapping, no, text
 from tessera.binder.workloads.references import controller_of
 from tessera.binder.workloads.registry import domain_of, kind_of_group, parts_of, survives_eviction
-from tessera_schemas.adopted import PRIORITY_MAX, PRIORITY_MIN, Adopted
+from tessera_schemas.cluster.labels import ALLOW_IDLE_ANNOTATION, QUEUE_LABEL
 from tessera_schemas.job import JobIdle, JobSpec, Retry, Role, Topology
-from tessera_schemas.labels import ALLOW_IDLE_ANNOTATION, QUEUE_LABEL
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.adopted import PRIORITY_MAX, PRIORITY_MIN, Adopted
 
 QUEUE = "default"
 SHARED = "pod-group"

@@ -15,9 +15,9 @@ from tessera.binder.workloads.port import PLACED, Workload
 from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of
 from tessera.binder.workloads.registry import CONTROLLERS, kind_of, kind_of_object
-from tessera_schemas.adopted import Adopted
-from tessera_schemas.labels import SUSPEND_WAITING_ANNOTATION, SUSPENDED_ANNOTATION
+from tessera_schemas.cluster.labels import SUSPEND_WAITING_ANNOTATION, SUSPENDED_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.adopted import Adopted
 
 OURS, LET_GO = "true", "false"
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from tessera.binder.workloads.reading import Json, items, mapping, text
 from tessera.domain.entities import EndedJob, Job, Run
-from tessera.domain.phases import Phase
+from tessera.domain.work.phases import Phase
 from tessera.engine.queueing.readiness import in_backoff
-from tessera_schemas.labels import SCHEDULER_NAME
-from tessera_schemas.placement import Placement
+from tessera_schemas.cluster.labels import SCHEDULER_NAME
 from tessera_schemas.reasons import TEMPORARY, Code, Reason
-from tessera_schemas.units import format_milli
+from tessera_schemas.text.units import format_milli
+from tessera_schemas.work.placement import Placement
 
 MESSAGE_CHARACTERS = 1000
 """An event's note may have 1,024."""

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
-from tessera.domain.resources import Node
+from tessera.domain.devices.resources import Node
+from tessera_schemas.cluster.labels import DIGITS_MAX
 from tessera_schemas.job import Operator
-from tessera_schemas.labels import DIGITS_MAX
 from tessera_schemas.reasons import Code, Reason
 
 SELECTED_NODE_ANNOTATION = "volume.kubernetes.io/selected-node"

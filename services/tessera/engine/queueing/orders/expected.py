@@ -20,7 +20,7 @@ from tessera.domain.table import Table
 from tessera.engine.queueing.durations import expected
 from tessera.engine.queueing.orders.age import OLDER
 from tessera.engine.queueing.orders.waiting_jobs import WaitingJobs
-from tessera_schemas.units import format_age
+from tessera_schemas.text.units import format_age
 
 WAITED = "that have waited longer than the shard's patience"
 SHORTER = "expected to take less GPU time, as waits are counted"

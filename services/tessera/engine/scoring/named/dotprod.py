@@ -4,8 +4,8 @@ Dot product, on integers 0 to 100, as the simulator of the FGD paper computes it
 Source: Weng et al., Beware of Fragmentation, USENIX ATC 2023.
 """
 
+from tessera.domain.devices.resources import Need, Node
 from tessera.domain.mix import Mix
-from tessera.domain.resources import Need, Node
 from tessera.engine.scoring.protocol import ScoringPolicy, TightDevice
 
 CPU_SCALE = 128_000

@@ -7,8 +7,8 @@ Source: Weng et al., Beware of Fragmentation, USENIX ATC 2023, and its simulator
 from bisect import bisect_right
 from collections.abc import Iterable
 
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.mix import Mix, MixKind
-from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.engine.scoring.workload import PodWorkload
 
 COVERED_PER_MILLE = 950  # of the pods; rarer kinds are left out of the published workload

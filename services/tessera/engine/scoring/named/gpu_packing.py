@@ -4,8 +4,8 @@ GPU packing, on integers 0 to 100, as the simulator of the FGD paper computes it
 Source: Weng et al., Beware of Fragmentation, USENIX ATC 2023.
 """
 
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.mix import Mix
-from tessera.domain.resources import WHOLE_GPU, Need, Node
 from tessera.engine.scoring.protocol import ScoringPolicy, TightDevice
 
 

@@ -2,8 +2,8 @@
 
 from hashlib import blake2b
 
+from tessera.domain.devices.resources import Need, Node
 from tessera.domain.mix import Mix
-from tessera.domain.resources import Need, Node
 from tessera.engine.scoring.protocol import ScoringPolicy, TightDevice
 
 

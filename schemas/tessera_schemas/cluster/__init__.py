@@ -1,0 +1,1 @@
+"""What Kubernetes and the devices of a cluster call by name."""

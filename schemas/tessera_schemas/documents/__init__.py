@@ -1,0 +1,1 @@
+"""The contract as documents: JSON Schemas, AsyncAPI."""

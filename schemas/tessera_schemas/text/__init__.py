@@ -1,0 +1,1 @@
+"""Amounts and commands as people and programs write them."""

@@ -1,0 +1,1 @@
+"""Parts of a job and its run: arrays, templates, pods, placements, ends."""

@@ -1,0 +1,1 @@
+"""Objects that own users' pods: read, watched, told."""

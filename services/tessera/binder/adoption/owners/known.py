@@ -1,0 +1,125 @@
+"""
+The objects that own users' pods, as the API has them: looked up, remembered for a while, and whether they have ended.
+
+Kinds that can be suspended come from watches; all others are fetched.
+"""
+
+from collections.abc import Callable, Sequence
+
+import structlog
+
+from tessera.binder.adoption.decide.suspending import Look, can_be_suspended, look_at, suspension
+from tessera.binder.adoption.owners.watches import OwnerWatches
+from tessera.binder.bounded import BoundedDict
+from tessera.binder.workloads.reading import Json, no, text
+from tessera.binder.workloads.references import OwnerRef, is_it
+from tessera.binder.workloads.registry import VERSIONS
+from tessera.domain.entities import Job
+from tessera.kernel.kubernetes.api_paths import resource_of
+from tessera.kernel.ports import ApiError, Clock, Cluster
+from tessera_schemas.reasons import Code
+from tessera_schemas.work.adopted import Adopted
+
+REMEMBERED_SECONDS = 15.0
+REMEMBERED = 4096
+
+log = structlog.get_logger()
+
+
+class NotAllowed(ApiError):
+    """The binder has not the right to read such an object; the `why` is for people and says which right."""
+
+    def __init__(self, ref: OwnerRef, error: ApiError) -> None:
+        super().__init__(error.status, error.reason, error.message, error.retry_after_seconds)
+        resource = f"{resource_of(ref.kind)}.{ref.group}".removesuffix(".")
+        self.why = no(Code.FORBIDDEN, f"{ref.kind} {ref.namespace}/{ref.name}", f"the binder may not get {resource}")
+
+
+class Owners:
+    """
+    Looks in the watches' copies first; what is not there yet may still be there at the API. `by_queue` is
+    what a queue says about owners whose jobs wait.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        watches: OwnerWatches,
+        by_queue: Callable[[str], bool | None] = lambda _: None,
+    ) -> None:
+        self._cluster, self._clock, self._watches, self.by_queue = cluster, clock, watches, by_queue
+        self._found: BoundedDict[OwnerRef, tuple[float, Json | None]] = BoundedDict(REMEMBERED)
+        self._classes: tuple[float, list[Json]] | None = None
+        self._served = ""
+
+    async def look(self, ref: OwnerRef, fresh: bool = False) -> Json | None:
+        """The object, None when there is none of that name. Raises NotAllowed, ApiError, Transient."""
+        watched = None if fresh else self.seen(ref)
+        if watched is not None:
+            return watched
+        now = self._clock.monotonic()
+        known = self._found.get(ref)
+        if known is not None and not fresh and now - known[0] < REMEMBERED_SECONDS:
+            return known[1]
+        found = await self._fetch(ref)
+        self._found[ref] = now, found
+        return found
+
+    def seen(self, ref: OwnerRef) -> Json | None:
+        """The object as a watch showed it last, without a call; None where nobody watches it, or it is another."""
+        found = self._watches.named(ref)
+        return found if found is not None and is_it(ref, found) else None
+
+    async def of(self, namespace: str, adopted: Adopted, fresh: bool = False) -> Json | None:
+        """The owner of an adopted job; None when it is gone, even if another object has its name by now."""
+        ref = OwnerRef(adopted.api_version, adopted.owner_kind, namespace, adopted.owner_name, adopted.owner_uid)
+        found = await self.look(ref, fresh)
+        if found is not None and adopted.owner_uid and text(found, "metadata", "uid") != adopted.owner_uid:
+            found = None if fresh else await self.of(namespace, adopted, fresh=True)
+        return found
+
+    def watches(self, job: Job) -> bool:
+        """Whether changes of the job's owner come by themselves."""
+        return job.adopted is not None and self._watches.are_seen(job.adopted.api_version, job.adopted.owner_kind)
+
+    async def suspension_of(self, job: Job, fresh: bool = False) -> tuple[Json, Look] | None:
+        """The owner of an adopted job and who has the next word about it; None where its kind has no suspension."""
+        if job.adopted is None or not can_be_suspended(job.adopted):
+            return None
+        owner = await self.of(job.tenant, job.adopted, fresh)
+        if owner is None:
+            return None
+        return owner, look_at(owner, job.adopted.suspended, self.by_queue(job.queue))
+
+    async def suspend(self, namespace: str, adopted: Adopted, owner: Json, suspend: bool) -> None:
+        """Suspend exactly this version of the owner, or resume it. Watched ones follow, others are fetched anew."""
+        wanted = suspension(owner, suspend)
+        name = adopted.owner_name
+        await self._cluster.patch_object(adopted.api_version, adopted.owner_kind, namespace, name, wanted)
+        self._found.pop(OwnerRef(adopted.api_version, adopted.owner_kind, namespace, name, adopted.owner_uid), None)
+
+    async def priority_classes(self) -> Sequence[Json]:
+        """All of the cluster's, at most `REMEMBERED_SECONDS` old."""
+        now = self._clock.monotonic()
+        if self._classes is None or now - self._classes[0] >= REMEMBERED_SECONDS:
+            found, _ = await self._cluster.list("priorityclasses")
+            self._classes = now, found
+        return self._classes[1]
+
+    async def _fetch(self, ref: OwnerRef) -> Json | None:
+        if not ref.api_version or not ref.kind.isalnum() or not ref.name:
+            return None
+        versions = VERSIONS.get(ref.api_version, (ref.api_version,))
+        for version in sorted(versions, key=lambda version: version != self._served):
+            try:
+                found = await self._cluster.get_object(version, ref.kind, ref.namespace, ref.name)
+            except ApiError as error:
+                if error.status == 403:
+                    raise NotAllowed(ref, error) from error
+                if error.status != 404:
+                    raise
+                continue
+            self._served = version if len(versions) > 1 else self._served
+            return found
+        return None

@@ -1,0 +1,1 @@
+"""The nodes of the shard, and what is used of them."""

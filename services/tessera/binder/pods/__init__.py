@@ -1,0 +1,1 @@
+"""The pods of runs: made, bound, followed, stopped."""

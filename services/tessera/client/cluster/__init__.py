@@ -1,0 +1,1 @@
+"""An installation as its operator sees it: doctor, first configuration, apply, uninstall."""

@@ -1,0 +1,31 @@
+"""Nodes that wait for an operator's word, as `tessera nodes` and `tessera doctor` say it."""
+
+from collections.abc import Iterator
+
+from tessera.client.cluster.finding import Finding
+from tessera_schemas.cluster.labels import say_it_is_off
+from tessera_schemas.text.units import format_age
+from tessera_schemas.views import NodeView
+
+
+def awaited(node: NodeView, now_ms: int) -> Iterator[Finding]:
+    """Each thing that an operator has to know or to say of the node, with the command that says it."""
+    name = node.name
+    since = f" for {format_age(max(0, now_ms - node.away_since_ts))}" if node.away_since_ts else ""
+    if node.waiting_runs:
+        yield Finding(
+            f"node {name} has not answered{since}: stopped runs that hold devices there: {node.waiting_runs}",
+            f"they wait until {name} is back or is said to be off: `{say_it_is_off(name)}`",
+        )
+    if node.held_back_runs:
+        yield Finding(
+            f"node {name}: runs that seem lost and go on (StopsHeldBack), since too many would be stopped at once: "
+            f"{node.held_back_runs}",
+            f"if they are lost, `tessera drain {name} --evict` stops them now",
+        )
+    if node.missing_gpus:
+        yield Finding(
+            f"node {name} offers {node.missing_gpus} GPUs fewer than its runs hold: they go on, and nothing new starts "
+            "there",
+            "look at its device plugin, and at the GPU itself",
+        )

@@ -1,0 +1,194 @@
+"""
+`tessera doctor`: what keeps work from starting and that no pod can say itself, each in a line with the way out.
+
+Read only, with the rights of whoever asks: the servers by what they say of themselves, Kubernetes by the kubeconfig.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from itertools import chain
+from typing import Protocol
+
+from tessera.binder.adoption.decide.suspending import is_suspended
+from tessera.binder.workloads.reading import text
+from tessera.binder.workloads.registry import KINDS, kind_of_object
+from tessera.client.cluster.finding import Finding
+from tessera.client.cluster.rights import BIND, CLUSTER_WIDE, OF_TENANT, Rights, account, lacking
+from tessera.kernel.errors import StartupError, Transient
+from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.process.preflight import check_redis, check_synced
+from tessera.kernel.process.settings import ServiceSettings
+from tessera_schemas.cluster.cluster_roles import Right
+from tessera_schemas.cluster.labels import (
+    NAMES_US,
+    SCHEDULER_NAME,
+    SHARD_LABEL,
+    USERS_PODS,
+    has_ended,
+    ledger_of,
+    pods_of_shard,
+    shard_of,
+)
+
+LET_IN = "name it under `tenants` in the values of the chart deploy/helm/tessera, and `helm upgrade`"
+ROLES = "`helm upgrade` to the chart of this version"
+MAKE_TENANT = "name it under tenants in the configuration and `tessera apply` it"
+NO_RIGHTS = "{} has no rights at all"
+NOTHING_STARTS = "no pod of this tenant can be made or bound"
+OTHER_SHARD = "give all but one of them another shard name: docs/operations.md, another installation"
+NAMESPACES_MAX, SAID_MAX = 100, 4
+
+
+class Reader(Rights, Protocol):
+    """Questions that the doctor asks the Kubernetes API."""
+
+    async def list(
+        self, kind: str, label_selector: str = "", field_selector: str = ""
+    ) -> tuple[list[JsonObject], str]: ...
+
+
+async def check_servers(settings: ServiceSettings) -> list[Finding]:
+    """NATS syncs each write, and Redis evicts nothing."""
+    found: list[Finding] = []
+    for check in (check_synced, check_redis):
+        try:
+            await check(settings)
+        except StartupError as error:
+            what, _, way_out = str(error).partition("; ")
+            found.append(Finding(what, way_out or "see docs/operations.md"))
+    return found
+
+
+async def check_cluster(cluster: Reader, tenants: Collection[str], shard: str) -> list[Finding]:
+    """
+    The API answers; our services have their rights; whoever has work for the shard is let in, and is a tenant.
+
+    Work of another shard is that shard's to judge, unless there is no such shard.
+    """
+    try:
+        pods, _ = await cluster.list("pods", USERS_PODS, NAMES_US)
+        nodes, _ = await cluster.list("nodes")
+        made, _ = await cluster.list("pods", pods_of_shard(shard), NAMES_US)
+        work = waiting_work(pods, await _owners(cluster))
+    except ApiError as error:
+        return [Finding(f"Kubernetes API: {error}", "use a kubeconfig that may list pods and Jobs")]
+    except Transient as error:
+        return [Finding(f"Kubernetes API does not answer ({error})", "set KUBECONFIG or TESSERA_CLUSTER_URL")]
+    waiting, elsewhere = work.pop(shard, Counter[str]()), _work_without_shard(work, nodes)
+    strangers = [
+        Finding(f"namespace {name} is no tenant: {describe_waiting(waiting[name])}", MAKE_TENANT)
+        for name in sorted(waiting.keys() - set(tenants))
+    ]
+    return [*find_other_ledgers(made), *elsewhere, *strangers, *await _check_rights(cluster, tenants, waiting)]
+
+
+def find_other_ledgers(pods: Sequence[JsonObject]) -> list[Finding]:
+    """The finding that bound pods of one shard name several ledgers: installations share a shard name and nodes."""
+    bound = [pod for pod in pods if (pod.get("spec") or {}).get("nodeName") and not has_ended(pod)]
+    named = Counter(ledger for pod in bound if (ledger := ledger_of(pod)))
+    if len(named) < 2:
+        return []
+    counts = ", ".join(f"{ledger} ({count} pods)" for ledger, count in sorted(named.items())[:SAID_MAX])
+    return [Finding(f"pods of this shard were made by {len(named)} installations: ledgers {counts}", OTHER_SHARD)]
+
+
+async def _owners(cluster: Reader) -> list[JsonObject]:
+    """All objects that may wait suspended, without those of kinds that the cluster does not have or show to us."""
+    found: list[JsonObject] = []
+    for version, kind in chain.from_iterable(each.watched for each in KINDS):
+        try:
+            listed, _ = await cluster.list(f"{version}/{kind}")
+        except ApiError:
+            if kind == "Job":
+                raise
+            continue
+        found += [{**each, "apiVersion": version, "kind": kind} for each in listed]
+    return found
+
+
+def waiting_work(pods: Sequence[JsonObject], owners: Sequence[JsonObject] = ()) -> dict[str, Counter[str]]:
+    """The number of unbound pods and suspended Jobs and the like that name our scheduler, by shard and namespace."""
+    waiting = [(pod, shard_of(pod)) for pod in pods if not (pod.get("spec") or {}).get("nodeName")]
+    waiting += [(owner, named) for owner in owners if (named := _shard_it_waits_for(owner))]
+    found: dict[str, Counter[str]] = {}
+    for each, named in waiting:
+        if "deletionTimestamp" not in each["metadata"]:
+            found.setdefault(named, Counter())[each["metadata"]["namespace"]] += 1
+    return found
+
+
+def _work_without_shard(work: Mapping[str, Counter[str]], nodes: Sequence[JsonObject]) -> list[Finding]:
+    """Findings about work for a shard that has no node, of a cluster that has nodes: nobody watches it."""
+    found = []
+    for named in sorted(work.keys() - {shard_of(node) for node in nodes}) if nodes else ():
+        where = f"of {describe_some(sorted(work[named]))}"
+        what = f"no node is of shard {named} (label {SHARD_LABEL}): {describe_waiting(work[named].total())}, {where}"
+        found.append(Finding(what, "correct the label on the pods or the pod template, or put it on the shard's nodes"))
+    return found
+
+
+def describe_waiting(count: int) -> str:
+    """Words for how many pods and suspended Jobs that name Tessera wait."""
+    one, more = "1 pod or suspended Job that names tessera waits", "pods or suspended Jobs that name tessera wait"
+    return one if count == 1 else f"{count} {more}"
+
+
+def _shard_it_waits_for(owner: JsonObject) -> str | None:
+    """The shard of a suspended owner whose pods name our scheduler; None: it does not wait for us."""
+    kind = kind_of_object(owner)
+    sets = () if kind is None or not is_suspended(owner) else kind.pod_sets(owner)
+    ours = [each.template for each in sets if text(each.template, "spec", "schedulerName") == SCHEDULER_NAME]
+    return shard_of(ours[0]) if ours else None
+
+
+async def _check_rights(cluster: Reader, tenants: Collection[str], waiting: Counter[str]) -> list[Finding]:
+    try:
+        found = [each for service in CLUSTER_WIDE for each in await _check_service(cluster, service)]
+        if any(finding.what.startswith(NO_RIGHTS.format(account("binder"))) for finding in found):
+            return found
+        return [*found, *await _check_namespaces(cluster, sorted({*tenants, *waiting})[:NAMESPACES_MAX], waiting)]
+    except ApiError as error:
+        if error.status == 404:  # the simulated cluster knows no rights
+            return []
+        return [Finding(f"Kubernetes API: {error}", "use a kubeconfig that may create subjectaccessreviews")]
+    except Transient as error:
+        return [Finding(f"Kubernetes API does not answer ({error})", "try again")]
+
+
+async def _check_service(cluster: Reader, service: str) -> list[Finding]:
+    """Findings about a service account's rights in the whole cluster."""
+    lacks = await lacking(cluster, service, CLUSTER_WIDE[service])
+    if not lacks:
+        return []
+    if len(lacks) == len(CLUSTER_WIDE[service]):
+        return [Finding(NO_RIGHTS.format(account(service)), f"{ROLES}; no other account is looked at")]
+    return [Finding(f"{service} may not {_describe(lacks)} in the cluster", ROLES)]
+
+
+async def _check_namespaces(cluster: Reader, names: Sequence[str], waiting: Counter[str]) -> list[Finding]:
+    """
+    Findings by namespace: where the binder may not bind it has no access; where it may, an older role lacks rights.
+    """
+    found: list[Finding] = []
+    by_lack: dict[tuple[Right, ...], list[str]] = {}
+    for name in names:
+        lacks = await lacking(cluster, "binder", OF_TENANT, name)
+        if BIND in lacks:
+            stuck = f"{describe_waiting(waiting[name])}, and no condition on them says why"
+            detail = stuck if waiting[name] else NOTHING_STARTS
+            found.append(Finding(f"namespace {name} is not let in: {detail}", LET_IN))
+        elif lacks:
+            by_lack.setdefault(tuple(lacks), []).append(name)
+    for rights, where in by_lack.items():
+        found.append(Finding(f"binder may not {_describe(rights)} in {describe_some(where)}", ROLES))
+    return found
+
+
+def _describe(rights: Sequence[Right]) -> str:
+    return describe_some([str(right) for right in rights])
+
+
+def describe_some(words: Sequence[str]) -> str:
+    """The first few, and how many more."""
+    more = len(words) - SAID_MAX
+    return ", ".join(words[:SAID_MAX]) + (f" and {more} more" if more > 0 else "")

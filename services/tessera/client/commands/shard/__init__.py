@@ -1,0 +1,1 @@
+"""The commands about a shard: its nodes, queues, configuration and health."""

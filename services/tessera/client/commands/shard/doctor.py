@@ -1,0 +1,86 @@
+"""`doctor`: what keeps work from starting, and what to do about it."""
+
+import os
+from typing import Any
+
+from pydantic import SecretStr
+
+from tessera.client.cluster.awaited import awaited
+from tessera.client.cluster.doctor import check_cluster, check_servers
+from tessera.client.cluster.finding import Finding
+from tessera.client.cluster.unmet import find_unmet
+from tessera.client.commands.context import ShardOptions, cluster_of, command
+from tessera.client.connect.shard_status import shard_status
+from tessera.client.connect.shard_views import ShardViews
+from tessera.client.connect.where import Where
+from tessera.client.outcomes import Exit
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import KernelError, StartupError
+from tessera.kernel.kubernetes.cluster import HttpCluster
+from tessera.kernel.kubernetes.kubeconfig import cluster_at
+from tessera.kernel.process.settings import ServiceSettings, load_settings
+from tessera.kernel.process.unknown_settings import unknown_variables
+from tessera.launch import settings_models
+from tessera_schemas.subjects import OPERATOR
+from tessera_schemas.views import NodeView
+
+MEND_NAME = "correct the name in the configuration and `tessera apply` it, or add such nodes"
+
+
+@command
+async def doctor(at: ShardOptions) -> Exit | None:
+    """Look for what keeps work from starting: servers, the Kubernetes API, namespaces, nodes that wait for a word."""
+    found = await _findings(at.find())
+    for finding in found:
+        print(finding.line())
+    if not found:
+        print("nothing found: NATS, Redis, services, configuration, and rights on Kubernetes are as they should be")
+    return Exit.FAILED if found else None
+
+
+async def _findings(place: Where) -> list[Finding]:
+    settings = _settings(place)
+    found, config = await check_servers(settings), None
+    found += [Finding(f"variable {line}", "correct it") for line in unknown_variables(os.environ, settings_models())]
+    found += [Finding(trouble.what, trouble.way_out) for trouble in (await shard_status(place)).troubles]
+    nodes: list[NodeView] = []
+    try:
+        async with place.store(place.identity(OPERATOR)) as store:
+            views = ShardViews(store)
+            config, nodes, now_ms = await views.config(), await views.nodes(), SystemClock().now_ms()
+            found += [finding for node in nodes for finding in awaited(node, now_ms)]
+    except KernelError as error:
+        found.append(Finding(f"Redis: the configuration cannot be read ({error})", "see the other findings, try again"))
+    if config is not None and not config.version:
+        found.append(Finding("no configuration has been applied", "`tessera config init`, then `tessera apply`"))
+    if config is not None and config.body is not None:
+        found += [Finding(warning.sentence(), MEND_NAME) for warning in find_unmet(config.body, nodes)]
+    try:
+        cluster = _cluster(place, settings)
+    except StartupError as error:
+        return [*found, Finding(*str(error).partition("; ")[::2])]
+    try:
+        tenants = {tenant.name for tenant in config.body.tenants} if config and config.body else set()
+        return [*found, *await check_cluster(cluster, tenants, place.shard)]
+    finally:
+        await cluster.close()
+
+
+def _cluster(place: Where, settings: ServiceSettings) -> HttpCluster:
+    """The API that the environment names, before that of a platform on this machine. Raises StartupError."""
+    if settings.cluster_url or os.environ.get("KUBECONFIG"):
+        return cluster_at(settings.cluster_url, settings.cluster_token.get_secret_value())
+    return cluster_of(place)
+
+
+def _settings(place: Where) -> ServiceSettings:
+    """The servers of the shard, and of the environment what says where Kubernetes is."""
+    redis = place.identity(OPERATOR).redis
+    values: dict[str, Any] = {"shard": place.shard, "nats_url": place.nats_url, "redis_url": place.redis_url}
+    if redis is not None:
+        values |= {"redis_user": redis.user, "redis_password": SecretStr(redis.password)}
+    if place.throwaway:
+        values |= {"allow_unsynced": True, "allow_anybody": True}
+    if place.nats_monitor_url:
+        values["nats_monitor_url"] = place.nats_monitor_url
+    return load_settings(ServiceSettings, **values)

@@ -1,0 +1,97 @@
+"""`drain` and `undrain`: nodes that an operator wants empty."""
+
+from typing import Annotated
+
+import typer
+
+from tessera.client.commands.context import AccessOptions, command
+from tessera.client.connect.job_glance import ENDED
+from tessera.client.connect.shard_status import why_views_lack
+from tessera.client.connect.shard_views import ReadViews
+from tessera.client.connect.where import Where
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.sending import ordering
+from tessera_schemas import subjects
+from tessera_schemas.commands import DrainNode
+from tessera_schemas.views import JobView, NodeView
+
+Node = Annotated[str, typer.Argument(help="The node's name")]
+
+
+@command
+async def drain(
+    at: AccessOptions,
+    node: Node,
+    evict: Annotated[bool, typer.Option("--evict", help="What runs there restarts elsewhere, at once")] = False,
+    why: Annotated[str, typer.Option("--why", help="For the record; shown to whoever asks why it is empty")] = "",
+) -> None:
+    """Let nothing new start on a node; what runs there goes on, unless --evict."""
+    where = _check_operator(at)
+    before = await _known(where, node)
+    await give(where, at, DrainNode(kind="drain_node", v=1, node=node, evict=evict, why=why), before)
+    async with where.views() as views:
+        jobs = on_node(await views.jobs(), node)
+    print(drain_line(node, jobs, evict))
+
+
+@command
+async def undrain(at: AccessOptions, node: Node) -> None:
+    """Let jobs start on a drained node again."""
+    where = _check_operator(at)
+    before = await _known(where, node)
+    await give(where, at, DrainNode(kind="drain_node", v=1, node=node, undo=True), before)
+    print(f"node {node} takes jobs again" if before.drained else f"node {node} is not drained")
+
+
+def on_node(jobs: list[JobView], node: str) -> list[JobView]:
+    """Jobs that hold something there."""
+    return [job for job in jobs if job.phase not in ENDED and any(place.node == node for place in job.placements)]
+
+
+def drain_line(node: str, jobs: list[JobView], evict: bool) -> str:
+    """One sentence on work that is leaving the node."""
+    count = "1 job" if len(jobs) == 1 else f"{len(jobs)} jobs"
+    if not jobs:
+        return f"node {node} is drained, and empty"
+    if evict:
+        return f"node {node} is drained; {count} there restart elsewhere: " + _named(jobs)
+    return f"node {node} is drained; {count} there run on to their end (--evict restarts them): " + _named(jobs)
+
+
+def _named(jobs: list[JobView]) -> str:
+    return ", ".join(job.name for job in jobs[:5]) + (f" and {len(jobs) - 5} more" if len(jobs) > 5 else "")
+
+
+def _check_operator(at: AccessOptions) -> Where:
+    where = at.find()
+    who = ordering.choose_identity(where, at.identity)
+    if who.identity.role != subjects.OPERATOR:
+        raise Failure(Exit.USAGE, f"drain: {who.identity.name} is a tenant; nodes are an operator's: --as operator")
+    return where
+
+
+async def _known(where: Where, node: str) -> NodeView:
+    async with where.views() as views:
+        nodes = {found.name: found for found in await views.nodes() if not found.gone or found.drained}
+    if node not in nodes:
+        raise Failure(Exit.NOT_FOUND, f"node {node}: there is none in shard {where.shard}; see `tessera nodes`")
+    return nodes[node]
+
+
+async def give(where: Where, at: AccessOptions, command: DrainNode, before: NodeView) -> None:
+    """
+    Send it, also where the views show the node so already: they may lack what it is to undo. Raises Failure.
+    """
+    await ordering.send(where, at.identity, command)
+    why = await why_views_lack(where) if before.drained is not command.undo else ""
+
+    async def carried_out(views: ReadViews) -> bool:
+        return any(node.name == command.node and node.drained is not command.undo for node in await views.nodes())
+
+    if why or not await ordering.is_seen(where, carried_out):
+        raise Failure(
+            Exit.GAVE_UP,
+            f"node {command.node}: the command is stored, but not carried out after {ordering.SEEN_SECONDS:g} s"
+            f"{f' ({why})' if why else ''}; it will be once admission, scheduler and projection run; see "
+            "`tessera nodes`",
+        )

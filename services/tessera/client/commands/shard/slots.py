@@ -1,0 +1,110 @@
+"""`slots`: how many pods of 1, 2, 4, 8 … GPUs could start now, and what keeps idle GPUs from use."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from pydantic import TypeAdapter
+
+from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
+from tessera.client.connect.api import Api
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.views.rendering import Column, Output, plain, show_value, table
+from tessera.domain.devices.free_slots import Slots, Stranded, Unclaimed
+from tessera.engine.placement.free_slots import slots as left_of
+from tessera_schemas.text.units import format_milli
+
+SAID = {
+    Stranded.OTHERS: "held by pods that Tessera does not manage",
+    Stranded.FAULT: "on nodes that are not ready, or drained",
+    Stranded.RESERVED: "kept for jobs that will start there",
+    Stranded.NOBODY: "no job may use them: GPU model, labels, taints",
+    Stranded.SHAPE: "parts of GPUs that nobody asks for",
+    Stranded.PODS: "their nodes take no more pods",
+    Stranded.CPU: "no CPU is left beside them",
+    Stranded.MEMORY: "no memory is left beside them",
+    Stranded.NONE: "can be had now",
+}
+WHY_FREE = {
+    Unclaimed.NOTHING_WAITS: "nothing waits",
+    Unclaimed.QUOTA: "what waits lacks its queue's quota",
+    Unclaimed.JOBS_WAIT: "jobs wait for more at once, or for their turn",
+}
+"""Why GPUs that can be had are free."""
+
+
+@dataclass(frozen=True, slots=True)
+class SlotRow:
+    """One size of one pool."""
+
+    pool: str
+    gpus: int
+    slots: int
+    largest: tuple[tuple[str, int], ...]
+
+    def describe_largest(self) -> str:
+        return ", ".join(f"{most} in one {level}" for level, most in self.largest)
+
+
+SIZES: list[Column[SlotRow]] = [
+    Column("POOL", lambda row: row.pool, shrinks=True),
+    Column("GPUS", lambda row: str(row.gpus), right=True),
+    Column("SLOTS", lambda row: str(row.slots), right=True),
+    Column("LARGEST GANG", SlotRow.describe_largest, shrinks=True),
+]
+
+
+@command
+async def slots(
+    at: AccessOptions,
+    pool: Annotated[str, typer.Argument(help="Only this pool")] = "",
+    output: Format = Output.TABLE,
+) -> None:
+    """Show how many pods of 1, 2, 4, 8 … GPUs could start now, and what keeps idle GPUs from use."""
+    where = at.find()
+    if where.api is not None and at.identity is None:
+        known, as_of = await _by_api(where.api)
+    else:
+        async with stored_ledger(where, at.identity) as ledger:
+            state = (await ledger.folded()).state
+        known, as_of = [left_of(state, name) for name in sorted(state.tree.queues_of)], state.n
+    found = [each for each in known if pool in ("", each.pool)]
+    if pool and not found:
+        raise Failure(Exit.NOT_FOUND, f"pool {pool}: no queue is of this pool")
+    if output.for_programs:
+        show_value(output, {"items": [plain(each) for each in found]}, as_of)
+    else:
+        print("\n".join(lines(found, wide=output is Output.WIDE)))
+        print(f"as of {as_of}")
+
+
+async def _by_api(api: Api) -> tuple[list[Slots], int]:
+    answer = await api.get("/v1/slots")
+    return TypeAdapter(list[Slots]).validate_python(answer["items"]), int(answer["as_of"])
+
+
+def lines(found: list[Slots], wide: bool = False) -> list[str]:
+    """The table of sizes, then of each pool its idle GPUs by cause; at most 80 columns unless wide."""
+    rows = [SlotRow(each.pool, size.gpus, size.slots, size.largest) for each in found for size in each.sizes]
+    describe_largest = table(SIZES, rows, wide=wide)
+    for each in found:
+        describe_largest.append(
+            f"pool {each.pool}: {format_milli(each.idle_gpu_milli)} of {each.gpus} GPUs are idle"[:80]
+        )
+        describe_largest += [
+            f"  {format_milli(milli):>8} {_describe(each, cause)}" for cause, milli in each.stranded if milli
+        ]
+        describe_largest += _unused_lines(each)
+    return describe_largest
+
+
+def _describe(left: Slots, cause: Stranded) -> str:
+    return f"{SAID[cause]}: {WHY_FREE[left.unclaimed]}" if cause is Stranded.NONE else SAID[cause]
+
+
+def _unused_lines(left: Slots) -> list[str]:
+    """Lines on allocated but unused GPUs. They are not idle GPUs of the pool: nothing may start there."""
+    if not left.unused.runs:
+        return []
+    runs = "1 run uses" if left.unused.runs == 1 else f"{left.unused.runs} runs use"
+    return [f"  {format_milli(left.unused.gpu_milli):>8} more are held, but {runs} none of theirs (warned)"[:80]]

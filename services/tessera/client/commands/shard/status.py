@@ -1,0 +1,52 @@
+"""`status`: who leads, what waits for an answer, who is ready, and what is wrong."""
+
+from collections import Counter
+from collections.abc import Iterator
+from textwrap import wrap
+
+from tessera.client.commands.context import Format, ShardOptions, command
+from tessera.client.connect.shard_status import shard_status
+from tessera.client.outcomes import Exit
+from tessera.client.views.rendering import COLUMNS, Output, show_value
+from tessera_schemas.shard.services import SERVICES
+from tessera_schemas.shard.status import ShardStatus
+from tessera_schemas.text.units import format_age
+
+
+@command
+async def status(at: ShardOptions, output: Format = Output.TABLE) -> Exit | None:
+    """Say how the shard is; exit code 0 when all is well, 1 when not."""
+    where = at.find()
+    found = await shard_status(where)
+    if output.for_programs:
+        show_value(output, found.model_dump(mode="json"), None)
+    else:
+        print("\n".join(lines_of(found, where.shard)))
+    return None if found.well else Exit.FAILED
+
+
+def lines_of(found: ShardStatus, shard: str) -> Iterator[str]:
+    """Lines for a person: the verdict, the figures, and a line for each trouble."""
+    yield f"shard {shard}: {'well' if found.well else found.standstill or 'not well'}"
+    yield f"  leads               {found.leader or ('a scheduler' if found.led else 'nobody')}"
+    yield f"  newest record       {_record(found)}"
+    yield f"  oldest unanswered   {_since(found, found.waiting_since_ts) if found.waiting_since_ts else 'none'}"
+    yield f"  lists hold up to    {f'record {found.views_n}' if found.views_n else 'nothing'}"
+    yield from wrap(", ".join(_ready(found)), COLUMNS, initial_indent=f"  {'ready':<20}", subsequent_indent=" " * 22)
+    yield f"  NATS                {found.nats}"
+    yield f"  Redis               {found.redis}"
+    yield from (trouble.line() for trouble in found.troubles)
+
+
+def _record(found: ShardStatus) -> str:
+    return f"{found.ledger_n}, {_since(found, found.ledger_ts)} ago" if found.ledger_ts else "none"
+
+
+def _since(found: ShardStatus, ts: int) -> str:
+    return format_age(max(0, found.ts - ts))
+
+
+def _ready(found: ShardStatus) -> Iterator[str]:
+    there = Counter(one.service for one in found.services)
+    ready = Counter(one.service for one in found.services if one.ready)
+    return (f"{service} {ready[service]}/{there[service]}" for service in SERVICES)

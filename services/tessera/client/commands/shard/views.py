@@ -1,0 +1,304 @@
+"""`ls`, `get` and `nodes`: what the shared views hold."""
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tessera.client.cluster.awaited import awaited
+from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
+from tessera.client.connect.job_glance import ENDED, JobFilter
+from tessera.client.connect.shard_views import is_whole_id
+from tessera.client.connect.where import Where
+from tessera.client.outcomes import EXPECTED, Exit, Failure, Refused
+from tessera.client.views.arrays import count_tasks, failed_lines, failed_tasks, phase_now
+from tessera.client.views.completing import JobName
+from tessera.client.views.explain import wrapped
+from tessera.client.views.live import watch
+from tessera.client.views.rendering import Column, Output, notify, plain, show, show_value, table
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import KernelError
+from tessera_schemas.subjects import OPERATOR
+from tessera_schemas.text.units import format_age, format_memory, format_milli
+from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView
+
+if TYPE_CHECKING:
+    from tessera.gateway.operations.models import LineStart
+
+Starts = Mapping[str, "LineStart"]
+LIMIT = 200
+
+
+@command
+async def ls(
+    at: AccessOptions,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", "-t", help="Only this tenant")] = None,
+    phase: Annotated[str | None, typer.Option("--phase", "-p", help="Only these phases, separated by commas")] = None,
+    tasks: Annotated[
+        bool, typer.Option("--tasks", help="Each task of an array, too; a table shows the array alone")
+    ] = False,
+    limit: Annotated[int, typer.Option("--limit", help="Rows of a table at most", min=1)] = LIMIT,
+    watching: Annotated[bool, typer.Option("--watch", "-w", help="Show it again as it changes, until Ctrl-C")] = False,
+    output: Format = Output.TABLE,
+) -> None:
+    """List jobs: live ones, oldest first, work in Kubernetes that is refused, then ended ones; an array is one row."""
+    if watching and output.for_programs:
+        raise Failure(Exit.USAGE, "ls: --watch shows tables; programs follow `tessera events --follow -o json`")
+    phases = frozenset(phase.lower().split(",")) if phase else None
+    wanted = JobFilter(tenant, queue, phases, tasks or output.for_programs)
+
+    where = at.find()
+    async with where.views(at.identity) as views:
+
+        async def read() -> tuple[int, list[JobView], Starts, str]:
+            found, count = await views.list_work(wanted, None if output.for_programs else limit)
+            hidden = count - len(found)
+            return (
+                await views.as_of(),
+                found,
+                await _starts_of(where, at.identity, found),
+                f"{count} jobs" + (f", {hidden} not shown (--limit)" if hidden else ""),
+            )
+
+        async def lines() -> list[str]:
+            _, found, starts, note = await read()
+            columns = job_columns(SystemClock().now_ms(), starts)
+            return [*table(columns, found, wide=output is Output.WIDE), note]
+
+        if watching:
+            await watch(lines)
+            return
+        as_of, found, starts, note = await read()
+    if output.for_programs:
+        show_value(output, {"items": [_with_start(job, starts) for job in found]}, as_of)
+    else:
+        show(output, job_columns(SystemClock().now_ms(), starts), found, as_of, note)
+
+
+async def _starts_of(where: Where, identity: str | None, jobs: Sequence[JobView]) -> Starts:
+    """Expected starts of those that wait, as the gateway says; none where it does not answer whoever asks."""
+    if not any(job.phase == "queued" and job.array is None for job in jobs):
+        return {}
+    from tessera.client.commands.jobs.starts import starts_by_gateway
+
+    return await starts_by_gateway(where, identity) or {}
+
+
+def _with_start(job: JobView, starts: Starts) -> dict[str, Any]:
+    """The job as data, with its expected start where that is known."""
+    start = starts.get(job.job_id)
+    return {**plain(job), **({} if start is None else {"expected_start": plain(start)})}
+
+
+@command
+async def get(at: AccessOptions, job: JobName, output: Format = Output.TABLE) -> None:
+    """Show one job, by its id, the beginning of one, or its name."""
+    where = at.find()
+    try:
+        async with where.views(at.identity) as views:
+            found, as_of = await views.work(job), await views.as_of()
+            failed = await failed_tasks(views, found)
+    except Failure as failure:
+        raise await _no_longer_shown(where, at.identity, job) or failure from None
+    ran = await _ran_on(where, at.identity, found)
+    if output.for_programs:
+        spec = {} if output.kind == "name" else {"spec": await _spec_of(where, found)}
+        tasks = {} if found.array is None else {"failed_tasks": plain(failed)}
+        show_value(output, plain(found) | {"ran_on": ran} | tasks | spec, as_of)
+        return
+    more = [("starts", await _start_of(where, at.identity, found)), ("ran on", ", ".join(ran))]
+    for name, value in [*job_facts(found, SystemClock().now_ms()), *((name, value) for name, value in more if value)]:
+        print(f"{name:<10} {value}")
+    for line in failed_lines(found, failed):
+        print("\n".join(wrapped(line)))
+    print(f"as of {as_of}")
+
+
+async def _no_longer_shown(where: Where, identity: str | None, named: str) -> Refused | None:
+    """Answer about a job that the views have dropped and the ledger remembers, as by HTTP; None for any other."""
+    by_http = where.login is not None and identity is None
+    if by_http or identity not in (None, OPERATOR) or not (where.can_be(OPERATOR) and is_whole_id(named)):
+        return None
+    async with stored_ledger(where) as ledger:
+        ended = (await ledger.folded()).state.ended.get(named)
+    return None if ended is None else Refused((ended.not_shown(SystemClock().now_ms()),))
+
+
+async def _spec_of(where: Where, job: JobView) -> dict[str, Any] | None:
+    """The spec as it is now; None, with the reason on stderr, where it cannot be read."""
+    from tessera.client.sending.job_specs import read_current_spec
+
+    try:
+        return await read_current_spec(where, job)
+    except EXPECTED as error:
+        notify(f"note: no spec: {error}")
+    return None
+
+
+async def _start_of(where: Where, identity: str | None, job: JobView) -> str:
+    """Words for the expected start of a waiting job, as the gateway says; "" where there is none, and for an array."""
+    if job.phase != "queued" or job.array is not None:
+        return ""
+    from tessera.client.commands.jobs.starts import starts_by_gateway
+
+    starts = await starts_by_gateway(where, identity)
+    if starts is None:
+        return ""
+    return starts[job.job_id].words if job.job_id in starts else "not known"
+
+
+async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str, ...]:
+    """
+    The nodes of a job that has ended. Those of one that is older than numbers are read from the ledger; none where that
+    does not answer or is not open to whoever asks.
+    """
+    if job.phase not in ENDED or job.placements or job.number:
+        return job.nodes
+    from tessera.client.ledger.ran_on import ran_on
+
+    try:
+        async with stored_ledger(where, identity) as ledger:
+            return await ran_on(ledger, job)
+    except (Failure, KernelError):
+        return ()
+
+
+@command
+async def nodes(at: AccessOptions, output: Format = Output.TABLE) -> None:
+    """List nodes with what is free on them, and below what waits for an operator's word."""
+    async with at.views() as views:
+        found, as_of = await views.nodes(), await views.as_of()
+    total = sum(node.gpus for node in found)
+    whole = sum(node.gpu_free.count(1000) for node in found)
+    show(output, NODES, found, as_of, f"{whole} of {total} GPUs wholly free on {len(found)} nodes")
+    if not output.for_programs:
+        now_ms = SystemClock().now_ms()
+        for line in (line for node in found for about in awaited(node, now_ms) for line in wrapped(about.line())):
+            print(line)
+
+
+def job_columns(now_ms: int, starts: Starts = MappingProxyType({})) -> list[Column[JobView]]:
+    """Columns of `ls`; that of expected starts only where one is known."""
+
+    def start_of(job: JobView) -> str:
+        return starts[job.job_id].words.partition(",")[0] if job.job_id in starts else "-"
+
+    return [
+        Column("JOB", lambda job: f"{job.task_of}_{job.task}" if job.task_of else job.job_id),
+        Column("NAME", lambda job: job.name, shrinks=True),
+        Column("TENANT", lambda job: job.tenant, shrinks=True, wide=True),
+        Column("QUEUE", lambda job: job.queue, shrinks=True),
+        Column("PHASE", phase_now),
+        Column("GPUS", lambda job: format_milli(job.gpu_milli_now) if job.array is None else "-", right=True),
+        Column("PODS", lambda job: str(job.pods_now) if job.array is None else "-", right=True, wide=True),
+        Column("TRY", lambda job: str(job.attempt), right=True, wide=True),
+        Column("PRIO", lambda job: str(job.priority), right=True, wide=True),
+        Column("AGE", lambda job: format_age(now_ms - job.submitted_ts), right=True),
+        *([Column("START", start_of, right=True)] if starts else []),
+        Column("WHY", _why_of, shrinks=True),
+        Column("NODES", _nodes_of, wide=True),
+        Column("OWNER", lambda job: job.owner, shrinks=True, wide=True),
+        Column("KEY", lambda job: job.key, wide=True),
+    ]
+
+
+def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
+    """Lines of `get`, as names and values; empty values are left out."""
+    ran = (job.ended_ts or now_ms) - job.started_ts if job.started_ts else 0
+    facts = [
+        ("job", job.job_id),
+        ("name", job.name),
+        ("tenant", job.tenant),
+        ("queue", job.queue),
+        ("adopted from", job.owner),
+        ("phase", phase_now(job)),
+        ("why", job.reason.sentence() if job.reason is not None else ""),
+        ("gpus", "" if job.array else _now(format_milli(job.gpu_milli_now), format_milli(job.gpu_milli))),
+        ("pods", "" if job.array else _now(str(job.pods_now), str(job.pods))),
+        ("priority", "" if job.phase in ENDED else str(job.priority)),
+        ("attempt", str(job.attempt) if job.attempt else ""),
+        ("restarts", _restarts_of(job)),
+        ("submitted", f"{format_age(now_ms - job.submitted_ts)} ago"),
+        ("waited", _waited_of(job, now_ms)),
+        ("running" if not job.ended_ts else "ran", format_age(ran) if job.started_ts else ""),
+        ("tasks", "" if job.array is None else _tasks(job.array)),
+        ("task", f"{job.task} of {job.task_of}" if job.task_of else ""),
+        ("waits for", ", ".join(each.text() for each in job.after)),
+        ("exit code", "" if job.exit_code is None else str(job.exit_code)),
+        ("nodes", _nodes_of(job)),
+        ("key", job.key),
+    ]
+    return [(name, value) for name, value in facts if value]
+
+
+def _waited_of(job: JobView, now_ms: int) -> str:
+    """All waits of a job together; an array waits for nothing itself."""
+    together = ", before all its runs together" if job.attempt > 1 else ""
+    return "" if job.array is not None else f"{format_age(job.waited_ms(now_ms))}{together}"
+
+
+def _restarts_of(job: JobView) -> str:
+    """Runs after the first one, and how often it was stopped for others; empty where neither was."""
+    if not job.restarts and not job.evictions:
+        return ""
+    return f"{job.restarts}; stopped for others {job.evictions} time{'' if job.evictions == 1 else 's'}"
+
+
+def _tasks(array: ArrayView) -> str:
+    return f"{array.tasks} ({array.count} in all, {count_tasks(array)})"
+
+
+def _now(has: str, gang: str) -> str:
+    return has if has == gang else f"{has} now, {gang} of its gang"
+
+
+def _state_of(node: NodeView) -> str:
+    if node.gone:
+        return "gone"
+    if node.trouble is not None:
+        return node.trouble.code
+    if node.cordoned:
+        return "cordoned"
+    return "not ready" if not node.ready else "drained" if node.drained else "ready"
+
+
+NODES: list[Column[NodeView]] = [
+    Column("NODE", lambda node: node.name, shrinks=True),
+    Column("POOL", lambda node: node.pool, shrinks=True),
+    Column("STATE", _state_of),
+    Column("MODEL", lambda node: node.gpu_model or "-", shrinks=True),
+    Column("GPUS FREE", lambda node: f"{format_milli(sum(node.gpu_free))}/{node.gpus}", right=True),
+    Column("WHOLE", lambda node: str(node.gpu_free.count(1000)), right=True),
+    Column("CPU FREE", lambda node: f"{format_milli(node.cpu_free_milli)}/{format_milli(node.cpu_milli)}", right=True),
+    Column(
+        "MEMORY FREE",
+        lambda node: f"{format_memory(node.memory_free_bytes)}/{format_memory(node.memory_bytes)}",
+        right=True,
+    ),
+    Column("PODS FREE", lambda node: f"{node.pods_free}/{node.pods}", right=True, wide=True),
+    Column("OTHERS", lambda node: _others(node.others), wide=True),
+    Column("PROFILE", lambda node: node.device_profile, wide=True),
+    Column("TROUBLE", lambda node: "" if node.trouble is None else node.trouble.detail, wide=True),
+    Column("TAINTS", lambda node: ", ".join(f"{k}={v}:{e}" for k, v, e in node.taints), wide=True),
+    Column("LABELS", lambda node: ", ".join(f"{k}={v}" for k, v in sorted(node.labels.items())), wide=True),
+]
+
+
+def _others(others: OthersView) -> str:
+    """Resources that other schedulers' pods take."""
+    if not others.pods:
+        return "-"
+    parts = [f"{others.pods} pods", f"{format_milli(others.cpu_milli)} CPU", format_memory(others.memory_bytes)]
+    return ", ".join([*parts, *([f"{others.gpus} GPUs"] if others.gpus else [])])
+
+
+def _why_of(job: JobView) -> str:
+    """The reason in few words; of an array how far it is, too."""
+    why = "" if job.reason is None else job.reason.brief()
+    return why if job.array is None else "; ".join(filter(None, [count_tasks(job.array), why]))
+
+
+def _nodes_of(job: JobView) -> str:
+    return ", ".join(sorted({placement.node for placement in job.placements}))

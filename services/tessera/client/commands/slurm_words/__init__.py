@@ -1,0 +1,1 @@
+"""The commands that Slurm's users know."""

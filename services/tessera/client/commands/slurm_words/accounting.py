@@ -1,0 +1,353 @@
+"""`sacct`, `scontrol`, `sprio` and `sshare`: jobs, nodes and queues in full, in Slurm's words."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from itertools import groupby
+from typing import Annotated
+
+import typer
+
+from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.commands.jobs.events import events_of_jobs
+from tessera.client.commands.jobs.update import await_changes
+from tessera.client.commands.slurm_words.squeue import (
+    Clusters,
+    JobLists,
+    Partition,
+    check_clusters,
+    list_of,
+    node_state,
+    partitions,
+    print_lines,
+)
+from tessera.client.connect.job_glance import ENDED
+from tessera.client.connect.shard_status import shard_status
+from tessera.client.connect.shard_views import ReadViews
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.sending import ordering
+from tessera.client.slurm import values
+from tessera.client.slurm.listing import fields, words
+from tessera.client.slurm.listing.attempts import runs_of
+from tessera.client.slurm.listing.job_record import config_lines, job_lines
+from tessera.client.slurm.updating import BETWEEN_JOBS, JobUpdate, read_update
+from tessera.client.views.completing import complete_scontrol
+from tessera.client.views.rendering import KINDS, Column, Output, notify, show
+from tessera.kernel.clock import SystemClock
+from tessera_schemas.commands import HoldJob, ReleaseJob, RequeueJob, UpdateJob
+from tessera_schemas.views import JobView, NodeView, QueueView
+
+ACCOUNTED = "JobID,JobName,Partition,Account,GPUs,State,ExitCode,Elapsed,GPUHours"
+RAN_AGAIN_MAX = 200
+"""Jobs that ran more than once of which `sacct -D` reads the events: a request each by token, some of a stream else."""
+BRIEF = "JobID,State,ExitCode"
+WAITING = "JobID,Partition,User,QOS,Priority,Age,Reason"
+
+
+@command
+async def sacct(
+    at: AccessOptions,
+    jobs: JobLists = None,
+    user: Annotated[str | None, typer.Option("--user", "--account", "-u", "-A", help="Only this tenant")] = None,
+    name: Annotated[str | None, typer.Option("--name", help="Only jobs of these names")] = None,
+    partition: Annotated[str | None, typer.Option("--partition", "-r", help="Only these queues")] = None,
+    states: Annotated[str | None, typer.Option("--state", "-s", help="Only these, such as CD,F or FAILED")] = None,
+    since: Annotated[
+        str | None, typer.Option("--since", "-S", "--starttime", help="Only what ran since: 2h, 7d, today, 2030-01-31")
+    ] = None,
+    until: Annotated[
+        str | None, typer.Option("--until", "-E", "--endtime", help="Only what began before: now, today, 2030-01-31")
+    ] = None,
+    fields_: Annotated[
+        str, typer.Option("--format", "--output", "-o", help="Fields, as JobID,JobName%20,State; or json, yaml")
+    ] = ACCOUNTED,
+    parsable: Annotated[bool, typer.Option("--parsable2", "-P", help="Fields with | between them")] = False,
+    ending: Annotated[bool, typer.Option("--parsable", "-p", help="The same, with a | at the end")] = False,
+    noheader: Annotated[bool, typer.Option("--noheader", "-n", help="Without the line of titles")] = False,
+    whole: Annotated[bool, typer.Option("--allocations", "-X", help="Jobs without steps, as always")] = False,
+    everybody: Annotated[bool, typer.Option("--allusers", "-a", help="Of all whom one may see, as always")] = False,
+    each_run: Annotated[
+        bool, typer.Option("--duplicates", "-D", help="A line for each run of a job that ran more than once")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="As -o json")] = False,
+    brief: Annotated[bool, typer.Option("--brief", "-b", help="JobID, State and ExitCode")] = False,
+    units: Annotated[str, typer.Option("--units", help="Taken: memory has its unit beside it")] = "",
+    clusters: Clusters = None,
+    help_format: Annotated[bool, typer.Option("--helpformat", "-e", help="List the fields")] = False,
+) -> Exit | None:
+    """List jobs with state, exit code, time and GPU-hours; ended ones as long as lists keep them."""
+    if help_format:
+        print_lines([*fields.FIELDS, *fields.NOT_MEASURED])
+        return None
+    check_clusters(at, clusters)
+    now_ms, named = SystemClock().now_ms(), list_of(jobs)
+    chosen = "json" if as_json else BRIEF if brief else fields_
+    is_form = chosen in KINDS or chosen.startswith("jsonpath=")
+    output, names = (Output.parse(chosen), ACCOUNTED) if is_form else (Output.TABLE, chosen)
+    bare = parsable or ending
+    columns = [_accounted(name, now_ms, bare) for name in names.split(",") if name]
+    now = datetime.fromtimestamp(now_ms / 1000).astimezone()
+    from_ms = values.since_ms(values.Said("sacct", "since", since), now) if since else 0
+    to_ms = values.since_ms(values.Said("sacct", "until", until), now) if until else now_ms
+    if from_ms > to_ms:
+        begin, end = fields.time_of(from_ms), fields.time_of(to_ms)
+        raise Failure(
+            Exit.USAGE, f"sacct: start time ({begin}) is after end time ({end}); mend --starttime or --endtime"
+        )
+    async with at.views() as views:
+        known, as_of = await views.jobs(), await views.as_of()
+    found = fields.select(known, user=user, name=name, queue=partition, named=named)
+    found = [job for job in found if (not job.ended_ts or job.ended_ts >= from_ms) and job.submitted_ts <= to_ms]
+    found = fields.select(await _each_run(at, found) if each_run else found, states=states)
+    for name in fields.unknown(known, named):
+        notify(f"note: no job has the id or name {name}")
+    if bare:
+        rows = [] if noheader else [[column.title for column in columns]]
+        rows += [[column.value(job).strip() for column in columns] for job in found]
+        print_lines(["|".join(row) + ("|" if ending else "") for row in rows])
+    else:
+        as_of_shown = as_of if output.for_programs else None
+        show(output, columns, found, as_of_shown, gap=1, titles=not noheader, ruled=True)
+    return None
+
+
+async def _each_run(at: AccessOptions, jobs: Sequence[JobView]) -> list[JobView]:
+    """A row for each run of each job. Raises Failure for more jobs that ran again than are read of at once."""
+    again = [job for job in jobs if job.restarts or (job.attempt and not fields.was_placed(job))]
+    if len(again) > RAN_AGAIN_MAX:
+        way_out = f"name at most {RAN_AGAIN_MAX} of them, by --jobs, --name or --starttime"
+        raise Failure(Exit.USAGE, f"sacct --duplicates: {len(again)} jobs ran more than once; {way_out}")
+    events = await events_of_jobs(at.find(), at.identity, [job.job_id for job in again]) if again else {}
+    rows = list[JobView]()
+    for job in jobs:
+        runs = runs_of(job, events.get(job.job_id, ()))
+        rows += runs
+        if lost := {*range(1, job.attempt)} - {run.attempt for run in runs[:-1]}:
+            notify(
+                f"note: job {fields.raw_id_of(job)}: no events are kept of {len(lost)} of its runs, which have no line"
+            )
+    return rows
+
+
+def _accounted(said: str, now_ms: int, bare: bool) -> Column[JobView]:
+    """
+    A column of `sacct`. A bare one has no width; in a table a cancelled job's state names the user only where a width
+    is said, so that each field is one word.
+    """
+    of_table = {**fields.ACCOUNTING, "State": fields.FIELDS["State"]}
+    if bare:
+        return fields.column(re.split("[%:]", said, maxsplit=1)[0], now_ms, own=fields.ACCOUNTING)
+    return fields.column(said, now_ms, own=fields.ACCOUNTING if "%" in said else of_table)
+
+
+@command
+async def sprio(at: AccessOptions, output: Format = Output.TABLE) -> None:
+    """List what decides between waiting jobs: priority class, age, and why they wait; `explain` says the rest."""
+    now_ms = SystemClock().now_ms()
+    async with at.views() as views:
+        waiting = [job for job in await views.jobs() if job.phase == "queued"]
+    waiting.sort(key=lambda job: (-job.priority, job.submitted_ts, job.job_id))
+    show(output, [fields.column(name, now_ms) for name in WAITING.split(",")], waiting, None)
+
+
+SHARES: list[Column[QueueView]] = [
+    Column("ACCOUNT", lambda queue: queue.name, shrinks=True),
+    Column("PARENT", lambda queue: queue.parent or "root", shrinks=True),
+    Column("RAWSHARES", lambda queue: str(queue.weight), right=True),
+    Column("GPUS", lambda queue: f"{queue.used_gpu_milli / 1000:g}", right=True),
+    Column("RUNNING", lambda queue: str(queue.live), right=True),
+    Column("PENDING", lambda queue: str(queue.queued), right=True),
+]
+
+
+@command
+async def sshare(at: AccessOptions, output: Format = Output.TABLE) -> None:
+    """List queues with their weight and what their runs hold now, by which fair share decides."""
+    async with at.views() as views:
+        show(output, SHARES, await views.queues(), None)
+
+
+@command
+async def scontrol(
+    at: AccessOptions,
+    what: Annotated[str, typer.Argument(help="show, hold, release, requeue, update or ping")],
+    named: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME...",
+            help="Jobs; after show: job, node or partition; after update: JobId=JOB TimeLimit=, StartTime=, "
+            "Dependency=, JobName=, Partition=, QOS=, Priority=0",
+            autocompletion=complete_scontrol,
+        ),
+    ] = None,
+    oneliner: Annotated[bool, typer.Option("--oneliner", "-o", help="Each in one line")] = False,
+    details: Annotated[bool, typer.Option("--details", "-d", help="Taken: all is shown that there is")] = False,
+) -> Exit | None:
+    """Show a job, a node or a partition in full; hold, release, requeue and update jobs; ping the scheduler."""
+    if what == "show":
+        return await _show(at, named or [""], oneliner)
+    if what in ("hold", "release") and named:
+        return await _hold(at, named, undo=what == "release")
+    if what == "update":
+        now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
+        return await _update(at, read_update(named or (), now))
+    if what == "requeue" and named:
+        return await _requeue(at, named)
+    if what == "requeuehold":
+        raise Failure(Exit.USAGE, "scontrol requeuehold: say scontrol hold JOB, then scontrol requeue JOB")
+    if what == "ping":
+        where = at.find()
+        up = (await shard_status(where)).led
+        print(f"Slurmctld(primary) at {where.shard} is {'UP' if up else 'DOWN'}")
+        return None if up else Exit.FAILED
+    raise _usage(what)
+
+
+def _usage(what: str) -> Failure:
+    return Failure(
+        Exit.USAGE,
+        f"scontrol {what}: write show job|node|partition [NAME], show hostnames LIST, show config, "
+        "hold, release or requeue JOB, update JobId=JOB NAME=VALUE, ping",
+    )
+
+
+async def _show(at: AccessOptions, named: Sequence[str], oneliner: bool) -> Exit | None:
+    """Prints what `scontrol show` is asked for. Raises Failure."""
+    entity, *names = named
+    name, entity = _named(entity, names)
+    if entity == "hostnames":
+        print_lines(values.hosts_of(values.Said("scontrol", "hostnames", ",".join(names))))
+        return None
+    if entity == "config":
+        from tessera.projection.recently_ended import ENDED_SECONDS  # no other command needs it
+
+        print_lines([f"Configuration data as of {fields.time_of(SystemClock().now_ms())}"])
+        print_lines(config_lines(at.find().shard, ENDED_SECONDS))
+        return None
+    if entity not in ("job", "node", "partition") or len(names) > 1:
+        raise _usage("show")
+    try:
+        async with at.views() as views:
+            lines = await _shown(views, entity, name)
+    except Failure as failure:
+        if failure.code is not Exit.NOT_FOUND:
+            raise
+        notify(f"slurm_load_{entity}s error: {'Invalid job id specified' if entity == 'job' else ''}: {failure}")
+        return Exit.FAILED
+    print_lines([" ".join(each.split()) if oneliner else each for each in lines])
+    return None
+
+
+ENTITIES = {"job": "jobs", "jobid": "jobid", "node": "nodes", "partition": "partitions", "hostnames": "hostnames"}
+ENTITIES |= {"config": "config"}
+"""Words behind `scontrol show`, in full; each may be cut short."""
+
+
+def _named(entity: str, names: Sequence[str]) -> tuple[str, str]:
+    """The name that is asked for, and the kind of thing by the beginning of its word; `job=7` is `job 7`."""
+    word, _, name = entity.partition("=")
+    kinds = [kind for kind, full in ENTITIES.items() if word and (kind == word or full.startswith(word))]
+    kind = "job" if kinds[:1] == ["jobid"] else kinds[0] if kinds else word
+    return (names[0] if names else name), kind
+
+
+async def _hold(at: AccessOptions, named: Sequence[str], undo: bool) -> Exit | None:
+    where = at.find()
+
+    async def order(name: str) -> None:
+        job = await ordering.find_job_id(where, name, "release" if undo else "hold")
+        hold, release = HoldJob(kind="hold_job", v=1, job_id=job), ReleaseJob(kind="release_job", v=1, job_id=job)
+        await ordering.send(where, at.identity, release if undo else hold, job)
+
+    return await ordering.each(words.each_named(named), order)
+
+
+async def _requeue(at: AccessOptions, named: Sequence[str]) -> Exit | None:
+    where = at.find()
+
+    async def order(name: str) -> None:
+        job = await ordering.find_job_id(where, name, "requeue")
+        await ordering.send(where, at.identity, RequeueJob(kind="requeue_job", v=1, job_id=job), job)
+
+    return await ordering.each(words.each_named(each for name in named for each in BETWEEN_JOBS.split(name)), order)
+
+
+async def _update(at: AccessOptions, update: JobUpdate) -> Exit | None:
+    """All changes of one job after the other; one that runs keeps its queue."""
+    where = at.find()
+    ids = {other: await ordering.find_awaited_id(where, other) for _, other in update.after or () if other}
+
+    async def order(name: str) -> None:
+        job = await ordering.find_job_id(where, name, "update")
+        first: JobView | None = None
+        if where.can_read():
+            async with where.views() as views:
+                first = await views.job(job)
+        if update.queue and first is not None and first.phase != "queued":
+            raise Failure(Exit.CONFLICT, f"job {job}: is {first.phase}; only what waits goes to another partition")
+        commands = update.commands(job, ids)
+        await ordering.send_all(where, at.identity, [(job, command) for command in commands])
+        if commands and isinstance(commands[-1], UpdateJob):
+            await await_changes(where, job, commands[-1].changes, first)
+
+    return await ordering.each(words.each_named(update.jobs), order)
+
+
+async def _shown(views: ReadViews, entity: str, name: str) -> list[str]:
+    """Each as lines of `Name=value`. Raises Failure where nothing is called so."""
+    if entity == "job":
+        now_ms = SystemClock().now_ms()
+        jobs = await _jobs_shown(views, name)
+        return [job_lines(job, now_ms) for job in jobs]
+    nodes = await views.nodes()
+    if entity == "node":
+        found = [node_lines(node) for node in nodes if name in ("", node.name)]
+    else:
+        by_queue = groupby(partitions(await views.queues(), nodes), key=lambda row: row.queue)
+        found = [partition_lines([*rows], nodes) for queue, rows in by_queue if name in ("", queue)]
+    if name and not found:
+        raise Failure(Exit.NOT_FOUND, f"{entity} {name}: there is none; see `tessera sinfo`")
+    return found
+
+
+async def _jobs_shown(views: ReadViews, name: str) -> list[JobView]:
+    """The live jobs, or the one of this name, with its tasks where it is an array. Raises Failure."""
+    if not name:
+        return [job for job in await views.jobs() if job.phase not in ENDED]
+    found = await views.job(name)
+    if found.array is None:
+        return [found]
+    tasks = [job for job in await views.jobs() if job.task_of == found.job_id]
+    return [found, *tasks] if found.array.left or not tasks else tasks
+
+
+def node_lines(node: NodeView) -> str:
+    """State, size and use of a node."""
+    free = sum(node.gpu_free)
+    return (
+        f"NodeName={node.name} State={node_state(node).upper()} Partition={node.pool}\n"
+        f"   CPUTot={node.cpu_milli / 1000:g} CPUAlloc={(node.cpu_milli - node.cpu_free_milli) / 1000:g} "
+        f"RealMemory={node.memory_bytes >> 20} FreeMem={node.memory_free_bytes >> 20}\n"
+        f"   Gres=gpu:{node.gpu_model or 'any'}:{node.gpus} GresUsed={node.gpus - free / 1000:g}"
+        + (f"\n   Reason={node.drain_why}" if node.drain_why else "")
+    )
+
+
+def partition_lines(rows: Sequence[Partition], nodes: Sequence[NodeView]) -> str:
+    """A queue in Slurm's order and with Slurm's names, from its rows by state of nodes."""
+    names = [name for row in rows for name in row.nodes]
+    cpus = sum(node.cpu_milli for node in nodes if node.name in names) // 1000
+    gpus = sum(node.gpus for node in nodes if node.name in names)
+    queue = rows[0]
+    longest = "UNLIMITED" if queue.time_limit == "infinite" else queue.time_limit
+    lines = [
+        f"PartitionName={queue.queue}",
+        f"Default={'YES' if queue.marked != queue.queue else 'NO'} QoS=N/A",
+        "DefaultTime=NONE Hidden=NO",
+        f"MaxNodes=UNLIMITED MaxTime={longest} MinNodes=0 MaxCPUsPerNode=UNLIMITED",
+        f"Nodes={words.node_list(names)}",
+        f"State={'UP' if queue.up else 'DOWN'} TotalCPUs={cpus} TotalNodes={len(names)}",
+        "DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED",
+        f"TRES=cpu={cpus},node={len(names)}" + (f",gres/gpu={gpus}" if gpus else ""),
+    ]
+    return "\n   ".join(lines) + "\n"

@@ -1,0 +1,120 @@
+"""
+Logins to HTTP APIs, kept under names in the user's configuration directory, and which one is in use.
+
+The file holds tokens and is readable by its owner only.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tessera.client.outcomes import Exit, Failure
+
+LOCAL = "local"
+"""The context that means no login: the platform or the credentials at hand."""
+API_VARIABLE = "TESSERA_API"
+TOKEN_VARIABLE, TOKEN_FILE_VARIABLE = "TESSERA_TOKEN", "TESSERA_TOKEN_FILE"  # names, no tokens
+
+
+@dataclass(frozen=True, slots=True)
+class ApiLogin:
+    """Address of a gateway, and a token for it."""
+
+    url: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """Saved logins by name; `current` is a name among them, or LOCAL."""
+
+    logins: Mapping[str, ApiLogin]
+    current: str = LOCAL
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str] = os.environ) -> "Contexts":
+        """Contexts of this user; none before the first login. Raises Failure for a damaged file."""
+        path = file_of(environment)
+        try:
+            value = json.loads(path.read_text(encoding="utf-8"))
+            logins = {name: ApiLogin(str(one["url"]), str(one["token"])) for name, one in value["contexts"].items()}
+            return cls(logins, str(value["current"]))
+        except FileNotFoundError:
+            return cls({})
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise Failure(
+                Exit.USAGE, f"{path}: cannot be read ({error}); correct it, or delete it and log in again"
+            ) from error
+
+    def write(self, environment: Mapping[str, str] = os.environ) -> Path:
+        """Replace the file in one step; returns its path."""
+        from tessera.kernel.process.private_file import write_private  # who only reads contexts does without
+
+        path = file_of(environment)
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        contexts = {name: {"url": login.url, "token": login.token} for name, login in sorted(self.logins.items())}
+        write_private(path, json.dumps({"current": self.current, "contexts": contexts}, indent=2).encode())
+        return path
+
+    def use(self, name: str) -> "Contexts":
+        """Logins with another one in use. Raises Failure for an unknown name."""
+        if name != LOCAL:
+            self.named(name)
+        return replace(self, current=name)
+
+    def add(self, name: str, login: ApiLogin) -> "Contexts":
+        """Logins with one more, which is then in use."""
+        return Contexts({**self.logins, name: login}, name)
+
+    def drop(self, name: str) -> "Contexts":
+        """Logins without the named one. Raises Failure for an unknown name."""
+        self.named(name)
+        logins = {other: login for other, login in self.logins.items() if other != name}
+        return Contexts(logins, LOCAL if self.current == name else self.current)
+
+    def named(self, name: str) -> ApiLogin:
+        """Raises Failure for a name that is not there."""
+        if name not in self.logins:
+            known = ", ".join([LOCAL, *sorted(self.logins)])
+            raise Failure(Exit.NOT_FOUND, f"context {name}: there is none; there are {known}")
+        return self.logins[name]
+
+
+def file_of(environment: Mapping[str, str]) -> Path:
+    """Path of the file of contexts, by the XDG base directory specification."""
+    base = environment.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(base) / "tessera" / "contexts.json"
+
+
+def login_of(environment: Mapping[str, str]) -> ApiLogin | None:
+    """
+    The login that TESSERA_API names, with the token of TESSERA_TOKEN, TESSERA_TOKEN_FILE or a saved login there.
+
+    None without TESSERA_API. Raises Failure when there is no token.
+    """
+    url = environment.get(API_VARIABLE)
+    if not url:
+        return None
+    from tessera.client.connect.api import check_url  # who is on NATS does without
+
+    url = check_url(url)
+    token, file = environment.get(TOKEN_VARIABLE), environment.get(TOKEN_FILE_VARIABLE)
+    if not token and file:
+        token = read_token(Path(file))
+    if not token:
+        token = next((login.token for login in Contexts.read(environment).logins.values() if login.url == url), "")
+    if not token:
+        raise Failure(
+            Exit.USAGE,
+            f"{API_VARIABLE}: no token for {url}; set {TOKEN_FILE_VARIABLE}, or run `tessera login {url}`",
+        )
+    return ApiLogin(url, token)
+
+
+def read_token(file: Path) -> str:
+    """The token in a file. Raises Failure."""
+    from tessera.client.input.files import read_text
+
+    return read_text(file).strip()

@@ -1,0 +1,68 @@
+"""A tenant's NATS credential as a login at the gateway: it gets a token for minutes when one is needed (ADR 0041)."""
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from tessera.client.connect.contexts import ApiLogin
+from tessera.client.outcomes import Exit, Failure
+from tessera.kernel.clock import SystemClock
+from tessera.kernel.ids import random_key
+from tessera_schemas import subjects
+
+if TYPE_CHECKING:
+    from tessera.client.connect.where import Where
+    from tessera.kernel.provisioning.credential_files import Credential
+
+ANSWER_SECONDS = 2.0
+KEPT_SECONDS = 300.0
+"""How long a token is used; a gateway makes it for twice as long."""
+
+
+class NatsLogin:
+    """Reads by HTTP with what the gateway answers on NATS; commands stay on NATS, which needs no gateway."""
+
+    def __init__(self, where: "Where", credential: "Credential") -> None:
+        self._where, self._credential = where, credential
+        self._kept: ApiLogin | None = None
+        self._until = 0.0
+
+    async def obtain(self) -> ApiLogin:
+        """The gateway's address and a token of the tenant. Raises Failure where no gateway answers."""
+        now = SystemClock().monotonic()
+        if self._kept is None or now > self._until:
+            self._kept, self._until = await self._ask(), now + KEPT_SECONDS
+        return self._kept
+
+    async def _ask(self) -> ApiLogin:
+        from tessera.client.connect.api import LOOPBACK, check_url
+
+        tenant, question = self._credential.identity.name, random_key()
+        answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        def take(_: str, data: bytes) -> None:
+            if not answered.done():
+                answered.set_result(data)
+
+        async with self._where.bus(self._credential) as bus:
+            await bus.listen(f"{subjects.login_inbox(tenant)}.{question}", take)
+            await bus.send(subjects.login(self._where.shard, tenant), question.encode())
+            try:
+                async with asyncio.timeout(ANSWER_SECONDS):
+                    said = json.loads(await answered)
+            except TimeoutError as error:
+                raise Failure(
+                    Exit.UNAVAILABLE,
+                    f"identity {tenant}: no gateway answered on NATS, by which a tenant reads; log in by HTTP with a "
+                    "token from an operator: `tessera login URL`",
+                ) from error
+        url = check_url(said["url"])
+        # On this machine anybody may listen; a token that a gateway elsewhere made does not go there.
+        if urlsplit(url).hostname in LOOPBACK and urlsplit(self._where.nats_url).hostname not in LOOPBACK:
+            raise Failure(
+                Exit.UNAVAILABLE,
+                f"identity {tenant}: the gateway says that it is at {url}, which would be this machine; its operator "
+                "sets public_url",
+            )
+        return ApiLogin(url, said["token"])

@@ -1,0 +1,1 @@
+"""Input of users, in files and from programs, read as the contract wants it."""

@@ -1,0 +1,133 @@
+"""
+Job and configuration files as people write them, turned into what is sent: YAML, friendly quantities, one-role jobs.
+
+Only this program reads YAML; on the wire there is JSON with integers. Unknown fields stay as they are, so that the one
+place that refuses them is the contract.
+"""
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tessera.client.outcomes import Exit, Failure, Mistaken
+from tessera.kernel.process import text_file
+from tessera_schemas.text import friendly_quantities as quantities
+from tessera_schemas.work.short_form import Convert, ShortFormError, converted, full_job
+
+Json = dict[str, Any]
+
+QUOTAS: dict[str, Convert] = {
+    "cpu": ("cpu_milli", quantities.cpu_milli),
+    "memory": ("memory_bytes", quantities.memory_bytes),
+    "gpus": ("gpu_milli", quantities.gpu_milli),
+}
+DEFAULTS: dict[str, Convert] = {"time_limit": ("time_limit_seconds", quantities.seconds)}
+LONGEST: dict[str, Convert] = {"time_limit_max": ("time_limit_max_seconds", quantities.seconds)}
+OFF_IS_A_WORD = ("preset", "backfill", "idle", "action")
+
+
+class _StrictLoader(yaml.SafeLoader):
+    """A key that appears twice is an error, as it is on the wire."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} appears twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: Path) -> Json:
+    """One mapping. Raises Failure."""
+    return parse_yaml(read_text(path), str(path))
+
+
+def read_text(path: Path, newline: str | None = None) -> str:
+    """A file of text as some editors write it: with or without a byte-order mark. Raises Failure."""
+    try:
+        return text_file.read_text(path, newline)
+    except text_file.UnreadableFile as error:
+        raise Failure(Exit.USAGE, str(error)) from error
+
+
+def parse_yaml(text: str, where: str) -> Json:
+    """One mapping. Raises Failure."""
+    try:
+        value = yaml.load(text, _StrictLoader)  # noqa: S506 - it is a SafeLoader
+    except (yaml.YAMLError, RecursionError) as error:
+        why = "nested too deeply" if isinstance(error, RecursionError) else " ".join(str(error).split())
+        raise Failure(Exit.USAGE, f"{where}: is not YAML ({why}); mend that line") from error
+    if not isinstance(value, dict):
+        raise Failure(Exit.USAGE, f"{where}: holds no mapping; see the examples in docs/")
+    return value
+
+
+def job_spec(value: Json, where: str) -> Json:
+    """The spec as it is sent. Raises Mistaken for quantities that are none."""
+    spec, mistaken = read_job(value, where)
+    if mistaken is not None:
+        raise mistaken
+    return spec
+
+
+def read_job(value: Json, where: str) -> tuple[Json, Mistaken | None]:
+    """The spec as it is sent, and what is against its quantities; those that are none are a 1 in it."""
+    try:
+        return full_job(value), None
+    except ShortFormError as error:
+        return error.made, Mistaken(f"{where}: {error}", error.reasons())
+
+
+def config_body(value: Json, where: str) -> Json:
+    """A configuration as it is sent; `quotas: {gpus: 32, memory: 1Ti}` stands for the list of quotas, `2d` for time."""
+    body = dict(value)
+    if isinstance(body.get("defaults"), dict):
+        body["defaults"] = _read(body["defaults"], DEFAULTS, where)
+    if isinstance(body.get("tenants"), list):
+        body["tenants"] = [_tenant(tenant, where) for tenant in body["tenants"]]
+    if isinstance(body.get("queues"), list):
+        body["queues"] = [_queue(queue, where) for queue in body["queues"]]
+    if isinstance(body.get("templates"), list):
+        body["templates"] = [_template(template, where) for template in body["templates"]]
+    if isinstance(body.get("policy"), dict):
+        body["policy"] = {name: _word_off(name, value) for name, value in body["policy"].items()}
+    return body
+
+
+def _word_off(name: str, value: Any) -> Any:
+    """YAML reads the word `off` as false: where the contract has the word, that is what was meant."""
+    return "off" if value is False and name in OFF_IS_A_WORD else value
+
+
+def _template(template: Any, where: str) -> Any:
+    """A template's job in the notation of job files; a placeholder may stand for a whole number, as in `gpus`."""
+    if not isinstance(template, dict) or not isinstance(template.get("spec"), dict):
+        return template
+    return {**template, "spec": job_spec(template["spec"], f"{where}: templates.{template.get('name', '')}")}
+
+
+def _queue(queue: Any, where: str) -> Any:
+    if isinstance(queue, dict) and isinstance(queue.get("idle"), dict):
+        queue = {**queue, "idle": {name: _word_off(name, value) for name, value in queue["idle"].items()}}
+    if isinstance(queue, dict):
+        queue = _read(queue, LONGEST, where)
+    if not isinstance(queue, dict) or not isinstance(queue.get("quotas"), dict):
+        return queue
+    named = _read(queue["quotas"], QUOTAS, where)
+    return {**queue, "quotas": [{"resource": resource, "nominal": nominal} for resource, nominal in named.items()]}
+
+
+def _tenant(tenant: Any, where: str) -> Any:
+    if not isinstance(tenant, dict) or not isinstance(tenant.get("limits"), dict):
+        return tenant
+    return {**tenant, "limits": _read(tenant["limits"], LONGEST, where)}
+
+
+def _read(said: Json, table: dict[str, Convert], where: str) -> Json:
+    """Quantities as people write them, as integers. Raises Failure."""
+    try:
+        return converted({name: value for name, value in said.items() if value is not None or name not in table}, table)
+    except ShortFormError as error:
+        raise Failure(Exit.USAGE, f"{where}: {error}") from error

@@ -1,0 +1,61 @@
+"""
+Whatever is derived from a ledger and knows how far it went: events, snapshots, Redis.
+
+A ledger that ends before, or reads otherwise there, is damaged although its chain is whole.
+"""
+
+from dataclasses import dataclass
+
+from tessera.client.connect.where import Where
+from tessera.client.ledger.reading import StoredLedger
+from tessera.kernel.errors import Transient
+from tessera.kernel.ledger.snapshots import newest_snapshot_n
+from tessera_schemas import subjects
+from tessera_schemas.events import CURSOR_HEADER
+from tessera_schemas.shard.ledger_form import chain_after
+from tessera_schemas.shard.ledger_head import Head
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """The newest message that something derived from the ledger knows; `head` is the one that Redis was made from."""
+
+    name: str = ""
+    n: int = 0
+    head: Head | None = None
+
+    async def contradiction(self, ledger: StoredLedger) -> str:
+        """Damage of a stored ledger whose chain is whole, in words; "" for none."""
+        tail = await ledger.ledger.tail()  # asked after the witnesses, or it would only be younger than they are
+        end = 0 if tail is None else tail.seq
+        if end < self.n:
+            return f"torn tail: it ends at {end}, and {self.name} knows message {self.n}"
+        stored = await ledger.ledger.read(self.head.n) if self.head is not None and self.head.n else None
+        if self.head is None or stored is None or chain_after(stored.data) == self.head.chain:
+            return ""
+        return f"fork: message {self.head.n} is another one than that from which Redis was made"
+
+
+async def newest_known(ledger: StoredLedger, where: Where) -> Known:
+    """Asks the public events, the snapshots, and Redis where it answers and can be read with the identities at hand."""
+    last = await ledger.bus.last(subjects.stream("EVENTS", ledger.shard), f"events.{ledger.shard}.>")
+    published = "0" if last is None else last.headers[CURSOR_HEADER].partition(".")[0]
+    found = [(int(published), "EVENTS"), (await newest_snapshot_n(ledger.bus, ledger.shard), "a snapshot")]
+    head = await _redis_head(where)
+    if head is not None:
+        found.append((head.n, "Redis"))
+    n, name = max(found)
+    return Known(name, n, head)
+
+
+async def _redis_head(where: Where) -> Head | None:
+    if not where.redis_url or not where.can_be(subjects.OPERATOR):
+        return None
+    credential = where.identity(subjects.OPERATOR)
+    if credential.redis is None:
+        return None
+    try:
+        async with where.store(credential) as store:
+            return await store.head()
+    except (Transient, ValueError):
+        return None

@@ -1,0 +1,187 @@
+"""`tessera submit` without its options: the spec of a command line, and waiting for a job's end."""
+
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tessera.client.connect.job_glance import ENDED
+from tessera.client.connect.where import Where
+from tessera.client.input.as_json import as_json
+from tessera.client.outcomes import EXPECTED, Exit, Failure, Mistaken, Refused, exit_of, with_all_else
+from tessera.client.sending.ordering import PUBLISH_SECONDS, poll
+from tessera.client.views.rendering import notify
+from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1
+from tessera_schemas.reasons import Code, PublicReason
+from tessera_schemas.subjects import OPERATOR
+from tessera_schemas.work.literally import literally
+
+if TYPE_CHECKING:
+    from tessera.client.sending.sdk import Submitted, Tessera
+
+WAIT_SECONDS = 0.25
+"""Between two looks for a job's end."""
+Json = dict[str, Any]
+
+
+def name_of(command: Sequence[str]) -> str:
+    """A job's name from what it runs: `python -m train.py` becomes `train-py`."""
+    words = [word for word in command if not word.startswith("-") and word not in ("python", "python3", "bash", "sh")]
+    made = re.sub(r"[^a-z0-9]+", "-", words[0].rsplit("/", 1)[-1].lower()).strip("-")[:63].strip("-") if words else ""
+    return made or "job"
+
+
+def spec_of_options(
+    command: Sequence[str],
+    *,
+    name: str | None,
+    queue: str,
+    image: str,
+    replicas: int,
+    gpus: int,
+    gpu_milli: int,
+    cpu: str | None,
+    memory: str | None,
+    gpu_model: Sequence[str],
+    toleration: Sequence[str] = (),
+) -> Json:
+    """A job of one role, as a file would say it."""
+    resources: Json = {} if cpu is None else {"cpu": cpu}
+    resources |= {} if memory is None else {"memory": memory}
+    resources |= {"gpus": gpus} if gpus else {}
+    resources |= {"gpu_milli": gpu_milli} if gpu_milli else {}
+    role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
+    role |= {"gpu_models": list(gpu_model)} if gpu_model else {}
+    role |= {"tolerations": list(toleration)} if toleration else {}
+    role["template"] = {"image": image} | ({"command": [literally(word) for word in command]} if command else {})
+    return {"name": name or name_of(command), "queue": queue, "roles": [role]}
+
+
+def parameters_of(said: Sequence[str]) -> dict[str, str]:
+    """`lr=0.1` as name and value; what they mean is the template's to say. Raises Failure."""
+    found: dict[str, str] = {}
+    for text in said:
+        name, equals, value = text.partition("=")
+        if not equals or not name or name in found:
+            raise Failure(Exit.USAGE, f"--parameter {text}: write NAME=VALUE, each name once")
+        found[name] = value
+    return found
+
+
+def command_bytes(asked: Json, key: str, tenant: str) -> bytes:
+    """The submit as it would be sent; by HTTP the token says whose it is."""
+    whose = {"tenant": tenant} if tenant else {}
+    return as_json({"kind": asked["kind"], "v": 1, "key": key, **whose, **asked})
+
+
+End = tuple[str, PublicReason | None]
+"""Phase in which a job ended, and its reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A submit that is stored, and a way to wait for the job's end: None when it did not come within the seconds."""
+
+    done: "Submitted"
+    wait: Callable[[float | None], Awaitable[End | None]]
+
+
+async def refuse(
+    find: Callable[[], Where], identity: str | None, asked: Json, key: str | None, against: Mistaken | Refused
+) -> NoReturn:
+    """Raises the reasons against the submit, with all others that admission has where it can be asked."""
+    try:
+        async with submitted(find(), identity, asked, key, against.reasons):
+            pass
+    except Refused as refused:
+        raise with_all_else(against, refused.reasons) from refused
+    except EXPECTED as error:
+        if exit_of(error) is Exit.USAGE:  # as whom, for example; where nobody answers, that is not told
+            notify(f"error: {error}")
+    raise against
+
+
+@asynccontextmanager
+async def connected(where: Where, identity: str | None) -> "AsyncIterator[Tessera]":
+    """Connect as the tenant, by HTTP where a token is at hand, else by NATS. Raises Failure, StartupError."""
+    from tessera.client.sending.sdk import Tessera
+
+    by_http = where.commands_api is not None and (identity is None or not where.can_be(identity))
+    if by_http and identity is not None:
+        await where.check_token_of(identity)
+    async with Tessera.at(where, None if by_http else where.tenant(identity)) as tessera:
+        yield tessera
+
+
+@asynccontextmanager
+async def submitted(
+    where: Where,
+    identity: str | None,
+    asked: Json,
+    key: str | None,
+    against: Sequence[PublicReason] = (),
+    say: Callable[[str], None] = notify,
+) -> AsyncIterator[Sent]:
+    """
+    Submit once, by HTTP where a token is at hand, else by NATS. Raises Refused with all reasons, Failure, Transient.
+
+    `wait` asks the views, which miss nothing; a tenant that cannot read them listens to its events from before the
+    submit on, and asks with it whether the job has ended before.
+    """
+    async with connected(where, identity) as tessera:
+        if not tessera.tenant:
+            done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=say, against=against)
+            yield Sent(done, lambda seconds: wait_by_views(where, done.job_id, seconds, done.number))
+            return
+        watch = await tessera.watch()
+        done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=say, against=against)
+
+        async def wait(seconds: float | None) -> End | None:
+            if where.commands_api is not None or where.can_be(OPERATOR):
+                return await wait_by_views(where, done.job_id, seconds, done.number)
+            if done.ended is not None:
+                return done.ended.phase, done.ended.reason
+            event = await watch.ended(done.job_id, seconds)
+            return None if event is None else end_of_event(event)
+
+        yield Sent(done, wait)
+
+
+async def wait_by_views(where: Where, job_id: str, seconds: float | None, number: int = 0) -> End | None:
+    """
+    The job's end as the views tell it. Raises Failure once they may not be read.
+
+    A key that is used again after its memory names the old job's successor by the same id: the views, which are a
+    moment behind, may show the old one still, with another `number`. 0: any is meant.
+    """
+    found: list[End] = []
+
+    async def has_ended() -> bool:
+        try:
+            job = await views.job(job_id)
+        except Failure as failure:
+            if failure.code is not Exit.NOT_FOUND:  # a token that was taken back, which no waiting mends
+                raise
+            return False  # the views do not have it yet
+        found[:] = [(job.phase, job.reason)]
+        return job.phase in ENDED and number in (0, job.number)
+
+    async with where.views() as views:
+        return found[0] if await poll(has_ended, seconds, WAIT_SECONDS) else None
+
+
+def exit_of_end(phase: str, reason: PublicReason | None) -> Exit:
+    """The exit code for how a job ended."""
+    if phase == "succeeded":
+        return Exit.OK
+    if phase == "cancelled":
+        return Exit.CANCELLED
+    return Exit.TIMED_OUT if reason is not None and reason.code == Code.TIME_LIMIT else Exit.FAILED
+
+
+def end_of_event(event: CloudEvent) -> tuple[str, PublicReason | None]:
+    """Phase and reason, as an event tells them."""
+    phases = {JobFailedV1.type: "failed", JobCancelledV1.type: "cancelled"}
+    reason = event.data.get("reason")
+    return phases.get(event.type, "succeeded"), PublicReason.model_validate(reason) if reason is not None else None

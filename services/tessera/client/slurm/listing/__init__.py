@@ -1,0 +1,1 @@
+"""Jobs, nodes and queues as Slurm's commands print them."""

@@ -1,0 +1,103 @@
+"""
+`sacct -D`: the runs of a job one by one, each as a row of its own, made of the job's public events. Pure.
+
+The rows before the last are runs after which the job was queued again. What all rows held sums to what the job's does.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tessera.client.views.moments import local_of
+from tessera_schemas.events import (
+    CloudEvent,
+    JobAllocatedV1,
+    JobGrownV1,
+    JobReleasedV1,
+    JobRequeuedV1,
+    short_type,
+)
+from tessera_schemas.reasons import PublicReason
+from tessera_schemas.views import JobView
+from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.run_ends import RUN_ENDS, UNFORESEEN, Whose
+
+
+@dataclass(slots=True)
+class _Held:
+    """What a run has held up to `since_ts`: thousandths of a GPU times milliseconds; `ranks` is what it holds then."""
+
+    since_ts: int
+    nodes: dict[str, None] = field(default_factory=dict)
+    ranks: dict[int, int] = field(default_factory=dict)
+    gpu_milli_ms: int = 0
+    started_ts: int = 0
+
+    def count(self, ts: int) -> None:
+        self.gpu_milli_ms += sum(self.ranks.values()) * (ts - self.since_ts)
+        self.since_ts = ts
+
+    def take(self, places: Iterable[Placement]) -> None:
+        for place in places:
+            self.nodes[place.node] = None
+            self.ranks[place.rank] = len(place.devices) * place.gpu_milli
+
+    def give(self, ranks: Iterable[int]) -> None:
+        for rank in list(ranks) or list(self.ranks):
+            self.ranks.pop(rank, None)
+
+
+def runs_of(job: JobView, events: Iterable[CloudEvent]) -> list[JobView]:
+    """
+    A row for each run of the job, as far as its `events`, in their order, tell of them, and the job's own as the last.
+
+    A row's `submitted_ts` is when the job was queued for that run. Events of other jobs are passed over.
+    """
+    rows, held, queued_ts = list[JobView](), _Held(0), job.submitted_ts
+    for event in events:
+        kind, ts = short_type(event.type), round(1000 * local_of(event.time).timestamp())
+        if event.data.get("job_id") != job.job_id:
+            continue
+        if kind == "job.allocated.v1":
+            held = _Held(ts)
+        held.count(ts)
+        if kind == "job.allocated.v1":
+            held.take(JobAllocatedV1.model_validate(event.data).placements)
+        elif kind == "job.grown.v1":
+            held.take(JobGrownV1.model_validate(event.data).placements)
+        elif kind == "job.running.v1":
+            held.started_ts = ts
+        elif kind == "job.released.v1":
+            held.give(JobReleasedV1.model_validate(event.data).ranks)
+        elif kind == "job.requeued.v1":
+            rows.append(_ended(job, held, JobRequeuedV1.model_validate(event.data), queued_ts, ts))
+            held, queued_ts = _Held(ts), ts
+    left = job.gpu_milli_ms - sum(row.gpu_milli_ms for row in rows)
+    return [*rows, job.model_copy(update={"submitted_ts": queued_ts, "gpu_milli_ms": max(0, left)})]
+
+
+def _ended(job: JobView, held: _Held, requeued: JobRequeuedV1, queued_ts: int, ts: int) -> JobView:
+    """The row of a run that ended at `ts` and was not the last."""
+    reason = requeued.reason
+    no_more = {"placements": (), "held_pods": 0, "held_gpu_milli": 0, "gpu_counted_ts": 0}
+    return job.model_copy(
+        update=no_more
+        | {
+            "phase": _phase_after(reason),
+            "attempt": requeued.attempt,
+            "submitted_ts": queued_ts,
+            "started_ts": held.started_ts,
+            "ended_ts": ts,
+            "reason": reason,
+            "exit_code": reason.numbers.get("exit_code"),
+            "nodes": tuple(held.nodes),
+            "gpu_milli_ms": held.gpu_milli_ms,
+        }
+    )
+
+
+def _phase_after(reason: PublicReason) -> str:
+    """Slurm's word, in small letters, for how a run ended after which the job was queued again."""
+    end = {str(code): end for code, end in RUN_ENDS.items()}.get(reason.code, UNFORESEEN)
+    if end.spends:
+        return "failed"
+    return {Whose.SCHEDULER: "preempted", Whose.NODE: "node_fail"}.get(end.whose, "requeued")

@@ -1,0 +1,275 @@
+"""The job that a batch script asks for. Pure: the environment and the time are arguments."""
+
+import re
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.slurm import values
+from tessera.client.slurm.scripts import pods
+from tessera.client.slurm.scripts.against import Against
+from tessera.client.slurm.scripts.in_scripts import found_in
+from tessera.client.slurm.scripts.in_variables import variables_lost
+from tessera.client.slurm.scripts.lost import Tasks
+from tessera.client.slurm.scripts.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script
+from tessera.client.slurm.values import Said
+from tessera_schemas.work.literally import literally
+
+Json = dict[str, Any]
+HOSTNAME = "kubernetes.io/hostname"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOptions:
+    """The options of a script, each as a value that knows where it stands."""
+
+    script: Script
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.script.options
+
+    def value(self, name: str) -> Said:
+        """The option's value; raises KeyError for one that is not there."""
+        return Said(self.script.where, name, self.script.options[name])
+
+    def count(self, name: str) -> int:
+        """The option's number; 1 where it is not there."""
+        return values.count_of(self.value(name)) if name in self else 1
+
+    def fail(self, why: str) -> Failure:
+        """A mistake of the options together."""
+        return Failure(Exit.USAGE, f"{self.script.where}: {why}")
+
+    def one_of(self, names: tuple[str, ...]) -> str:
+        """The one that is used of several ways to say the same, "" for none. Raises Failure for two."""
+        given = [name for name in names if name in self]
+        if len(given) > 1:
+            raise self.fail(f"--{' and --'.join(given)}: say one of them")
+        return given[0] if given else ""
+
+
+def job_of(script: Script, image: str | None, environment: Mapping[str, str], now: datetime, against: Against) -> Json:
+    """
+    The job as a file of ours would say it, its dependencies left out.
+
+    What cannot be meant is noted in `against`, and has a plain value in the job, so that the rest can be judged.
+    """
+    options = ScriptOptions(script)
+    _check_each(options, environment, now, against)
+    tried, asked = against.tried, script.options
+    image = tried("container-image", lambda: _image(options, image), "image")
+    if not image:
+        against.add(
+            "container-image",
+            f"{script.where}: no container image; add `#SBATCH --container-image=IMAGE`, or say --container-image, or "
+            "set TESSERA_CONTAINER_IMAGE",
+        )
+    tasks, replicas = _tasks(options, against)
+    gpus, model = tried("gpus", lambda: _gpus(options, tasks, replicas), (1, ""))
+    cpu = tried("cpus-per-task", lambda: _cpu(options, gpus), "")
+    if "ALL" in asked.get("export", "").upper().split(","):
+        against.notes.append(f"{script.where}: --export=ALL: pods have their image's variables; name those they need")
+    memory = tried("mem", lambda: _memory(options, tasks, int(cpu or 1), gpus), 0)
+    resources: Json = {"cpu": cpu} if cpu else {}  # what nobody says, as `--mem=0`, is the GPUs' share of a node
+    resources |= {"memory": memory} if memory else {}
+    resources |= {"gpus": gpus} if gpus else {}
+    role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
+    role |= {"gpu_models": [model]} if model else {}
+    role |= {"affinity": terms} if (terms := tried("", lambda: _affinity(options), list[Json]())) else {}
+    name = asked.get("job-name") or script.where.rpartition("/")[2]
+    array = tried("array", lambda: _array(options), dict[str, str | int]())
+    own = tried("export", lambda: _exported(options, environment), dict[str, str]())
+    env = {name: literally(value) for name, value in own.items()} | pods.variables(
+        name, replicas, gpus, cpu, str(array.get("tasks", ""))
+    )
+    of_a_node = tasks if "nodes" in options or "ntasks-per-node" in options else 1
+    warning = tried("signal", lambda: _warning(options), None)
+    passes_over = "srun" in script.ignored
+    command = pods.command_of(script.text, script.where, script.arguments, of_a_node, passes_over, warning)
+    for mistake in command.mistakes:
+        against.add("", mistake)
+    if not script.in_each_pod and not command.mistakes:
+        _judge_commands(script, Tasks(replicas, of_a_node, gpus), against)
+        _note_variables(script, env, environment, against)
+    role["template"] = {
+        "image": image or "image",
+        "command": command.words,
+        "env": env,
+        **({"working_dir": asked["chdir"]} if "chdir" in options else {}),
+        **(
+            {"volumes": mounts} if (mounts := tried("container-mounts", lambda: _mounts(options), list[Json]())) else {}
+        ),
+    }
+    job: Json = {"name": name, "roles": [role]}
+    job |= {"launcher": "torchrun"} if replicas > 1 else {}
+    job |= {"array": array} if array else {}
+    return job | _read_job_options(options, now, against)
+
+
+def _judge_commands(script: Script, tasks: Tasks, against: Against) -> None:
+    """Notes what commands in the script mean and no pod does."""
+    for found in found_in(script.text, tasks):
+        said = f"{script.where}:{found.line}: {found.said}"
+        if found.refused and found.about not in script.ignored:
+            against.add("", f"{said}; or say --ignore {found.about}")
+        else:
+            against.notes.append(said)
+
+
+def _note_variables(script: Script, in_pods: Collection[str], environment: Mapping[str, str], against: Against) -> None:
+    """Notes what the script reads and its pods do not have."""
+    for found in variables_lost(script.text, in_pods, environment):
+        against.notes.append(f"{script.where}:{found.line}: {found.said}")
+
+
+def _check_each(options: ScriptOptions, environment: Mapping[str, str], now: datetime, against: Against) -> None:
+    """Notes all values that cannot be meant by themselves, in the order of the options."""
+    readers: dict[str, Callable[[Said], object]] = {
+        **values.READERS,
+        "begin": partial(values.begin_ms, now=now),
+        "export": partial(values.exported, environment=environment),
+    }
+    for name in filter(readers.__contains__, options.script.options):
+        against.tried(name, partial(readers[name], options.value(name)), None)
+
+
+def _image(options: ScriptOptions, otherwise: str | None) -> str:
+    name, where = "container-image", options.script.where
+    return values.image_of(options.value(name) if name in options else Said(where, name, otherwise or ""))
+
+
+def _cpu(options: ScriptOptions, gpus: int) -> str:
+    """CPUs of one pod, "" where nothing says how many."""
+    name = options.one_of(("cpus-per-task", "cpus-per-gpu"))
+    if name == "cpus-per-gpu" and not gpus:
+        options.value(name).fail("it has no GPU; say --cpus-per-task or --gpus")
+    return str(options.count(name) * (gpus if name == "cpus-per-gpu" else 1)) if name else ""
+
+
+def _warning(options: ScriptOptions) -> values.SlurmWarning | None:
+    """The signal before the end; the words of `srun` alone are the script itself."""
+    if "signal" not in options:
+        return None
+    warning = values.warning_of(options.value("signal"))
+    return replace(warning, to_script=warning.to_script or options.script.in_each_pod)
+
+
+def _array(options: ScriptOptions) -> dict[str, str | int]:
+    return values.array_of(options.value("array")) if "array" in options else {}
+
+
+def _mounts(options: ScriptOptions) -> list[Json]:
+    return values.mounts_of(options.value("container-mounts")) if "container-mounts" in options else []
+
+
+def _exported(options: ScriptOptions, environment: Mapping[str, str]) -> dict[str, str]:
+    return values.exported(options.value("export"), environment) if "export" in options else {}
+
+
+def _read_job_options(options: ScriptOptions, now: datetime, against: Against) -> Json:
+    asked = options.script.options
+    priority = asked.get("qos") or asked.get("priority")
+    queue = (
+        against.tried("partition", partial(values.queue_of, options.value("partition")), "")
+        if "partition" in asked
+        else ""
+    )
+    job: Json = {"queue": queue} if queue else {}
+    job |= {"priority_class": priority} if priority else {}
+    readers: dict[str, tuple[str, Callable[[Said], int]]] = {
+        "time": ("time_limit_seconds", values.seconds_of),
+        "signal": ("termination_grace_seconds", values.grace_of),
+        "begin": ("begin_ts", partial(values.begin_ms, now=now)),
+    }
+    for name in filter(options.__contains__, readers):
+        field, read = readers[name]
+        value = against.tried(name, partial(read, options.value(name)), None)
+        job |= {} if value is None else {field: value}
+    return job | ({"retry": {"max_attempts": 1}} if "no-requeue" in options and "requeue" not in options else {})
+
+
+def _affinity(options: ScriptOptions) -> list[Json]:
+    terms: list[Json] = [*values.constraint_of(options.value("constraint"))] if "constraint" in options else []
+    for name, operator in (("nodelist", "In"), ("exclude", "NotIn")):
+        if name in options:
+            terms.append({"key": HOSTNAME, "operator": operator, "values": values.hosts_of(options.value(name))})
+    return terms
+
+
+def _tasks(options: ScriptOptions, against: Against) -> tuple[int, int]:
+    """Tasks of a node, and of the whole job."""
+    names = ("nodes", "ntasks-per-node", "ntasks")
+    nodes, tasks, total = (against.tried(name, partial(options.count, name), 0) for name in names)
+    if "ntasks" not in options or not (nodes and tasks and total):
+        return max(1, tasks), max(1, total, nodes * tasks)
+    if "nodes" not in options and "ntasks-per-node" in options:
+        tasks = min(tasks, total)  # with a number of tasks it is the most of a node
+        nodes = -(-total // tasks)
+    if total % nodes or ("ntasks-per-node" in options and total != nodes * tasks):
+        against.add(
+            "ntasks", str(options.fail(f"--ntasks={total} do not lie evenly on {nodes} nodes; mend one of them"))
+        )
+    return max(1, total // nodes), total
+
+
+def _gpus(options: ScriptOptions, tasks: int, replicas: int) -> tuple[int, str]:
+    """GPUs of one pod and their model: counted by node, by task, or for the whole job."""
+    ways = {name: _gpus_by(options, name, tasks, replicas) for name in WAYS_TO_COUNT if name in options}
+    counts, models = {count for count, _ in ways.values()}, {model for _, model in ways.values() if model}
+    if len(counts) > 1 or len(models) > 1:
+        raise options.fail(
+            f"--{' and --'.join(ways)} do not say the same: a pod has one number of GPUs; say one of them"
+        )
+    return next(iter(counts), 0), next(iter(models), "")
+
+
+def _gpus_by(options: ScriptOptions, name: str, tasks: int, replicas: int) -> tuple[int, str]:
+    said = options.value(name)
+    total, model = values.gpus_of(said)
+    sharers = {"gpus": replicas, "gpus-per-task": 1}.get(name, tasks)
+    if total % sharers:
+        of = "pods" if name == "gpus" else "tasks of a node"
+        said.fail(
+            f"{total} GPUs do not divide by {sharers} {of}, and a task is a pod with GPUs of its own: say "
+            "--gpus-per-task, or fewer tasks that have more CPUs (--cpus-per-task)"
+        )
+    return total // sharers, model
+
+
+def _memory(options: ScriptOptions, tasks: int, cpus: int, gpus: int) -> int:
+    """Memory of one pod: its part of a node, or what comes with its CPUs or GPUs; 0 where nothing says how much."""
+    name = options.one_of(WAYS_TO_REMEMBER)
+    if not name:
+        return 0
+    said = options.value(name)
+    if name == "mem-per-gpu" and not gpus:
+        said.fail("it has no GPU; say --mem or --gpus")
+    amount = values.memory_of(said)
+    return {"mem": amount // tasks, "mem-per-cpu": amount * cpus, "mem-per-gpu": amount * gpus}[name]
+
+
+def file_of(pattern: str, job_id: str, name: str, user: str, task: int | None = None, rank: int = 0) -> str:
+    """
+    The name of a log file: `%A` is the job or its array, `%a` the task, `%j` both, `%x` the name, `%u` the user,
+    `%t` the rank; `%4a` has zeros in front.
+    """
+    shown = {
+        "A": job_id,
+        "j": job_id if task is None else f"{job_id}_{task}",
+        "J": job_id,
+        "a": "4294967294" if task is None else str(task),
+        "x": name,
+        "u": user,
+        "t": str(rank),
+        "n": str(rank),
+        "N": str(rank),
+        "%": "%",
+    }
+
+    def put(match: re.Match[str]) -> str:
+        return shown[match[2]].rjust(int(match[1] or 0), "0")
+
+    return re.sub(r"%([0-9]{0,2})([AajJxutnN%])", put, pattern)

@@ -1,0 +1,181 @@
+"""
+The pod of a script: the script as an argument of its interpreter, or several, and Slurm's variables.
+
+Every pod is one task and a node of its own: it sees its own GPUs alone, so that its local rank is 0. Each pod runs the
+whole script; in a shell `srun` is a function that runs its command in the pods of the ranks it asks for.
+"""
+
+import re
+from dataclasses import dataclass
+
+from tessera.client.slurm.scripts import long_scripts, signals, srun
+from tessera.client.slurm.values import SlurmWarning
+from tessera_schemas.work.arrays import task_count, task_ranges
+from tessera_schemas.work.literally import literally
+
+SCRIPT_BYTES_MAX = 256 * 1024
+"""Longest script. It goes into the ledger once and into each of its job's pods; Slurm's own bound is 4 MB."""
+SHELL = re.compile(r"(?:^|/)(?:ba|da|z|k)?sh$")
+PYTHON = re.compile(r"(?:^|/)python[0-9.]*$")
+FIRST_LINE = re.compile(r"^#!\s*(?:/usr/bin/env\s+)?(?P<path>\S+)(?P<options>(?:\s+-\S+)*)\s*$")
+RUN = "$(TESSERA_JOB_ID)-$(TESSERA_ATTEMPT)"
+
+SUBMIT_DIR = "SLURM_SUBMIT_DIR"
+"""The directory in which a script begins: of the pod, since none of the submitting machine is there."""
+
+RESTART_COUNT = "SLURM_RESTART_COUNT"
+"""How often a run was followed by another; as with Slurm only those after the first have it."""
+COUNTED = f"""\
+[ "${{TESSERA_ATTEMPT:-1}}" -le 1 ] || export {RESTART_COUNT}="${{{RESTART_COUNT}:-$((TESSERA_ATTEMPT - 1))}}"
+"""
+
+SCONTROL = """\
+scontrol() {
+  case "${1-} ${2-} ${3:-$SLURM_JOB_NODELIST}" in
+    "show hostname $SLURM_JOB_NODELIST"|"show hostnames $SLURM_JOB_NODELIST") ;;
+    *) echo "scontrol $*: in a pod there is 'show hostnames' of the job's own nodes alone" >&2; return 1 ;;
+  esac
+  case "$SLURM_JOB_NODELIST" in *[*) ;; *) echo "$SLURM_JOB_NODELIST"; return ;; esac
+  tessera_rank=0
+  while [ "$tessera_rank" -lt "${SLURM_NTASKS:-1}" ]; do
+    echo "${SLURM_JOB_NODELIST%%[*}$tessera_rank${SLURM_JOB_NODELIST##*]}"
+    tessera_rank=$((tessera_rank + 1))
+  done
+}
+"""
+"""`scontrol show hostnames` for the shells that scripts are written for."""
+
+SRUN_IN_A_SHELL = f"""\
+#!/bin/sh
+{srun.reader(1, passes_over=False)}\
+  if [ "$tessera_ranks" -gt 1 ]; then
+    echo "srun: this shell is in one of the allocation's $SLURM_NTASKS pods and reaches no other." >&2
+    echo "srun: in all of them, from your machine: tessera srun --jobid=$SLURM_JOB_ID COMMAND; here: srun -n1" >&2
+    return 1
+  fi
+  cd "$tessera_dir" && exec "$@"
+}}
+srun "$@"
+"""
+"""`srun` as a program for a shell in the first pod: what is for one rank runs here, the rest has a way out."""
+
+SHELL_WITH_SRUN = """\
+for directory in /usr/local/bin /tmp/tessera; do
+  command -v srun >/dev/null && break
+  { mkdir -p "$directory" && printf %s "$0" >"$directory/srun" && chmod 755 "$directory/srun"; } 2>/dev/null || continue
+  PATH=$PATH:$directory
+done
+exec "$@"
+"""
+"""Run the arguments where `srun` is found: its text is `$0`, written to a directory of the pod that may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCommand:
+    """The words that a pod runs, and sentences about why it cannot."""
+
+    words: list[str]
+    mistakes: tuple[str, ...] = ()
+
+
+def is_shell(text: str) -> bool:
+    """Whether the script's own interpreter is a shell."""
+    match = FIRST_LINE.match(text.splitlines()[0] if text else "")
+    return match is not None and SHELL.search(match["path"]) is not None
+
+
+def command_of(
+    text: str,
+    where: str,
+    arguments: tuple[str, ...] = (),
+    tasks_of_a_node: int = 1,
+    passes_over: bool = False,
+    warning: SlurmWarning | None = None,
+) -> ScriptCommand:
+    """
+    The script as one argument of its own interpreter, then its name and its own arguments; all of it literally.
+
+    One that is too long for that is several arguments, and runs with the same name and arguments.
+    With a `warning` other than SIGTERM a shell around it hands the signal on.
+    """
+    mistakes = []
+    match = FIRST_LINE.match(text.splitlines()[0] if text else "")
+    path, options = ("", []) if match is None else (match["path"], match["options"].split())
+    is_python = PYTHON.search(path) is not None
+    hands_on = warning is not None and warning.signal != "TERM"
+    run = signals.NOTED_STEP if hands_on else '"$@"'
+    functions = {"srun": srun.function(tasks_of_a_node, passes_over, run), "scontrol": SCONTROL}
+    functions[SUBMIT_DIR] = f'export {SUBMIT_DIR}="${{{SUBMIT_DIR}:-$PWD}}"\n'
+    functions[RESTART_COUNT] = COUNTED
+    used = "".join(made for name, made in functions.items() if not is_python and re.search(rf"\b{name}\b", text))
+    if (size := len(text.encode(errors="replace"))) > SCRIPT_BYTES_MAX:
+        way_out = "put the program into the image or a volume, and call it from a short script"
+        mistakes.append(f"{where}: {size} bytes; a script has at most {SCRIPT_BYTES_MAX}: {way_out}")
+    if match is None:
+        mistakes.append(f"{where}: does not begin with #! and an interpreter; write #!/bin/bash")
+    elif not is_python and SHELL.search(path) is None:
+        mistakes.append(f"{where}: cannot be run by {path}; use a shell or Python, and call {path} from it")
+    if is_python and hands_on and warning is not None and not warning.to_script:
+        mistakes.append(f"{where}: --signal without B: reaches the steps of a shell alone; write B:{warning.signal}")
+    if mistakes:
+        return ScriptCommand(["true"], tuple(mistakes))
+    outer = ("/bin/sh", "-c", signals.around(warning), "sbatch") if warning is not None and hands_on else ()
+    words = _run_by_python(text, arguments) if is_python else _run_by_shell(used + text, path, where, arguments)
+    return ScriptCommand([literally(word) for word in (*outer, path, *options, *words)])
+
+
+def _run_by_python(text: str, arguments: tuple[str, ...]) -> list[str]:
+    """The words behind Python."""
+    return long_scripts.for_python(text, arguments) if long_scripts.is_long(text) else ["-c", text, *arguments]
+
+
+def _run_by_shell(text: str, path: str, where: str, arguments: tuple[str, ...]) -> list[str]:
+    """The words behind a shell. Without arguments of the script's own the shell's path is `$0`."""
+    if long_scripts.is_long(text):
+        return long_scripts.for_shell(text, where if arguments else path, arguments)
+    return ["-c", text, *((where, *arguments) if arguments else ())]
+
+
+def variables(name: str, tasks: int, gpus: int, cpus: str, tasks_of_array: str) -> dict[str, str]:
+    """Slurm's variables of a pod; those that only its run knows refer to Tessera's own."""
+    per_pod = dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK"), str(gpus))
+    per_pod |= {"SLURM_GPUS": str(gpus * tasks)}
+    hosts = f"{RUN}-[0-{tasks - 1}].run-{RUN}" if tasks > 1 else f"{RUN}-0"
+    return {
+        "SLURM_JOB_ID": "$(TESSERA_JOB_NUMBER)",
+        "SLURM_JOBID": "$(TESSERA_JOB_NUMBER)",
+        "SLURM_JOB_NAME": literally(name),
+        "SLURM_PROCID": "$(TESSERA_RANK)",
+        "SLURM_NODEID": "$(TESSERA_RANK)",
+        "SLURM_LOCALID": "0",
+        "SLURM_NTASKS": str(tasks),
+        "SLURM_NPROCS": str(tasks),
+        "SLURM_NNODES": str(tasks),
+        "SLURM_JOB_NUM_NODES": str(tasks),
+        "SLURM_NTASKS_PER_NODE": "1",
+        "SLURM_TASKS_PER_NODE": f"1(x{tasks})" if tasks > 1 else "1",
+        "SLURMD_NODENAME": f"{RUN}-$(TESSERA_RANK).run-{RUN}" if tasks > 1 else f"{RUN}-0",
+        **(
+            dict.fromkeys(("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE", "SLURM_JOB_CPUS_PER_NODE"), cpus)
+            if cpus
+            else {}
+        ),
+        "SLURM_JOB_NODELIST": hosts,
+        "SLURM_NODELIST": hosts,
+        **(per_pod if gpus else {}),
+        **_describe_array(tasks_of_array),
+    }
+
+
+def _describe_array(tasks: str) -> dict[str, str]:
+    if not tasks:
+        return {}
+    ranges = task_ranges(tasks)
+    return {
+        "SLURM_ARRAY_JOB_ID": "$(TESSERA_ARRAY_NUMBER)",
+        "SLURM_ARRAY_TASK_ID": "$(TESSERA_ARRAY_TASK)",
+        "SLURM_ARRAY_TASK_COUNT": str(task_count(tasks)),
+        "SLURM_ARRAY_TASK_MIN": str(ranges[0].first),
+        "SLURM_ARRAY_TASK_MAX": str(ranges[-1].last),
+        "SLURM_ARRAY_TASK_STEP": str(ranges[0].step),
+    }

@@ -1,0 +1,112 @@
+"""A batch script with its options: those of its `#SBATCH` lines, and those of the command line, which go before."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from tessera.client.slurm.scripts.options import KNOWN, Asked, split_line
+from tessera_schemas.reasons import Code, Reason
+
+WAYS_TO_COUNT = ("gres", "gpus", "gpus-per-node", "gpus-per-task")
+WAYS_TO_REMEMBER = ("mem", "mem-per-cpu", "mem-per-gpu")
+"""Options that say the same in other ways: one of the command line takes the place of any of the script."""
+
+
+DOS = "has DOS line breaks (\\r\\n), which no shell takes; write UNIX ones: sed -i 's/\\r$//' FILE"
+
+
+Mistake = tuple[str, str]
+"""An option by its name, "" for several or none, and a sentence about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """
+    A batch script: the values of its options by their long names, its text, and its own arguments.
+
+    `against` are the options that nothing honours, `mistakes` sentences about what cannot be meant, with the option
+    they are about; both are told together with what `job_of` finds. `ignored` are names of what is passed over;
+    `in_each_pod` where the text is ours and not a batch script.
+    """
+
+    options: dict[str, str]
+    text: str
+    where: str
+    arguments: tuple[str, ...] = ()
+    against: tuple[Reason, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
+    ignored: tuple[str, ...] = ()
+    in_each_pod: bool = False
+    notes: tuple[str, ...] = ()
+    """Sentences about options that change nothing, and are passed over."""
+
+    def with_mistakes(self, *sentences: str) -> "Script":
+        """The same script with what its command has found against it."""
+        return replace(self, mistakes=(*self.mistakes, *(("", sentence) for sentence in sentences)))
+
+
+def read_script(
+    text: str,
+    where: str,
+    ignored: Sequence[str] = (),
+    said: Sequence[Asked] = (),
+    arguments: Sequence[str] = (),
+    *,
+    in_each_pod: bool = False,
+) -> Script:
+    """The script with its options, those `said` on the command line before those of lines above the first command."""
+    options: dict[str, str] = {}
+    against: list[Reason] = []
+    notes: list[str] = []
+    mistakes: list[Mistake] = [("", f"{where}: {DOS}")] if "\r\n" in text else []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip() and not line.startswith("#"):
+            break
+        if line.startswith("#SBATCH"):
+            found, wrong = split_line(line.removeprefix("#SBATCH"), f"{where}:{number}")
+            notes += _take(options, against, found, f"{where}:{number}", number, ignored)
+            mistakes += [("", sentence) for sentence in wrong]
+    here: dict[str, str] = {}
+    notes += _take(here, against, said, where, 0, ignored)
+    for ways in (WAYS_TO_COUNT, WAYS_TO_REMEMBER):
+        if any(name in here for name in ways):
+            options = {name: value for name, value in options.items() if name not in ways}
+    options |= here
+    empty = [name for name, value in options.items() if not value]
+    mistakes += [(name, f"{where}: --{name} has no value; write --{name}=VALUE") for name in empty]
+    whole = {name: value for name, value in options.items() if value}
+    return Script(
+        whole, text, where, tuple(arguments), tuple(against), tuple(mistakes), tuple(ignored), in_each_pod, tuple(notes)
+    )
+
+
+def _take(
+    options: dict[str, str],
+    against: list[Reason],
+    asked: Sequence[Asked],
+    at: str,
+    line: int,
+    ignored: Sequence[str],
+) -> list[str]:
+    """Takes in the options of one line; returns notes about those that are passed over."""
+    notes: list[str] = []
+    for name, value in asked:
+        option = KNOWN.get(name)
+        if name in ignored:
+            continue
+        if option is not None and option.advisory:
+            notes.append(f"{at}: --{name} is passed over: {option.way_out}")
+            continue
+        if option is not None and option.becomes:
+            options[name] = value
+            continue
+        code = Code.UNKNOWN_FIELD if option is None else Code.NOT_SUPPORTED_YET
+        way_out = _way_out_of_unknown(name) if option is None else option.way_out
+        field = f"line {line}: --{name}" if line else f"--{name}"
+        against.append(Reason(code=code, field=field[:300], detail=f"{way_out}; or say --ignore {name}"[:1024]))
+    return notes
+
+
+def _way_out_of_unknown(name: str) -> str:
+    """Way out for an option that is not known, or that is cut so short that several begin so."""
+    meant = [f"--{each}" for each in KNOWN if name and each.startswith(name)]
+    return f"write {' or '.join(meant)} in full" if meant else "no such option is known here: delete it"

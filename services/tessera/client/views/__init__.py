@@ -1,0 +1,1 @@
+"""Output of commands: tables, explanations and stories of what was read."""

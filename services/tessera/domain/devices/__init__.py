@@ -1,0 +1,1 @@
+"""Nodes and devices: what they have, and what is free of it."""

@@ -1,0 +1,455 @@
+"""
+Needs of pods and capacity of nodes, in integers: CPU in thousandths, memory in bytes, GPUs in thousandths per device.
+
+Capacity is checked per device, never on a sum: two halves on two GPUs are not one GPU.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tessera.domain.storing.fast import fast_init, replace
+from tessera.domain.storing.later import later
+from tessera_schemas.cluster.labels import GPU_RESOURCE
+from tessera_schemas.cluster.mig import GEOMETRIES, PROFILES, resource_of
+from tessera_schemas.cluster.resource_kinds import is_device
+from tessera_schemas.facts import NodeSeen
+from tessera_schemas.job import GPU_MILLI, AffinityTerm, Role, RoleReach, Toleration
+from tessera_schemas.reasons import Reason
+from tessera_schemas.work.placement import Placement
+
+WHOLE_GPU = GPU_MILLI
+NO_VALUE = "="
+"""In a toleration of a need, whose "" stands for every value: the empty value alone. No taint can have it."""
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class Need:
+    """
+    Need of each of `replicas` equal pods. Equal needs compare and hash equal, so verdicts can be shared.
+
+    `as_made`: somebody else makes the pods, so that nothing can be put into their containers. `tolerated` are the
+    standing tolerations of the job's tenant, which every pod that the binder makes of it has.
+    """
+
+    cpu_milli: int
+    memory_bytes: int
+    gpus: int = 0
+    gpu_milli: int = 0
+    gpu_models: tuple[str, ...] = ()
+    node_selector: tuple[tuple[str, str], ...] = ()
+    tolerations: tuple[tuple[str, str, str], ...] = ()
+    affinity: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    gpu_memory_bytes: int = 0
+    mig_profile: str = ""
+    devices: tuple[tuple[str, int], ...] = ()
+    as_made: bool = False
+    tolerated: tuple[tuple[str, str, str], ...] = later(())
+
+    @property
+    def total_gpu_milli(self) -> int:
+        """Thousandths of a GPU that one pod takes: whole GPUs, its share and its MIG instance together."""
+        return self.gpus * WHOLE_GPU + self.gpu_milli + PROFILES.get(self.mig_profile, 0)
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """Kubernetes' names of the devices that one pod takes, in order; a share or a MIG instance is of a GPU, too."""
+        names = [name for name, _ in self.devices if is_device(name)]
+        names += [resource_of(self.mig_profile)] if self.mig_profile else []
+        return tuple(sorted([*names, GPU_RESOURCE] if self.total_gpu_milli else names))
+
+    @property
+    def amount(self) -> "Amount":
+        """Amount of one pod that counts against quotas."""
+        return Amount(self.cpu_milli, self.memory_bytes, self.total_gpu_milli)
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class RoleNeed:
+    """
+    One role of a gang: how many pods, what each needs, and how they are placed relative to each other.
+
+    `levels` are the labels whose domains it tries, narrowest first; `bound` says that the last one may not be left.
+    Roles of one `group` share the domain. `beside` names the role whose pods' nodes it goes to, `spread` the label
+    over whose values its pods are spread. `more` pods may be added while nobody waits for the room. `together`: its
+    pods are released when the run is, and not one by one as they end.
+    """
+
+    name: str
+    replicas: int
+    need: Need
+    levels: tuple[str, ...] = ()
+    bound: bool = False
+    group: str = ""
+    beside: str = ""
+    spread: str = ""
+    more: int = 0
+    together: bool = later(False)
+
+
+def role_need(role: Role, as_made: bool = False) -> RoleNeed:
+    """The part of a role that decisions look at; the template stays in the ledger."""
+    asked, topology, named = role.resources, role.topology, role.named_amounts
+    return RoleNeed(
+        role.name,
+        role.gang,
+        Need(
+            role.cpu_milli,
+            role.memory_bytes,
+            asked.gpus,
+            asked.gpu_milli,
+            tuple(sorted(set(role.gpu_models))) if role.gpu_models else (),
+            tuple(sorted(role.node_selector.items())) if role.node_selector else (),
+            tolerated_taints(role.tolerations),
+            _affinity(role) if role.affinity else (),
+            asked.gpu_memory_bytes,
+            asked.mig_profile,
+            tuple(sorted(named.items())) if named else (),
+            as_made,
+        ),
+        (topology.level, *topology.wider) if topology else (),
+        bool(topology and topology.required),
+        (topology.group or "") if topology else "",
+        role.same_node_as or "",
+        role.spread or "",
+        role.most - role.gang,
+        role.release == "together",
+    )
+
+
+def _affinity(role: Role) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    return tuple(sorted(map(_condition, role.affinity)))
+
+
+def within_reach(need: RoleNeed, reaches: Sequence[RoleReach]) -> RoleNeed:
+    """The role kept to the nodes that its volumes reach; what was known of them before holds as well."""
+    terms = {term for reach in reaches if reach.role == need.name for term in map(_condition, reach.terms)}
+    if terms <= set(need.need.affinity):
+        return need
+    return replace(need, need=replace(need.need, affinity=tuple(sorted({*need.need.affinity, *terms}))))
+
+
+def _condition(term: AffinityTerm) -> tuple[str, str, tuple[str, ...]]:
+    return term.key, term.operator.value, tuple(sorted(set(term.values)))
+
+
+def tolerated_taints(tolerations: Sequence[Toleration]) -> tuple[tuple[str, str, str], ...]:
+    """Key, value and effect of each, in order, as `Need.tolerations` has them."""
+    return tuple(sorted((t.key, _value_of(t), t.effect) for t in tolerations)) if tolerations else ()
+
+
+def _value_of(toleration: Toleration) -> str:
+    return toleration.value if toleration.value or toleration.every_value else NO_VALUE
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """A quantity of everything that quotas count."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    gpu_milli: int = 0
+
+    def plus(self, other: "Amount", sign: int = 1) -> "Amount":
+        """Sum with another amount, or with `sign` -1 the difference, which may be negative."""
+        return Amount(
+            self.cpu_milli + sign * other.cpu_milli,
+            self.memory_bytes + sign * other.memory_bytes,
+            self.gpu_milli + sign * other.gpu_milli,
+        )
+
+
+NOTHING = Amount()
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class OthersUse:
+    """Use of a node by pods that are not ours. It counts as used, whatever runs hold besides."""
+
+    cpu_milli: int = 0
+    memory_bytes: int = 0
+    pods: int = 0
+    gpus: int = 0
+    devices: tuple[tuple[str, int], ...] = ()
+
+
+NO_OTHERS = OthersUse()
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class Node:
+    """
+    A node with its size and what is free on it: neither held by runs and earmarks nor taken by `others`.
+
+    Free may be negative while a node has shrunk under its runs, or others came beside them. Nobody says which GPUs
+    others hold, and where slots are interchangeable it does not matter: of the slots that no run holds the highest
+    count as theirs, and `gpu_others` names these. `tolerated` are the standing tolerations of its pool, which every
+    pod that the binder makes there has. `capacity` counts the devices of which there are more than can be allocated.
+
+    `gpu_beyond` is how much is held in slots that the node does not have now, where nobody says which card a slot is:
+    whoever holds it still has as many of the GPUs that are there, so that these count as `gpu_others`, too; a share
+    counts as a whole one; None where nothing is held so. `cordoned`: well, but not `ready`, as somebody said. `away_ts`
+    is since when it is silent or cordoned, 0 while it is neither.
+    """
+
+    name: str
+    pool: str
+    ready: bool
+    cpu_milli: int
+    memory_bytes: int
+    pods: int
+    gpus: int
+    gpu_model: str
+    device_profile: str
+    labels: tuple[tuple[str, str], ...]
+    taints: tuple[tuple[str, str, str], ...]
+    cpu_free: int
+    memory_free: int
+    pods_free: int
+    gpu_free: tuple[int, ...]
+    gone: bool = False
+    gpu_memory_bytes: int = 0
+    mig_geometry: str = ""
+    devices: tuple[tuple[str, int], ...] = ()
+    devices_free: tuple[tuple[str, int], ...] = ()
+    mig_taken: tuple[tuple[int, ...], ...] = ()
+    others: OthersUse = NO_OTHERS
+    gpu_others: tuple[int, ...] = ()
+    gpu_uuids: tuple[str, ...] = ()
+    mig_instances: tuple[tuple[str, int], ...] = ()
+    trouble: Reason | None = None
+    cordoned: bool = later(False)
+    away_ts: int = later(0)
+    gpu_beyond: int | None = later(None)
+    tolerated: tuple[tuple[str, str, str], ...] = later(())
+    capacity: tuple[tuple[str, int], ...] = later(())
+
+    @property
+    def silent(self) -> bool:
+        """Whether its kubelet does not answer, though the cluster still has the node."""
+        return not (self.ready or self.cordoned or self.gone) and self.trouble is None
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a run or an earmark is on it."""
+        return self.pods_free + self.others.pods != self.pods
+
+    @property
+    def overfull(self) -> bool:
+        """Whether more is held than there is of anything."""
+        amounts = (self.cpu_free, self.memory_free, self.pods_free, *self.gpu_free)
+        return min(amounts) < 0 or any(free < 0 for _, free in self.devices_free) or self._has_shared_slices
+
+    @property
+    def _has_shared_slices(self) -> bool:
+        return any(holders > 1 for slices in self.mig_taken for holders in slices)
+
+    def label(self, key: str) -> str | None:
+        """The value of a label; `labels` are in order, so that it is found without looking at all of them."""
+        at = bisect_left(self.labels, (key,))
+        return self.labels[at][1] if at < len(self.labels) and self.labels[at][0] == key else None
+
+    def taking(self, need: Need, placement: Placement, sign: int) -> "Node":
+        """
+        The node after a pod took (`sign` 1) or gave back (-1) its share.
+
+        `mig_taken` counts the holders of each memory slice of each device, on a node that serves MIG instances: two
+        where an earmark lies on what a stopping run still has.
+        """
+        gpu, theirs, beyond = list(self.gpu_free), self.gpu_others, self.gpu_beyond
+        for device in theirs:
+            gpu[device] = WHOLE_GPU
+        for device in placement.devices:
+            if device < len(gpu):
+                gpu[device] -= sign * placement.gpu_milli
+            elif beyond is not None:
+                beyond += sign  # the node shrank meanwhile: its holder has another one of those that are left
+        if self.others.gpus or beyond is not None:
+            theirs = _give_others(gpu, self.others.gpus + max(0, beyond or 0))
+        return replace(
+            self,
+            cpu_free=self.cpu_free - sign * need.cpu_milli,
+            memory_free=self.memory_free - sign * need.memory_bytes,
+            pods_free=self.pods_free - sign,
+            gpu_free=tuple(gpu),
+            devices_free=self._devices_after(need, sign) if need.devices else self.devices_free,
+            mig_taken=self.mig_taken
+            if placement.mig is None
+            else self._slices_after(placement.devices, placement.mig, sign),
+            gpu_others=theirs,
+            gpu_beyond=beyond,
+        )
+
+    def taking_over(self, need: Need) -> "Node":
+        """The node on which what one pod of others takes counts as theirs no more; its GPUs are whole ones."""
+        had, asked = self.others, dict(need.devices)
+        devices = ((name, count - asked.get(name, 0)) for name, count in had.devices)
+        left = OthersUse(
+            max(0, had.cpu_milli - need.cpu_milli),
+            max(0, had.memory_bytes - need.memory_bytes),
+            max(0, had.pods - 1),
+            max(0, had.gpus - need.gpus),
+            tuple((name, count) for name, count in devices if count > 0),
+        )
+        theirs, before = dict(left.devices), dict(had.devices)
+        free = ((name, n + before.get(name, 0) - theirs.get(name, 0)) for name, n in self.devices_free)
+        gpu = list(self.gpu_free)
+        for device in self.gpu_others:
+            gpu[device] = WHOLE_GPU
+        gpu_others = _give_others(gpu, left.gpus + max(0, self.gpu_beyond or 0))
+        return replace(
+            self,
+            cpu_free=self.cpu_free + had.cpu_milli - left.cpu_milli,
+            memory_free=self.memory_free + had.memory_bytes - left.memory_bytes,
+            pods_free=self.pods_free + had.pods - left.pods,
+            gpu_free=tuple(gpu),
+            devices_free=tuple(free),
+            others=left,
+            gpu_others=gpu_others,
+        )
+
+    def counting(self, beyond: int) -> "Node":
+        """The node, on which so many GPUs are held in slots that it does not have now."""
+        gpu = list(self.gpu_free)
+        for device in self.gpu_others:
+            gpu[device] = WHOLE_GPU
+        theirs = _give_others(gpu, self.others.gpus + beyond)
+        return replace(self, gpu_free=tuple(gpu), gpu_others=theirs, gpu_beyond=beyond)
+
+    def _devices_after(self, need: Need, sign: int) -> tuple[tuple[str, int], ...]:
+        asked = dict(need.devices)
+        return tuple((name, free - sign * asked.get(name, 0)) for name, free in self.devices_free)
+
+    def _slices_after(self, devices: tuple[int, ...], mig: tuple[int, int], sign: int) -> tuple[tuple[int, ...], ...]:
+        start, size = mig
+        taken = list(self.mig_taken)
+        for device in devices:
+            if device < len(taken):
+                held = enumerate(taken[device])
+                taken[device] = tuple(n + sign * (start <= at < start + size) for at, n in held)
+        return tuple(taken)
+
+
+def _give_others(gpu: list[int], count: int) -> tuple[int, ...]:
+    """Take the highest slots that are wholly free, at most `count`; returns them in order."""
+    theirs = [slot for slot, left in enumerate(gpu) if left == WHOLE_GPU][-count:] if count else []
+    for slot in theirs:
+        gpu[slot] = 0
+    return tuple(theirs)
+
+
+def emptied(node: Node) -> Node:
+    """The node with nothing on it, not even what is not ours, and ready."""
+    return Node(
+        node.name,
+        node.pool,
+        True,
+        node.cpu_milli,
+        node.memory_bytes,
+        node.pods,
+        node.gpus,
+        node.gpu_model,
+        node.device_profile,
+        node.labels,
+        node.taints,
+        node.cpu_milli,
+        node.memory_bytes,
+        node.pods,
+        (WHOLE_GPU,) * node.gpus,
+        node.gone,
+        node.gpu_memory_bytes,
+        node.mig_geometry,
+        node.devices,
+        node.devices,
+        no_slices_taken(node.gpus, node.mig_geometry),
+        gpu_uuids=node.gpu_uuids,
+        mig_instances=node.mig_instances,
+        tolerated=node.tolerated,
+    )
+
+
+def no_slices_taken(gpus: int, mig_geometry: str) -> tuple[tuple[int, ...], ...]:
+    """Empty GPUs of that geometry, in the form of `Node.mig_taken`; nothing for GPUs that are not cut."""
+    return ((0,) * GEOMETRIES[mig_geometry].slices,) * gpus if mig_geometry in GEOMETRIES else ()
+
+
+def empty_node(seen: NodeSeen) -> Node:
+    """The node as the cluster describes it, with nothing of ours on it."""
+    devices, others = tuple(sorted(seen.devices.items())), others_of(seen)
+    theirs, gpu = dict(others.devices), [WHOLE_GPU] * seen.gpus
+    gpu_others = _give_others(gpu, others.gpus) if others.gpus else ()
+    return Node(
+        seen.name,
+        seen.pool,
+        seen.ready and not seen.gone and seen.trouble is None,
+        seen.cpu_milli,
+        seen.memory_bytes,
+        seen.pods,
+        seen.gpus,
+        seen.gpu_model,
+        seen.device_profile,
+        tuple(sorted(seen.labels.items())),
+        tuple(sorted((t.key, t.value, t.effect) for t in seen.taints)),
+        seen.cpu_milli - others.cpu_milli,
+        seen.memory_bytes - others.memory_bytes,
+        seen.pods - others.pods,
+        tuple(gpu),
+        seen.gone,
+        seen.gpu_memory_bytes,
+        seen.mig_geometry,
+        devices,
+        tuple((name, count - theirs.get(name, 0)) for name, count in devices),
+        no_slices_taken(seen.gpus, seen.mig_geometry),
+        others,
+        gpu_others,
+        seen.gpu_uuids,
+        tuple(sorted(seen.mig_instances.items())),
+        seen.trouble,
+        seen.cordoned and not seen.gone,
+        capacity=tuple(sorted(seen.capacity.items())),
+    )
+
+
+def others_of(seen: NodeSeen) -> OthersUse:
+    """Converts what a node fact says of pods that Tessera did not place; devices are sorted by name."""
+    reported = seen.others
+    return OthersUse(
+        reported.cpu_milli, reported.memory_bytes, reported.pods, reported.gpus, tuple(sorted(reported.devices.items()))
+    )
+
+
+SHAPE = (
+    "pool",
+    "ready",
+    "cpu_milli",
+    "memory_bytes",
+    "pods",
+    "gpus",
+    "gpu_model",
+    "device_profile",
+    "labels",
+    "taints",
+    "gone",
+    "gpu_memory_bytes",
+    "mig_geometry",
+    "devices",
+    "others",
+    "gpu_uuids",
+    "mig_instances",
+    "trouble",
+    "cordoned",
+    "capacity",
+)
+
+
+def is_as_seen(node: Node | None, seen: NodeSeen) -> bool:
+    """Whether the ledger's node is the one that was seen, whatever runs hold on it. No node equals a gone one."""
+    if node is None:
+        return seen.gone
+    fresh = empty_node(seen)
+    return all(getattr(node, name) == getattr(fresh, name) for name in SHAPE)

@@ -1,0 +1,1 @@
+"""The fold: what each record does to the state."""

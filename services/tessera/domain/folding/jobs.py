@@ -1,0 +1,338 @@
+"""Fold of records about jobs that hold nothing: queued, on hold, requeued, finished, earmarks. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.domain.devices.levels import unknown_levels
+from tessera.domain.devices.resources import NOTHING
+from tessera.domain.entities import Earmark, EndedJob, Job
+from tessera.domain.errors import Contradiction
+from tessera.domain.folding.functions import applies
+from tessera.domain.folding.steps import (
+    FORMAT_OF_LATER,
+    count_held,
+    count_task,
+    drop_empty,
+    end_backoffs,
+    hold,
+    job_of,
+    known,
+    learn_runtime,
+    move,
+    run_of,
+    tally,
+    tally_tenant,
+    with_nodes_of,
+)
+from tessera.domain.mix import see
+from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
+from tessera.domain.storing.spec_hash import spec_hash
+from tessera.domain.work.current_spec import merged
+from tessera.domain.work.dependencies import corresponding_arrays, own_dependencies
+from tessera.domain.work.phases import Phase, moved
+from tessera.domain.work.task_array import TaskArray
+from tessera_schemas.facts import JobAdmitted
+from tessera_schemas.job import JobSpec
+from tessera_schemas.ledger import (
+    BackInLine,
+    EarmarkEnded,
+    EarmarkSet,
+    Finished,
+    Held,
+    JobMoved,
+    JobQueued,
+    JobUpdated,
+    OutOfLine,
+    PrioritySet,
+    Requeued,
+    TakenFact,
+    TaskQueued,
+    Waiting,
+)
+from tessera_schemas.shard.ledger_form import ENDED_NODES_FROM, RUN_SUMS_FROM, STOP_TIMES_FROM, UPDATES_FROM
+from tessera_schemas.work.run_ends import EVICTIONS
+
+
+@applies(JobQueued)
+def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]) -> None:
+    """Puts an admitted job in line; raises Contradiction if its id is known or a topology level of it is not."""
+    fact = facts[record.fact].fact
+    if not isinstance(fact, JobAdmitted) or fact.job_id != record.job_id or known(state, fact.job_id):
+        raise Contradiction(f"record {state.n}: job {record.job_id} cannot be queued")
+    spec = fact.spec
+    if unknown_levels(spec.roles, state.tree.levels):
+        raise Contradiction(f"record {state.n}: job {record.job_id} names a topology level that is not there")
+    gang = state.tree.gang_of(spec.roles, fact.tenant, as_made=fact.adopted is not None)
+    array = _array(state, spec)
+    job = Job(
+        fact.job_id,
+        fact.tenant,
+        spec.queue,
+        spec.name,
+        fact.key,
+        spec_hash(fact),
+        spec.priority_class,
+        spec.preemptible,
+        gang,
+        gang.amount if array is None else NOTHING,
+        spec.retry,
+        state.n,
+        record.fact,
+        state.ts,
+        fact.trace,
+        not_before=spec.begin_ts if spec.begin_ts > state.ts else 0,
+        time_limit_seconds=spec.time_limit_seconds or 0,
+        avoid=() if fact.adopted is None else fact.adopted.failed_on,
+        adopted=fact.adopted,
+        user=spec.user,
+        idle=spec.idle,
+        array=array,
+        after=own_dependencies(state, spec.after),
+        stop_seconds=_stop_seconds(spec) if state.format >= STOP_TIMES_FROM else None,
+        start_timeout_seconds=spec.start_timeout_seconds or 0,
+        number=take_number(state, record),
+    )
+    take_job_in(state, job)
+
+
+def take_number(state: State, record: JobQueued | TaskQueued) -> int:
+    """The number that a new job gets, 0 for none; raises Contradiction for one that was given before."""
+    if record.number:
+        if record.number <= state.last_number:
+            raise Contradiction(f"record {state.n}: job {record.job_id} has number {record.number}, which was given")
+        state.last_number = record.number
+    return record.number
+
+
+def _stop_seconds(spec: JobSpec) -> int:
+    """Time that a run of the job takes at most from the word that stops it: notice, then grace after SIGTERM."""
+    notice = 0 if spec.checkpoint is None else spec.checkpoint.notice_seconds
+    return notice + spec.termination_grace_seconds
+
+
+def _array(state: State, spec: JobSpec) -> TaskArray | None:
+    if spec.array is None:
+        return None
+    follows = corresponding_arrays(state, spec.after)
+    return TaskArray(spec.array.tasks, spec.array.limit or 0, follows=follows)
+
+
+def take_job_in(state: State, job: Job) -> None:
+    """Stores a new job, counts it for its tenant, and what runs of it for its pool's mix of jobs."""
+    state.put_job(job)
+    tally_tenant(state, job.tenant, job.amount, 1)
+    pool = state.tree.pool(job.queue)
+    if pool is not None and job.array is None:
+        see(state.seen, state.mixes, state.nodes, pool, job.gang)
+
+
+@applies(Waiting)
+def apply_waiting(state: State, record: Waiting, facts: Sequence[TakenFact]) -> None:
+    """Notes why a job waits, and since when it was told so; raises Contradiction if the job is not live."""
+    state.put_job(replace(job_of(state, record.job_id), reason=record.reason, told_ts=state.ts))
+
+
+@applies(Held)
+def apply_held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
+    """Puts a job on hold, or ends that with `undo`, which forgives the runs that others broke; raises Contradiction."""
+    job = job_of(state, record.job_id)
+    over_another = record.operator and not record.undo and not job.operator_hold
+    if job.held is not record.undo and not over_another:
+        raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'not held'} already")
+    operator_hold = record.operator and not record.undo
+    troubles = 0 if record.undo else job.troubles
+    job = replace(job, held=not record.undo, operator_hold=operator_hold, troubles=troubles)
+    if record.undo and job.array is not None and job.array.failing:
+        job = replace(job, array=replace(job.array, failing=0))
+    state.put_job(job)
+
+
+@applies(BackInLine)
+def apply_back_in_line(state: State, record: BackInLine, facts: Sequence[TakenFact]) -> None:
+    """Puts an adopted job back in line with its new UIDs; raises Contradiction if the record changes nothing."""
+    job = job_of(state, record.job_id)
+    adopted = job.adopted
+    if adopted is None or not (job.away or record.preemptible is not None or record.uids != adopted.uids):
+        raise Contradiction(f"record {state.n}: job {job.job_id} was not without its pods")
+    preemptible = job.preemptible if record.preemptible is None else record.preemptible
+    adopted = adopted.model_copy(update={"uids": record.uids})
+    state.put_job(replace(job, away=False, preemptible=preemptible, adopted=adopted))
+
+
+@applies(OutOfLine)
+def apply_out_of_line(state: State, record: OutOfLine, facts: Sequence[TakenFact]) -> None:
+    """Takes an adopted job without pods out of line; raises Contradiction unless the job waits in line."""
+    job = job_of(state, record.job_id)
+    if job.adopted is None or job.away or job.phase is not Phase.QUEUED:
+        raise Contradiction(f"record {state.n}: job {job.job_id} does not wait for room")
+    state.put_job(replace(job, away=True))
+
+
+@applies(PrioritySet)
+def apply_priority_set(state: State, record: PrioritySet, facts: Sequence[TakenFact]) -> None:
+    """Gives a job another priority class; raises Contradiction if the job is not live."""
+    state.put_job(replace(job_of(state, record.job_id), priority_class=record.priority_class))
+
+
+@applies(JobMoved)
+def apply_job_moved(state: State, record: JobMoved, facts: Sequence[TakenFact]) -> None:
+    """Gives a job, and the run that it has, to another queue; raises Contradiction if that is its queue already."""
+    job = job_of(state, record.job_id)
+    if job.queue == record.queue:
+        raise Contradiction(f"record {state.n}: job {job.job_id} is in queue {job.queue} already")
+    run = state.runs.get(job.run_id)
+    if run is not None:
+        tally(state, run.queue, run.flavor, run.amount, -1)
+        tally(state, record.queue, run.flavor, run.amount, 1)
+        state.put_run(replace(run, queue=record.queue))
+    state.put_job(replace(job, queue=record.queue))
+
+
+@applies(JobUpdated)
+def apply_job_updated(state: State, record: JobUpdated, facts: Sequence[TakenFact]) -> None:
+    """Gives fields of a job other values; raises Contradiction if the job has a run and not its time limit alone."""
+    job, changes = job_of(state, record.job_id), record.changes
+    if state.format < UPDATES_FROM or (changes.waiting_only and job.phase is not Phase.QUEUED):
+        raise Contradiction(f"record {state.n}: job {job.job_id} keeps its {', '.join(changes.given)}")
+    given: dict[str, Any] = {"changes": merged(job.changes, changes)}
+    if changes.time_limit_seconds is not None:
+        given["time_limit_seconds"] = changes.time_limit_seconds
+    if changes.name is not None:
+        given["name"] = changes.name
+    if changes.begin_ts is not None:
+        given["not_before"] = changes.begin_ts if changes.begin_ts > state.ts else 0
+    if changes.after is not None:
+        given["after"] = own_dependencies(state, changes.after)
+        if job.array is not None:
+            given["array"] = replace(job.array, follows=corresponding_arrays(state, changes.after))
+    state.put_job(replace(job, **given))
+
+
+@applies(Requeued)
+def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -> None:
+    """Queues a job again and counts the strike or eviction; raises Contradiction while its run is not released."""
+    job = job_of(state, record.job_id)
+    _still_held(state, job)
+    move(
+        state,
+        job,
+        Phase.QUEUED,
+        not_before=record.not_before,
+        strikes=(0 if record.fresh else job.strikes) + record.strike,
+        troubles=(0 if record.fresh else job.troubles) + record.trouble,
+        first_ts=0 if record.fresh else job.first_ts,
+        evictions=job.evictions + (record.reason.code in EVICTIONS),
+        reason=record.reason,
+        earlier_ms=job.earlier_ms + _last_run_ms(state, job),
+        started_ts=0,
+        away=job.adopted is not None,
+        nodes=(),
+    )
+    count_task(state, job, waiting=1)
+
+
+def _last_run_ms(state: State, job: Job) -> int:
+    """Time from the start of the job's last run until now; 0 where it did not start."""
+    return max(0, state.ts - job.started_ts) if job.started_ts and state.format >= RUN_SUMS_FROM else 0
+
+
+@applies(Finished)
+def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -> None:
+    """Ends a job, and remembers its key for `key_memory_seconds` so that a repeat of the submit is recognised."""
+    job = job_of(state, record.job_id)
+    phase = moved(job.job_id, job.phase, Phase(record.phase))
+    if job.array is None and job.phase is Phase.QUEUED and phase is not Phase.CANCELLED:
+        raise Contradiction(f"record {state.n}: job {job.job_id} has no run that could end it as {phase}")
+    if job.array is not None and job.array.live:
+        raise Contradiction(f"record {state.n}: array {job.job_id} ends before its tasks")
+    if phase is Phase.SUCCEEDED and job.array is None:
+        run = run_of(state, job.run_id)
+        learn_runtime(state, run, job)
+        # What was to stop it is void: an observed end wins over an intention.
+        run = count_held(state, run)
+        job = with_nodes_of(state, job_of(state, record.job_id), run)
+        state.put_run(replace(run, over=True, revoked=None, then="", stopped_ts=0, hurried=False))
+        end_backoffs(state, run.placements, failed=True)
+    else:
+        _still_held(state, job)
+    state.drop_job(job)
+    state.put_ended(
+        EndedJob(
+            job.job_id,
+            job.tenant,
+            job.queue,
+            job.name,
+            job.key,
+            job.spec_hash,
+            phase,
+            job.attempt,
+            job.pods,
+            job.amount,
+            job.submitted_ts,
+            job.started_ts,
+            state.ts,
+            state.ts + state.tree.policy.key_memory_seconds * 1000,
+            job.trace,
+            record.reason,
+            record.exit_code,
+            _class_of(job) if state.format >= FORMAT_OF_LATER else "",
+            job.evictions if state.format >= FORMAT_OF_LATER else 0,
+            job.array,
+            job.task_of,
+            job.task,
+            job.number,
+            job.array_number,
+            job.user if job.number else "",
+            job.earlier_ms,
+            job.gpu_milli_ms,
+            job.time_limit_seconds if state.format >= ENDED_NODES_FROM else 0,
+            job.nodes,
+            job.changes,
+        )
+    )
+    tally_tenant(state, job.tenant, job.amount, -1)
+    count_task(state, job, live=-1, waiting=-(job.phase is Phase.QUEUED), **{phase.value: 1})
+    _count_failing(state, job, record.quick)
+
+
+def _count_failing(state: State, task: Job, quick: bool) -> None:
+    """Counts how many tasks of an array in a row failed within seconds."""
+    job = state.jobs.get(task.task_of) if task.task_of else None
+    if job is not None and job.array is not None and (quick or job.array.failing):
+        failing = job.array.failing + 1 if quick else 0
+        state.put_job(replace(job, array=replace(job.array, failing=failing)))
+
+
+def _class_of(job: Job) -> str:
+    """The priority class that is shown: of adopted work the one in Kubernetes."""
+    return job.priority_class if job.adopted is None else job.adopted.priority_class
+
+
+def _still_held(state: State, job: Job) -> None:
+    if state.runs.get(job.run_id) is not None:
+        raise Contradiction(f"record {state.n}: job {job.job_id} leaves run {job.run_id} before its release")
+
+
+@applies(EarmarkSet)
+def apply_earmark_set(state: State, record: EarmarkSet, facts: Sequence[TakenFact]) -> None:
+    """Keeps the room of a plan's placements for a job; raises Contradiction if the job has an earmark already."""
+    job = job_of(state, record.owner)
+    if state.earmarks.get(record.owner) is not None:
+        raise Contradiction(f"record {state.n}: job {record.owner} has an earmark already")
+    mark = Earmark(
+        record.owner, record.cause, record.deadline, job.roles, record.placements, record.flavor, record.victims
+    )
+    state.earmarks.put(record.owner, mark)
+    hold(state, job.gang, record.placements, 1)
+
+
+@applies(EarmarkEnded)
+def apply_earmark_ended(state: State, record: EarmarkEnded, facts: Sequence[TakenFact]) -> None:
+    """Gives the room of an earmark back; raises Contradiction if the job has no earmark."""
+    mark = state.earmarks.get(record.owner)
+    if mark is None:
+        raise Contradiction(f"record {state.n}: job {record.owner} has no earmark")
+    state.earmarks.drop(record.owner)
+    hold(state, mark.gang, mark.placements, -1)
+    drop_empty(state, mark.placements)

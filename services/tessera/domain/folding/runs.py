@@ -1,0 +1,302 @@
+"""Fold of records about runs, from allocation to release. Pure."""
+
+from collections.abc import Iterable, Sequence
+
+from tessera.domain.devices.resources import within_reach
+from tessera.domain.entities import Job, Run, SurplusPod
+from tessera.domain.errors import Contradiction
+from tessera.domain.folding.functions import applies
+from tessera.domain.folding.steps import (
+    FORMAT_OF_LATER,
+    count_held,
+    count_task,
+    drop_empty,
+    end_backoffs,
+    hold,
+    job_of,
+    learn_runtime,
+    move,
+    run_of,
+    tally,
+    with_nodes_of,
+)
+from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
+from tessera.domain.work.checkpoints import marks_with
+from tessera.domain.work.gang import gang_of
+from tessera.domain.work.phases import Phase
+from tessera.domain.work.starting import note_refusal, note_taken, note_try
+from tessera.domain.work.stops import count_stop
+from tessera_schemas.facts import PodsFound
+from tessera_schemas.ledger import (
+    Allocated,
+    Bound,
+    Delayed,
+    Grown,
+    Permitted,
+    PodsTakenOver,
+    Released,
+    Revoked,
+    Saved,
+    Shrunk,
+    Spared,
+    Started,
+    StopHeldBack,
+    TakenFact,
+    Warned,
+)
+from tessera_schemas.reasons import Code
+from tessera_schemas.shard.ledger_form import NODE_FAILURES_FROM, RUN_ENDS_FROM
+from tessera_schemas.work.run_ends import ENDS_OF_ITS_OWN, EVICTIONS, FAILURES_OF_NODES
+
+AVOID_MAX = 16
+NO_FAILURES = frozenset({Code.SHRUNK, Code.NODE_LOST, Code.NODE_SHRUNK, Code.NODE_DRAINED})
+"""The reasons why an elastic run goes on without pods, and which say nothing of how the next ones will fare."""
+
+
+@applies(PodsTakenOver)
+def apply_pods_taken_over(state: State, record: PodsTakenOver, facts: Sequence[TakenFact]) -> None:
+    """Takes the pods off what others use of their nodes; raises Contradiction for other facts, and other gangs."""
+    fact, job = facts[record.fact].fact, job_of(state, record.job_id)
+    if not isinstance(fact, PodsFound) or len(fact.nodes) != job.pods:
+        raise Contradiction(f"record {state.n}: fact {record.fact} has no pods to take over for {record.job_id}")
+    for need, name in zip(job.gang.needs, fact.nodes, strict=True):
+        node = state.nodes.get(name)
+        if node is None:
+            raise Contradiction(f"record {state.n} uses node {name}, which is unknown")
+        state.nodes.put(name, node.taking_over(need))
+
+
+@applies(Allocated)
+def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact]) -> None:
+    """Begins a run and takes its devices; raises Contradiction unless the attempt is the next and the job may start."""
+    job = job_of(state, record.job_id)
+    if record.attempt != job.attempt + 1:
+        raise Contradiction(f"record {state.n}: job {job.job_id} attempt {record.attempt} after {job.attempt}")
+    if job.kept_out:
+        raise Contradiction(f"record {state.n}: job {job.job_id} is kept out of line")
+    first = job.first_ts or state.ts
+    job = move(state, job, Phase.ALLOCATED, attempt=record.attempt, reason=None, not_before=0, first_ts=first)
+    count_task(state, job, waiting=-1)
+    hold(state, job.gang, record.placements, 1)
+    tally(state, job.queue, record.flavor, job.amount, 1)
+    run = Run(
+        job.run_id,
+        job.job_id,
+        job.attempt,
+        job.tenant,
+        job.queue,
+        job.roles,
+        job.amount,
+        record.placements,
+        state.ts,
+        record.deadline,
+        flavor=record.flavor,
+        user=job.user,
+        start_ms=record.deadline - state.ts if state.format >= RUN_ENDS_FROM else 0,
+    )
+    state.put_run(run)
+    note_try(state, run)
+
+
+@applies(Permitted)
+def apply_permitted(state: State, record: Permitted, facts: Sequence[TakenFact]) -> None:
+    """Permits the pods of a run by UID, or surplus pods by rank; raises Contradiction if the run is past that."""
+    run = run_of(state, record.run_id)
+    if record.ranks:
+        _permit_extra(state, run, record)
+        return
+    if run.uids or run.stopping or len(record.uids) != len(run.placements):
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot be permitted")
+    state.put_run(replace(run, uids=record.uids))
+    job = move(state, job_of(state, run.job_id), Phase.BINDING)
+    if job.adopted is None:  # users' pods were there before
+        note_taken(state, run)
+
+
+def _permit_extra(state: State, run: Run, record: Permitted) -> None:
+    uids = dict(zip(record.ranks, record.uids, strict=True))
+    open_ = {extra.placement.rank for extra in run.extra if not extra.uid and not extra.leaving}
+    if run.stopping or not uids.keys() <= open_:
+        raise Contradiction(f"record {state.n}: run {run.run_id} has no such pods to permit: {record.ranks}")
+    extra = tuple(
+        replace(e, uid=uids[e.placement.rank], deadline=0) if e.placement.rank in uids else e for e in run.extra
+    )
+    state.put_run(replace(run, extra=extra))
+
+
+@applies(Grown)
+def apply_grown(state: State, record: Grown, facts: Sequence[TakenFact]) -> None:
+    """Adds surplus pods with their devices; raises Contradiction unless the run started and the ranks are the next."""
+    run = count_held(state, run_of(state, record.run_id))
+    first = run.next_rank or len(run.placements)
+    ranks = [placement.rank for placement in record.placements]
+    if run.stopping or not run.started or ranks != list(range(first, first + len(ranks))):
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot grow by ranks {ranks}")
+    hold(state, run.gang, record.placements, 1)
+    more = run.gang.amount_of(record.placements)
+    tally(state, run.queue, run.flavor, more, 1, jobs=0)
+    extra = (*run.extra, *(SurplusPod(placement, record.deadline) for placement in record.placements))
+    amount = run.amount.plus(more)
+    after = replace(run, extra=extra, amount=amount, resized_ts=state.ts, next_rank=first + len(ranks))
+    state.put_run(after)
+
+
+@applies(Shrunk)
+def apply_shrunk(state: State, record: Shrunk, facts: Sequence[TakenFact]) -> None:
+    """Marks surplus pods as leaving, with devices taken until the release; raises Contradiction for other ranks."""
+    run, ranks = run_of(state, record.run_id), set(record.ranks)
+    staying = {extra.placement.rank for extra in run.surplus}
+    if run.stopping or not ranks <= staying:
+        raise Contradiction(f"record {state.n}: run {run.run_id} has no such pods to remove: {record.ranks}")
+    extra = tuple(replace(e, leaving=True) if e.placement.rank in ranks else e for e in run.extra)
+    failures = run.failures + (record.reason.code not in NO_FAILURES)
+    state.put_run(replace(run, extra=extra, resized_ts=state.ts, failures=failures))
+    job = state.jobs.get(run.job_id)
+    if job is not None and record.reason.code in FAILURES_OF_NODES and state.format >= NODE_FAILURES_FROM:
+        nodes = (e.placement.node for e in run.extra if e.placement.rank in ranks)
+        state.put_job(replace(job, avoid=_with_nodes(job, nodes)))
+
+
+@applies(Bound)
+def apply_bound(state: State, record: Bound, facts: Sequence[TakenFact]) -> None:
+    """Notes that all pods of a run's gang are bound; raises Contradiction unless the pods were permitted."""
+    run = run_of(state, record.run_id)
+    if not run.uids or run.stopping:
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot have been bound")
+    state.put_run(replace(run, bound=True))
+    note_taken(state, run)
+
+
+@applies(Delayed)
+def apply_delayed(state: State, record: Delayed, facts: Sequence[TakenFact]) -> None:
+    """Notes what keeps a run from starting, and its new deadline; raises Contradiction once it runs or stops."""
+    run = run_of(state, record.run_id)
+    if not run.uids or run.started or run.stopping or record.deadline < run.deadline:
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot be waited for")
+    state.put_run(replace(run, deadline=record.deadline, delay=record.reason, slow_nodes=record.nodes))
+    state.put_job(replace(job_of(state, run.job_id), reason=record.reason))
+
+
+@applies(Started)
+def apply_started(state: State, record: Started, facts: Sequence[TakenFact]) -> None:
+    """Notes that a run's gang runs, from the message's time on; raises Contradiction unless the pods were permitted."""
+    run = run_of(state, record.run_id)
+    if not run.uids or run.stopping:
+        raise Contradiction(f"record {state.n}: run {run.run_id} cannot have started")
+    state.put_run(replace(run, bound=True, started=True, started_ts=state.ts, delay=None, slow_nodes=()))
+    end_backoffs(state, run.placements, failed=False)
+    move(state, job_of(state, run.job_id), Phase.RUNNING, started_ts=state.ts, reason=None)
+
+
+@applies(Revoked)
+def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> None:
+    """Begins to stop a run; one that is stopping already takes only a cancel, an end of its notice, or its own end."""
+    run = run_of(state, record.run_id)
+    if record.ended:
+        _apply_own_end(state, run, record)
+        return
+    if run.stopping:
+        # A cancel that finds the run on its way out changes what becomes of the job afterwards, or ends its notice.
+        hurries = record.now and not run.hurried and record.then in (run.then, "cancelled")
+        if run.over or not (hurries or (run.then, record.then) == ("requeue", "cancelled")):
+            raise Contradiction(f"record {state.n}: run {run.run_id} is stopping already")
+        state.put_run(replace(run, then=record.then, hurried=run.hurried or record.now))
+        return
+    stopped = replace(run, revoked=record.reason, then=record.then, stopped_ts=state.ts, hurried=record.now)
+    state.put_run(replace(stopped, held_back=None))
+    if record.observed:
+        count_stop(state, run, record.observed)
+    if state.format >= RUN_ENDS_FROM:
+        note_refusal(state, run, record.reason)
+    job = job_of(state, run.job_id)
+    if record.reason.code in ENDS_OF_ITS_OWN:
+        learn_runtime(state, run, job)
+    avoid = _with_nodes(job, record.avoid)
+    gang = gang_of(tuple(within_reach(role, record.within) for role in job.roles)) if record.within else job.gang
+    move(state, job, Phase.EVICTING, reason=record.reason, avoid=avoid, roles=gang)
+
+
+def _apply_own_end(state: State, run: Run, record: Revoked) -> None:
+    """The run's own end takes the place of what it was to be stopped for; raises Contradiction for any other run."""
+    if run.over or run.revoked is None or run.revoked.code in ENDS_OF_ITS_OWN:
+        raise Contradiction(f"record {state.n}: run {run.run_id} is not stopping for another reason than its own end")
+    state.put_run(replace(run, revoked=record.reason, then=record.then))
+    job = job_of(state, run.job_id)
+    learn_runtime(state, run, job)
+    state.put_job(replace(job, reason=record.reason, avoid=_with_nodes(job, record.avoid)))
+
+
+@applies(StopHeldBack)
+def apply_stop_held_back(state: State, record: StopHeldBack, facts: Sequence[TakenFact]) -> None:
+    """Notes why a run goes on that seems lost; raises Contradiction for one that is being stopped."""
+    run = run_of(state, record.run_id)
+    if run.stopping:
+        raise Contradiction(f"record {state.n}: run {run.run_id} is stopping already")
+    state.put_run(replace(run, held_back=record.reason))
+
+
+def _with_nodes(job: Job, nodes: Iterable[str]) -> tuple[str, ...]:
+    """The nodes that failed the job, with these."""
+    return tuple(dict.fromkeys((*job.avoid, *nodes)))[-AVOID_MAX:]
+
+
+@applies(Spared)
+def apply_spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> None:
+    """The revoke is undone; what it said of nodes to avoid never comes from another job's plan."""
+    run = run_of(state, record.run_id)
+    if run.revoked is None or run.revoked.code not in EVICTIONS or run.then != "requeue":
+        raise Contradiction(f"record {state.n}: run {run.run_id} does not stop for another job")
+    kept_ts = state.ts if record.kept else run.kept_ts
+    state.put_run(replace(run, revoked=None, then="", stopped_ts=0, kept_ts=kept_ts))
+    move(state, job_of(state, run.job_id), Phase.RUNNING, reason=None)
+
+
+@applies(Warned)
+def apply_warned(state: State, record: Warned, facts: Sequence[TakenFact]) -> None:
+    """Notes when a run was warned of being idle, in ledger milliseconds; `idle_seconds` 0 takes the warning back."""
+    state.put_run(replace(run_of(state, record.run_id), idle_ts=state.ts if record.idle_seconds else 0))
+
+
+@applies(Saved)
+def apply_saved(state: State, record: Saved, facts: Sequence[TakenFact]) -> None:
+    """Notes a checkpoint of a run: its time in ledger milliseconds and, where a path is named, the path."""
+    run = run_of(state, record.run_id)
+    marks = marks_with(run, record.path, record.at) if state.format >= FORMAT_OF_LATER else run.saved_marks
+    state.put_run(replace(run, saved_ts=state.ts, saved_marks=marks))
+    if record.path:
+        state.put_job(replace(job_of(state, run.job_id), saved_path=record.path))
+
+
+@applies(Released)
+def apply_released(state: State, record: Released, facts: Sequence[TakenFact]) -> None:
+    """Frees the devices of a run, or of single ranks; raises Contradiction while the whole run may still run."""
+    run = run_of(state, record.run_id)
+    if record.ranks:
+        _release_pods(state, run, set(record.ranks))
+        return
+    if not run.stopping:
+        raise Contradiction(f"record {state.n}: run {run.run_id} is released while it may still run")
+    count_held(state, run)
+    if (job := state.jobs.get(run.job_id)) is not None:
+        state.put_job(with_nodes_of(state, job, run))
+    state.drop_run(run)
+    hold(state, run.gang, run.places, -1)
+    drop_empty(state, run.places)
+    tally(state, run.queue, run.flavor, run.amount, -1)
+
+
+def _release_pods(state: State, run: Run, ranks: set[int]) -> None:
+    """Releases pods of a run: those by which it shrinks are forgotten, all others are remembered as ended."""
+    leaving = {extra.placement.rank for extra in run.extra if extra.leaving}
+    gone = tuple(placement for placement in run.places if placement.rank in ranks)
+    if len(gone) != len(ranks) or not ranks <= leaving | run.releasable:
+        raise Contradiction(f"record {state.n}: run {run.run_id} gives no ranks {sorted(ranks)} back by themselves")
+    less = run.gang.amount_of(gone)
+    run = count_held(state, run)
+    extra = run.extra if leaving.isdisjoint(ranks) else tuple(e for e in run.extra if e.placement.rank not in ranks)
+    released = tuple(sorted({*run.released_ranks, *ranks - leaving}))
+    state.put_run(replace(run, extra=extra, amount=run.amount.plus(less, -1), released_ranks=released))
+    hold(state, run.gang, gone, -1)
+    drop_empty(state, gone)
+    tally(state, run.queue, run.flavor, less, -1, jobs=0)

@@ -1,0 +1,195 @@
+"""Fold of records about the shard itself: format, epoch, configuration, nodes, prices. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.domain.devices.resources import Node, empty_node
+from tessera.domain.devices.slots import while_held
+from tessera.domain.entities import Drain, Earmark, NodeBackoff, PublishedSlots, RefusedWork, Run
+from tessera.domain.errors import Contradiction, UnknownFormat
+from tessera.domain.folding.functions import applies
+from tessera.domain.folding.steps import forget_node
+from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
+from tessera.domain.work.evidence import remember
+from tessera.domain.work.gang import bearing
+from tessera_schemas.cluster.devices import NAMES_NO_CARDS
+from tessera_schemas.config import Config
+from tessera_schemas.facts import ConfigProposed, NodeSeen, PricesLearnt, WorkRefused
+from tessera_schemas.ledger import (
+    FORMAT,
+    Checkpoint,
+    ConfigRefused,
+    ConfigSet,
+    EpochOpened,
+    FormatRaised,
+    JobTurnedAway,
+    LeftChanged,
+    MixPriced,
+    NodeBackedOff,
+    NodeChanged,
+    NodeDrained,
+    PlanRefused,
+    PricesRefused,
+    RefusalNoted,
+    TakenFact,
+)
+from tessera_schemas.shard.ledger_form import SUMS_FROM
+
+FORMAT_OF_MEMORY = 4
+"""Before, no node was remembered: states hash as they did."""
+
+
+@applies(Checkpoint, ConfigRefused, JobTurnedAway, PlanRefused, PricesRefused)
+def apply_nothing(state: State, record: Any, facts: Sequence[TakenFact]) -> None:
+    """An audit record: it stands in the ledger and changes nothing."""
+
+
+@applies(FormatRaised)
+def apply_format_raised(state: State, record: FormatRaised, facts: Sequence[TakenFact]) -> None:
+    """Sets the format of later records; raises UnknownFormat for one that this build does not know."""
+    if record.format > FORMAT:
+        raise UnknownFormat(f"record {state.n}: the ledger uses format {record.format}, this build knows {FORMAT}")
+    state.format = record.format
+    state.set_config(state.config)  # what the configuration does not name counts otherwise from here on
+
+
+@applies(EpochOpened)
+def apply_epoch_opened(state: State, record: EpochOpened, facts: Sequence[TakenFact]) -> None:
+    """Begins the epoch of a new committer; raises Contradiction unless its number is higher than the last."""
+    if record.epoch <= state.epoch:
+        raise Contradiction(f"record {state.n}: epoch {record.epoch} opened after {state.epoch}")
+    state.epoch = record.epoch
+
+
+@applies(ConfigSet)
+def apply_config_set(state: State, record: ConfigSet, facts: Sequence[TakenFact]) -> None:
+    """Puts a proposed configuration in force; raises Contradiction unless its version is the next."""
+    fact = facts[record.fact].fact
+    if not isinstance(fact, ConfigProposed) or record.version != state.config.version + 1:
+        raise Contradiction(f"record {state.n}: configuration {record.version} after {state.config.version}")
+    state.set_config(Config(version=record.version, body=fact.body))
+    for node in list(state.nodes.values()):
+        tolerating = _tolerating(state, node)
+        if tolerating is not node:
+            state.put_node(tolerating)
+    _let_bear(state)
+
+
+def _let_bear(state: State) -> None:
+    """Gives live jobs and their runs, which may grow yet, the standing tolerations that their tenants have now."""
+    for job in list(state.jobs.values()):
+        roles = bearing(job.roles, state.tree.tolerated_by(job.tenant))
+        if roles != job.roles:
+            state.put_job(replace(job, roles=roles))
+    for run in list(state.runs.values()):
+        roles = bearing(run.roles, state.tree.tolerated_by(run.tenant))
+        if roles != run.roles:
+            state.put_run(replace(run, roles=roles))
+
+
+def _tolerating(state: State, node: Node) -> Node:
+    """The node with the standing tolerations of its pool."""
+    tolerated = state.tree.tolerated.get(node.pool, ())
+    return node if node.tolerated == tolerated else replace(node, tolerated=tolerated)
+
+
+@applies(NodeChanged)
+def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenFact]) -> None:
+    """The node anew, less what runs and earmarks hold on it."""
+    fact = facts[record.fact].fact
+    if not isinstance(fact, NodeSeen):
+        raise Contradiction(f"record {state.n}: fact {record.fact} is not about a node")
+    before = state.nodes.get(fact.name)
+    node = _tolerating(state, empty_node(while_held(fact, before)))
+    holders: list[Run | Earmark] = []
+    if before is not None and before.is_held:  # else nothing holds it, and nobody need be asked
+        holders = [*state.runs.found(state.index.runs_on.get(node.name, ())), *state.earmarks.values()]
+    anew = {node.name: node}
+    for holder in holders:
+        holder.gang.take(anew, holder.places if isinstance(holder, Run) else holder.placements)
+    node = anew[node.name]
+    if state.format >= SUMS_FROM:
+        node = _counted(node, before, holders, state.ts)
+    if node.gone and not node.is_held:
+        if before is not None:
+            forget_node(state, before)
+    else:
+        state.put_node(node)
+    if state.format >= FORMAT_OF_MEMORY:
+        state.remember_node(node.name, remember(state.remembered_nodes.get(node.name), before, node, state.ts))
+    if node.ready:
+        _end_held_back(state, node)
+
+
+def _end_held_back(state: State, node: Node) -> None:
+    """The node is well: what seemed lost on it is not."""
+    for run in state.runs.found(state.index.runs_on.get(node.name, ())):
+        if run.held_back is not None:
+            state.put_run(replace(run, held_back=None))
+
+
+def _counted(node: Node, before: Node | None, holders: Sequence[Run | Earmark], ts: int) -> Node:
+    """The node with what is held in slots that it lacks now, and with since when it has been silent or cordoned."""
+    if node.silent or node.cordoned:
+        same = before is not None and (before.silent, before.cordoned) == (node.silent, node.cordoned)
+        node = replace(node, away_ts=before.away_ts if before is not None and same and before.away_ts else ts)
+    if node.device_profile not in NAMES_NO_CARDS:
+        return node
+    beyond = sum(
+        1
+        for holder in holders
+        for place in (holder.places if isinstance(holder, Run) else holder.placements)
+        if place.node == node.name
+        for device in place.devices
+        if device >= node.gpus
+    )
+    return node.counting(beyond) if beyond else node
+
+
+@applies(NodeDrained)
+def apply_node_drained(state: State, record: NodeDrained, facts: Sequence[TakenFact]) -> None:
+    """Marks a node as drained since the message's time, or with `undo` takes the mark away."""
+    if record.undo:
+        state.drains.drop(record.node)
+    else:
+        state.drains.put(record.node, Drain(record.node, state.ts, record.why))
+
+
+@applies(NodeBackedOff)
+def apply_node_backed_off(state: State, record: NodeBackedOff, facts: Sequence[TakenFact]) -> None:
+    """Keeps a node free of new pods until a time, or remembers whose programs failed on it."""
+    before = state.backoffs.get(record.node)
+    since = state.ts if before is None else before.since_ts
+    backoff = NodeBackoff(record.node, record.until_ts, record.times, since, record.reason, record.failed)
+    state.backoffs.put(record.node, backoff)
+
+
+@applies(LeftChanged)
+def apply_left_changed(state: State, record: LeftChanged, facts: Sequence[TakenFact]) -> None:
+    """Notes how many slots of each size were last said to be free in a pool."""
+    state.lefts.put(record.pool, PublishedSlots(record.pool, record.free))
+
+
+@applies(MixPriced)
+def apply_mix_priced(state: State, record: MixPriced, facts: Sequence[TakenFact]) -> None:
+    """Gives the settled mix of a pool its prices; raises Contradiction unless there is one price per kind."""
+    fact, mix = facts[record.fact].fact, state.mixes.get(record.pool)
+    if not isinstance(fact, PricesLearnt) or mix is None or len(fact.prices) != len(mix.known):
+        raise Contradiction(f"record {state.n}: fact {record.fact} has no prices for the mix of pool {record.pool}")
+    state.mixes.put(mix.pool, replace(mix, prices=fact.prices, priced=fact.settled, priced_gpus=fact.gpus))
+
+
+@applies(RefusalNoted)
+def apply_refusal_noted(state: State, record: RefusalNoted, facts: Sequence[TakenFact]) -> None:
+    """Remembers refused work with its reasons since the first refusal; a fact without reasons ends the memory."""
+    fact = facts[record.fact].fact
+    if not isinstance(fact, WorkRefused):
+        raise Contradiction(f"record {state.n}: fact {record.fact} refuses nothing")
+    known = state.refused.get(fact.work_id)
+    if not fact.reasons:
+        state.refused.drop(fact.work_id)
+        return
+    since = state.ts if known is None else known.since_ts
+    work = RefusedWork(fact.work_id, fact.tenant, fact.group, fact.owner, fact.queue, fact.reasons, since)
+    state.refused.put(work.work_id, work)

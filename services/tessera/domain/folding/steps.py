@@ -1,0 +1,130 @@
+"""Steps that folding several records takes: a job moved, amounts tallied, devices held. Pure."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tessera.domain.devices.resources import Amount, Node
+from tessera.domain.entities import Job, Run, Use
+from tessera.domain.errors import Contradiction
+from tessera.domain.runtimes import kind_of, learn
+from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
+from tessera.domain.work.gang import Gang
+from tessera.domain.work.phases import Phase, moved
+from tessera_schemas.shard.ledger_form import ENDED_NODES_FROM, RUN_SUMS_FROM
+from tessera_schemas.work.placement import Placement
+
+FORMAT_OF_LATER = 2
+"""Before, no checkpoints of a run were remembered, nor class and evictions of an ended job: states hash as they did."""
+FORMAT_OF_IDENTITY = 4
+"""Before, a ledger had no name of its own, and its pods bore none."""
+
+
+def job_of(state: State, job_id: str) -> Job:
+    """Returns the live job; raises Contradiction if there is none of this id."""
+    job = state.jobs.get(job_id)
+    if job is None:
+        raise Contradiction(f"record {state.n} names job {job_id}, which is not live")
+    return job
+
+
+def run_of(state: State, name: str) -> Run:
+    """Returns the run that holds devices; raises Contradiction if there is none of this id."""
+    run = state.runs.get(name)
+    if run is None:
+        raise Contradiction(f"record {state.n} names run {name}, which holds nothing")
+    return run
+
+
+def move(state: State, job: Job, to: Phase, **changes: Any) -> Job:
+    """Stores and returns the job in another phase with further changes; raises IllegalMove if no edge leads there."""
+    after = replace(job, phase=moved(job.job_id, job.phase, to), **changes)
+    state.put_job(after)
+    return after
+
+
+def tally(state: State, queue: str, flavor: str, amount: Amount, sign: int, jobs: int = 1) -> None:
+    """Add to what the queue's runs hold: in all flavors, and in the run's own."""
+    for name in (queue, f"{queue}/{flavor}") if flavor else (queue,):
+        use = state.queue_use.get(name) or Use(name)
+        state.queue_use.put(name, Use(name, use.jobs + sign * jobs, use.amount.plus(amount, sign)))
+
+
+def tally_tenant(state: State, tenant: str, amount: Amount, sign: int) -> None:
+    """Adds one job and its amount to what the tenant uses (sign 1), or takes both off (-1)."""
+    use = state.tenant_use.get(tenant) or Use(tenant)
+    state.tenant_use.put(tenant, Use(tenant, use.jobs + sign, use.amount.plus(amount, sign)))
+
+
+def hold(state: State, gang: Gang, placements: Sequence[Placement], sign: int) -> None:
+    """Take (1) or give back (-1) what placements hold on their nodes."""
+    touched: dict[str, Node] = {}
+    for placement in placements:
+        node = state.nodes.get(placement.node)
+        if node is None:
+            raise Contradiction(f"record {state.n} uses node {placement.node}, which is unknown")
+        touched[node.name] = node
+    gang.take(touched, placements, sign)
+    for node in touched.values():
+        state.nodes.put(node.name, node)
+
+
+def count_held(state: State, run: Run) -> Run:
+    """Adds what the run held until now to its job, and returns it as counted; nothing once it is over."""
+    job = state.jobs.get(run.job_id)
+    if job is None or run.over or state.format < RUN_SUMS_FROM:
+        return run
+    held = run.amount.gpu_milli * max(0, state.ts - run.uncounted_ts)
+    if held:
+        state.put_job(replace(job, gpu_milli_ms=job.gpu_milli_ms + held))
+    return replace(run, counted_ts=state.ts)
+
+
+def with_nodes_of(state: State, job: Job, run: Run) -> Job:
+    """The job with the nodes of its run, which it keeps to its end; in an older ledger the job as it is."""
+    return replace(job, nodes=run.nodes) if state.format >= ENDED_NODES_FROM else job
+
+
+def end_backoffs(state: State, placements: Sequence[Placement], failed: bool) -> None:
+    """A run started on these nodes, which ends their back-offs; those after failed programs only if it lasted."""
+    for name in dict.fromkeys(placement.node for placement in placements):
+        backoff = state.backoffs.get(name)
+        if backoff is not None and (failed or not backoff.failed):
+            state.backoffs.drop(name)
+
+
+def drop_empty(state: State, placements: Sequence[Placement]) -> None:
+    """A node that is gone stays only as long as something holds it."""
+    for placement in placements:
+        node = state.nodes.get(placement.node)
+        if node is not None and node.gone and not node.is_held:
+            forget_node(state, node)
+
+
+def forget_node(state: State, node: Node) -> None:
+    """A node is gone and holds nothing: nothing is remembered of it."""
+    state.drop_node(node)
+    if state.backoffs.get(node.name) is not None:
+        state.backoffs.drop(node.name)
+
+
+def count_task(state: State, task: Job, **changes: int) -> None:
+    """Adds to the counters of the array that the job is a task of; nothing for any other job."""
+    if not task.task_of:
+        return
+    job = job_of(state, task.task_of)
+    if job.array is None:
+        raise Contradiction(f"record {state.n}: job {job.job_id} is no array")
+    sums = {name: getattr(job.array, name) + change for name, change in changes.items()}
+    state.put_job(replace(job, array=replace(job.array, **sums)))
+
+
+def known(state: State, job_id: str) -> bool:
+    """Whether the job is live or remembered."""
+    return state.jobs.get(job_id) is not None or state.ended.get(job_id) is not None
+
+
+def learn_runtime(state: State, run: Run, job: Job) -> None:
+    """A run ended by itself: now it is known how long it took."""
+    if run.started_ts:
+        learn(state.runtimes, kind_of(job), state.ts - run.started_ts, state.ts)

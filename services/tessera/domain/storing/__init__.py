@@ -1,0 +1,1 @@
+"""The state in bytes: its canonical form, its hash, snapshots."""

@@ -1,0 +1,1 @@
+"""Jobs and runs: gangs, arrays, dependencies, limits, how they end."""

@@ -1,0 +1,77 @@
+"""Whether what a job waits for of other jobs has come true, can never come true, or is open. Pure."""
+
+from collections.abc import Sequence
+
+from tessera.domain.entities import EndedJob, Job
+from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
+from tessera.domain.work.task_array import TaskArray
+from tessera_schemas.shard.ledger_form import ENDED_ARRAYS_FROM
+from tessera_schemas.work.arrays import FAMILY, Dependency, has_task, index_of, ranges_from
+
+
+def array_of(state: State, job_id: str) -> str | None:
+    """The tasks of a live or remembered array, as written; None for any other job."""
+    job: Job | EndedJob | None = state.jobs.get(job_id) or state.ended.get(job_id)
+    return None if job is None or job.array is None else job.array.tasks
+
+
+def own_dependencies(state: State, after: Sequence[Dependency]) -> tuple[Dependency, ...]:
+    """Conditions on the job itself; of a job that is no array `aftercorr` asks no more than `afterok`."""
+    return tuple(
+        each if each.condition != "aftercorr" else each.model_copy(update={"condition": "afterok"})
+        for each in after
+        if each.condition != "aftercorr" or array_of(state, each.job or "") is None
+    )
+
+
+def corresponding_arrays(state: State, after: Sequence[Dependency]) -> tuple[str, ...]:
+    """The arrays whose tasks the tasks of this one wait for, each for that of its own index."""
+    named = [each.job for each in after if each.condition == "aftercorr"]
+    return tuple(job for job in named if job is not None and array_of(state, job) is not None)
+
+
+def array_of_task(state: State, job_id: str) -> Job | EndedJob | None:
+    """The array of which this could be a task's id: a live one, or one that is remembered as cut short."""
+    found = state.relations.families.get(job_id[:FAMILY], "")
+    if not found and state.format >= ENDED_ARRAYS_FROM:
+        found = state.remembered.cut_short(job_id)
+    job = state.jobs.get(found) or state.ended.get(found)
+    return None if job is None or job.array is None else job
+
+
+def unqueued_task(array: Job | EndedJob | None, job_id: str) -> TaskArray | None:
+    """The array, where this is the id of one of its tasks that was not queued (yet)."""
+    if array is None or array.array is None or array.job_id[:FAMILY] != job_id[:FAMILY]:
+        return None
+    left = ranges_from(array.array.tasks, array.array.queued)
+    return array.array if left and has_task(left, index_of(job_id)) else None
+
+
+def settled(state: State, job: Job, dependency: Dependency) -> bool | None:
+    """True once it holds, False when it never will, None while that is open."""
+    if dependency.job is None:
+        return None if state.relations.has_older_namesake(state, job) else True
+    other = state.jobs.get(dependency.job)
+    if other is not None:
+        return True if dependency.condition == "after" and _has_started(other) else None
+    ended = state.ended.get(dependency.job)
+    array = array_of_task(state, dependency.job) if ended is None else None
+    if (tasks := unqueued_task(array, dependency.job)) is not None:
+        return None if tasks.closed is None else dependency.condition != "afterok"  # cancelled with its array
+    if dependency.condition in ("after", "afterany"):
+        return True
+    if ended is None:
+        return False  # how it ended is forgotten
+    return (ended.phase is Phase.SUCCEEDED) is (dependency.condition == "afterok")
+
+
+def is_decided(state: State, job_id: str) -> bool:
+    """Whether any of what the live job waits for holds or never will."""
+    job = state.jobs.get(job_id)
+    return job is not None and any(settled(state, job, each) is not None for each in job.after)
+
+
+def _has_started(job: Job) -> bool:
+    """Whether a run of it has started; of an array, whether the last of its tasks has its devices."""
+    return job.started_ts > 0 if job.array is None else not job.array.left and not job.array.waiting

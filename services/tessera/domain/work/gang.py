@@ -1,0 +1,85 @@
+"""A gang: the pods of a job that are placed all together or not at all, and what they take of nodes."""
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from functools import cached_property, lru_cache
+from itertools import accumulate
+
+from tessera.domain.devices.resources import NOTHING, Amount, Need, Node, RoleNeed
+from tessera.domain.storing.fast import replace
+from tessera_schemas.work.placement import Placement
+
+
+class Gang(tuple[RoleNeed, ...]):
+    """
+    The roles of a job in rank order, each with its replicas.
+
+    A gang compares and hashes by content and remembers its hash; `gang_of` gives one object for equal gangs. So what
+    is kept by gang is found at once, also by whoever restored the gang from a snapshot.
+    """
+
+    def __hash__(self) -> int:
+        return self._content_hash
+
+    @cached_property
+    def _content_hash(self) -> int:
+        return super().__hash__()
+
+    @cached_property
+    def need_of(self) -> Mapping[str, Need]:
+        """Need of each pod, by the name of its role."""
+        return {role.name: role.need for role in self}
+
+    @cached_property
+    def needs(self) -> tuple[Need, ...]:
+        """Need of each pod, in rank order."""
+        return tuple(role.need for role in self for _ in range(role.replicas))
+
+    @cached_property
+    def first_rank(self) -> Mapping[str, int]:
+        """The rank of the first pod of each role, by the role's name."""
+        firsts = accumulate((role.replicas for role in self), initial=0)
+        return {role.name: rank for role, rank in zip(self, firsts, strict=False)}
+
+    @cached_property
+    def pods(self) -> int:
+        """The replicas of all roles, without surplus pods."""
+        return sum(role.replicas for role in self)
+
+    @cached_property
+    def amount(self) -> Amount:
+        """Amount that the whole gang holds while it has a run."""
+        total = NOTHING
+        for role in self:
+            total = total.plus(role.need.amount, role.replicas)
+        return total
+
+    def amount_of(self, placements: Iterable[Placement]) -> Amount:
+        """Amount that these pods of the gang's roles hold."""
+        total = NOTHING
+        for placement in placements:
+            total = total.plus(self.need_of[placement.role].amount)
+        return total
+
+    def take(self, nodes: MutableMapping[str, Node], placements: Iterable[Placement], sign: int = 1) -> None:
+        """Change the nodes of the placements, as far as they are among `nodes`: pods came (1) or left (-1)."""
+        for placement in placements:
+            node = nodes.get(placement.node)
+            if node is not None:
+                nodes[node.name] = node.taking(self.need_of[placement.role], placement, sign)
+
+
+@lru_cache(maxsize=65_536)
+def _known(roles: tuple[RoleNeed, ...]) -> Gang:
+    return Gang(roles)
+
+
+def gang_of(roles: tuple[RoleNeed, ...]) -> Gang:
+    """The gang of these roles: one object for equal roles, as long as it is used."""
+    return roles if isinstance(roles, Gang) else _known(roles)
+
+
+def bearing(roles: tuple[RoleNeed, ...], tolerated: tuple[tuple[str, str, str], ...]) -> Gang:
+    """The gang of these roles with the standing tolerations of its tenant, in place of those that it had before."""
+    if all(role.need.tolerated == tolerated for role in roles):
+        return gang_of(roles)
+    return gang_of(tuple(replace(role, need=replace(role.need, tolerated=tolerated)) for role in roles))

@@ -1,0 +1,85 @@
+"""
+The brake on mass stops: how much of a pool's work may be stopped because nodes or devices seem lost. Pure.
+
+One wrong reading (an API server that forgets nodes, a network that is cut, a plugin that is rolled out) looks like the
+loss of many nodes. So what is observed stops only a part of what a pool runs within a while; beyond that an operator
+has to say so. The runs of one node always may be stopped: a machine that breaks is no mass stop, however small the
+cluster. An owner's and an operator's words, time limits, and preemption are not counted.
+"""
+
+from collections.abc import Iterable
+
+from tessera.domain.devices.resources import WHOLE_GPU, Node
+from tessera.domain.entities import PoolStops, Run
+from tessera.domain.state import State
+
+Stop = tuple[int, str, str, int]
+"""Time, node, job ("" for several that count as one), and weight."""
+STOPS_MAX = 256
+"""Stops that a pool remembers each by itself; of more the oldest count as one, as long as its latest."""
+
+
+def weight(run: Run) -> int:
+    """Part of its pool's work that a run is: its GPUs in thousandths; one that has none counts for one thousandth."""
+    return max(1, run.amount.gpu_milli)
+
+
+def pool_weight(state: State, pool: str) -> int:
+    """All that runs of the pool's queues hold, by the same measure; at least what their GPUs come to."""
+    uses = [use for name in state.tree.queues_of.get(pool, ()) if (use := state.queue_use.get(name)) is not None]
+    return sum(max(use.jobs, use.amount.gpu_milli) for use in uses)
+
+
+def recent_stops(state: State, pool: str) -> tuple[Stop, ...]:
+    """The stops that still count, oldest first: those of jobs that have ended since do not."""
+    known = state.stops.get(pool)
+    since = state.ts - state.tree.policy.mass_stop_seconds * 1000
+    stops = () if known is None else known.stops
+    return tuple(stop for stop in stops if stop[0] > since and (not stop[2] or state.jobs.get(stop[2]) is not None))
+
+
+def _others(state: State, pool: str, run: Run) -> tuple[Stop, ...]:
+    """Stops of other jobs: one that is stopped again and again is no more of a pool than it is."""
+    return tuple(stop for stop in recent_stops(state, pool) if stop[2] != run.job_id)
+
+
+def count_stop(state: State, run: Run, node: str) -> None:
+    """Remembers that a run was stopped because this node seemed lost, as of now."""
+    pool = state.tree.pool(run.queue) or ""
+    stops = (*_others(state, pool, run), (state.ts, node, run.job_id, weight(run)))
+    if len(stops) > STOPS_MAX:
+        (_, first, _, some), (ts, second, _, more), *others = stops
+        stops = ((ts, first if first == second else "", "", some + more), *others)
+    state.stops.put(pool, PoolStops(pool, stops))
+
+
+def is_mass_stop(state: State, run: Run, node: str) -> bool:
+    """Whether stopping the run as well, for this node, would be more than may be stopped without an operator's word."""
+    policy, pool = state.tree.policy, state.tree.pool(run.queue) or ""
+    others = _others(state, pool, run)
+    if all(of == node for _, of, _, _ in others):
+        return False
+    stopped = sum(part for *_, part in others) + weight(run)
+    return stopped * 100 > policy.mass_stop_percent * pool_weight(state, pool)
+
+
+def missing_gpus(node: Node, runs: Iterable[Run]) -> int:
+    """
+    GPUs that these runs hold on the node beyond those that it offers; none where it says nothing that counts.
+
+    Whole GPUs are summed, since slots are interchangeable; of shared ones each that is used at all counts.
+    """
+    if node.gone or node.silent or node.trouble is not None:
+        return 0
+    places = [place for run in runs for place in run.places if place.node == node.name]
+    whole = sum(len(place.devices) for place in places if place.gpu_milli == WHOLE_GPU)
+    shared = {device for place in places if place.gpu_milli != WHOLE_GPU for device in place.devices}
+    return max(0, whole + len(shared) - node.gpus)
+
+
+def waiting_on(state: State, node: str) -> list[str]:
+    """Stopped runs that still hold something on a node that does not answer, and so wait until it is back or fenced."""
+    there = state.nodes.get(node)
+    if there is None or not there.silent:
+        return []
+    return [run.run_id for run in state.runs.found(sorted(state.index.runs_on.get(node, ()))) if run.stopping]

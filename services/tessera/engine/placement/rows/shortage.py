@@ -1,0 +1,71 @@
+"""Whether a gang lacks room: by the counts of the table, without a search."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tessera.domain.work.gang import Gang
+from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, PlacementGroup, placement_groups
+from tessera.engine.placement.rows.room_counts import RoomTable
+
+TRIES_MAX = 64
+"""How many domains of a level are tried: a lone role is held by the first that has the room, others may not be."""
+
+
+def is_short(gang: Gang, table: RoomTable) -> bool:
+    """
+    Whether some pods of the gang have no place even without its others: then no search finds one.
+
+    For a gang of equal pods that may lie anywhere, or are bound to a domain, that is exact.
+    """
+    return any(_has_no_place(group, table) for group in placement_groups(gang))
+
+
+def _has_no_place(group: PlacementGroup, table: RoomTable) -> bool:
+    if not group.bound and not any(bundles.role.spread for bundles in group.bundle_sets):
+        return any(table.total(bundles.kind) < bundles.count for bundles in group.bundle_sets)
+    sets = group.bundle_sets
+    if group.bound and all(
+        any(table.most_in_a_domain(bundles.kind, level) < bundles.count for bundles in sets) for level in group.levels
+    ):
+        return True
+    if any(able_domains(group.bundle_sets, level, table) for level in group.levels):
+        return False
+    return group.bound or any(_is_not_even(bundles, table) for bundles in group.bundle_sets)
+
+
+def able_domains(bundle_sets: Iterable[BundleSet], level: str, table: RoomTable) -> list[str]:
+    """The domains of the level with room for each of the sets on its own."""
+    able = np.ones(len(table.domains(level)[0]), np.bool_)
+    for bundles in bundle_sets:
+        able &= table.room_of_domains(bundles.kind, level) >= bundles.count
+    return [table.domains(level)[0][at] for at in np.flatnonzero(able)]
+
+
+def _is_not_even(bundles: BundleSet, table: RoomTable) -> bool:
+    label = bundles.role.spread
+    if not label:
+        return table.total(bundles.kind) < bundles.count
+    there = dict.fromkeys(table.places.holding(bundles.kind, label), 0) | table.by_domain(bundles.kind, label)
+    return even_shares(bundles.count, there) is None
+
+
+def lacks_gpus(gang: Gang, table: RoomTable) -> bool:
+    """Whether the roles together ask for more GPUs than are free, where they may use the same nodes."""
+    sets = (bundles for group in placement_groups(gang) for bundles in group.bundle_sets)
+    using = [bundles.kind for bundles in sets if bundles.whole.total_gpu_milli]
+    if len(gang) < 2 or len({kind.never for kind in using}) != 1 or using[0].whole.mig_profile:
+        return False
+    table.refresh()
+    return gang.amount.gpu_milli > int(np.maximum(table.gpu_free[table.suits(using[0])], 0).sum())
+
+
+def even_shares(count: int, by_value: BundleCounts) -> BundleCounts | None:
+    """Number for each value so that the numbers differ by at most one; None when that cannot be."""
+    if not by_value:
+        return None
+    each, more = divmod(count, len(by_value))
+    roomy = sorted((value for value, room in by_value.items() if room > each), key=lambda v: (by_value[v], v))
+    if min(by_value.values()) < each or len(roomy) < more:
+        return None
+    return dict.fromkeys(by_value, each) | dict.fromkeys(roomy[:more], each + 1)

@@ -1,0 +1,305 @@
+"""
+The nodes of one pool as a table, and in the order of the pool's scoring for each kind of pod that was asked for.
+
+Rows are nodes in the order of their names, columns what is free on them. Whoever changes a node tells `changed`, and
+its row is looked at again before the next answer. The order is that of judging all nodes anew: score first, then what
+the node has that the pod does not ask for (`count_spared`), then name. Each kind has a cost for every row, and the
+first of the lowest is the best; a row is judged again only when its node changed, or comes to the top at what a lighter
+kind thinks of it.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
+from tessera.domain.work.evidence import FitFailure
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
+from tessera.engine.placement.fits import SPARED_BITS, BundleKind, count_spared, short_of
+from tessera.engine.placement.mig import free_positions
+from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
+
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+LOG_MIN = 4_096
+"""So many changes of rows are remembered, or twice as many as there are nodes; who is further behind begins anew."""
+
+COSTS_MAX = 1 << 23
+"""Kinds times rows whose costs are kept; beyond, all are forgotten: it costs time and changes no order."""
+
+FEW = 64  # rows that a ranking looks at one by one, without asking what a lighter kind thinks of them
+NEAR = 8  # rankings of little less CPU that a new one looks at for one to begin with
+WORD = 62  # bits
+NONE = (1 << 63) - 1
+"""Cost of a row that has no room, or is left out."""
+
+PODS, CPU, MEMORY, WHOLE = range(4)
+MISSES = (FitFailure.GPU, FitFailure.DEVICES, FitFailure.CPU, FitFailure.MEMORY, FitFailure.PODS)
+"""What a node may lack, in the order of the tests; a place in it, from 1 on, says what a row lacks."""
+
+Entry = tuple[int, str]
+"""A cost (the score, negated, above the bits of what is spared) and a name: the smallest is the best."""
+
+_whatever_is_free = attrgetter("gpu_free", "cpu_free", "memory_free", "pods_free", "devices_free", "mig_taken")
+
+
+def state_of(node: Node) -> tuple[object, ...]:
+    """What is free on a node, and how many GPUs pods of others have."""
+    return _whatever_is_free(node), len(node.gpu_others)
+
+
+def policy_for(kind: BundleKind, scoring: ScoringPolicy) -> ScoringPolicy:
+    """No mix prices MIG instances."""
+    return BEST_FIT if kind.whole.mig_profile else scoring
+
+
+def entry(kind: BundleKind, node: Node, scoring: ScoringPolicy) -> Entry | None:
+    """Rank of a node that suits the kind; None when it has no room."""
+    if short_of(kind, node) is not None:
+        return None
+    return (-scoring.score(kind.whole, node) << SPARED_BITS) + count_spared(kind, node), node.name
+
+
+class NodeTable:
+    """`nodes` may change in what is free as long as `changed` is told of it; `places` is what is known besides."""
+
+    def __init__(self, nodes: Mapping[str, Node], places: FeasibleNodes) -> None:
+        self.nodes, self.places = nodes, places
+        self.names: Sequence[str] = sorted(nodes)
+        self.row_of = {name: row for row, name in enumerate(self.names)}
+        self.at = there = [nodes[name] for name in self.names]
+        """The node of each row, as of the last `refresh`."""
+        most = max((len(node.gpu_free) for node in there), default=0)
+        of_devices = [node.gpu_free + (0,) * (most - len(node.gpu_free)) for node in there]
+        self.gpu_free: Ints = np.array(of_devices, np.int64).reshape(len(there), most)
+        """Thousandths free on each device, 0 beyond the last one of a node."""
+        amounts = [(n.pods_free, n.cpu_free, n.memory_free, n.gpu_free.count(WHOLE_GPU)) for n in there]
+        self.free: Ints = np.array(amounts, np.int64).reshape(len(there), 4).T.copy()
+        """Pods, CPU, memory and whole GPUs free, by row."""
+        self.most = np.array([max(node.gpu_free, default=0) for node in there], np.int64)
+        self.gpus_of_others = np.array([len(node.gpu_others) for node in there], np.int64)
+        self.changes = 0
+        """Number of changes of rows so far; the last ones are in the log."""
+        self.replaced: dict[int, Node] = {}
+        """Nodes of the rows that changed, as they were when their room was last counted."""
+        self._log: list[int] = []
+        self._stale = set[str]()
+        self.changed = self._stale.add
+        self._devices: dict[str, Ints] = {}
+        self._suits: dict[object, Bools] = {}
+        self._suited: dict[object, Ints] = {}
+        self._rankings: dict[BundleKind, Ranking] = {}
+        self._families: dict[tuple[object, ...], list[tuple[int, int, Ranking]]] = {}
+        self._spared: dict[object, dict[object, int]] = {}
+
+    def refresh(self) -> None:
+        """Bring the rows of the nodes that changed up to date."""
+        for name in self._stale:
+            row, node = self.row_of.get(name), self.nodes.get(name)
+            if row is None or node is None:
+                continue
+            before, self.at[row] = self.at[row], node
+            if state_of(node) == state_of(before):
+                continue
+            self.replaced.setdefault(row, before)
+            gpus = node.gpu_free
+            self.free[:, row] = node.pods_free, node.cpu_free, node.memory_free, gpus.count(WHOLE_GPU)
+            self.gpu_free[row, : len(gpus)] = gpus
+            self.most[row], self.gpus_of_others[row] = max(gpus, default=0), len(node.gpu_others)
+            for device, column in self._devices.items():
+                column[row] = dict(node.devices_free).get(device, 0)
+            self._log.append(row)
+            self.changes += 1
+        self._stale.clear()
+        if len(self._log) > max(LOG_MIN, 2 * len(self.names)):
+            del self._log[: len(self._log) // 2]
+
+    def rows_since(self, changes: int) -> list[int] | None:
+        """The rows that changed after the first `changes`; None when these are too many to be remembered."""
+        count = self.changes - changes
+        if count > len(self._log):
+            return None
+        return list(set(self._log[len(self._log) - count :])) if count else []
+
+    def suits(self, kind: BundleKind) -> Bools:
+        """Which rows suit the kind, whatever room they have."""
+        found = self._suits.get(kind.never)
+        if found is None:
+            row_of, found = self.row_of, np.zeros(len(self.names), np.bool_)
+            found[[row_of[name] for name in self.places.suited(kind) if name in row_of]] = True
+            self._suits[kind.never] = found
+        return found
+
+    def suited_rows(self, kind: BundleKind) -> Ints:
+        """The rows that suit the kind."""
+        found = self._suited.get(kind.never)
+        if found is None:
+            found = self._suited[kind.never] = np.flatnonzero(self.suits(kind))
+        return found
+
+    def devices_free(self, name: str) -> Ints:
+        """Devices of that name that are free, by row."""
+        found = self._devices.get(name)
+        if found is None:
+            there = (dict(node.devices_free).get(name, 0) for node in self.at)
+            found = self._devices[name] = np.fromiter(there, np.int64, len(self.names))
+        return found
+
+    def misses(self, kind: BundleKind) -> NDArray[np.int8]:
+        """What a bundle lacks first on each row, as a place in `MISSES` from 1 on; 0 where it fits or is not suited."""
+        need, found = kind.whole, np.zeros(len(self.names), np.int8)
+        np.putmask(found, self.free[PODS] < len(kind.needs), 5)
+        np.putmask(found, self.free[MEMORY] < need.memory_bytes, 4)
+        np.putmask(found, self.free[CPU] < need.cpu_milli, 3)
+        for name, count in need.devices:
+            np.putmask(found, self.devices_free(name) < count, 2)
+        if need.gpus:
+            np.putmask(found, self.free[WHOLE] < need.gpus, 1)
+        if need.gpu_milli:
+            np.putmask(found, self.most < need.gpu_milli, 1)
+        if need.mig_profile:
+            found[[row for row in self.suited_rows(kind).tolist() if not free_positions(need, self.at[row])]] = 1
+        return found
+
+    def ranking(self, kind: BundleKind) -> "Ranking":
+        """The ranking for a kind, as the nodes are now."""
+        self.refresh()
+        found = self._rankings.get(kind)
+        if found is None:
+            found = self._make_ranking(kind)
+        found.catch_up()
+        return found
+
+    def _make_ranking(self, kind: BundleKind) -> "Ranking":
+        """A new ranking; it begins with that of a kind that asks for little less CPU, and for no more of anything."""
+        if len(self._rankings) * len(self.names) > COSTS_MAX:
+            self._rankings.clear()
+            self._families.clear()
+        whole = kind.whole
+        family = self._families.setdefault((kind.never, whole.gpus, whole.gpu_milli, whole.mig_profile), [])
+        spared = self._spared.setdefault(kind.never, {})
+        if not family and (bare := _bare(kind)).whole != whole:
+            family.append((0, 0, Ranking(bare, self, spared, None)))
+        after = bisect_left(family, (whole.cpu_milli + 1,))
+        nearest = (ranking for *_, ranking in reversed(family[max(0, after - NEAR) : after]))
+        lightest = family[0][2] if family else None
+        near = next((ranking for ranking in nearest if is_lighter(ranking.kind, kind)), lightest)
+        found = self._rankings[kind] = Ranking(kind, self, spared, near)
+        insort(family, (whole.cpu_milli, len(family), found))
+        return found
+
+
+class Ranking:
+    """
+    The costs of the rows for one kind of pod: `best` gives the best that is not left out.
+
+    A kind that asks for more than another one, of equal GPUs, gets no higher score from any node (`ScoringPolicy`), and
+    spares the same there, since both ask for devices of the same names. So a row may stand at what a lighter kind
+    thinks of it, whose ranking is `near`, until it comes to the top, and be judged only then: most rows never are.
+    """
+
+    def __init__(self, kind: BundleKind, table: NodeTable, spared: dict[object, int], near: "Ranking | None") -> None:
+        self.kind, self._table, self._near, self._spared = kind, table, near, spared
+        self._policy = policy_for(kind, table.places.scoring)
+        self._words = [np.full(len(table.names), NONE, np.int64) for _ in range(self._policy.words)]
+        """Each cost in words of 62 bits, the highest first."""
+        self._judged: Bools = np.zeros(len(table.names), np.bool_)
+        self._changes = -1
+        self._left_out: list[tuple[int, int]] = []
+
+    def catch_up(self) -> None:
+        """Look at the rows that have changed since the last time."""
+        table, kind = self._table, self.kind
+        rows = table.rows_since(self._changes) if self._changes >= 0 else None
+        self._changes = table.changes
+        if rows is not None and len(rows) <= FEW:
+            suits = table.suits(kind)
+            for row in rows:
+                self._words[0][row] = NONE
+                if suits[row] and short_of(kind, table.at[row]) is None:
+                    self._judge(row)
+            return
+        fits = table.suits(kind) & (table.misses(kind) == 0)
+        changed = slice(None) if rows is None else np.array(rows, np.int64)
+        self._words[0][changed] = NONE
+        if self._near is None:
+            for row in np.flatnonzero(fits).tolist() if rows is None else filter(fits.__getitem__, rows):
+                self._judge(row)
+            return
+        self._near.catch_up()
+        self._judged[changed] = False
+        for word, theirs in zip(self._words, self._near._words, strict=True):
+            word[changed] = theirs[changed]
+        np.putmask(self._words[0], ~fits, NONE)
+
+    def _judge(self, row: int) -> int:
+        node = self._table.at[row]
+        known = node.devices, node.taints, node.tolerated, node.gpus, node.gpu_model
+        spared = self._spared.get(known)
+        if spared is None:
+            spared = self._spared[known] = count_spared(self.kind, node)
+        cost = (-self._policy.score(self.kind.whole, node) << SPARED_BITS) + spared
+        rest = cost
+        for word in reversed(self._words[1:]):
+            word[row] = rest & ((1 << WORD) - 1)
+            rest >>= WORD
+        self._words[0][row] = rest
+        self._judged[row] = True
+        return cost
+
+    def best(self) -> Entry | None:
+        """The best row that is not left out: its cost and the node's name."""
+        highest, *lower = self._words
+        while True:
+            row = int(highest.argmin()) if len(highest) else 0
+            if not len(highest) or highest[row] == NONE:
+                return None
+            if lower:
+                row = _first(highest, lower, row)
+            if self._judged[row]:
+                cost = int(highest[row])
+                for word in lower:
+                    cost = (cost << WORD) + int(word[row])
+                return cost, self._table.names[row]
+            self._judge(row)
+
+    def leave_out(self, *names: str) -> None:
+        """Let nobody take these nodes until `restore`."""
+        for name in names:
+            row = self._table.row_of[name]
+            self._left_out.append((row, int(self._words[0][row])))
+            self._words[0][row] = NONE
+
+    def restore(self) -> None:
+        """Puts the nodes that were left out back among those to choose from."""
+        for row, cost in reversed(self._left_out):
+            self._words[0][row] = cost
+        self._left_out.clear()
+
+
+def _first(highest: Ints, lower: list[Ints], row: int) -> int:
+    """The first row of the lowest cost, where `row` is the first with its highest word."""
+    rows = np.flatnonzero(highest == highest[row])
+    for word in lower:
+        if len(rows) == 1:
+            break
+        here = word[rows]
+        rows = rows[here == here.min()]
+    return int(rows[0])
+
+
+def is_lighter(kind: BundleKind, other: BundleKind) -> bool:
+    """Whether the kind asks for no more than another one of its family."""
+    one, two = kind.whole, other.whole
+    little = one.cpu_milli <= two.cpu_milli and one.memory_bytes <= two.memory_bytes
+    return little and (not one.devices or one.devices == two.devices)
+
+
+def _bare(kind: BundleKind) -> BundleKind:
+    """The kind without CPU, memory and devices: whatever suits and holds one of its family suits and holds it."""
+    whole = Need(0, 0, kind.whole.gpus, kind.whole.gpu_milli, mig_profile=kind.whole.mig_profile)
+    return BundleKind(kind.needs, whole, kind.labels, kind.never, kind.devices)

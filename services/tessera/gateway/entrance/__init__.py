@@ -1,0 +1,1 @@
+"""The way in: connections, checks of a request, tokens, and every "no"."""

@@ -1,0 +1,173 @@
+"""
+Bearer tokens: shown once, kept as hashes.
+
+A token is `tessera_<id>_<secret>`: the id finds its entry and may stand in logs, the secret has 256 random bits, so
+that a plain SHA-256 of it is as good as it gets. The file is TOML, one table per id; it is read again when it changed,
+and a token that was taken out is refused from then on, in open streams too.
+"""
+
+import hashlib
+import hmac
+import tomllib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import structlog
+from pydantic import RootModel
+
+from tessera.kernel import ids
+from tessera.kernel.errors import StartupError
+from tessera.kernel.ports import Clock
+from tessera.kernel.process.private_file import write_private
+from tessera_schemas.base import Digest, Name, Strict
+
+if TYPE_CHECKING:
+    from tessera.gateway.entrance.short_tokens import ShortTokens
+
+FILE_NAME = "gateway-tokens.toml"
+RELOAD_SECONDS = 2.0
+ID_CHARACTERS = 12
+_NOBODY = "0" * 64  # compared with when there is no such id, so that both cases do the same
+
+log = structlog.get_logger()
+
+
+class TokenEntry(Strict):
+    """Identity of a token; an operator's has no tenant and sees all."""
+
+    kind: Literal["tenant", "operator"]
+    tenant: Name | None = None
+    sha256: Digest
+
+
+Entries = RootModel[dict[str, TokenEntry]]
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Caller of a request; `tenant` is None for an operator. `ends_s`: of a short token, when it ends; else 0."""
+
+    token_id: str
+    tenant: str | None
+    ends_s: int = 0
+
+    def may_see(self, tenant: str) -> bool:
+        """Tells whether the caller may see the tenant's jobs: the tenant itself, or an operator."""
+        return self.tenant is None or self.tenant == tenant
+
+
+class TokenFile:
+    """The tokens in force. Without a file nobody has one."""
+
+    def __init__(self, path: Path | None, short: "ShortTokens | None" = None) -> None:
+        self._path, self._short = path, short
+        self._stamp: tuple[int, int] | None = None
+        self._entries: Mapping[str, TokenEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def load(self) -> None:
+        """Read the file if it changed. Raises StartupError; then what was in force stays in force."""
+        if self._path is None:
+            return
+        try:
+            found = self._path.stat()
+        except FileNotFoundError:
+            self._entries, self._stamp = {}, None
+            return
+        stamp = (found.st_mtime_ns, found.st_ino)
+        if stamp != self._stamp:
+            self._entries, self._stamp = read_entries(self._path), stamp
+
+    def trouble(self) -> str | None:
+        """Why nobody has a token who should; who names no file wants none but those of logins by NATS."""
+        if self._path is None or self._stamp is not None:
+            return None
+        return f"{self._path} is not there, so that every token is refused; `tessera token new` makes it"
+
+    async def keep_fresh(self, clock: Clock) -> None:
+        """Reads the file again every RELOAD_SECONDS, for ever; after a failure the known tokens stay in force."""
+        while True:
+            await clock.sleep(RELOAD_SECONDS)
+            try:
+                self.load()
+            except (StartupError, OSError) as error:
+                log.error("tokens_not_read", error=str(error))
+
+    def caller(self, token: str) -> Caller | None:
+        """The caller with this token; takes as long for a wrong secret as for an unknown id."""
+        _, _, rest = token.partition("_")
+        token_id, _, secret = rest.partition("_")
+        if self._short is not None and "." in token_id and token.startswith("tessera_"):
+            return self._short.caller(token_id, secret)
+        entry = self._entries.get(token_id)
+        known = hmac.compare_digest(digest(secret), entry.sha256 if entry is not None else _NOBODY)
+        if entry is None or not known or not token.startswith("tessera_"):
+            return None
+        return Caller(token_id, entry.tenant)
+
+    def holds(self, caller: Caller) -> bool:
+        """Whether the caller's token is still in force."""
+        if caller.ends_s:
+            return self._short is not None and self._short.holds(caller)
+        entry = self._entries.get(caller.token_id)
+        return entry is not None and entry.tenant == caller.tenant
+
+
+def digest(secret: str) -> str:
+    """SHA-256 of a secret in hexadecimal, as the token file holds it."""
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def read_entries(path: Path) -> dict[str, TokenEntry]:
+    """Raises StartupError for a file that is there and is none of ours."""
+    try:
+        entries = Entries.model_validate(tomllib.loads(path.read_text(encoding="utf-8-sig"))).root
+    except (OSError, ValueError, RecursionError) as error:
+        why = f"cannot be read ({error})" if isinstance(error, OSError) else "is not a file of tokens"
+        raise StartupError(f"tokens: {path} {why}; make tokens with `tessera token new`") from error
+    if any((entry.kind == "tenant") != (entry.tenant is not None) for entry in entries.values()):
+        raise StartupError(f"tokens: {path} has a tenant's token without a tenant, or an operator's with one")
+    return entries
+
+
+def add_token(path: Path, tenant: str | None) -> str:
+    """Put a new token into the file and return it, the only time that it is seen; None makes an operator's."""
+    entries = read_entries(path) if path.exists() else {}
+    token_id, secret = ids.password()[:ID_CHARACTERS], ids.password()
+    kind: Literal["tenant", "operator"] = "operator" if tenant is None else "tenant"
+    _write(path, {**entries, token_id: TokenEntry(kind=kind, tenant=tenant, sha256=digest(secret))})
+    return f"tessera_{token_id}_{secret}"
+
+
+def keep_operator_token(path: Path, kept: Path) -> None:
+    """Have a token of an operator in the file `kept`: the one that is there if it is in force, else a new one."""
+    tokens = TokenFile(path)
+    tokens.load()
+    with suppress(OSError, ValueError):
+        caller = tokens.caller(kept.read_text(encoding="utf-8"))
+        if caller is not None and caller.tenant is None:
+            return
+    write_private(kept, add_token(path, None).encode())
+
+
+def drop_token(path: Path, token_id: str) -> bool:
+    """Take a token out of the file; False when it is not in there."""
+    entries = read_entries(path) if path.exists() else {}
+    if token_id not in entries:
+        return False
+    _write(path, {name: entry for name, entry in entries.items() if name != token_id})
+    return True
+
+
+def _write(path: Path, entries: Mapping[str, TokenEntry]) -> None:
+    """Every value is plain letters and digits."""
+    blocks = []
+    for token_id, entry in entries.items():
+        lines = [f"{name} = {quoted!r}" for name, quoted in entry.model_dump(exclude_none=True).items()]
+        blocks.append("\n".join([f"[{token_id!r}]", *lines]) + "\n")
+    write_private(path, "\n".join(blocks).encode())

@@ -1,0 +1,1 @@
+"""The operations of the API: their table, requests and answers."""

@@ -1,0 +1,132 @@
+"""Commands on their way: stored on the tenant's own subject, answered by admission, and by the ledger for a job."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import structlog
+
+from tessera.gateway.entrance.bodies import written
+from tessera.gateway.entrance.problems import all_of, refused
+from tessera.gateway.settings import GatewaySettings
+from tessera.kernel.errors import Full, Poison, Transient, UnknownOutcome
+from tessera.kernel.ledger.shard import Entry
+from tessera.kernel.messaging.requests import Requester
+from tessera.kernel.ports import Clock
+from tessera.kernel.tasks.waiting import wait_for
+from tessera_schemas import subjects
+from tessera_schemas.commands import Answer
+from tessera_schemas.facts import JobAdmitted, JobRefused
+from tessera_schemas.ledger import JobQueued, JobTurnedAway
+from tessera_schemas.reasons import Code, Reason, is_temporary
+
+log = structlog.get_logger()
+
+
+class Commands:
+    """Sends for a tenant; the caller has made sure that it may."""
+
+    def __init__(self, requester: Requester, settings: GatewaySettings) -> None:
+        self._asking, self._settings = requester, settings
+
+    async def send(self, tenant: str, command: Mapping[str, Any], by_operator: bool = False) -> Answer | None:
+        """
+        Store a command and wait for admission; None when it has not answered in time.
+
+        `by_operator`: an operator orders it about a job of the tenant, on a subject where no tenant may write.
+        Raises Refusal when the command could not be stored, or was not accepted.
+        """
+        data = written(command)
+        if len(data) > subjects.SUBMIT_BYTES_MAX:
+            numbers = {"bytes": len(data), "bytes_max": subjects.SUBMIT_BYTES_MAX}
+            raise refused(Code.TOO_LARGE, numbers=numbers)
+        answer = await self._stored_and_answered(tenant, data, by_operator)
+        if answer is not None and not answer.accepted:
+            raise all_of(answer.reasons)
+        return answer
+
+    async def _stored_and_answered(self, tenant: str, data: bytes, by_operator: bool) -> Answer | None:
+        subject = subjects.submit_by_operator if by_operator else subjects.submit
+        try:
+            return await self._asking.ask(
+                subject(self._settings.shard, tenant),
+                data,
+                tenant=tenant,
+                answer_seconds=self._settings.answer_seconds,
+                publish_seconds=self._settings.publish_seconds,
+                when_full=False,
+            )
+        except Full as error:
+            raise refused(Code.BACKLOG_FULL) from error
+        except UnknownOutcome as error:
+            detail = "whether it was stored is not known; send it again with the same key"
+            raise refused(Code.UNAVAILABLE, detail=detail) from error
+        except Poison as error:
+            raise refused(Code.TOO_LARGE) from error
+        except Transient as error:
+            log.warning("command_not_stored", tenant=tenant, error=str(error))
+            raise refused(Code.UNAVAILABLE, detail="nothing was stored") from error
+
+
+class Arrivals:
+    """Tells a submit what the ledger made of it: () when the job is in it, or the reasons why not."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._expected: dict[str, list[FirstRecord]] = {}
+        self.expected = asyncio.Event()  # set while there are any
+
+    async def on_ledger(self, entries: list[Entry]) -> None:
+        """Settles each expected job that new entries put in line or turn away for good."""
+        if not self._expected:
+            return
+        for entry in entries:
+            for record in entry.message.records:
+                if isinstance(record, JobQueued):
+                    self._arrived(record.job_id, ())
+                elif isinstance(record, JobTurnedAway):
+                    fact = entry.message.facts[record.fact].fact
+                    if isinstance(fact, JobAdmitted):
+                        self._arrived(fact.job_id, record.reasons)
+                    elif isinstance(fact, JobRefused) and not is_temporary(fact.reasons):
+                        self._arrived(fact.job_id, record.reasons or fact.reasons)
+
+    @asynccontextmanager
+    async def expecting(self, job_id: str) -> AsyncIterator["FirstRecord"]:
+        """From before the command is sent, so that nothing is missed."""
+        arrival = FirstRecord(self._clock)
+        self._expected.setdefault(job_id, []).append(arrival)
+        self.expected.set()
+        try:
+            yield arrival
+        finally:
+            left = [other for other in self._expected[job_id] if other is not arrival]
+            if left:
+                self._expected[job_id] = left
+            else:
+                del self._expected[job_id]
+            if not self._expected:
+                self.expected.clear()
+
+    def _arrived(self, job_id: str, reasons: tuple[Reason, ...]) -> None:
+        for arrival in self._expected.get(job_id, ()):
+            arrival.settle(reasons)
+
+
+class FirstRecord:
+    """The first thing that the ledger says of an expected job."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock, self._came = clock, asyncio.Event()
+        self._reasons: tuple[Reason, ...] = ()
+
+    def settle(self, reasons: tuple[Reason, ...]) -> None:
+        """Notes the outcome, () for a job that is in the ledger; only the first outcome counts."""
+        if not self._came.is_set():
+            self._reasons = reasons
+            self._came.set()
+
+    async def within(self, seconds: float) -> tuple[Reason, ...] | None:
+        """Admission's reasons, empty for yes; None when there was no answer in time."""
+        return self._reasons if await wait_for(self._came, self._clock, seconds) else None

@@ -1,0 +1,559 @@
+"""One short function per operation: who asks, for what, and the answer; a "no" is raised."""
+
+import asyncio
+import re
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+from aiohttp import web
+from pydantic import ValidationError
+
+from tessera.domain.entities import EndedJob, Job, RefusedWork
+from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
+from tessera.domain.work.time_limits import time_limit_fault
+from tessera.engine.explain.changed_spec import changed_spec, differences
+from tessera.engine.queueing.entry import key_conflict
+from tessera.engine.queueing.updates import update_faults
+from tessera.gateway.entrance.bodies import read_body, read_query
+from tessera.gateway.entrance.guard import CALLER
+from tessera.gateway.entrance.problems import REFUSED, Refusal, all_of, json_response, refused
+from tessera.gateway.entrance.tokens import Caller
+from tessera.gateway.operations import models
+from tessera.gateway.operations.commanding import Arrivals, Commands
+from tessera.gateway.operations.paging import cursor_of, page_of, place_of
+from tessera.gateway.reading.capacity import CapacityReader
+from tessera.gateway.reading.dry_runs import digest_of, find_ledger_faults
+from tessera.gateway.reading.explaining import explained, known_starts, list_positions
+from tessera.gateway.reading.logs import Logs
+from tessera.gateway.reading.specs import Specs
+from tessera.gateway.reading.status import SharedStatus
+from tessera.gateway.reading.streaming import Streams
+from tessera.gateway.reading.usage import HOUR_MS, shown, step_of, sums_by_step
+from tessera.gateway.reading.views import SharedViews
+from tessera.gateway.settings import GatewaySettings
+from tessera.kernel.ports import Clock
+from tessera.kernel.process.shard_status import judge
+from tessera_schemas.base import Strict, job_id
+from tessera_schemas.commands import (
+    CancelJob,
+    HoldJob,
+    MoveJob,
+    ReleaseJob,
+    ReportCheckpoint,
+    RequeueJob,
+    SetPriority,
+    UpdateJob,
+)
+from tessera_schemas.config import Queue
+from tessera_schemas.reasons import Code, PublicReason, Reason
+from tessera_schemas.text.reading import besides
+from tessera_schemas.work.short_form import ShortFormError
+
+KEY_HEADER = "Idempotency-Key"
+JOB_ID = re.compile(r"[a-z2-7]{20}")
+CANCELS_AT_ONCE = 64
+KNOWN_SECONDS, KNOWN_POLL_SECONDS = 0.5, 0.02
+WAIT_POLL_SECONDS = 0.2
+STARTS_SECONDS = 1.0
+STARTS_REST = 19
+"""So old expected starts may be, and so many times as long as the search for them took."""
+
+
+log = structlog.get_logger()
+
+
+class Handlers:
+    """`state` is the fold's own, so that what is asked of it is as of its `n`."""
+
+    def __init__(
+        self,
+        settings: GatewaySettings,
+        state: State,
+        views: SharedViews,
+        commands: Commands,
+        arrivals: Arrivals,
+        streams: Streams,
+        logs: Logs,
+        specs: Specs,
+        clock: Clock,
+        status: SharedStatus,
+    ) -> None:
+        self._status = status
+        self._settings, self._state, self._views = settings, state, views
+        self._commands, self._arrivals, self._streams, self._logs = commands, arrivals, streams, logs
+        self._specs, self._clock = specs, clock
+        self._capacity = CapacityReader(state, clock)
+        self._starts: dict[str, tuple[float, dict[str, models.LineStart]]] = {}
+
+    # -- jobs
+
+    async def submit(self, request: web.Request) -> web.Response:
+        """
+        Submits a job under the caller's key: 201 queued, 200 existing or a dry run, 202 not yet known; else raises
+        Refusal.
+        """
+        caller = request[CALLER]
+        if caller.tenant is None:
+            raise refused(Code.FORBIDDEN, "Authorization", "a job is submitted with a token of its tenant")
+        command = await self._submit_command(request, caller.tenant)
+        key = command["key"]
+        if command.get("dry_run") is True:
+            return await self._judged(caller.tenant, command, key)
+        job = job_id(self._settings.shard, caller.tenant, key)
+        existed, began = self._remembered(job) is not None, self._clock.monotonic()
+        async with self._arrivals.expecting(job) as arrival:
+            answer = await self._commands.send(caller.tenant, command)
+            reasons = None
+            if answer is not None and not existed:
+                left = self._settings.answer_seconds - (self._clock.monotonic() - began)
+                reasons = await arrival.within(max(0.0, left))
+        if answer is None:
+            return self._submitted(caller, job, key, "stored", 202)
+        known = self._remembered(job)
+        if known is None:
+            if reasons:
+                raise all_of(reasons)
+            return self._submitted(caller, job, key, "admitted", 202, answer.notes)
+        if known.spec_hash != digest_of(command):
+            raise all_of([key_conflict(key)])
+        if existed:
+            return self._submitted(caller, job, key, "existing", 200, number=known.number)
+        return self._submitted(caller, job, key, "queued", 201, answer.notes, known.number)
+
+    async def _submit_command(self, request: web.Request, tenant: str) -> dict[str, Any]:
+        """The command that the body asks for, to be judged by admission. Raises Refusal."""
+        try:
+            body = await read_body(request, models.SubmitEnvelope)
+        except Refusal as refusal:
+            raise Refusal(*map(_say_where_fields_stand, refusal.reasons)) from refusal
+        key, missing = _key(request, body.key), list[Reason]()
+        if key is None:
+            said = "an idempotency key is required, so that a retry finds the same job"
+            missing.append(Reason(code=Code.MISSING_FIELD, field=KEY_HEADER, detail=said))
+        if body.spec is None and body.template is None:
+            said = "a job's spec, or a template with its parameters"
+            missing.append(Reason(code=Code.MISSING_FIELD, field="spec", detail=said))
+        if key is None or missing:
+            raise all_of(missing)
+        try:
+            return body.command(key, tenant)
+        except ShortFormError as error:
+            raise await self._all_against(body, key, tenant, error) from error
+
+    async def _all_against(self, body: models.SubmitEnvelope, key: str, tenant: str, error: ShortFormError) -> Refusal:
+        """All that is against a job with quantities that are none: admission says the rest, if it answers."""
+        own = error.reasons("spec.")
+        rest = body.model_copy(update={"spec": error.made, "dry_run": True})
+        try:
+            await self._commands.send(tenant, rest.command(key, tenant))
+        except Refusal as refusal:
+            return Refusal(*besides(own, refusal.reasons if refusal.status == REFUSED else ()))
+        return Refusal(*own)
+
+    async def _judged(self, tenant: str, command: dict[str, Any], key: str) -> web.Response:
+        """Answer that the job would be admitted. Raises Refusal with all that admission has against it."""
+        answer = await self._commands.send(tenant, command)
+        if answer is None:
+            raise refused(Code.UNAVAILABLE, detail="admission has not answered; nothing was stored")
+        job = job_id(self._settings.shard, tenant, key)
+        if against := find_ledger_faults(self._state, self._remembered(job), tenant, command, job):
+            raise all_of(against)
+        body = models.StoredSubmit(job_id=job, key=key, state="dry_run", as_of=self._state.n, notes=answer.notes)
+        return json_response(body)
+
+    def _submitted(
+        self,
+        caller: Caller,
+        job: str,
+        key: str,
+        state: Any,
+        status: int,
+        notes: tuple[str, ...] = (),
+        number: int = 0,
+    ) -> web.Response:
+        log.info("job_submitted", job=job, tenant=caller.tenant, token=caller.token_id, state=state)
+        body = models.StoredSubmit(job_id=job, key=key, state=state, as_of=self._state.n, notes=notes, number=number)
+        return json_response(body, status, {"Location": f"/v1/jobs/{job}"})
+
+    async def get_job(self, request: web.Request) -> web.Response:
+        """Answers with the view of a job, or of refused work, of the caller; raises Refusal where neither is known."""
+        read_query(request, models.NoQuery)
+        known = self._own_work(request)
+        n, view = await self._views.job(known.job_id, self._state.n)
+        if view is None:
+            ended = self._state.ended.get(known.job_id)
+            raise _no_such_job(known.job_id) if ended is None else Refusal(ended.not_shown(self._clock.now_ms()))
+        return json_response(models.OneJob(as_of=n, job=view))
+
+    async def wait_for_job(self, request: web.Request) -> web.Response:
+        """Answers as `get_job` once the job has ended, or with what it is when the caller's time is over."""
+        query, known, clock = read_query(request, models.WaitQuery), self._own(request), self._clock
+        job, until = known.job_id, clock.monotonic() + query.timeout
+        with self._streams.counting(request[CALLER]):
+            while True:
+                while self._state.jobs.get(job) is not None and clock.monotonic() < until:
+                    await clock.sleep(WAIT_POLL_SECONDS)
+                n, view = await self._views.job(job, self._state.n)
+                if view is None:  # it was forgotten in between
+                    raise _no_such_job(job)
+                if view.ended_ts or clock.monotonic() >= until:
+                    return json_response(models.OneJob(as_of=n, job=view))
+                await clock.sleep(WAIT_POLL_SECONDS)  # the views are a moment behind the fold
+
+    async def list_jobs(self, request: web.Request) -> web.Response:
+        """Answers with a page of jobs and the cursor of the next; raises Refusal for another tenant's."""
+        query, caller = read_query(request, models.JobQuery), request[CALLER]
+        if query.tenant is not None and not caller.may_see(query.tenant):
+            raise refused(Code.FORBIDDEN, "tenant", "a tenant's token sees its own jobs")
+        n, jobs = await self._views.jobs()
+        place = place_of(query.cursor)
+        if query.array is None:
+            older = jobs.after(caller.tenant or query.tenant, place)
+        else:
+            older = jobs.tasks(query.array, self._job_of(caller, query.array).submitted_ts, place)
+        items, place = page_of(older, query, self._user_of)
+        following = None if place is None else cursor_of(place)
+        return json_response(models.JobPage(as_of=n, items=tuple(items), next=following))
+
+    def _user_of(self, job_id: str) -> str:
+        """Whose of the tenant a job is; the fold forgets it with the job's end."""
+        job = self._state.jobs.get(job_id)
+        return "" if job is None else job.user
+
+    async def cancel_job(self, request: web.Request) -> web.Response:
+        """Sends the cancel of a job, with its reason and whether notice is cut short."""
+        body = await read_body(request, models.CancelBody)
+        return await self._order(request, CancelJob, "cancel_job", why=body.why, now=body.now)
+
+    async def cancel_jobs(self, request: web.Request) -> web.Response:
+        """Sends the cancels of many jobs, some at once; one that is refused keeps no other from being sent."""
+        body, caller = await read_body(request, models.CancelJobsBody), request[CALLER]
+        jobs, said = list(dict.fromkeys(body.jobs)), list[models.CancelledJob]()
+        for at in range(0, len(jobs), CANCELS_AT_ONCE):
+            said += await asyncio.gather(
+                *(self._cancel_one(caller, job, body) for job in jobs[at : at + CANCELS_AT_ONCE])
+            )
+        log.info("jobs_cancelled", jobs=len(jobs), token=caller.token_id)
+        return json_response(models.CancelledJobs(as_of=self._state.n, items=tuple(said)), 202)
+
+    async def _cancel_one(self, caller: Caller, job: str, body: models.CancelJobsBody) -> models.CancelledJob:
+        try:
+            tenant = self._live_of(caller, job).tenant
+            order = CancelJob(kind="cancel_job", v=1, job_id=job, tenant=tenant, why=body.why, now=body.now)
+            data = order.model_dump(mode="json", exclude_defaults=True)
+            answer = await self._commands.send(tenant, data, caller.tenant is None)
+        except Refusal as refusal:
+            reason = PublicReason.model_validate(refusal.reasons[0].model_dump())
+            return models.CancelledJob(job_id=job, state="refused", reason=reason)
+        return models.CancelledJob(job_id=job, state="stored" if answer is None else "accepted")
+
+    async def hold_job(self, request: web.Request) -> web.Response:
+        """Sends the order that puts a job on hold."""
+        await read_body(request, models.NoBody)
+        return await self._order(request, HoldJob, "hold_job")
+
+    async def release_job(self, request: web.Request) -> web.Response:
+        """Sends the order that ends a hold; raises Refusal for an operator's, which no tenant ends."""
+        await read_body(request, models.NoBody)
+        known = self._known(request.match_info["job_id"])
+        if request[CALLER].tenant is not None and isinstance(known, Job) and known.operator_hold:
+            self._live(request)  # another tenant's job is one that does not exist
+            raise refused(Code.HELD_BY_OPERATOR, "job_id")
+        return await self._order(request, ReleaseJob, "release_job")
+
+    async def set_priority(self, request: web.Request) -> web.Response:
+        """Sends the order that gives a job another priority class; users' own pods keep that of Kubernetes."""
+        body, known = await read_body(request, models.PriorityBody), self._own(request)
+        if isinstance(known, Job) and known.adopted is not None:
+            detail = f"{known.adopted.owner} has the priority of its PriorityClass in Kubernetes; change it there"
+            raise refused(Code.PRIORITY_NOT_ALLOWED, "priority_class", detail)
+        return await self._order(request, SetPriority, "set_priority", priority_class=body.priority_class)
+
+    async def move_job(self, request: web.Request) -> web.Response:
+        """Sends the order that lets a waiting job wait in another queue; raises Refusal for a job that runs."""
+        body, known = await read_body(request, models.QueueBody), self._own(request)
+        if isinstance(known, Job) and known.phase is not Phase.QUEUED:
+            raise refused(Code.NOT_WAITING, "job_id", f"it is {known.phase.value}; only what waits moves")
+        if isinstance(known, Job):
+            fault = time_limit_fault(self._state.tree, body.queue, known.tenant, known.time_limit_seconds)
+            if fault is not None:
+                raise all_of([fault])
+        return await self._order(request, MoveJob, "move_job", queue=body.queue)
+
+    async def update_job(self, request: web.Request) -> web.Response:
+        """Sends the order that changes the spec of a job; raises Refusal with all that is against it now."""
+        body, known = await read_body(request, models.UpdateBody), self._own(request)
+        if isinstance(known, EndedJob):
+            raise refused(Code.ALREADY_ENDED, "job_id", known.phase.value)
+        against = update_faults(self._state, known, body, by_tenant=request[CALLER].tenant is not None)
+        if against:
+            raise all_of(against)
+        return await self._order(request, UpdateJob, "update_job", **body.given)
+
+    async def requeue_job(self, request: web.Request) -> web.Response:
+        """Sends the order that stops a job's run and puts the job back in line; one that waits stays there."""
+        await read_body(request, models.NoBody)
+        return await self._order(request, RequeueJob, "requeue_job")
+
+    async def job_classes(self, request: web.Request) -> web.Response:
+        """Answers with the classes granted to the job's tenant; raises Refusal for a job that has ended."""
+        read_query(request, models.NoQuery)
+        known, tree = self._live(request), self._state.tree
+        names = () if known.adopted is not None else tree.granted_classes(known.tenant)
+        found = [models.ClassValue(name=name, value=tree.priority(name)) for name in names]
+        body = models.JobClasses(
+            as_of=self._state.n,
+            job_id=known.job_id,
+            priority_class=known.priority_class,
+            classes=tuple(sorted(found, key=lambda one: (-one.value, one.name))),
+        )
+        return json_response(body)
+
+    async def job_spec(self, request: web.Request) -> web.Response:
+        """Answers with the spec that was submitted, and with that of the change that is asked for, if one is."""
+        query, known = read_query(request, models.SpecQuery), self._own(request)
+        spec = await self._specs.of(known)
+        changed = spec
+        if query.kind is not None:
+            try:
+                changed = changed_spec(spec, query.kind, query.role, query.value)
+            except ValueError as error:
+                wrong = "no job may be so" if isinstance(error, ValidationError) else str(error)[:200]
+                raise refused(Code.INVALID_FIELD, "kind", wrong) from error
+        found = tuple(models.SpecDifference(**asdict(each)) for each in differences(spec, changed))
+        body = models.ShownSpec(as_of=self._state.n, job_id=known.job_id, spec=changed, differences=found)
+        return json_response(body)
+
+    async def _order(self, request: web.Request, model: type[Strict], kind: str, **more: Any) -> web.Response:
+        """Sent for the tenant of the job; an operator's goes where no tenant may write, so that it counts as one."""
+        job, tenant = self._target(request)
+        by_operator = request[CALLER].tenant is None
+        command = model.model_validate({"kind": kind, "v": 1, "job_id": job, "tenant": tenant, **more})
+        data = command.model_dump(mode="json", exclude_defaults=True)
+        answer = await self._commands.send(tenant, data, by_operator)
+        log.info("job_ordered", kind=kind, job=job, tenant=tenant, token=request[CALLER].token_id)
+        state: Any = "stored" if answer is None else "accepted"
+        return json_response(models.Ordered(job_id=job, state=state, as_of=self._state.n), 202)
+
+    async def report_checkpoint(self, request: web.Request) -> web.Response:
+        """Reports a checkpoint of the present run; a late report of an earlier attempt does not count for it."""
+        body, known = await read_body(request, models.CheckpointBody), self._own(request)
+        if isinstance(known, EndedJob):
+            raise refused(Code.ALREADY_ENDED, "job_id", known.phase.value)
+        run = self._state.runs.get(known.run_id)
+        if run is None or not run.started or run.over:
+            raise refused(Code.NOT_RUNNING, "job_id", known.phase.value)
+        if body.attempt not in (None, known.attempt):
+            numbers = {"attempt": known.attempt, "said": body.attempt or 0}
+            raise refused(Code.NOT_RUNNING, "attempt", numbers=numbers)
+        fields = {"path": body.path, "attempt": known.attempt, "at": body.at}
+        return await self._order(request, ReportCheckpoint, "report_checkpoint", **fields)
+
+    async def explain_job(self, request: web.Request) -> web.Response:
+        """Answers why a job waits, as far as the caller may see, from the gateway's own state at this moment."""
+        read_query(request, models.NoQuery)
+        known = self._own_work(request)
+        answer = explained(self._state, known.job_id, request[CALLER].tenant, self._clock.now_ms())
+        if answer is None:
+            raise _no_such_job(known.job_id)
+        told = await self._logs.said_of_start(known) if isinstance(known, Job) else ""
+        if told:
+            answer = answer.model_copy(update={"said": (*answer.said, told), "notes": (told, *answer.notes)})
+        return json_response(answer)
+
+    async def job_logs(self, request: web.Request) -> web.StreamResponse:
+        """Streams the log of one pod of the caller's job; raises Refusal where there is none."""
+        query = read_query(request, models.LogQuery)
+        return await self._logs.serve(request, self._own(request), query)
+
+    # -- the shard
+
+    async def nodes(self, request: web.Request) -> web.Response:
+        """A tenant sees the nodes of the pools that its queues use."""
+        read_query(request, models.NoQuery)
+        n, nodes = await self._views.nodes()
+        caller = request[CALLER]
+        pools = {pool for pool in {node.pool for node in nodes} if self._sees_pool(caller, pool)}
+        seen = [node for node in nodes if node.pool in pools]
+        return json_response(models.NodeList(as_of=n, items=tuple(seen)))
+
+    async def queues(self, request: web.Request) -> web.Response:
+        """A tenant sees the queues that take its jobs."""
+        read_query(request, models.NoQuery)
+        n, queues = await self._views.queues()
+        caller = request[CALLER]
+        names = {queue.name for queue in self._queues_of(caller)}
+        seen = [queue for queue in queues if caller.tenant is None or queue.name in names]
+        return json_response(models.QueueList(as_of=n, items=tuple(seen)))
+
+    async def slots(self, request: web.Request) -> web.Response:
+        """Free slots of the pools that the caller sees; counted anew once a second at most."""
+        read_query(request, models.NoQuery)
+        found = self._capacity.read()
+        return json_response(models.SlotList(as_of=found.as_of, items=found.slots(self._pools_of(request[CALLER]))))
+
+    async def idle(self, request: web.Request) -> web.Response:
+        """Causes of idle GPUs and reservations by node, of the pools that the caller sees; a second old at most."""
+        read_query(request, models.NoQuery)
+        found, caller = self._capacity.read(), request[CALLER]
+        return json_response(models.IdleList(as_of=found.as_of, items=found.idle(self._pools_of(caller), caller)))
+
+    async def usage(self, request: web.Request) -> web.Response:
+        """GPUs over time of the pools that the caller sees; of other tenants only how much they held together."""
+        query, caller, now = read_query(request, models.UsageQuery), request[CALLER], self._clock.now_ms()
+        n, rows = await self._views.usage()
+        step_ms, since = step_of(query.hours), now - query.hours * HOUR_MS
+        found = sums_by_step(rows, self._capacity.read().uses, self._state.ts, (since, now), step_ms)
+        pools = self._pools_of(caller)
+        items = tuple(shown(pool, start, each, caller) for (pool, start), each in found if pool in pools)
+        return json_response(models.UsageList(as_of=n, ts=now, step_seconds=step_ms // 1000, items=items))
+
+    async def line(self, request: web.Request) -> web.Response:
+        """Answers with the order of the pools that the caller sees, and why its own jobs in it wait."""
+        read_query(request, models.NoQuery)
+        caller, ts = request[CALLER], self._clock.now_ms()
+        pools = sorted(self._pools_of(caller))
+        items = tuple(
+            place
+            for pool in pools
+            for place in list_positions(self._state, pool, caller.tenant, self._starts_of(pool, ts))
+        )
+        return json_response(models.QueueLine(as_of=self._state.n, ts=ts, items=items))
+
+    def _starts_of(self, pool: str, now_ms: int) -> dict[str, models.LineStart]:
+        """Expected starts as they were a moment ago, so that the search takes a twentieth of the time at most."""
+        began, (until, found) = self._clock.monotonic(), self._starts.get(pool, (0.0, {}))
+        if began >= until:
+            found = known_starts(self._state, pool, now_ms)
+            done = self._clock.monotonic()
+            self._starts[pool] = done + max(STARTS_SECONDS, STARTS_REST * (done - began)), found
+        return found
+
+    async def me(self, request: web.Request) -> web.Response:
+        """Answers with the tenant of the token."""
+        read_query(request, models.NoQuery)
+        return json_response(models.Me(tenant=request[CALLER].tenant or ""))
+
+    async def status(self, request: web.Request) -> web.Response:
+        """Answers with how the shard is; names and words of instances are for operators."""
+        read_query(request, models.NoQuery)
+        seen = await self._status.seen()
+        return json_response(judge(seen, self._settings.shard, request[CALLER].tenant is None))
+
+    async def templates(self, request: web.Request) -> web.Response:
+        """Whether a tenant may use the queue of one is judged when it does."""
+        read_query(request, models.NoQuery)
+        body = self._state.config.body
+        found = sorted(() if body is None else body.templates, key=lambda template: template.name)
+        items = tuple(models.TemplateView.model_validate(template.model_dump(exclude={"spec"})) for template in found)
+        return json_response(models.TemplateList(as_of=self._state.n, items=items))
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        """Streams the caller's events until the stream ends."""
+        return await self._streams.serve(request, read_query(request, models.EventQuery))
+
+    # -- who may see what
+
+    def _queues_of(self, caller: Caller) -> list[Queue]:
+        body = self._state.config.body
+        queues = () if body is None else body.queues
+        return [queue for queue in queues if not queue.tenants or caller.tenant in queue.tenants]
+
+    def _sees_pool(self, caller: Caller, pool: str) -> bool:
+        return caller.tenant is None or any(queue.pool == pool for queue in self._queues_of(caller))
+
+    def _pools_of(self, caller: Caller) -> set[str]:
+        return {pool for pool in self._state.tree.queues_of if self._sees_pool(caller, pool)}
+
+    async def until_known(self, request: web.Request) -> None:
+        """
+        Wait a moment for the job that is named, if the caller sees none.
+
+        Another gateway, or admission, may have acknowledged it before our state has it. Another tenant's is waited for
+        as one that does not exist.
+        """
+        job, until = request.match_info["job_id"], self._clock.monotonic() + KNOWN_SECONDS
+        while JOB_ID.fullmatch(job) and KEY_HEADER not in request.headers:
+            known = self._known(job) or self._state.refused.get(job)
+            if (known and request[CALLER].may_see(known.tenant)) or self._clock.monotonic() >= until:
+                return
+            await self._clock.sleep(KNOWN_POLL_SECONDS)
+
+    def _remembered(self, job: str) -> Job | EndedJob | None:
+        """A job whose key is still its own; a quiet ledger keeps ended ones beyond that, until its next message."""
+        known = self._known(job)
+        return None if isinstance(known, EndedJob) and known.forget_ts <= self._clock.now_ms() else known
+
+    def _known(self, job: str) -> Job | EndedJob | None:
+        return self._state.jobs.get(job) or self._state.ended.get(job)
+
+    def _own_work(self, request: web.Request) -> Job | EndedJob | RefusedWork:
+        """The job or refused work that is named; another tenant's is one that does not exist."""
+        return self._work_of(request[CALLER], request.match_info["job_id"])
+
+    def _work_of(self, caller: Caller, job: str) -> Job | EndedJob | RefusedWork:
+        known = self._known(job) or self._state.refused.get(job)
+        if known is None or not caller.may_see(known.tenant):
+            raise _no_such_job(job)
+        return known
+
+    def _own(self, request: web.Request) -> Job | EndedJob:
+        """The job that is named; refused work is none, and is mended in Kubernetes."""
+        return self._job_of(request[CALLER], request.match_info["job_id"])
+
+    def _job_of(self, caller: Caller, job: str) -> Job | EndedJob:
+        known = self._work_of(caller, job)
+        if isinstance(known, RefusedWork):
+            raise refused(
+                Code.NO_SUCH_JOB, "job_id", f"{known.owner} is refused and was never a job; change it in Kubernetes"
+            )
+        return known
+
+    def _live(self, request: web.Request) -> Job:
+        """The job that is named, if it has not ended."""
+        return self._live_of(request[CALLER], request.match_info["job_id"])
+
+    def _live_of(self, caller: Caller, job: str) -> Job:
+        known = self._job_of(caller, job)
+        if isinstance(known, EndedJob):
+            raise refused(Code.ALREADY_ENDED, "job_id", known.phase.value)
+        return known
+
+    def _target(self, request: web.Request) -> tuple[str, str]:
+        """
+        A job that can be ordered about, and its tenant.
+
+        One that the ledger does not have yet is known by its key, from which its id is made: whoever names the key
+        may cancel what was stored but not taken in.
+        """
+        job, caller, key = request.match_info["job_id"], request[CALLER], _key(request, None)
+        own = None if caller.tenant is None or key is None else job_id(self._settings.shard, caller.tenant, key)
+        if job == own and caller.tenant is not None and self._known(job) is None:
+            return job, caller.tenant
+        return job, self._live(request).tenant
+
+
+def _key(request: web.Request, in_body: str | None) -> str | None:
+    """Raises Refusal when header and body differ, or the header's is none."""
+    given = request.headers.get(KEY_HEADER)
+    if given is None:
+        return in_body
+    if in_body is not None and in_body != given:
+        raise refused(Code.INVALID_FIELD, KEY_HEADER, "is not the key in the body")
+    try:
+        return models.SubmitEnvelope(key=given).key
+    except ValidationError:
+        raise refused(Code.INVALID_FIELD, KEY_HEADER, "1 to 200 printable characters without blanks") from None
+
+
+def _say_where_fields_stand(reason: PublicReason) -> PublicReason:
+    """Of a submit's body, where a field is not known: those of a job may have been written beside its `spec`."""
+    if reason.code != Code.UNKNOWN_FIELD:
+        return reason
+    return reason.model_copy(update={"detail": "the fields of a job stand in `spec`"})
+
+
+def _no_such_job(job: str) -> Exception:
+    return refused(Code.NO_SUCH_JOB, "job_id", job if job.isalnum() else "")

@@ -1,0 +1,537 @@
+"""
+Requests and answers of the API as pydantic models; `openapi.json` is made from them.
+
+Requests forbid unknown fields. Answers only ever gain optional ones, and say as of which ledger record they hold.
+"""
+
+from difflib import get_close_matches
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints
+
+from tessera_schemas.base import INT_MAX, Count, JobId, JobName, Key, Lenient, Name, Strict, Text
+from tessera_schemas.events import short_type, short_types
+from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
+from tessera_schemas.reasons import PublicReason
+from tessera_schemas.views import JobView, NodeView, QueueView
+from tessera_schemas.work.short_form import full_job
+from tessera_schemas.work.spec_changes import SpecChanges
+from tessera_schemas.work.templates import Parameter, ParameterName, Value
+
+PAGE_MAX = 500
+WAIT_SECONDS_MAX = 300
+
+EXAMPLE_ROLE: dict[str, JsonValue] = {
+    "name": "worker",
+    "replicas": 2,
+    "resources": {"gpus": 8, "cpu_milli": 16_000, "memory_bytes": 64 * 2**30},
+    "template": {"image": "registry.example/train:7", "command": ["python", "train.py"]},
+}
+EXAMPLE_JOB: dict[str, JsonValue] = {
+    "key": "nightly-7",
+    "spec": {
+        "name": "nightly",
+        "queue": "research",
+        "roles": [EXAMPLE_ROLE],
+    },
+}
+
+AsOf = Annotated[int, Field(description="The ledger record up to which this holds")]
+JobIdText = Annotated[str, StringConstraints(max_length=64)]
+
+
+class SubmitBody(Strict):
+    """
+    A job and the key under which it may be sent again; the header `Idempotency-Key` says the key as well.
+
+    Either its whole `spec`, or a `template` of the configuration with its parameters and what it lets be said.
+    """
+
+    key: Key | None = None
+    spec: JobSpec | None = None
+    template: Name | None = None
+    parameters: dict[ParameterName, Value] = Field(default_factory=dict)
+    name: JobName | None = None
+    queue: Name | None = None
+    priority_class: Name | None = None
+    held: Annotated[bool, Field(description="It does not start before it is released")] = False
+    dry_run: Annotated[bool, Field(description="It is judged and answered, and not taken in")] = False
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_JOB]})
+
+
+class SubmitEnvelope(Strict):
+    """The body of a submit as far as the gateway reads it: the job is admission's to judge, with all reasons."""
+
+    key: Key | None = None
+    spec: dict[str, Any] | None = None
+    template: JsonValue = None
+    parameters: JsonValue = None
+    name: JsonValue = None
+    queue: JsonValue = None
+    priority_class: JsonValue = None
+    held: JsonValue = None
+    dry_run: JsonValue = None
+    notes: JsonValue = None
+
+    def command(self, key: str, tenant: str) -> dict[str, Any]:
+        """The command to send, its spec in full form; what the client left out stays out. Raises ShortFormError."""
+        kind = "submit_job" if self.template is None else "submit_template"
+        said = {field: value for field, value in self.model_dump().items() if value is not None}
+        if self.spec is not None:
+            said["spec"] = full_job(self.spec)
+        return {"kind": kind, "v": 1, "tenant": tenant, **said, "key": key}
+
+
+class CheckpointBody(Strict):
+    """Path of the program's saved work; `attempt` is its TESSERA_ATTEMPT, so that an old run speaks for itself."""
+
+    path: CheckpointPath
+    attempt: Annotated[int | None, Field(ge=1, strict=True)] = None
+    at: Annotated[CheckpointAt, Field(description="Tells it from earlier ones in the same place, such as a step")] = ""
+
+
+class CancelBody(Strict):
+    """Cancel request; with `now` a running job gets no checkpoint notice, and loses what is left of one."""
+
+    why: Text = ""
+    now: bool = False
+
+
+class CancelJobsBody(CancelBody):
+    """Cancel of many jobs at once."""
+
+    jobs: Annotated[tuple[JobId, ...], Field(min_length=1, max_length=1000)]
+
+
+class PriorityBody(Strict):
+    """The class that a job gets; it must be granted to the job's tenant."""
+
+    priority_class: Name
+
+
+class QueueBody(Strict):
+    """The queue that a waiting job goes to; the job's tenant must be allowed there."""
+
+    queue: Name
+
+
+class UpdateBody(SpecChanges):
+    """New values of fields of a job's spec; what is not said, or null, stays as it is."""
+
+
+class NoBody(Strict):
+    """An empty body or `{}`."""
+
+
+ListedPhase = Literal[
+    "queued", "allocated", "binding", "running", "evicting", "succeeded", "failed", "cancelled", "refused"
+]
+"""Phases of jobs, and what a submit is that became none: those are listed for operators."""
+
+
+class JobQuery(Strict):
+    """Filter for a list of jobs, newest first."""
+
+    tenant: Annotated[Name | None, Field(description="For operators; a tenant sees its own")] = None
+    queue: Name | None = None
+    phase: Annotated[tuple[ListedPhase, ...], Field(max_length=16, description="Any of these")] = ()
+    name: JobName | None = None
+    array: Annotated[JobIdText | None, Field(description="The tasks of this array alone, by their indexes")] = None
+    tasks: Annotated[bool, Field(description="False: no tasks; their array stands for them")] = True
+    search: Annotated[
+        str,
+        StringConstraints(max_length=100),
+        Field(description="Text within its name, id, queue, tenant, owner, or, until it has ended, user; in any case"),
+    ] = ""
+    limit: Annotated[int, Field(ge=1, le=PAGE_MAX)] = 100
+    cursor: Annotated[str, StringConstraints(max_length=200), Field(description="`next` of the page before")] = ""
+
+
+def known_type(text: str) -> str:
+    """The type as subjects have it. Raises ValueError for one that no event has."""
+    found = short_type(text)
+    if found not in short_types():
+        alike = get_close_matches(found, short_types(), 1)
+        raise ValueError(f"no event is of this type; {f'is {alike[0]} meant?' if alike else 'see docs/contract.md'}")
+    return found
+
+
+EVENTS_MAX = 1_000
+
+
+class EventQuery(Strict):
+    """Filter for a stream of events, and where it begins and ends; without both from now on, for ever."""
+
+    after: Annotated[
+        int | None, Field(ge=0, le=INT_MAX, description="The id of an event; 0: all kept. `Last-Event-ID` wins")
+    ] = None
+    tenant: Annotated[Name | None, Field(description="For operators; a tenant sees its own")] = None
+    job: JobIdText | None = None
+    type: Annotated[
+        tuple[Annotated[str, AfterValidator(known_type)], ...],
+        Field(max_length=16, description="Any of these, such as `job.allocated.v1`; empty: all"),
+    ] = ()
+    last: Annotated[
+        int | None,
+        Field(ge=1, le=EVENTS_MAX, description="Begin with so many of the newest that are kept; an `after` wins"),
+    ] = None
+    follow: Annotated[
+        bool, Field(description="False: all kept or those behind `after`, to the newest stored as the stream begins")
+    ] = True
+
+
+class LogQuery(Strict):
+    """One pod of a job, and the part of its log to read."""
+
+    rank: Annotated[int, Field(ge=0, le=INT_MAX, description="The pod, by its rank in the gang")] = 0
+    attempt: Annotated[int | None, Field(ge=1, le=INT_MAX, description="The run; the newest when left out")] = None
+    follow: Annotated[bool, Field(description="Go on until the pod ends")] = False
+    tail: Annotated[int, Field(ge=0, le=1_000_000, description="The newest lines alone; 0: all")] = 0
+    since_seconds: Annotated[int, Field(ge=0, le=INT_MAX, description="The newest seconds alone; 0: all")] = 0
+
+
+class WaitQuery(Strict):
+    """Seconds to wait for a job's end."""
+
+    timeout: Annotated[int, Field(ge=0, le=WAIT_SECONDS_MAX, description="Seconds; then the job is shown as it is")] = (
+        60
+    )
+
+
+class SpecQuery(Strict):
+    """A change that `explain` offers as `submittable`, by its three fields; without a kind, the spec as it is."""
+
+    kind: Name | None = None
+    role: Annotated[str, StringConstraints(max_length=63), Field(description="Empty: all")] = ""
+    value: Annotated[str, StringConstraints(max_length=63), Field(description="That the job gets")] = ""
+
+
+class NoQuery(Strict):
+    """No query."""
+
+
+class Problem(Lenient):
+    """Why a request was refused; `code` is the same word as in events, logs and metrics."""
+
+    code: str
+    sentence: str
+    field: str = ""
+    retry_after: Annotated[int | None, Field(description="Seconds; also in the header Retry-After")] = None
+    reasons: Annotated[tuple[PublicReason, ...], Field(description="All there are, this one first")] = ()
+
+
+class StoredSubmit(Lenient):
+    """
+    The submit is stored and will not be lost; that of a dry run would be admitted, and nothing was stored.
+
+    queued: the ledger has it. existing: it was there before, under the same key. admitted: admission took it, the
+    ledger has not answered in time. stored: nobody has answered in time; events tell what becomes of it.
+    """
+
+    job_id: str
+    key: str
+    state: Literal["queued", "existing", "admitted", "stored", "dry_run"]
+    as_of: AsOf
+    number: Annotated[int, Field(description="The job's number in its shard; 0 while the ledger has not answered")] = 0
+    notes: Annotated[tuple[str, ...], Field(description="What was decided where the job said nothing, in words")] = ()
+
+
+class Ordered(Lenient):
+    """The request is stored. accepted: admission took it. stored: it has not answered in time."""
+
+    job_id: str
+    state: Literal["accepted", "stored"]
+    as_of: AsOf
+
+
+class CancelledJob(Lenient):
+    """The cancel of one of many jobs. accepted and stored as for one alone; refused: why it is not cancelled."""
+
+    job_id: str
+    state: Literal["accepted", "stored", "refused"]
+    reason: PublicReason | None = None
+
+
+class CancelledJobs(Lenient):
+    """Outcome of the cancel of each job, in the order in which they were named."""
+
+    as_of: AsOf
+    items: tuple[CancelledJob, ...]
+
+
+class OneJob(Lenient):
+    as_of: AsOf
+    job: JobView
+
+
+class JobPage(Lenient):
+    """Some jobs, maybe none, while `next` is there; without `next` these are the last."""
+
+    as_of: AsOf
+    items: tuple[JobView, ...]
+    next: str | None = None
+
+
+class Me(Lenient):
+    """Whom a token speaks for."""
+
+    tenant: Annotated[str, Field(description="Empty for an operator, who sees all and submits nothing")] = ""
+
+
+class NodeList(Lenient):
+    as_of: AsOf
+    items: tuple[NodeView, ...]
+
+
+class QueueList(Lenient):
+    as_of: AsOf
+    items: tuple[QueueView, ...]
+
+
+class LineStart(Lenient):
+    """Expected start of a job for which room is kept, and by what the runs before it are expected to end."""
+
+    at_ts: Annotated[int, Field(description="Milliseconds since the Unix epoch")]
+    rests_on: Annotated[
+        tuple[Literal["time_limits", "learnt_runtimes", "stopping_runs"], ...],
+        Field(description="Their time limits; how long such jobs ran before; that they are being stopped already"),
+    ]
+    nodes: Annotated[tuple[str, ...], Field(description="On which room is kept")] = ()
+    words: Annotated[str, Field(description="The same for people, as of the answer")] = ""
+
+
+class LinePlace(Lenient):
+    """A job that waits in line. Of another tenant's only place, queue, size and wait are told."""
+
+    pool: str
+    position: Annotated[Count, Field(description="Within its pool, from 1 on")]
+    queue: str
+    gpu_milli: int
+    submitted_ts: int
+    job_id: str = ""
+    name: str = ""
+    tenant: str = ""
+    user: Annotated[str, Field(description="Whose of the tenant it is, where its job says so")] = ""
+    why: Annotated[str, Field(description="Why it waits, as it was last told; empty before it was looked at")] = ""
+    earlier_ms: Annotated[int, Field(description="Since its submit it did not wait so long: earlier runs took it")] = 0
+    expected_start: Annotated[LineStart | None, Field(description="Left out where nobody knows")] = None
+
+
+class QueueLine(Lenient):
+    """The next jobs of each pool, at most 512 of one, as of `ts`."""
+
+    as_of: AsOf
+    ts: int
+    items: tuple[LinePlace, ...]
+
+
+class SlotSize(Lenient):
+    """Pods of so many GPUs that could start now: in the pool, and the most in one domain of each level."""
+
+    gpus: int
+    slots: int
+    largest: tuple[tuple[str, int], ...] = ()
+
+
+class UnusedGpus(Lenient):
+    """GPUs that runs hold which were warned that they use none."""
+
+    runs: int = 0
+    gpu_milli: int = 0
+
+
+class PoolSlots(Lenient):
+    """Free slots of one pool; `stranded` says what keeps idle GPUs from use, in thousandths."""
+
+    pool: str
+    gpus: int
+    idle_gpu_milli: int
+    stranded: tuple[tuple[str, int], ...] = ()
+    sizes: tuple[SlotSize, ...] = ()
+    unused: UnusedGpus = UnusedGpus()
+    unclaimed: Annotated[
+        str, Field(description="Why what can be had is free: nothing_waits, quota (all that wait lack it), jobs_wait")
+    ] = "nothing_waits"
+
+
+class SlotList(Lenient):
+    as_of: AsOf
+    items: tuple[PoolSlots, ...]
+
+
+class KeptDevices(Lenient):
+    """
+    Devices of a node kept for a job until `until_ts`: `gpu_milli` of each. Runs that are being stopped may still hold
+    them. Of another tenant's job id and name are "".
+    """
+
+    devices: tuple[int, ...]
+    gpu_milli: int
+    cause: str
+    until_ts: int
+    job_id: str = ""
+    name: str = ""
+
+
+class NodeIdle(Lenient):
+    """A node's idle thousandths of GPUs by cause, as in `PoolSlots.stranded`, and the jobs some are kept for."""
+
+    node: str
+    pool: str
+    stranded: tuple[tuple[str, int], ...] = ()
+    reserved: tuple[KeptDevices, ...] = ()
+
+
+class IdleList(Lenient):
+    """Nodes with idle or reserved GPUs; nodes whose GPUs are all held are left out."""
+
+    as_of: AsOf
+    items: tuple[NodeIdle, ...]
+
+
+class UsageQuery(Strict):
+    """The time to show, up to now."""
+
+    hours: Annotated[int, Field(ge=1, le=168, description="So many, up to now")] = 6
+
+
+class UsageRestarts(Lenient):
+    """Runs that were stopped for one reason and begin again; `lost` are GPU-seconds since their last checkpoints."""
+
+    tenant: str
+    reason: str
+    restarts: int
+    lost: int
+
+
+class UsageStep(Lenient):
+    """
+    GPU-seconds of a pool over `counted_ms` of a step. `held` is by tenant; all other tenants' are
+    together under "". `unused` is the part of it that runs hold which were warned that they use none; `idle` is by
+    cause, as in `PoolSlots.stranded`, with what can be had under `PoolSlots.unclaimed`.
+    """
+
+    pool: str
+    start_ts: int
+    counted_ms: int
+    held: tuple[tuple[str, int], ...] = ()
+    unused: int = 0
+    idle: tuple[tuple[str, int], ...] = ()
+    restarts: Annotated[tuple[UsageRestarts, ...], Field(description="Of tenants that the caller may see")] = ()
+
+
+class UsageList(Lenient):
+    """Steps of `step_seconds` by pool and time; what nobody counted, as before the history began, has none."""
+
+    as_of: AsOf
+    ts: int
+    step_seconds: int
+    items: tuple[UsageStep, ...]
+
+
+class TemplateView(Lenient):
+    """A template that may be submitted by name: its parameters, and further fields that may be set."""
+
+    name: str
+    description: str = ""
+    parameters: tuple[Parameter, ...] = ()
+    overrides: tuple[str, ...] = ()
+
+
+class TemplateList(Lenient):
+    as_of: AsOf
+    items: tuple[TemplateView, ...]
+
+
+class ShownHolder(Lenient):
+    """
+    A run that holds something the job waits for, or (`kept`) a job for which room is kept; `text` says it in words.
+
+    Of other tenants' jobs the names are "". Times are 0 where a run has not started, or nobody knows its end.
+    """
+
+    text: str
+    name: str = ""
+    run_id: str = ""
+    job_id: str = ""
+    queue: str = ""
+    since_ts: int = 0
+    until_ts: int = 0
+    stopping: bool = False
+    kept: bool = False
+
+
+class ShownChange(Lenient):
+    """One change after which the job would start at once; `kind` is one word for programs."""
+
+    kind: str
+    text: str
+    nodes: tuple[str, ...]
+    after: tuple[str, ...] = ()
+    role: str = ""
+    value: str = ""
+    submittable: Annotated[
+        bool, Field(description="It is one of the job's spec, which `spec` shows with it; else somebody acts")
+    ] = False
+
+
+class SpecDifference(Lenient):
+    """A field by its path, with its value in the job's spec and in the changed one."""
+
+    field: str
+    before: JsonValue
+    after: JsonValue
+
+
+class ShownSpec(Lenient):
+    """The full spec of a job, with the change that was asked for; it may be submitted as it is."""
+
+    as_of: AsOf
+    job_id: str
+    spec: JobSpec
+    differences: tuple[SpecDifference, ...] = ()
+
+
+class ClassValue(Lenient):
+    """A priority class; higher goes first."""
+
+    name: str
+    value: int
+
+
+class JobClasses(Lenient):
+    """The class of a job, and those that it may get, the highest first; none where Kubernetes sets its priority."""
+
+    as_of: AsOf
+    job_id: str
+    priority_class: str
+    classes: tuple[ClassValue, ...]
+
+
+class Explained(Lenient):
+    """
+    Why a job stands where it stands, recomputed from the state; names of other tenants are left out.
+
+    `notes` are all sentences beside the first; `said`, `others`, `holders` and `changes` have them apart. `tried` is
+    how many changes were tried.
+    """
+
+    as_of: AsOf
+    taken_n: Annotated[Count, Field(description="Ledger message that took it in; 0: not told")] = 0
+    job_id: str
+    name: str
+    phase: str
+    sentence: str
+    reason: PublicReason | None = None
+    position: Count = 0
+    in_line: Count = 0
+    notes: tuple[str, ...] = ()
+    queue: str = ""
+    pool: str = ""
+    others: tuple[PublicReason, ...] = ()
+    said: tuple[str, ...] = ()
+    holders: tuple[ShownHolder, ...] = ()
+    other_holders: tuple[str, ...] = ()
+    changes: tuple[ShownChange, ...] = ()
+    tried: Count = 0

@@ -1,0 +1,1 @@
+"""Answers from what is known: views, explanations, logs, events."""

@@ -1,0 +1,201 @@
+"""
+The shared views as the gateway serves them: read from Redis when they are asked for, in bounded time, once for all who
+ask at the same moment.
+
+A list may be `age_seconds` old, and says as of which n it holds. Only rows whose bytes changed are decoded again.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Generic, TypeVar
+
+import structlog
+from sortedcontainers import SortedKeyList
+
+from tessera.gateway.entrance.problems import refused
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import Clock, ProjectionStore
+from tessera_schemas.base import Lenient
+from tessera_schemas.reasons import Code
+from tessera_schemas.shard.keys import USAGE
+from tessera_schemas.views import GpuUseView, JobView, NodeView, QueueView
+from tessera_schemas.work.arrays import FAMILY
+
+DECODED_AT_ONCE = 2_000  # then others run
+BEHIND_SECONDS = 0.02  # between looks at views that do not have yet what the ledger has
+
+log = structlog.get_logger()
+
+M = TypeVar("M", bound=Lenient)
+T = TypeVar("T")
+Age = tuple[int, str]
+
+
+class Rows(Generic[M]):
+    """One view, decoded; `changed` is told of every row that came, changed (old, new) or went."""
+
+    def __init__(
+        self,
+        view: str,
+        model: type[M],
+        store: ProjectionStore,
+        clock: Clock,
+        age_seconds: float,
+        changed: Callable[[M | None, M | None], None] = lambda old, new: None,
+    ) -> None:
+        self._view, self._model, self._store, self._clock = view, model, store, clock
+        self._age_seconds, self._changed = age_seconds, changed
+        self._stored: dict[str, bytes] = {}
+        self.rows: dict[str, M] = {}
+        self.as_of = 0
+        self._read_at = float("-inf")
+        self._reading: asyncio.Task[None] | None = None
+
+    async def fresh(self) -> None:
+        """Have `rows` no older than `age_seconds`. Raises Transient."""
+        if self._clock.monotonic() - self._read_at < self._age_seconds:
+            return
+        if self._reading is None:
+            self._reading = asyncio.create_task(self._read(), name=f"read {self._view}")
+            self._reading.add_done_callback(self._done)
+        await asyncio.shield(self._reading)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._reading = None
+        if not task.cancelled():
+            task.exception()  # told to whoever waits; nobody may, if they gave up
+
+    async def _read(self) -> None:
+        began = self._clock.monotonic()
+        n = await self._store.cursor()
+        if n and (n != self.as_of or not self.rows):
+            n, (rows,) = await self._store.rows_as_of(self._view)
+            if n:
+                await self._take(rows)
+                self.as_of = n
+        if n == 0:
+            raise Transient("the views are being built")
+        self._read_at = began
+
+    async def _take(self, found: dict[str, bytes]) -> None:
+        decoded = 0
+        for key, data in found.items():
+            if self._stored.get(key) != data:
+                self._put(key, data, self._model.from_bytes(data))
+                decoded += 1
+                if decoded % DECODED_AT_ONCE == 0:
+                    await self._clock.sleep(0)
+        for key in [key for key in self._stored if key not in found]:
+            self._put(key, None, None)
+
+    def _put(self, key: str, data: bytes | None, new: M | None) -> None:
+        self._changed(self.rows.get(key), new)
+        if data is None or new is None:
+            del self._stored[key], self.rows[key]
+        else:
+            self._stored[key], self.rows[key] = data, new
+
+
+class JobList:
+    """
+    All jobs and each tenant's, newest first; a page goes on behind the age of its predecessor's last job.
+
+    Among them users' work in Kubernetes that is refused, whose ids are no jobs'.
+    """
+
+    def __init__(self, store: ProjectionStore, clock: Clock, age_seconds: float) -> None:
+        self._rows = [Rows(view, JobView, store, clock, age_seconds, self._changed) for view in ("jobs", "refused")]
+        self._by_age: dict[str | None, SortedKeyList[JobView]] = {None: SortedKeyList(key=age)}
+
+    async def fresh(self) -> int:
+        """Raises Transient. Returns the n as of which the list holds."""
+        for rows in self._rows:
+            await rows.fresh()
+        return min(rows.as_of for rows in self._rows)
+
+    def after(self, tenant: str | None, place: Age | None) -> Iterator[JobView]:
+        """The jobs of a tenant, or of all, that are older than `place`."""
+        jobs = self._by_age.get(tenant)
+        if jobs is None:
+            return iter(())
+        return iter(jobs) if place is None else jobs.irange_key(min_key=place, inclusive=(False, True))
+
+    def tasks(self, array_id: str, submitted_ts: int, place: Age | None) -> Iterator[JobView]:
+        """The tasks of an array by their indexes, those behind `place`: they are as old as it, and begin as its id."""
+        family = array_id[:FAMILY]
+        first, last = place or (-submitted_ts, family), (-submitted_ts, f"{family}~")
+        return (job for job in self._by_age[None].irange_key(first, last, (False, True)) if job.task_of == array_id)
+
+    def _changed(self, old: JobView | None, new: JobView | None) -> None:
+        for row, add in ((old, False), (new, True)):
+            if row is not None:
+                for name in (None, row.tenant):
+                    jobs = self._by_age.setdefault(name, SortedKeyList(key=age))
+                    if add:
+                        jobs.add(row)
+                    else:
+                        jobs.remove(row)
+
+
+def age(job: JobView) -> Age:
+    """Newest first; ends in the id, so that no two are alike."""
+    return (-job.submitted_ts, job.job_id)
+
+
+class SharedViews:
+    """Every reading of Redis. Each raises Refusal when it is away."""
+
+    def __init__(self, store: ProjectionStore, clock: Clock, seconds: float, age_seconds: float) -> None:
+        self._store, self._clock, self._seconds = store, clock, seconds
+        self._jobs = JobList(store, clock, age_seconds)
+        self._nodes = Rows("nodes", NodeView, store, clock, age_seconds)
+        self._queues = Rows("queues", QueueView, store, clock, age_seconds)
+        self._usage = Rows(USAGE, GpuUseView, store, clock, age_seconds)
+        self._away = False
+
+    async def jobs(self) -> tuple[int, JobList]:
+        """Jobs, and the ledger number that they are as of; raises Refusal while Redis is away."""
+        return await self._in_time(self._jobs.fresh()), self._jobs
+
+    async def nodes(self) -> tuple[int, list[NodeView]]:
+        """Nodes by pool and name, and the ledger number that they are as of; raises Refusal while Redis is away."""
+        await self._in_time(self._nodes.fresh())
+        return self._nodes.as_of, sorted(self._nodes.rows.values(), key=lambda node: (node.pool, node.name))
+
+    async def queues(self) -> tuple[int, list[QueueView]]:
+        """Queues by name, and the ledger number that they are as of; raises Refusal while Redis is away."""
+        await self._in_time(self._queues.fresh())
+        return self._queues.as_of, sorted(self._queues.rows.values(), key=lambda queue: queue.name)
+
+    async def usage(self) -> tuple[int, list[GpuUseView]]:
+        """GPUs over time, and the ledger number that they are as of; raises Refusal while Redis is away."""
+        await self._in_time(self._usage.fresh())
+        return self._usage.as_of, list(self._usage.rows.values())
+
+    async def job(self, job_id: str, min_n: int) -> tuple[int, JobView | None]:
+        """The job or refused work; that there is none is believed only of views that hold up to `min_n`."""
+        return await self._in_time(self._job(job_id, min_n))
+
+    async def _job(self, job_id: str, min_n: int) -> tuple[int, JobView | None]:
+        while True:
+            n, found = await self._store.fields_as_of(("jobs", job_id), ("refused", job_id))
+            stored = next(filter(None, found), None)
+            if stored is not None or n >= min_n:
+                return n, None if stored is None else JobView.from_bytes(stored)
+            await self._clock.sleep(BEHIND_SECONDS)
+
+    async def _in_time(self, work: Awaitable[T]) -> T:
+        """Answer of Redis in time; its outage is logged once, and its return once."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                found = await work
+        except (Transient, TimeoutError) as error:
+            if not self._away:
+                log.warning("views_away", error=str(error) or "no answer in time")
+            self._away = True
+            detail = "the shared views; submits, cancels, explain and events go on without them"
+            raise refused(Code.UNAVAILABLE, "redis", detail) from error
+        if self._away:
+            log.info("views_back")
+        self._away = False
+        return found

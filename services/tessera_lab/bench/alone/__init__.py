@@ -1,0 +1,1 @@
+"""Benches of a decision, a fold or an explanation alone."""

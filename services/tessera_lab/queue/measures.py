@@ -1,0 +1,63 @@
+"""Measures of a replay: waiting and completion times, for all jobs and by size. No decision is made here."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tessera_lab.traces.philly import TraceJob
+
+Seconds = NDArray[np.int64]
+
+SIZES: tuple[tuple[str, int, int], ...] = (
+    ("all", 1, 2**31),
+    ("1", 1, 1),
+    ("2-4", 2, 4),
+    ("5-8", 5, 8),
+    ("over 8", 9, 2**31),
+    ("8 or more", 8, 2**31),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Jobs of one size; all times in seconds. Percentiles interpolate linearly between the two nearest jobs."""
+
+    size: str
+    jobs: int
+    wait_mean: float
+    wait_p99: float
+    wait_max: int
+    completion_mean: float
+    completion_p99: float
+
+
+def measure(jobs: Sequence[TraceJob], waits: Sequence[int]) -> list[Measured]:
+    """One line per size that occurs."""
+    wait = np.array(waits, dtype=np.int64)
+    done = wait + np.array([job.duration_s for job in jobs], dtype=np.int64)
+    gpus = np.array([job.gpus for job in jobs], dtype=np.int64)
+    chosen = [(size, (gpus >= low) & (gpus <= high)) for size, low, high in SIZES]
+    return [_of(size, wait[which], done[which]) for size, which in chosen if which.any()]
+
+
+def _of(size: str, wait: Seconds, done: Seconds) -> Measured:
+    return Measured(
+        size,
+        len(wait),
+        round(float(wait.mean()), 3),
+        round(float(np.quantile(wait, 0.99)), 1),
+        int(wait.max()),
+        round(float(done.mean()), 3),
+        round(float(np.quantile(done, 0.99)), 1),
+    )
+
+
+def offered_load(jobs: Sequence[TraceJob], gpus: int, seconds: int) -> float:
+    """GPU time asked for over GPU time there is."""
+    return sum(job.gpus * job.duration_s for job in jobs) / (gpus * seconds)
+
+
+def as_json(measured: Sequence[Measured]) -> list[dict[str, object]]:
+    return [asdict(one) for one in measured]

@@ -1,0 +1,98 @@
+"""Checks of the API server before a write: names, required fields, preconditions, fields that a patch may change."""
+
+import re
+from typing import Any
+
+from tessera.kernel.ports import JsonObject
+from tessera_local.cluster.api import answers
+from tessera_local.cluster.objects.shelf import Version
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_CHANGEABLE_SPEC = ("schedulingGates", "activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
+_KEPT_META = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
+
+
+def check_new(resource: str, namespace: str, obj: Any) -> JsonObject:
+    """The object, if it may be created here. Raises ApiError 400 or 422."""
+    if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
+        raise answers.bad_request("the object needs metadata")
+    created: JsonObject = obj
+    meta = created["metadata"]
+    name = meta.get("name") or ""
+    if not _NAME.fullmatch(name):
+        raise answers.invalid(resource, name, "metadata.name: must be a lower case RFC 1123 subdomain")
+    if meta.get("namespace", namespace) != namespace:
+        raise answers.bad_request("the namespace of the object does not match the namespace on the request")
+    if resource == "pods":
+        containers = (created.get("spec") or {}).get("containers")
+        if not containers or not all(isinstance(one, dict) and one.get("name") for one in containers):
+            raise answers.invalid(resource, name, "spec.containers: at least one is required, each with a name")
+    return created
+
+
+def check_preconditions(resource: str, found: Version, uid: Any, resource_version: Any) -> None:
+    """Raises ApiError 409. An absent precondition (None or "") always holds."""
+    if uid and uid != found.uid:
+        raise answers.wrong_uid(resource, found.meta["name"], uid, found.uid)
+    if resource_version and resource_version != found.meta["resourceVersion"]:
+        raise answers.stale(resource, found.meta["name"])
+
+
+def check_bindable(pod: Version) -> None:
+    """Raises ApiError 409 for a pod that is bound, on its way out, or gated."""
+    name = pod.meta["name"]
+    if pod.node:
+        raise answers.conflict("pods/binding", name, f'pod {name} is already assigned to node "{pod.node}"')
+    if pod.deleting:
+        raise answers.conflict("pods/binding", name, f"pod {name} is being deleted, cannot be assigned to a host")
+    if pod.object["spec"].get("schedulingGates"):
+        raise answers.conflict("pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
+
+
+def result_of_patch(resource: str, subresource: str, old: Version, new: JsonObject) -> JsonObject:
+    """
+    The object that a patch may leave: identity and deletion stay, status moves only through its subresource.
+
+    Raises ApiError 409 when the patch names another UID or an outdated resourceVersion, 422 for a change that the
+    API forbids.
+    """
+    meta = new.get("metadata")
+    if not isinstance(meta, dict):
+        raise answers.bad_request("the object needs metadata")
+    check_preconditions(resource, old, meta.get("uid"), meta.get("resourceVersion"))
+    if subresource == "status":
+        return {**old.object, "metadata": dict(old.meta), "status": new.get("status", {})}
+    kept = {key: old.meta[key] for key in _KEPT_META if key in old.meta}
+    result = {**new, "metadata": {**meta, **kept}}
+    if "status" in old.object:
+        result["status"] = old.object["status"]
+    if resource == "pods":
+        _check_pod_change(old, result)
+    return result
+
+
+def _check_pod_change(old: Version, new: JsonObject) -> None:
+    before, after = old.object["spec"], new.get("spec") or {}
+    if before is not after:
+        fixed = [key for key in {**before, **after} if key not in _CHANGEABLE_SPEC]
+        if any(before.get(key) != after.get(key) for key in fixed):
+            raise answers.invalid("pods", old.meta["name"], "spec: Forbidden: pod updates may not change these fields")
+        _check_deadline(old.meta["name"], before.get("activeDeadlineSeconds"), after.get("activeDeadlineSeconds"))
+    added = set(new["metadata"].get("finalizers") or ()) - set(old.meta.get("finalizers") or ())
+    if old.deleting and added:
+        raise answers.invalid("pods", old.meta["name"], "metadata.finalizers: Forbidden: no new ones while deleting")
+
+
+def _check_deadline(name: str, before: Any, after: Any) -> None:
+    """A deadline may be set, and come earlier; it is never put off or taken off."""
+    if before == after:
+        return
+    if after is None:
+        why = "must not update from a positive integer to nil value"
+        raise answers.invalid("pods", name, f"spec.activeDeadlineSeconds: Invalid value: null: {why}")
+    if type(after) is not int or not 0 < after < 2**31:
+        why = "must be between 1 and 2147483647, inclusive"
+        raise answers.invalid("pods", name, f"spec.activeDeadlineSeconds: Invalid value: {after}: {why}")
+    if before is not None and after > before:
+        why = "must be less than or equal to previous value"
+        raise answers.invalid("pods", name, f"spec.activeDeadlineSeconds: Invalid value: {after}: {why}")

@@ -1,0 +1,1 @@
+"""The machines of the simulated cluster, and what runs there."""

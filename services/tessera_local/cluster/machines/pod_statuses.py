@@ -1,0 +1,157 @@
+"""Statuses and events that kubelets and controllers write of pods and nodes, in the words of the real ones."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tessera.kernel.ports import JsonObject
+from tessera_local.cluster.api.dates import rfc3339
+
+DISRUPTION = "DisruptionTarget"
+CREATING = "ContainerCreating"
+INITIALIZING = "PodInitializing"
+Left = Literal["killed", "stopped", "unknown"]
+"""
+What a kubelet that comes back says of containers that ended with its machine: killed (137), stopped in time (143), or
+that it cannot find them (`ContainerStatusUnknown`, without times).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class LastWord:
+    """Why a kubelet ends a pod that runs, and the grace it gives, in milliseconds; None is the pod's own."""
+
+    reason: str
+    message: str
+    grace_ms: int | None = None
+
+
+SHUT_DOWN = LastWord("Terminated", "Pod was terminated in response to imminent node shutdown.")
+REFUSED_BY_SHUTDOWN = {"reason": "NodeShutdown", "message": "Pod was rejected as the node is shutting down."}
+
+
+def evicted(resource: str) -> LastWord:
+    """An eviction for pressure on the node: hard, without grace."""
+    return LastWord("Evicted", f"The node was low on resource: {resource}. Threshold quantity was crossed.", 0)
+
+
+def with_condition(
+    status: JsonObject, name: str, value: str, now_ms: int, reason: str = "", message: str = ""
+) -> JsonObject:
+    """The status with one condition set; its time changes with its value only."""
+    conditions = status.get("conditions", ())
+    before: JsonObject = next((one for one in conditions if one["type"] == name), {})
+    since = before["lastTransitionTime"] if before.get("status") == value else rfc3339(now_ms)
+    told = {key: text for key, text in (("reason", reason), ("message", message)) if text}
+    condition = {"type": name, "status": value, "lastTransitionTime": since, **told}
+    return {**status, "conditions": [*(one for one in conditions if one["type"] != name), condition]}
+
+
+def disrupted(status: JsonObject, now_ms: int, reason: str, message: str) -> JsonObject:
+    """The status of a pod that somebody else ends, and who."""
+    return with_condition(status, DISRUPTION, "True", now_ms, reason, message)
+
+
+def collected(status: JsonObject, now_ms: int) -> JsonObject:
+    """The status of a pod that never started on a machine that is off, as the collector of pods leaves it."""
+    return disrupted({**status, "phase": "Failed"}, now_ms, "DeletionByPodGC", "PodGC: node is out of service")
+
+
+def ended_by_kubelet(status: JsonObject, word: LastWord, now_ms: int) -> JsonObject:
+    """The status of a pod that its kubelet ends, whether or not its containers had started."""
+    told = {"phase": "Failed", "reason": word.reason, "message": word.message}
+    return disrupted({**status, **told}, now_ms, "TerminationByKubelet", word.message)
+
+
+def preparing(pod: JsonObject, now_ms: int, images: JsonObject) -> JsonObject:
+    """
+    The status before the program starts: init containers run, or images are pulled, or cannot be (`images` says why, by
+    image: a reason and a message).
+    """
+    spec, status = pod["spec"], pod["status"]
+    inits = spec.get("initContainers") or ()
+    out = any(one.get("image", "") in images for one in (*inits, *spec["containers"]))
+    rest = INITIALIZING if inits else CREATING
+    begun = {"running": {"startedAt": status.get("startTime") or rfc3339(now_ms)}}
+    told = {
+        **status,
+        "phase": "Pending",
+        "startTime": status.get("startTime") or rfc3339(now_ms),
+        "containerStatuses": [_waits(one, images, rest) for one in spec["containers"]],
+    }
+    if not inits:
+        return told
+    states = [_waits(one, images, INITIALIZING) if out else container(one, begun, ready=False) for one in inits]
+    told["initContainerStatuses"] = states
+    return with_condition(told, "Initialized", "False", now_ms, "ContainersNotInitialized")
+
+
+def unprepared(pod: JsonObject, now_ms: int) -> JsonObject:
+    """The status before the pod has its network and volumes: no container of it is begun, and no image asked for."""
+    spec = pod["spec"]
+    rest = INITIALIZING if spec.get("initContainers") else CREATING
+    told = {**pod["status"], "phase": "Pending", "startTime": pod["status"].get("startTime") or rfc3339(now_ms)}
+    told["containerStatuses"] = [_waits(one, {}, rest) for one in spec["containers"]]
+    if inits := spec.get("initContainers"):
+        told["initContainerStatuses"] = [_waits(one, {}, INITIALIZING) for one in inits]
+    return told
+
+
+def _waits(one: JsonObject, images: JsonObject, otherwise: str) -> JsonObject:
+    return container(one, {"waiting": images.get(one.get("image", ""), {"reason": otherwise})}, ready=False)
+
+
+def running(pod: JsonObject, now_ms: int) -> JsonObject:
+    """The status of a pod whose program starts now."""
+    spec, started_at = pod["spec"], rfc3339(now_ms)
+    status = {
+        **pod["status"],
+        "phase": "Running",
+        "startTime": pod["status"].get("startTime") or started_at,
+        "containerStatuses": [
+            container(one, {"running": {"startedAt": started_at}}, ready=True) for one in spec["containers"]
+        ],
+    }
+    if inits := spec.get("initContainers"):
+        begun = status["startTime"]
+        state = {"terminated": _terminated(0, "Completed", begun, started_at)}
+        status["initContainerStatuses"] = [container(one, state, ready=True) for one in inits]
+        status = with_condition(status, "Initialized", "True", now_ms)
+    return status
+
+
+def ended(pod: JsonObject, exit_code: int, start_ms: int, end_ms: int, left: Left | None = None) -> JsonObject:
+    """New fields in the status of a pod whose containers have ended; `left`: with the machine that they ran on."""
+    begun, end = rfc3339(start_ms), rfc3339(end_ms)
+    if left == "unknown":
+        state = _terminated(exit_code, "ContainerStatusUnknown", None, None)
+        state["message"] = "The container could not be located when the pod was terminated"
+    else:
+        state = _terminated(exit_code, "Error" if exit_code else "Completed", begun, end)
+    containers = pod["spec"]["containers"]
+    return {"containerStatuses": [container(one, {"terminated": state}, ready=False) for one in containers]}
+
+
+def _terminated(exit_code: int, reason: str, begun: str | None, end: str | None) -> JsonObject:
+    return {"exitCode": exit_code, "reason": reason, "startedAt": begun, "finishedAt": end}
+
+
+def container(one: JsonObject, state: JsonObject, ready: bool) -> JsonObject:
+    """The status of one container of a pod's spec."""
+    return {"name": one["name"], "image": one.get("image", ""), "ready": ready, "restartCount": 0, "state": state}
+
+
+def kubelet_event(about: JsonObject, node: str, reason: str, message: str, now: str) -> JsonObject:
+    """A kubelet's warning of a pod, as core/v1 has it, but for its metadata."""
+    return {
+        "involvedObject": about,
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
+        "source": {"component": "kubelet", "host": node},
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+        "eventTime": None,
+        "reportingComponent": "kubelet",
+        "reportingInstance": node,
+    }

@@ -1,0 +1,1 @@
+"""The objects of the simulated cluster."""
