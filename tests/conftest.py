@@ -14,7 +14,7 @@ from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
-from tessera.kernel.process.gc_tuning import collect_rarely
+from tessera.kernel.process.limits import collect_rarely
 
 gc.disable()  # while modules are loaded and tests collected, in every worker: nothing of it is garbage
 

@@ -3,8 +3,8 @@
 from random import Random
 
 from tessera.domain.entities import Run
+from tessera.testkit.sim.chaos import prices_by_chance
 from tessera.testkit.sim.planner import plan_by_chance
-from tessera.testkit.sim.prices import prices_by_chance
 from tessera_schemas.config import ConfigBody, Flavor, Policy, PriorityClass, Queue, Quota
 from tessera_schemas.facts import (
     AnyFact,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tessera.kernel.errors import StartupError
-from tessera.kernel.process.private_file import write_private
+from tessera.kernel.process.files import write_private
 from tessera_local.free_port import LOOPBACK
 
 

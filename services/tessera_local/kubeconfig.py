@@ -4,7 +4,7 @@ import json
 from base64 import b64encode
 from pathlib import Path
 
-from tessera.kernel.process.private_file import write_private
+from tessera.kernel.process.files import write_private
 from tessera_local.free_port import LOOPBACK
 
 NAME = "tessera"

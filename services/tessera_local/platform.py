@@ -32,18 +32,39 @@ from tessera.kernel.errors import StartupError
 from tessera.kernel.nats.once import connect_once
 from tessera.kernel.process.same_process import started_at
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
-from tessera.kernel.provisioning.credentials import ensure_identities, reload_nats, system_identities, tenant_identity
+from tessera.kernel.provisioning.credentials import (
+    NOTIFIER,
+    ensure_identities,
+    reload_nats,
+    system_identities,
+    tenant_identity,
+)
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
 from tessera_local.certificates import write_certificate
 from tessera_local.child_process import Child, Spawn
 from tessera_local.forking import ForkServer
 from tessera_local.free_port import LOOPBACK, choose_ports, free_port
 from tessera_local.kubeconfig import write_kubeconfig
-from tessera_local.own_settings import GATEWAY, own_settings
 from tessera_local.servers import NatsServer, RedisServer, find_nats_server, find_redis_server, wait_until
 from tessera_schemas import subjects
 from tessera_schemas.cluster.labels import SHARD_LABEL
 from tessera_schemas.shard.services import SERVICES
+
+GATEWAY = "gateway"
+
+
+def own_settings(service: str, directory: Path, api_port: int, tokens: Path) -> dict[str, str]:
+    """Environment of a service beyond what all have; `directory` is the platform's."""
+    if service == GATEWAY:
+        logs = str(directory / "job-logs")
+        return {"TESSERA_API_PORT": str(api_port), "TESSERA_TOKENS_FILE": str(tokens), "TESSERA_LOGS_STORE": logs}
+    if service == NOTIFIER:  # receivers of this machine are what somebody tries here
+        keys = directory / "webhook-secrets"
+        keys.mkdir(exist_ok=True, mode=0o700)
+        loopback = json.dumps(["127.0.0.0/8", "::1/128"])
+        return {"TESSERA_KEYS_DIR": str(keys), "TESSERA_ALLOW_HTTP": "true", "TESSERA_ALLOWED_NETWORKS": loopback}
+    return {}
+
 
 NATS, REDIS, CLUSTER = "nats", "redis", "cluster"
 LEDGER_BYTES_MAX = 2 * 1024**3

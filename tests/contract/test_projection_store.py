@@ -22,7 +22,7 @@ from tessera.kernel.provisioning.permissions import redis_rules
 from tessera.kernel.redis.store import RedisStore
 from tessera_local.servers import find_redis_server
 from tessera_schemas.shard import keys
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head
 from tests.servers import RedisServer, start_redis
 
 SHARD = "main"

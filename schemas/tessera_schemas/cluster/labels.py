@@ -161,3 +161,22 @@ def pod_name(run_id: str, rank: int) -> str:
 def say_it_is_off(node: str) -> str:
     """Command by which an operator says that nothing runs on a node any more, so that its runs may start elsewhere."""
     return f"kubectl taint nodes {node} {OUT_OF_SERVICE_TAINT}=nodeshutdown:NoExecute"
+
+
+DOMAINS = (
+    "node.kubernetes.io",
+    "node.cloudprovider.kubernetes.io",
+    "readiness.k8s.io",
+    "startup-taint.cluster-autoscaler.kubernetes.io",
+    "status-taint.cluster-autoscaler.kubernetes.io",
+    "karpenter.sh",
+)
+KEYS = frozenset(["ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler"])
+ENDS = ("not-ready", "unready", "uninitialized", "unreachable", "-pressure")
+"""As of agents that a node starts with: `node.cilium.io/agent-not-ready`, `ebs.csi.aws.com/agent-not-ready`."""
+
+
+def tells_condition(key: str) -> bool:
+    """Whether a taint of this key tells a passing condition."""
+    domain, slash, _ = key.partition("/")
+    return key in KEYS or key.endswith(ENDS) or (bool(slash) and domain in DOMAINS)

@@ -6,7 +6,9 @@ The chain is over the JSON, so that a backup or an export, which hold it in plai
 
 import hashlib
 import json
+import re
 import zlib
+from dataclasses import dataclass
 
 COMPRESSED_FROM = 3
 """The format of a ledger from which on its messages are compressed: whoever knows it reads both."""
@@ -74,3 +76,22 @@ def chain_after(stored: bytes) -> str:
         return chain_hash(json.loads(stored)["prev"], stored)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no ledger message: {error!r}") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """End of a ledger at some time: message `n`, and the chain hash after it."""
+
+    n: int
+    chain: str
+
+    @classmethod
+    def parse(cls, text: str) -> "Head":
+        """`N:HASH`, as `tessera ledger head` prints it; raises ValueError for anything else."""
+        n, _, chain = text.strip().partition(":")
+        if not n.isdigit() or not re.fullmatch(r"[0-9a-f]{64}", chain):
+            raise ValueError(f"{text!r} is no head; write N:HASH as `tessera ledger head` prints it")
+        return cls(int(n), chain)
+
+    def __str__(self) -> str:
+        return f"{self.n}:{self.chain}"

@@ -4,6 +4,7 @@ The pod template of a role: a typed allow-list of what may reach a node. What is
 What goes beyond a container, its files and its environment is granted to tenants by the configuration (`pod_grants`).
 """
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
@@ -11,7 +12,22 @@ from pydantic import Field, StringConstraints, model_validator
 
 from tessera_schemas.base import Name, Positive, Strict, later
 from tessera_schemas.cluster.resource_kinds import CountedResources
-from tessera_schemas.work.literally import ARGUMENT_CHARACTERS
+
+ARGUMENT_CHARACTERS = 32_768
+"""Longest argument or value of a variable in a job, as it is written there; Linux takes 128 KiB in one."""
+
+_READ_BY_KUBERNETES = re.compile(r"\$(?=[$(]|[^\x00-\x7f]|\Z)")
+"""It means something before `$` and `(`; what is not ASCII behind it is broken; at the end more may follow."""
+
+
+def literally(text: str) -> str:
+    """
+    The text of which the kubelet makes `text`.
+
+    Source: third_party/forked/golang/expansion/expand.go in Kubernetes.
+    """
+    return _READ_BY_KUBERNETES.sub("$$", text)
+
 
 LabelKey = Annotated[
     str,

@@ -17,7 +17,7 @@ from pydantic import Field, JsonValue, StringConstraints, ValidationError, model
 from tessera_schemas.base import INT_MAX, Digest, Name, Positive, Strict, Text
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.work.literally import literally
+from tessera_schemas.work.pod_template import literally
 
 VALUE_CHARACTERS = 1024
 ParameterName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}$")]

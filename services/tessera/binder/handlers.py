@@ -25,7 +25,7 @@ from tessera.binder.decide.steps import (
     to_report,
 )
 from tessera.binder.nodes.hami_lock import HamiLock
-from tessera.binder.nodes.ledger_reach import LedgerReach
+from tessera.binder.nodes.other_ledgers import LedgerReach
 from tessera.binder.nodes.ownership import Ownership
 from tessera.binder.pods.calls import Calls, RefusedByCluster, all_of, refuse
 from tessera.binder.pods.checkpoints import Checkpoints

@@ -8,8 +8,8 @@ from tessera.binder.handlers import Runs
 from tessera.binder.nodes.other_ledgers import OtherLedgers
 from tessera.binder.nodes.others import OthersByNode, informers_of_others
 from tessera.binder.nodes.ownership import Ownership
+from tessera.binder.nodes.uses import only_what_is_read
 from tessera.binder.nodes.watching import NodeReports
-from tessera.binder.pods.reduced import only_what_is_read
 from tessera.binder.settings import BinderSettings
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.looks import Looks

@@ -17,9 +17,8 @@ from tessera.gateway.operations.handlers import Handlers
 from tessera.gateway.reading.hub import Hub
 from tessera.gateway.reading.logs import Logs
 from tessera.gateway.reading.specs import Specs
-from tessera.gateway.reading.status import SharedStatus
 from tessera.gateway.reading.streaming import Streams
-from tessera.gateway.reading.views import SharedViews
+from tessera.gateway.reading.views import SharedStatus, SharedViews
 from tessera.gateway.settings import GatewaySettings, check_exposure
 from tessera.gateway.stored_logs.collecting import LogCollector
 from tessera.gateway.stored_logs.reading import StoredLogs

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from tessera_schemas.shard.ledger_head import Head
+    from tessera_schemas.shard.ledger_form import Head
 
 JsonObject = dict[str, Any]
 Objects = list[JsonObject]

@@ -7,14 +7,29 @@ from urllib.parse import urlsplit
 import aiohttp
 import orjson
 import structlog
+from prometheus_client import Counter
 
 from tessera.kernel.errors import KernelError, Poison, Transient
 from tessera.kernel.ports import Clock, Delivery
+from tessera.kernel.service.metrics import Metrics
 from tessera.notifier.addresses import AddressRefused, checked_sockets
-from tessera.notifier.measures import Deliveries
 from tessera.notifier.settings import NotifierSettings
 from tessera.notifier.signing import headers, read_secrets
 from tessera_schemas.config import Webhook
+
+
+class Deliveries:
+    """Attempts to deliver an event to a webhook, by outcome; labels name no tenant."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        counter = Counter(
+            "tessera_notifier_deliveries_total",
+            "Attempts to deliver an event to a webhook",
+            ["outcome"],
+            registry=metrics.registry,
+        )
+        self.delivered, self.failed = counter.labels("delivered"), counter.labels("failed")
+
 
 CONTENT_TYPE = "application/cloudevents+json"
 CONNECTIONS_MAX = 100

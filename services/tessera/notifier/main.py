@@ -13,8 +13,7 @@ from tessera.kernel.ports import ProjectionStore
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import cancel_all
 from tessera.kernel.tasks.waiting import wait_for
-from tessera.notifier.delivering import Receiver, open_session
-from tessera.notifier.measures import Deliveries
+from tessera.notifier.delivering import Deliveries, Receiver, open_session
 from tessera.notifier.settings import NotifierSettings
 from tessera_schemas import subjects
 from tessera_schemas.config import Config, Webhook

@@ -12,7 +12,7 @@ from tessera.domain.errors import Contradiction
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.loop import is_busy
 from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
-from tessera.kernel.ledger.skew import Skew
+from tessera.kernel.ledger.timestamps import Skew
 from tessera.kernel.ports import Message
 from tessera.kernel.service.context import Ports
 from tessera.projection.events import Cursor, StoredEvent, events_of, last_cursor

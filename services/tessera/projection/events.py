@@ -16,8 +16,8 @@ from pydantic import TypeAdapter
 from tessera.domain.entities import Job
 from tessera.domain.errors import Contradiction
 from tessera.domain.state import State
+from tessera.domain.storing.canonical import spec_hash
 from tessera.domain.storing.fast import replace
-from tessera.domain.storing.spec_hash import spec_hash
 from tessera_schemas import events as public
 from tessera_schemas import subjects
 from tessera_schemas.base import DIGEST_CHARACTERS

@@ -19,7 +19,7 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.waiting import wait_for
 from tessera.projection.settings import ProjectionSettings
 from tessera.projection.views import Field, Views
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head
 
 STAND_BY_SECONDS = 0.5  # how soon a standby sees that it leads, and what the leader has sent
 SHARE_SECONDS = 0.05  # between two batches: a job that moves on meanwhile is written once

@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tessera.domain.devices.gpu_use import KEPT_MS, STEP_MS, UseSum, steps_between
 from tessera.domain.entities import Run
 from tessera.domain.state import State
-from tessera.engine.placement.free_slots import slots
-from tessera.engine.placement.gpu_use import pool_use
+from tessera.engine.placement.free_slots import pool_use, slots
 from tessera_schemas.ledger import LedgerMessage, Requeued
 from tessera_schemas.views import GpuUseView, RestartCost
 

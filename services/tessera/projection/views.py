@@ -8,19 +8,20 @@ changes nothing.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, ClassVar
+from functools import cache
+from typing import Any, ClassVar, TypeVar
+
+from pydantic import BaseModel
 
 from tessera.domain.devices.resources import NOTHING, Node, OthersUse
 from tessera.domain.entities import EndedJob, Job
-from tessera.domain.queues import QuotaBook
+from tessera.domain.queues import QuotaBook, longest_time_limit
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.stops import missing_gpus, waiting_on
 from tessera.domain.work.task_array import TaskArray
-from tessera.domain.work.time_limits import longest_time_limit
 from tessera.engine.queueing.readiness import in_backoff
 from tessera.kernel.ports import Change
-from tessera.projection.made import view
 from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
 from tessera.projection.usage import UsageHistory
 from tessera_schemas.base import DIGEST_CHARACTERS
@@ -51,6 +52,36 @@ from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView, Queu
 from tessera_schemas.work.arrays import ranges_from
 from tessera_schemas.work.placement import Placement
 from tessera_schemas.work.run_ends import RUN_ENDS
+
+M = TypeVar("M", bound=BaseModel)
+
+
+@cache
+def _blank(kind: type[BaseModel]) -> dict[str, Any]:
+    """The fields in declared order, with their defaults: what a model keeps of itself."""
+    return {name: field.get_default(call_default_factory=True) for name, field in kind.model_fields.items()}
+
+
+def view(kind: type[M], **values: Any) -> M:
+    """
+    `kind.model_construct(**values)`, at a quarter of its cost.
+
+    For models without aliases, private attributes or defaults that somebody may change; every field without a default
+    is among `values`. Raises TypeError for a value that is no field.
+    """
+    fields = {**_blank(kind), **values}
+    if len(fields) != len(_blank(kind)):
+        raise TypeError(f"{kind.__name__} has no {sorted(values.keys() - _blank(kind).keys())}")
+    made = kind.__new__(kind)
+    for name, value in (
+        ("__dict__", fields),
+        ("__pydantic_fields_set__", set(values)),
+        ("__pydantic_extra__", None),
+        ("__pydantic_private__", None),
+    ):
+        object.__setattr__(made, name, value)
+    return made
+
 
 JOBS, QUEUES, NODES, CONFIG, REFUSED, REMEMBERED_NODES = VIEWS
 Field = tuple[str, str]

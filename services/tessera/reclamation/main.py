@@ -20,9 +20,8 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import Freshness, keep_looking
 from tessera.kernel.tasks.task_group import run_loops
 from tessera.reclamation.absence.handlers import Absences, GonePods, only_what_is_judged
-from tessera.reclamation.idle_runs.exporters import Exporters
+from tessera.reclamation.idle_runs.exporters import Exporters, Prometheus
 from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
-from tessera.reclamation.idle_runs.prometheus import Prometheus
 from tessera.reclamation.lost_runs.handlers import LostRuns
 from tessera.reclamation.prices.handlers import Learn, Prices
 from tessera.reclamation.prices.learning import learn_in_subprocess

@@ -8,29 +8,69 @@ transaction is found there, or the world is decided anew from whatever is.
 
 import asyncio
 from enum import StrEnum
+from itertools import islice
 
 import structlog
 
 from tessera.domain.errors import Contradiction
+from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
 from tessera.kernel.errors import Conflict, Full, InvariantViolation, Transient, UnknownOutcome
 from tessera.kernel.ledger.room import WAY_OUT
 from tessera.kernel.ledger.shard import Entry, Shard
-from tessera.kernel.ledger.skew import Skew
-from tessera.kernel.ledger.timestamps import LedgerTime
+from tessera.kernel.ledger.timestamps import LedgerTime, Skew
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.job_log import log_steps
+from tessera.kernel.service.spans import Spans, job_span, step_span
 from tessera.kernel.tasks.freshness import keep_looking
 from tessera.kernel.tasks.task_group import run_beside
 from tessera.scheduler.decide import CapacityCache, Inputs, decide
 from tessera.scheduler.decide.runs import is_start_due
 from tessera.scheduler.inbox import Inbox
-from tessera.scheduler.job_spans import report_spans
 from tessera.scheduler.settings import SchedulerSettings
-from tessera.scheduler.since_checkpoint import SinceCheckpoint
 from tessera.scheduler.start_clock import StartClock
-from tessera_schemas.ledger import Allocated, AnyRecord, LedgerMessage, Waiting
+from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, LedgerMessage, Started, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
+
+
+def report_spans(spans: Spans, state: State, message: LedgerMessage) -> None:
+    """Report what a committed message ends; `state` is the one after it."""
+    for record in message.records:
+        if type(record) is Allocated and (job := state.jobs.get(record.job_id)) is not None:
+            since = max(job.submitted_ts, job.not_before)
+            queued = step_span("queue", job.job_id, job.trace, since, message.ts, record.attempt)
+            spans.report(queued)
+        elif type(record) is Started and (run := state.runs.get(record.run_id)) is not None:
+            owner = state.jobs.get(run.job_id)
+            if owner is not None:
+                spans.report(step_span("start", owner.job_id, owner.trace, run.allocated_ts, message.ts, run.attempt))
+                names = {"tessera.queue": owner.queue, "tessera.tenant": owner.tenant, "tessera.name": owner.name}
+                spans.report(job_span(owner.job_id, owner.trace, owner.submitted_ts, message.ts, **names))
+
+
+OPENING_RECORDS = 3
+"""The checkpoint stands behind the format and the epoch at most."""
+
+
+class SinceCheckpoint:
+    """Counts the committer's own messages: an epoch begins with a checkpoint."""
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        self._messages_max = settings.checkpoint_every
+        self._records_max, self._bytes_max = settings.checkpoint_records, settings.checkpoint_bytes
+        self._records = self._bytes = 0
+
+    def is_due(self, n: int) -> bool:
+        """Tells whether message `n` is to have a checkpoint."""
+        return n % self._messages_max == 0 or self._records >= self._records_max or self._bytes >= self._bytes_max
+
+    def count(self, entry: Entry) -> None:
+        """Take in a message that is in the ledger."""
+        if any(type(record) is Checkpoint for record in islice(entry.message.records, OPENING_RECORDS)):
+            self._records = self._bytes = 0
+        self._records += len(entry.message.records)
+        self._bytes += len(entry.stored)
+
 
 RETRY_SECONDS = 0.2
 FULL_SECONDS = 1.0  # until a full ledger is tried again

@@ -5,18 +5,53 @@ Computed beside the decisions, on frozen values, a few nodes at a time and for a
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import structlog
 
+from tessera.domain.devices.resources import WHOLE_GPU
+from tessera.domain.state import State
 from tessera.engine.placement.capacity import count_backed_off, nodes_for
 from tessera.engine.placement.free_slots import Tally, asked, unused
 from tessera.kernel.ledger.shard import Shard
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import cancel_all
-from tessera.scheduler.sharing import sharing
+
+Shown = tuple[str, tuple[str, ...], float]
+
+
+def sharing(state: State) -> Iterator[Shown]:
+    """Shares as of now, from sums that the state keeps anyway."""
+    yield from _queues(state)
+    yield from _tenants(state)
+
+
+def _queues(state: State) -> Iterator[Shown]:
+    for name, queue in state.tree.queues.items():
+        nominal = sum(quota.nominal for quota in queue.quotas if quota.resource == "gpu_milli")
+        yield "queue_nominal_gpus", (name,), nominal / WHOLE_GPU
+        waiting = state.index.waiting.get(name, ())
+        yield "queue_waiting_jobs", (name,), len(waiting)
+        head = state.jobs.get(waiting[0][-1]) if waiting else None
+        if head is not None:
+            yield "queue_head_submitted_timestamp_seconds", (name,), head.submitted_ts / 1000
+
+
+def _tenants(state: State) -> Iterator[Shown]:
+    for who, amount in state.index.held.items():
+        if len(who) == 2:  # with a user it is a part of the same
+            queue, tenant = who
+            yield "tenant_held_gpus", (tenant, queue), amount.gpu_milli / WHOLE_GPU
+    for name, known in state.tree.tenants.items():
+        use = state.tenant_use.get(name)
+        yield "tenant_asked_gpus", (name,), 0 if use is None else use.amount.gpu_milli / WHOLE_GPU
+        yield "tenant_jobs", (name,), 0 if use is None else use.jobs
+        yield "tenant_weight", (name,), known.weight
+        if known.limits.gpus is not None:
+            yield "tenant_gpus_max", (name,), known.limits.gpus
+
 
 NODES_AT_ONCE = 64
 SHARE = 20  # of the time, one part at most

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from statistics import mean
 
-from tessera.kernel.process.gc_tuning import collect_rarely
+from tessera.kernel.process.limits import collect_rarely
 from tessera_lab.bench_engine.gangs import NODES, PODS, measure_gangs
 from tessera_lab.bench_engine.speed import Speed, measure
 from tessera_lab.pack.campaign import parse_policies, parse_seeds, run_all

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tessera.kernel.errors import StartupError
-from tessera.kernel.process.text_file import read_text
+from tessera.kernel.process.files import read_text
 
 DATA_VARIABLE = "TESSERA_DATA"
 DEFAULT_DATA = Path("../shared/data")

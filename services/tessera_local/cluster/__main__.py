@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
-from tessera.kernel.process.gc_tuning import collect_rarely
+from tessera.kernel.process.limits import collect_rarely
 from tessera_local.cluster.api.access import Access, access_from_file, access_of_identities
 from tessera_local.cluster.api.server import ApiServer
 from tessera_local.cluster.core import SimCluster

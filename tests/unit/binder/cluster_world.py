@@ -15,8 +15,8 @@ from tessera.binder.handlers import Runs
 from tessera.binder.nodes.other_ledgers import OtherLedgers
 from tessera.binder.nodes.others import OthersByNode, informers_of_others
 from tessera.binder.nodes.ownership import Ownership
+from tessera.binder.nodes.uses import only_what_is_read
 from tessera.binder.nodes.watching import NodeReports
-from tessera.binder.pods.reduced import only_what_is_read
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Job, Run
 from tessera.kernel.errors import Transient

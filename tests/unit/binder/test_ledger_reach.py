@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.binder.nodes.ledger_reach import DOUBT_SECONDS, LedgerReach
+from tessera.binder.nodes.other_ledgers import DOUBT_SECONDS, LedgerReach
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Message

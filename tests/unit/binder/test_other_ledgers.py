@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from tessera.binder.decide.launching import service_name
 from tessera.binder.decide.pods import spec_label
-from tessera.domain.storing.spec_hash import spec_hash
+from tessera.domain.storing.canonical import spec_hash
 from tessera.testkit.checker import check
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.binder.decide.steps import read_pod
-from tessera.binder.pods.reduced import SPEC, STATUS, only_what_is_read
+from tessera.binder.nodes.uses import SPEC, STATUS, only_what_is_read
 from tests.unit.binder.binder_builders import api_pod
 
 

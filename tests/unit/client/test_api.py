@@ -10,9 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tessera.client.connect.api import Api
+from tessera.client.connect.api import Api, events_by_api
 from tessera.client.connect.contexts import ApiLogin
-from tessera.client.connect.events_by_api import events_by_api
 from tessera.client.connect.shard_views import ApiViews
 from tessera.client.connect.where import Where
 from tessera.client.input import files

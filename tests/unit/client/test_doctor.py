@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from tessera.client.cluster.doctor import check_cluster
-from tessera.client.cluster.finding import Finding
-from tessera.client.cluster.rights import CLUSTER_WIDE, OF_TENANT, account
+from tessera.client.cluster.doctor import CLUSTER_WIDE, OF_TENANT, account, check_cluster
+from tessera.client.cluster.findings import Finding
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
 from tessera_schemas.cluster.cluster_roles import Right

@@ -1,6 +1,6 @@
 """A node that takes nothing new says so where one looks first, and says why where one looks next."""
 
-from tessera.client.cluster.awaited import awaited
+from tessera.client.cluster.findings import awaited
 from tessera.client.commands.shard.views import NODES
 from tessera.client.views.overview import node_line
 from tessera.client.views.rendering import table

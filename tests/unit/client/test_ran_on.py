@@ -8,7 +8,7 @@ from tessera.projection.views import all_views
 from tessera_schemas.facts import PodsMade, RunAbsent, RunEnded, RunStarted
 from tessera_schemas.ledger import GENESIS
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head
 from tessera_schemas.views import JobView
 from tests.builders import admitted, job_spec, node_seen, role
 from tests.ledgers import Committed

@@ -26,8 +26,7 @@ from tessera_schemas import subjects
 from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.facts import CancelRequested, PodsMade, RunStarted
-from tessera_schemas.shard.ledger_form import chain_after
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head, chain_after
 from tessera_schemas.subjects import event
 from tests.builders import SHARD, admitted, config_body, job_spec, node_seen, queue, role
 from tests.contract.golden_files import FOLDER

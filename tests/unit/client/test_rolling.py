@@ -23,7 +23,7 @@ from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head
 from tests.builders import SHARD, admitted
 from tests.ledgers import Committed
 

@@ -8,10 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tessera.client.slurm.scripts import srun
-from tessera.client.slurm.scripts.against import Against
+from tessera.client.slurm.scripts.against import Against, Tasks
 from tessera.client.slurm.scripts.in_scripts import found_in, split_step
 from tessera.client.slurm.scripts.jobs import job_of
-from tessera.client.slurm.scripts.lost import Tasks
 from tessera.client.slurm.scripts.script import read_script
 from tessera.client.slurm.scripts.shell_words import simple_commands
 from tessera.client.slurm.scripts.srun import StepKind

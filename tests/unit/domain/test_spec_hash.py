@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.domain.storing.spec_hash import spec_hash
+from tessera.domain.storing.canonical import spec_hash
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import JobSpec
 from tessera_schemas.work.templates import FromTemplate

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from tessera.kernel.process.file_descriptors import raise_soft_limit, soft_limit
+from tessera.kernel.process.limits import raise_soft_limit, soft_limit
 from tests.unit.gateway.gateway_world import World
 
 FLOODS = """

@@ -12,8 +12,7 @@ import aiohttp
 import pytest
 
 from tessera.gateway.stored_logs import collecting
-from tessera.gateway.stored_logs.collecting import LogCollector
-from tessera.gateway.stored_logs.newest_part import NewestPart
+from tessera.gateway.stored_logs.collecting import LogCollector, NewestPart
 from tessera.gateway.stored_logs.progress import Progress
 from tessera.gateway.stored_logs.stores import DirectoryLogStore, log_key, open_store
 from tessera.kernel.clock import SystemClock

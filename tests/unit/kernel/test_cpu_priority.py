@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.kernel.process.cpu_priority import AUTOGROUP
+from tessera.kernel.process.limits import AUTOGROUP
 from tessera.launch import _settings_of
 from tessera_schemas.shard.services import SERVICES, SPECS
 
@@ -15,7 +15,7 @@ SAYS = """
 import asyncio
 import os
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.process.cpu_priority import give_way
+from tessera.kernel.process.limits import give_way
 asyncio.run(give_way({nice}, SystemClock()))
 print(os.nice(0))
 with open("{autogroup}") as file:

@@ -85,7 +85,7 @@ def test_a_service_that_was_told_to_stop_ends_although_a_loop_never_does() -> No
 
 
 FOUND_AT_THE_END = """
-from tessera.kernel.process.gc_tuning import collect_rarely, end_uncollected
+from tessera.kernel.process.limits import collect_rarely, end_uncollected
 
 class Circle:
     def __init__(self):

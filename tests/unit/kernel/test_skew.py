@@ -5,7 +5,7 @@ from typing import Any, cast
 import pytest
 from structlog.testing import capture_logs
 
-from tessera.kernel.ledger.skew import Skew
+from tessera.kernel.ledger.timestamps import Skew
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.metrics import Metrics
 from tests.virtual_time import VirtualClock

@@ -9,9 +9,9 @@ from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import ApiError
 from tessera_local.cluster.api.access import Access, access_from_file
 from tessera_local.cluster.api.patching import merged, patched, strategic
-from tessera_local.cluster.api.quantities import thousandths, units
 from tessera_local.cluster.api.routes import Call, call_of
 from tessera_local.cluster.api.selectors import fields_of, parse_selector
+from tessera_local.cluster.api.values import thousandths, units
 from tessera_local.cluster.machines.nodes import NodesFileError, nodes_from_file
 
 

@@ -11,8 +11,7 @@ from tessera.projection.mirror import Mirror
 from tessera.projection.settings import ProjectionSettings
 from tessera.projection.views import Views
 from tessera_schemas.ledger import LEDGER_MESSAGE, EpochOpened, FormatRaised
-from tessera_schemas.shard.ledger_form import chain_after
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head, chain_after
 from tests.random_ledger import random_ledger
 from tests.unit.projection.projection_world import World
 

@@ -8,7 +8,7 @@ import pytest
 from aiohttp import web
 
 from tessera.kernel.errors import Transient
-from tessera.reclamation.idle_runs.prometheus import Prometheus, read_usage
+from tessera.reclamation.idle_runs.exporters import Prometheus, read_usage
 from tessera.reclamation.settings import ReclamationSettings
 
 

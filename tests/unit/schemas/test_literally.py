@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera_schemas.work.literally import literally
+from tessera_schemas.work.pod_template import literally
 from tests.kubelet import expanded
 
 

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Reason
-from tessera_schemas.work.literally import literally
+from tessera_schemas.work.pod_template import literally
 from tessera_schemas.work.templates import JobTemplate, Parameter, Value
 
 LR = {"name": "lr", "type": "string", "default": "0.1"}

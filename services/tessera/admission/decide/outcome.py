@@ -9,7 +9,7 @@ from tessera.admission.decide.configuration import find_config_faults
 from tessera.admission.decide.mounts import fill_mounts
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.admission.decide.templates import from_template
-from tessera.admission.decide.time_limits import fill_time_limit
+from tessera.admission.decide.verdict import fill_time_limit
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import (
     AdoptJob,

@@ -12,12 +12,12 @@ from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.domain.devices.levels import in_short, unknown_levels
 from tessera.domain.devices.resources import Amount
 from tessera.domain.idle import jobs_choose
-from tessera.domain.queues import QueueTree, QuotaBook
-from tessera.domain.work.time_limits import time_limit_fault
+from tessera.domain.queues import QueueTree, QuotaBook, longest_time_limit, time_limit_fault
 from tessera_schemas.commands import AdoptJob, SubmitJob
 from tessera_schemas.job import GPU_MILLI, JobSpec, not_supported_yet
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.reading import Json, refusal
+from tessera_schemas.text.units import format_age
 
 
 def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: AdmissionPolicy) -> list[Reason]:
@@ -146,3 +146,17 @@ def _over_job_limit(spec: JobSpec, tenant: str, tree: QueueTree) -> list[Reason]
         numbers = {"gpu_milli": gpu_milli, "gpu_milli_per_job": gpus_max * GPU_MILLI}
         against.append(refusal(Code.EXCEEDS_JOB_LIMIT, "limits.gpus_per_job", numbers=numbers))
     return against
+
+
+def fill_time_limit(spec: JobSpec, tenant: str, tree: QueueTree | None) -> tuple[JobSpec, tuple[str, ...]]:
+    """The spec with a time limit where the configuration has one for it, and what was decided, in words."""
+    if spec.time_limit_seconds is not None or tree is None:
+        return spec, ()
+    default, of = tree.defaults.time_limit_seconds or 0, "defaults.time_limit_seconds"
+    longest, field = longest_time_limit(tree, spec.queue, tenant)
+    if longest and not 0 < default <= longest:
+        default, of = longest, field
+    if not default:
+        return spec, ()
+    note = f"time limit {format_age(default * 1000)}, by {of} of the configuration; say time_limit for another"
+    return spec.model_copy(update={"time_limit_seconds": default}), (note,)

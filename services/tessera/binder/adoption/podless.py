@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import structlog
 
-from tessera.binder.adoption.decide.ending import ending_of, why_failed
+from tessera.binder.adoption.decide.owner_conditions import ending_of, why_failed
 from tessera.binder.adoption.decide.verdicts import (
     Verdict,
     describe_suspended_by_user,

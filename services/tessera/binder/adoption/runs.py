@@ -10,7 +10,7 @@ import structlog
 
 from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import Claims, Incomplete, NotResumed
-from tessera.binder.adoption.decide.ending import ending_of
+from tessera.binder.adoption.decide.owner_conditions import ending_of
 from tessera.binder.adoption.decide.suspending import Suspender, can_be_suspended
 from tessera.binder.adoption.decide.verdicts import (
     Verdict,

@@ -14,13 +14,13 @@ from tessera_schemas.cluster.devices import steers_devices
 from tessera_schemas.cluster.labels import EVICT_AT_ANNOTATION
 from tessera_schemas.cluster.resource_kinds import requests
 from tessera_schemas.job import JobSpec, Role, Template, Volume
-from tessera_schemas.work.literally import literally
 from tessera_schemas.work.pod_template import (
     NOTICE_DIRECTORY,
     NOTICE_FILE,
     SHARED_MEMORY_PATH,
     EnvSource,
     InitContainer,
+    literally,
 )
 
 Json = dict[str, Any]

@@ -7,6 +7,8 @@ from math import ceil
 import structlog
 
 from tessera.binder.adoption.decide.amounts import Unreadable, pod_amounts
+from tessera.binder.decide.ends import DISRUPTED
+from tessera.binder.decide.starting import READY_TO_START
 from tessera.kernel.ports import JsonObject
 from tessera_schemas.cluster.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX, has_ended
 from tessera_schemas.cluster.resource_kinds import is_counted_by_name
@@ -56,3 +58,26 @@ def _is_counted(name: str) -> bool:
 def _shared(cpu_milli: int, memory_bytes: int, gpus: int, devices: tuple[tuple[str, int], ...]) -> Uses:
     """One object for all equal pods, of which a DaemonSet makes thousands."""
     return Uses(cpu_milli, memory_bytes, gpus, devices)
+
+
+SPEC = ("nodeName", "schedulerName", "subdomain", "activeDeadlineSeconds")
+STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
+CONDITIONS = (DISRUPTED, READY_TO_START)
+NOT_OF_META = ("managedFields", "ownerReferences")
+
+
+def only_what_is_read(pod: JsonObject) -> JsonObject:
+    """A smaller pod that `read_pod` reads the same."""
+    meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
+    uses = uses_at_work(pod)
+    return ({} if uses is None else {USES: uses}) | {
+        "metadata": {name: value for name, value in meta.items() if name not in NOT_OF_META},
+        "spec": {name: spec[name] for name in SPEC if name in spec},
+        "status": {name: status[name] for name in STATUS if name in status} | _conditions(status),
+    }
+
+
+def _conditions(status: JsonObject) -> JsonObject:
+    if not status.get("conditions"):
+        return {}
+    return {"conditions": [one for one in status["conditions"] if one.get("type") in CONDITIONS]}

@@ -11,8 +11,7 @@ import structlog
 
 from tessera.binder.decide.launching import is_named, service_name, service_of
 from tessera.binder.decide.steps import Pod, count_of
-from tessera.binder.nodes.ledger_reach import LedgerReach
-from tessera.binder.nodes.other_ledgers import knows_job
+from tessera.binder.nodes.other_ledgers import LedgerReach, knows_job
 from tessera.binder.pods.calls import Calls, RefusedByCluster
 from tessera.binder.pods.stopping import gone_is_fine
 from tessera.domain.entities import Job, Run

@@ -11,8 +11,7 @@ import structlog
 
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.decide.steps import Pod, is_due_notice
-from tessera.binder.nodes.ledger_reach import LedgerReach
-from tessera.binder.nodes.other_ledgers import knows_job
+from tessera.binder.nodes.other_ledgers import LedgerReach, knows_job
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.reading import format_time
 from tessera.domain.entities import Run

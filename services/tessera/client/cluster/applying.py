@@ -13,8 +13,7 @@ from tessera.client.connect.shard_status import why_views_lack
 from tessera.client.connect.shard_views import ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.input import files
-from tessera.client.input.as_json import as_json
-from tessera.client.input.files import Json
+from tessera.client.input.files import Json, as_json
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.domain.work.live_names import LiveJob, find_stranded, lost_names
 from tessera.domain.work.phases import Phase

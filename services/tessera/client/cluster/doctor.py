@@ -4,16 +4,16 @@
 Read only, with the rights of whoever asks: the servers by what they say of themselves, Kubernetes by the kubeconfig.
 """
 
+import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Protocol
 
 from tessera.binder.adoption.decide.suspending import is_suspended
 from tessera.binder.workloads.reading import text
 from tessera.binder.workloads.registry import KINDS, kind_of_object
-from tessera.client.cluster.finding import Finding
-from tessera.client.cluster.rights import BIND, CLUSTER_WIDE, OF_TENANT, Rights, account, lacking
+from tessera.client.cluster.findings import Finding
 from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.ports import ApiError, JsonObject
 from tessera.kernel.process.preflight import check_redis, check_synced
@@ -29,6 +29,38 @@ from tessera_schemas.cluster.labels import (
     pods_of_shard,
     shard_of,
 )
+from tessera_schemas.shard.services import BY_NAME, SPECS
+
+SYSTEM = "tessera-system"
+AT_ONCE = 16
+CLUSTER_WIDE: dict[str, frozenset[Right]] = {spec.name: spec.cluster_rights() for spec in SPECS if spec.needs_cluster}
+"""By service."""
+BIND = Right("", "pods/binding", "create")
+OF_TENANT: frozenset[Right] = BY_NAME["binder"].tenant_rights()
+"""The binder's, in the namespace of each tenant."""
+
+
+class Rights(Protocol):
+    async def may(self, namespace: str, verb: str, resource: str, group: str = "", user: str = "") -> bool: ...
+
+
+def account(service: str) -> str:
+    """Kubernetes user name of a service's own service account."""
+    return f"system:serviceaccount:{SYSTEM}:tessera-{service}"
+
+
+async def lacking(cluster: Rights, service: str, needed: Iterable[Right], namespace: str = "") -> list[Right]:
+    """The needed rights that the service's account lacks, in order. Raises ApiError, Transient."""
+    lane, user = asyncio.Semaphore(AT_ONCE), account(service)
+
+    async def has(right: Right) -> bool:
+        async with lane:
+            return await cluster.may(namespace, right.verb, right.resource, right.group, user)
+
+    wanted = sorted(needed)
+    answers = await asyncio.gather(*map(has, wanted))
+    return [right for right, there in zip(wanted, answers, strict=True) if not there]
+
 
 LET_IN = "name it under `tenants` in the values of the chart deploy/helm/tessera, and `helm upgrade`"
 ROLES = "`helm upgrade` to the chart of this version"

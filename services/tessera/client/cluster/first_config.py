@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tessera_schemas.cluster.condition_taints import tells_condition
+from tessera_schemas.cluster.labels import tells_condition
 from tessera_schemas.config import FLAVORS_MAX, Limits, Policy
 from tessera_schemas.job import LEVELS_MAX
 from tessera_schemas.shard.recommended import GRANTED, POLICY

@@ -17,8 +17,7 @@ from tessera.client.connect.where import Where, find
 from tessera.client.outcomes import EXPECTED, Exit, Refused, exit_of
 from tessera.client.views.rendering import Output, notify
 from tessera_schemas.subjects import OPERATOR
-from tessera_schemas.text.friendly_quantities import seconds
-from tessera_schemas.text.quantities import QuantityError
+from tessera_schemas.text.quantities import QuantityError, seconds
 
 if TYPE_CHECKING:
     from tessera.client.connect.shard_views import ReadViews, ShardViews

@@ -50,7 +50,7 @@ class Contexts:
 
     def write(self, environment: Mapping[str, str] = os.environ) -> Path:
         """Replace the file in one step; returns its path."""
-        from tessera.kernel.process.private_file import write_private  # who only reads contexts does without
+        from tessera.kernel.process.files import write_private  # who only reads contexts does without
 
         path = file_of(environment)
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -7,7 +7,7 @@ from heapq import nsmallest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tessera.client.connect.job_glance import ENDED, REFUSED, JobFilter, JobGlance
-from tessera.client.input.as_json import as_json
+from tessera.client.input.files import as_json
 from tessera.client.outcomes import Exit, Failure
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.base import Lenient

@@ -5,15 +5,17 @@ Only this program reads YAML; on the wire there is JSON with integers. Unknown f
 place that refuses them is the contract.
 """
 
+import json
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
+import orjson
 import yaml
 
-from tessera.client.outcomes import Exit, Failure, Mistaken
-from tessera.kernel.process import text_file
-from tessera_schemas.text import friendly_quantities as quantities
+from tessera.client.outcomes import Exit, Failure, Mistaken, Refused
+from tessera.kernel.process import files
+from tessera_schemas.text import quantities as quantities
 from tessera_schemas.work.short_form import Convert, ShortFormError, converted, full_job
 
 Json = dict[str, Any]
@@ -47,8 +49,8 @@ def read_yaml(path: Path) -> Json:
 def read_text(path: Path, newline: str | None = None) -> str:
     """A file of text as some editors write it: with or without a byte-order mark. Raises Failure."""
     try:
-        return text_file.read_text(path, newline)
-    except text_file.UnreadableFile as error:
+        return files.read_text(path, newline)
+    except files.UnreadableFile as error:
         raise Failure(Exit.USAGE, str(error)) from error
 
 
@@ -131,3 +133,26 @@ def _read(said: Json, table: dict[str, Convert], where: str) -> Json:
         return converted({name: value for name, value in said.items() if value is not None or name not in table}, table)
     except ShortFormError as error:
         raise Failure(Exit.USAGE, f"{where}: {error}") from error
+
+
+def as_json(value: Any) -> bytes:
+    """
+    The value as JSON: integers of any size and keys that are numbers, too, so that it is the contract that judges them.
+
+    Raises Refused for what JSON has no form for, such as bytes, or a mapping that holds itself.
+    """
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        try:
+            return json.dumps(value).encode()
+        except (TypeError, ValueError, RecursionError) as error:
+            raise not_json(str(error)) from error
+
+
+def not_json(why: str) -> Refused:
+    """The refusal of what is no job at all."""
+    from tessera_schemas.reasons import Code
+    from tessera_schemas.text.reading import refusal
+
+    return Refused((refusal(Code.NOT_JSON, detail=why),))

@@ -13,12 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tessera.client.ledger.chain import ChainWalk
-from tessera.client.ledger.disk import check_file, sha256_of, sync_to_disk
-from tessera.client.ledger.opening_file import OpeningFile, write_opening
+from tessera.client.ledger.opening_file import OpeningFile, check_file, sha256_of, sync_to_disk, write_opening
 from tessera.client.outcomes import Exit, Failure
 from tessera.domain.state import State
 from tessera_schemas.ledger import GENESIS
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head
 
 MANIFEST = "manifest.json"
 LEVEL = 6  # of gzip: chained JSON shrinks to about an eighth, and a higher level saves little more

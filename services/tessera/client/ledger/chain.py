@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import orjson
 
 from tessera_schemas.ledger import GENESIS
-from tessera_schemas.shard.ledger_form import chain_hash
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head, chain_hash
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 from tessera.client.input.files import read_text
 from tessera.client.outcomes import Exit, Failure
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head
 
 NAMESPACE = "tessera-ledger-head"
 """What the signature is about, so that nobody passes off one that the key made for something else."""

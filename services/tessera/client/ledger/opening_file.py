@@ -4,18 +4,45 @@ jobs came in by. A backup that has every message from the first one on needs non
 """
 
 import gzip
+import hashlib
+import os
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from tessera.client.ledger.disk import check_file, sha256_of, sync_to_disk
 from tessera.client.outcomes import Exit, Failure
 from tessera.domain.errors import Contradiction
 from tessera.domain.state import State
 from tessera.domain.storing.snapshot import dump, load
 from tessera.kernel.ledger.shard import Shard
+
+
+def sync_to_disk(path: Path) -> None:
+    """Return once the file, or the names in the directory, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def sha256_of(path: Path) -> str:
+    """Hash of the file's bytes. Raises OSError when it cannot be read."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def check_file(path: Path, sha256: str) -> None:
+    """Raises Failure for a file that is missing, or is not what was written."""
+    try:
+        found = sha256_of(path)
+    except OSError as error:
+        raise Failure(Exit.FAILED, f"{path.name}: cannot be read ({error.strerror}); find a copy") from error
+    if found != sha256:
+        raise Failure(Exit.FAILED, f"{path.name}: is not what was written; find another copy of it")
+
 
 STATE, KEPT = b"state ", b"kept "
 """Beginning of each line: a line of the snapshot, or the number and the bytes of a message."""

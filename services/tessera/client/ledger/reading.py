@@ -16,7 +16,7 @@ from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.ports import Bus, Ledger, Message
 from tessera_schemas import subjects
 from tessera_schemas.ledger import GENESIS
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head
 
 SILENCE_SECONDS = 30.0
 EXPORT, HEAD = b'{"export":', b'{"head":'

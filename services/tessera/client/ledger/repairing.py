@@ -15,12 +15,12 @@ from shutil import copytree
 
 from tessera.client.ledger.backup import LEVEL, Backup
 from tessera.client.ledger.chain import ChainWalk
-from tessera.client.ledger.disk import sha256_of, sync_to_disk
+from tessera.client.ledger.opening_file import sha256_of, sync_to_disk
 from tessera.client.ledger.reading import StoredLedger
 from tessera.client.ledger.witnesses import Known
 from tessera.client.outcomes import Exit, Failure
 from tessera.kernel.ledger.generations import kept_messages
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head
 
 RECORD, ASIDE = "repair.json", "evidence.jsonl.gz"
 

@@ -32,7 +32,7 @@ from tessera.projection.events import StoredEvent, events_of
 from tessera.scheduler.decide import LOOKS_OF, CapacityCache, Inputs, decide
 from tessera_schemas.facts import PlanProposed, owner
 from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, Grown, LedgerMessage, PodsTakenOver
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head
 from tessera_schemas.shard.orders import Order
 
 FINDINGS_MAX = 20

@@ -19,7 +19,7 @@ from tessera.kernel.ports import Message
 from tessera.projection.events import START, Cursor
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head
 
 GIB, DAY_MS = 1024**3, 86_400_000
 

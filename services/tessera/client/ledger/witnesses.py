@@ -12,8 +12,7 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.ledger.snapshots import newest_snapshot_n
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
-from tessera_schemas.shard.ledger_form import chain_after
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head, chain_after
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ async def explain_job(where: Where, job: str, identity: str | None = None) -> Js
 
 async def _explain_by_token(where: Where, api: Api, job: str) -> Json:
     """The story is that of the job's public events: nobody reads the ledger by token."""
-    from tessera.client.connect.events_by_api import events_by_api, reason_of
+    from tessera.client.connect.api import events_by_api, reason_of
     from tessera_schemas.events import short_type
 
     job_id = await ordering.find_job_id(where, job)
@@ -56,7 +56,7 @@ async def _explain_by_token(where: Where, api: Api, job: str) -> Json:
 
 async def _gone(api: Api, found: Json, story: list[Json]) -> list[Json]:
     """In place of the job's first events, where they grew too old for their stream: an entry that says so."""
-    from tessera.client.connect.events_by_api import events_by_api
+    from tessera.client.connect.api import events_by_api
 
     taken_n = found.get("taken_n") or 0
     if not taken_n or any(each["event"] == FIRST_EVENT for each in story):

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from tessera.client.input.as_json import as_json, not_json
+from tessera.client.input.files import as_json, not_json
 from tessera.client.outcomes import Refused
 from tessera.client.sending.keys import choose_key
 from tessera.kernel.ids import random_key

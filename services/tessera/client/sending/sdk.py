@@ -446,7 +446,7 @@ class Tessera:
         """
         stored = after is not None or not follow
         if self._bus is None or self._place.commands_api is not None or (stored and self._place.login is not None):
-            from tessera.client.connect.events_by_api import events_by_api
+            from tessera.client.connect.api import events_by_api
 
             async for event in events_by_api(self._api(), job, after=after, follow=follow):
                 yield event

@@ -7,7 +7,7 @@ What is found here is told with all that admission has against the job besides.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tessera.client.input.as_json import as_json
+from tessera.client.input.files import as_json
 from tessera.client.outcomes import Failure, Refused
 from tessera.client.sending.job_input import find_faults, read_submit
 from tessera.client.sending.keys import choose_key

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tessera.client.connect.job_glance import ENDED
 from tessera.client.connect.where import Where
-from tessera.client.input.as_json import as_json
+from tessera.client.input.files import as_json
 from tessera.client.outcomes import EXPECTED, Exit, Failure, Mistaken, Refused, exit_of, with_all_else
 from tessera.client.sending.ordering import PUBLISH_SECONDS, poll
 from tessera.client.views.rendering import notify
 from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.subjects import OPERATOR
-from tessera_schemas.work.literally import literally
+from tessera_schemas.work.pod_template import literally
 
 if TYPE_CHECKING:
     from tessera.client.sending.sdk import Submitted, Tessera

@@ -26,8 +26,8 @@ from tessera.domain.folding.steps import (
 )
 from tessera.domain.mix import see
 from tessera.domain.state import State
+from tessera.domain.storing.canonical import spec_hash
 from tessera.domain.storing.fast import replace
-from tessera.domain.storing.spec_hash import spec_hash
 from tessera.domain.work.current_spec import merged
 from tessera.domain.work.dependencies import corresponding_arrays, own_dependencies
 from tessera.domain.work.phases import Phase, moved

@@ -1,5 +1,6 @@
 """The canonical bytes of the state's entities: what is hashed, what a snapshot holds, and what is packed."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import Field, fields, is_dataclass
 from functools import cache
@@ -10,6 +11,7 @@ from pydantic import BaseModel
 
 from tessera.domain.storing.later import LATER
 from tessera.domain.work.gang import Gang
+from tessera_schemas.facts import JobAdmitted
 
 
 def encode(entity: Any) -> bytes:
@@ -71,3 +73,17 @@ def _embed(value: Any) -> orjson.Fragment | tuple[Any, ...]:
     if isinstance(value, BaseModel):
         return orjson.Fragment(value.__pydantic_serializer__.to_json(value))
     raise TypeError(f"{type(value).__name__} has no canonical form")
+
+
+ESCAPED = b"\x7f"  # JSON does not ask for it, but the contract's canonical form does, as for all that is not ASCII
+
+
+def spec_hash(fact: JobAdmitted) -> str:
+    """`fact.digest()`, at two thirds of its cost."""
+    if fact.template is not None or fact.asked:
+        return fact.digest()
+    stored = fact.spec.__pydantic_serializer__.to_python(fact.spec, mode="json", exclude_defaults=True)
+    canonical = orjson.dumps(stored, option=orjson.OPT_SORT_KEYS)
+    if not canonical.isascii() or ESCAPED in canonical:
+        return fact.digest()
+    return hashlib.sha256(canonical).hexdigest()

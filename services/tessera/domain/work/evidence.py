@@ -14,8 +14,7 @@ from typing import Any
 
 from tessera.domain.devices.resources import Node, emptied
 from tessera.domain.storing.fast import fast_init, replace
-from tessera_schemas.cluster.condition_taints import tells_condition
-from tessera_schemas.cluster.labels import GPU_RESOURCE
+from tessera_schemas.cluster.labels import GPU_RESOURCE, tells_condition
 
 REMEMBERED_MS = 7 * 24 * 3600 * 1000
 """How long a node counts with what it has lost, by the ledger's time since it last lost something."""

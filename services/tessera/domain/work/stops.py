@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from tessera.domain.devices.resources import WHOLE_GPU, Node
 from tessera.domain.entities import PoolStops, Run
 from tessera.domain.state import State
+from tessera_schemas.work.run_ends import Word, end_of
 
 Stop = tuple[int, str, str, int]
 """Time, node, job ("" for several that count as one), and weight."""
@@ -83,3 +84,16 @@ def waiting_on(state: State, node: str) -> list[str]:
     if there is None or not there.silent:
         return []
     return [run.run_id for run in state.runs.found(sorted(state.index.runs_on.get(node, ()))) if run.stopping]
+
+
+def may_end_instead(run: Run) -> bool:
+    """
+    Whether a revoked run's own end counts: an observed end wins over an intention.
+
+    Not of a run that was revoked for its end. Nor of one that saved its work since it was told: its program may have
+    left on purpose, to go on from there.
+    """
+    if run.revoked is None:
+        return False
+    end = end_of(run.revoked.code)
+    return end.word is not Word.ENDED and not (end.notice and run.saved_ts > run.stopped_ts)

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tessera.engine.pricing.compiled import compiled_lean
+
 Ints = NDArray[np.int64]
 
 WHOLE = 1000
@@ -33,3 +35,12 @@ class Classes(NamedTuple):
     devices: Ints  # how many; 0: none
     milli: Ints  # of each device: WHOLE, or less of exactly one
     models: Ints  # bits of the allowed models; 0: any
+
+
+@compiled_lean
+def mixed(a: int, b: int, c: int) -> int:
+    """A number below 2^31 that looks drawn by chance; equal inputs give equal numbers."""
+    x = (a * 1103515245 + b * 12345 + c * 2654435761) & 0x7FFFFFFF
+    for _ in range(4):
+        x = ((x ^ (x >> 15)) * 1103515245 + 12345) & 0x7FFFFFFF
+    return x ^ (x >> 15)

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tessera.engine.pricing.arrays import WHOLE, Ints
-from tessera.engine.pricing.chance import mixed
+from tessera.engine.pricing.arrays import WHOLE, Ints, mixed
 from tessera.engine.pricing.compiled import compiled
 from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.worth import Prices

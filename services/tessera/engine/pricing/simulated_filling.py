@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tessera.engine.pricing.arrays import Ints
-from tessera.engine.pricing.chance import mixed
+from tessera.engine.pricing.arrays import Ints, mixed
 from tessera.engine.pricing.compiled import compiled
 from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.packer import Packer

@@ -7,12 +7,12 @@ its time limit may be lowered: the pods of a run have a deadline, which Kubernet
 """
 
 from tessera.domain.entities import Job
+from tessera.domain.queues import time_limit_fault
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.dependencies import own_dependencies
 from tessera.domain.work.dependency_cycles import waits_for_itself
 from tessera.domain.work.phases import Phase
-from tessera.domain.work.time_limits import time_limit_fault
 from tessera.engine.queueing.entry import dependency_faults
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import UPDATES_FROM

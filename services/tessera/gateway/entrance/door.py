@@ -17,7 +17,7 @@ from aiohttp import web
 from tessera.gateway.measures import Measures
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.ports import Clock
-from tessera.kernel.process.file_descriptors import soft_limit
+from tessera.kernel.process.limits import soft_limit
 
 BACKLOG = 128
 DESCRIPTORS_IN_RESERVE = 128

@@ -21,7 +21,7 @@ from pydantic import RootModel
 from tessera.kernel import ids
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
-from tessera.kernel.process.private_file import write_private
+from tessera.kernel.process.files import write_private
 from tessera_schemas.base import Digest, Name, Strict
 
 if TYPE_CHECKING:

@@ -3,10 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import structlog
 
+from tessera.domain.entities import EndedJob, Job
+from tessera.domain.state import State
+from tessera.engine.queueing.entry import entry_faults, key_conflict
 from tessera.gateway.entrance.bodies import written
 from tessera.gateway.entrance.problems import all_of, refused
 from tessera.gateway.settings import GatewaySettings
@@ -16,7 +19,7 @@ from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
-from tessera_schemas.commands import Answer
+from tessera_schemas.commands import TENANT_COMMAND, Answer, SubmitJob, SubmitTemplate
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.ledger import JobQueued, JobTurnedAway
 from tessera_schemas.reasons import Code, Reason, is_temporary
@@ -130,3 +133,26 @@ class FirstRecord:
     async def within(self, seconds: float) -> tuple[Reason, ...] | None:
         """Admission's reasons, empty for yes; None when there was no answer in time."""
         return self._reasons if await wait_for(self._came, self._clock, seconds) else None
+
+
+def find_ledger_faults(
+    state: State, known: Job | EndedJob | None, tenant: str, command: Mapping[str, Any], job: str
+) -> list[Reason]:
+    """
+    All that the ledger would have against a submit that admission takes; of a template what its key says alone.
+
+    `known` is the job that has the key.
+    """
+    if known is not None:
+        return [] if known.spec_hash == digest_of(command) else [key_conflict(command["key"])]
+    read = TENANT_COMMAND.validate_json(written(command))
+    if not isinstance(read, SubmitJob):
+        return []
+    return entry_faults(
+        state, JobAdmitted(kind="job_admitted", job_id=job, tenant=tenant, key=read.key, spec=read.spec)
+    )
+
+
+def digest_of(command: Mapping[str, Any]) -> str:
+    """Hash of what an accepted submit asked for, as the ledger has it."""
+    return cast(SubmitJob | SubmitTemplate, TENANT_COMMAND.validate_json(written(command))).digest()

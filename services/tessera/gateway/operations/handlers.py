@@ -10,9 +10,9 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from tessera.domain.entities import EndedJob, Job, RefusedWork
+from tessera.domain.queues import time_limit_fault
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
-from tessera.domain.work.time_limits import time_limit_fault
 from tessera.engine.explain.changed_spec import changed_spec, differences
 from tessera.engine.queueing.entry import key_conflict
 from tessera.engine.queueing.updates import update_faults
@@ -21,17 +21,15 @@ from tessera.gateway.entrance.guard import CALLER
 from tessera.gateway.entrance.problems import REFUSED, Refusal, all_of, json_response, refused
 from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations import models
-from tessera.gateway.operations.commanding import Arrivals, Commands
+from tessera.gateway.operations.commanding import Arrivals, Commands, digest_of, find_ledger_faults
 from tessera.gateway.operations.paging import cursor_of, page_of, place_of
 from tessera.gateway.reading.capacity import CapacityReader
-from tessera.gateway.reading.dry_runs import digest_of, find_ledger_faults
 from tessera.gateway.reading.explaining import explained, known_starts, list_positions
 from tessera.gateway.reading.logs import Logs
 from tessera.gateway.reading.specs import Specs
-from tessera.gateway.reading.status import SharedStatus
 from tessera.gateway.reading.streaming import Streams
 from tessera.gateway.reading.usage import HOUR_MS, shown, step_of, sums_by_step
-from tessera.gateway.reading.views import SharedViews
+from tessera.gateway.reading.views import SharedStatus, SharedViews
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.ports import Clock
 from tessera.kernel.process.shard_status import judge

@@ -13,8 +13,7 @@ from tessera.domain.devices.free_slots import NodeCauses, Slots
 from tessera.domain.devices.gpu_use import PoolUse
 from tessera.domain.entities import Earmark
 from tessera.domain.state import State
-from tessera.engine.placement.free_slots import slots_by_node
-from tessera.engine.placement.gpu_use import pool_use
+from tessera.engine.placement.free_slots import pool_use, slots_by_node
 from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations.models import KeptDevices, NodeIdle, PoolSlots
 from tessera.kernel.ports import Clock

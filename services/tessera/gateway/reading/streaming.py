@@ -11,6 +11,7 @@ stored has been sent: a connection that is cut before it has lost some).
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,13 +25,46 @@ from tessera.gateway.entrance.tokens import Caller, TokenFile
 from tessera.gateway.measures import Measures
 from tessera.gateway.operations.models import EventQuery
 from tessera.gateway.reading.hub import EventReader, Hub
-from tessera.gateway.reading.newest_events import place_of_newest
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.errors import Transient
-from tessera.kernel.ports import Clock, Message
+from tessera.kernel.ports import Bus, Clock, Message
 from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import Code
+
+FIRST_LOOK, WIDER = 4, 8
+"""How many places are looked at first for each event that is wanted, and by how much more each time."""
+SILENCE_SECONDS = 5.0
+
+
+async def place_of_newest(bus: Bus, stream: str, subject: str, count: int) -> int:
+    """The place behind which the newest `count` events of a subject stand; 0 if there are fewer. Raises Transient."""
+    newest = await bus.last(stream, subject)
+    if newest is None:
+        return 0
+    width = FIRST_LOOK * count
+    while True:
+        after = max(0, newest.seq - width)
+        found = await _newest_after(bus, stream, subject, after, newest.seq, count)
+        if len(found) == count:
+            return found[0] - 1
+        if after == 0:
+            return 0
+        width *= WIDER
+
+
+async def _newest_after(bus: Bus, stream: str, subject: str, after: int, upto: int, count: int) -> deque[int]:
+    """Sequences of the newest `count` events of a subject from behind `after` up to `upto`."""
+    found, source = deque[int](maxlen=count), bus.follow(stream, subject, after)
+    try:
+        while batch := await source.next(timeout=SILENCE_SECONDS):
+            found += (message.seq for message in batch if message.seq <= upto)
+            if batch[-1].seq >= upto:
+                return found
+    finally:
+        await source.close()
+    raise Transient(f"{stream}: silent for {SILENCE_SECONDS:g} s before its newest event")
+
 
 RETRY_MS = 1000
 FAREWELL_SECONDS = 0.2  # what does not fit into the socket by then is in its buffer, or nowhere

@@ -15,6 +15,7 @@ from sortedcontainers import SortedKeyList
 from tessera.gateway.entrance.problems import refused
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Clock, ProjectionStore
+from tessera.kernel.process.shard_status import StatusReader, StatusTraces
 from tessera_schemas.base import Lenient
 from tessera_schemas.reasons import Code
 from tessera_schemas.shard.keys import USAGE
@@ -199,3 +200,21 @@ class SharedViews:
             log.info("views_back")
         self._away = False
         return found
+
+
+FRESH_SECONDS = 1.0
+
+
+class SharedStatus:
+    def __init__(self, reader: StatusReader, clock: Clock) -> None:
+        self._reader, self._clock = reader, clock
+        self._seen: StatusTraces | None = None
+        self._seen_at = 0.0
+        self._looking = asyncio.Lock()
+
+    async def seen(self) -> StatusTraces:
+        """The last look, if it is fresh, else a new one."""
+        async with self._looking:
+            if self._seen is None or self._clock.monotonic() - self._seen_at >= FRESH_SECONDS:
+                self._seen, self._seen_at = await self._reader.look(), self._clock.monotonic()
+            return self._seen

@@ -8,6 +8,7 @@ was collected. Pods that users made themselves are not ours to read.
 """
 
 import asyncio
+from collections import deque
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -16,7 +17,6 @@ import structlog
 from tessera.domain.entities import EndedJob, Job, Run
 from tessera.domain.state import State
 from tessera.gateway.measures import Measures
-from tessera.gateway.stored_logs.newest_part import NewestPart
 from tessera.gateway.stored_logs.progress import Progress
 from tessera.gateway.stored_logs.stores import LogStore, StoredLog, log_folder, log_key
 from tessera.kernel.errors import Transient
@@ -29,6 +29,37 @@ from tessera_schemas.base import run_id
 from tessera_schemas.cluster.labels import pod_name
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.ledger import Allocated, LedgerMessage, Released, Revoked, Shrunk
+
+
+class NewestPart:
+    """Holds at most `bytes_max` of what is added, the newest, from the beginning of a line on."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
+        self._pieces: deque[bytes] = deque()
+        self._held = self._added = 0
+
+    def __bool__(self) -> bool:
+        return self._added > 0
+
+    def add(self, piece: bytes) -> None:
+        """Append a piece; the oldest that no longer fit are dropped."""
+        self._added += len(piece)
+        piece = piece[-self._bytes_max :]
+        self._pieces.append(piece)
+        self._held += len(piece)
+        while self._held - len(self._pieces[0]) >= self._bytes_max:
+            self._held -= len(self._pieces.popleft())
+
+    def text(self) -> bytes:
+        """What is held, with a line before it that says how much is not."""
+        whole = b"".join(self._pieces)
+        if self._added <= self._bytes_max:
+            return whole
+        notice = b"[the beginning of this log was not kept: it is longer than the bound of a job's logs]\n"
+        part = whole[-max(0, self._bytes_max - len(notice)) :]
+        return notice + part[part.find(b"\n") + 1 :]
+
 
 RUNS_AT_ONCE = 16
 READS_AT_ONCE = 64

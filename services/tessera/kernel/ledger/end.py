@@ -27,8 +27,7 @@ from tessera.kernel.tasks.task_group import gather_all
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.ledger import GENESIS
-from tessera_schemas.shard.ledger_form import chain_after
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head, chain_after
 from tessera_schemas.shard.orders import ORDER
 
 LOOK_SECONDS = 10.0

@@ -7,7 +7,7 @@ import structlog
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
-from tessera.kernel.ledger.skew import LIVE_SECONDS, Skew
+from tessera.kernel.ledger.timestamps import LIVE_SECONDS, Skew
 from tessera.kernel.messaging.follow import BACKOFF_SECONDS
 from tessera.kernel.ports import Message
 from tessera.kernel.service.context import Ports

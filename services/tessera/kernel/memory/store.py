@@ -13,7 +13,7 @@ from tessera.kernel.errors import Conflict
 from tessera.kernel.ports import Change, Clock
 from tessera.kernel.redis.views_digest import views_digest
 from tessera_schemas.shard.keys import HASHES
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head
 
 
 class StoreFaults(Protocol):

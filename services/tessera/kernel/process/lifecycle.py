@@ -21,10 +21,8 @@ from tessera.kernel.kubernetes.kubeconfig import find_access, mounted_account
 from tessera.kernel.ledger.end import LedgerEnd
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.nats.bus import NatsBus
-from tessera.kernel.process.cpu_priority import give_way
 from tessera.kernel.process.ending import BoundedEnd
-from tessera.kernel.process.file_descriptors import raise_soft_limit
-from tessera.kernel.process.gc_tuning import collect_rarely, end_uncollected
+from tessera.kernel.process.limits import collect_rarely, end_uncollected, give_way, raise_soft_limit
 from tessera.kernel.process.preflight import check_cluster, check_redis, open_bus
 from tessera.kernel.process.reach import Reach
 from tessera.kernel.process.settings import ServiceSettings

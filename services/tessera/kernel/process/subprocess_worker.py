@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tessera.kernel.errors import Transient
-from tessera.kernel.process.cpu_priority import session_gives_way
+from tessera.kernel.process.limits import session_gives_way
 from tessera.kernel.tasks.task_group import gather_all
 
 NICEST = 19

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tessera.kernel import ids
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
-from tessera.kernel.process.private_file import write_private
+from tessera.kernel.process.files import write_private
 from tessera.kernel.provisioning.credential_files import (
     Credential,
     CredentialDirectory,

@@ -15,7 +15,7 @@ from typing import Protocol
 from tessera.kernel import ids
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import ApiError, JsonObject
-from tessera.kernel.process.private_file import write_private
+from tessera.kernel.process.files import write_private
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import ensure_identities, system_identities
 from tessera_schemas import subjects

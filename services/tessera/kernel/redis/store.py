@@ -25,7 +25,7 @@ from tessera.kernel.redis.views_digest import views_digest
 from tessera.kernel.tasks.deadline import time_limit
 from tessera_schemas.shard import keys
 from tessera_schemas.shard.keys import HASHES, VIEWS
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head
 
 ANSWER_SECONDS = 5.0  # with connecting; a script of the largest batch takes 50 ms, a view of a million jobs seconds
 CHUNK_FIELDS = 1_000

@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Any
 
 from tessera.domain.entities import Run, SurplusPod
-from tessera.domain.work.own_ends import may_end_instead
+from tessera.domain.work.stops import may_end_instead
 from tessera_schemas.cluster.labels import RANK_LABEL, has_ended, has_succeeded, is_given_back
 from tessera_schemas.work.run_ends import end_of
 

@@ -1,14 +1,49 @@
-"""The use of GPUs from the nodes' own exporters (DCGM's text format), where no Prometheus collects it."""
+"""The use of GPUs from its sources: the DCGM exporters themselves, or Prometheus, which has asked them."""
 
 import asyncio
 from collections.abc import Callable, Collection
 
+import aiohttp
+import orjson
 import structlog
 
 from tessera.kernel.errors import Transient
-from tessera.reclamation.idle_runs.bounded_http import BoundedHttp
 from tessera.reclamation.idle_runs.decide import Usage
-from tessera.reclamation.idle_runs.samples import read_exposition
+from tessera.reclamation.idle_runs.samples import busiest, read_exposition
+
+
+class BoundedHttp:
+    """One session, opened by the first request. Every failure is a Transient that begins with the name of the peer."""
+
+    def __init__(self, timeout_seconds: float, bytes_max: int) -> None:
+        self._timeout_seconds, self._bytes_max = timeout_seconds, bytes_max
+        self._session: aiohttp.ClientSession | None = None
+
+    async def read(self, peer: str, url: str, form: dict[str, str] | None = None) -> bytes:
+        """Body of the answer to a GET, or to a POST of a form. Raises Transient for any answer but 200."""
+        if self._session is None:
+            timeout = aiohttp.ClientTimeout(total=self._timeout_seconds)
+            self._session = aiohttp.ClientSession(timeout=timeout, cookie_jar=aiohttp.DummyCookieJar())
+        method = "GET" if form is None else "POST"
+        try:
+            async with self._session.request(method, url, data=form, allow_redirects=False) as response:
+                body = bytearray()
+                async for chunk in response.content.iter_any():
+                    body += chunk
+                    if len(body) > self._bytes_max:
+                        raise Transient(f"{peer} answered more than {self._bytes_max} bytes")
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise Transient(f"{peer}: {error!r}") from error
+        if response.status != 200:
+            raise Transient(f"{peer} answered {response.status}: {body[:200].decode(errors='replace')}")
+        return bytes(body)
+
+    async def close(self) -> None:
+        """Closes the session, if one is open; the next request opens another."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
 
 ANSWER_BYTES_MAX = 4 * 1024 * 1024
 TIMEOUT_SECONDS = 5.0
@@ -52,3 +87,33 @@ class Exporters:
             return error
         except ValueError as error:
             return Transient(f"{peer}: {error!r}")
+
+
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+TIMEOUT_SECONDS = 10.0
+
+
+class Prometheus:
+    """
+    Prometheus' HTTP query API at `url`; `query` gives one sample for each pod, the percent of its busiest GPU.
+    """
+
+    def __init__(self, url: str, query: str) -> None:
+        self._url, self._query = f"{url.rstrip('/')}/api/v1/query", query
+        self._http = BoundedHttp(TIMEOUT_SECONDS, ANSWER_BYTES_MAX)
+        self.close = self._http.close
+
+    async def usage(self) -> Usage:
+        """Percent per pod by one query. Raises Transient while there is no answer that can be read."""
+        return read_usage(await self._http.read("prometheus", self._url, {"query": self._query}))
+
+
+def read_usage(answer: bytes) -> Usage:
+    """An instant vector; a sample that is no number, or names no pod, says nothing. Raises Transient for all else."""
+    try:
+        body = orjson.loads(answer)
+        if body["status"] != "success" or body["data"]["resultType"] != "vector":
+            raise Transient("prometheus: the query gives no vector")
+        return busiest((sample["metric"], sample["value"][1]) for sample in body["data"]["result"])
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        raise Transient(f"prometheus: the answer cannot be read: {error!r}") from error

@@ -12,21 +12,9 @@ from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
 from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.queueing.search_limit import LOOKS_MAX
-from tessera.scheduler.decide import (
-    configuration,
-    jobs,
-    losses,
-    nodes,
-    plans,
-    prices,
-    refused,
-    runs,
-    taken_over,
-    updates,
-)
-from tessera.scheduler.decide.arrays import settle_arrays
+from tessera.scheduler.decide import configuration, jobs, losses, nodes, plans, prices, runs, taken_over, updates
+from tessera.scheduler.decide.arrays import settle_arrays, settle_dependencies
 from tessera.scheduler.decide.configuration import drain_queues, rename_strays
-from tessera.scheduler.decide.dependencies import settle_dependencies
 from tessera.scheduler.decide.draft import JUDGE, ROOM_BYTES, Draft, Inputs
 from tessera.scheduler.decide.elastic import grow
 from tessera.scheduler.decide.free_slots import record_free_slots
@@ -37,7 +25,7 @@ from tessera_schemas.facts import RunAbsent, RunEnded
 from tessera_schemas.ledger import FORMAT, AnyRecord, Checkpoint, EpochOpened, FormatRaised, TakenFact
 
 __all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
-PARTS = (configuration, jobs, losses, nodes, plans, prices, refused, runs, taken_over, updates)
+PARTS = (configuration, jobs, losses, nodes, plans, prices, runs, taken_over, updates)
 """Where the functions stand that judge facts, each registered by its fact's class."""
 
 LOOKS_OF: dict[str, int | None] = {"tessera-7": LOOKS_MAX, ENGINE_ID: LOOKS_MAX}

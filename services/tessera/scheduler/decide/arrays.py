@@ -2,12 +2,12 @@
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.folding.steps import known
-from tessera.domain.work.dependencies import unqueued_task
+from tessera.domain.work.dependencies import settled, unqueued_task
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.task_array import TaskArray
 from tessera.engine.queueing.tenant_limits import over_limit
 from tessera.scheduler.decide.draft import SCHEDULER, Draft, record_waiting
-from tessera_schemas.ledger import ArrayClosed, EarmarkEnded, Finished, Held, Revoked, TaskQueued
+from tessera_schemas.ledger import ArrayClosed, DependencyMet, EarmarkEnded, Finished, Held, Revoked, TaskQueued
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import ENDED_ARRAYS_FROM
 from tessera_schemas.work.arrays import task_id, task_index
@@ -138,3 +138,22 @@ def _is_awaited(draft: Draft, array_id: str) -> bool:
 def _array_of(draft: Draft, array_id: str) -> TaskArray | None:
     job = draft.state.jobs.get(array_id)
     return None if job is None else job.array
+
+
+def settle_dependencies(draft: Draft) -> None:
+    """
+    Let go of what has come true for waiting jobs, and end those for which something never will.
+
+    Goes by what was decided before this message; jobs that end in it are seen by the next.
+    """
+    for job in draft.state.jobs.found(sorted(draft.state.relations.due)):
+        if draft.full:
+            return
+        verdicts = {each: settled(draft.state, job, each) for each in job.after}
+        never = [each for each, verdict in verdicts.items() if verdict is False]
+        if never:
+            reason = Reason(code=Code.DEPENDENCY_NEVER_SATISFIED, field="after", detail=never[0].text())
+            draft.add(Finished(kind="finished", job_id=job.job_id, phase="cancelled", reason=reason))
+        elif any(verdicts.values()):
+            left = tuple(each for each in job.after if verdicts[each] is None)
+            draft.add(DependencyMet(kind="dependency_met", job_id=job.job_id, left=left))

@@ -1,14 +1,19 @@
 """Facts about jobs that have not started: admitted, refused, cancelled, held, given another priority."""
 
+from collections.abc import Sequence
+
 from tessera.domain.entities import Job
 from tessera.domain.folding.steps import known
+from tessera.domain.queues import time_limit_fault
+from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
-from tessera.domain.work.time_limits import time_limit_fault
 from tessera.engine.queueing.entry import entry_faults, key_conflict
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line
 from tessera.scheduler.decide.arrays import cancel_run, close_array, live_tasks
 from tessera.scheduler.decide.draft import Draft, judges, record_waiting
 from tessera_schemas.facts import (
+    REFUSED_MAX,
+    REFUSED_PER_TENANT,
     CancelRequested,
     HoldRequested,
     JobAdmitted,
@@ -16,6 +21,7 @@ from tessera_schemas.facts import (
     MoveRequested,
     PriorityRequested,
     RequeueRequested,
+    WorkRefused,
 )
 from tessera_schemas.ledger import (
     EarmarkEnded,
@@ -25,6 +31,7 @@ from tessera_schemas.ledger import (
     JobQueued,
     JobTurnedAway,
     PrioritySet,
+    RefusalNoted,
     Revoked,
 )
 from tessera_schemas.reasons import Code, Reason
@@ -210,3 +217,23 @@ def on_requeue_requested(draft: Draft, index: int, fact: RequeueRequested) -> No
         run = draft.state.runs.get(each.run_id)
         if run is not None and not (run.stopping or run.over):
             draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then="requeue", by=by))
+
+
+@judges(WorkRefused)
+def on_work_refused(draft: Draft, index: int, fact: WorkRefused) -> None:
+    """Noted when it is news. Of a tenant with too many the first are shown, and the next as these are mended."""
+    known = draft.state.refused.get(fact.work_id)
+    if known is None and (not fact.reasons or _is_full(draft.state, fact.tenant)):
+        return
+    if known is None or (known.tenant == fact.tenant and _codes(known.reasons) != _codes(fact.reasons)):
+        draft.add(RefusalNoted(kind="refusal_noted", fact=index))
+
+
+def _is_full(state: State, tenant: str) -> bool:
+    of_tenant = sum(work.tenant == tenant for work in state.refused.values())
+    return of_tenant >= REFUSED_PER_TENANT or len(state.refused) >= REFUSED_MAX
+
+
+def _codes(reasons: Sequence[Reason]) -> list[tuple[str, str]]:
+    """Numbers change with each look."""
+    return [(reason.code, reason.field) for reason in reasons]

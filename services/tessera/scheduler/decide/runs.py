@@ -6,9 +6,9 @@ from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.idle import idle_policy
 from tessera.domain.state import State
 from tessera.domain.work.checkpoints import is_known, is_used_again
-from tessera.domain.work.own_ends import may_end_instead
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.starting import given_ms
+from tessera.domain.work.stops import may_end_instead
 from tessera.engine.placement.capacity import stopped_ts
 from tessera.engine.preemption.rules import find_stuck, in_the_way
 from tessera.engine.queueing.readiness import explain_missing_pods

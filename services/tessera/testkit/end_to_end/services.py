@@ -14,7 +14,6 @@ from tessera.kernel.ledger.shard import Shard
 from tessera.kernel.ledger.stream import read_plain
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
-from tessera.testkit.end_to_end.idle_clock import IdleClock
 from tessera.testkit.sim.coverage import SIMULATED, Coverage
 from tessera.testkit.sim.faults import Rates
 from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
@@ -27,6 +26,23 @@ from tessera_schemas.cluster.labels import SIMULATE_PREFIX
 from tessera_schemas.commands import ApplyConfig, CancelJob, SubmitJob
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec, Resources, Role, Template
+
+SLEEP_SECONDS_MAX = 1800.0
+"""Leases must last longer."""
+
+
+class IdleClock(VirtualClock):
+    """`idle_seconds` says how long nothing will come from outside, and is 0 while something is going on."""
+
+    def __init__(self, loop: VirtualLoop, idle_seconds: Callable[[], float], skew_ms: int = 0) -> None:
+        super().__init__(loop, skew_ms=skew_ms)
+        self._idle_seconds = idle_seconds
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleeps as often as the idle time has room for: whoever looks by the clock keeps to its beat."""
+        times = int(min(self._idle_seconds(), SLEEP_SECONDS_MAX) / seconds) if seconds > 0 else 1
+        await super().sleep(seconds * max(1, times))
+
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "scheduler": {"tick_seconds": 10.0, "slots_seconds": 3600.0},

@@ -15,9 +15,8 @@ from operator import attrgetter
 from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
-from tessera_schemas.cluster.condition_taints import tells_condition
 from tessera_schemas.cluster.devices import serves
-from tessera_schemas.cluster.labels import GPU_RESOURCE
+from tessera_schemas.cluster.labels import GPU_RESOURCE, tells_condition
 from tessera_schemas.job import JobSpec, Operator, Role
 from tessera_schemas.reasons import Code, Reason
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from rich.progress import track
 
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.process.gc_tuning import collect_rarely
+from tessera.kernel.process.limits import collect_rarely
 from tessera.testkit.sim.coverage import SIMULATED, Hundreds
 from tessera.testkit.sim.guard import SEED_SECONDS, again
 from tessera.testkit.sim.services import service

@@ -7,16 +7,36 @@ from contextlib import suppress
 from random import Random
 
 from tessera.domain.state import State
+from tessera.engine import ENGINE_ID
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import ApiError, Outgoing
 from tessera.testkit.sim.accidents import Accidents
 from tessera.testkit.sim.planner import plan_by_chance
-from tessera.testkit.sim.prices import prices_by_chance
 from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tessera_schemas import subjects
 from tessera_schemas.cluster.labels import GPU_RESOURCE, SIMULATE_PREFIX
-from tessera_schemas.facts import AnyFact, FactMessage, RunIdle, owner
+from tessera_schemas.facts import AnyFact, FactMessage, PricesLearnt, RunIdle, owner
+
+
+def prices_by_chance(state: State, random: Random) -> PricesLearnt | None:
+    """Prices by chance for one pool; None while no pool was asked for anything."""
+    pools = sorted(mix.pool for mix in state.mixes.values())
+    mix = state.mixes.get(random.choice(pools)) if pools else None
+    if mix is None:
+        return None
+    kinds = [kind for kind, _ in mix.known[random.random() < 0.3 :]]
+    return PricesLearnt(
+        kind="prices_learnt",
+        pool=mix.pool,
+        settled=max(1, mix.settled + random.choice((-1, 0, 0, 1))),
+        basis_n=state.n,
+        gpus=random.randrange(1, 9),
+        engine=ENGINE_ID,
+        learnt_by="auction",
+        prices=tuple(random.randrange(2000 * kind.gpu_milli * kind.gpus + 1) for kind in kinds) or (0,),
+    )
+
 
 PAUSE_SECONDS = 7.0
 FOREIGN = "theirs"

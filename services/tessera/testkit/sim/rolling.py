@@ -14,8 +14,7 @@ from tessera.kernel.ports import Clock, Message
 from tessera.testkit.sim.coverage import Coverage
 from tessera.testkit.sim.faults import ServiceFaults
 from tessera_schemas.ledger import GENESIS
-from tessera_schemas.shard.ledger_form import chain_after
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head, chain_after
 from tessera_schemas.subjects import stream
 
 KEEP_MAX = 1

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from tessera.domain.storing.snapshot import load
 from tessera.domain.storing.statehash import StateHash
 from tessera.kernel.ledger.snapshots import chunks_of, lines_of
-from tessera.kernel.process.gc_tuning import collect_rarely
+from tessera.kernel.process.limits import collect_rarely
 from tessera_lab.bench.alone.ledgers import BareCommitter, admitted
 from tessera_lab.bench.report import ReportRow
 from tessera_lab.bench.together.platform import job

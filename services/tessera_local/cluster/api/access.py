@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import ApiError
-from tessera.kernel.process.text_file import read_text
+from tessera.kernel.process.files import read_text
 from tessera.kernel.provisioning.credentials import all_shards
 from tessera_local.cluster.api import answers
 from tessera_local.cluster.api.routes import Call

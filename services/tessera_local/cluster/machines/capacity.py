@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tessera.kernel.ports import JsonObject
-from tessera_local.cluster.api.quantities import thousandths, units
+from tessera_local.cluster.api.values import thousandths, units
 from tessera_schemas.cluster.devices import Kind, serves
 from tessera_schemas.cluster.labels import (
     DEVICE_PROFILE_ANNOTATION,

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tessera.kernel.ports import JsonObject
-from tessera_local.cluster.api.dates import rfc3339
+from tessera_local.cluster.api.values import rfc3339
 from tessera_local.cluster.machines import pod_statuses
 from tessera_local.cluster.machines.behaviour import (
     KILLED,

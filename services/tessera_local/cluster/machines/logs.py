@@ -7,7 +7,7 @@ from itertools import count, takewhile
 
 from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.api import answers
-from tessera_local.cluster.api.dates import rfc3339
+from tessera_local.cluster.api.values import rfc3339
 from tessera_local.cluster.machines.behaviour import KILLED, TERMINATED, Behaviour, behaviour_of
 from tessera_schemas.cluster.labels import run_and_rank
 

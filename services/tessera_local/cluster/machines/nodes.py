@@ -17,8 +17,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import JsonObject
-from tessera.kernel.process.text_file import read_text
-from tessera_local.cluster.api.quantities import thousandths, units
+from tessera.kernel.process.files import read_text
+from tessera_local.cluster.api.values import thousandths, units
 from tessera_schemas.cluster.labels import (
     DEVICE_PROFILE_ANNOTATION,
     GPU_MEMORY_LABEL,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tessera.kernel.ports import JsonObject
-from tessera_local.cluster.api.dates import rfc3339
+from tessera_local.cluster.api.values import rfc3339
 
 DISRUPTION = "DisruptionTarget"
 CREATING = "ContainerCreating"

@@ -8,7 +8,7 @@ wait between attempts, and knows no podFailurePolicy, no deadline and no time to
 from collections.abc import Sequence
 
 from tessera.kernel.ports import Clock, JsonObject
-from tessera_local.cluster.api.dates import rfc3339
+from tessera_local.cluster.api.values import rfc3339
 from tessera_local.cluster.core import SimCluster
 from tessera_local.cluster.objects.shelf import Version
 from tessera_schemas.cluster.labels import ENDED_PHASES

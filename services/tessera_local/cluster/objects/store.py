@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tessera.kernel.ports import ApiError, JsonObject
-from tessera_local.cluster.api.dates import rfc3339
 from tessera_local.cluster.api.selectors import parse_selector
+from tessera_local.cluster.api.values import rfc3339
 from tessera_local.cluster.machines import pod_statuses, taints
 from tessera_local.cluster.machines.behaviour import deadline_ms_of, grace_ms_of
 from tessera_local.cluster.machines.kubelet import Kubelets

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tessera.binder.adoption.decide.placed import PLACED, placed_patch
+from tessera.binder.adoption.decide.owner_conditions import PLACED, placed_patch
 from tessera.binder.adoption.decide.roles import role_of
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera.binder.adoption.decide.verdicts import Verdict

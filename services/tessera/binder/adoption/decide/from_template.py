@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tessera.binder.adoption.decide.ending import ending_of
+from tessera.binder.adoption.decide.owner_conditions import ending_of
 from tessera.binder.adoption.decide.spec import Adoption, queue_of, spec_of
 from tessera.binder.adoption.decide.suspending import explain_other_suspender, is_suspended, wish_of
 from tessera.binder.workloads.port import PodSet, Workload

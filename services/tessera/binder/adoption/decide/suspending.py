@@ -9,7 +9,7 @@ who has the next word; whoever stops, resumes, queues or leaves alone an owner a
 from dataclasses import dataclass
 from enum import StrEnum
 
-from tessera.binder.adoption.decide.ending import ending_of
+from tessera.binder.adoption.decide.owner_conditions import ending_of
 from tessera.binder.workloads.mark_table import KUEUE_QUEUE
 from tessera.binder.workloads.port import PLACED, Workload
 from tessera.binder.workloads.reading import Json, at, items, mapping, no, text

@@ -9,7 +9,7 @@ import asyncio
 
 import structlog
 
-from tessera.binder.adoption.decide.placed import PLACED, placed_condition, placed_patch
+from tessera.binder.adoption.decide.owner_conditions import PLACED, placed_condition, placed_patch
 from tessera.binder.adoption.decide.verdicts import Verdict
 from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.bounded import BoundedDict

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from tessera.binder.adoption.decide.placed import PLACED
+from tessera.binder.adoption.decide.owner_conditions import PLACED
 from tessera.binder.adoption.decide.verdicts import Verdict, describe_finding, describe_wishes, is_refusal
 from tessera.binder.adoption.owners.known import NotAllowed, Owners
 from tessera.binder.adoption.owners.status import OwnerStatus

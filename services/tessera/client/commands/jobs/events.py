@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tessera.client.commands.context import AccessOptions, Format, command
-from tessera.client.connect.events_by_api import events_by_api, reason_of
+from tessera.client.connect.api import events_by_api, reason_of
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering

@@ -23,7 +23,7 @@ from tessera.client.ledger.witnesses import Known, newest_known
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.rendering import Column, Output, notify, show, show_value
 from tessera.kernel.ports import Message
-from tessera_schemas.shard.ledger_head import Head
+from tessera_schemas.shard.ledger_form import Head
 
 inspecting = typer.Typer(help="Look at the ledger itself.", no_args_is_help=True)
 inspecting.callback()(lambda: None)

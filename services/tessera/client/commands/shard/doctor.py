@@ -5,9 +5,8 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from tessera.client.cluster.awaited import awaited
 from tessera.client.cluster.doctor import check_cluster, check_servers
-from tessera.client.cluster.finding import Finding
+from tessera.client.cluster.findings import Finding, awaited
 from tessera.client.cluster.unmet import find_unmet
 from tessera.client.commands.context import ShardOptions, cluster_of, command
 from tessera.client.connect.shard_status import shard_status

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tessera.client.cluster.awaited import awaited
+from tessera.client.cluster.findings import awaited
 from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
 from tessera.client.connect.job_glance import ENDED, JobFilter
 from tessera.client.connect.shard_views import is_whole_id

@@ -9,7 +9,7 @@ from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.slurm_words.squeue import print_lines
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.listing.fields import cut
-from tessera.client.slurm.listing.people import submitter
+from tessera.client.slurm.listing.words import submitter
 from tessera.client.views.rendering import Column, Output, show
 
 FORMATS: Mapping[str, str] = {

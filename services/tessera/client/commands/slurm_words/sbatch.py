@@ -29,7 +29,7 @@ from tessera.client.sending.job_input import find_faults
 from tessera.client.slurm import values
 from tessera.client.slurm.abbreviated import SPEAKS
 from tessera.client.slurm.listing import fields
-from tessera.client.slurm.listing.people import submitter
+from tessera.client.slurm.listing.words import submitter
 from tessera.client.slurm.scripts.against import Against
 from tessera.client.slurm.scripts.jobs import file_of, job_of
 from tessera.client.slurm.scripts.options import OWN, Asked, split_words

@@ -14,8 +14,8 @@ from tessera.client.connect.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
 from tessera.client.slurm.listing import fields, words
-from tessera.client.slurm.listing.people import submitter
 from tessera.client.slurm.listing.queue_fields import heading, in_order, line_of, long_lines, rows_as, titles_over
+from tessera.client.slurm.listing.words import submitter
 from tessera.client.views.completing import complete_jobs, complete_list_of_jobs
 from tessera.client.views.moments import local_time
 from tessera.client.views.rendering import Column, Output, notify, show

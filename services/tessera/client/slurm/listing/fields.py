@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from tessera.client.connect.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.listing import words
-from tessera.client.slurm.listing.people import group_of, uid_of
+from tessera.client.slurm.listing.words import group_of, uid_of
 from tessera.client.slurm.values import Said, hosts_of
 from tessera.client.views.moments import local_time
 from tessera.client.views.rendering import Column

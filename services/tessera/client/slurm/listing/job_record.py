@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tessera.client.slurm.listing import fields, words
-from tessera.client.slurm.listing.people import group_of, uid_of
+from tessera.client.slurm.listing.words import group_of, uid_of
 from tessera_schemas.views import JobView
 from tessera_schemas.work.arrays import TASKS_MAX
 

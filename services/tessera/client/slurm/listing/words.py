@@ -1,7 +1,11 @@
 """Slurm's words for states, reasons, times and lists of nodes."""
 
+import getpass
+import grp
+import pwd
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 from tessera.client.outcomes import Exit, Failure
 from tessera_schemas.work.arrays import task_count, task_index
@@ -133,3 +137,35 @@ def _folded(stem: str, numbers: list[str]) -> str:
         else:
             ranges.append([number])
     return f"{stem}[{','.join('-'.join(part) for part in ranges)}]"
+
+
+NOBODY = 65534
+"""Number of a user that this machine does not know."""
+
+
+@cache
+def uid_of(name: str) -> int:
+    """Number of the user of this name."""
+    try:
+        return pwd.getpwnam(name).pw_uid
+    except (KeyError, ValueError):  # ValueError: a name with a zero byte
+        return NOBODY
+
+
+@cache
+def group_of(name: str) -> tuple[str, int]:
+    """Name and number of the user's first group."""
+    try:
+        gid = pwd.getpwnam(name).pw_gid
+        return grp.getgrgid(gid).gr_name, gid
+    except (KeyError, ValueError):
+        return "nogroup", NOBODY
+
+
+def submitter() -> str:
+    """Name of the user who submits, by which people of a tenant take turns; "" where the machine does not know it."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a container whose user has no name
+        return ""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("._-")[:63].rstrip("._-")

@@ -1,6 +1,7 @@
 """All that is against a script, collected so that it is told at once."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeVar
 
 from tessera.client.outcomes import Exit, Failure, Mistaken, Refused, exit_of
@@ -49,3 +50,22 @@ class Against:
         if self._script.against:
             return Refused((*self._script.against, *mistakes))
         return Mistaken("; ".join(self._mistakes), mistakes) if mistakes else None
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A sentence about a line of a script and the command that it is about; a note unless `refused`."""
+
+    line: int
+    said: str
+    refused: bool = True
+    about: str = "srun"
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """The job's tasks, each of which is a pod, how many of them a node has as the job says it, and GPUs of each."""
+
+    in_all: int
+    of_a_node: int = 1
+    gpus: int = 0

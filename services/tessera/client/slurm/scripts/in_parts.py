@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from tessera.client.slurm.scripts.lost import Lost, Tasks
+from tessera.client.slurm.scripts.against import Lost, Tasks
 from tessera.client.slurm.scripts.shell_words import Simple
 
 _LAUNCHED = re.compile(r"\b(?:srun|torchrun|torch\.distributed)\b")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 
 from tessera.client.slurm.scripts import srun
+from tessera.client.slurm.scripts.against import Lost, Tasks
 from tessera.client.slurm.scripts.in_parts import (
     ADDRESS,
     AWAY,
@@ -21,7 +22,6 @@ from tessera.client.slurm.scripts.in_parts import (
     lost_in_parts,
     software_of_a_cluster,
 )
-from tessera.client.slurm.scripts.lost import Lost, Tasks
 from tessera.client.slurm.scripts.pods import is_shell
 from tessera.client.slurm.scripts.shell_words import Simple, simple_commands
 from tessera.client.slurm.scripts.srun import StepKind

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Collection, Iterator
 
-from tessera.client.slurm.scripts.lost import Lost
+from tessera.client.slurm.scripts.against import Lost
 from tessera.client.slurm.scripts.pods import RESTART_COUNT, SUBMIT_DIR, is_shell
 
 _READ = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_]\w*)(?P<otherwise>:?[-+=?])?|(?P<plain>[A-Za-z_]\w*))")

@@ -10,13 +10,12 @@ from typing import Any
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm import values
 from tessera.client.slurm.scripts import pods
-from tessera.client.slurm.scripts.against import Against
+from tessera.client.slurm.scripts.against import Against, Tasks
 from tessera.client.slurm.scripts.in_scripts import found_in
 from tessera.client.slurm.scripts.in_variables import variables_lost
-from tessera.client.slurm.scripts.lost import Tasks
 from tessera.client.slurm.scripts.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script
 from tessera.client.slurm.values import Said
-from tessera_schemas.work.literally import literally
+from tessera_schemas.work.pod_template import literally
 
 Json = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"

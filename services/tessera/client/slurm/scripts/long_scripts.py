@@ -7,7 +7,7 @@ The script sees the same `$0`, arguments and `sys.argv` as where it is one argum
 
 from collections.abc import Sequence
 
-from tessera_schemas.work.literally import ARGUMENT_CHARACTERS, literally
+from tessera_schemas.work.pod_template import ARGUMENT_CHARACTERS, literally
 
 ARGUMENT_BYTES = 128 * 1024 - 1
 """Bytes of one argument that Linux hands to a program (MAX_ARG_STRLEN), without the zero that ends it."""

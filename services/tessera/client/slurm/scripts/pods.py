@@ -8,10 +8,10 @@ whole script; in a shell `srun` is a function that runs its command in the pods 
 import re
 from dataclasses import dataclass
 
-from tessera.client.slurm.scripts import long_scripts, signals, srun
+from tessera.client.slurm.scripts import long_scripts, srun
 from tessera.client.slurm.values import SlurmWarning
 from tessera_schemas.work.arrays import task_count, task_ranges
-from tessera_schemas.work.literally import literally
+from tessera_schemas.work.pod_template import literally
 
 SCRIPT_BYTES_MAX = 256 * 1024
 """Longest script. It goes into the ledger once and into each of its job's pods; Slurm's own bound is 4 MB."""
@@ -103,7 +103,7 @@ def command_of(
     path, options = ("", []) if match is None else (match["path"], match["options"].split())
     is_python = PYTHON.search(path) is not None
     hands_on = warning is not None and warning.signal != "TERM"
-    run = signals.NOTED_STEP if hands_on else '"$@"'
+    run = NOTED_STEP if hands_on else '"$@"'
     functions = {"srun": srun.function(tasks_of_a_node, passes_over, run), "scontrol": SCONTROL}
     functions[SUBMIT_DIR] = f'export {SUBMIT_DIR}="${{{SUBMIT_DIR}:-$PWD}}"\n'
     functions[RESTART_COUNT] = COUNTED
@@ -119,7 +119,7 @@ def command_of(
         mistakes.append(f"{where}: --signal without B: reaches the steps of a shell alone; write B:{warning.signal}")
     if mistakes:
         return ScriptCommand(["true"], tuple(mistakes))
-    outer = ("/bin/sh", "-c", signals.around(warning), "sbatch") if warning is not None and hands_on else ()
+    outer = ("/bin/sh", "-c", around(warning), "sbatch") if warning is not None and hands_on else ()
     words = _run_by_python(text, arguments) if is_python else _run_by_shell(used + text, path, where, arguments)
     return ScriptCommand([literally(word) for word in (*outer, path, *options, *words)])
 
@@ -179,3 +179,27 @@ def _describe_array(tasks: str) -> dict[str, str]:
         "SLURM_ARRAY_TASK_MAX": str(ranges[-1].last),
         "SLURM_ARRAY_TASK_STEP": str(ranges[0].step),
     }
+
+
+STEPS = "TESSERA_STEPS"
+"""Variable with the file in which steps note their process numbers."""
+NOTED_STEP = f"""sh -c '{{ echo "$$" >>"${STEPS}"; }} 2>/dev/null; exec "$@"' srun "$@\""""
+"""A step that notes its number and becomes the program."""
+
+
+def around(warning: SlurmWarning) -> str:
+    """A shell's text that runs its arguments and hands the signal on."""
+    whom = '"$tessera_script"' if warning.to_script else f'$(cat "${STEPS}")'
+    return f"""\
+export {STEPS}="${{TMPDIR:-/tmp}}/tessera-steps-$$"
+tessera_script='' tessera_told=''
+tessera_tell() {{ tessera_told=yes; [ -z "$tessera_script" ] || kill -s {warning.signal} {whom}; }} 2>/dev/null
+trap tessera_tell TERM
+"$@" &
+tessera_script=$!
+${{tessera_told:+tessera_tell}}
+while :; do
+  wait "$tessera_script"; tessera_code=$?
+  kill -0 "$tessera_script" 2>/dev/null || exit "$tessera_code"
+done
+"""

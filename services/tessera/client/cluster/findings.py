@@ -1,11 +1,23 @@
-"""Nodes that wait for an operator's word, as `tessera nodes` and `tessera doctor` say it."""
+"""Findings: what is wrong, and the way out; among them nodes that wait for an operator's word."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from tessera.client.cluster.finding import Finding
 from tessera_schemas.cluster.labels import say_it_is_off
 from tessera_schemas.text.units import format_age
 from tessera_schemas.views import NodeView
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that an operator has to know, and what to do about it."""
+
+    what: str
+    way_out: str
+
+    def line(self) -> str:
+        """One line: what is wrong, and the way out."""
+        return f"{self.what}; {self.way_out}"
 
 
 def awaited(node: NodeView, now_ms: int) -> Iterator[Finding]:

@@ -1,8 +1,20 @@
-"""Text files that people wrote: UTF-8, with or without the byte-order mark that some editors put before it."""
+"""
+Files that people wrote, and files with secrets: read as UTF-8, replaced in one step, readable by their owner alone.
+"""
 
+import os
 from pathlib import Path
 
 from tessera.kernel.errors import StartupError
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Replace a file by one that nobody else can read at any time; whoever reads sees the old one or all of the new."""
+    fresh = path.with_suffix(f"{path.suffix}.new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(content)
+    fresh.replace(path)
 
 
 class UnreadableFile(StartupError):

@@ -1,11 +1,39 @@
 """
-The condition in the status of a group's own object that says whether its pods have their nodes, as the pods' own
-`PodScheduled` does. Pure.
+Conditions of the object that owns users' pods: whether it has ended, and the one that says if its pods have places.
 """
 
 from tessera.binder.adoption.decide.verdicts import Verdict, condition_set, find_condition
 from tessera.binder.workloads.port import Workload
-from tessera.binder.workloads.reading import Json, at, text
+from tessera.binder.workloads.reading import Json, at, items, mapping, text
+
+COMPLETE = ("Complete", "Completed", "Succeeded", "SuccessCriteriaMet")
+FAILED = ("Failed", "FailureTarget")
+BY_PHASE = {"Succeeded": "complete", "Failed": "failed"}
+
+
+def ending_of(owner: Json) -> str:
+    """`complete`, `failed`, or "" while the owner goes on: all but pods say it by a condition of these names."""
+    if text(owner, "kind") == "Pod":
+        return BY_PHASE.get(text(owner, "status", "phase"), "")
+    conditions = {text(one, "type") for one in items(owner, "status", "conditions") if text(one, "status") == "True"}
+    if conditions.intersection(COMPLETE):
+        return "complete"
+    return "failed" if conditions.intersection(FAILED) else ""
+
+
+def why_failed(owner: Json) -> str:
+    """The owner's own account of its failure, for people."""
+    if text(owner, "kind") == "Pod":
+        return _account(mapping(owner, "status"))
+    for one in items(owner, "status", "conditions"):
+        if text(one, "type") in FAILED and text(one, "status") == "True":
+            return _account(one)
+    return ""
+
+
+def _account(said: Json) -> str:
+    return ": ".join(part for part in (text(said, "reason"), text(said, "message")) if part)[:400]
+
 
 SCHEDULED = "Scheduled"
 PLACED = Verdict(SCHEDULED, "its pods have their nodes", warning=False)
