@@ -80,11 +80,16 @@ def exit_of(error: Exception) -> Exit:
 
 
 def check_checkout(package: str, command: str) -> None:
-    """Raises Failure where a package of development tools is missing, as it is in an installed wheel."""
+    """Raises Failure where a package that the wheel of the product comes without is not installed."""
     if find_spec(package) is None:
+        way = f"install {GUESTS[package]}, or " if package in GUESTS else ""
         raise Failure(
-            Exit.UNAVAILABLE, f"{command}: the wheel comes without {package}; run it from a checkout of the sources"
+            Exit.UNAVAILABLE, f"{command}: {package} is not installed; {way}run it from a checkout of the sources"
         )
+
+
+GUESTS = {"tessera_local": "tessera-local", "tessera_lab": "tessera-lab"}
+"""Packages with wheels of their own, by the names of the wheels."""
 
 
 EXPECTED = (Failure, KernelError, StartupError, ConnectionError)

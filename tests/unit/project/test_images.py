@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[3]
 PARTS: dict[str, list[str]] = tomllib.loads((ROOT / "deploy" / "parts.toml").read_text())
 LOCK = (ROOT / "requirements.lock").read_text()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCAL = tomllib.loads((ROOT / "services/tessera_local/pyproject.toml").read_text())["project"]
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 LOCAL_ONLY = {"tessera-schemas", "pyyaml", "rich", "typer"}
@@ -34,7 +35,7 @@ ASKED: Mapping[str, list[str]] = {
     "client": ["pyyaml", "rich", "typer"],
     "build": ["hatchling"],
     "local": [
-        *(line for line in PROJECT["optional-dependencies"]["local"] if not line.startswith("tessera-")),
+        *(line for line in LOCAL["dependencies"] if not line.startswith("tessera-")),
         *("async-timeout", "editables"),
     ],
 }
@@ -98,6 +99,7 @@ def test_only_reclamation_asks_for_what_learning_needs() -> None:
             users.setdefault(part, set()).add(target)
     assert users["learning"] == {"reclamation"}
     assert users["logs"] == {"gateway-logs"}
+    assert users["local"] == {"client"}
     assert users["kubernetes"] == {spec.name for spec in SPECS if spec.needs_cluster} | {"client"}
     assert "numba" in " ".join(PROJECT["optional-dependencies"]["reclamation"])
 

@@ -14,6 +14,8 @@ def _asked(lines: list[str]) -> set[str]:
 def test_requirements_in_repeats_pyproject_exactly():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [line for lines in project["optional-dependencies"].values() for line in lines]
+    for guest in ("tessera_local", "tessera_lab"):
+        extras += tomllib.loads((ROOT / "services" / guest / "pyproject.toml").read_text())["project"]["dependencies"]
     declared = {line for line in _asked([*project["dependencies"], *extras]) if not line.startswith("tessera-")}
     listed = (ROOT / "requirements.in").read_text().split("\n\n")[0].splitlines()
     assert declared == _asked(listed)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
+WORDS = [("demo",), ("lab", "pack", "default"), ("up",)]
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +30,24 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_has_every_package_but_the_tools_of_development(unpacked: Path) -> None:
     packages = {path.parent.name for path in (ROOT / "services/tessera").glob("*/__init__.py")}
-    assert {path.parent.name for path in (unpacked / "tessera").glob("*/__init__.py")} == packages - {"lab", "testkit"}
+    assert {path.parent.name for path in (unpacked / "tessera").glob("*/__init__.py")} == packages - {"testkit"}
+    assert {path.name for path in unpacked.iterdir() if path.is_dir() and "." not in path.name} == {"tessera"}
 
 
-@pytest.mark.parametrize("words", [("demo",), ("lab", "pack", "default")], ids=" ".join)
+@pytest.mark.parametrize("guest", ["tessera_local", "tessera_lab"])
+def test_a_guest_has_a_wheel_of_its_own_with_all_of_its_modules(guest: str, tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "services" / guest, tmp_path / guest, ignore=shutil.ignore_patterns("__pycache__"))
+    build = [sys.executable, "-P", "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path / "built")]
+    subprocess.run(build, cwd=tmp_path / guest, check=True, capture_output=True)
+    (wheel,) = (tmp_path / "built").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        carried = {name for name in archive.namelist() if ".dist-info" not in name}
+    kept = {str(path.relative_to(ROOT / "services")) for path in (ROOT / "services" / guest).rglob("*.py")}
+    assert carried >= kept
+    assert all(name.startswith(f"{guest}/") for name in carried)
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
 def test_a_command_that_the_wheel_cannot_carry_out_says_so(unpacked: Path, words: tuple[str, ...]) -> None:
     path = os.pathsep.join([str(unpacked), str(ROOT / "schemas")])
     said = subprocess.run(

@@ -96,6 +96,7 @@ async def up(
     time: Annotated[bool, typer.Option("--time", help="Say how long each part took to start")] = False,
 ) -> None:
     """Run a whole shard, or several, on this machine: servers, a simulated cluster, every service; until Ctrl-C."""
+    check_checkout("tessera_local", "up")
     from tessera_local.up import up as platform_up
 
     names = shards.split(",")
