@@ -2,8 +2,10 @@
 `make figures`: how the code stands, as figures that may only get better.
 
 Each figure is measured anew and held against `house_figures.json`, which keeps the best that was reached: a worse one
-fails, a better one asks to be kept (`--keep`); the lines have 3,000 to spare. The aims are those of the plan of the
-house; lines are source lines, and a function's include its signature and docstring.
+fails, a better one asks to be kept (`--keep`). The lines of a package have a ceiling there, which an ADR alone raises;
+lines in all are told beside their aim.
+Lines are source lines, and a function's include its signature and docstring. Imports are counted wherever they stand:
+also inside of functions, and those that serve types alone.
 """
 
 import ast
@@ -11,30 +13,45 @@ import json
 import re
 import subprocess
 import sys
+import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from io import StringIO
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 KEPT = Path(__file__).with_suffix(".json")
-CODE = (ROOT / "services/tessera", ROOT / "schemas/tessera_schemas")
+PACKAGES = ("services/tessera", "services/tessera_local", "services/tessera_lab", "schemas/tessera_schemas")
+CODE = tuple(ROOT / package for package in PACKAGES)
+PRODUCT = {"services/tessera", "schemas/tessera_schemas"}
+REASONED = ("tessera.engine", "tessera.scheduler.decide", "tessera.binder.adoption")
+"""Packages of algorithms, whose comments say why."""
+SMALL = 40  # lines of a file that is one thought with another one
+ROOMS = 15  # at the top of a package, at most
 AIMS: Mapping[str, int] = {
     "95 of 100 functions are no longer than (lines)": 22,
     "largest function (lines)": 80,
     "largest file (lines)": 600,
-    "public functions without a docstring (of 1,000)": 150,
-    "docstrings that begin with a pronoun (of 1,000)": 20,
+    "public functions without a docstring (of 1,000)": 25,
+    "docstrings that begin with a pronoun (of 1,000)": 5,
     "modules in import cycles": 0,
     "our modules that the client's SDK loads": 30,
     "numpy is loaded by the client's SDK": 0,
-    "rooms at the top of engine": 15,
-    "rooms at the top of kernel": 14,
+    f"packages with more than {ROOMS} rooms at the top": 0,
     "class names defined in two modules": 0,
+    "names with two meanings, aliases too": 15,
+    "names that nothing names": 0,
+    f"files of {SMALL} lines or less": 40,
+    "lines of algorithms that no comment explains (of 1,000)": 950,
     "test modules that import another test module": 0,
-    "hand-written lines": 54_700,
+    "hand-written lines": 74_000,
+    "of which the product": 59_000,
 }
+TOLD = ("hand-written lines", "of which the product")
+"""Figures that the ceilings of packages hold in place of what was reached."""
 WRITTEN_BY_HAND = {".py", ".js", ".css", ".html", ".lua"}
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+DIRECTIVE = re.compile(r"#\s*(noqa|type:|mypy:|fmt:|pragma)")
 # A docstring whose subject is one of these is understood only by a reader who knows what surrounds it.
 PRONOUN = re.compile(
     r"\W*(what|who|whom|whose|which|how|when|where|(what|who|whom|which|how|when|where)ever|that|this|these|those|it|its"
@@ -43,14 +60,10 @@ PRONOUN = re.compile(
 )
 
 
-def modules() -> dict[str, ast.Module]:
-    """Every module of ours by its dotted name."""
-    found = {}
-    for root in CODE:
-        for path in sorted(root.rglob("*.py")):
-            name = ".".join(path.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")
-            found[name] = ast.parse(path.read_text(encoding="utf-8"))
-    return found
+def module_files() -> dict[str, Path]:
+    """The file of every module of ours by its dotted name."""
+    paths = ((root, path) for root in CODE for path in sorted(root.rglob("*.py")))
+    return {".".join(p.relative_to(r.parent).with_suffix("").parts).removesuffix(".__init__"): p for r, p in paths}
 
 
 def functions(tree: ast.Module) -> Iterator[Function]:
@@ -70,9 +83,9 @@ def docstrings(tree: ast.Module) -> Iterator[str]:
 
 
 def imports(name: str, tree: ast.Module, known: Mapping[str, ast.Module]) -> set[str]:
-    """Our modules that a module imports when it is loaded."""
+    """Our modules that a module imports, wherever in it."""
     found = set()
-    for node in tree.body:
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 full = f"{node.module}.{alias.name}"
@@ -107,61 +120,110 @@ def importers_of_tests() -> int:
     return sum(bool(imports.search(path.read_text(encoding="utf-8"))) for path in (ROOT / "tests").rglob("*.py"))
 
 
-def rooms(package: str) -> int:
+def rooms(package: Path) -> int:
     """Modules and packages at the top of a package."""
-    top = [path for path in (CODE[0] / package).iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
-    return len([path for path in top if path.name != "__init__.py"])
+    top = [path for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()]
+    return len([path for path in top if path.name not in ("__init__.py", "__main__.py")])
 
 
-def lines_by_hand() -> int:
+def full_packages() -> int:
+    """Packages with more rooms at the top than a newcomer keeps in mind."""
+    return sum(rooms(path.parent) > ROOMS for root in CODE for path in root.rglob("__init__.py"))
+
+
+def lines_by_hand(package: str) -> int:
     """Lines of the code that is shipped, without what is generated."""
-    paths = (
-        path for root in ("services", "schemas") for path in (ROOT / root).rglob("*") if "generated" not in path.parts
-    )
+    paths = (path for path in (ROOT / package).rglob("*") if "generated" not in path.parts)
     return sum(len(path.read_bytes().splitlines()) for path in paths if path.suffix in WRITTEN_BY_HAND)
 
 
+def meanings(known: Mapping[str, ast.Module]) -> Counter[str]:
+    """Modules that define each public name in capital letters and small ones: a class, or an alias of a type."""
+    found = Counter[str]()
+    for tree in known.values():
+        names = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+        for node in tree.body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+        found.update(name for name in names if re.fullmatch(r"[A-Z][A-Za-z0-9]*[a-z][A-Za-z0-9]*", name))
+    return found
+
+
+def named_nowhere(known: Mapping[str, ast.Module]) -> list[str]:
+    """Functions and classes whose name stands where it is defined and nowhere else, and that nothing registers."""
+    words = Counter[str]()
+    for root in ("services", "schemas", "tests", "deploy", "docs"):
+        for path in (ROOT / root).rglob("*.py"):
+            words.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    defined = (node for tree in known.values() for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef))
+    return [node.name for node in defined if words[node.name] == 1 and not node.decorator_list]
+
+
+def unexplained(known: Mapping[str, ast.Module], files: Mapping[str, Path]) -> int:
+    """Lines of the algorithms beside every 1,000 that are comments."""
+    texts = [files[name].read_text(encoding="utf-8") for name in known if name.startswith(REASONED)]
+    lines = sum(len(text.splitlines()) for text in texts)
+    comments = sum(
+        token.type == tokenize.COMMENT and not DIRECTIVE.match(token.string)
+        for text in texts
+        for token in tokenize.generate_tokens(StringIO(text).readline)
+    )
+    return 1000 - comments * 1000 // lines
+
+
 def measured() -> dict[str, int]:
-    known = modules()
+    files = module_files()
+    known = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in files.items()}
     lengths = sorted((node.end_lineno or 0) - node.lineno + 1 for tree in known.values() for node in functions(tree))
     public = [node for tree in known.values() for node in public_functions(tree)]
     documented = [text for tree in known.values() for text in docstrings(tree)]
-    files = [len(path.read_text(encoding="utf-8").splitlines()) for root in CODE for path in root.rglob("*.py")]
-    defined = Counter(
-        node.name
-        for tree in known.values()
-        for node in tree.body
-        if isinstance(node, ast.ClassDef) and node.name[0] != "_"
-    )
+    sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files.values()}
+    classes = Counter(node.name for tree in known.values() for node in tree.body if isinstance(node, ast.ClassDef))
     edges: dict[str, set[str]] = defaultdict(set)
     edges.update({name: imports(name, tree, known) for name, tree in known.items()})
     loaded = loaded_by_the_sdk()
+    lines = {package: lines_by_hand(package) for package in PACKAGES}
     values = (
         lengths[len(lengths) * 95 // 100],
         lengths[-1],
-        max(files),
+        max(sizes.values()),
         sum(ast.get_docstring(node) is None for node in public) * 1000 // len(public),
         sum(PRONOUN.match(text) is not None for text in documented) * 1000 // len(documented),
         in_cycles(dict(edges)),
         sum(name.split(".")[0] in ("tessera", "tessera_schemas") for name in loaded),
         int("numpy" in loaded),
-        rooms("engine"),
-        rooms("kernel"),
-        sum(count > 1 for count in defined.values()),
+        full_packages(),
+        sum(count > 1 for name, count in classes.items() if name[0] != "_"),
+        sum(count > 1 for count in meanings(known).values()),
+        len(named_nowhere(known)),
+        sum(size <= SMALL and path.name != "__init__.py" for path, size in sizes.items()),
+        unexplained(known, files),
         importers_of_tests(),
-        lines_by_hand(),
+        sum(lines.values()),
+        sum(count for package, count in lines.items() if package in PRODUCT),
     )
     return dict(zip(AIMS, values, strict=True))
 
 
+def lines_by_package() -> dict[str, int]:
+    """Hand-written lines of each package of the product, of the guests and of the contract."""
+    parts = [path for path in CODE[0].iterdir() if (path / "__init__.py").exists()]
+    return {path.relative_to(ROOT).as_posix(): lines_by_hand(str(path)) for path in sorted([*parts, *CODE[1:]])}
+
+
 def main() -> int:
-    now, kept = measured(), json.loads(KEPT.read_text()) if KEPT.exists() else {}
-    worse = [name for name, value in now.items() if value > kept.get(name, value)]
-    print(f"{'figure':<52}{'now':>6}{'kept':>6}{'aim':>6}")
+    now, kept = measured(), json.loads(KEPT.read_text())
+    worse = [name for name, value in now.items() if value > kept.get(name, value) and name not in TOLD]
+    print(f"{'figure':<56}{'now':>7}{'kept':>7}{'aim':>7}")
     for name, value in now.items():
-        print(f"{name:<52}{value:>6}{kept.get(name, value):>6}{AIMS[name]:>6}{'  worse' if name in worse else ''}")
+        reached = "" if name in TOLD else kept.get(name, value)
+        print(f"{name:<56}{value:>7}{reached:>7}{AIMS[name]:>7}{'  worse' if name in worse else ''}")
+    for package, lines in lines_by_package().items():
+        if lines > (ceiling := kept["ceilings"].get(package, 0)):
+            worse.append(package)
+            print(f"{package}: {lines} lines, above its ceiling of {ceiling}: take some out, or say in an ADR why not")
     if "--keep" in sys.argv and not worse:
-        KEPT.write_text(json.dumps(now, indent=2) + "\n")
+        KEPT.write_text(json.dumps({**kept, **{n: v for n, v in now.items() if n not in TOLD}}, indent=2) + "\n")
     return 1 if worse else 0
 
 
