@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 
 from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.decide.ends import reason_for
-from tessera.binder.decide.launching import service_name
 from tessera.binder.decide.lost_runs import find_whole_gang
 from tessera.binder.decide.pods import spec_label
 from tessera.binder.decide.steps import (
@@ -24,6 +23,7 @@ from tessera.binder.decide.steps import (
     seconds_to_settle,
     to_report,
 )
+from tessera.binder.launchers.naming import service_name
 from tessera.binder.nodes.hami_lock import HamiLock
 from tessera.binder.nodes.other_ledgers import LedgerReach
 from tessera.binder.nodes.ownership import Ownership

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.decide.launching import PORT, service_name, service_of
 from tessera.binder.decide.pods import pod_of
+from tessera.binder.launchers.naming import PORT, service_name, service_of
 from tessera_schemas.base import run_id
 from tessera_schemas.cluster.labels import RUN_LABEL, pod_name
 from tessera_schemas.job import REPLICAS_MAX, JobSpec, Template

@@ -5,8 +5,8 @@ from collections.abc import AsyncIterator
 import pytest
 from structlog.testing import capture_logs
 
-from tessera.binder.decide.launching import service_name
 from tessera.binder.decide.pods import spec_label
+from tessera.binder.launchers.naming import service_name
 from tessera.domain.storing.canonical import spec_hash
 from tessera.testkit.checker import check
 from tessera.testkit.checker.report import Report

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tessera.binder.decide.launching import service_name, service_of
+from tessera.binder.launchers.naming import service_name, service_of
 from tessera.kernel.ports import JsonObject
 from tessera_schemas.cluster.labels import RUN_LABEL, SHARD_LABEL
 from tests.builders import SHARD, admitted

@@ -6,8 +6,8 @@ Init containers and sidecars see the volumes of the role's container and never i
 
 from typing import Any
 
-from tessera.binder.decide import launching
 from tessera.binder.decide.devices import NONE_OF_THEM, VISIBLE, Given
+from tessera.binder.launchers.registry import launcher_of
 from tessera.domain.entities import Job, Run
 from tessera_schemas.base import number_or_id
 from tessera_schemas.cluster.devices import steers_devices
@@ -46,7 +46,7 @@ def _container(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices
     # What a job says itself of its launcher stays; what it is and what it was given is ours to say.
     launched = {
         name: value
-        for name, value in launching.variables(run, rank, spec, role).items()
+        for name, value in launcher_of(spec).variables(run, rank, spec, role).items()
         if name not in template.env_from
     }
     own = _identity(job, run, rank, role)

@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from tessera.binder.decide import containers, launching
+from tessera.binder.decide import containers
 from tessera.binder.decide.devices import Given, given
+from tessera.binder.launchers.naming import name_in_dns
+from tessera.binder.launchers.registry import launcher_of
 from tessera.domain.devices.resources import NO_VALUE, Node, role_need
 from tessera.domain.entities import Job, Run
 from tessera_schemas.cluster.devices import STEERING_DOMAINS
@@ -130,7 +132,7 @@ def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Giv
         "tolerations": tolerated,
         "volumes": containers.volumes(role, spec),
         **containers.containers(job, run, rank, spec, role, devices),
-        **launching.name_in_dns(run, rank, spec),
+        **(name_in_dns(run, rank) if launcher_of(spec).has_names else {}),
         **_by_grant(role.template),
     }
     if role.affinity:

@@ -9,8 +9,9 @@ from collections.abc import Iterable
 
 import structlog
 
-from tessera.binder.decide.launching import is_named, service_name, service_of
 from tessera.binder.decide.steps import Pod, count_of
+from tessera.binder.launchers.naming import service_name, service_of
+from tessera.binder.launchers.registry import launcher_of
 from tessera.binder.nodes.other_ledgers import LedgerReach, knows_job
 from tessera.binder.pods.calls import Calls, RefusedByCluster
 from tessera.binder.pods.stopping import gone_is_fine
@@ -58,7 +59,7 @@ class Names:
 
     async def make(self, job: Job, run: Run, spec: JobSpec) -> None:
         """Make the run's Service before its pods, if its launcher needs one. Raises RefusedByCluster, ApiError."""
-        if is_named(spec):
+        if launcher_of(spec).has_names:
             await self._calls.make_service(job, run, service_of(job, run.run_id, self._state.n))
 
     async def keep(self, job: Job, run: Run, pods: Iterable[Pod]) -> None:
