@@ -1,5 +1,5 @@
 """
-`pip install` of the two wheels into a bare environment of each supported Python, and then what the quick start does.
+`pip install` of the wheels into a bare environment of each supported Python, and then what the quick start does.
 
 The versions of libraries are those of `requirements.lock`, so that this test fails for our reasons alone.
 """
@@ -41,18 +41,18 @@ def interpreter(version: str) -> str | None:
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Both wheels, by hatchling, from copies of what it reads."""
+    """The wheels of the contract, the product and the local platform, by hatchling, from copies of what it reads."""
     folder, built = tmp_path_factory.mktemp("sources"), tmp_path_factory.mktemp("wheels")
     unwanted = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(ROOT / "schemas", folder / "schemas", ignore=unwanted)
     shutil.copytree(ROOT / "services", folder / "services", ignore=unwanted)
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
-    for source in (folder / "schemas", folder):
-        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)]
+    for source in (folder / "schemas", folder, folder / "services/tessera_local"):
+        build = [sys.executable, "-P", "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)]
         subprocess.run(build, cwd=source, check=True, capture_output=True)
     found = sorted(map(str, built.glob("*.whl")))
-    assert len(found) == 2
+    assert len(found) == 3
     return found
 
 
@@ -71,8 +71,8 @@ def install(wheels: list[str], version: str, extras: str, tmp_path: Path) -> Pat
     pinned = "\n".join(re.findall(r"^[A-Za-z0-9._-]+==[^ \\]+", lock, re.MULTILINE))
     (tmp_path / "constraints.txt").write_text(pinned)
     subprocess.run([python, "-m", "venv", str(tmp_path / "venv")], check=True, env=BARE)
-    tessera = next(wheel for wheel in wheels if "tessera_schemas" not in wheel)
-    wanted = [*(wheel for wheel in wheels if wheel != tessera), f"{tessera}[{extras}]" if extras else tessera]
+    local, tessera, schemas = wheels
+    wanted = [schemas, f"{tessera}[{extras}]" if extras else tessera, *([local] if "local" in extras else [])]
     pip = [str(tmp_path / "venv/bin/pip"), "install", "-q", "--disable-pip-version-check", "--only-binary", ":all:"]
     done = subprocess.run(
         [*pip, "-c", str(tmp_path / "constraints.txt"), *wanted], capture_output=True, text=True, env=BARE
@@ -128,7 +128,7 @@ def test_the_core_is_small_and_says_which_extra_is_missing(wheels: list[str], tm
     imports = "from tessera.client import Failure, SyncTessera, Tessera, submit; import tessera.kernel.nats.bus"
     subprocess.run([commands / "python", "-c", imports], check=True, env=BARE)
     up = subprocess.run([commands / "tessera", "up"], cwd=tmp_path, env=BARE, capture_output=True, text=True)
-    assert (up.returncode, "'tessera-scheduler[local]' for a platform" in up.stderr) == (5, True), up.stderr
+    assert (up.returncode, "install tessera-local" in up.stderr) == (5, True), up.stderr
 
 
 def test_the_wheels_alone_carry_out_the_quick_start(installed: Path, tmp_path: Path) -> None:
