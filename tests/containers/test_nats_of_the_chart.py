@@ -268,7 +268,7 @@ async def appended(ledger: StreamLedger, seq: int) -> int:
             return await ledger.append(data, seq)
         except (Transient, Conflict):
             try:
-                last = await ledger.tail()
+                last = await ledger.tail(to_append=True)  # it is compared below
             except Transient:
                 last = None
             if last is not None and last.seq == seq + 1:
