@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tessera.client.connect.api import Api, check_url
-from tessera.client.connect.contexts import LOCAL, ApiLogin, Contexts, file_of
+from tessera.client.connect.api import Api
+from tessera.client.connect.contexts import LOCAL, ApiLogin, Contexts, check_url, file_of
 from tessera.client.connect.where import find
 from tessera.client.outcomes import Exit, Failure
 

@@ -4,13 +4,12 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from tessera.client.connect import nats_login
 from tessera.client.connect.nats_login import NatsLogin
-from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.memory.broker import MemoryBroker
@@ -47,7 +46,7 @@ class Place:
 
 def login(url: str, **more: Any) -> tuple[NatsLogin, Place]:
     place = Place(url, **more)
-    return NatsLogin(cast(Where, place), LAB), place
+    return NatsLogin(place.shard, place.nats_url, LAB, place.bus), place
 
 
 async def test_a_token_is_asked_for_once_and_used_for_a_while() -> None:

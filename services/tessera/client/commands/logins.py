@@ -7,8 +7,8 @@ from typing import Annotated
 import typer
 
 from tessera.client.commands.context import Format, command
-from tessera.client.connect.api import Api, check_url
-from tessera.client.connect.contexts import LOCAL, ApiLogin, Contexts, read_token
+from tessera.client.connect.api import Api
+from tessera.client.connect.contexts import LOCAL, ApiLogin, Contexts, check_url, read_token
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.rendering import Column, Output, show
 

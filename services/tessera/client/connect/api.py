@@ -16,10 +16,10 @@ from http.client import HTTPException
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
-from tessera.client.connect.contexts import ApiLogin
+from tessera.client.connect.contexts import ApiLogin, LoginSource
 from tessera.client.input.files import as_json
 from tessera.client.outcomes import Exit, Failure, NotYet, Refused
 from tessera.kernel.clock import SystemClock
@@ -29,9 +29,6 @@ from tessera_schemas.reasons import Code, PublicReason
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
-
-    from tessera.client.connect.nats_login import NatsLogin
-
 
 SECONDS = 30.0
 """Time that an answer may take; above the gateway's own wait for the ledger's answer to a submit."""
@@ -47,7 +44,6 @@ PIECE_BYTES = 64 * 1024
 AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
 JOBS = "/v1/jobs"
-LOOPBACK = ("localhost", "127.0.0.1", "::1")
 
 Json = dict[str, Any]
 T = TypeVar("T")
@@ -71,7 +67,7 @@ class _NoRedirect(HTTPRedirectHandler):
 class Api:
     """One gateway, spoken to with one token. Raises Failure for what is no token."""
 
-    def __init__(self, login: "ApiLogin | NatsLogin") -> None:
+    def __init__(self, login: ApiLogin | LoginSource) -> None:
         self._login, self.url, self._token = login, "", ""
         self._opener = build_opener(_NoRedirect)
         if isinstance(login, ApiLogin):
@@ -252,20 +248,6 @@ class Api:
 def path_of(job_id: str, action: str = "") -> str:
     """Path of one job, or of an action on it."""
     return f"{JOBS}/{quote(job_id, safe='')}" + (f"/{action}" if action else "")
-
-
-def check_url(url: str) -> str:
-    """The address without a slash at its end. Raises Failure for one that is none, or would send the token in clear."""
-    try:
-        parts = urlsplit(url)
-        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:  # half an IPv6 address, a port beyond 65535
-        is_address = False
-    if not is_address:
-        raise Failure(Exit.USAGE, f"{url}: is no address of a gateway; write https://HOST")
-    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
-        raise Failure(Exit.USAGE, f"{url}: the token would travel unencrypted; use https")
-    return url.rstrip("/")
 
 
 def _object_of(data: bytes) -> Json:

@@ -9,11 +9,15 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
 
 from tessera.client.outcomes import Exit, Failure
 
 LOCAL = "local"
 """The context that means no login: the platform or the credentials at hand."""
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""Hosts that are this machine, to which a token may travel unencrypted."""
 API_VARIABLE = "TESSERA_API"
 TOKEN_VARIABLE, TOKEN_FILE_VARIABLE = "TESSERA_TOKEN", "TESSERA_TOKEN_FILE"  # names, no tokens
 
@@ -24,6 +28,13 @@ class ApiLogin:
 
     url: str
     token: str
+
+
+class LoginSource(Protocol):
+    """Identity that has no token yet, and gets one when a gateway is asked something."""
+
+    async def obtain(self) -> ApiLogin:
+        """Address of a gateway, and a token that is in force. Raises Failure where no gateway gives one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +108,6 @@ def login_of(environment: Mapping[str, str]) -> ApiLogin | None:
     url = environment.get(API_VARIABLE)
     if not url:
         return None
-    from tessera.client.connect.api import check_url  # who is on NATS does without
-
     url = check_url(url)
     token, file = environment.get(TOKEN_VARIABLE), environment.get(TOKEN_FILE_VARIABLE)
     if not token and file:
@@ -111,6 +120,20 @@ def login_of(environment: Mapping[str, str]) -> ApiLogin | None:
             f"{API_VARIABLE}: no token for {url}; set {TOKEN_FILE_VARIABLE}, or run `tessera login {url}`",
         )
     return ApiLogin(url, token)
+
+
+def check_url(url: str) -> str:
+    """The address without a slash at its end. Raises Failure for one that is none, or would send the token in clear."""
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # half an IPv6 address, a port beyond 65535
+        is_address = False
+    if not is_address:
+        raise Failure(Exit.USAGE, f"{url}: is no address of a gateway; write https://HOST")
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+        raise Failure(Exit.USAGE, f"{url}: the token would travel unencrypted; use https")
+    return url.rstrip("/")
 
 
 def read_token(file: Path) -> str:

@@ -2,17 +2,19 @@
 
 import asyncio
 import json
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from tessera.client.connect.contexts import ApiLogin
+from tessera.client.connect.contexts import LOOPBACK, ApiLogin, check_url
 from tessera.client.outcomes import Exit, Failure
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ids import random_key
 from tessera_schemas import subjects
 
 if TYPE_CHECKING:
-    from tessera.client.connect.where import Where
+    from tessera.kernel.ports import Bus
     from tessera.kernel.provisioning.credential_files import Credential
 
 ANSWER_SECONDS = 2.0
@@ -23,8 +25,15 @@ KEPT_SECONDS = 300.0
 class NatsLogin:
     """Reads by HTTP with what the gateway answers on NATS; commands stay on NATS, which needs no gateway."""
 
-    def __init__(self, where: "Where", credential: "Credential") -> None:
-        self._where, self._credential = where, credential
+    def __init__(
+        self,
+        shard: str,
+        nats_url: str,
+        credential: "Credential",
+        connect: "Callable[[Credential], AbstractAsyncContextManager[Bus]]",
+    ) -> None:
+        self._shard, self._nats_url = shard, nats_url
+        self._credential, self._connect = credential, connect
         self._kept: ApiLogin | None = None
         self._until = 0.0
 
@@ -36,8 +45,6 @@ class NatsLogin:
         return self._kept
 
     async def _ask(self) -> ApiLogin:
-        from tessera.client.connect.api import LOOPBACK, check_url
-
         tenant, question = self._credential.identity.name, random_key()
         answered: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
@@ -45,9 +52,9 @@ class NatsLogin:
             if not answered.done():
                 answered.set_result(data)
 
-        async with self._where.bus(self._credential) as bus:
+        async with self._connect(self._credential) as bus:
             await bus.listen(f"{subjects.login_inbox(tenant)}.{question}", take)
-            await bus.send(subjects.login(self._where.shard, tenant), question.encode())
+            await bus.send(subjects.login(self._shard, tenant), question.encode())
             try:
                 async with asyncio.timeout(ANSWER_SECONDS):
                     said = json.loads(await answered)
@@ -59,7 +66,7 @@ class NatsLogin:
                 ) from error
         url = check_url(said["url"])
         # On this machine anybody may listen; a token that a gateway elsewhere made does not go there.
-        if urlsplit(url).hostname in LOOPBACK and urlsplit(self._where.nats_url).hostname not in LOOPBACK:
+        if urlsplit(url).hostname in LOOPBACK and urlsplit(self._nats_url).hostname not in LOOPBACK:
             raise Failure(
                 Exit.UNAVAILABLE,
                 f"identity {tenant}: the gateway says that it is at {url}, which would be this machine; its operator "

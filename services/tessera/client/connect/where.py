@@ -15,13 +15,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tessera.client.connect.contexts import LOCAL, ApiLogin, Contexts, login_of
+from tessera.client.connect.contexts import LOCAL, ApiLogin, Contexts, LoginSource, login_of
 from tessera.client.outcomes import Exit, Failure
 from tessera_schemas import subjects
 
 if TYPE_CHECKING:  # NATS, Redis, HTTP and credentials are imported where they are used: no command needs all
     from tessera.client.connect.api import Api
-    from tessera.client.connect.nats_login import NatsLogin
     from tessera.client.connect.shard_views import ReadViews
     from tessera.kernel.nats.bus import NatsBus
     from tessera.kernel.provisioning.credential_files import Credential, CredentialDirectory
@@ -51,7 +50,7 @@ class Where:
     credentials: Path | None = None
     single: "Credential | None" = None
     pids: Mapping[str, int | None] = field(default_factory=dict)
-    login: "ApiLogin | NatsLogin | None" = None
+    login: ApiLogin | LoginSource | None = None
     gateway: ApiLogin | None = None
     cluster_url: str = ""
     throwaway: bool = False
@@ -233,7 +232,7 @@ def _read_environment(environment: Mapping[str, str], shard: str | None) -> Wher
         if login is None and single is not None and single.identity.role == subjects.TENANT:
             from tessera.client.connect.nats_login import NatsLogin
 
-            return replace(where, login=NatsLogin(where, single))
+            return replace(where, login=NatsLogin(where.shard, where.nats_url, single, where.bus))
         return replace(where, login=login)
     return None if login is None else Where(shard or subjects.MAIN_SHARD, login=login)
 
