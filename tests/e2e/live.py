@@ -19,7 +19,7 @@ from typing import Any
 import aiohttp
 from redis.asyncio import Redis
 
-from tessera.client.connect.where import find
+from tessera.client.connect.locating import find
 from tessera.client.sending.sdk import Submitted, Tessera
 from tessera.domain.state import State
 from tessera.domain.work.phases import TERMINAL

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tessera.client.connect.where import find
+from tessera.client.connect.locating import find
 from tessera.client.outcomes import Refused
 from tessera.kernel.errors import Poison, Transient
 from tessera.kernel.nats.bus import NatsBus

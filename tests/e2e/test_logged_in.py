@@ -12,7 +12,7 @@ import pytest_asyncio
 from nats.aio.msg import Msg
 
 from tessera.client import Failure, Tessera
-from tessera.client.connect.where import find
+from tessera.client.connect.locating import find
 from tessera_local.free_port import free_port
 from tests.e2e.live import Live, Said, configuration, eventually, forked, job, tessera
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from tessera.client.connect.where import find
+from tessera.client.connect.locating import find
 from tessera.kernel.messaging.dead_letters import DeadLetters
 from tessera.kernel.nats.once import connect_once
 from tessera.kernel.ports import Message

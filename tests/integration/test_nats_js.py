@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.client.connect.where import find
+from tessera.client.connect.locating import find
 from tessera.kernel.ports import Outgoing
 from tessera_local.platform import Platform
 from tessera_schemas import subjects

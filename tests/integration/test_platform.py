@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 from nats.js.api import StoreCompression, StreamConfig
 
-from tessera.client.connect.where import find
+from tessera.client.connect.locating import find
 from tessera.client.outcomes import Failure
 from tessera.kernel.errors import StartupError
 from tessera.kernel.kubernetes.cluster import HttpCluster

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tessera.client.connect.where import find
+from tessera.client.connect.locating import find
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending.sdk import Tessera
 from tessera.kernel.nats.once import connect_once

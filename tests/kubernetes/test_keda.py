@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from tessera.client.connect.where import find
+from tessera.client.connect.locating import find
 from tessera.client.sending.sdk import Tessera
 from tessera_local.platform import Platform
 from tests.e2e.live import TENANTS, eventually, job

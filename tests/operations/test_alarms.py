@@ -18,7 +18,7 @@ import pytest_asyncio
 import yaml
 
 from tessera.binder.pods.stopping import gone_is_fine
-from tessera.client.connect.where import find
+from tessera.client.connect.locating import find
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams
 from tessera_local.free_port import LOOPBACK

@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tessera.client.cluster import applying
+from tessera.client.connect.locating import find
 from tessera.client.connect.shard_views import ShardViews
-from tessera.client.connect.where import Where, find
+from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending.sdk import Tessera
 from tessera.kernel.kubernetes.cluster import HttpCluster

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from tessera.client.connect import where
+from tessera.client.connect.locating import find
 from tessera.client.ledger.reading import ledger_of
 from tessera.client.ledger.replay import ReplayReport, verify
 from tessera.kernel.kubernetes.cluster import HttpCluster
@@ -96,7 +96,7 @@ async def gangs(plane: ControlPlane, folder: Path, nodes: int, pods: int) -> lis
 
 
 async def _submit(platform: Platform, specs: list[JobSpec], prefix: str) -> None:
-    place = where.find(platform.directory, {}, platform.shard)
+    place = find(platform.directory, {}, platform.shard)
     commands = [
         SubmitJob(kind="submit_job", v=1, key=f"{prefix}-{number}", spec=one).to_bytes()
         for number, one in enumerate(specs)
@@ -128,7 +128,7 @@ async def _until_whole(client: HttpCluster, sizes: Sequence[int], without: froze
 
 
 async def _replayed(platform: Platform) -> ReplayReport:
-    place = where.find(platform.directory, {}, platform.shard)
+    place = find(platform.directory, {}, platform.shard)
     async with place.bus(place.identity(subjects.OPERATOR)) as bus:
         replay = verify([data async for _, data in ledger_of(bus, platform.shard).messages()])
     if not replay.ok:

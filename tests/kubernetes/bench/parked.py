@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 
-from tessera.client.connect import where
+from tessera.client.connect.locating import find
 from tessera.client.connect.shard_views import ShardViews
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
@@ -181,7 +181,7 @@ def _delete(client: HttpCluster, pod: JsonObject) -> Callable[[], Awaitable[None
 
 async def _until_in_line(platform: Platform, jobs: int) -> float:
     """When the views show as many live jobs."""
-    place = where.find(platform.directory, {}, platform.shard)
+    place = find(platform.directory, {}, platform.shard)
     async with place.store(place.identity(subjects.OPERATOR)) as store, asyncio.timeout(STAGE_SECONDS):
         views = ShardViews(store)
         while len(await views.jobs()) < jobs:

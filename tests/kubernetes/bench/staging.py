@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.client.cluster.applying import ConfigChange, put_in_force
-from tessera.client.connect import where
+from tessera.client.connect.locating import find
 from tessera.client.connect.shard_views import ShardViews
 from tessera_lab.bench.together.platform import cpu_seconds_of
 from tessera_local.platform import NATS, REDIS, Platform
@@ -28,7 +28,7 @@ CATCH_UP_SECONDS = 8.0
 async def platform_on(plane: ControlPlane, folder: Path) -> AsyncIterator[Platform]:
     """All services with the accounts that `deploy` made, configured for one tenant and one queue without limits."""
     async with KubernetesPlatform(folder, plane, notify=lambda _: None) as platform:
-        place = where.find(platform.directory, {}, platform.shard)
+        place = find(platform.directory, {}, platform.shard)
         operator = place.identity(subjects.OPERATOR)
         body = ConfigBody(
             tenants=(Tenant(name=TENANT, limits=Limits(jobs=None, submits_per_second=None, bytes_per_second=None)),),

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from tessera.client.cli import app
 from tessera.client.connect import contexts
-from tessera.client.connect.where import find
+from tessera.client.connect.locating import find
 from tessera.client.input import files
 from tessera.client.ledger.backup import Backup
 from tessera.client.outcomes import Failure

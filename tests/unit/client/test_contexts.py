@@ -7,7 +7,7 @@ import pytest
 
 from tessera.client.connect.api import Api
 from tessera.client.connect.contexts import LOCAL, ApiLogin, Contexts, check_url, file_of
-from tessera.client.connect.where import find
+from tessera.client.connect.locating import find
 from tessera.client.outcomes import Exit, Failure
 
 PROD, TEST = ApiLogin("https://prod.example.org", "tessera_a_b"), ApiLogin("https://test.example.org", "tessera_c_d")

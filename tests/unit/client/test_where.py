@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from tessera.client.commands.context import cluster_of
+from tessera.client.connect.locating import find
 from tessera.client.connect.nats_login import NatsLogin
-from tessera.client.connect.where import Where, find
+from tessera.client.connect.where import Where
 from tessera.client.outcomes import Failure
 from tessera.kernel.process.same_process import started_at
 from tessera.kernel.provisioning.credential_files import CredentialDirectory

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tessera.client.connect.where import Where, find
+from tessera.client.connect.locating import find
+from tessera.client.connect.where import Where
 from tessera.client.outcomes import EXPECTED, Exit, Refused, exit_of
 from tessera.client.views.rendering import Output, notify
 from tessera_schemas.subjects import OPERATOR

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tessera.client.commands.context import command
+from tessera.client.connect.locating import DEFAULT_HOME, HOME_VARIABLE, SHARD_VARIABLE
 from tessera.client.connect.settings import ClientSettings
-from tessera.client.connect.where import DEFAULT_HOME, HOME_VARIABLE, SHARD_VARIABLE
 from tessera.client.outcomes import Exit, Failure, check_checkout
 from tessera_schemas.shard.services import SERVICES
 from tessera_schemas.subjects import MAIN_SHARD, OPERATOR

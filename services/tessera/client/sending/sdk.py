@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tessera.client.connect import where
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.sending.keys import choose_key
 from tessera.kernel.clock import SystemClock
@@ -29,6 +28,7 @@ from tessera_schemas.subjects import ANSWER_SECONDS
 if TYPE_CHECKING:  # the models when a job is sent, what connecting needs when somebody connects, and so on
     from tessera.client.connect.api import Api
     from tessera.client.connect.shard_views import ReadViews
+    from tessera.client.connect.where import Where
     from tessera.client.sending.submits import Sender
     from tessera.client.sending.watching import SubmitWatch, Subscription, Watch
     from tessera.kernel.messaging.requests import Requester
@@ -81,7 +81,7 @@ class Tessera:
     """
 
     def __init__(
-        self, place: where.Where, tenant: str = "", bus: "NatsBus | None" = None, asking: "Requester | None" = None
+        self, place: "Where", tenant: str = "", bus: "NatsBus | None" = None, asking: "Requester | None" = None
     ) -> None:
         self.shard, self.tenant = place.shard, tenant
         self._place, self._bus, self._asking = place, bus, asking
@@ -105,7 +105,9 @@ class Tessera:
         TESSERA_CREDENTIALS_FILE count, then TESSERA_API, TESSERA_HOME, the login in use, and `.tessera`. `shard` is
         needed where there is more than one. Raises Failure or StartupError in one sentence.
         """
-        place = where.find(home, shard=shard, context=context)
+        from tessera.client.connect.locating import find
+
+        place = find(home, shard=shard, context=context)
         by_http = place.login is not None and not place.nats_url and (tenant is None or not place.can_be(tenant))
         if by_http and tenant is not None:
             await place.check_token_of(tenant)
@@ -114,7 +116,7 @@ class Tessera:
 
     @classmethod
     @asynccontextmanager
-    async def at(cls, place: where.Where, credential: "Credential | None") -> AsyncIterator["Tessera"]:
+    async def at(cls, place: "Where", credential: "Credential | None") -> AsyncIterator["Tessera"]:
         """
         Connects to the shard of `place` with one credential, or with the token of its login when there is none.
 

@@ -34,7 +34,7 @@ def complete_scontrol(ctx: typer.Context, incomplete: str) -> list[tuple[str, st
 
 def _complete(ctx: typer.Context, incomplete: str, doing: str) -> list[tuple[str, str]]:
     from tessera.client.connect.job_glance import ENDED
-    from tessera.client.connect.where import find
+    from tessera.client.connect.locating import find
 
     options: dict[str, Any] = {name: ctx.params.get(name) for name in ("home", "shard", "context")}
     home = Path(options["home"]) if options["home"] else None

@@ -9,8 +9,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tessera.client.cluster.applying import ConfigChange, put_in_force
-from tessera.client.connect import where
+from tessera.client.connect.locating import find
 from tessera.client.connect.shard_views import ShardViews
+from tessera.client.connect.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.nats.bus import NatsBus
 from tessera_local.platform import CLUSTER, NATS, REDIS, Platform, default_nodes
@@ -35,7 +36,7 @@ class BenchPlatform:
 
     platform: Platform
     bus: NatsBus
-    place: where.Where
+    place: Where
 
     @property
     def shard(self) -> str:
@@ -89,7 +90,7 @@ async def start_shards(
         await stack.enter_async_context(platform)
         found = []
         for shard in shards:
-            place = where.find(platform.directory, {}, shard)
+            place = find(platform.directory, {}, shard)
             await _configure(place, tenants, queues, limits)
             await _nodes_known(place, nodes)
             bus = await stack.enter_async_context(place.bus(place.tenant(tenants[0])))
@@ -97,7 +98,7 @@ async def start_shards(
         yield found
 
 
-async def _configure(place: where.Where, tenants: Sequence[str], queues: Sequence[str], limits: Limits) -> None:
+async def _configure(place: Where, tenants: Sequence[str], queues: Sequence[str], limits: Limits) -> None:
     operator = place.identity(subjects.OPERATOR)
     named = tuple(Tenant(name=name, limits=limits) for name in tenants)
     body = ConfigBody(tenants=named, queues=tuple(Queue(name=name) for name in queues))
@@ -105,7 +106,7 @@ async def _configure(place: where.Where, tenants: Sequence[str], queues: Sequenc
         await put_in_force(place, operator, ShardViews(store), ConfigChange(Config(), body), APPLY_SECONDS)
 
 
-async def _nodes_known(place: where.Where, nodes: int) -> None:
+async def _nodes_known(place: Where, nodes: int) -> None:
     """
     Return once the views hold all nodes.
 
