@@ -20,7 +20,8 @@ import aiohttp
 from redis.asyncio import Redis
 
 from tessera.client.connect.locating import find
-from tessera.client.sending.sdk import Submitted, Tessera
+from tessera.client.outcomes import Submitted
+from tessera.client.sending.sdk import Tessera
 from tessera.domain.state import State
 from tessera.domain.work.phases import TERMINAL
 from tessera.kernel.errors import Transient

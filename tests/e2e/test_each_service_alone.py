@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from tessera.client.sending.sdk import Submitted
+from tessera.client.outcomes import Submitted
 from tessera.domain.state import State
 from tessera_schemas import subjects
 from tessera_schemas.reasons import Code

@@ -22,7 +22,8 @@ from nats.js.errors import NotFoundError
 from redis.asyncio import Redis
 from redis.exceptions import NoPermissionError
 
-from tessera.client.sending.sdk import Submitted, Tessera
+from tessera.client.outcomes import Submitted
+from tessera.client.sending.sdk import Tessera
 from tessera.gateway.entrance.tokens import add_token
 from tessera_local.platform import Platform
 from tessera_schemas import subjects

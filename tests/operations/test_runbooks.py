@@ -22,7 +22,7 @@ import pytest
 import pytest_asyncio
 
 from tessera.client.ledger.backup import Backup
-from tessera.client.sending.sdk import Submitted
+from tessera.client.outcomes import Submitted
 from tessera.kernel.errors import StartupError
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.ports import Message

@@ -11,20 +11,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tessera.client.outcomes import Failure, Refused
-    from tessera.client.sending.sdk import Submitted, Tessera, submit
-    from tessera.client.sending.sync_sdk import SyncTessera
+    from tessera.client.outcomes import Failure, Refused, Submitted
+    from tessera.client.sending.sdk import Tessera
+    from tessera.client.sending.sync_sdk import SyncTessera, submit
     from tessera.kernel.errors import StartupError, Transient
 
 PLACES = {
     "Failure": "tessera.client.outcomes",
     "Refused": "tessera.client.outcomes",
     "StartupError": "tessera.kernel.errors",
-    "Submitted": "tessera.client.sending.sdk",
+    "Submitted": "tessera.client.outcomes",
     "SyncTessera": "tessera.client.sending.sync_sdk",
     "Tessera": "tessera.client.sending.sdk",
     "Transient": "tessera.kernel.errors",
-    "submit": "tessera.client.sending.sdk",
+    "submit": "tessera.client.sending.sync_sdk",
 }
 __all__ = ["Failure", "Refused", "StartupError", "Submitted", "SyncTessera", "Tessera", "Transient", "submit"]
 

@@ -1,6 +1,7 @@
-"""Outcomes of commands: the exit code, and one sentence if it is not 0."""
+"""Outcomes of commands: the exit code, one sentence if it is not 0, and a submit that is stored."""
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import IntEnum
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -8,6 +9,7 @@ from typing import TYPE_CHECKING
 from tessera.kernel.errors import Conflict, KernelError, StartupError, Transient
 
 if TYPE_CHECKING:
+    from tessera_schemas.commands import JobEnd
     from tessera_schemas.reasons import PublicReason
 
 
@@ -58,6 +60,26 @@ class Refused(Exception):
     def __init__(self, reasons: "tuple[PublicReason, ...]", job_id: str = "") -> None:
         super().__init__("; ".join(reason.sentence() for reason in reasons))
         self.reasons, self.job_id = reasons, job_id
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The submit is stored and will not be lost. `admitted` is False while admission has not answered yet."""
+
+    job_id: str
+    admitted: bool
+    key: str
+    ended: "JobEnd | None" = None
+    """How the job ended, where it is known that it had ended before this submit repeated it."""
+    notes: tuple[str, ...] = ()
+    """What was decided where the job said nothing, such as its CPU and memory, in words."""
+    number: int = 0
+    """Of the shard's jobs, by which Slurm's words name it; 0 while the ledger has not answered."""
+    state: str = "stored"
+    """
+    `queued`: the ledger has it; `existing`: it had it before, under the same key. These are final. `admitted`: the
+    ledger has not answered in time; `stored`: nor has admission. Whoever repeats the submit with its key hears more.
+    """
 
 
 def with_all_else(against: Mistaken | Refused, found: "Iterable[PublicReason]") -> Mistaken | Refused:

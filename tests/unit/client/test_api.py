@@ -15,8 +15,8 @@ from tessera.client.connect.contexts import ApiLogin
 from tessera.client.connect.shard_views import ApiViews
 from tessera.client.connect.where import Where
 from tessera.client.input import files
-from tessera.client.outcomes import Exit, Failure, Refused
-from tessera.client.sending.sdk import Submitted, Tessera
+from tessera.client.outcomes import Exit, Failure, Refused, Submitted
+from tessera.client.sending.sdk import Tessera
 from tessera.client.sending.sending_by_api import cancel_by_api
 from tessera.client.sending.submitting import wait_by_views
 from tessera.kernel.errors import Transient

@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 from tessera.client.commands.context import AccessOptions, ShardOptions, command
 from tessera.client.commands.jobs.submit import show_submitted
 from tessera.client.connect import shard_status
-from tessera.client.outcomes import Exit, Failure
-from tessera.client.sending.sdk import Submitted
+from tessera.client.outcomes import Exit, Failure, Submitted
 from tessera.client.views.rendering import Output
 
 

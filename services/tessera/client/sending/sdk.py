@@ -14,11 +14,10 @@ import asyncio
 import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.outcomes import Exit, Failure, Refused, Submitted
 from tessera.client.sending.keys import choose_key
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ids import random_key
@@ -34,7 +33,6 @@ if TYPE_CHECKING:  # the models when a job is sent, what connecting needs when s
     from tessera.kernel.messaging.requests import Requester
     from tessera.kernel.nats.bus import NatsBus
     from tessera.kernel.provisioning.credential_files import Credential
-    from tessera_schemas.commands import JobEnd
     from tessera_schemas.events import CloudEvent
     from tessera_schemas.job import JobSpec
     from tessera_schemas.reasons import PublicReason
@@ -50,26 +48,6 @@ AT_ONCE = 32
 def to_stderr(text: str) -> None:
     """Say something to a person beside what a program prints."""
     print(text, file=sys.stderr)
-
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """The submit is stored and will not be lost. `admitted` is False while admission has not answered yet."""
-
-    job_id: str
-    admitted: bool
-    key: str
-    ended: "JobEnd | None" = None
-    """How the job ended, where it is known that it had ended before this submit repeated it."""
-    notes: tuple[str, ...] = ()
-    """What was decided where the job said nothing, such as its CPU and memory, in words."""
-    number: int = 0
-    """Of the shard's jobs, by which Slurm's words name it; 0 while the ledger has not answered."""
-    state: str = "stored"
-    """
-    `queued`: the ledger has it; `existing`: it had it before, under the same key. These are final. `admitted`: the
-    ledger has not answered in time; `stored`: nor has admission. Whoever repeats the submit with its key hears more.
-    """
 
 
 class Tessera:
@@ -510,24 +488,6 @@ class Tessera:
         if self._bus is None:
             raise Failure(Exit.USAGE, "watch: is on NATS; by HTTP there is `events`")
         return await Watch.open(self._bus, self.shard, self.tenant, SystemClock())
-
-
-def submit(
-    spec: "JobSpec | Mapping[str, Any]",
-    key: str | None = None,
-    *,
-    tenant: str | None = None,
-    home: Path | None = None,
-    shard: str | None = None,
-) -> Submitted:
-    """
-    Submit one job from a script that is not asynchronous, or a notebook; connects for this one call.
-    """
-
-    from tessera.client.sending.sync_sdk import SyncTessera
-
-    with SyncTessera.connect(tenant, home=home, shard=shard) as tessera:
-        return tessera.submit(spec, key)
 
 
 async def _just(one: "Awaitable[JobView]") -> "Sequence[JobView]":

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tessera.client.connect.api import JOBS, Api, path_of
-from tessera.client.sending.sdk import Submitted
+from tessera.client.outcomes import Submitted
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas.base import Strict

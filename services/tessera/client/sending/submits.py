@@ -8,10 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tessera.client.input.files import as_json
-from tessera.client.outcomes import Failure, Refused
+from tessera.client.outcomes import Failure, Refused, Submitted
 from tessera.client.sending.job_input import find_faults, read_submit
 from tessera.client.sending.keys import choose_key
-from tessera.client.sending.sdk import Notify, Submitted
 from tessera.client.sending.sending_by_api import PUBLISH_SECONDS, submit_by_api
 from tessera.kernel.errors import KernelError, Transient
 from tessera.kernel.ids import random_key
@@ -54,7 +53,7 @@ class Sender:
         *,
         answer_seconds: float,
         publish_seconds: float | None,
-        notify: Notify,
+        notify: Callable[[str], None],
         against: Sequence[PublicReason],
     ) -> Submitted:
         """See `Tessera.send`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from tessera.client.connect.job_glance import ENDED
 from tessera.client.connect.where import Where
 from tessera.client.input.files import as_json
-from tessera.client.outcomes import EXPECTED, Exit, Failure, Mistaken, Refused, exit_of, with_all_else
+from tessera.client.outcomes import EXPECTED, Exit, Failure, Mistaken, Refused, Submitted, exit_of, with_all_else
 from tessera.client.sending.ordering import PUBLISH_SECONDS, poll
 from tessera.client.views.rendering import notify
 from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1
@@ -18,7 +18,7 @@ from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.work.pod_template import literally
 
 if TYPE_CHECKING:
-    from tessera.client.sending.sdk import Submitted, Tessera
+    from tessera.client.sending.sdk import Tessera
 
 WAIT_SECONDS = 0.25
 """Between two looks for a job's end."""
@@ -83,7 +83,7 @@ End = tuple[str, PublicReason | None]
 class Sent:
     """A submit that is stored, and a way to wait for the job's end: None when it did not come within the seconds."""
 
-    done: "Submitted"
+    done: Submitted
     wait: Callable[[float | None], Awaitable[End | None]]
 
 

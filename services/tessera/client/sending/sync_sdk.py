@@ -16,8 +16,8 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tessera.client.outcomes import Refused
-from tessera.client.sending.sdk import Notify, Submitted, Tessera, to_stderr
+from tessera.client.outcomes import Refused, Submitted
+from tessera.client.sending.sdk import Notify, Tessera, to_stderr
 from tessera_schemas.subjects import ANSWER_SECONDS
 
 if TYPE_CHECKING:
@@ -213,6 +213,19 @@ class SyncTessera:
                     return
         finally:
             self._done(source.aclose())
+
+
+def submit(
+    spec: "JobSpec | Mapping[str, Any]",
+    key: str | None = None,
+    *,
+    tenant: str | None = None,
+    home: Path | None = None,
+    shard: str | None = None,
+) -> Submitted:
+    """Submit one job from a script that is not asynchronous, or a notebook; connects for this one call."""
+    with SyncTessera.connect(tenant, home=home, shard=shard) as tessera:
+        return tessera.submit(spec, key)
 
 
 async def _next(source: AsyncGenerator[T, None]) -> T:

@@ -13,10 +13,9 @@ import typer
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.connect.where import Where
 from tessera.client.input import files
-from tessera.client.outcomes import Exit, Failure, Mistaken, Refused
+from tessera.client.outcomes import Exit, Failure, Mistaken, Refused, Submitted
 from tessera.client.sending import ordering, submitting
 from tessera.client.sending.keys import ChosenKey, choose_key
-from tessera.client.sending.sdk import Submitted
 from tessera.client.views.completing import JobName
 from tessera.client.views.rendering import Output, notify, show_value
 from tessera.kernel.errors import Transient
