@@ -279,26 +279,26 @@ class Tessera:
 
     async def cancel(self, job: str, why: str = "", now: bool = False) -> None:
         """
-        Ask for a job of this tenant to be cancelled; returns once the request is stored. Raises Refused.
+        Ask for a job of this tenant, by its id, to be cancelled; returns once the request is stored. Raises Refused.
 
         With `now` it gets no checkpoint notice, nor what is left of one: SIGTERM and the grace after it remain.
         """
         await self._order(job, "cancel_job", why=why, now=now)
 
     async def hold(self, job: str) -> None:
-        """Ask that a job of this tenant does not start (again) until it is released. Raises Refused."""
+        """Ask that a job of this tenant, by its id, does not start (again) until it is released. Raises Refused."""
         await self._order(job, "hold_job")
 
     async def release(self, job: str) -> None:
-        """Ask that a held job of this tenant may start. Raises Refused."""
+        """Ask that a held job of this tenant, by its id, may start. Raises Refused."""
         await self._order(job, "release_job")
 
     async def set_priority(self, job: str, priority_class: str) -> None:
-        """Ask that a job of this tenant gets another priority class, of those granted to it. Raises Refused."""
+        """Ask that a job, by its id, gets another priority class, of those granted to its tenant. Raises Refused."""
         await self._order(job, "set_priority", priority_class=priority_class)
 
     async def move(self, job: str, queue: str) -> None:
-        """Ask that a waiting job of this tenant waits in another queue, one that the tenant may use. Raises Refused."""
+        """Ask that a waiting job, by its id, waits in another queue, one that the tenant may use. Raises Refused."""
         await self._order(job, "move_job", queue=queue)
 
     async def update(
@@ -311,7 +311,7 @@ class Tessera:
         name: str | None = None,
     ) -> None:
         """
-        Ask that fields of a job of this tenant get other values: what waits, all; a run, at most a lower time limit.
+        Ask that fields of a job, by its id, get other values: what waits, all; a run, at most a lower time limit.
 
         None stays as it is. A `time_limit_seconds` of 0 is none, an empty `after` waits for no job, and a `begin_ts` of
         0, else milliseconds since the epoch, lets it start as soon as it may. Raises Refused.
@@ -322,8 +322,8 @@ class Tessera:
 
     async def requeue(self, job: str) -> None:
         """
-        Ask that the run of a job of this tenant is stopped, with its notice, and the job put back in line; no attempt
-        is spent. Raises Refused.
+        Ask that the run of a job, by its id, is stopped, with its notice, and the job put back in line; no attempt is
+        spent. Raises Refused.
         """
         await self._order(job, "requeue_job")
 

@@ -10,27 +10,52 @@ Its event loop is in a thread of its own, so that it works in a notebook, where 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
+from inspect import signature
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from tessera.client.outcomes import Refused, Submitted
-from tessera.client.sending.sdk import Notify, Tessera, to_stderr
-from tessera_schemas.subjects import ANSWER_SECONDS
+from tessera.client.outcomes import Submitted
+from tessera.client.sending.sdk import Tessera
 
 if TYPE_CHECKING:
-    from tessera_schemas.events import CloudEvent
     from tessera_schemas.job import JobSpec
-    from tessera_schemas.views import JobView
-    from tessera_schemas.work.arrays import Dependency
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def _waits(
+    ask: Callable[Concatenate[Tessera, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate["SyncTessera", P], T]:
+    """The method with the same parameters, types and docstring that returns when its answer is there."""
+
+    @wraps(ask)
+    def method(self: "SyncTessera", /, *given: P.args, **named: P.kwargs) -> T:
+        return self._done(ask(self._tessera, *given, **named))
+
+    return method
+
+
+def _iterates(
+    ask: Callable[Concatenate[Tessera, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate["SyncTessera", P], Iterator[T]]:
+    """The same for a method whose answers come one by one."""
+
+    @wraps(ask)
+    def method(self: "SyncTessera", /, *given: P.args, **named: P.kwargs) -> Iterator[T]:
+        return self._each(ask(self._tessera, *given, **named))
+
+    shown = signature(ask).replace(return_annotation=Iterator)  # by `help`, which else shows that of `ask`
+    method.__signature__ = shown  # type: ignore[attr-defined]
+    return method
 
 
 class SyncTessera:
-    """One tenant's connection to a shard; each method is that of `Tessera` with the same name."""
+    """One tenant's connection to a shard; each method is that of `Tessera` with the same name, and waits."""
 
     def __init__(self, tessera: Tessera, loop: asyncio.AbstractEventLoop) -> None:
         self._tessera, self._loop = tessera, loop
@@ -61,145 +86,25 @@ class SyncTessera:
             thread.join()
             loop.close()
 
-    def submit(
-        self,
-        spec: "JobSpec | Mapping[str, Any]",
-        key: str | None = None,
-        *,
-        held: bool = False,
-        answer_seconds: float = ANSWER_SECONDS,
-        publish_seconds: float | None = None,
-        notify: Notify = to_stderr,
-    ) -> Submitted:
-        """Submit a job once, however often this is called with the same key. Raises Refused with all reasons."""
-        more: dict[str, Any] = {"answer_seconds": answer_seconds, "publish_seconds": publish_seconds, "notify": notify}
-        return self._done(self._tessera.submit(spec, key, held=held, **more))
-
-    def rerun(
-        self,
-        job: str,
-        key: str | None = None,
-        *,
-        changes: Mapping[str, Any] | None = None,
-        held: bool = False,
-        notify: Notify = to_stderr,
-    ) -> Submitted:
-        """Submit the spec of a job again as a new job, with `changes` by path. Raises Refused with all reasons."""
-        return self._done(self._tessera.rerun(job, key, changes=changes, held=held, notify=notify))
-
-    def dry_run(
-        self, spec: "JobSpec | Mapping[str, Any]", key: str | None = None, *, answer_seconds: float = ANSWER_SECONDS
-    ) -> str:
-        """Ask whether the job would be admitted now; nothing is taken in. Raises Refused, Transient."""
-        return self._done(self._tessera.dry_run(spec, key, answer_seconds=answer_seconds))
-
-    def submit_many(
-        self, specs: "Sequence[JobSpec | Mapping[str, Any]]", key: str | None = None, *, held: bool = False
-    ) -> Sequence[Submitted | Refused]:
-        """Submit jobs side by side; what became of each, in their order."""
-        return self._done(self._tessera.submit_many(specs, key, held=held))
-
-    def submit_template(
-        self,
-        template: str,
-        parameters: Mapping[str, str | int] | None = None,
-        key: str | None = None,
-        *,
-        overrides: Mapping[str, str] | None = None,
-        held: bool = False,
-        answer_seconds: float = ANSWER_SECONDS,
-        publish_seconds: float | None = None,
-        notify: Notify = to_stderr,
-    ) -> Submitted:
-        """Submit what a template of the configuration makes of these parameters; else as `submit`."""
-        more: dict[str, Any] = {"answer_seconds": answer_seconds, "publish_seconds": publish_seconds, "notify": notify}
-        return self._done(
-            self._tessera.submit_template(template, parameters, key, overrides=overrides, held=held, **more)
-        )
-
-    def get(self, job: str) -> "JobView":
-        """A job by its id, the unique beginning of one, or its name. Raises Failure."""
-        return self._done(self._tessera.get(job))
-
-    def list(
-        self, *, queue: str | None = None, name: str | None = None, phases: Sequence[str] = ()
-    ) -> "Sequence[JobView]":
-        """Jobs of this tenant that match: live ones first, then by age."""
-        return self._done(self._tessera.list(queue=queue, name=name, phases=phases))
-
-    def wait(self, job: str | Submitted, seconds: float | None = None) -> "JobView":
-        """See `Tessera.wait`."""
-        return self._done(self._tessera.wait(job, seconds))
-
-    def logs(
-        self,
-        job: str,
-        *,
-        rank: int = 0,
-        attempt: int | None = None,
-        follow: bool = False,
-        tail: int = 0,
-        since_seconds: int = 0,
-    ) -> Iterator[str]:
-        """Lines that a pod of a job has written, with `follow` those to come. Raises Failure where there are none."""
-        return self._each(
-            self._tessera.logs(job, rank=rank, attempt=attempt, follow=follow, tail=tail, since_seconds=since_seconds)
-        )
-
-    def explain(self, job: str) -> dict[str, Any]:
-        """Why a job stands where it stands, as `tessera explain -o json` prints it. Raises Failure."""
-        return self._done(self._tessera.explain(job))
-
-    def events(
-        self, job: str | None = None, *, after: int | None = None, follow: bool = True
-    ) -> "Iterator[CloudEvent]":
-        """Public events of this tenant, or of one job by its id, as `Tessera.events` gives them."""
-        return self._each(self._tessera.events(job, after=after, follow=follow))
-
-    def cancel(self, job: str, why: str = "", now: bool = False) -> None:
-        """Ask for a job to be cancelled, by its id; returns once the request is stored. Raises Refused."""
-        self._done(self._tessera.cancel(job, why, now))
-
-    def hold(self, job: str) -> None:
-        """Ask that a job, by its id, does not start (again) until it is released. Raises Refused."""
-        self._done(self._tessera.hold(job))
-
-    def release(self, job: str) -> None:
-        """Ask that a held job, by its id, may start. Raises Refused."""
-        self._done(self._tessera.release(job))
-
-    def set_priority(self, job: str, priority_class: str) -> None:
-        """Ask that a job, by its id, gets another priority class, of those granted to it. Raises Refused."""
-        self._done(self._tessera.set_priority(job, priority_class))
-
-    def move(self, job: str, queue: str) -> None:
-        """Ask that a waiting job, by its id, waits in another queue. Raises Refused."""
-        self._done(self._tessera.move(job, queue))
-
-    def update(
-        self,
-        job: str,
-        *,
-        time_limit_seconds: int | None = None,
-        after: "Sequence[Dependency | Mapping[str, Any]] | None" = None,
-        begin_ts: int | None = None,
-        name: str | None = None,
-    ) -> None:
-        """Ask that fields of a job, by its id, get other values, as `Tessera.update` says. Raises Refused."""
-        self._done(
-            self._tessera.update(job, time_limit_seconds=time_limit_seconds, after=after, begin_ts=begin_ts, name=name)
-        )
-
-    def requeue(self, job: str) -> None:
-        """
-        Ask that the run of a job of this tenant is stopped, with its notice, and the job put back in line; no attempt
-        is spent. Raises Refused.
-        """
-        self._done(self._tessera.requeue(job))
-
-    def checkpoint(self, job: str, path: str, attempt: int = 0, at: str = "") -> None:
-        """Say that the job's program has saved its work at `path`. Raises Refused."""
-        self._done(self._tessera.checkpoint(job, path, attempt, at))
+    submit = _waits(Tessera.submit)
+    rerun = _waits(Tessera.rerun)
+    dry_run = _waits(Tessera.dry_run)
+    submit_many = _waits(Tessera.submit_many)
+    submit_template = _waits(Tessera.submit_template)
+    get = _waits(Tessera.get)
+    list = _waits(Tessera.list)
+    wait = _waits(Tessera.wait)
+    logs = _iterates(Tessera.logs)
+    explain = _waits(Tessera.explain)
+    events = _iterates(Tessera.events)
+    cancel = _waits(Tessera.cancel)
+    hold = _waits(Tessera.hold)
+    release = _waits(Tessera.release)
+    set_priority = _waits(Tessera.set_priority)
+    move = _waits(Tessera.move)
+    update = _waits(Tessera.update)
+    requeue = _waits(Tessera.requeue)
+    checkpoint = _waits(Tessera.checkpoint)
 
     def _done(self, work: Coroutine[Any, Any, T]) -> T:
         return _done(self._loop, work)
