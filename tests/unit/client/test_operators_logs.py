@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from tessera.client.commands import context
 from tessera.client.connect.api import Api
 from tessera.client.connect.contexts import ApiLogin
 from tessera.client.connect.where import Where
@@ -37,7 +36,7 @@ class Cluster:
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster()
-    monkeypatch.setattr(context, "cluster_of", lambda where: made)
+    monkeypatch.setattr(Where, "cluster", lambda _: made)
     return made
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tessera.client.commands.context import cluster_of
 from tessera.client.connect.locating import find
 from tessera.client.connect.nats_login import NatsLogin
 from tessera.client.connect.where import Where
@@ -128,5 +127,5 @@ def test_the_cluster_that_the_settings_name_is_called_with_the_token_of_the_cred
     monkeypatch.setenv("TESSERA_CREDENTIALS_FILE", str(directory.file("operator")))
     monkeypatch.setenv("TESSERA_CLUSTER_URL", "http://127.0.0.1:1")
     where = find()
-    assert cluster_of(where).url == "http://127.0.0.1:1"
+    assert where.cluster().url == "http://127.0.0.1:1"
     assert where.identity("operator").cluster_token == directory.read("operator").cluster_token != ""

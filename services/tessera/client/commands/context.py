@@ -22,8 +22,6 @@ from tessera_schemas.text.quantities import QuantityError, seconds
 
 if TYPE_CHECKING:
     from tessera.client.connect.shard_views import ReadViews, ShardViews
-    from tessera.client.ledger.reading import StoredLedger
-    from tessera.kernel.kubernetes.cluster import HttpCluster
 
 Home = Annotated[
     Path | None,
@@ -181,21 +179,3 @@ async def shard_views(at: ShardOptions) -> AsyncIterator[tuple[Where, "ShardView
     where = at.find()
     async with where.store(where.identity(OPERATOR)) as store:
         yield where, ShardViews(store, where.shard)
-
-
-@asynccontextmanager
-async def stored_ledger(where: Where, identity: str | None = None) -> AsyncIterator["StoredLedger"]:
-    """The ledger, read as the operator unless another identity is named."""
-    from tessera.client.ledger.reading import ledger_of  # folds: the commands that read views only do without
-
-    async with where.bus(where.identity(identity or OPERATOR)) as bus:
-        yield ledger_of(bus, where.shard)
-
-
-def cluster_of(where: Where) -> "HttpCluster":
-    """The cluster that the local platform or the settings name, else the kubeconfig's. Raises StartupError for none."""
-    from tessera.kernel.kubernetes.kubeconfig import cluster_at  # few commands call Kubernetes
-
-    if not where.cluster_url:
-        return cluster_at("", "")
-    return cluster_at(where.cluster_url, (where.single or where.identity(OPERATOR)).cluster_token)

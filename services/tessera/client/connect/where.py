@@ -13,6 +13,7 @@ from tessera_schemas import subjects
 if TYPE_CHECKING:  # NATS, Redis, HTTP and credentials are imported where they are used: no command needs all
     from tessera.client.connect.api import Api
     from tessera.client.connect.shard_views import ReadViews
+    from tessera.kernel.kubernetes.cluster import HttpCluster
     from tessera.kernel.nats.bus import NatsBus
     from tessera.kernel.provisioning.credential_files import Credential, CredentialDirectory
     from tessera.kernel.redis.store import RedisStore
@@ -141,6 +142,16 @@ class Where:
             yield bus
         finally:
             await bus.close()
+
+    def cluster(self) -> "HttpCluster":
+        """
+        The cluster that the local platform or the settings name, else the kubeconfig's. Raises StartupError for none.
+        """
+        from tessera.kernel.kubernetes.kubeconfig import cluster_at  # few commands call Kubernetes
+
+        if not self.cluster_url:
+            return cluster_at("", "")
+        return cluster_at(self.cluster_url, (self.single or self.identity(subjects.OPERATOR)).cluster_token)
 
     def can_read(self) -> bool:
         """Tells whether the views can be read here: by HTTP, or as the operator."""

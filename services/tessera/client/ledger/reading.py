@@ -1,10 +1,12 @@
 """The ledger as bytes: from the stream, up to where it ended when first asked, or from an exported file."""
 
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from tessera.client.connect.where import Where
 from tessera.client.ledger.backup import Backup
 from tessera.client.ledger.chain import ChainWalk
 from tessera.client.outcomes import Exit, Failure
@@ -209,3 +211,10 @@ class LedgerBackup:
 def ledger_of(bus: Bus, shard: str) -> StoredLedger:
     """Ledger of the shard as the stream has it."""
     return StoredLedger(bus, StreamLedger(bus, shard), shard)
+
+
+@asynccontextmanager
+async def stored_ledger(where: Where, identity: str | None = None) -> AsyncIterator[StoredLedger]:
+    """The ledger, read as the operator unless another identity is named."""
+    async with where.bus(where.identity(identity or subjects.OPERATOR)) as bus:
+        yield ledger_of(bus, where.shard)

@@ -72,11 +72,10 @@ async def _gone(api: Api, found: Json, story: list[Json]) -> list[Json]:
 
 async def _explain_as_operator(where: Where, job: str, identity: str | None) -> Json:
     """The story is the ledger's. Raises Failure for a job that whoever asks does not know."""
-    from tessera.client.ledger.reading import ledger_of
+    from tessera.client.ledger.reading import stored_ledger
 
     viewer = _viewer(where, identity)
-    async with where.bus(where.identity(OPERATOR)) as bus:
-        ledger = ledger_of(bus, where.shard)
+    async with stored_ledger(where) as ledger:
         job_id = await ordering.find_job_id(where, job)
         found = await answer_of_gateway(where, job_id, await ledger.count()) if viewer is None else None
         if found is None:

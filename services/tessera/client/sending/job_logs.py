@@ -148,7 +148,6 @@ async def _as_operator(where: Where, job: JobView, part: LogPart) -> AsyncGenera
 
 async def _from_kubernetes(where: Where, job: JobView, part: LogPart) -> AsyncGenerator[bytes, None]:
     """Reads the log from Kubernetes with the operator's rights. Raises Failure, PodGone."""
-    from tessera.client.commands.context import cluster_of
     from tessera.kernel.kubernetes.missing_logs import no_log, no_run, users_own_pods
     from tessera.kernel.ports import ApiError
 
@@ -156,7 +155,7 @@ async def _from_kubernetes(where: Where, job: JobView, part: LogPart) -> AsyncGe
     reason = no_run(job.phase, bool(job.ended_ts), attempt, job.attempt)
     if reason is not None:
         raise Failure(Exit.CONFLICT, reason.sentence())
-    run, cluster = run_id(job.job_id, attempt), cluster_of(where)
+    run, cluster = run_id(job.job_id, attempt), where.cluster()
     try:
         name = await _find_users_pod(cluster, job, run, part.rank) if job.owner else pod_name(run, part.rank)
         if not name:

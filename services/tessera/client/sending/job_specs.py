@@ -41,7 +41,7 @@ def _with_changes(spec: JobSpec, job: JobView) -> Json:
 
 
 async def _in_ledger(where: Where, job_id: str, submitted_ts: int) -> JobSpec:
-    from tessera.client.commands.context import stored_ledger
+    from tessera.client.ledger.reading import stored_ledger
     from tessera.kernel.ledger.specs import find_admitted
 
     async with stored_ledger(where) as ledger:

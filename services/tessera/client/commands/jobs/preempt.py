@@ -5,7 +5,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
+from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.ledger.reading import stored_ledger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
 from tessera.client.views.completing import JobName

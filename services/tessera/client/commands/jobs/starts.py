@@ -3,7 +3,6 @@
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tessera.client.commands.context import stored_ledger
 from tessera.client.connect.api import Api
 from tessera.client.outcomes import Failure, Refused
 from tessera.kernel.clock import SystemClock
@@ -36,6 +35,7 @@ async def expected_starts_of(where: "Where", identity: str | None = None) -> "di
     found = await starts_by_gateway(where, identity)
     if found is not None:
         return found
+    from tessera.client.ledger.reading import stored_ledger
     from tessera.gateway.reading.explaining import known_starts
 
     async with stored_ledger(where, identity) as ledger:

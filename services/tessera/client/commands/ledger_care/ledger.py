@@ -8,7 +8,7 @@ from typing import Annotated, BinaryIO
 import orjson
 import typer
 
-from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
+from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.commands.ledger_care.backup import backup, restore
 from tessera.client.commands.ledger_care.mending import reconcile, repair
 from tessera.client.commands.ledger_care.progress import progress_of
@@ -16,7 +16,7 @@ from tessera.client.commands.ledger_care.roll import roll
 from tessera.client.ledger.backup import Backup
 from tessera.client.ledger.chain import ChainEntry
 from tessera.client.ledger.heads import read_kept_head, signature_of
-from tessera.client.ledger.reading import LedgerBackup, LedgerFile, StoredLedger
+from tessera.client.ledger.reading import LedgerBackup, LedgerFile, StoredLedger, stored_ledger
 from tessera.client.ledger.replay import Replay, ReplayReport
 from tessera.client.ledger.stored_events import EventsBesideLedger
 from tessera.client.ledger.witnesses import Known, newest_known

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import AccessOptions, Format, cluster_of, command, stored_ledger
+from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.ledger.backup import Backup
+from tessera.client.ledger.reading import stored_ledger
 from tessera.client.ledger.reconciling import disagreements
 from tessera.client.ledger.repairing import examine, write_repair
 from tessera.client.ledger.witnesses import newest_known
@@ -55,7 +56,7 @@ async def reconcile(at: AccessOptions, output: Format = Output.TABLE) -> Exit:
     where = at.find()
     async with stored_ledger(where, at.identity) as ledger:
         state = (await ledger.folded()).state
-    cluster = cluster_of(where)
+    cluster = where.cluster()
     try:
         pods, _ = await cluster.list("pods")
     except ApiError as error:

@@ -7,8 +7,9 @@ import typer
 from nats.errors import Error as NatsError
 from nats.js.errors import APIError
 
-from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
+from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.commands.ledger_care.backup import extend
+from tessera.client.ledger.reading import stored_ledger
 from tessera.client.ledger.rolling import DAY_MS, GIB, NatsStreamAdmin, RollPolicy, is_due
 from tessera.client.ledger.rolling import roll as roll_over
 from tessera.client.outcomes import Exit, Failure

@@ -8,7 +8,7 @@ from pydantic import SecretStr
 from tessera.client.cluster.doctor import check_cluster, check_servers
 from tessera.client.cluster.findings import Finding, awaited
 from tessera.client.cluster.unmet import find_unmet
-from tessera.client.commands.context import ShardOptions, cluster_of, command
+from tessera.client.commands.context import ShardOptions, command
 from tessera.client.connect.shard_status import shard_status
 from tessera.client.connect.shard_views import ShardViews
 from tessera.client.connect.where import Where
@@ -69,7 +69,7 @@ def _cluster(place: Where, settings: ServiceSettings) -> HttpCluster:
     """The API that the environment names, before that of a platform on this machine. Raises StartupError."""
     if settings.cluster_url or os.environ.get("KUBECONFIG"):
         return cluster_at(settings.cluster_url, settings.cluster_token.get_secret_value())
-    return cluster_of(place)
+    return place.cluster()
 
 
 def _settings(place: Where) -> ServiceSettings:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from pydantic import TypeAdapter
 
-from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
+from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.connect.api import Api
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.rendering import Column, Output, plain, show_value, table
@@ -65,6 +65,8 @@ async def slots(
     if where.api is not None and at.identity is None:
         known, as_of = await _by_api(where.api)
     else:
+        from tessera.client.ledger.reading import stored_ledger
+
         async with stored_ledger(where, at.identity) as ledger:
             state = (await ledger.folded()).state
         known, as_of = [left_of(state, name) for name in sorted(state.tree.queues_of)], state.n

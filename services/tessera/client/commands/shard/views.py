@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tessera.client.cluster.findings import awaited
-from tessera.client.commands.context import AccessOptions, Format, command, stored_ledger
+from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.connect.job_glance import ENDED, JobFilter
 from tessera.client.connect.shard_views import is_whole_id
 from tessera.client.connect.where import Where
@@ -121,6 +121,8 @@ async def _no_longer_shown(where: Where, identity: str | None, named: str) -> Re
     by_http = where.login is not None and identity is None
     if by_http or identity not in (None, OPERATOR) or not (where.can_be(OPERATOR) and is_whole_id(named)):
         return None
+    from tessera.client.ledger.reading import stored_ledger  # folds, which most commands do without
+
     async with stored_ledger(where) as ledger:
         ended = (await ledger.folded()).state.ended.get(named)
     return None if ended is None else Refused((ended.not_shown(SystemClock().now_ms()),))
@@ -157,6 +159,7 @@ async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str
     if job.phase not in ENDED or job.placements or job.number:
         return job.nodes
     from tessera.client.ledger.ran_on import ran_on
+    from tessera.client.ledger.reading import stored_ledger
 
     try:
         async with stored_ledger(where, identity) as ledger:
