@@ -128,7 +128,7 @@ class State:
             old = self.jobs.get(job.job_id)
             self.index.job_changes(self, old, job)
             self.jobs.put(job.job_id, job)
-            self.relations.job_changes(self, old, job)
+            self.relations.job_changes(self.jobs, old, job)
         else:
             self.jobs.put(job.job_id, job)
 
@@ -138,7 +138,7 @@ class State:
             self.index.job_changes(self, job, None)
         self.jobs.drop(job.job_id)
         if self.is_base:
-            self.relations.job_changes(self, job, None)
+            self.relations.job_changes(self.jobs, job, None)
 
     def put_run(self, run: Run) -> None:
         """Stores a run that holds devices; in the base the sorted indexes follow."""
@@ -246,7 +246,7 @@ class State:
         for remembered in self.remembered_nodes.values():
             index.memory_changes(None, remembered)
         self.relations = JobRelations()
-        self.relations.rebuild(self)
+        self.relations.rebuild(self.jobs)
 
 
 QueuedJob = tuple[int, int, int, str]

@@ -51,7 +51,7 @@ def unqueued_task(array: Job | EndedJob | None, job_id: str) -> TaskArray | None
 def settled(state: State, job: Job, dependency: Dependency) -> bool | None:
     """True once it holds, False when it never will, None while that is open."""
     if dependency.job is None:
-        return None if state.relations.has_older_namesake(state, job) else True
+        return None if state.relations.has_older_namesake(state.jobs, job) else True
     other = state.jobs.get(dependency.job)
     if other is not None:
         return True if dependency.condition == "after" and _has_started(other) else None

@@ -29,7 +29,7 @@ def _waits_for(state: State, job: Job, changed: Job) -> Iterator[str]:
     """Ids of live jobs that a job waits for: of an array also its tasks, and instead of a task to come its array."""
     for each in job.after:
         if each.job is None:
-            yield from (other.job_id for other in state.relations.older_namesakes(state, job))
+            yield from (other.job_id for other in state.relations.older_namesakes(state.jobs, job))
             if _is_older_namesake(changed, job):
                 yield changed.job_id
         elif state.jobs.get(each.job) is not None:

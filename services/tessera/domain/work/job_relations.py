@@ -13,7 +13,7 @@ from tessera_schemas.work.arrays import FAMILY
 
 if TYPE_CHECKING:
     from tessera.domain.entities import Job
-    from tessera.domain.state import State
+    from tessera.domain.table import Table
 
 SINGLETON = ""
 """In the place of a job's id, for what no single job decides."""
@@ -38,22 +38,22 @@ class JobRelations:
         self._dependents: dict[str, dict[str, dict[str, None]]] = {}  # by the beginning of an id, then by the id
         self._namesakes: dict[Namesakes, dict[str, None]] | None = None  # kept from the first singleton on
 
-    def rebuild(self, state: "State") -> None:
+    def rebuild(self, jobs: "Table[Job]") -> None:
         """After a restore: everything again from the jobs."""
-        for job in state.jobs.values():
-            self._come(state, job)
+        for job in jobs.values():
+            self._come(jobs, job)
 
-    def job_changes(self, state: "State", old: "Job | None", new: "Job | None") -> None:
+    def job_changes(self, jobs: "Table[Job]", old: "Job | None", new: "Job | None") -> None:
         """Follows a job from `old` to `new` (None: not there), once the table holds it as it is now."""
         if new is None:
             if old is not None:
-                self._leave(state, old)
+                self._leave(jobs, old)
         elif old is None:
-            self._come(state, new)
+            self._come(jobs, new)
         else:
             if old.after is not new.after:
                 self._forget(old)
-                self._wait(state, new)
+                self._wait(jobs, new)
             if old.name != new.name and not new.task_of:
                 self._rename(old, new)
             if new.array is not None:
@@ -67,18 +67,18 @@ class JobRelations:
         """A message has looked at all that was due: of these, only what is decided and had no room in it stays."""
         self.due = {job_id: None for job_id in self.due if is_decided(job_id)}
 
-    def has_older_namesake(self, state: "State", job: "Job") -> bool:
+    def has_older_namesake(self, jobs: "Table[Job]", job: "Job") -> bool:
         """Whether an older job of the same tenant, user and name is live, tasks of arrays left out."""
         known = (self._namesakes or {}).get(_namesakes(job), {})
-        return any(_is_older_namesake(other, job) for other in state.jobs.found(known))
+        return any(_is_older_namesake(other, job) for other in jobs.found(known))
 
-    def older_namesakes(self, state: "State", job: "Job") -> list["Job"]:
+    def older_namesakes(self, jobs: "Table[Job]", job: "Job") -> list["Job"]:
         """Live jobs for whose ends the job waits by `singleton`, as before the message that is being decided."""
         if self._namesakes is None:
-            known: Iterable[str] = (other.job_id for other in state.jobs.values() if not other.task_of)
+            known: Iterable[str] = (other.job_id for other in jobs.values() if not other.task_of)
         else:
             known = self._namesakes.get(_namesakes(job), {})
-        return [other for other in state.jobs.found(known) if _is_older_namesake(other, job)]
+        return [other for other in jobs.found(known) if _is_older_namesake(other, job)]
 
     def _mark_due(self, job_id: str) -> None:
         """The job has started or ended: those that wait for it are looked at in the next message."""
@@ -92,7 +92,7 @@ class JobRelations:
         family = self._dependents.get(array_id[:FAMILY], {})
         return [job for key, waiting in family.items() if key != array_id for job in waiting]
 
-    def _come(self, state: "State", job: "Job") -> None:
+    def _come(self, jobs: "Table[Job]", job: "Job") -> None:
         if job.task_of:
             self.tasks.setdefault(job.task_of, {})[job.job_id] = None
         elif self._namesakes is not None:
@@ -100,9 +100,9 @@ class JobRelations:
         if job.array is not None:
             self.families[job.job_id[:FAMILY]] = job.job_id
             self._look_at_array(job)
-        self._wait(state, job)
+        self._wait(jobs, job)
 
-    def _leave(self, state: "State", job: "Job") -> None:
+    def _leave(self, jobs: "Table[Job]", job: "Job") -> None:
         self._forget(job)
         self._mark_due(job.job_id)
         if job.task_of:
@@ -131,14 +131,14 @@ class JobRelations:
         if new.job_id in self._waiting_for(SINGLETON):
             self.due[new.job_id] = None
 
-    def _wait(self, state: "State", job: "Job") -> None:
+    def _wait(self, jobs: "Table[Job]", job: "Job") -> None:
         """Note what the job waits for; some of it may be decided already, so the next message looks at it."""
         for each in job.after:
             key = each.job or SINGLETON
             self._dependents.setdefault(key[:FAMILY], {}).setdefault(key, {})[job.job_id] = None
             if each.job is None and self._namesakes is None:
                 self._namesakes = {}
-                for other in state.jobs.values():
+                for other in jobs.values():
                     if not other.task_of:
                         self._namesakes.setdefault(_namesakes(other), {})[other.job_id] = None
         if job.after:
