@@ -6,7 +6,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tessera.kernel.process.settings import ServiceSettings
+    from pydantic import BaseModel
 
 OTHERS = frozenset(
     {
@@ -34,7 +34,7 @@ _LINK = re.compile(r"_SERVICE_(HOST|PORT(_\w+)?)=|_PORT_\d+_\w+=|_PORT=\w+://")
 """Ends of the variables by which Kubernetes shows a pod the Services of its namespace."""
 
 
-def unknown_variables(environment: Mapping[str, str], models: Iterable[type["ServiceSettings"]]) -> list[str]:
+def unknown_variables(environment: Mapping[str, str], models: Iterable[type["BaseModel"]]) -> list[str]:
     """A line for each variable `TESSERA_…` that is no setting of these models and nothing else of ours."""
     known = OTHERS.union(*({field.upper() for field in model.model_fields} for model in models))
     names = sorted(name for name in environment if name.startswith("TESSERA_"))
