@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal, Protocol
 
 import structlog
 from pydantic import RootModel
@@ -23,9 +23,6 @@ from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
 from tessera.kernel.process.files import write_private
 from tessera_schemas.base import Digest, Name, Strict
-
-if TYPE_CHECKING:
-    from tessera.gateway.entrance.short_tokens import ShortTokens
 
 FILE_NAME = "gateway-tokens.toml"
 RELOAD_SECONDS = 2.0
@@ -59,10 +56,20 @@ class Caller:
         return self.tenant is None or self.tenant == tenant
 
 
+class SignedTokens(Protocol):
+    """Tokens that prove themselves by a signature and an end, so that no file holds them."""
+
+    def caller(self, token_id: str, mac: str) -> Caller | None:
+        """The caller for whom this token was signed; None for a false signature, and after the token's end."""
+
+    def holds(self, caller: Caller) -> bool:
+        """Tells whether the caller's token has not ended."""
+
+
 class TokenFile:
     """The tokens in force. Without a file nobody has one."""
 
-    def __init__(self, path: Path | None, short: "ShortTokens | None" = None) -> None:
+    def __init__(self, path: Path | None, short: SignedTokens | None = None) -> None:
         self._path, self._short = path, short
         self._stamp: tuple[int, int] | None = None
         self._entries: Mapping[str, TokenEntry] = {}
