@@ -26,9 +26,9 @@ class SubmitJob(Strict):
     key: Key
     tenant: Name | None = None
     spec: JobSpec
-    held: Annotated[bool, Field(description="It does not start before it is released")] = False
-    dry_run: Annotated[bool, Field(description="It is judged and answered, and not taken in")] = False
-    notes: Annotated[Notes, Field(description="Told in the job's story, such as options that a script lost")] = ()
+    held: Annotated[bool, Field(description="Hold the job: no start before its release")] = False
+    dry_run: Annotated[bool, Field(description="Judge and answer without taking the job in")] = False
+    notes: Annotated[Notes, Field(description="Sentences for the job's story, such as options that a script lost")] = ()
 
     def digest(self) -> str:
         """Hash of what was sent: the same key with another is another job's."""
@@ -44,13 +44,14 @@ class SubmitTemplate(Strict):
     tenant: Name | None = None
     template: Name
     parameters: Annotated[dict[ParameterName, Value], Field(max_length=64)] = Field(default_factory=dict)
-    name: Annotated[JobName | None, Field(description="Of the job, where the template lets it be said; so below")] = (
-        None
-    )
+    name: Annotated[
+        JobName | None,
+        Field(description="Name of the job, where the template lets users set it; likewise the fields below"),
+    ] = None
     queue: Name | None = None
     priority_class: Name | None = None
-    held: Annotated[bool, Field(description="It does not start before it is released")] = False
-    dry_run: Annotated[bool, Field(description="It is judged and answered, and not taken in")] = False
+    held: Annotated[bool, Field(description="Hold the job: no start before its release")] = False
+    dry_run: Annotated[bool, Field(description="Judge and answer without taking the job in")] = False
 
     @property
     def overrides(self) -> dict[str, str]:
@@ -79,7 +80,7 @@ class CancelJob(Strict):
     job_id: JobId
     tenant: Name | None = None
     why: Text = ""
-    now: Annotated[bool, Field(description="Without the checkpoint notice, or what is left of it")] = False
+    now: Annotated[bool, Field(description="Stop without the rest of the checkpoint notice")] = False
 
 
 class HoldJob(Strict):
@@ -152,9 +153,11 @@ class ReportCheckpoint(Strict):
     v: Literal[1]
     job_id: JobId
     path: CheckpointPath
-    attempt: Annotated[Count, Field(description="Of which run; 0: of whichever runs then")] = 0
+    attempt: Annotated[Count, Field(description="Attempt of the run that saved; 0: the present run")] = 0
     tenant: Name | None = None
-    at: Annotated[CheckpointAt, Field(description="Tells it from earlier ones in the same place, such as a step")] = ""
+    at: Annotated[
+        CheckpointAt, Field(description="Marker of one checkpoint among several at a path, such as a step")
+    ] = ""
 
 
 class DrainNode(Strict):
@@ -183,7 +186,7 @@ class ApplyConfig(Strict):
     body: ConfigBody
     abandon: Annotated[
         bool,
-        Field(description="Take away also what live jobs name: what runs goes on, what waits does not start"),
+        Field(description="Also remove entries that live jobs name: running jobs go on, waiting jobs do not start"),
     ] = False
 
 
@@ -215,9 +218,12 @@ class Answer(Lenient):
     accepted: bool
     job_id: str = ""
     reasons: tuple[Reason, ...] = ()
-    ended: Annotated[JobEnd | None, Field(description="How the job of a repeated submit ended, where it asks")] = None
+    ended: Annotated[JobEnd | None, Field(description="How the job of a repeated submit ended, if the submit asks")] = (
+        None
+    )
     existing: Annotated[
-        bool, Field(description="The ledger had the job before, with this spec: where a submit asks for its end")
+        bool,
+        Field(description="Whether the ledger already had the job with this spec; set if the submit asks for its end"),
     ] = False
-    number: Annotated[int, Field(description="The number of an existing job")] = 0
-    notes: Annotated[tuple[str, ...], Field(description="What was decided where the job said nothing, in words")] = ()
+    number: Annotated[int, Field(description="Number of an existing job")] = 0
+    notes: Annotated[tuple[str, ...], Field(description="Sentences about values chosen where the job gave none")] = ()

@@ -25,14 +25,14 @@ FLAVORS_MAX = 64
 class Subscriber(Strict):
     """A durable subscriber of a tenant's events, made by `apply`; `types` such as `job.allocated.v1`, empty: all."""
 
-    name: Annotated[Name, Field(description="Under which it subscribes")]
+    name: Annotated[Name, Field(description="Name of the subscriber")]
     types: Annotated[
         tuple[Annotated[str, StringConstraints(pattern=r"^[a-z.]+\.v[0-9]+$")], ...],
-        Field(max_length=32, description="Event types that it gets; empty: all"),
+        Field(max_length=32, description="Event types to deliver; empty: all"),
     ] = ()
     begin: Annotated[
         Literal["oldest", "new"],
-        Field(description="First event when it is made: `oldest` that is kept, or `new` ones; later no more changed"),
+        Field(description="First event at creation: `oldest` still kept, or only `new` ones; cannot be changed later"),
     ] = later("oldest")
 
 
@@ -43,14 +43,14 @@ class Webhook(Strict):
     The secret itself is known to the notifier alone. The URL is not secret: it stands in the ledger.
     """
 
-    name: Annotated[Name, Field(description="What the webhook is called, once in a tenant")]
+    name: Annotated[Name, Field(description="Name of the webhook, unique within the tenant")]
     url: Annotated[
-        str, StringConstraints(pattern=r"^https?://[^\s@#]{1,1000}$"), Field(description="Where events are sent")
+        str, StringConstraints(pattern=r"^https?://[^\s@#]{1,1000}$"), Field(description="URL that receives the events")
     ]
-    secret: Annotated[Name, Field(description="Name of the secret that signs, among the tenant's own")]
+    secret: Annotated[Name, Field(description="Name of the tenant's secret that signs each request")]
     types: Annotated[
         tuple[Annotated[str, StringConstraints(pattern=r"^[a-z.]+\.v[0-9]+$")], ...],
-        Field(max_length=32, description="Types such as `job.failed.v1`; empty: all"),
+        Field(max_length=32, description="Event types, such as `job.failed.v1`; empty: all"),
     ] = ()
     queues: Annotated[tuple[Name, ...], Field(max_length=32, description="Queues of the jobs; empty: all")] = ()
 
@@ -58,22 +58,23 @@ class Webhook(Strict):
 class Limits(Strict):
     """Limits of one tenant. None: no limit."""
 
-    jobs: Annotated[Positive | None, Field(description="Jobs that have not ended")] = 10_000
-    gpus: Annotated[Positive | None, Field(description="GPUs asked for by jobs that have not ended")] = None
-    gpus_per_job: Annotated[Positive | None, Field(description="GPUs that one job may ask for")] = None
-    pods_per_job: Annotated[Positive | None, Field(description="Pods that one job may ask for")] = None
+    jobs: Annotated[Positive | None, Field(description="Number of jobs that have not ended")] = 10_000
+    gpus: Annotated[Positive | None, Field(description="GPUs requested by jobs that have not ended")] = None
+    gpus_per_job: Annotated[Positive | None, Field(description="GPUs that one job may request")] = None
+    pods_per_job: Annotated[Positive | None, Field(description="Pods that one job may request")] = None
     submits_per_second: Annotated[
-        Positive | None, Field(le=1_000_000, description="Jobs handed in, lastingly; orders about jobs as many again")
+        Positive | None,
+        Field(le=1_000_000, description="Sustained rate of submits; as many commands about jobs are allowed besides"),
     ] = later(100)
-    submits_burst: Annotated[Positive, Field(le=10_000_000, description="And so many at once after a pause")] = later(
-        2_000
+    submits_burst: Annotated[Positive, Field(le=10_000_000, description="Submits allowed at once after a pause")] = (
+        later(2_000)
     )
     bytes_per_second: Annotated[
-        Positive | None, Field(description="Of what is handed in, lastingly: the ledger keeps it for good")
+        Positive | None, Field(description="Sustained rate of bytes submitted; the ledger keeps them for good")
     ] = later(256 * 1024)
-    bytes_burst: Annotated[Positive, Field(description="And so many at once after a pause")] = later(64 * 1024**2)
+    bytes_burst: Annotated[Positive, Field(description="Bytes allowed at once after a pause")] = later(64 * 1024**2)
     time_limit_max_seconds: Annotated[
-        Positive | None, Field(le=YEAR_SECONDS, description="Longest time limit that one job may have")
+        Positive | None, Field(le=YEAR_SECONDS, description="Longest time limit of a job")
     ] = later(None)
 
 
@@ -85,37 +86,39 @@ class PodGrants(Strict):
     """
 
     memory_volumes: Annotated[bool, Field(description="Volumes in memory, such as /dev/shm")] = True
-    env_from: Annotated[bool, Field(description="Variables from secrets and config maps of its namespace")] = True
-    init_containers: Annotated[bool, Field(description="And sidecars")] = True
-    ports: Annotated[bool, Field(description="Ports that containers declare")] = True
-    higher_limits: Annotated[bool, Field(description="Limits above what is asked for: nodes may be overcommitted")] = (
-        False
+    env_from: Annotated[bool, Field(description="Variables from secrets and config maps of the tenant's namespace")] = (
+        True
     )
-    ipc_lock: Annotated[bool, Field(description="The capability IPC_LOCK, as RDMA needs it")] = False
-    host_network: Annotated[bool, Field(description="The node's network instead of the pod's own")] = False
+    init_containers: Annotated[bool, Field(description="Init containers and sidecars")] = True
+    ports: Annotated[bool, Field(description="Ports declared by containers")] = True
+    higher_limits: Annotated[bool, Field(description="Limits above the requests, which may overcommit nodes")] = False
+    ipc_lock: Annotated[bool, Field(description="Capability IPC_LOCK, which RDMA needs")] = False
+    host_network: Annotated[bool, Field(description="Network of the node instead of the pod's own")] = False
     runtime_classes: Annotated[
-        tuple[ObjectName, ...], Field(max_length=32, description="RuntimeClasses that its pods may name")
+        tuple[ObjectName, ...], Field(max_length=32, description="RuntimeClasses that pods may name")
     ] = ()
 
 
 class Tenant(Strict):
-    name: Annotated[Name, Field(description="Part of its subjects and its credentials")]
-    limits: Annotated[Limits, Field(description="The most it may hand in")] = Limits()
-    priority_classes: Annotated[tuple[Name, ...], Field(description="Granted; empty: all")] = ()
+    name: Annotated[Name, Field(description="Name of the tenant, part of its subjects and credentials")]
+    limits: Annotated[Limits, Field(description="Upper limits on submitted work")] = Limits()
+    priority_classes: Annotated[tuple[Name, ...], Field(description="Priority classes granted; empty: all")] = ()
     subscribers: Annotated[
-        tuple[Subscriber, ...], Field(max_length=32, description="Durable readers of its events")
+        tuple[Subscriber, ...], Field(max_length=32, description="Durable readers of the tenant's events")
     ] = ()
-    pod_grants: Annotated[PodGrants, Field(description="What its pods may have beyond the usual")] = later(PodGrants())
+    pod_grants: Annotated[PodGrants, Field(description="Grants for pods beyond the usual fields")] = later(PodGrants())
     weight: Annotated[
         Count,
-        Field(le=1_000_000, description="Its part of a queue that others use too; 0: only what nobody else asks for"),
+        Field(
+            le=1_000_000, description="Weight within a shared queue; 0: only capacity that no weighted tenant asks for"
+        ),
     ] = later(1)
     webhooks: Annotated[
-        tuple[Webhook, ...], Field(max_length=16, description="Receivers of its events by HTTP, made by `apply`")
+        tuple[Webhook, ...], Field(max_length=16, description="HTTP receivers of its events, made by `apply`")
     ] = later(())
     tolerations: Annotated[
         tuple[Toleration, ...],
-        Field(max_length=32, description="Standing tolerations: taints that its jobs' pods bear on every node"),
+        Field(max_length=32, description="Standing tolerations: node taints that the pods of its jobs always tolerate"),
     ] = later(())
 
 
@@ -126,11 +129,13 @@ class Flavor(Strict):
     A node is of the first flavor that it matches, in the order of the configuration.
     """
 
-    name: Annotated[Name, Field(description="What quotas say")]
+    name: Annotated[Name, Field(description="Name of the flavor, as quotas give it")]
     node_labels: Annotated[
-        dict[LabelKey, LabelValue], Field(max_length=16, description="Labels that its nodes have")
+        dict[LabelKey, LabelValue], Field(max_length=16, description="Labels that all nodes of the flavor have")
     ] = Field(default_factory=dict)
-    gpu_models: Annotated[tuple[GpuModel, ...], Field(max_length=32, description="Any of these; empty: any")] = ()
+    gpu_models: Annotated[
+        tuple[GpuModel, ...], Field(max_length=32, description="Accepted GPU models; empty: any")
+    ] = ()
 
 
 class Quota(Strict):
@@ -143,14 +148,14 @@ class Quota(Strict):
 
     resource: Annotated[
         Literal["cpu_milli", "memory_bytes", "gpu_milli"],
-        Field(description="What is counted; in files also gpus, cpu and memory"),
+        Field(description="Resource counted; configuration files may also say gpus, cpu and memory"),
     ]
-    nominal: Annotated[Count, Field(description="What the queue is promised")]
+    nominal: Annotated[Count, Field(description="Nominal quota: amount promised to the queue")]
     flavor: Annotated[
-        str, StringConstraints(max_length=63), Field(description="Kind of nodes; empty: all together")
+        str, StringConstraints(max_length=63), Field(description="Node flavor; empty: all nodes together")
     ] = ""
-    borrowing_limit: Annotated[Count | None, Field(description="Most above the nominal quota")] = None
-    lending_limit: Annotated[Count | None, Field(description="Most of the nominal quota that others may use")] = None
+    borrowing_limit: Annotated[Count | None, Field(description="Borrowing allowed above the nominal quota")] = None
+    lending_limit: Annotated[Count | None, Field(description="Lending allowed out of the nominal quota")] = None
 
 
 OrderName = Literal["age", "expected"]
@@ -171,73 +176,72 @@ class IdleRule(Strict):
     A value left out is that of the queue above it, at last the policy's (`idle`, `idle_warn_seconds`, …).
     """
 
-    action: Annotated[IdleAction | None, Field(description="What becomes of such a run")] = None
+    action: Annotated[IdleAction | None, Field(description="Action on a run that stays idle after its warning")] = None
     busy_percent: Annotated[
         int | None,
-        Field(
-            ge=1, le=100, strict=True, description="From this use on a GPU counts as used; else as reclamation is set"
-        ),
+        Field(ge=1, le=100, strict=True, description="GPU use that counts as busy; left out: reclamation's setting"),
     ] = None
-    warn_seconds: Annotated[Positive | None, Field(le=YEAR_SECONDS, description="Unused for so long: a warning")] = None
-    reclaim_seconds: Annotated[Positive | None, Field(le=YEAR_SECONDS, description="From the warning on")] = None
-    jobs_choose: Annotated[bool, Field(description="Whether jobs may say `idle` themselves; false holds below it")] = (
-        True
-    )
+    warn_seconds: Annotated[Positive | None, Field(le=YEAR_SECONDS, description="Idle seconds until a warning")] = None
+    reclaim_seconds: Annotated[
+        Positive | None, Field(le=YEAR_SECONDS, description="Seconds from warning to action")
+    ] = None
+    jobs_choose: Annotated[bool, Field(description="Whether jobs may set `idle`; false binds queues below, too")] = True
 
 
 class Queue(Strict):
     """One leaf or inner node of the queue tree; jobs name leaves."""
 
-    name: Annotated[Name, Field(description="What jobs say")]
-    tenants: Annotated[tuple[Name, ...], Field(description="Who may submit here; empty: everybody")] = ()
-    pool: Annotated[Name, Field(description="Nodes that it uses")] = "default"
-    parent: Annotated[Name | None, Field(description="Queue above it; null: none")] = None
+    name: Annotated[Name, Field(description="Name of the queue, as jobs give it")]
+    tenants: Annotated[tuple[Name, ...], Field(description="Tenants that may submit here; empty: all")] = ()
+    pool: Annotated[Name, Field(description="Pool of nodes that the queue uses")] = "default"
+    parent: Annotated[Name | None, Field(description="Parent queue; null: none")] = None
     weight: Annotated[
         Count,
-        Field(le=1_000_000, description="Its part of what is shared; 0: only what no queue with a weight asks for"),
+        Field(le=1_000_000, description="Weight among queues; 0: only capacity that no weighted queue asks for"),
     ] = 1
     quotas: Annotated[
-        tuple[Quota, ...], Field(max_length=64, description="What is promised to it, per resource and flavor")
+        tuple[Quota, ...], Field(max_length=64, description="Nominal quota, per resource and flavor")
     ] = ()
     queueing_strategy: Annotated[
-        Literal["best_effort_fifo", "strict_fifo"], Field(description="strict: nobody passes the queue's first job")
+        Literal["best_effort_fifo", "strict_fifo"],
+        Field(description="strict_fifo: no job passes the first of the queue"),
     ] = "best_effort_fifo"
     stop_policy: Annotated[
         Literal["none", "hold", "hold_and_drain"],
-        Field(description="hold: nothing of it starts; hold_and_drain: what runs goes back to it, too"),
+        Field(description="hold: no job of the queue starts. hold_and_drain: running jobs are requeued as well"),
     ] = "none"
     reclaim: Annotated[
         Literal["any", "lower_priority", "never"],
         Field(
-            description="Whose runs are stopped when a job within the queue's nominal quota waits for what others "
-            "borrowed. any: of every priority class. lower_priority: of lower classes than that job's. never: it waits "
-            "until they end. Under every preset"
+            description="Runs that may be stopped when a job within the queue's nominal quota waits for what other "
+            "queues borrowed. any: of every priority class. lower_priority: of lower classes than that job's. never: "
+            "none; the job waits until they end. Applies under every preset"
         ),
     ] = later("any")
-    idle: Annotated[IdleRule | None, Field(description="Held but idle GPUs; left out: as above it")] = later(None)
+    idle: Annotated[IdleRule | None, Field(description="Rule for idle GPUs; left out: the parent's")] = later(None)
     suspend_waiting: Annotated[
         bool | None,
         Field(
-            description="Whether Jobs, JobSets, RayClusters and training jobs that users made are suspended for as "
-            "long as they wait, so that they have no pods meanwhile; left out: as above it, at last false"
+            description="Whether Jobs, JobSets, RayClusters and training jobs made by users are suspended while they "
+            "wait, so that they have no pods meanwhile; left out: the parent's value, or false at the top"
         ),
     ] = later(None)
     order: Annotated[
         OrderName,
         Field(
-            description="Who goes first among jobs of one priority class that share nothing: of one user, or of a "
-            "tenant whose jobs name none. age: the oldest. expected: whoever is expected to take the least GPU time "
-            "over the slowdown that its wait has made, by time limits and by how long such jobs ran before; the oldest "
-            "first of those that have waited for the policy's `order_patience_seconds`. A strict_fifo queue goes by age"
+            description="Order of jobs of one priority class and one user, or of one tenant whose jobs name no user. "
+            "age: oldest first. expected: least expected GPU time divided by the slowdown of the wait so far, from "
+            "time limits and the past run times of such jobs; jobs that have waited for the policy's "
+            "`order_patience_seconds` go before, oldest first. A strict_fifo queue goes by age"
         ),
     ] = later("age")
     was: Annotated[
         Name | None,
-        Field(description="Former name: live jobs of the queue that had it move to this one"),
+        Field(description="Former name of the queue; live jobs of that queue move to this one"),
     ] = later(None)
     time_limit_max_seconds: Annotated[
         Positive | None,
-        Field(le=YEAR_SECONDS, description="Longest time limit of jobs of the queue and of those below it; null: none"),
+        Field(le=YEAR_SECONDS, description="Longest time limit of jobs of this queue and the queues below; null: none"),
     ] = later(None)
 
     @model_validator(mode="after")
@@ -252,29 +256,31 @@ class Queue(Strict):
 class Pool(Strict):
     """Nodes that say the pool's name. A node that itself says another device profile takes nothing new."""
 
-    name: Annotated[Name, Field(description="What queues and nodes say")]
+    name: Annotated[Name, Field(description="Name of the pool, as queues and nodes give it")]
     device_profile: Annotated[
-        DeviceProfile | None, Field(description="Who hands out the GPUs of its nodes; None: each node says it itself")
+        DeviceProfile | None, Field(description="Component that hands out the nodes' GPUs; null: as each node says")
     ] = None
     tolerations: Annotated[
         tuple[Toleration, ...],
-        Field(max_length=32, description="Standing tolerations: taints of its nodes that every job's pods there bear"),
+        Field(
+            max_length=32, description="Standing tolerations: taints of its nodes that the pods of every job tolerate"
+        ),
     ] = later(())
 
 
 class Level(Strict):
     """A topology level: jobs say its name in place of the node label whose values are its domains."""
 
-    name: Annotated[Name, Field(description="What jobs say")]
-    label: Annotated[LabelKey, Field(description="The node label")]
+    name: Annotated[Name, Field(description="Short name of the level, as jobs give it")]
+    label: Annotated[LabelKey, Field(description="Node label whose values are the domains")]
 
 
 class PriorityClass(Strict):
-    name: Annotated[Name, Field(description="What jobs say")]
-    value: Annotated[int, Field(ge=-1_000_000, le=1_000_000, strict=True, description="Higher goes first")]
+    name: Annotated[Name, Field(description="Name of the class, as jobs give it")]
+    value: Annotated[int, Field(ge=-1_000_000, le=1_000_000, strict=True, description="Priority; higher goes first")]
     was: Annotated[
         Name | None,
-        Field(description="Former name: live jobs of the class that had it get this one"),
+        Field(description="Former name of the class; live jobs of that class get this one"),
     ] = later(None)
 
 
@@ -284,141 +290,141 @@ class Policy(Strict):
     preset: Annotated[
         Literal["off", "priority", "fair"],
         Field(
-            description="Who of its own queue may be evicted for a waiting job. off: nobody. priority, fair: lower "
-            "classes. What other queues borrowed is taken back under each of them, as the queue's `reclaim` says"
+            description="Jobs of the same queue that may be evicted for a waiting job. off: none. priority, fair: "
+            "those of lower classes. Borrowed quota is taken back under each preset, by the queue's `reclaim`"
         ),
     ] = "off"
     placement: Annotated[
         PlacementName,
         Field(
-            description="Which of the nodes that a pod fits it takes. tessera: where the worth of what stays free "
-            "falls least, by the mix of jobs seen so far. fgd: where fragmentation rises least, by the same mix. The "
-            "others know nothing of the mix"
+            description="Choice among the nodes that a pod fits. tessera: node whose leftover capacity loses least "
+            "worth to the jobs seen so far. fgd: node where fragmentation rises least, for the same mix of jobs. The "
+            "other policies ignore the mix"
         ),
     ] = "tessera"
     min_runtime_seconds: Annotated[
-        Count, Field(le=YEAR_SECONDS, description="A run younger than this is not preempted")
+        Count, Field(le=YEAR_SECONDS, description="Age in seconds below which a run is not preempted")
     ] = 60
     evictions_max: Annotated[
-        Count, Field(le=1000, description="How often one job may be preempted in its life; after that never again")
+        Count, Field(le=1000, description="Number of times that one job may be preempted in its life")
     ] = 5
     earmark_seconds: Annotated[
-        Positive, Field(le=86_400, description="How long room made for a job is kept for it")
+        Positive, Field(le=86_400, description="Seconds for which room made for a job is reserved for it")
     ] = 600
     defragment: Annotated[
         bool,
         Field(
-            description="Whether runs may be stopped and started again elsewhere so that a waiting job finds its room "
-            "in one piece. Whatever the preset; never a run of a higher class than that job's"
+            description="Whether runs may be stopped and restarted elsewhere so that a waiting job finds its room in "
+            "one piece. Applies under every preset; a run of a higher class than that job's never moves"
         ),
     ] = False
-    defragment_moves_max: Annotated[Positive, Field(le=64, description="How many runs one job may make move")] = 8
+    defragment_moves_max: Annotated[Positive, Field(le=64, description="Number of runs moved for one job")] = 8
     defragment_min_gain_gpu_seconds: Annotated[
         Count,
         Field(
             le=10**12,
-            description="How much more GPU time the waiting job must gain than the moved runs lose",
+            description="Least GPU time that the waiting job must gain beyond what the moved runs lose",
         ),
     ] = 0
     fragmentation_event_seconds: Annotated[
         Count,
         Field(
             le=86_400,
-            description="What is left of a pool is said at most once in so many seconds, when it has changed "
-            "noticeably; 0: never",
+            description="Least seconds between two fragmentation events of a pool; an event needs a noticeable "
+            "change; 0: no events",
         ),
     ] = 60
     grow_after_seconds: Annotated[
-        Count, Field(le=86_400, description="How long an elastic run keeps its size before it grows (again)")
+        Count, Field(le=86_400, description="Seconds for which an elastic run keeps its size before it grows again")
     ] = 30
     backfill: Annotated[
         Literal["off", "reserve"],
         Field(
-            description="off: what fits starts. reserve: room is kept for the first job of a pool's line that finds "
-            "none; others start only where that does not delay it, by time limits and by how long such jobs ran before"
+            description="off: any job that fits starts. reserve: room is kept for the first job of a pool's line that "
+            "does not fit; others start only if they do not delay it, by time limits and past run times of such jobs"
         ),
     ] = "off"
     backfill_patience_seconds: Annotated[
-        Count, Field(le=YEAR_SECONDS, description="From submit until room is kept for a job that finds none")
+        Count, Field(le=YEAR_SECONDS, description="Seconds from submit until room is kept for a blocked job")
     ] = 0
     backfill_closing_seconds: Annotated[
         Count,
         Field(
             le=YEAR_SECONDS,
-            description="From submit until nobody passes such a job any more, however short: it bounds its wait where "
+            description="Seconds from submit until no job, however short, passes a blocked job; bounds its wait where "
             "runs take longer than they ever did",
         ),
     ] = 1_209_600
     backfill_depth: Annotated[
-        Positive, Field(le=16, description="For how many jobs of a pool room is kept at the same time")
+        Positive, Field(le=16, description="Number of jobs per pool for which room is kept at the same time")
     ] = 1
     node_lost_seconds: Annotated[
-        Count, Field(le=86_400, description="How long a node may be not ready before its runs restart elsewhere")
+        Count, Field(le=86_400, description="Seconds that a node may be not ready before its runs restart elsewhere")
     ] = 60
     cordoned: Annotated[
         Literal["restart", "keep"],
         Field(
-            description="What becomes of preemptible runs on a node that is cordoned for `cordoned_seconds`. restart: "
-            "those for which there is room elsewhere, and which lose less than the node has been cordoned, start again "
-            "there after their checkpoint notice. keep: they go on. Others go on in any case"
+            description="Treatment of preemptible runs on a node cordoned for `cordoned_seconds`. restart: a run "
+            "restarts elsewhere after its checkpoint notice, if there is room and it loses less time than the node "
+            "has been cordoned. keep: all go on. Runs that are not preemptible always go on"
         ),
     ] = "restart"
     idle: Annotated[
-        Literal["off", "warn", "requeue", "fail"], Field(description="What becomes of runs that hold GPUs and use none")
+        Literal["off", "warn", "requeue", "fail"], Field(description="Action on runs that hold GPUs and use none")
     ] = "off"
-    idle_warn_seconds: Annotated[Positive, Field(le=YEAR_SECONDS, description="Unused for so long: a warning")] = 1800
-    idle_reclaim_seconds: Annotated[Positive, Field(le=YEAR_SECONDS, description="From the warning on")] = 1800
+    idle_warn_seconds: Annotated[Positive, Field(le=YEAR_SECONDS, description="Idle seconds until a warning")] = 1800
+    idle_reclaim_seconds: Annotated[Positive, Field(le=YEAR_SECONDS, description="Seconds from warning to action")] = (
+        1800
+    )
     start_timeout_seconds: Annotated[
-        Positive, Field(le=YEAR_SECONDS, description="From allocation until every pod runs")
+        Positive, Field(le=YEAR_SECONDS, description="Seconds from allocation until every pod has to run")
     ] = 600
     key_memory_seconds: Annotated[
-        Positive, Field(le=YEAR_SECONDS, description="How long an ended job's key is remembered")
+        Positive, Field(le=YEAR_SECONDS, description="Seconds for which an ended job's idempotency key is remembered")
     ] = 604_800
     requeues_max: Annotated[
         Positive,
         Field(
             le=1000,
-            description="Runs in a row that nodes or images kept from starting, after which their job is put on hold",
+            description="Consecutive runs kept from starting by nodes or images, after which the job is held",
         ),
     ] = later(10)
     steady_seconds: Annotated[
         Count,
         Field(
             le=YEAR_SECONDS,
-            description="A run that lasted so long, or saved a checkpoint, gives its job all its attempts back",
+            description="Length of a run that restores all attempts of its job, as a saved checkpoint does",
         ),
     ] = later(3600)
     stop_patience_seconds: Annotated[
         Positive,
         Field(
             le=86_400,
-            description="Beyond notice and grace of a run that is being stopped: then it counts as stuck, and another "
-            "plan is made for the job that waits for its room",
+            description="Seconds beyond notice and grace after which a run that is being stopped counts as stuck, and "
+            "the job that waits for its room gets another plan",
         ),
     ] = later(60)
     cordoned_seconds: Annotated[
         Count,
-        Field(
-            le=YEAR_SECONDS, description="How long a node has to be cordoned before `cordoned: restart` does anything"
-        ),
+        Field(le=YEAR_SECONDS, description="Seconds that a node has to be cordoned before `cordoned: restart` acts"),
     ] = later(3600)
     mass_stop_percent: Annotated[
         Positive,
         Field(
             le=100,
-            description="How much of a pool's running GPUs may be stopped within `mass_stop_seconds` because their "
-            "nodes or devices seem lost; beyond that an operator has to say so. Those of one node always may; 100: all",
+            description="Percentage of a pool's running GPUs that may be stopped within `mass_stop_seconds` because "
+            "nodes or devices seem lost; more needs an operator's word. A single node's runs are exempt; 100: no limit",
         ),
     ] = later(25)
     mass_stop_seconds: Annotated[
-        Positive, Field(le=86_400, description="For how long such stops count against `mass_stop_percent`")
+        Positive, Field(le=86_400, description="Seconds for which such stops count against `mass_stop_percent`")
     ] = later(600)
     order_patience_seconds: Annotated[
         Count,
         Field(
             le=YEAR_SECONDS,
-            description="From submit until a job of a queue with `order: expected` goes by age, before all that have "
-            "waited less: it bounds how long shorter jobs pass it",
+            description="Seconds from submit until a job of a queue with `order: expected` goes by age, before all "
+            "that have waited less; bounds how long shorter jobs pass it",
         ),
     ] = later(172_800)
 
@@ -430,8 +436,8 @@ class Defaults(Strict):
         Positive | None,
         Field(
             le=YEAR_SECONDS,
-            description="Time limit of a job without one; null, or above the longest that its queue and its tenant "
-            "allow: that one, if there is one",
+            description="Time limit of jobs that set none; the longest that their queue and tenant allow where that "
+            "is shorter, or where this is null",
         ),
     ] = None
 
@@ -439,24 +445,24 @@ class Defaults(Strict):
 class ConfigBody(Strict):
     """Configuration as an operator writes it: the whole of it, each time."""
 
-    tenants: Annotated[tuple[Tenant, ...], Field(min_length=1, max_length=10_000, description="Who may hand in jobs")]
-    queues: Annotated[tuple[Queue, ...], Field(min_length=1, max_length=10_000, description="Where jobs wait, a tree")]
+    tenants: Annotated[tuple[Tenant, ...], Field(min_length=1, max_length=10_000, description="Tenants of the shard")]
+    queues: Annotated[tuple[Queue, ...], Field(min_length=1, max_length=10_000, description="Tree of queues")]
     flavors: Annotated[
-        tuple[Flavor, ...], Field(max_length=FLAVORS_MAX, description="Kinds of nodes that quotas tell apart")
+        tuple[Flavor, ...], Field(max_length=FLAVORS_MAX, description="Kinds of nodes with quotas of their own")
     ] = ()
     pools: Annotated[tuple[Pool, ...], Field(max_length=1000, description="Sets of nodes")] = ()
-    topology: Annotated[tuple[Level, ...], Field(max_length=LEVELS_MAX, description="Widest first")] = ()
+    topology: Annotated[tuple[Level, ...], Field(max_length=LEVELS_MAX, description="Levels, widest first")] = ()
     priority_classes: Annotated[
-        tuple[PriorityClass, ...], Field(min_length=1, max_length=64, description="From which jobs choose")
+        tuple[PriorityClass, ...], Field(min_length=1, max_length=64, description="Priority classes that jobs may name")
     ] = (
         PriorityClass(name="low", value=-100),
         PriorityClass(name="normal", value=0),
         PriorityClass(name="high", value=100),
         PriorityClass(name="urgent", value=1000),
     )
-    templates: Annotated[tuple[JobTemplate, ...], Field(max_length=1000, description="Jobs by name")] = ()
-    policy: Annotated[Policy, Field(description="How the shard decides")] = Policy()
-    defaults: Annotated[Defaults, Field(description="What jobs get that say nothing themselves")] = later(Defaults())
+    templates: Annotated[tuple[JobTemplate, ...], Field(max_length=1000, description="Job templates by name")] = ()
+    policy: Annotated[Policy, Field(description="Scheduling policy of the shard")] = Policy()
+    defaults: Annotated[Defaults, Field(description="Values for jobs that leave fields out")] = later(Defaults())
     mounts: Annotated[tuple[Mount, ...], Field(max_length=256, description="Paths that jobs may mount")] = later(())
 
     @model_validator(mode="after")

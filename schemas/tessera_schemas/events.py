@@ -50,7 +50,7 @@ class JobEvent(PublicEvent):
 
 
 class RunEvent(JobEvent):
-    attempt: Annotated[int, Field(ge=0, description="Events of an older attempt may be ignored")]
+    attempt: Annotated[int, Field(ge=0, description="Attempt of the job; events of an older attempt may be ignored")]
 
 
 class JobAdmittedV1(JobEvent):
@@ -60,11 +60,11 @@ class JobAdmittedV1(JobEvent):
     key: str
     gpu_milli: int = 0
     pods: int = 0
-    array: Annotated[str, Field(description="Of a task: the id of its array")] = ""
-    task: Annotated[int, Field(description="Of a task: its index")] = 0
-    tasks: Annotated[int, Field(description="Of an array: how many tasks it has")] = 0
-    number: Annotated[int, Field(description="Of the shard's jobs, counted from 1")] = 0
-    digest: Annotated[str, Field(description="Beginning of the digest of what was sent; of a task empty")] = ""
+    array: Annotated[str, Field(description="Id of a task's array")] = ""
+    task: Annotated[int, Field(description="Index of a task")] = 0
+    tasks: Annotated[int, Field(description="Number of tasks of an array")] = 0
+    number: Annotated[int, Field(description="Number of the job in the shard, from 1")] = 0
+    digest: Annotated[str, Field(description="Beginning of the digest of what was sent; empty for a task")] = ""
     notes: Annotated[tuple[str, ...], Field(description="Sentences about the submit by its sender")] = ()
 
 
@@ -75,11 +75,11 @@ class JobRefusedV1(PublicEvent):
     job_id: str = ""
     name: str = ""
     reasons: tuple[PublicReason, ...]
-    repeats: Annotated[int, Field(description="So many more refusals stand behind this one")] = 0
-    key: Annotated[str, Field(description="Of a submit that the ledger turned away: its key")] = ""
-    digest: Annotated[str, Field(description="And the beginning of the digest of what was sent")] = ""
+    repeats: Annotated[int, Field(description="Number of further refusals that this event stands for")] = 0
+    key: Annotated[str, Field(description="Key of a submit that the ledger turned away")] = ""
+    digest: Annotated[str, Field(description="Beginning of the digest of what was sent with it")] = ""
     conflicts_with: Annotated[
-        str, Field(description="The job that has this key, with another spec, and of which nothing is told here")
+        str, Field(description="Job that has this key with another spec; its details are not told")
     ] = ""
 
 
@@ -94,7 +94,9 @@ class JobAllocatedV1(RunEvent):
     """Every pod of the gang has a node and its devices; nothing runs until it is bound."""
 
     type: ClassVar[str] = "io.tessera.job.allocated.v1"
-    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="One per pod, in rank order")]
+    placements: Annotated[
+        tuple[Placement, ...], Field(min_length=1, description="One placement per pod, in rank order")
+    ]
 
 
 class JobBindingV1(RunEvent):
@@ -122,7 +124,7 @@ class JobEvictingV1(RunEvent):
     type: ClassVar[str] = "io.tessera.job.evicting.v1"
     reason: PublicReason
     by: Annotated[
-        str, Field(description="A job of the same tenant, or who asked; a job of another tenant is not named")
+        str, Field(description="Cause: a job of the same tenant, tenant or operator; other tenants' jobs are not named")
     ] = ""
 
 
@@ -144,7 +146,7 @@ class JobGrownV1(RunEvent):
     """The elastic run gets these pods besides those it has."""
 
     type: ClassVar[str] = "io.tessera.job.grown.v1"
-    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
+    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="Placements in rank order")]
 
 
 class JobShrunkV1(RunEvent):
@@ -167,9 +169,9 @@ class JobRequeuedV1(RunEvent):
     """The job waits for another attempt."""
 
     type: ClassVar[str] = "io.tessera.job.requeued.v1"
-    not_before: Annotated[int, Field(description="Milliseconds since the Unix epoch")]
+    not_before: Annotated[int, Field(description="Earliest next attempt, in milliseconds since the Unix epoch")]
     reason: PublicReason
-    strike: Annotated[bool, Field(description="Whether it counts against the job's attempts")] = True
+    strike: Annotated[bool, Field(description="Whether the run counts against the job's attempts")] = True
 
 
 class JobHeldV1(JobEvent):
@@ -198,32 +200,40 @@ class JobMovedV1(JobEvent):
 
     type: ClassVar[str] = "io.tessera.job.moved.v1"
     from_queue: str = ""
-    by: Annotated[str, Field(description="Who asked; empty: the queue took the former one's place")] = ""
+    by: Annotated[
+        str, Field(description="Tenant that asked, or `operator`; empty: the queue replaced the former one")
+    ] = ""
 
 
 class JobUpdatedV1(JobEvent):
     """From here on fields of the job's spec have these values; what is not said stays."""
 
     type: ClassVar[str] = "io.tessera.job.updated.v1"
-    time_limit_seconds: Annotated[int | None, Field(description="0: none")] = None
-    after: Annotated[tuple[Dependency, ...] | None, Field(description="Empty: it waits for no other job")] = None
-    begin_ts: Annotated[int | None, Field(description="Milliseconds since the Unix epoch; 0: as soon as it may")] = None
-    from_name: Annotated[str, Field(description="The name that it had, where `name` is new")] = ""
-    by: Annotated[str, Field(description="Who asked")] = ""
+    time_limit_seconds: Annotated[int | None, Field(description="New time limit in seconds; 0: none")] = None
+    after: Annotated[tuple[Dependency, ...] | None, Field(description="New conditions on other jobs; may be empty")] = (
+        None
+    )
+    begin_ts: Annotated[
+        int | None, Field(description="New earliest start in milliseconds since the Unix epoch; 0: none")
+    ] = None
+    from_name: Annotated[str, Field(description="Former name, where `name` is new")] = ""
+    by: Annotated[str, Field(description="Tenant that asked, or `operator`")] = ""
 
 
 class JobWarnedV1(RunEvent):
     """The run holds GPUs and uses none; by policy it may be stopped for that."""
 
     type: ClassVar[str] = "io.tessera.job.warned.v1"
-    idle_seconds: Annotated[int, Field(description="0: it uses them again, the warning is taken back")] = 0
+    idle_seconds: Annotated[
+        int, Field(description="Idle seconds; 0: the GPUs are in use again, and the warning ends")
+    ] = 0
 
 
 class JobSavedV1(RunEvent):
     """The work of the run is saved up to now."""
 
     type: ClassVar[str] = "io.tessera.job.saved.v1"
-    path: Annotated[str, Field(description="Where its next attempt finds it, if the program said so")] = ""
+    path: Annotated[str, Field(description="Path of the checkpoint, if the program reported one")] = ""
 
 
 class JobEarmarkedV1(JobEvent):
@@ -231,10 +241,12 @@ class JobEarmarkedV1(JobEvent):
 
     type: ClassVar[str] = "io.tessera.job.earmarked.v1"
     cause: str
-    deadline: Annotated[int, Field(description="Milliseconds since the Unix epoch; then the room is common again")]
-    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="One per pod, in rank order")]
-    runs_stopping: Annotated[int, Field(description="So many runs are stopped for it")] = 0
-    preset: Annotated[str, Field(description="The preemption preset that allowed it")] = ""
+    deadline: Annotated[int, Field(description="End of the reservation, in milliseconds since the Unix epoch")]
+    placements: Annotated[
+        tuple[Placement, ...], Field(min_length=1, description="One placement per pod, in rank order")
+    ]
+    runs_stopping: Annotated[int, Field(description="Number of runs stopped to make room for this job")] = 0
+    preset: Annotated[str, Field(description="Preemption preset that allowed it")] = ""
 
 
 class JobUnearmarkedV1(JobEvent):
@@ -294,7 +306,7 @@ class CloudEvent(Lenient):
     datacontenttype: str = "application/json"
     dataschema: str
     tenant: str
-    sequence: Annotated[str, Field(description="The ledger n, zero-padded so that it sorts")]
+    sequence: Annotated[str, Field(description="Ledger number, zero-padded for sorting")]
     causationid: Annotated[str, Field(description="Transaction id of the ledger message")] = ""
     traceparent: str = ""
     data: dict[str, object]

@@ -65,9 +65,9 @@ class JobAdmitted(AnyFact, sender="admission"):
     spec: JobSpec
     adopted: Adopted | None = None
     held: bool = False
-    template: Annotated[FromTemplate | None, Field(description="What made the spec; it stands here expanded")] = None
+    template: Annotated[FromTemplate | None, Field(description="Template from which the spec was expanded")] = None
     trace: TraceParent = ""
-    asked: Annotated[str, Field(description="Digest of the spec as sent, where admission filled something in")] = ""
+    asked: Annotated[str, Field(description="Digest of the spec as sent, where admission filled fields in")] = ""
     notes: Annotated[Notes, Field(description="Sentences about the submit by its sender, told in the job's story")] = ()
 
     def digest(self) -> str:
@@ -95,7 +95,7 @@ class CancelRequested(AnyFact, sender="admission"):
     job_id: JobId
     tenant: str = ""
     why: Text = ""
-    now: Annotated[bool, Field(description="Without the checkpoint notice, or what is left of it")] = False
+    now: Annotated[bool, Field(description="Stop without the rest of the checkpoint notice")] = False
 
 
 class HoldRequested(AnyFact, sender="admission"):
@@ -154,7 +154,9 @@ class CheckpointReported(AnyFact, sender="admission"):
     tenant: Name
     path: CheckpointPath
     attempt: Count = 0
-    at: Annotated[CheckpointAt, Field(description="Tells it from earlier ones in the same place, such as a step")] = ""
+    at: Annotated[
+        CheckpointAt, Field(description="Marker of one checkpoint among several at a path, such as a step")
+    ] = ""
 
 
 class DrainRequested(AnyFact, sender="admission"):
@@ -363,20 +365,21 @@ class NodeSeen(AnyFact, sender="binder"):
     pods: Count = 0
     gpus: Annotated[Count, Field(le=64)] = 0
     gpu_model: Annotated[str, StringConstraints(max_length=63)] = ""
-    gpu_memory_bytes: Annotated[Count, Field(description="Of each GPU; 0: not known")] = 0
+    gpu_memory_bytes: Annotated[Count, Field(description="Memory of each GPU in bytes; 0: unknown")] = 0
     device_profile: DeviceProfile = "whole"
     gpu_uuids: Annotated[
-        tuple[GpuUuid, ...], Field(max_length=64, description="By slot, where a slot is one certain card")
+        tuple[GpuUuid, ...],
+        Field(max_length=64, description="GPU UUIDs by slot, where a slot stands for one certain card"),
     ] = ()
-    mig_geometry: Annotated[str, Field(description="Of a `mig` node: which positions its GPUs have")] = ""
+    mig_geometry: Annotated[str, Field(description="Positions of MIG instances on the GPUs of a `mig` node")] = ""
     mig_instances: Annotated[
         dict[str, Positive],
-        Field(max_length=16, description="Of a `mig` node: how many of each profile were made; empty: any may be"),
+        Field(max_length=16, description="Number of MIG instances made on a `mig` node; empty: any may be"),
     ] = Field(default_factory=dict)
     trouble: Annotated[
-        Reason | None, Field(description="Why it takes nothing new, when what it says of its devices cannot be so")
+        Reason | None, Field(description="Contradiction in the node's devices, for which the node takes no new pods")
     ] = None
-    devices: Annotated[dict[LabelKey, Count], Field(max_length=64, description="Further devices")] = Field(
+    devices: Annotated[dict[LabelKey, Count], Field(max_length=64, description="Further devices, by name")] = Field(
         default_factory=dict
     )
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=256)] = Field(default_factory=dict)
@@ -387,7 +390,7 @@ class NodeSeen(AnyFact, sender="binder"):
         dict[LabelKey, Count],
         Field(
             max_length=64,
-            description="Devices, whole GPUs among them, of which it has more than can be allocated, as while a device "
+            description="Installed devices, whole GPUs included, where fewer are allocatable, as while a device "
             "plugin is away",
         ),
     ] = Field(default_factory=dict)
@@ -451,7 +454,9 @@ class CheckpointSaved(AnyFact, sender="binder"):
     kind: Literal["checkpoint_saved"]
     run_id: RunId
     path: Annotated[str, StringConstraints(max_length=1024)] = ""
-    at: Annotated[CheckpointAt, Field(description="Tells it from earlier ones in the same place, such as a step")] = ""
+    at: Annotated[
+        CheckpointAt, Field(description="Marker of one checkpoint among several at a path, such as a step")
+    ] = ""
 
 
 class Shrink(Strict):
@@ -465,7 +470,7 @@ class Move(Strict):
     """Destination of a run that is evicted to defragment: room that is free already, and earmarked for its job."""
 
     run_id: RunId
-    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
+    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="Placements in rank order")]
 
 
 class PlanProposed(AnyFact, senders=tuple(dict.fromkeys(PLANNERS.values()))):
@@ -487,11 +492,11 @@ class PlanProposed(AnyFact, senders=tuple(dict.fromkeys(PLANNERS.values()))):
     preset: str
     victims: Annotated[tuple[RunId, ...], Field(max_length=512)] = ()
     shrinks: Annotated[tuple[Shrink, ...], Field(max_length=512)] = ()
-    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
+    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="Placements in rank order")]
     flavor: str = ""
     moves: Annotated[tuple[Move, ...], Field(max_length=64)] = ()
     net_gpu_seconds: Annotated[
-        Count, Field(description="Of moves: GPU time that the job gains by not waiting, less what the moved runs lose")
+        Count, Field(description="Net gain of moves: GPU time that the job gains, less what the moved runs lose")
     ] = 0
 
     @model_validator(mode="after")

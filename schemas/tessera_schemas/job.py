@@ -41,26 +41,28 @@ class Resources(CountedResources):
     """
 
     cpu_milli: Annotated[
-        Positive, Field(description="Thousandths of a CPU core; without it: its GPUs' share of a node")
+        Positive, Field(description="Thousandths of a CPU core; left out: the GPUs' share of a node")
     ] = 0
-    memory_bytes: Annotated[Positive, Field(description="Bytes of memory; without it: its GPUs' share of a node")] = 0
+    memory_bytes: Annotated[Positive, Field(description="Bytes of memory; left out: the GPUs' share of a node")] = 0
     gpus: Annotated[Count, Field(le=64, description="Whole GPUs")] = 0
     gpu_milli: Annotated[int, Field(ge=0, lt=GPU_MILLI, strict=True, description="Thousandths of one GPU")] = 0
     gpu_memory_bytes: Annotated[
-        Count, Field(description="Memory of each GPU, at least; of a share: what its share of the memory comes to")
+        Count, Field(description="Least memory of each GPU in bytes; for a share of a GPU, of the share")
     ] = 0
     mig_profile: Annotated[
-        str, Field(description="One instance of this profile"), StringConstraints(pattern=r"^([1-9]g\.[0-9]{1,3}gb)?$")
+        str,
+        Field(description="MIG profile of the one instance that the pod gets"),
+        StringConstraints(pattern=r"^([1-9]g\.[0-9]{1,3}gb)?$"),
     ] = ""
     devices: Annotated[
         dict[LabelKey, Positive],
-        Field(max_length=16, description="Further devices by the node's name for them, such as rdma/hca"),
+        Field(max_length=16, description="Further devices, by the node's name for them, such as rdma/hca"),
     ] = Field(default_factory=dict)
     cpu_limit_milli: Annotated[
-        Positive | None, Field(description="The most CPU it may use where some is idle; None: what it asks for")
+        Positive | None, Field(description="CPU ceiling while a node has some idle, in thousandths; null: as requested")
     ] = None
     memory_limit_bytes: Annotated[
-        Positive | None, Field(description="The most memory it may use before it is killed; None: what it asks for")
+        Positive | None, Field(description="Memory ceiling in bytes, where the pod is killed; null: as requested")
     ] = None
 
     @field_validator("mig_profile")
@@ -127,9 +129,9 @@ class Operator(StrEnum):
 class AffinityTerm(Strict):
     """One condition on a node's labels; all terms must hold. NotIn also holds where the label is missing."""
 
-    key: Annotated[LabelKey, Field(description="The node's label")]
-    operator: Annotated[Operator, Field(description="How the label compares")]
-    values: Annotated[tuple[LabelValue, ...], Field(max_length=64, description="What it compares with")] = ()
+    key: Annotated[LabelKey, Field(description="Label of the node")]
+    operator: Annotated[Operator, Field(description="Comparison of the label with `values`")]
+    values: Annotated[tuple[LabelValue, ...], Field(max_length=64, description="Values to compare with")] = ()
 
     @model_validator(mode="after")
     def _values(self) -> Self:
@@ -152,11 +154,11 @@ class Toleration(Strict):
     An empty value tolerates every value, but with `operator` Equal the empty value alone.
     """
 
-    key: Annotated[LabelKey, Field(description="The taint's key")]
-    value: Annotated[LabelValue, Field(description="Its value; empty: see above")] = ""
-    effect: Annotated[Literal["NoSchedule", "NoExecute", ""], Field(description="Its effect; empty: any")] = ""
+    key: Annotated[LabelKey, Field(description="Key of the taint")]
+    value: Annotated[LabelValue, Field(description="Value of the taint; empty: any, unless `operator` is Equal")] = ""
+    effect: Annotated[Literal["NoSchedule", "NoExecute", ""], Field(description="Effect of the taint; empty: any")] = ""
     operator: Annotated[
-        Literal["Equal", "Exists", ""], Field(description="Equal: the value counts. Exists: any value")
+        Literal["Equal", "Exists", ""], Field(description="Equal: the value has to match. Exists: any value")
     ] = ""
 
     @model_validator(mode="after")
@@ -179,12 +181,12 @@ class Topology(Strict):
     the last level is the bound and the job waits; else the pods then go to as few domains as there can be.
     """
 
-    level: Annotated[LabelKey, Field(description="The node label, or its short name")]
-    required: Annotated[bool, Field(description="Wait for such a domain; false: prefer one")] = True
+    level: Annotated[LabelKey, Field(description="Node label of the level, or its short name in the configuration")]
+    required: Annotated[bool, Field(description="true: the job waits for such a domain. false: a preference")] = True
     wider: Annotated[
-        tuple[LabelKey, ...], Field(max_length=LEVELS_MAX - 1, description="Levels to go on to, narrowest first")
+        tuple[LabelKey, ...], Field(max_length=LEVELS_MAX - 1, description="Levels to try next, narrowest first")
     ] = ()
-    group: Annotated[Name | None, Field(description="Roles that say the same group share the domain")] = None
+    group: Annotated[Name | None, Field(description="Name that roles give in common to share one domain")] = None
 
     @model_validator(mode="after")
     def _levels(self) -> Self:
@@ -201,38 +203,41 @@ class Role(Strict):
     nobody waits for the room, and shrinks down to its minimum before anybody is preempted.
     """
 
-    name: Annotated[Name, Field(description="Part of the names of its pods")]
+    name: Annotated[Name, Field(description="Name of the role, part of the names of its pods")]
     replicas: Annotated[Positive, Field(le=REPLICAS_MAX, description="Number of pods")] = 1
     min_replicas: Annotated[
         Annotated[Positive, Field(le=REPLICAS_MAX)] | None,
-        Field(description="Elastic: it starts with these"),
+        Field(description="Number of pods with which an elastic role starts"),
     ] = None
     max_replicas: Annotated[
-        Annotated[Positive, Field(le=REPLICAS_MAX)] | None, Field(description="Elastic: it grows up to these")
+        Annotated[Positive, Field(le=REPLICAS_MAX)] | None,
+        Field(description="Number of pods to which an elastic role grows"),
     ] = None
-    resources: Annotated[Resources, Field(description="What each pod takes")]
-    gpu_models: Annotated[tuple[GpuModel, ...], Field(max_length=32, description="Any of these; empty: any")] = ()
+    resources: Annotated[Resources, Field(description="Resources of each pod")]
+    gpu_models: Annotated[
+        tuple[GpuModel, ...], Field(max_length=32, description="Acceptable GPU models; empty: any")
+    ] = ()
     node_selector: Annotated[
         dict[LabelKey, LabelValue], Field(max_length=32, description="Labels that a node must have")
     ] = Field(default_factory=dict)
     tolerations: Annotated[
-        tuple[Toleration, ...], Field(max_length=32, description="Taints of nodes that its pods bear")
+        tuple[Toleration, ...], Field(max_length=32, description="Node taints that the pods tolerate")
     ] = ()
     affinity: Annotated[
-        tuple[AffinityTerm, ...], Field(max_length=32, description="Conditions on node labels; all hold")
+        tuple[AffinityTerm, ...], Field(max_length=32, description="Conditions on node labels, all of which must hold")
     ] = ()
-    topology: Annotated[Topology | None, Field(description="All pods within one domain, such as a rack")] = None
+    topology: Annotated[Topology | None, Field(description="Domain, such as a rack, that holds all pods")] = None
     same_node_as: Annotated[
-        Name | None, Field(description="The first pod goes to the node of that role's first pod, and so on")
+        Name | None, Field(description="Role whose n-th pod's node also takes the n-th pod of this one")
     ] = None
     spread: Annotated[
         LabelKey | None,
-        Field(description="The numbers of pods on the values of this label, or level, differ by at most one"),
+        Field(description="Label, or level, over which pods spread: numbers per value differ by at most one"),
     ] = None
-    template: Annotated[Template, Field(description="The container of each pod")]
+    template: Annotated[Template, Field(description="Container of each pod")]
     release: Annotated[
         Literal["pod", "together"],
-        Field(description="When its GPUs are free again: as each pod ends; or together, once the whole run has ended"),
+        Field(description="Release of GPUs. pod: as each pod ends. together: once the whole run has ended"),
     ] = "pod"
 
     @property
@@ -310,8 +315,8 @@ class CheckpointPolicy(Strict):
     The notice comes before SIGTERM and its grace, and ends early when the program has saved.
     """
 
-    interval_seconds: Annotated[Positive, Field(le=31_536_000, description="How often the program saves")]
-    notice_seconds: Annotated[Count, Field(le=3600, description="Time to save before SIGTERM; 0: none")] = 0
+    interval_seconds: Annotated[Positive, Field(le=31_536_000, description="Seconds between checkpoints")]
+    notice_seconds: Annotated[Count, Field(le=3600, description="Seconds to save before SIGTERM; 0: none")] = 0
 
 
 class Retry(Strict):
@@ -322,20 +327,22 @@ class Retry(Strict):
     """
 
     max_attempts: Annotated[
-        int, Field(ge=1, le=1000, strict=True, description="Runs of which the program failed, until the job fails")
+        int, Field(ge=1, le=1000, strict=True, description="Number of failed runs of the program until the job fails")
     ] = 3
-    backoff_seconds: Annotated[int, Field(ge=0, le=86_400, strict=True, description="Doubled each time")] = 10
+    backoff_seconds: Annotated[
+        int, Field(ge=0, le=86_400, strict=True, description="Pause before a retry, doubled each time")
+    ] = 10
     backoff_max_seconds: Annotated[
-        int, Field(ge=0, le=86_400, strict=True, description="The longest pause between two attempts")
+        int, Field(ge=0, le=86_400, strict=True, description="Longest pause in seconds between two attempts")
     ] = 600
-    on_failure: Annotated[bool, Field(description="Whether a program that failed is tried again")] = False
+    on_failure: Annotated[bool, Field(description="Whether a failed program is tried again")] = False
     give_up_seconds: Annotated[
         int,
         Field(
             ge=0,
             le=31_536_000,
             strict=True,
-            description="From the first start on, until a failing program is given up",
+            description="Seconds from the first start until a failing program is given up",
         ),
     ] = 1_209_600
 
@@ -347,65 +354,68 @@ class JobIdle(Strict):
     A value left out is the queue's.
     """
 
-    allow_idle: Annotated[bool, Field(description="It may hold GPUs and use none, as sessions do")] = False
+    allow_idle: Annotated[bool, Field(description="Permit GPUs held but not used, as in sessions")] = False
     busy_percent: Annotated[
-        int | None, Field(ge=1, le=100, strict=True, description="From this use on a GPU counts as used")
+        int | None, Field(ge=1, le=100, strict=True, description="GPU use in percent from which a GPU counts as busy")
     ] = None
     warn_seconds: Annotated[
         int | None,
-        Field(ge=1, le=31_536_000, strict=True, description="How long unused before a warning"),
+        Field(ge=1, le=31_536_000, strict=True, description="Idle seconds until a warning"),
     ] = None
 
 
 class DatasetHint(Strict):
-    name: Annotated[Name, Field(description="The dataset")]
-    size_bytes: Annotated[Count, Field(description="Its size")] = 0
+    name: Annotated[Name, Field(description="Name of the dataset")]
+    size_bytes: Annotated[Count, Field(description="Size of the dataset in bytes")] = 0
 
 
 class JobSpec(Strict):
     """A job as its owner wrote it."""
 
-    name: Annotated[JobName, Field(description="For people, as they give it; need not be unique")]
-    queue: Annotated[Name, Field(description="Queue in which it waits, a leaf of the tree")]
-    priority_class: Annotated[Name, Field(description="One that the configuration names; higher goes first")] = "normal"
-    preemptible: Annotated[bool, Field(description="Whether others may have it evicted and requeued")] = True
+    name: Annotated[JobName, Field(description="Name of the job for people; need not be unique")]
+    queue: Annotated[Name, Field(description="Queue of the job, a leaf of the tree")]
+    priority_class: Annotated[Name, Field(description="Name of a class; higher goes first")] = "normal"
+    preemptible: Annotated[bool, Field(description="Whether other jobs may have this one evicted and requeued")] = True
     roles: Annotated[
-        tuple[Role, ...], Field(min_length=1, max_length=16, description="Its sets of pods, together one gang")
+        tuple[Role, ...], Field(min_length=1, max_length=16, description="Sets of pods that together are one gang")
     ]
     time_limit_seconds: Annotated[
         Annotated[Positive, Field(le=31_536_000)] | None,
-        Field(description="After it a run fails; null: never"),
+        Field(description="Seconds after which a run fails; null: never"),
     ] = None
     termination_grace_seconds: Annotated[
-        int, Field(ge=0, le=3600, strict=True, description="From SIGTERM to SIGKILL")
+        int, Field(ge=0, le=3600, strict=True, description="Seconds from SIGTERM to SIGKILL")
     ] = 30
     ttl_seconds_after_finished: Annotated[
-        int, Field(ge=0, le=2_592_000, strict=True, description="How long its ended pods stay readable")
+        int, Field(ge=0, le=2_592_000, strict=True, description="Seconds for which the ended job's pods stay readable")
     ] = 3600
-    retry: Annotated[Retry, Field(description="When it is tried again")] = Retry()
-    checkpoint: Annotated[CheckpointPolicy | None, Field(description="How its program saves its work")] = None
+    retry: Annotated[Retry, Field(description="Retries after a failure of the program")] = Retry()
+    checkpoint: Annotated[CheckpointPolicy | None, Field(description="How the program saves its work")] = None
     launcher: Annotated[
         Literal["plain", "torchrun", "mpi"] | None,
-        Field(description="torchrun: the pods find one another by name and have torchrun's variables. plain: neither"),
+        Field(description="torchrun: pods find one another by name and have torchrun's variables. plain: neither"),
     ] = None
     datasets: Annotated[tuple[DatasetHint, ...], Field(max_length=16, description="Not honoured yet: refused")] = ()
-    labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32, description="Labels of its pods")] = Field(
+    labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32, description="Labels for the pods")] = Field(
         default_factory=dict
     )
     user: Annotated[
         LabelValue,
-        Field(description="Whose job of the tenant's people it is: in a queue they take turns, as tenants do"),
+        Field(description="User within the tenant; users of a tenant share its part of the queue fairly"),
     ] = later("")
-    idle: Annotated[JobIdle | None, Field(description="Rule for its unused GPUs, if the queue lets it")] = None
-    array: Annotated[JobArray | None, Field(description="Makes it an array of equal tasks")] = None
+    idle: Annotated[JobIdle | None, Field(description="Rule for idle GPUs, if the queue lets jobs set it")] = None
+    array: Annotated[JobArray | None, Field(description="Indexes of an array of equal tasks")] = None
     after: Annotated[
         tuple[Dependency, ...],
-        Field(max_length=DEPENDENCIES_MAX, description="It waits until all of these hold of other jobs"),
+        Field(max_length=DEPENDENCIES_MAX, description="Conditions on other jobs; all must hold before the start"),
     ] = ()
-    begin_ts: Annotated[Millis, Field(description="It does not start before")] = 0
+    begin_ts: Annotated[Millis, Field(description="Earliest start")] = 0
     start_timeout_seconds: Annotated[
         Annotated[Positive, Field(le=86_400)] | None,
-        Field(description="From allocation until all pods run, without time in which nodes work on them; null: policy"),
+        Field(
+            description="Seconds from allocation until all pods run, less time in which nodes work on them; null: "
+            "policy"
+        ),
     ] = None
 
     @model_validator(mode="after")

@@ -100,7 +100,7 @@ class JobQueued(AnyRecord, event=events.JobAdmittedV1):
     kind: Literal["job_queued"]
     fact: Count
     job_id: JobId
-    number: Annotated[Count, Field(description="Of the shard's jobs, counted from 1; 0: older than numbers")] = 0
+    number: Annotated[Count, Field(description="Number of the job in the shard, from 1; 0: unnumbered")] = 0
 
 
 class TaskQueued(AnyRecord, event=events.JobAdmittedV1, story="queued as task {task} of {array}"):
@@ -110,7 +110,7 @@ class TaskQueued(AnyRecord, event=events.JobAdmittedV1, story="queued as task {t
     job_id: JobId
     array: JobId
     task: Count
-    number: Annotated[Count, Field(description="Its own, as any job has one; 0: older than numbers")] = 0
+    number: Annotated[Count, Field(description="Number of the task in the shard, as of any job; 0: unnumbered")] = 0
 
 
 class ArrayClosed(AnyRecord, story="queues no more tasks: {reason}"):
@@ -123,7 +123,7 @@ class ArrayClosed(AnyRecord, story="queues no more tasks: {reason}"):
     kind: Literal["array_closed"]
     job_id: JobId
     reason: Reason
-    now: Annotated[bool, Field(description="Its tasks stop without their notice, or what is left of it")] = False
+    now: Annotated[bool, Field(description="Stop running tasks without the rest of their checkpoint notice")] = False
 
 
 class DependencyMet(AnyRecord, story="what it waited for has come true"):
@@ -172,9 +172,11 @@ class Allocated(AnyRecord, event=events.JobAllocatedV1):
     kind: Literal["allocated"]
     job_id: JobId
     attempt: Positive
-    deadline: Annotated[Millis, Field(description="Runs not started by then are revoked")]
-    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
-    flavor: Annotated[str, Field(description="Of all its nodes, when its queue's quotas tell flavors apart")] = ""
+    deadline: Annotated[Millis, Field(description="Time by which the run has to start, or it is revoked")]
+    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="Placements in rank order")]
+    flavor: Annotated[
+        str, Field(description="Flavor of all nodes, set when the queue's quotas distinguish flavors")
+    ] = ""
 
 
 class Permitted(AnyRecord, event=events.JobBindingV1):
@@ -225,19 +227,19 @@ class Revoked(AnyRecord, event=events.JobEvictingV1, story="is being stopped, th
     run_id: RunId
     reason: Reason
     then: Literal["requeue", "failed", "cancelled"]
-    by: Annotated[str, Field(max_length=200, description="Who or what caused it")] = ""
-    avoid: Annotated[tuple[NodeName, ...], Field(max_length=64, description="Nodes that failed it")] = ()
-    now: Annotated[bool, Field(description="Without the checkpoint notice, or what is left of it")] = False
+    by: Annotated[str, Field(max_length=200, description="Cause: a job, tenant, operator or service")] = ""
+    avoid: Annotated[tuple[NodeName, ...], Field(max_length=64, description="Nodes that failed the run")] = ()
+    now: Annotated[bool, Field(description="Stop without the rest of the checkpoint notice")] = False
     within: Annotated[
         tuple[RoleReach, ...],
-        Field(max_length=64, description="Where the job's next attempts may go, by their volumes"),
+        Field(max_length=64, description="Nodes to which volumes tie the job's next attempts, by role"),
     ] = ()
     ended: Annotated[
-        bool, Field(description="It was being stopped, and had ended by itself before any pod of it was stopped")
+        bool, Field(description="The run, while being stopped, had ended by itself before any of its pods was stopped")
     ] = False
     observed: Annotated[
         NodeName | Literal[""],
-        Field(description="The node that seems lost: the stop counts against the policy's `mass_stop_percent`"),
+        Field(description="Node that seems lost; the stop counts against the policy's `mass_stop_percent`"),
     ] = ""
 
 
@@ -270,7 +272,7 @@ class Grown(AnyRecord, event=events.JobGrownV1, story="grows by {pods}"):
     kind: Literal["grown"]
     run_id: RunId
     deadline: Millis
-    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="In rank order")]
+    placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="Placements in rank order")]
 
 
 class Shrunk(AnyRecord, event=events.JobShrunkV1, story="shrinks by {pods}: {reason}"):
@@ -307,7 +309,7 @@ class Held(AnyRecord, event=events.JobHeldV1):
     job_id: JobId
     by: Text = ""
     undo: bool = False
-    operator: Annotated[bool, Field(description="It is an operator's hold, which only operators end")] = False
+    operator: Annotated[bool, Field(description="Hold by an operator, which only an operator ends")] = False
 
 
 class BackInLine(AnyRecord):
@@ -377,7 +379,7 @@ class NodeBackedOff(AnyRecord):
     until_ts: Millis
     reason: Reason
     times: Count = 0
-    failed: Annotated[tuple[JobId, ...], Field(max_length=8, description="Jobs and arrays, oldest first")] = ()
+    failed: Annotated[tuple[JobId, ...], Field(max_length=8, description="Failed jobs and arrays, oldest first")] = ()
 
 
 class Released(AnyRecord, event=events.JobReleasedV1):
@@ -416,7 +418,7 @@ class Finished(AnyRecord):
     phase: Literal["succeeded", "failed", "cancelled"]
     reason: Reason | None = None
     exit_code: int | None = None
-    quick: Annotated[bool, Field(description="Its program failed within seconds of its start")] = False
+    quick: Annotated[bool, Field(description="The program failed within seconds of its start")] = False
 
 
 class PlanRefused(AnyRecord, story="a plan to make room for it was refused: {reason}"):
@@ -535,21 +537,22 @@ class LedgerMessage(Strict):
     prev: Digest
     epoch: Positive
     tx: Annotated[
-        str, Field(min_length=8, max_length=64, description="Transaction id: finds an append of unknown outcome")
+        str, Field(min_length=8, max_length=64, description="Transaction id, to find an append of unknown outcome")
     ]
-    ts: Annotated[Millis, Field(description="Never decreases; the only now")]
+    ts: Annotated[Millis, Field(description="Ledger time; never decreases")]
     engine: str
     policy: Count
-    holder: Annotated[str, Field(max_length=200, description="Set when this message opens the epoch")] = ""
+    holder: Annotated[str, Field(max_length=200, description="Committer that opens an epoch, else empty")] = ""
     facts_upto: Count = 0
     facts_wait: Annotated[
-        bool, Field(description="Of builds before `starts_since`: older facts wait, and no run ends by its deadline")
+        bool,
+        Field(description="Set by builds before `starts_since`: older facts wait, and no run ends by its deadline"),
     ] = False
     starts_since: Annotated[
-        Millis, Field(description="Starts were watched without a gap since then: each run has its whole time after it")
+        Millis, Field(description="Since when starts are watched without a gap; a run's whole start timeout follows")
     ] = 0
     facts: tuple[TakenFact, ...] = ()
-    orders: Annotated[tuple[Order, ...], Field(description="Orders newer than the ones taken in before")] = ()
+    orders: Annotated[tuple[Order, ...], Field(description="Orders newer than those taken in before")] = ()
     records: tuple[Record, ...] = ()
 
 

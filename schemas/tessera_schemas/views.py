@@ -21,16 +21,16 @@ class ArrayView(Lenient):
 
     tasks: str
     count: int
-    limit: Annotated[int, Field(description="How many may be on their way at once; 0: no limit")] = 0
+    limit: Annotated[int, Field(description="Limit of tasks at once, from start to end; 0: none")] = 0
     left: str = ""
     waiting: int = 0
     running: int = 0
     succeeded: int = 0
     failed: int = 0
     cancelled: int = 0
-    task_cpu_milli: Annotated[int, Field(description="Thousandths of a CPU that one task asks for; 0: ended")] = 0
-    task_memory_bytes: Annotated[int, Field(description="Memory that one task asks for; 0: ended")] = 0
-    task_gpu_milli: Annotated[int, Field(description="Thousandths of a GPU that one task asks for; 0: ended")] = 0
+    task_cpu_milli: Annotated[int, Field(description="CPU request of one task in thousandths of a core; 0: ended")] = 0
+    task_memory_bytes: Annotated[int, Field(description="Memory request of one task in bytes; 0: ended")] = 0
+    task_gpu_milli: Annotated[int, Field(description="GPU request of one task in thousandths; 0: ended")] = 0
 
 
 class JobView(Lenient):
@@ -54,42 +54,44 @@ class JobView(Lenient):
     exit_code: int | None = None
     placements: tuple[Placement, ...] = ()
     priority_class: str = ""
-    held: Annotated[bool, Field(description="It does not start until it is let go")] = False
-    evictions: Annotated[int, Field(description="How often it was stopped for other jobs")] = 0
-    flavor: Annotated[str, Field(description="Of its run's nodes, where quotas tell flavors apart; !a: any but a")] = ""
-    earmarked_until: Annotated[int, Field(description="Until when room is kept for it; 0: none is")] = 0
-    saved_ts: Annotated[int, Field(description="Up to when the run's work is saved; 0: not at all")] = 0
-    saved_path: Annotated[str, Field(description="Where its last checkpoint is")] = ""
-    idle_ts: Annotated[int, Field(description="When the run was warned for idleness; 0: it was not")] = 0
-    avoid: Annotated[tuple[str, ...], Field(description="Nodes that failed it")] = ()
-    owner: Annotated[str, Field(description="Of adopted work: what users made in Kubernetes, such as `Job/train`")] = ""
+    held: Annotated[bool, Field(description="Whether the job is held")] = False
+    evictions: Annotated[int, Field(description="Number of times stopped for other jobs")] = 0
+    flavor: Annotated[str, Field(description="Flavor of the run's nodes, where quotas use flavors; !a: any but a")] = ""
+    earmarked_until: Annotated[int, Field(description="End of the reservation of room; 0: none")] = 0
+    saved_ts: Annotated[int, Field(description="Time of the last saved work of the run; 0: none")] = 0
+    saved_path: Annotated[str, Field(description="Path of the last checkpoint")] = ""
+    idle_ts: Annotated[int, Field(description="Time of the idle warning; 0: none")] = 0
+    avoid: Annotated[tuple[str, ...], Field(description="Nodes to avoid, on which runs failed")] = ()
+    owner: Annotated[str, Field(description="Kubernetes owner of adopted work, such as `Job/train`")] = ""
     held_pods: Annotated[
-        int, Field(description="That its run has now: more than `pods` where it grew, fewer where some have ended")
+        int, Field(description="Pods of the run now: more than `pods` after growth, fewer after some have ended")
     ] = 0
-    held_gpu_milli: Annotated[int, Field(description="That these hold; `gpu_milli` is what its gang asks for")] = 0
+    held_gpu_milli: Annotated[
+        int, Field(description="GPU held by the run now, in thousandths; `gpu_milli` is the request of the gang")
+    ] = 0
     array: ArrayView | None = None
-    task_of: Annotated[str, Field(description="Of a task: the id of its array")] = ""
-    task: Annotated[int, Field(description="Of a task: its index")] = 0
-    after: Annotated[tuple[Dependency, ...], Field(description="That it still waits for")] = ()
-    number: Annotated[int, Field(description="Of the shard's jobs, counted from 1; 0: it has none")] = 0
-    array_number: Annotated[int, Field(description="Of a task: the number of its array")] = 0
-    user: Annotated[str, Field(description="Who submitted it, as the job says")] = ""
-    cpu_milli: Annotated[int, Field(description="Thousandths of a CPU that its gang asks for")] = 0
-    memory_bytes: Annotated[int, Field(description="Memory that its gang asks for")] = 0
-    time_limit_seconds: Annotated[int, Field(description="Longest time of one run; 0: none")] = 0
+    task_of: Annotated[str, Field(description="Id of a task's array")] = ""
+    task: Annotated[int, Field(description="Index of a task")] = 0
+    after: Annotated[tuple[Dependency, ...], Field(description="Conditions on other jobs that are still open")] = ()
+    number: Annotated[int, Field(description="Number of the job in the shard, from 1; 0: none")] = 0
+    array_number: Annotated[int, Field(description="Number of a task's array")] = 0
+    user: Annotated[str, Field(description="User who submitted the job, as its spec says")] = ""
+    cpu_milli: Annotated[int, Field(description="CPU request of the gang in thousandths of a core")] = 0
+    memory_bytes: Annotated[int, Field(description="Memory request of the gang in bytes")] = 0
+    time_limit_seconds: Annotated[int, Field(description="Time limit of one run in seconds; 0: none")] = 0
     digest: Annotated[str, Field(description="Beginning of the digest of what was sent")] = ""
-    operator_hold: Annotated[bool, Field(description="It is held, and only an operator lets it go")] = False
+    operator_hold: Annotated[bool, Field(description="Held by an operator, who alone releases the job")] = False
     earlier_ms: Annotated[
-        int, Field(description="Time that its runs before the last took, each from its start until it was queued again")
+        int, Field(description="Total milliseconds of all runs before the last, each from start to requeue")
     ] = 0
     gpu_milli_ms: Annotated[
-        int, Field(description="That its runs held: thousandths of a GPU times milliseconds, up to `gpu_counted_ts`")
+        int, Field(description="GPU time of all runs up to `gpu_counted_ts`: thousandths of a GPU times milliseconds")
     ] = 0
     gpu_counted_ts: Annotated[
-        int, Field(description="Since when its run's `held_gpu_milli` have to be added; 0: no run holds any")
+        int, Field(description="Time from which `held_gpu_milli` has to be added to the GPU time; 0: no run holds GPUs")
     ] = 0
-    nodes: Annotated[tuple[str, ...], Field(description="Of a job that has ended: those of its last run, by rank")] = ()
-    changes: Annotated[SpecChanges | None, Field(description="Fields of its spec that changed after its submit")] = None
+    nodes: Annotated[tuple[str, ...], Field(description="Nodes of the last run of an ended job, by rank")] = ()
+    changes: Annotated[SpecChanges | None, Field(description="Spec fields changed after the submit")] = None
 
     @property
     def restarts(self) -> int:
@@ -167,7 +169,7 @@ class QueueView(Lenient):
     stop_policy: str = "none"
     quotas: tuple[QuotaUse, ...] = ()
     time_limit_max_seconds: Annotated[
-        int, Field(description="Longest time limit by the queue and those above it; 0: none")
+        int, Field(description="Longest time limit by the queue and those above; 0: none")
     ] = 0
 
 
@@ -192,9 +194,9 @@ class GpuUseView(Lenient):
 
     pool: str
     start_ts: int
-    upto_ts: Annotated[int, Field(description="Up to which it is counted")]
+    upto_ts: Annotated[int, Field(description="End of the counted time")]
     counted_ms: int
-    n: Annotated[int, Field(description="The ledger record up to which it is counted")]
+    n: Annotated[int, Field(description="Ledger number up to which use is counted")]
     held: tuple[tuple[str, int], ...] = ()
     unused: int = 0
     idle: tuple[tuple[str, int], ...] = ()
@@ -234,33 +236,35 @@ class NodeView(Lenient):
     gpu_free: tuple[int, ...] = ()
     device_profile: str = "whole"
     labels: dict[str, str] = Field(default_factory=dict)
-    taints: Annotated[tuple[tuple[str, str, str], ...], Field(description="key, value, effect")] = ()
-    gpu_memory_bytes: Annotated[int, Field(description="Of each GPU; 0: not known")] = 0
+    taints: Annotated[tuple[tuple[str, str, str], ...], Field(description="Taints: key, value, effect")] = ()
+    gpu_memory_bytes: Annotated[int, Field(description="Memory of each GPU in bytes; 0: unknown")] = 0
     mig_geometry: str = ""
     devices: Annotated[tuple[tuple[str, int], ...], Field(description="Further devices: name, number")] = ()
     devices_free: tuple[tuple[str, int], ...] = ()
-    drained: Annotated[bool, Field(description="Nothing new starts on it: an operator said so")] = False
+    drained: Annotated[bool, Field(description="Drained by an operator: no new pods")] = False
     drain_why: str = ""
-    flavor: Annotated[str, Field(description="The first of the configuration that it matches")] = ""
+    flavor: Annotated[str, Field(description="First flavor of the configuration that matches the node")] = ""
     others: OthersView = OthersView()
-    mig_instances: Annotated[tuple[tuple[str, int], ...], Field(description="As made: profile, number")] = ()
+    mig_instances: Annotated[tuple[tuple[str, int], ...], Field(description="MIG instances made: profile, number")] = ()
     gpu_uuids: tuple[str, ...] = ()
-    trouble: Annotated[PublicReason | None, Field(description="Why it takes nothing new, whatever is free")] = None
-    cordoned: Annotated[bool, Field(description="Well, but somebody cordoned it: nothing new starts on it")] = False
-    away_since_ts: Annotated[int, Field(description="Since when it is silent or cordoned; 0: it is neither")] = 0
-    missing_gpus: Annotated[int, Field(description="GPUs that runs hold there and that it does not offer now")] = 0
+    trouble: Annotated[PublicReason | None, Field(description="Why the node takes no new pods, whatever is free")] = (
+        None
+    )
+    cordoned: Annotated[bool, Field(description="Cordoned while healthy: no new pods")] = False
+    away_since_ts: Annotated[int, Field(description="Time since which the node is silent or cordoned; 0: neither")] = 0
+    missing_gpus: Annotated[int, Field(description="GPUs held by runs but no longer offered by the node")] = 0
     waiting_runs: Annotated[
-        int, Field(description="Stopped runs that wait until the silent node is back or is said to be off")
+        int, Field(description="Stopped runs that wait until the silent node is back or is declared out of service")
     ] = 0
     held_back_runs: Annotated[
-        int, Field(description="Runs that seem lost on it, and go on until an operator says so: too many at once")
+        int, Field(description="Runs that seem lost but go on until an operator decides: too many at once")
     ] = 0
     tolerated: Annotated[
-        tuple[tuple[str, str, str], ...], Field(description="Standing tolerations of its pool: key, value, effect")
+        tuple[tuple[str, str, str], ...], Field(description="Standing tolerations of the pool: key, value, effect")
     ] = ()
     capacity: Annotated[
-        tuple[tuple[str, int], ...], Field(description="Devices of which it has more than can be allocated")
+        tuple[tuple[str, int], ...], Field(description="Installed number of devices, where fewer are allocatable")
     ] = ()
     lost_ts: Annotated[
-        int, Field(description="Of a node as it was before it lost something, or was gone: when that was")
+        int, Field(description="Time of loss, for a node shown as it was before it lost devices or vanished")
     ] = 0

@@ -33,19 +33,17 @@ class ShardStatus(Lenient):
     """
 
     ts: int
-    well: bool = Field(description="Nothing of it is in trouble")
-    standstill: str = Field("", description="Why nothing is decided now; empty while the ledger goes on")
-    led: bool = Field(description="A scheduler leads")
+    well: bool = Field(description="Whether no part of the shard is in trouble")
+    standstill: str = Field("", description="Reason why no decisions are made now; empty while the ledger goes on")
+    led: bool = Field(description="Whether a scheduler leads")
     leader: str = ""
-    ledger_n: int = Field(0, description="The newest record of the ledger")
-    ledger_ts: int = Field(
-        0, description="When that was decided, by the ledger's time; 0: it is empty or cannot be read"
-    )
+    ledger_n: int = Field(0, description="Newest ledger number")
+    ledger_ts: int = Field(0, description="Ledger time of the newest record; 0: the ledger is empty or unreadable")
     waiting_since_ts: int = Field(
-        0, description="Since when the oldest command or fact waits that the ledger has not answered; 0: none does"
+        0, description="Arrival of the oldest command or fact not yet answered by the ledger; 0: none waits"
     )
-    views_n: int = Field(0, description="The record up to which lists hold; 0: Redis has none, or is away")
-    nats: str = Field("ok", description="Why it does not answer, or `ok`")
+    views_n: int = Field(0, description="Ledger number up to which listings hold; 0: Redis has none, or is away")
+    nats: str = Field("ok", description="Error of the NATS server, or `ok`")
     redis: str = "ok"
     services: tuple[ServiceStatus, ...] = ()
     troubles: tuple[ShardTrouble, ...] = ()

@@ -30,10 +30,13 @@ class Adopted(Strict):
     priority: Annotated[int, Field(ge=PRIORITY_MIN, le=PRIORITY_MAX, strict=True)] = 0
     priority_class: Annotated[str, StringConstraints(max_length=253)] = ""
     uids: Annotated[tuple[Uid, ...], Field(max_length=REPLICAS_MAX)] = ()
-    suspended: Annotated[bool, Field(description="It had no pods yet: its owner waits to be let go")] = False
+    suspended: Annotated[bool, Field(description="Whether the owner is suspended and has no pods yet")] = False
     failed_on: Annotated[
         tuple[NodeName, ...],
-        Field(max_length=FAILED_ON_MAX, description="Nodes on which its controller's earlier pods failed; to avoid"),
+        Field(
+            max_length=FAILED_ON_MAX,
+            description="Nodes to avoid, on which earlier pods of the owner's controller failed",
+        ),
     ] = later(())
 
     @property

@@ -111,8 +111,12 @@ class JobArray(Strict):
     `limit` is how many tasks may be on their way at once, from their start until they have ended; None: no limit.
     """
 
-    tasks: Annotated[str, StringConstraints(min_length=1, max_length=1024), Field(description="Such as 0-9,20-30:5")]
-    limit: Annotated[Positive | None, Field(description="So many tasks run at once; null: no limit")] = None
+    tasks: Annotated[
+        str,
+        StringConstraints(min_length=1, max_length=1024),
+        Field(description="Indexes of the tasks, such as 0-9,20-30:5"),
+    ]
+    limit: Annotated[Positive | None, Field(description="Most tasks at once, from start to end; null: no limit")] = None
 
     @field_validator("tasks")
     @classmethod
@@ -133,8 +137,8 @@ class Dependency(Strict):
     `singleton`: no older job of this tenant, user and name is left; it names no job.
     """
 
-    condition: Annotated[Condition, Field(description="How it must have ended, or begun")]
-    job: Annotated[JobId | None, Field(description="Id of the other job; singleton names none")] = None
+    condition: Annotated[Condition, Field(description="State that the other job must reach")]
+    job: Annotated[JobId | None, Field(description="Id of the other job; none for singleton")] = None
 
     @model_validator(mode="after")
     def _names_a_job(self) -> Self:

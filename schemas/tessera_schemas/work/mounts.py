@@ -16,10 +16,10 @@ class Mount(Strict):
     The claim is one of the namespace of the job's tenant. A path below this one is the same folder within the claim.
     """
 
-    path: Annotated[Path, Field(description="Path as jobs say it, such as /data")]
-    claim: Annotated[ObjectName, Field(description="Name of the claim, the same in each tenant's namespace")]
-    read_only: Annotated[bool, Field(description="Jobs never write there, whatever they say")] = False
-    tenants: Annotated[tuple[Name, ...], Field(description="Whose jobs may mount it; empty: everybody's")] = ()
+    path: Annotated[Path, Field(description="Path as jobs give it, such as /data")]
+    claim: Annotated[ObjectName, Field(description="Name of the volume claim, the same in each tenant's namespace")]
+    read_only: Annotated[bool, Field(description="Mount read-only, whatever the job asks for")] = False
+    tenants: Annotated[tuple[Name, ...], Field(description="Tenants whose jobs may mount the path; empty: all")] = ()
 
     @model_validator(mode="after")
     def _plain(self) -> Self:

@@ -61,27 +61,28 @@ class Volume(Strict):
 
     kind: Annotated[
         Literal["empty", "claim", "config_map", "secret", "memory", "mapped"],
-        Field(description="Where the files come from; mapped: from the claim to which the configuration maps `path`"),
+        Field(description="Source of the files; mapped: the claim to which the configuration maps `path`"),
     ]
-    mount_path: Annotated[Path, Field(description="Where the container sees them")]
+    mount_path: Annotated[Path, Field(description="Directory in the container")]
     name: Annotated[
         str,
         StringConstraints(max_length=253, pattern=r"^([a-z0-9]([a-z0-9.-]*[a-z0-9])?)?$"),
-        Field(description="Of the claim, config map or secret"),
+        Field(description="Name of the claim, config map or secret"),
     ] = ""
-    read_only: Annotated[bool, Field(description="Whether it may not write")] = False
+    read_only: Annotated[bool, Field(description="Mount without write access")] = False
     size_bytes: Annotated[
-        Positive | None, Field(description="Of a memory volume: the most it holds, within the pod's memory limit")
+        Positive | None,
+        Field(description="Size limit of a memory volume in bytes; counts within the pod's memory limit"),
     ] = None
     path: Annotated[
         str,
         StringConstraints(pattern=r"^(/[^\x00]*)?$", max_length=1024),
-        Field(description="Of a mapped volume: a path below one of the configuration's `mounts`"),
+        Field(description="Path of a mapped volume, below a path in the configuration's `mounts`"),
     ] = later("")
     sub_path: Annotated[
         str,
         StringConstraints(pattern=r"^([^/\x00][^\x00]*)?$", max_length=1024),
-        Field(description="Of a claim: the folder in it that is mounted; empty: all of it"),
+        Field(description="Folder of a claim to mount; empty: the whole claim"),
     ] = later("")
 
     @model_validator(mode="after")
@@ -100,22 +101,22 @@ class Volume(Strict):
 class EnvSource(Strict):
     """A variable's value: one key of a secret or config map in the tenant's namespace."""
 
-    kind: Annotated[Literal["secret", "config_map"], Field(description="What holds the value")]
-    name: Annotated[ObjectName, Field(description="Its name")]
+    kind: Annotated[Literal["secret", "config_map"], Field(description="Kind of the object that holds the value")]
+    name: Annotated[ObjectName, Field(description="Name of the object")]
     key: Annotated[
         str,
         StringConstraints(min_length=1, max_length=253, pattern=r"^[-._A-Za-z0-9]+$"),
-        Field(description="The key in it"),
+        Field(description="Key within the object"),
     ]
-    optional: Annotated[bool, Field(description="Start without the variable where there is no such key")] = False
+    optional: Annotated[bool, Field(description="Start without the variable if the key is missing")] = False
 
 
 class Port(Strict):
     """A port on which the container listens, told to whoever looks; nothing is opened or closed by it."""
 
-    port: Annotated[int, Field(ge=1, le=65_535, strict=True, description="The number")]
-    name: Annotated[PortName, Field(description="What others call it")] = ""
-    protocol: Annotated[Literal["TCP", "UDP", "SCTP"], Field(description="Its protocol")] = "TCP"
+    port: Annotated[int, Field(ge=1, le=65_535, strict=True, description="Port number")]
+    name: Annotated[PortName, Field(description="Name of the port")] = ""
+    protocol: Annotated[Literal["TCP", "UDP", "SCTP"], Field(description="Protocol of the port")] = "TCP"
 
     @model_validator(mode="after")
     def _has_a_letter(self) -> Self:
@@ -137,15 +138,15 @@ class InitContainer(Strict):
 
     name: Annotated[Name, Field(description="Name of the container")]
     image: Annotated[Image, Field(description="Image of the container")]
-    command: Annotated[Arguments, Field(description="Instead of the image's entry point")] = ()
+    command: Annotated[Arguments, Field(description="Command in place of the image's entry point")] = ()
     args: Annotated[Arguments, Field(description="Arguments of the command")] = ()
-    env: Annotated[Environment, Field(description="Variables")] = Field(default_factory=dict)
+    env: Annotated[Environment, Field(description="Environment variables")] = Field(default_factory=dict)
     env_from: Annotated[
         dict[EnvName, EnvSource], Field(max_length=100, description="Variables from secrets and config maps")
     ] = Field(default_factory=dict)
-    working_dir: Annotated[Path | None, Field(description="Directory it starts in; null: the image's")] = None
-    resources: Annotated[ContainerResources, Field(description="What it takes")]
-    sidecar: Annotated[bool, Field(description="It goes on beside the role's container")] = False
+    working_dir: Annotated[Path | None, Field(description="Working directory; null: the image's")] = None
+    resources: Annotated[ContainerResources, Field(description="Resources of the container")]
+    sidecar: Annotated[bool, Field(description="Run beside the role's container, instead of before")] = False
 
     @model_validator(mode="after")
     def _environment(self) -> Self:
@@ -157,14 +158,14 @@ class Template(Strict):
     """The container of every pod of a role, and what goes with it."""
 
     image: Annotated[Image, Field(description="Image of the container")]
-    command: Annotated[Arguments, Field(description="Instead of the image's entry point")] = ()
+    command: Annotated[Arguments, Field(description="Command in place of the image's entry point")] = ()
     args: Annotated[Arguments, Field(description="Arguments of the command")] = ()
-    env: Annotated[Environment, Field(description="Variables")] = Field(default_factory=dict)
-    working_dir: Annotated[Path | None, Field(description="Directory it starts in; null: the image's")] = None
+    env: Annotated[Environment, Field(description="Environment variables")] = Field(default_factory=dict)
+    working_dir: Annotated[Path | None, Field(description="Working directory; null: the image's")] = None
     run_as_user: Annotated[
-        UserId | None, Field(description="Needed where a namespace enforces the restricted level")
+        UserId | None, Field(description="User id; needed where a namespace enforces the restricted level")
     ] = None
-    volumes: Annotated[tuple[Volume, ...], Field(max_length=32, description="Files that it sees")] = ()
+    volumes: Annotated[tuple[Volume, ...], Field(max_length=32, description="Volumes to mount")] = ()
     annotations: Annotated[dict[LabelKey, Argument], Field(max_length=64, description="Annotations of the pod")] = (
         Field(default_factory=dict)
     )
@@ -172,13 +173,14 @@ class Template(Strict):
         dict[EnvName, EnvSource], Field(max_length=100, description="Variables from secrets and config maps")
     ] = Field(default_factory=dict)
     init_containers: Annotated[
-        tuple[InitContainer, ...], Field(max_length=16, description="Containers before it and beside it")
+        tuple[InitContainer, ...],
+        Field(max_length=16, description="Containers that run before and beside the main container"),
     ] = ()
-    ports: Annotated[tuple[Port, ...], Field(max_length=32, description="Ports on which it listens")] = ()
-    ipc_lock: Annotated[bool, Field(description="The capability IPC_LOCK: may pin memory, as RDMA needs it")] = False
-    host_network: Annotated[bool, Field(description="The pod has its node's network instead of its own")] = False
+    ports: Annotated[tuple[Port, ...], Field(max_length=32, description="Ports on which the container listens")] = ()
+    ipc_lock: Annotated[bool, Field(description="Capability IPC_LOCK to pin memory, which RDMA needs")] = False
+    host_network: Annotated[bool, Field(description="Network of the node instead of the pod's own")] = False
     runtime_class: Annotated[
-        ObjectName | None, Field(description="The RuntimeClass of the pod; its overhead counts once it is bound")
+        ObjectName | None, Field(description="RuntimeClass of the pods; their overhead counts from the bind on")
     ] = None
 
     @model_validator(mode="after")

@@ -20,14 +20,14 @@ class SpecChanges(Strict):
 
     time_limit_seconds: Annotated[
         Annotated[int, Field(ge=0, le=TIME_LIMIT_MAX_SECONDS, strict=True)] | None,
-        Field(description="After it a run fails; 0: never"),
+        Field(description="Seconds after which a run fails; 0: never"),
     ] = None
     after: Annotated[
         Annotated[tuple[Dependency, ...], Field(max_length=DEPENDENCIES_MAX)] | None,
-        Field(description="It waits until all of these hold of other jobs; empty: for none"),
+        Field(description="Conditions on other jobs, all of which must hold before the job starts; empty: none"),
     ] = None
-    begin_ts: Annotated[Millis | None, Field(description="It does not start before; 0: as soon as it may")] = None
-    name: Annotated[JobName | None, Field(description="For people, as they give it")] = None
+    begin_ts: Annotated[Millis | None, Field(description="Earliest start; 0: none")] = None
+    name: Annotated[JobName | None, Field(description="Name of the job for people")] = None
 
     @model_validator(mode="after")
     def _changes_something(self) -> "SpecChanges":

@@ -41,14 +41,14 @@ class Parameter(Strict):
     volume, is a `choice` among `values`.
     """
 
-    name: Annotated[ParameterName, Field(description="What users say, and the placeholder")]
-    type: Annotated[Literal["string", "int", "choice"], Field(description="What its value is")]
-    description: Annotated[Text, Field(description="For people")] = ""
-    default: Annotated[Value | None, Field(description="Where nothing is said; null: it must be said")] = None
-    min: Annotated[Number | None, Field(description="Of an int")] = None
-    max: Annotated[Number | None, Field(description="Of an int")] = None
-    values: Annotated[tuple[Words, ...], Field(max_length=64, description="Of a choice")] = ()
-    length_max: Annotated[Positive, Field(le=VALUE_CHARACTERS, description="Of a string, in characters")] = 256
+    name: Annotated[ParameterName, Field(description="Name of the parameter and its placeholder")]
+    type: Annotated[Literal["string", "int", "choice"], Field(description="Type of the value")]
+    description: Annotated[Text, Field(description="Help text for users")] = ""
+    default: Annotated[Value | None, Field(description="Default value; null: users must set the parameter")] = None
+    min: Annotated[Number | None, Field(description="Least value of an int")] = None
+    max: Annotated[Number | None, Field(description="Greatest value of an int")] = None
+    values: Annotated[tuple[Words, ...], Field(max_length=64, description="Allowed values of a choice")] = ()
+    length_max: Annotated[Positive, Field(le=VALUE_CHARACTERS, description="Longest string, in characters")] = 256
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -102,13 +102,13 @@ class Parameter(Strict):
 class JobTemplate(Strict):
     """A job with placeholders; `overrides` are what a user may say beside the parameters."""
 
-    name: Annotated[Name, Field(description="What users say")]
-    description: Annotated[Text, Field(description="For people")] = ""
-    parameters: Annotated[tuple[Parameter, ...], Field(max_length=64, description="What users may say")] = ()
+    name: Annotated[Name, Field(description="Name of the template")]
+    description: Annotated[Text, Field(description="Help text for users")] = ""
+    parameters: Annotated[tuple[Parameter, ...], Field(max_length=64, description="Parameters that users may set")] = ()
     overrides: Annotated[
-        tuple[Override, ...], Field(max_length=3, description="Fields of the job that users may say beside them")
+        tuple[Override, ...], Field(max_length=3, description="Job fields that users may set besides")
     ] = ("name",)
-    spec: Annotated[dict[str, JsonValue], Field(description="The job, with {placeholders}")]
+    spec: Annotated[dict[str, JsonValue], Field(description="Spec of the job, with {placeholders}")]
 
     @model_validator(mode="after")
     def _placeholders(self) -> Self:
