@@ -36,7 +36,7 @@ EXAMPLE_JOB: dict[str, JsonValue] = {
     },
 }
 
-AsOf = Annotated[int, Field(description="The ledger record up to which this holds")]
+AsOf = Annotated[int, Field(description="Ledger number as of which the answer holds")]
 JobIdText = Annotated[str, StringConstraints(max_length=64)]
 
 
@@ -54,8 +54,8 @@ class SubmitBody(Strict):
     name: JobName | None = None
     queue: Name | None = None
     priority_class: Name | None = None
-    held: Annotated[bool, Field(description="It does not start before it is released")] = False
-    dry_run: Annotated[bool, Field(description="It is judged and answered, and not taken in")] = False
+    held: Annotated[bool, Field(description="Hold the job: no start before its release")] = False
+    dry_run: Annotated[bool, Field(description="Judge and answer without taking the job in")] = False
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_JOB]})
 
@@ -88,7 +88,9 @@ class CheckpointBody(Strict):
 
     path: CheckpointPath
     attempt: Annotated[int | None, Field(ge=1, strict=True)] = None
-    at: Annotated[CheckpointAt, Field(description="Tells it from earlier ones in the same place, such as a step")] = ""
+    at: Annotated[
+        CheckpointAt, Field(description="Marker of one checkpoint among several at a path, such as a step")
+    ] = ""
 
 
 class CancelBody(Strict):
@@ -133,19 +135,21 @@ ListedPhase = Literal[
 class JobQuery(Strict):
     """Filter for a list of jobs, newest first."""
 
-    tenant: Annotated[Name | None, Field(description="For operators; a tenant sees its own")] = None
+    tenant: Annotated[Name | None, Field(description="Tenant to list, for operators; tenants see their own")] = None
     queue: Name | None = None
-    phase: Annotated[tuple[ListedPhase, ...], Field(max_length=16, description="Any of these")] = ()
+    phase: Annotated[tuple[ListedPhase, ...], Field(max_length=16, description="Phases to list, any of these")] = ()
     name: JobName | None = None
-    array: Annotated[JobIdText | None, Field(description="The tasks of this array alone, by their indexes")] = None
-    tasks: Annotated[bool, Field(description="False: no tasks; their array stands for them")] = True
+    array: Annotated[JobIdText | None, Field(description="Array whose tasks to list, by their indexes")] = None
+    tasks: Annotated[bool, Field(description="false: no tasks; their array stands for them")] = True
     search: Annotated[
         str,
         StringConstraints(max_length=100),
-        Field(description="Text within its name, id, queue, tenant, owner, or, until it has ended, user; in any case"),
+        Field(description="Text to find, in any case, in name, id, queue, tenant, owner or, of live jobs, user"),
     ] = ""
     limit: Annotated[int, Field(ge=1, le=PAGE_MAX)] = 100
-    cursor: Annotated[str, StringConstraints(max_length=200), Field(description="`next` of the page before")] = ""
+    cursor: Annotated[
+        str, StringConstraints(max_length=200), Field(description="Cursor: `next` of the page before")
+    ] = ""
 
 
 def known_type(text: str) -> str:
@@ -164,47 +168,50 @@ class EventQuery(Strict):
     """Filter for a stream of events, and where it begins and ends; without both from now on, for ever."""
 
     after: Annotated[
-        int | None, Field(ge=0, le=INT_MAX, description="The id of an event; 0: all kept. `Last-Event-ID` wins")
+        int | None, Field(ge=0, le=INT_MAX, description="Event id to begin after; 0: all kept. `Last-Event-ID` wins")
     ] = None
-    tenant: Annotated[Name | None, Field(description="For operators; a tenant sees its own")] = None
+    tenant: Annotated[Name | None, Field(description="Tenant of the events, for operators; tenants see their own")] = (
+        None
+    )
     job: JobIdText | None = None
     type: Annotated[
         tuple[Annotated[str, AfterValidator(known_type)], ...],
-        Field(max_length=16, description="Any of these, such as `job.allocated.v1`; empty: all"),
+        Field(max_length=16, description="Event types, such as `job.allocated.v1`; empty: all"),
     ] = ()
     last: Annotated[
         int | None,
-        Field(ge=1, le=EVENTS_MAX, description="Begin with so many of the newest that are kept; an `after` wins"),
+        Field(ge=1, le=EVENTS_MAX, description="Number of newest kept events to begin with; an `after` wins"),
     ] = None
-    follow: Annotated[
-        bool, Field(description="False: all kept or those behind `after`, to the newest stored as the stream begins")
-    ] = True
+    follow: Annotated[bool, Field(description="false: end at the newest event stored when the stream begins")] = True
 
 
 class LogQuery(Strict):
     """One pod of a job, and the part of its log to read."""
 
-    rank: Annotated[int, Field(ge=0, le=INT_MAX, description="The pod, by its rank in the gang")] = 0
-    attempt: Annotated[int | None, Field(ge=1, le=INT_MAX, description="The run; the newest when left out")] = None
-    follow: Annotated[bool, Field(description="Go on until the pod ends")] = False
-    tail: Annotated[int, Field(ge=0, le=1_000_000, description="The newest lines alone; 0: all")] = 0
-    since_seconds: Annotated[int, Field(ge=0, le=INT_MAX, description="The newest seconds alone; 0: all")] = 0
+    rank: Annotated[int, Field(ge=0, le=INT_MAX, description="Rank of the pod in the gang")] = 0
+    attempt: Annotated[int | None, Field(ge=1, le=INT_MAX, description="Attempt of the run; left out: the newest")] = (
+        None
+    )
+    follow: Annotated[bool, Field(description="Follow until the pod ends")] = False
+    tail: Annotated[int, Field(ge=0, le=1_000_000, description="Number of newest lines; 0: all")] = 0
+    since_seconds: Annotated[int, Field(ge=0, le=INT_MAX, description="Age in seconds of the oldest line; 0: all")] = 0
 
 
 class WaitQuery(Strict):
     """Seconds to wait for a job's end."""
 
-    timeout: Annotated[int, Field(ge=0, le=WAIT_SECONDS_MAX, description="Seconds; then the job is shown as it is")] = (
-        60
-    )
+    timeout: Annotated[
+        int,
+        Field(ge=0, le=WAIT_SECONDS_MAX, description="Seconds to wait for the job's end before it is shown as it is"),
+    ] = 60
 
 
 class SpecQuery(Strict):
     """A change that `explain` offers as `submittable`, by its three fields; without a kind, the spec as it is."""
 
     kind: Name | None = None
-    role: Annotated[str, StringConstraints(max_length=63), Field(description="Empty: all")] = ""
-    value: Annotated[str, StringConstraints(max_length=63), Field(description="That the job gets")] = ""
+    role: Annotated[str, StringConstraints(max_length=63), Field(description="Name of the role; empty: all")] = ""
+    value: Annotated[str, StringConstraints(max_length=63), Field(description="New value")] = ""
 
 
 class NoQuery(Strict):
@@ -217,8 +224,10 @@ class Problem(Lenient):
     code: str
     sentence: str
     field: str = ""
-    retry_after: Annotated[int | None, Field(description="Seconds; also in the header Retry-After")] = None
-    reasons: Annotated[tuple[PublicReason, ...], Field(description="All there are, this one first")] = ()
+    retry_after: Annotated[
+        int | None, Field(description="Seconds until a retry makes sense; also in the header Retry-After")
+    ] = None
+    reasons: Annotated[tuple[PublicReason, ...], Field(description="All reasons, this one first")] = ()
 
 
 class StoredSubmit(Lenient):
@@ -233,8 +242,8 @@ class StoredSubmit(Lenient):
     key: str
     state: Literal["queued", "existing", "admitted", "stored", "dry_run"]
     as_of: AsOf
-    number: Annotated[int, Field(description="The job's number in its shard; 0 while the ledger has not answered")] = 0
-    notes: Annotated[tuple[str, ...], Field(description="What was decided where the job said nothing, in words")] = ()
+    number: Annotated[int, Field(description="Number of the job in its shard; 0 while the ledger has not answered")] = 0
+    notes: Annotated[tuple[str, ...], Field(description="Sentences about values chosen where the job gave none")] = ()
 
 
 class Ordered(Lenient):
@@ -276,7 +285,9 @@ class JobPage(Lenient):
 class Me(Lenient):
     """Whom a token speaks for."""
 
-    tenant: Annotated[str, Field(description="Empty for an operator, who sees all and submits nothing")] = ""
+    tenant: Annotated[
+        str, Field(description="Name of the tenant; empty for an operator, who sees all and submits nothing")
+    ] = ""
 
 
 class NodeList(Lenient):
@@ -295,27 +306,29 @@ class LineStart(Lenient):
     at_ts: Annotated[int, Field(description="Milliseconds since the Unix epoch")]
     rests_on: Annotated[
         tuple[Literal["time_limits", "learnt_runtimes", "stopping_runs"], ...],
-        Field(description="Their time limits; how long such jobs ran before; that they are being stopped already"),
+        Field(description="Grounds of the estimate: time limits, past run times of such jobs, stops under way"),
     ]
-    nodes: Annotated[tuple[str, ...], Field(description="On which room is kept")] = ()
-    words: Annotated[str, Field(description="The same for people, as of the answer")] = ""
+    nodes: Annotated[tuple[str, ...], Field(description="Nodes on which room is kept")] = ()
+    words: Annotated[str, Field(description="Explanation in words, as of the answer")] = ""
 
 
 class LinePlace(Lenient):
     """A job that waits in line. Of another tenant's only place, queue, size and wait are told."""
 
     pool: str
-    position: Annotated[Count, Field(description="Within its pool, from 1 on")]
+    position: Annotated[Count, Field(description="Position within the pool, from 1")]
     queue: str
     gpu_milli: int
     submitted_ts: int
     job_id: str = ""
     name: str = ""
     tenant: str = ""
-    user: Annotated[str, Field(description="Whose of the tenant it is, where its job says so")] = ""
-    why: Annotated[str, Field(description="Why it waits, as it was last told; empty before it was looked at")] = ""
-    earlier_ms: Annotated[int, Field(description="Since its submit it did not wait so long: earlier runs took it")] = 0
-    expected_start: Annotated[LineStart | None, Field(description="Left out where nobody knows")] = None
+    user: Annotated[str, Field(description="User within the tenant, where the job names one")] = ""
+    why: Annotated[str, Field(description="Last recorded reason to wait; empty before the first")] = ""
+    earlier_ms: Annotated[
+        int, Field(description="Milliseconds since the submit spent in earlier runs, not in waiting")
+    ] = 0
+    expected_start: Annotated[LineStart | None, Field(description="Expected start; left out where unknown")] = None
 
 
 class QueueLine(Lenient):
@@ -351,7 +364,8 @@ class PoolSlots(Lenient):
     sizes: tuple[SlotSize, ...] = ()
     unused: UnusedGpus = UnusedGpus()
     unclaimed: Annotated[
-        str, Field(description="Why what can be had is free: nothing_waits, quota (all that wait lack it), jobs_wait")
+        str,
+        Field(description="Why free GPUs are unclaimed: nothing_waits, quota (all waiting jobs lack it), jobs_wait"),
     ] = "nothing_waits"
 
 
@@ -393,7 +407,7 @@ class IdleList(Lenient):
 class UsageQuery(Strict):
     """The time to show, up to now."""
 
-    hours: Annotated[int, Field(ge=1, le=168, description="So many, up to now")] = 6
+    hours: Annotated[int, Field(ge=1, le=168, description="Number of hours up to now")] = 6
 
 
 class UsageRestarts(Lenient):
@@ -418,7 +432,9 @@ class UsageStep(Lenient):
     held: tuple[tuple[str, int], ...] = ()
     unused: int = 0
     idle: tuple[tuple[str, int], ...] = ()
-    restarts: Annotated[tuple[UsageRestarts, ...], Field(description="Of tenants that the caller may see")] = ()
+    restarts: Annotated[
+        tuple[UsageRestarts, ...], Field(description="Restarts, of tenants that the caller may see")
+    ] = ()
 
 
 class UsageList(Lenient):
@@ -472,7 +488,8 @@ class ShownChange(Lenient):
     role: str = ""
     value: str = ""
     submittable: Annotated[
-        bool, Field(description="It is one of the job's spec, which `spec` shows with it; else somebody acts")
+        bool,
+        Field(description="Whether the change is one of the job's spec, shown by `spec`; else a person has to act"),
     ] = False
 
 
@@ -518,7 +535,7 @@ class Explained(Lenient):
     """
 
     as_of: AsOf
-    taken_n: Annotated[Count, Field(description="Ledger message that took it in; 0: not told")] = 0
+    taken_n: Annotated[Count, Field(description="Ledger number that took the job in; 0: unknown")] = 0
     job_id: str
     name: str
     phase: str
