@@ -11,6 +11,6 @@ class AdmissionSettings(ServiceSettings):
     service: ClassVar[str] = "admission"
 
     refusals_per_second: int = Field(
-        20, ge=1, le=1000, description="Recorded one by one, per tenant; the rest is counted in one record"
+        20, ge=1, le=1000, description="Refusals recorded one by one per tenant; one record counts the rest"
     )
-    policy_seconds: float = Field(0.5, gt=0, le=60, description="How old tenant policy and node shapes may be")
+    policy_seconds: float = Field(0.5, gt=0, le=60, description="Maximum age of tenant policy and node shapes")

@@ -11,80 +11,91 @@ class BinderSettings(ServiceSettings):
     service: ClassVar[str] = "binder"
 
     runs_at_once: int = Field(
-        128, ge=1, le=1024, description="Runs being worked on; each has one call in flight per pod"
+        128, ge=1, le=1024, description="Runs in work at once; each has one call in flight per pod"
     )
-    resync_seconds: float = Field(10.0, gt=0, le=600, description="How often every run is looked at again")
+    resync_seconds: float = Field(10.0, gt=0, le=600, description="Interval of looks at every run")
     orphan_seconds: float = Field(
-        60.0, ge=0, description="How long a bound pod that the ledger does not explain is only reported, then deleted"
+        60.0,
+        ge=0,
+        description="Time for which a bound pod without an explanation in the ledger is reported, before it is deleted",
     )
     node_gone_seconds: float = Field(
-        10.0, ge=0, le=3600, description="A node without an object for so long is gone; one that is back earlier is not"
+        10.0, ge=0, le=3600, description="Time without an object after which a node counts as gone"
     )
     node_back_seconds: float = Field(
         12.0,
         ge=0,
         le=600,
-        description="How long a node that did not answer is back before pods on it are told to stop: kubelets "
-        "say every ten seconds what has ended",
+        description="Time that a node has to answer again before pods on it are told to stop; kubelets report "
+        "ended pods every ten seconds",
     )
     others_seconds: float = Field(
-        1.0, ge=0, le=60, description="What pods of others take of one node is said no more often"
+        1.0, ge=0, le=60, description="Least time between two reports of what other pods take of one node"
     )
     ended_pod_seconds: float = Field(
-        0.0, ge=0, le=86_400, description="An ended pod stays at least so long, for whoever collects its log"
+        0.0, ge=0, le=86_400, description="Least time that an ended pod stays, for log collectors"
     )
-    checkpoint_seconds: float = Field(2.0, ge=0, le=600, description="Checkpoints of one run are said no more often")
+    checkpoint_seconds: float = Field(
+        2.0, ge=0, le=600, description="Least time between two checkpoint reports of one run"
+    )
     groups_at_once: int = Field(
-        64, ge=1, le=1024, description="Groups of users' pods being looked at, to be submitted or told why they wait"
+        64, ge=1, le=1024, description="Groups of users' pods in work at once, to be submitted or told why they wait"
     )
     tell_seconds: float = Field(
         2.0,
         ge=0,
         le=600,
-        description="Users' pods that wait no longer than this are not told why, nor are their owners suspended by "
-        "policy; refused ones are told at once",
+        description="Wait after which users' pods are told why they wait, and their owners are suspended by "
+        "policy; refused pods are told at once",
     )
     settle_seconds: float = Field(
         3.0,
         ge=0,
         le=600,
-        description="A gang of which nobody says the size is whole once no further pod has come for so long",
+        description="Time without a further pod after which a gang of unknown size counts as whole",
     )
     claim_seconds: float = Field(
-        5.0, ge=0, le=3600, description="How long an allocated job waits for users' pods that nobody is about to make"
+        5.0,
+        ge=0,
+        le=3600,
+        description="Time that an allocated job waits for users' pods that no controller is about to make",
     )
     resumed_seconds: float = Field(
         60.0,
         ge=0,
         le=3600,
-        description="How long an allocated job waits for the pods of an owner whose controller has acted on its "
-        "resumption; a controller makes 20 a second unless it is told otherwise",
+        description="Time that an allocated job waits for the pods of an owner whose controller has acted on the "
+        "resumption; a controller makes 20 pods a second by default",
     )
     controller_seconds: float = Field(
         600.0,
         ge=0,
         le=86_400,
-        description="How long an allocated job waits for the pods of an owner whose controller has not acted on its "
-        "resumption yet: thousands of new Jobs stand before it, and before any other Job that might have its room",
+        description="Time that an allocated job waits for the pods of an owner whose controller has not acted on "
+        "the resumption yet; the room stays taken meanwhile, and a controller may have thousands of new Jobs to "
+        "handle first",
     )
     pods_gone_seconds: float = Field(
         900.0,
         ge=0,
         le=86_400,
-        description="How long a queued job waits for its owner to make its pods again; batch Jobs wait up to 600 s",
+        description="Time that a queued job waits for its owner to make its pods again; batch Jobs wait up to 600 s",
     )
     scheduled_events_per_second: float = Field(
-        20.0, ge=0, le=1000, description="Events `Scheduled` and `Preempted` on pods, made no faster than this; 0: none"
+        20.0, ge=0, le=1000, description="Most events `Scheduled` and `Preempted` made on pods per second; 0: none"
     )
     pod_warnings_per_second: float = Field(
-        5.0, ge=0, le=1000, description="Pods that do not start, and whose events are read for why, a second; 0: none"
+        5.0,
+        ge=0,
+        le=1000,
+        description="Most pods per second whose events are read to find why they do not start; 0: none",
     )
     owner_conditions_per_second: float = Field(
         20.0,
         ge=0,
         le=1000,
-        description="Conditions `tessera.io/Placed` on Jobs and their like, written no faster than this; 0: none",
+        description="Most conditions `tessera.io/Placed` written on Jobs and their like per second; 0: none",
     )
     attempts: int = Field(
-        5, ge=1, le=100, description="Tries of a call that the API server cannot answer, before the run is given back"
+        5, ge=1, le=100, description="Tries of a call that the API server fails to answer, before the run is given back"
     )

@@ -13,51 +13,73 @@ from tessera.kernel.service.health import is_loopback
 class GatewaySettings(ServiceSettings):
     service: ClassVar[str] = "gateway"
 
-    nice: int = Field(5, ge=0, le=19, description="Whoever waits for it waits for the others first")
-    api_host: str = Field("127.0.0.1", description="Where the API listens; loopback unless told")
-    api_port: int = Field(8480, ge=0, le=65_535, description="0 takes a free port")
-    api_port_file: Path | None = Field(None, description="Gets the API's port, for whoever started us with port 0")
+    nice: int = Field(
+        5, ge=0, le=19, description="CPU niceness; clients of the gateway also wait for the services behind"
+    )
+    api_host: str = Field("127.0.0.1", description="Address on which the API listens; loopback by default")
+    api_port: int = Field(8480, ge=0, le=65_535, description="Port of the API; 0 takes a free one")
+    api_port_file: Path | None = Field(
+        None, description="File to write the API's port to, for a parent that passes port 0"
+    )
     tokens_file: Path | None = Field(None, description="Hashes of the tokens, as `tessera token new` writes them")
-    allowed_hosts: tuple[str, ...] = Field((), description="Names by which clients reach us, besides loopback's")
-    allowed_origins: tuple[str, ...] = Field((), description="Origins of web pages that may call us, besides our own")
+    allowed_hosts: tuple[str, ...] = Field(
+        (), description="Host names by which clients reach the gateway, besides loopback's"
+    )
+    allowed_origins: tuple[str, ...] = Field(
+        (), description="Origins of web pages that may call the gateway, besides its own"
+    )
     public_url: str = Field(
-        "", description="Where clients reach us, told to tenants that log in by NATS; empty: made of allowed_hosts"
+        "", description="Address of the gateway, given to tenants that log in by NATS; empty: made of allowed_hosts"
     )
     tls_certificate_file: Path | None = Field(None, description="Certificate chain in PEM, for HTTPS")
-    tls_key_file: Path | None = Field(None, description="Its private key")
-    plaintext_ok: bool = Field(False, description="Off loopback without TLS: something before us speaks it")
+    tls_key_file: Path | None = Field(None, description="Private key of the certificate")
+    plaintext_ok: bool = Field(
+        False, description="Permit no TLS off loopback: a proxy in front of the gateway terminates it"
+    )
 
-    body_bytes_max: int = Field(376 * 1024, ge=1024, le=383 * 1024, description="A command of it must fit on SUBMIT")
-    body_seconds: float = Field(10.0, gt=0, le=300, description="How long a client may take to send a body")
-    head_seconds: float = Field(
-        30.0, gt=0, le=3600, description="How long a connection may be open without a whole request head"
+    body_bytes_max: int = Field(
+        376 * 1024, ge=1024, le=383 * 1024, description="Largest request body in bytes; a command has to fit on SUBMIT"
     )
-    connections_max: int = Field(4096, ge=1, le=60_000, description="Of everybody, and no more than the process can")
+    body_seconds: float = Field(10.0, gt=0, le=300, description="Time for a client to send a body")
+    head_seconds: float = Field(30.0, gt=0, le=3600, description="Time for a client to send a whole request head")
+    connections_max: int = Field(
+        4096, ge=1, le=60_000, description="Open connections of all clients; the limit of the process may be lower"
+    )
     connections_per_address: int = Field(
-        512, ge=1, le=60_000, description="Behind a proxy all come from its address: raise it to connections_max"
+        512,
+        ge=1,
+        le=60_000,
+        description="Open connections per address; behind a proxy all share one: set to connections_max",
     )
-    requests_per_second: int = Field(50, ge=1, le=100_000, description="Per token, on average")
-    requests_burst: int = Field(100, ge=1, le=100_000, description="Per token, at once")
-    publish_seconds: float = Field(2.0, gt=0, le=60, description="To store a command, before the client is told 503")
-    answer_seconds: float = Field(10.0, gt=0, le=60, description="To hear what became of it, before a 202")
-    views_seconds: float = Field(2.0, gt=0, le=60, description="To read Redis, before a 503")
-    views_age_seconds: float = Field(0.25, ge=0, le=60, description="How old a list may be; it says as of which n")
-    streams_max: int = Field(1000, ge=1, le=100_000, description="Open event streams of everybody")
+    requests_per_second: int = Field(50, ge=1, le=100_000, description="Average requests per token")
+    requests_burst: int = Field(100, ge=1, le=100_000, description="Requests per token at once")
+    publish_seconds: float = Field(2.0, gt=0, le=60, description="Time to store a command before the client gets 503")
+    answer_seconds: float = Field(
+        10.0, gt=0, le=60, description="Time to wait for the answer to a command before the client gets 202"
+    )
+    views_seconds: float = Field(2.0, gt=0, le=60, description="Time to read Redis before the client gets 503")
+    views_age_seconds: float = Field(
+        0.25, ge=0, le=60, description="Maximum age of a listing; each listing carries its ledger number"
+    )
+    streams_max: int = Field(1000, ge=1, le=100_000, description="Open event streams of all clients")
     streams_per_token: int = Field(16, ge=1, le=10_000, description="Open event streams of one token")
     events_held: int = Field(4096, ge=16, le=1_000_000, description="Newest events in memory, shared by all streams")
-    heartbeat_seconds: float = Field(15.0, gt=0, le=300, description="A quiet stream gets a line this often")
-    slow_seconds: float = Field(10.0, gt=0, le=300, description="A client that takes nothing for so long is dropped")
+    heartbeat_seconds: float = Field(15.0, gt=0, le=300, description="Interval of heartbeat lines on a quiet stream")
+    slow_seconds: float = Field(10.0, gt=0, le=300, description="Time without reading after which a client is dropped")
 
     logs_store: str = Field(
-        "", description="A directory or s3://BUCKET/PREFIX for the logs of pods that are gone; empty keeps none"
+        "", description="Directory or s3://BUCKET/PREFIX for the logs of pods that are gone; empty: none are kept"
     )
     logs_store_options: dict[str, str] = Field(
         {}, description="Options of an object store, such as endpoint and region; secrets come from AWS_* or the pod"
     )
     logs_job_bytes_max: int = Field(
-        16 << 20, ge=1 << 16, le=1 << 30, description="Of all attempts of a job together; one run takes half at most"
+        16 << 20,
+        ge=1 << 16,
+        le=1 << 30,
+        description="Stored log bytes per job over all attempts; one run takes half at most",
     )
-    logs_days: int = Field(7, ge=1, le=3650, description="A stored log is removed after so long")
+    logs_days: int = Field(7, ge=1, le=3650, description="Days until a stored log is removed")
 
 
 def check_exposure(settings: GatewaySettings, tokens: int) -> None:

@@ -10,5 +10,5 @@ from tessera.kernel.process.settings import ServiceSettings
 class PreemptionSettings(ServiceSettings):
     service: ClassVar[str] = "preemption"
 
-    nice: int = Field(5, ge=0, le=19, description="First what finds room, then what makes some")
-    heads: int = Field(32, ge=1, le=512, description="How many jobs at the front of each pool it plans for")
+    nice: int = Field(5, ge=0, le=19, description="CPU niceness; placement in free room goes before making room")
+    heads: int = Field(32, ge=1, le=512, description="Number of jobs at the front of each pool to plan for")

@@ -11,55 +11,64 @@ from tessera.reclamation.prices.decide import FROM_ARRIVALS
 class ReclamationSettings(ServiceSettings):
     service: ClassVar[str] = "reclamation"
 
-    nice: int = Field(5, ge=0, le=19, description="First what starts work, then what follows it")
-    recheck_seconds: float = Field(
-        1.0, gt=0, le=60, description="How often runs that are not absent yet are looked at again"
-    )
+    nice: int = Field(5, ge=0, le=19, description="CPU niceness; services that start work go first")
+    recheck_seconds: float = Field(1.0, gt=0, le=60, description="Interval of looks at runs that are not absent yet")
     unsaid_end_seconds: float = Field(
         30.0,
         ge=0,
         le=3600,
-        description="How long a run that ended by itself while it was to be stopped is not released, until the binder "
-        "has said how it ended",
+        description="Time that the release of a run, which ended by itself while being stopped, waits for the "
+        "binder's report of its end",
     )
-    lists_at_once: int = Field(8, ge=1, le=64, description="Lists of the API server in flight")
+    lists_at_once: int = Field(8, ge=1, le=64, description="Concurrent list calls to the API server")
     node_gone_seconds: float = Field(
-        10.0, ge=0, le=3600, description="A node without an object for so long is gone; one that is back earlier is not"
+        10.0, ge=0, le=3600, description="Time without an object after which a node counts as gone"
     )
     outage_percent: int = Field(
-        55, ge=0, le=100, description="No node counts as lost for its silence while more of them than this are silent"
+        55, ge=0, le=100, description="Percentage of silent nodes above which no node counts as lost for its silence"
     )
     overtime_seconds: int = Field(
-        60, ge=0, le=86_400, description="Beyond its time limit, before a run that its kubelets did not end is stopped"
+        60,
+        ge=0,
+        le=86_400,
+        description="Time beyond the time limit after which a run that kubelets did not end is stopped",
     )
-    utilisation_url: str = Field("", pattern="^(https?://.+)?$", description="Prometheus; empty: nobody measures GPUs")
+    utilisation_url: str = Field(
+        "", pattern="^(https?://.+)?$", description="Address of Prometheus; empty: no measurement of GPUs by Prometheus"
+    )
     utilisation_query: str = Field(
         "max by (namespace, pod, exported_namespace, exported_pod) (max_over_time(DCGM_FI_DEV_GPU_UTIL[1m]))",
         min_length=1,
-        description="One sample per pod, in percent; its window must not be shorter than `utilisation_seconds`",
+        description="Query for the use of GPUs, one sample per pod in percent; its window must not be shorter "
+        "than `utilisation_seconds`",
     )
     utilisation_exporter: str = Field(
         "",
         pattern="^(https?://.+)?$",
-        description="Where there is no Prometheus: the exporter of each node, such as http://{node}:9400/metrics",
+        description="Exporter of each node, in place of Prometheus, such as http://{node}:9400/metrics",
     )
     utilisation_metric: str = Field(
         "DCGM_FI_DEV_GPU_UTIL",
         pattern="^[a-zA-Z_:][a-zA-Z0-9_:]*$",
-        description="Of the exporters: the use of a GPU in percent, with labels namespace and pod",
+        description="Metric of the exporters: use of a GPU in percent, with labels namespace and pod",
     )
-    utilisation_busy_percent: int = Field(3, ge=1, le=100, description="From here on a GPU counts as used")
-    utilisation_seconds: int = Field(30, ge=1, le=3600, description="How often the use of GPUs is asked for")
+    utilisation_busy_percent: int = Field(
+        3, ge=1, le=100, description="Percentage of use from which a GPU counts as busy"
+    )
+    utilisation_seconds: int = Field(30, ge=1, le=3600, description="Interval of measurements of the use of GPUs")
     heads: int = Field(
-        32, ge=1, le=512, description="For how many jobs at the front of each pool lent quota is taken back"
+        32, ge=1, le=512, description="Number of jobs at the front of each pool for which lent quota is taken back"
     )
     prices: Literal["auto", "rehearsed", "auction", "off"] = Field(
-        "auto", description="How what pods are worth is learnt; auto: rehearsed where numba is installed, else auction"
+        "auto",
+        description="Method of learning the worth of pods; auto: rehearsed where numba is installed, else auction",
     )
     learn_from_arrivals: int = Field(
-        FROM_ARRIVALS, ge=1, le=1_000_000, description="Pods that a pool was asked for before its prices are learnt"
+        FROM_ARRIVALS, ge=1, le=1_000_000, description="Number of pods requested of a pool before its prices are learnt"
     )
-    learning_seconds: float = Field(900.0, gt=0, le=86_400, description="Learning that takes longer is given up")
+    learning_seconds: float = Field(
+        900.0, gt=0, le=86_400, description="Time after which unfinished learning is given up"
+    )
 
     @property
     def measures(self) -> bool:

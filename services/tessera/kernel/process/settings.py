@@ -34,49 +34,64 @@ class ServiceSettings(BaseSettings):
     )
     service: ClassVar[str] = ""
 
-    shard: str = Field("main", pattern=f"^{NAME.pattern}$", description="The shard this process serves")
-    credentials_file: Path | None = Field(None, description="An identity's JSON file, as `tessera init` writes it")
+    shard: str = Field("main", pattern=f"^{NAME.pattern}$", description="Shard that the process serves")
+    credentials_file: Path | None = Field(None, description="JSON file of an identity, as `tessera init` writes it")
 
     nats_url: str = Field(
         "nats://127.0.0.1:4222",
         pattern="^(nats|tls)://",
-        description="Where NATS is; tls:// for an encrypted connection",
+        description="Address of NATS; tls:// for an encrypted connection",
     )
-    nats_user: str = Field("", description="The identity at NATS")
-    nats_password: SecretStr = Field(SecretStr(""), description="Its password")
+    nats_user: str = Field("", description="Identity at NATS")
+    nats_password: SecretStr = Field(SecretStr(""), description="Password at NATS")
     nats_monitor_url: str = Field(
-        "http://127.0.0.1:8222", pattern="^https?://", description="Where the server tells whether it syncs each write"
+        "http://127.0.0.1:8222",
+        pattern="^https?://",
+        description="Address of NATS' monitoring, which shows whether the server syncs each write",
     )
-    allow_unsynced: bool = Field(False, description="Only where losing acknowledged work in a power cut is fine")
-    allow_anybody: bool = Field(False, description="Only where whoever reaches NATS may write any tenant's records")
+    allow_unsynced: bool = Field(
+        False, description="Accept a NATS that does not sync each write: acknowledged work may be lost in a power cut"
+    )
+    allow_anybody: bool = Field(
+        False, description="Accept a NATS without identities: every client may write any tenant's records"
+    )
 
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",
         pattern="^(redis|rediss|unix)://",
-        description="Where Redis is; rediss:// for an encrypted connection",
+        description="Address of Redis; rediss:// for an encrypted connection",
     )
-    redis_user: str = Field("", description="The identity at Redis")
-    redis_password: SecretStr = Field(SecretStr(""), description="Its password")
+    redis_user: str = Field("", description="Identity at Redis")
+    redis_password: SecretStr = Field(SecretStr(""), description="Password at Redis")
 
-    cluster_url: str = Field("", description="The Kubernetes API; empty means the usual kubeconfig or pod identity")
+    cluster_url: str = Field(
+        "", description="Address of the Kubernetes API; empty: the usual kubeconfig or pod identity"
+    )
     cluster_token: SecretStr = Field(
-        SecretStr(""), description="Token for the Kubernetes API, instead of the kubeconfig's"
+        SecretStr(""), description="Token for the Kubernetes API, in place of the kubeconfig's"
     )
 
-    http_host: str = Field("127.0.0.1", description="Health and metrics; loopback unless told")
-    http_port: int = Field(0, ge=0, le=65_535, description="0 takes a free port")
-    port_file: Path | None = Field(None, description="Gets the health port, for whoever started us with port 0")
-    otlp_url: str = Field(
-        "", pattern="^(https?://.+)?$", description="An OpenTelemetry collector to send traces to; needs the extra otel"
+    http_host: str = Field("127.0.0.1", description="Address of health checks and metrics; loopback by default")
+    http_port: int = Field(0, ge=0, le=65_535, description="Port of health checks and metrics; 0 takes a free one")
+    port_file: Path | None = Field(
+        None, description="File to write the health port to, for a parent that passes port 0"
     )
-    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged")
+    otlp_url: str = Field(
+        "", pattern="^(https?://.+)?$", description="OpenTelemetry collector for traces; needs the extra otel"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged")
 
     lease_seconds: float = Field(
-        2.0, ge=0.2, le=60, description="A standby takes over after this long; renewed four times as often"
+        2.0,
+        ge=0.2,
+        le=60,
+        description="Time after which a standby takes over; the lease is renewed four times as often",
     )
-    connect_seconds: float = Field(5.0, gt=0, le=60, description="How long start-up waits for NATS and Redis each")
-    nice: int = Field(0, ge=0, le=19, description="How far it gives way to others when CPU is short")
-    drain_seconds: float = Field(10.0, gt=0, le=300, description="To finish what is in flight once told to stop")
+    connect_seconds: float = Field(5.0, gt=0, le=60, description="Time that start-up waits for NATS and for Redis")
+    nice: int = Field(0, ge=0, le=19, description="CPU niceness: how far the process gives way to others")
+    drain_seconds: float = Field(
+        10.0, gt=0, le=300, description="Time to finish work in flight after a request to stop"
+    )
 
     @model_validator(mode="before")
     @classmethod
