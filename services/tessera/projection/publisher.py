@@ -220,7 +220,9 @@ def _position(newest: Message | None) -> tuple[Cursor, int]:
     try:
         return Cursor.parse(newest.headers[CURSOR_HEADER]), newest.seq
     except (KeyError, ValueError) as error:
-        raise InvariantViolation(f"event {newest.seq} on {newest.subject} carries no cursor; who wrote it?") from error
+        raise InvariantViolation(
+            f"event {newest.seq} on {newest.subject} carries no cursor: not an event of Tessera"
+        ) from error
 
 
 def _kept_seconds(shard: str) -> int:

@@ -120,7 +120,7 @@ def test_a_file_that_names_another_version_than_the_one_in_force_is_refused() ->
         with pytest.raises(Refused, match="ConfigConflict: version") as refused:
             read(LEAST + f"version: {version}\n").over(now)
         assert refused.value.reasons[0].numbers == {"expected_version": version, "version": 3}
-    with pytest.raises(Failure, match="is no number of a version"):
+    with pytest.raises(Failure, match="must be the number of a version"):
         read(LEAST + "version: v3\n")
 
 

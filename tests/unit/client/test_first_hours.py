@@ -45,7 +45,7 @@ def test_of_jobs_that_have_ended_a_command_for_live_ones_says_that_they_have() -
 
 
 def test_two_live_jobs_of_a_name_are_told_apart_by_their_ids() -> None:
-    with pytest.raises(Failure, match=r"2 jobs are meant \(a{20}, b{20}\); name one by its id"):
+    with pytest.raises(Failure, match=r"2 jobs have this name \(a{20}, b{20}\); give the id of one"):
         one_of([named("a", "queued"), named("b", "running")], "train", live_only=True)
 
 
@@ -56,10 +56,10 @@ def test_who_reads_about_jobs_of_a_name_that_have_all_ended_means_the_newest() -
 
 def test_who_reads_about_two_live_jobs_of_a_name_tells_them_apart_even_if_a_newer_one_has_ended() -> None:
     jobs = [named("a", "queued"), named("b", "running"), named("c", "failed", submitted_ts=9)]
-    with pytest.raises(Failure, match=r"2 jobs are meant \(a{20}, b{20}\)"):
+    with pytest.raises(Failure, match=r"2 jobs have this name \(a{20}, b{20}\)"):
         one_of(jobs, "train")
 
 
 def test_the_beginning_of_several_ids_is_never_taken_for_the_newest() -> None:
-    with pytest.raises(Failure, match="2 jobs are meant"):
+    with pytest.raises(Failure, match="2 jobs have this name"):
         one_of([named("a", "failed", "one"), named("a", "failed", "two", submitted_ts=2)], "aaaa")

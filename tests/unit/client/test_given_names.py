@@ -77,7 +77,7 @@ async def test_a_name_that_is_a_tasks_too_is_not_guessed() -> None:
     array = view("sweep", "c", array=ArrayView(tasks="0-9", count=10))
     task = view("sweep", task_of="c" * 20, task=7).model_copy(update={"job_id": task_id("c" * 20, 7)})
     assert await (await views(array, task)).job("sweep_7") == task
-    with pytest.raises(Failure, match="a job and a task are called so") as raised:
+    with pytest.raises(Failure, match="the name of a job and of a task") as raised:
         await (await views(array, task, view("sweep_7"))).live_job("sweep_7")
     assert raised.value.code is Exit.USAGE
 
@@ -86,7 +86,7 @@ async def test_a_task_that_is_not_queued_yet_can_be_waited_for_and_one_outside_o
     found = await views(view("sweep", "c", array=ArrayView(tasks="0-9:3", count=4)), view("his_9", "d"))
     for named in ("sweep_9", f"{'c' * 20}_9", "cccc_9"):
         assert await found.id_to_wait_for(named) == task_id("c" * 20, 9)
-        with pytest.raises(Failure, match="is not queued yet"):
+        with pytest.raises(Failure, match="not queued yet"):
             await found.work(named)
     assert await found.id_to_wait_for("his_9") == "d" * 20
     with pytest.raises(Failure, match="job sweep_8: sweep has no such task"):

@@ -58,7 +58,7 @@ def test_a_given_key_comes_before_that_of_the_ci() -> None:
 
 
 def test_an_empty_key_is_an_error_and_no_other_key() -> None:
-    with pytest.raises(Failure, match="key: is empty"):
+    with pytest.raises(Failure, match="key: empty, perhaps"):
         choose_key("", "n", CI["GitHub"], never)
 
 

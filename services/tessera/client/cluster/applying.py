@@ -102,7 +102,7 @@ def read_file(value: Json, where: str) -> Read:
     value = dict(value)
     version = value.pop("version", None)
     if version is not None and (type(version) is not int or version < 0):
-        raise Failure(Exit.USAGE, f"{where}: version: is no number of a version; see `tessera config show`")
+        raise Failure(Exit.USAGE, f"{where}: version: must be the number of a version; see `tessera config show`")
     body, added = filled(files.config_body(value, where))
     return Read(read_body(body), added, version)
 
@@ -194,7 +194,7 @@ async def _judged(config: Config, change: ConfigChange, clock: SystemClock) -> C
     if config.body != change.body:
         raise Failure(
             Exit.CONFLICT,
-            f"configuration: somebody else applied version {config.version} meanwhile; look at it and apply again",
+            f"configuration: version {config.version} was applied meanwhile; read it and apply again",
         )
     await clock.sleep(SEEN_SECONDS)
     return config

@@ -96,7 +96,7 @@ class DeadLetterBox:
             yield cls(client.jsm(), where.shard)
         except (APIError, NatsError, TimeoutError) as error:
             raise Failure(
-                Exit.UNAVAILABLE, f"dead letters: NATS does not give them ({_why(error)}); is it well?"
+                Exit.UNAVAILABLE, f"dead letters: NATS cannot read them ({_why(error)}); see `tessera doctor`"
             ) from error
         finally:
             await client.close()

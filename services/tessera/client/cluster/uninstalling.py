@@ -50,7 +50,9 @@ async def stop_deployment(cluster: PodReleaser, clock: Clock, namespace: str, na
     deadline = clock.monotonic() + seconds
     while any(pod["metadata"]["namespace"] == namespace for pod in (await cluster.list("pods", selector))[0]):
         if clock.monotonic() > deadline:
-            raise Failure(Exit.GAVE_UP, f"deployment {name}: its pods are still there after {seconds:g} s")
+            raise Failure(
+                Exit.GAVE_UP, f"deployment {name}: its pods still exist after {seconds:g} s; see `kubectl describe pod`"
+            )
         await clock.sleep(POLL_SECONDS)
 
 

@@ -27,7 +27,7 @@ async def login(
 ) -> None:
     """Log in to a gateway's HTTP API with a token of `tessera token new`; the commands then speak to it."""
     if name == LOCAL:
-        raise Failure(Exit.USAGE, f"login: {LOCAL} stands for no login at all; choose another --context")
+        raise Failure(Exit.USAGE, f"login: {LOCAL} means no login; choose another --context")
     kept = ApiLogin(check_url(url), _read_token(token_file))
     await Api(kept).get("/v1/jobs", limit=1)
     path = Contexts.read().add(name, kept).write()

@@ -76,7 +76,7 @@ class Api:
     def _take(self, login: ApiLogin) -> None:
         if not re.fullmatch(r"[\x21-\x7e]+", login.token):
             raise Failure(
-                Exit.USAGE, f"HTTP API at {login.url}: this is no token: one word, as `tessera token new` prints it"
+                Exit.USAGE, f"HTTP API at {login.url}: not a token; give the word that `tessera token new` prints"
             )
         self.url, self._token = login.url, login.token
 

@@ -130,7 +130,7 @@ def check_url(url: str) -> str:
     except ValueError:  # half an IPv6 address, a port beyond 65535
         is_address = False
     if not is_address:
-        raise Failure(Exit.USAGE, f"{url}: is no address of a gateway; write https://HOST")
+        raise Failure(Exit.USAGE, f"{url}: not the address of a gateway; write https://HOST")
     if parts.scheme == "http" and parts.hostname not in LOOPBACK:
         raise Failure(Exit.USAGE, f"{url}: the token would travel unencrypted; use https")
     return url.rstrip("/")

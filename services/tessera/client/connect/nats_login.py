@@ -69,7 +69,7 @@ class NatsLogin:
         if urlsplit(url).hostname in LOOPBACK and urlsplit(self._nats_url).hostname not in LOOPBACK:
             raise Failure(
                 Exit.UNAVAILABLE,
-                f"identity {tenant}: the gateway says that it is at {url}, which would be this machine; its operator "
-                "sets public_url",
+                f"identity {tenant}: the gateway gives its address as {url}, which means this machine; an operator "
+                "has to set public_url of the gateway",
             )
         return ApiLogin(url, said["token"])

@@ -118,7 +118,7 @@ class ReadViews(ABC):
         if task is None:
             return await self._job(named) or one_of(await self._named(named, *further), named, live_only)
         if any(job.name == named for job in await self._named(named)):
-            raise Failure(Exit.USAGE, f"job {named}: a job and a task are called so; name one by its id")
+            raise Failure(Exit.USAGE, f"job {named}: the name of a job and of a task; give the id")
         return task
 
     async def _named(self, named: str, *further: str) -> list[JobView]:
@@ -130,7 +130,7 @@ class ReadViews(ABC):
         job_id = await self._task_id(named)
         task = None if job_id is None else await self._job(job_id)
         if job_id is not None and task is None:
-            raise Failure(Exit.NOT_FOUND, f"job {named}: is not queued yet, or its end is shown no more")
+            raise Failure(Exit.NOT_FOUND, f"job {named}: not queued yet, or no longer listed; see `tessera ls`")
         return task
 
     async def _task_id(self, named: str) -> str | None:
@@ -327,5 +327,5 @@ def one_of(jobs: list[JobView], named: str, live_only: bool = False) -> JobView:
                     raise Failure(Exit.CONFLICT, f"job {named}: all {len(found)} jobs of this name have ended")
                 return max(found, key=_age)
             some = ", ".join(job.job_id for job in found[:5]) + (", …" if len(found) > 5 else "")
-            raise Failure(Exit.USAGE, f"job {named}: {len(found)} jobs are meant ({some}); name one by its id")
+            raise Failure(Exit.USAGE, f"job {named}: {len(found)} jobs have this name ({some}); give the id of one")
     raise Failure(Exit.NOT_FOUND, f"job {named}: there is none with this id or name; see `tessera ls`")

@@ -119,9 +119,7 @@ class Where:
                 raise Failure(Exit.USAGE, f"tenant: there is not exactly one ({names}); choose one with --as")
             found = tenants[0]
         if found.identity.role != subjects.TENANT:
-            raise Failure(
-                Exit.USAGE, f"identity {found.identity.name}: is no tenant; jobs are submitted with --as TENANT"
-            )
+            raise Failure(Exit.USAGE, f"identity {found.identity.name}: not a tenant; submit with --as TENANT")
         return found
 
     async def check_token_of(self, tenant: str) -> None:

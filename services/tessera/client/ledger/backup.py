@@ -68,7 +68,9 @@ class Backup:
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise Failure(Exit.FAILED, f"{file}: is damaged ({error}); take another copy of the backup") from error
         if shard and found.shard != shard:
-            raise Failure(Exit.USAGE, f"{directory}: holds the ledger of shard {found.shard}, not of {shard}")
+            raise Failure(
+                Exit.USAGE, f"{directory}: holds the ledger of shard {found.shard}, not of {shard}; name another"
+            )
         return found
 
     @property
@@ -103,7 +105,7 @@ class Backup:
     def check_files(self, first: int, last: int) -> None:
         """Raises Failure unless it has messages `first` to `last` in files that are as they were written."""
         if last > self.head.n or first <= self.beginning.n:
-            raise Failure(Exit.CONFLICT, f"{self.directory}: does not have messages {first} to {last}")
+            raise Failure(Exit.CONFLICT, f"{self.directory}: lacks messages {first} to {last}; take another copy")
         for segment in self.segments:
             if segment.last >= first and segment.first <= last:
                 check_file(self.directory / segment.file, segment.sha256)
@@ -125,7 +127,7 @@ class Backup:
                         raise Failure(Exit.FAILED, f"{segment.file}: {walk.broken}")
                     yield walk.n, data
             if (walk.n, walk.chain) != (segment.last, segment.chain):
-                raise Failure(Exit.FAILED, f"{segment.file}: does not end where {MANIFEST} says")
+                raise Failure(Exit.FAILED, f"{segment.file}: does not end where {MANIFEST} says; take another copy")
 
     async def extended(
         self, messages: AsyncIterator[tuple[int, bytes]], advance: Callable[[], None] = lambda: None

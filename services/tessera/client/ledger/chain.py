@@ -66,7 +66,7 @@ class ChainWalk:
         if n != self.n + 1 or seq != n:
             self.broken = f"gap: after {self.n} comes {n}, stored as {seq}; restore what is missing"
         elif prev != self._chain:
-            self.broken = f"fork: message {n} does not continue {n - 1}; one of the two was written by somebody else"
+            self.broken = f"fork: message {n} does not continue {n - 1}; another process wrote one of the two"
         elif epoch < self.epoch:
             self.broken = f"message {n}: epoch {epoch} after {self.epoch}; an older committer wrote it"
         else:

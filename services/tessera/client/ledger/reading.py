@@ -83,7 +83,9 @@ class StoredLedger:
             while True:
                 batch = await source.next(timeout=SILENCE_SECONDS)
                 if not batch:
-                    raise Failure(Exit.UNAVAILABLE, f"ledger of {self.shard}: nothing came for 30 s; is NATS well?")
+                    raise Failure(
+                        Exit.UNAVAILABLE, f"ledger of {self.shard}: NATS is silent for 30 s; see `tessera doctor`"
+                    )
                 for message in batch:
                     yield message.seq, message.data
                     if message.seq >= head:
@@ -109,7 +111,9 @@ class StoredLedger:
             while last is not None:
                 batch = await source.next(timeout=SILENCE_SECONDS)
                 if not batch:
-                    raise Failure(Exit.UNAVAILABLE, f"events of {self.shard}: nothing came for 30 s; is NATS well?")
+                    raise Failure(
+                        Exit.UNAVAILABLE, f"events of {self.shard}: NATS is silent for 30 s; see `tessera doctor`"
+                    )
                 for message in batch:
                     yield message
                     if message.seq >= last.seq:

@@ -26,7 +26,7 @@ class Unexplained(StrEnum):
 
 
 PROPOSALS: Mapping[Unexplained, str] = {
-    Unexplained.LOST_JOB: "let its pods end, or delete them; whoever sent it sends it again under its key",
+    Unexplained.LOST_JOB: "let the pods end, or delete them; the sender submits the job again under the same key",
     Unexplained.LOST_RUN: "wait some seconds: a whole gang is taken over; else delete its pods, and the job runs again",
     Unexplained.ENDED_RUN: "delete its pods",
     Unexplained.NO_PODS: "nothing: reclamation reports it absent, and the job runs again",

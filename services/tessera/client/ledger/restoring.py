@@ -145,7 +145,7 @@ async def _publish(bus: Bus, batch: list[Outgoing]) -> None:
     try:
         await bus.publish_all(batch)
     except Conflict as error:
-        raise Failure(Exit.CONFLICT, f"somebody else appends to this ledger ({error}); stop all services") from error
+        raise Failure(Exit.CONFLICT, f"another process appends to this ledger ({error}); stop all services") from error
 
 
 def _another(backup: Backup, there: int) -> Failure:

@@ -84,7 +84,9 @@ class EventsBesideLedger:
             try:
                 cursor = Cursor.parse(message.headers[CURSOR_HEADER])
             except (KeyError, ValueError):
-                self._report.found(f"event {message.seq} on {message.subject} carries no cursor; who wrote it?")
+                self._report.found(
+                    f"event {message.seq} on {message.subject} carries no cursor: not an event of Tessera"
+                )
                 continue
             if cursor.n <= self._after_n:
                 continue

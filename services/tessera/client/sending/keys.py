@@ -51,7 +51,7 @@ def choose_key(
 ) -> ChosenKey:
     """The client's key, else one made from the CI run, else a random one. Raises Failure for an empty one."""
     if given == "":
-        raise Failure(Exit.USAGE, "key: is empty, as a variable that is not set; give one, or leave it out")
+        raise Failure(Exit.USAGE, "key: empty, perhaps by a variable that is not set; give a key, or leave it out")
     if given:
         return ChosenKey(given, "given")
     for ci in CI_SYSTEMS:

@@ -188,7 +188,11 @@ class Tessera:
         answer_seconds: float = ANSWER_SECONDS,
         against: "Sequence[PublicReason]" = (),
     ) -> str:
-        """As `dry_run`, in the words of the contract; refused for what is `against` it and all else."""
+        """
+        Like `dry_run`, for a command in wire form.
+
+        Raises Refused with `against` and every reason that admission finds.
+        """
         return await self._sender().judge(asked, key, answer_seconds, against)
 
     async def submit_many(
@@ -249,7 +253,7 @@ class Tessera:
         notify: Notify = to_stderr,
         against: "Sequence[PublicReason]" = (),
     ) -> Submitted:
-        """As `submit`, in the words of the contract; refused for what is `against` it."""
+        """Like `submit`, for a command in wire form. Raises Refused with `against`, if given."""
         more: dict[str, Any] = {"answer_seconds": answer_seconds, "publish_seconds": publish_seconds, "notify": notify}
         return await self._sender().send(asked, key, against=against, **more)
 
@@ -432,9 +436,7 @@ class Tessera:
                 yield event
             return
         if stored:
-            raise Failure(
-                Exit.USAGE, "events: on NATS a tenant sees those to come; log in by HTTP: `tessera login URL`"
-            )
+            raise Failure(Exit.USAGE, "events: NATS gives tenants new events only; for all, `tessera login URL`")
         watch = await self.watch()
         while True:
             event = await watch.events.get()
@@ -463,7 +465,7 @@ class Tessera:
 
         if self._bus is None:
             raise Failure(
-                Exit.USAGE, f"subscriber {name}: durable ones are on NATS; by HTTP, `events(after=…)` resumes"
+                Exit.USAGE, f"subscriber {name}: durable subscribers need NATS; by HTTP, use `events(after=…)`"
             )
         bus, stream = self._bus, subjects.stream("EVENTS", self.shard)
         durable = subjects.subscriber_durable(self.tenant, name)
@@ -486,7 +488,7 @@ class Tessera:
         from tessera.client.sending.watching import Watch
 
         if self._bus is None:
-            raise Failure(Exit.USAGE, "watch: is on NATS; by HTTP there is `events`")
+            raise Failure(Exit.USAGE, "watch: needs NATS; by HTTP, use `events`")
         return await Watch.open(self._bus, self.shard, self.tenant, SystemClock())
 
 

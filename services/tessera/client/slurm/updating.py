@@ -68,14 +68,14 @@ def read_update(words: Sequence[str], now: datetime) -> JobUpdate:
     if priority not in ("", "0"):
         wrong.append(f"Priority={priority}: a class decides: QOS=CLASS; Priority=0 holds the job")
     spec, after = _spec_of(said, now, wrong)
-    wrong += [f"{name}: {NOT_CHANGED.get(name, 'is changed by nobody after the submit')}" for name in said]
+    wrong += [f"{name}: {NOT_CHANGED.get(name, 'cannot be changed after the submit')}" for name in said]
     if queue and "time_limit_seconds" in spec:
         wrong.append("Partition= and TimeLimit=: each is judged by the other; say one, then the other")
     if not named:
         wrong.append("name a job: JobId=JOB")
     if not wrong and not (queue or priority_class or priority or spec or after is not None):
         wrong.append(
-            "nothing is to change; say TimeLimit=, StartTime=, Dependency=, JobName=, Partition=, QOS= or Priority=0"
+            "no change is named; give TimeLimit=, StartTime=, Dependency=, JobName=, Partition=, QOS= or Priority=0"
         )
     if wrong:
         raise Failure(Exit.USAGE, f"scontrol update: {'; '.join(wrong)}")

@@ -8,7 +8,7 @@ const CAUSES = {
   reserved: ["kept for jobs that will start there", "reserved"],
   none: ["free", "free"],
   nobody: ["fit nobody: no job may use them, by GPU model, labels or taints", "remainder"],
-  shape: ["fit nobody: parts of GPUs that nobody asks for", "remainder"],
+  shape: ["fit nobody: parts of GPUs that no job asks for", "remainder"],
   pods: ["fit nobody: their nodes take no more pods", "remainder"],
   cpu: ["fit nobody: no CPU is left beside them", "remainder"],
   memory: ["fit nobody: no memory is left beside them", "remainder"],

@@ -84,7 +84,7 @@ def _events_of(
     if not follow:
         raise Failure(
             Exit.USAGE,
-            "events: with --as a tenant sees events as they come; add --follow, or leave --as out",
+            "events: --as TENANT gives new events only; add --follow, or leave --as out",
         )
     return _live_events(where, who)
 

@@ -35,7 +35,7 @@ async def preempt(
     """Show the plan that would make room for a job: who would be evicted, what work is lost, where it would start."""
     if not dry_run:
         raise Failure(
-            Exit.USAGE, "preempt: plans are made by the services, as policy.preset says; say --dry-run to see one"
+            Exit.USAGE, "preempt: only services carry out plans, by policy.preset; add --dry-run to see a plan"
         )
     where = at.find()
     job_id = await ordering.find_job_id(where, job, "plan for")

@@ -52,7 +52,7 @@ async def update(
     if name is not None:
         said["name"] = name
     if not said:
-        raise Failure(Exit.USAGE, "update: nothing is to change; say --time-limit, --begin, --after or --name")
+        raise Failure(Exit.USAGE, "update: no change is named; add --time-limit, --begin, --after or --name")
     seen = list[JobView]()
 
     def is_so(view: JobView) -> bool:

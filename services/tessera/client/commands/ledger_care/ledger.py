@@ -202,9 +202,7 @@ def compare_ends(file: LedgerFile, report: ReplayReport) -> None:
     """An export ends with the head that its messages lead to; one that has none any more was cut."""
     is_marked, last = file.ends()
     if not last and not is_marked:
-        report.notes.append(
-            "the export has no last line with its head, as those of 0.3: nobody can tell whether it was cut"
-        )
+        report.notes.append("the export has no last line with its head, as those of 0.3: a cut cannot be ruled out")
     elif not last:
         report.found(f"the export ends after message {report.n}, without the line that names its head: it was cut")
     elif last != orjson.dumps({"head": str(Head(report.n, report.chain))}):

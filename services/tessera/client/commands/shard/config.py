@@ -173,6 +173,6 @@ def _agreed(yes: bool, shown: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty() or not shown:
-        raise Failure(Exit.USAGE, "apply: nobody can be asked here; say --yes")
+        raise Failure(Exit.USAGE, "apply: no terminal to confirm the changes on; add --yes")
     if not typer.confirm("Apply this?"):
         raise Failure(Exit.FAILED, "apply: nothing was applied")

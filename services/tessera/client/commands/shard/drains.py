@@ -23,7 +23,7 @@ async def drain(
     at: AccessOptions,
     node: Node,
     evict: Annotated[bool, typer.Option("--evict", help="What runs there restarts elsewhere, at once")] = False,
-    why: Annotated[str, typer.Option("--why", help="For the record; shown to whoever asks why it is empty")] = "",
+    why: Annotated[str, typer.Option("--why", help="Reason, for the record")] = "",
 ) -> None:
     """Let nothing new start on a node; what runs there goes on, unless --evict."""
     where = _check_operator(at)
@@ -66,7 +66,7 @@ def _check_operator(at: AccessOptions) -> Where:
     where = at.find()
     who = ordering.choose_identity(where, at.identity)
     if who.identity.role != subjects.OPERATOR:
-        raise Failure(Exit.USAGE, f"drain: {who.identity.name} is a tenant; nodes are an operator's: --as operator")
+        raise Failure(Exit.USAGE, f"drain: {who.identity.name} is a tenant; only operators drain nodes: --as operator")
     return where
 
 

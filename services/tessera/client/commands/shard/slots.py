@@ -19,7 +19,7 @@ SAID = {
     Stranded.FAULT: "on nodes that are not ready, or drained",
     Stranded.RESERVED: "kept for jobs that will start there",
     Stranded.NOBODY: "no job may use them: GPU model, labels, taints",
-    Stranded.SHAPE: "parts of GPUs that nobody asks for",
+    Stranded.SHAPE: "parts of GPUs that no job asks for",
     Stranded.PODS: "their nodes take no more pods",
     Stranded.CPU: "no CPU is left beside them",
     Stranded.MEMORY: "no memory is left beside them",
@@ -72,7 +72,7 @@ async def slots(
         known, as_of = [left_of(state, name) for name in sorted(state.tree.queues_of)], state.n
     found = [each for each in known if pool in ("", each.pool)]
     if pool and not found:
-        raise Failure(Exit.NOT_FOUND, f"pool {pool}: no queue is of this pool")
+        raise Failure(Exit.NOT_FOUND, f"pool {pool}: no queue uses this pool; see `tessera queue list`")
     if output.for_programs:
         show_value(output, {"items": [plain(each) for each in found]}, as_of)
     else:

@@ -284,7 +284,7 @@ async def _update(at: AccessOptions, update: JobUpdate) -> Exit | None:
             async with where.views() as views:
                 first = await views.job(job)
         if update.queue and first is not None and first.phase != "queued":
-            raise Failure(Exit.CONFLICT, f"job {job}: is {first.phase}; only what waits goes to another partition")
+            raise Failure(Exit.CONFLICT, f"job {job}: is {first.phase}; only a waiting job goes to another partition")
         commands = update.commands(job, ids)
         await ordering.send_all(where, at.identity, [(job, command) for command in commands])
         if commands and isinstance(commands[-1], UpdateJob):

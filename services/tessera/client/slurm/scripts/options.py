@@ -28,7 +28,7 @@ class Option:
     advisory: bool = False
 
 
-NO_MAIL = "nobody sends mail: a webhook of the tenant gets the same events (docs/webhooks.md), or wait with --wait"
+NO_MAIL = "mail is not sent: a webhook of the tenant gets the same events (docs/webhooks.md), or wait with --wait"
 
 
 def _refused(name: str, way_out: str, short: str = "", flag: bool = False) -> Option:
@@ -95,7 +95,7 @@ OPTIONS: tuple[Option, ...] = (
     _refused("bbf", "`volumes` of a job file"),
     _refused("cluster-constraint", "a shard is chosen by --shard or a login"),
     _refused("clusters", "a shard is chosen by --shard or a login", short="M"),
-    _advisory("comment", "nobody keeps it"),
+    _advisory("comment", "comments are not kept"),
     _refused("container", "say --container-image"),
     _refused("container-env", "say --export=NAME=VALUE,…"),
     _refused("container-mount-home", "say --container-mounts with what the configuration maps", flag=True),
@@ -138,7 +138,7 @@ OPTIONS: tuple[Option, ...] = (
     _advisory("overcommit", "a task has the CPU that it asks for", short="O", flag=True),
     _refused("oversubscribe", "ask for a share of a GPU: `gpu_milli` of a job file", short="s", flag=True),
     _refused("prefer", "say --constraint, or delete it"),
-    _advisory("profile", "nobody gathers it"),
+    _advisory("profile", "profiles are not gathered"),
     _refused("propagate", "delete it: limits are the image's"),
     _refused("reboot", "delete it: jobs do not restart nodes", flag=True),
     _refused("reservation", "an operator keeps room with a queue and its quota: say --partition"),
