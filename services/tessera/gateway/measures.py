@@ -22,7 +22,7 @@ class Measures:
             registry=registry,
         )
         self.dropped = Counter(
-            "tessera_gateway_slow_readers_total", "Event streams dropped because nobody read them", registry=registry
+            "tessera_gateway_slow_readers_total", "Event streams dropped for slow reading", registry=registry
         )
         self.logs = Counter(
             "tessera_gateway_logs_collected_total",

@@ -95,7 +95,7 @@ def check_exposure(settings: GatewaySettings, tokens: int) -> None:
     where = f"gateway: would listen on {settings.api_host}, which is not loopback,"
     if not tokens:
         raise StartupError(
-            f"{where} and nobody has a token; `tessera token new TENANT` makes one, tokens_file names it"
+            f"{where} and no token exists; make one with `tessera token new TENANT`, and name its file in tokens_file"
         )
     if not settings.allowed_hosts:
         raise StartupError(f"{where} and would answer to no name; set allowed_hosts to the names that clients use")

@@ -129,7 +129,7 @@ async def test_what_a_submit_lacks_is_told_at_once_and_where_its_fields_stand(wo
         stream = await world.ask("GET", "/v1/events?type=job.faild.v1", token)
     assert [reason["field"] for reason in nothing.body["reasons"]] == ["Idempotency-Key", "spec"]
     assert beside.body["sentence"].endswith("gpus: there is no such field (the fields of a job stand in `spec`)")
-    assert stream.body["reasons"][0]["detail"] == "no event is of this type; is job.failed.v1 meant?"
+    assert stream.body["reasons"][0]["detail"] == "no such event type; is job.failed.v1 meant?"
 
 
 async def test_a_job_in_short_form_is_sent_in_full_and_is_the_same_job(world: World) -> None:

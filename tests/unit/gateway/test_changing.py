@@ -50,7 +50,7 @@ async def test_a_change_that_is_none_is_refused_in_words(world: World) -> None:
         for query, words in (
             ("kind=evict", "no change of a spec is called evict"),
             ("kind=pods&role=nobody", "the job has no role nobody"),
-            ("kind=gpus&role=worker&value=-1", "no job may be so"),
+            ("kind=gpus&role=worker&value=-1", "the changed spec would be invalid"),
         ):
             said = await world.ask("GET", f"{JOB}/spec?{query}", token)
             assert (said.status, said.code) == (422, "InvalidField")

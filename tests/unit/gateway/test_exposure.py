@@ -21,7 +21,7 @@ def test_on_loopback_nothing_more_is_asked(host: str) -> None:
 def test_off_loopback_tokens_names_and_tls_are_needed(host: str) -> None:
     check_exposure(GatewaySettings(**{**OPEN, "api_host": host}), tokens=1)
     for change, tokens, said in (
-        ({}, 0, "nobody has a token"),
+        ({}, 0, "no token exists"),
         ({"allowed_hosts": ()}, 1, "allowed_hosts"),
         ({"plaintext_ok": False}, 1, "without TLS"),
     ):

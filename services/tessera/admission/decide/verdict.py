@@ -42,7 +42,7 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
     too_long = time_limit_fault(tree, spec.queue, tenant, spec.time_limit_seconds or 0)
     against += [too_long] if too_long is not None else []
     if spec.idle is not None and not jobs_choose(tree, spec.queue):
-        detail = f"queue {spec.queue} does not let jobs say what counts as idle; leave it out"
+        detail = f"queue {spec.queue} does not let jobs set `idle`; leave the field out"
         against.append(refusal(Code.INVALID_FIELD, "idle", detail))
     unknown = unknown_levels(spec.roles, tree.levels)
     against += unknown

@@ -206,7 +206,7 @@ class FreeCapacity:
         return True
 
     def take(self, roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...]) -> None:
-        """Somebody was placed there."""
+        """Subtract these placements from the free capacity."""
         before, nodes = self._before, self.nodes
         for placement in placements:
             if placement.node in nodes:

@@ -134,7 +134,7 @@ class Guard:
         given = request.headers.getall("Host", [])
         name = host_name(given[0]) if len(given) == 1 else None
         if name is None or not (name in self._hosts or (self._loopback and is_loopback(name))):
-            raise refused(Code.FORBIDDEN, "Host", "is not a name of this server; allowed_hosts lists them")
+            raise refused(Code.FORBIDDEN, "Host", "not a name of this server; an operator adds it to allowed_hosts")
 
     def _check_origin(self, request: web.Request) -> None:
         """
@@ -144,7 +144,7 @@ class Guard:
         for origin in request.headers.getall("Origin", []):
             same = urlsplit(origin).netloc.lower() == request.headers["Host"].lower() and origin != "null"
             if not same and origin not in self._settings.allowed_origins:
-                raise refused(Code.FORBIDDEN, "Origin", "may not call this server; allowed_origins lists who may")
+                raise refused(Code.FORBIDDEN, "Origin", "not allowed here; an operator adds it to allowed_origins")
 
 
 def host_name(host: str) -> str | None:

@@ -63,7 +63,7 @@ log = structlog.get_logger()
 
 
 class Handlers:
-    """`state` is the fold's own, so that what is asked of it is as of its `n`."""
+    """Handlers of the API's operations. `state` is the live folded state; answers hold as of `state.n`."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class Handlers:
         """
         caller = request[CALLER]
         if caller.tenant is None:
-            raise refused(Code.FORBIDDEN, "Authorization", "a job is submitted with a token of its tenant")
+            raise refused(Code.FORBIDDEN, "Authorization", "submit with a token of the job's tenant")
         command = await self._submit_command(request, caller.tenant)
         key = command["key"]
         if command.get("dry_run") is True:
@@ -204,7 +204,7 @@ class Handlers:
         """Answers with a page of jobs and the cursor of the next; raises Refusal for another tenant's."""
         query, caller = read_query(request, models.JobQuery), request[CALLER]
         if query.tenant is not None and not caller.may_see(query.tenant):
-            raise refused(Code.FORBIDDEN, "tenant", "a tenant's token sees its own jobs")
+            raise refused(Code.FORBIDDEN, "tenant", "a tenant's token lists its own jobs; leave tenant out")
         n, jobs = await self._views.jobs()
         place = place_of(query.cursor)
         if query.array is None:
@@ -273,7 +273,7 @@ class Handlers:
         """Sends the order that lets a waiting job wait in another queue; raises Refusal for a job that runs."""
         body, known = await read_body(request, models.QueueBody), self._own(request)
         if isinstance(known, Job) and known.phase is not Phase.QUEUED:
-            raise refused(Code.NOT_WAITING, "job_id", f"it is {known.phase.value}; only what waits moves")
+            raise refused(Code.NOT_WAITING, "job_id", f"the job is {known.phase.value}; only waiting jobs move")
         if isinstance(known, Job):
             fault = time_limit_fault(self._state.tree, body.queue, known.tenant, known.time_limit_seconds)
             if fault is not None:
@@ -318,7 +318,7 @@ class Handlers:
             try:
                 changed = changed_spec(spec, query.kind, query.role, query.value)
             except ValueError as error:
-                wrong = "no job may be so" if isinstance(error, ValidationError) else str(error)[:200]
+                wrong = "the changed spec would be invalid" if isinstance(error, ValidationError) else str(error)[:200]
                 raise refused(Code.INVALID_FIELD, "kind", wrong) from error
         found = tuple(models.SpecDifference(**asdict(each)) for each in differences(spec, changed))
         body = models.ShownSpec(as_of=self._state.n, job_id=known.job_id, spec=changed, differences=found)
@@ -539,7 +539,7 @@ def _key(request: web.Request, in_body: str | None) -> str | None:
     if given is None:
         return in_body
     if in_body is not None and in_body != given:
-        raise refused(Code.INVALID_FIELD, KEY_HEADER, "is not the key in the body")
+        raise refused(Code.INVALID_FIELD, KEY_HEADER, "differs from the key in the body; send one of them")
     try:
         return models.SubmitEnvelope(key=given).key
     except ValidationError:

@@ -157,7 +157,7 @@ def known_type(text: str) -> str:
     found = short_type(text)
     if found not in short_types():
         alike = get_close_matches(found, short_types(), 1)
-        raise ValueError(f"no event is of this type; {f'is {alike[0]} meant?' if alike else 'see docs/contract.md'}")
+        raise ValueError(f"no such event type; {f'is {alike[0]} meant?' if alike else 'see docs/contract.md'}")
     return found
 
 

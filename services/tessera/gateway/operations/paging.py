@@ -64,4 +64,4 @@ def place_of(cursor: str) -> Age | None:
         ts, _, job = urlsafe_b64decode(cursor.encode()).decode().partition(".")
         return -int(ts), job
     except ValueError:
-        raise refused(Code.INVALID_FIELD, "cursor", "is not `next` of a page") from None
+        raise refused(Code.INVALID_FIELD, "cursor", "not a cursor; send `next` of the page before") from None

@@ -112,7 +112,7 @@ class Streams:
 
     def _subject(self, caller: Caller, query: EventQuery) -> str:
         if query.tenant is not None and not caller.may_see(query.tenant):
-            raise refused(Code.FORBIDDEN, "tenant", "a tenant's token sees its own events")
+            raise refused(Code.FORBIDDEN, "tenant", "a tenant's token gives its own events; leave tenant out")
         tenant = caller.tenant or query.tenant
         return self._hub.everything if tenant is None else f"events.{self._hub.shard}.{tenant}.>"
 
@@ -142,7 +142,7 @@ class Streams:
         """Count one open stream of the caller. Raises Refusal when there are too many."""
         own, limits = self._open.get(caller.token_id, 0), self._settings
         if own >= limits.streams_per_token or sum(self._open.values()) >= limits.streams_max:
-            raise refused(Code.RATE_LIMITED, "streams", "too many are open", {"open": own}, retry_after=5)
+            raise refused(Code.RATE_LIMITED, "streams", "too many open; close one", {"open": own}, retry_after=5)
         self._open[caller.token_id] = own + 1
         self._measures.streams.inc()
         try:
@@ -287,5 +287,5 @@ def _last_event_id(request: web.Request) -> int | None:
     if not given:
         return None
     if not (given.isascii() and given.isdigit() and len(given) <= 16 and int(given) <= INT_MAX):
-        raise refused(Code.INVALID_FIELD, "Last-Event-ID", "is not the id of an event")
+        raise refused(Code.INVALID_FIELD, "Last-Event-ID", "not an event id; send the `id` of an event as it came")
     return int(given)

@@ -174,7 +174,7 @@ class SharedViews:
         return self._usage.as_of, list(self._usage.rows.values())
 
     async def job(self, job_id: str, min_n: int) -> tuple[int, JobView | None]:
-        """The job or refused work; that there is none is believed only of views that hold up to `min_n`."""
+        """The job or refused work; "not found" is trusted only from views at or past ledger number `min_n`."""
         return await self._in_time(self._job(job_id, min_n))
 
     async def _job(self, job_id: str, min_n: int) -> tuple[int, JobView | None]:

@@ -149,7 +149,10 @@ def _lost_end(newest: Witness, end: int) -> str:
 
 
 def _basis(data: bytes) -> int:
-    """0 for what is no order: it testifies to nothing."""
+    """
+    Ledger number that an order was computed from; 0 for any other message, which proves nothing about the ledger's
+    length.
+    """
     try:
         return ORDER.validate_json(data).basis_n
     except ValidationError:
