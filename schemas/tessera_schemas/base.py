@@ -2,13 +2,15 @@
 
 import base64
 import hashlib
-from typing import Annotated, Self, TypeVar
+from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
 INT_MAX = 2**53 - 1  # JSON readers in other languages keep integers exact up to here
 GPU_MILLI = 1000
 T = TypeVar("T")
+Json = dict[str, Any]
+"""A JSON object, as it is read or will be written."""
 LATE = ConfigDict(defer_build=True)
 """For a `TypeAdapter`: its validator is built when it is first used, as those of models are."""
 

@@ -12,7 +12,8 @@ from aiohttp import web
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.kubernetes.informer import Informer
-from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.ports import ApiError
+from tessera_schemas.base import Json
 from tests.virtual_time import ImpatientClock
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -77,7 +78,7 @@ async def serving(server: Server, **lanes: int) -> AsyncIterator[HttpCluster]:
         await runner.cleanup()
 
 
-def pod(name: str, version: int = 1) -> JsonObject:
+def pod(name: str, version: int = 1) -> Json:
     meta = {"name": name, "namespace": "n", "uid": f"uid-{name}", "resourceVersion": str(version)}
     return {"metadata": {**meta, "managedFields": [{"manager": "somebody"}]}}
 
@@ -91,11 +92,11 @@ def refusal(status: int, reason: str, wait: str = "") -> Answer:
     return lambda _: _json({"reason": reason, "message": "no"}, status, {"Retry-After": wait} if wait else {})
 
 
-async def _json(body: JsonObject, status: int = 200, headers: Any = None) -> web.StreamResponse:
+async def _json(body: Json, status: int = 200, headers: Any = None) -> web.StreamResponse:
     return web.json_response(body, status=status, headers=headers)
 
 
-def stream(*events: JsonObject, cut: bytes = b"", hangs: bool = False) -> Answer:
+def stream(*events: Json, cut: bytes = b"", hangs: bool = False) -> Answer:
     """Events, then perhaps a part of one; then the connection breaks, if there was a part, or the watch ends."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -114,11 +115,11 @@ def stream(*events: JsonObject, cut: bytes = b"", hangs: bool = False) -> Answer
     return answer
 
 
-def event(kind: str, name: str, version: int) -> JsonObject:
+def event(kind: str, name: str, version: int) -> Json:
     return {"type": kind, "object": pod(name, version)}
 
 
-def bookmark(version: int) -> JsonObject:
+def bookmark(version: int) -> Json:
     return {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(version)}}}
 
 
@@ -147,7 +148,7 @@ async def test_a_long_list_is_read_in_pages_and_each_is_reduced_before_the_next_
     server, kept = Server(), list[int]()
     server.lists = [page("a", "b", place="p1"), page("c", place="p2"), page("d")]
 
-    def reduce(found: JsonObject) -> JsonObject:
+    def reduce(found: Json) -> Json:
         kept.append(len(server.asked))
         return {"name": found["metadata"]["name"]}
 

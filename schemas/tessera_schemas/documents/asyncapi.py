@@ -7,8 +7,8 @@ Only what a message says is added here; senders, receivers, retention and limits
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
 
+from tessera_schemas.base import Json
 from tessera_schemas.documents.registry import (
     CLUSTER_COMMANDS,
     OPERATOR_COMMANDS,
@@ -22,7 +22,6 @@ from tessera_schemas.shard.services import SPECS
 from tessera_schemas.shard.streams import StreamSpec, streams
 from tessera_schemas.subjects import KUBERNETES, TENANT, inbox, live, subscriber_durable, webhook_durable
 
-Json = dict[str, Any]
 SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
 OPAQUE = {
     "snapshot_chunk": "A piece of a snapshot of the fold; only projection's own build reads it.",

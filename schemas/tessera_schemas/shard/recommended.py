@@ -11,9 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tessera_schemas.base import Json
 from tessera_schemas.config import ConfigBody
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tessera_schemas.base import Strict
+from tessera_schemas.base import Json, Strict
 from tessera_schemas.commands import (
     AdoptJob,
     ApplyConfig,
@@ -36,8 +36,6 @@ REASONS_MAX = 64
 FIELD_CHARACTERS = 300
 DETAIL_CHARACTERS = 200
 PAYLOADS = ("spec.", "body.")  # `roles[0].name` reads better than `spec.roles[0].name`
-
-Json = dict[str, Any]
 
 
 CONTROL: dict[str, type[Strict]] = {

@@ -8,13 +8,13 @@ fields stay as they are, so that the one place that refuses them is the contract
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.resource_kinds import KINDS
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text import quantities as quantities
 from tessera_schemas.text.quantities import QuantityError
 from tessera_schemas.work.templates import PLACEHOLDER
 
-Json = dict[str, Any]
 Convert = tuple[str, Callable[[Any], int]]
 
 UNITS = {"thousandths": quantities.cpu_milli, "bytes": quantities.memory_bytes}

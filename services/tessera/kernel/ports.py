@@ -9,11 +9,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Se
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tessera_schemas.base import Json
+
 if TYPE_CHECKING:
     from tessera_schemas.shard.ledger_form import Head
 
-JsonObject = dict[str, Any]
-Objects = list[JsonObject]
+Objects = list[Json]
 
 
 class Clock(Protocol):
@@ -261,19 +262,19 @@ class WatchEvent:
     """ADDED, MODIFIED, DELETED or BOOKMARK with the object as the API sends it."""
 
     type: str
-    object: JsonObject
+    object: Json
 
 
-Reduce = Callable[[JsonObject], JsonObject]
+Reduce = Callable[[Json], Json]
 """What is kept of an object, for readers of many who need little of each; it keeps uid, name and resourceVersion."""
 
 
-def as_it_is(found: JsonObject) -> JsonObject:
+def as_it_is(found: Json) -> Json:
     """Keep the whole object: the default of every `reduce`."""
     return found
 
 
-def without_managed_fields(found: JsonObject) -> JsonObject:
+def without_managed_fields(found: Json) -> Json:
     """Remove `managedFields`: often most of an object, and never read here."""
     found["metadata"].pop("managedFields", None)
     return found
@@ -289,7 +290,7 @@ class Cluster(Protocol):
 
     async def list(
         self, kind: str, label_selector: str = "", field_selector: str = "", reduce: Reduce = as_it_is
-    ) -> tuple[list[JsonObject], str]:
+    ) -> tuple[list[Json], str]:
         """
         All objects (of every namespace) of "pods", "nodes", "jobs" of batch, "priorityclasses",
         "poddisruptionbudgets", or of an apiVersion and kind ("ray.io/v1/RayCluster"), and the list's resourceVersion.
@@ -306,7 +307,7 @@ class Cluster(Protocol):
         An object that comes into the selection is ADDED, one that leaves it is DELETED.
         """
 
-    async def get_pod(self, namespace: str, name: str) -> JsonObject:
+    async def get_pod(self, namespace: str, name: str) -> Json:
         """Pod as stored now; 404 when no pod has that name."""
 
     def read_log(
@@ -320,7 +321,7 @@ class Cluster(Protocol):
         before the container has started.
         """
 
-    async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
+    async def create_pod(self, namespace: str, pod: Json) -> Json:
         """409 AlreadyExists when the name is taken."""
 
     async def bind_pod(
@@ -367,13 +368,13 @@ class Cluster(Protocol):
     async def annotate_node(self, name: str, resource_version: str, annotations: Mapping[str, str]) -> None:
         """Set these annotations of exactly this version of the node. 409 for another, 404 when it is gone."""
 
-    async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
+    async def patch_pod_status(self, namespace: str, name: str, patch: Json) -> None:
         """A merge patch of the pod's status; 409 when it names another UID or version, 404 when the pod is gone."""
 
-    async def patch_status(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+    async def patch_status(self, api_version: str, kind: str, namespace: str, name: str, patch: Json) -> None:
         """The same of any object in a namespace that has a status."""
 
-    async def create_event(self, namespace: str, event: JsonObject) -> None:
+    async def create_event(self, namespace: str, event: Json) -> None:
         """409 AlreadyExists when the name is taken."""
 
     async def list_events(self, namespace: str, uid: str) -> Objects:
@@ -382,19 +383,19 @@ class Cluster(Protocol):
     async def may(self, namespace: str, verb: str, resource: str, group: str = "") -> bool:
         """Whether we may do it there; `resource` with its subresource, as `pods/binding`. "" is the whole cluster."""
 
-    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
+    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> Json:
         """Any object, in a namespace or in none (""); 404 when it is not there, or the cluster has no such kind."""
 
-    async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+    async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: Json) -> None:
         """A merge patch; 409 when it names another UID or version, 404 when the object is gone."""
 
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
         """409 when the object changed meanwhile, 404 when it is gone; nothing when it is off already."""
 
-    async def create_service(self, namespace: str, service: JsonObject) -> None:
+    async def create_service(self, namespace: str, service: Json) -> None:
         """409 AlreadyExists when the name is taken."""
 
-    async def get_service(self, namespace: str, name: str) -> JsonObject:
+    async def get_service(self, namespace: str, name: str) -> Json:
         """Service as stored now; 404 when no service has that name."""
 
     async def delete_service(self, namespace: str, name: str, uid: str) -> None:

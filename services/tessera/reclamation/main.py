@@ -13,7 +13,6 @@ from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.kubernetes.users_pods import UsersPods
 from tessera.kernel.ledger.loop import fold_ledger
 from tessera.kernel.ledger.shard import Entry, restore
-from tessera.kernel.ports import JsonObject
 from tessera.kernel.process.leases import Members
 from tessera.kernel.process.proposing import Proposals
 from tessera.kernel.service.context import Ports
@@ -27,6 +26,7 @@ from tessera.reclamation.prices.handlers import Learn, Prices
 from tessera.reclamation.prices.learning import learn_in_subprocess
 from tessera.reclamation.reclaim.decide import reclamation_plan
 from tessera.reclamation.settings import ReclamationSettings
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import NAMES_US, USERS_PODS, pods_of_shard
 
 LINGER_SECONDS = 0.02  # how much later it hears what to look for while the ledger is busy
@@ -49,10 +49,10 @@ async def serve(
     informer = Informer(ports.cluster, "pods", ports.clock, pods_of_shard(settings.shard), who=ports.instance)
     node_informer = Informer(ports.cluster, "nodes", ports.clock, who=ports.instance)
     gone = GonePods(shard.state)
-    pods: PodsByRun[JsonObject] = PodsByRun(informer, dict, gone.note)
+    pods: PodsByRun[Json] = PodsByRun(informer, dict, gone.note)
     who = ports.instance
     users_informer = Informer(ports.cluster, "pods", ports.clock, USERS_PODS, NAMES_US, only_what_is_judged, who)
-    users: UsersPods[JsonObject] = UsersPods(users_informer, dict, gone.note)
+    users: UsersPods[Json] = UsersPods(users_informer, dict, gone.note)
     absences = Absences(ports, settings, shard.state, pods, users, members, gone)
     fresh = Freshness(ports.clock)
     troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds, fresh)

@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.kernel.kubernetes.api_paths import resource_of
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.api import answers, rules
 from tessera_local.cluster.api.paging import Pages
 from tessera_local.cluster.api.patching import JsonPatch, merged, patched, strategic
@@ -26,6 +25,7 @@ from tessera_local.cluster.objects.faults import Faults
 from tessera_local.cluster.objects.saved_pods import SavedPods
 from tessera_local.cluster.objects.shelf import Version
 from tessera_local.cluster.objects.store import Options, Store, WallClock, resource_in
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import OUT_OF_SERVICE_TAINT
 
 EVICTED_BY_API = "EvictionByEvictionAPI"
@@ -89,7 +89,7 @@ class SimCluster(Machines):
         self.faults.after("create")
         return created
 
-    def bind(self, namespace: str, name: str, binding: JsonObject) -> None:
+    def bind(self, namespace: str, name: str, binding: Json) -> None:
         """Bind a pod by a Binding object; its annotations land on the pod in the same write."""
         self.faults.before("bind")
         target = (binding.get("target") or {}).get("name")
@@ -102,7 +102,7 @@ class SimCluster(Machines):
         self._store.bind(pod, target, asked.get("annotations") or {})
         self.faults.after("bind")
 
-    def delete(self, resource: str, namespace: str, name: str, options: JsonObject | None = None) -> Version:
+    def delete(self, resource: str, namespace: str, name: str, options: Json | None = None) -> Version:
         """Delete by DeleteOptions: preconditions, grace period, finalizers. Returns the object as it is then."""
         self.faults.before("delete")
         options = options or {}
@@ -119,7 +119,7 @@ class SimCluster(Machines):
         resource: str,
         namespace: str,
         name: str,
-        patch: JsonObject | JsonPatch,
+        patch: Json | JsonPatch,
         subresource: str = "",
         *,
         by_keys: bool = False,
@@ -140,7 +140,7 @@ class SimCluster(Machines):
         self.faults.after("patch")
         return found
 
-    def evict(self, namespace: str, name: str, eviction: JsonObject | None = None) -> None:
+    def evict(self, namespace: str, name: str, eviction: Json | None = None) -> None:
         """Delete politely: marks the pod as a disruption target, then deletes it with its own grace."""
         self.faults.before("evict")
         options = (eviction or {}).get("deleteOptions") or {}
@@ -197,7 +197,7 @@ class SimCluster(Machines):
         self._forced.add(pod.uid)
         self._store.remove(self._store.pods, pod)
 
-    def still_runs(self, pod: JsonObject) -> bool:
+    def still_runs(self, pod: Json) -> bool:
         """
         Whether containers of a pod whose object is gone still hold its devices, and nobody vouched that they do not.
 

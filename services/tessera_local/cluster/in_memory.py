@@ -10,9 +10,10 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 import orjson
 
 from tessera.kernel.kubernetes.api_paths import resource_of
-from tessera.kernel.ports import ApiError, Clock, JsonObject, Objects, Reduce, WatchEvent, as_it_is
+from tessera.kernel.ports import ApiError, Clock, Objects, Reduce, WatchEvent, as_it_is
 from tessera_local.cluster.core import SimCluster
 from tessera_local.cluster.objects.shelf import Version
+from tessera_schemas.base import Json
 
 FOLLOW_SECONDS = 0.5
 
@@ -38,7 +39,7 @@ class MemoryCluster:
 
     async def list(
         self, kind: str, label_selector: str = "", field_selector: str = "", reduce: Reduce = as_it_is
-    ) -> tuple[list[JsonObject], str]:
+    ) -> tuple[list[Json], str]:
         """Whole list at one moment, in no pages; every object is decoded anew and then reduced."""
         resource = self._listed(kind)
         await self._enter("list", resource)
@@ -70,7 +71,7 @@ class MemoryCluster:
         finally:
             watch.close()
 
-    async def get_pod(self, namespace: str, name: str) -> JsonObject:
+    async def get_pod(self, namespace: str, name: str) -> Json:
         """Copy of the pod, which the caller may change."""
         await self._enter("get")
         found = self._core.get("pods", namespace, name)
@@ -94,7 +95,7 @@ class MemoryCluster:
             sent, log = len(log.lines), self._core.read_log(namespace, name, is_open=True)
             lines = log.lines[sent:]
 
-    async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
+    async def create_pod(self, namespace: str, pod: Json) -> Json:
         """Store a copy of `pod`; the pod returned is another copy."""
         await self._enter("create")
         created = self._core.create("pods", namespace, orjson.loads(orjson.dumps(pod)))
@@ -161,20 +162,20 @@ class MemoryCluster:
         self._core.patch("nodes", "", name, {"metadata": wanted})
         await self.after("patch")
 
-    async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
+    async def patch_pod_status(self, namespace: str, name: str, patch: Json) -> None:
         """Merge patch of the status in the core, with a copy of `patch`."""
         await self._enter("patch")
         self._core.patch("pods", namespace, name, orjson.loads(orjson.dumps(patch)), "status")
         await self.after("patch")
 
-    async def patch_status(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+    async def patch_status(self, api_version: str, kind: str, namespace: str, name: str, patch: Json) -> None:
         """Merge patch of a status in the core; an unknown kind is refused (404) before rights are checked."""
         resource = self._core.resource(api_version, kind)
         await self._enter("patch", resource)
         self._core.patch(resource, namespace, name, orjson.loads(orjson.dumps(patch)), "status")
         await self.after("patch")
 
-    async def create_event(self, namespace: str, event: JsonObject) -> None:
+    async def create_event(self, namespace: str, event: Json) -> None:
         """Store a copy of `event`. Raises ApiError 409 when the name is taken."""
         await self._enter("create", "events")
         self._core.create("events", namespace, orjson.loads(orjson.dumps(event)))
@@ -191,14 +192,14 @@ class MemoryCluster:
         """Say whether `verbs` has the verb; namespace, resource and group make no difference here."""
         return self._verbs is None or verb in self._verbs
 
-    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
+    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> Json:
         """Copy of any object that the core keeps, which the caller may change."""
         await self._enter("get", resource_of(kind))
         found = self._core.get(self._core.resource(api_version, kind), namespace, name)
         await self.after("get")
         return _decoded(found)
 
-    async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+    async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: Json) -> None:
         """Merge patch in the core, with a copy of `patch`."""
         await self._enter("patch", resource_of(kind))
         self._core.patch(resource_of(kind), namespace, name, orjson.loads(orjson.dumps(patch)))
@@ -214,13 +215,13 @@ class MemoryCluster:
             self._core.patch("pods", namespace, name, {"metadata": {"uid": uid, "finalizers": rest}})
         await self.after("patch")
 
-    async def create_service(self, namespace: str, service: JsonObject) -> None:
+    async def create_service(self, namespace: str, service: Json) -> None:
         """Store a copy of `service`; no port or address comes to be."""
         await self._enter("create", "services")
         self._core.create("services", namespace, orjson.loads(orjson.dumps(service)))
         await self.after("create")
 
-    async def get_service(self, namespace: str, name: str) -> JsonObject:
+    async def get_service(self, namespace: str, name: str) -> Json:
         """Copy of the service, which the caller may change."""
         await self._enter("get", "services")
         found = self._core.get("services", namespace, name)
@@ -241,17 +242,17 @@ class MemoryCluster:
         await self.before(verb)
 
 
-def _decoded(stored: Version) -> JsonObject:
-    decoded: JsonObject = orjson.loads(stored.json)
+def _decoded(stored: Version) -> Json:
+    decoded: Json = orjson.loads(stored.json)
     return decoded
 
 
-def _delete_options(uid: str, grace_seconds: int | None) -> JsonObject:
-    options: JsonObject = {"preconditions": {"uid": uid}}
+def _delete_options(uid: str, grace_seconds: int | None) -> Json:
+    options: Json = {"preconditions": {"uid": uid}}
     return options if grace_seconds is None else {**options, "gracePeriodSeconds": grace_seconds}
 
 
-def _as_in_lists(found: JsonObject) -> JsonObject:
+def _as_in_lists(found: Json) -> Json:
     """An item as lists have it: for its own kinds the API server says kind and version once for the whole list."""
     found.pop("kind", None)
     found.pop("apiVersion", None)

@@ -13,10 +13,11 @@ from tessera.client.connect.locating import find
 from tessera.client.ledger.reading import ledger_of
 from tessera.client.ledger.replay import ReplayReport, verify
 from tessera.kernel.kubernetes.cluster import HttpCluster
-from tessera.kernel.ports import JsonObject, Outgoing
+from tessera.kernel.ports import Outgoing
 from tessera_lab.bench.report import ReportRow
 from tessera_local.platform import Platform
 from tessera_schemas import subjects
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import RUN_LABEL
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.job import JobSpec, Resources, Role, Template
@@ -105,13 +106,13 @@ async def _submit(platform: Platform, specs: list[JobSpec], prefix: str) -> None
         await bus.publish_all([Outgoing(subjects.submit(platform.shard, TENANT), command) for command in commands])
 
 
-async def _pods(client: HttpCluster) -> list[JsonObject]:
+async def _pods(client: HttpCluster) -> list[Json]:
     """Ours that are neither over nor on their way out."""
     found, _ = await client.list("pods", RUN_LABEL)
     return [pod for pod in found if "deletionTimestamp" not in pod["metadata"] and not _is_over(pod)]
 
 
-def _is_over(pod: JsonObject) -> bool:
+def _is_over(pod: Json) -> bool:
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 

@@ -20,10 +20,11 @@ from tessera.client.connect.locating import find
 from tessera.client.connect.shard_views import ShardViews
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
-from tessera.kernel.ports import JsonObject, WatchEvent
+from tessera.kernel.ports import WatchEvent
 from tessera_lab.bench.report import ReportRow
 from tessera_local.platform import Platform
 from tessera_schemas import subjects
+from tessera_schemas.base import Json
 from tests.kubernetes.bench.calls import ApiCalls
 from tests.kubernetes.bench.creating import ROUND_LABEL, has_node, pipelined
 from tests.kubernetes.bench.jobs import JOBS, Way, job_of
@@ -117,7 +118,7 @@ class Stages:
                 await self._came.wait()
 
 
-def _has_status(job: JsonObject) -> bool:
+def _has_status(job: Json) -> bool:
     """A condition `Suspended`, either way, or its start: the controller has worked on it."""
     status = job.get("status", {})
     return bool(status.get("startTime")) or any(one["type"] == "Suspended" for one in status.get("conditions", ()))
@@ -170,7 +171,7 @@ def _create(client: HttpCluster, number: int) -> Callable[[], Awaitable[None]]:
     return create
 
 
-def _delete(client: HttpCluster, pod: JsonObject) -> Callable[[], Awaitable[None]]:
+def _delete(client: HttpCluster, pod: Json) -> Callable[[], Awaitable[None]]:
     async def delete() -> None:
         meta = pod["metadata"]
         await client._call("DELETE", f"{JOBS}/{meta['labels']['job-name']}", body={"propagationPolicy": "Background"})

@@ -2,11 +2,10 @@
 
 from typing import Any
 
-from tessera.binder.decide.steps import Json
 from tessera.domain.devices.resources import Node, empty_node, role_need
 from tessera.domain.entities import Job, Run
 from tessera.domain.work.gang import gang_of
-from tessera_schemas.base import job_id, run_id
+from tessera_schemas.base import Json, job_id, run_id
 from tessera_schemas.cluster.labels import BOOT_ANNOTATION, FINALIZER, RUN_LABEL, pod_name
 from tessera_schemas.job import JobSpec
 from tests.builders import SHARD, job_spec, node_seen, placement

@@ -29,7 +29,7 @@ from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.messaging.facts import Facts
-from tessera.kernel.ports import ApiError, JsonObject, Message, WatchEvent
+from tessera.kernel.ports import ApiError, Message, WatchEvent
 from tessera.kernel.process.leases import PARTITIONS, Members
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
@@ -44,6 +44,7 @@ from tessera_local.cluster.driving import drive
 from tessera_local.cluster.in_memory import MemoryCluster
 from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tessera_local.cluster.objects.store import Options
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import NAMES_US, RUN_LABEL, USERS_PODS, pods_of_shard
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import FACT_MESSAGE, AnyFact
@@ -88,7 +89,7 @@ class Hanging(MemoryCluster):
     hides_events = False
     events_asked = 0
 
-    async def list_events(self, namespace: str, uid: str) -> list[JsonObject]:
+    async def list_events(self, namespace: str, uid: str) -> list[Json]:
         self.events_asked += 1
         if self.hides_events:
             raise ApiError(403, "Forbidden", 'events is forbidden: User "binder" cannot list resource "events"')
@@ -220,10 +221,10 @@ class World:
         ports, settings = self._ports("reclamation"), ReclamationSettings(**self._mine(ReclamationSettings))
         gone = GonePods(self.state)
         ours = Informer(ports.cluster, "pods", self.clock, pods_of_shard(SHARD))
-        pods: PodsByRun[JsonObject] = PodsByRun(ours, dict, gone.note)
+        pods: PodsByRun[Json] = PodsByRun(ours, dict, gone.note)
         nodes, members = Informer(ports.cluster, "nodes", self.clock), cast(Members, Everything())
         informer = Informer(ports.cluster, "pods", self.clock, USERS_PODS, NAMES_US, only_what_is_judged)
-        users: UsersPods[JsonObject] = UsersPods(informer, dict, gone.note)
+        users: UsersPods[Json] = UsersPods(informer, dict, gone.note)
         absences = Absences(ports, settings, self.state, pods, users, members, gone)
         fresh = Freshness(self.clock)
         troubles = NodeTroubles(nodes, self.clock, settings.node_gone_seconds, fresh)
@@ -296,7 +297,7 @@ class World:
     def nodes_of(self, job_id: str) -> set[str]:
         return {placement.node for placement in self.current(job_id).placements}
 
-    def pods(self, run_id: str = "") -> list[JsonObject]:
+    def pods(self, run_id: str = "") -> list[Json]:
         found, _ = self.core.list("pods", f"{RUN_LABEL}={run_id}" if run_id else "")
         return [version.object for version in found]
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tessera.binder.adoption.decide.amounts import pod_amounts
 from tessera.binder.decide.pods import pod_of
-from tessera.binder.decide.steps import Json
 from tessera.domain.devices.resources import role_need
+from tessera_schemas.base import Json
 from tessera_schemas.job import JobSpec, Resources, Template
 from tessera_schemas.work.pod_template import EnvSource, InitContainer
 from tests.builders import GIB, job_spec, role

@@ -9,7 +9,7 @@ import pytest
 from tessera.binder.decide import hami
 from tessera.binder.decide.devices import NoDevice, at_bind
 from tessera.binder.decide.pods import pod_of
-from tessera.binder.decide.steps import Json
+from tessera_schemas.base import Json
 from tessera_schemas.job import JobSpec, Template
 from tessera_schemas.reasons import Code
 from tessera_schemas.work.placement import Placement

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.decide.steps import Json
 from tessera.client.ledger.replay import verify
 from tessera.engine.preemption.plans import Plan, plan, proposal
 from tessera.testkit.checker import check
 from tessera.testkit.rules_checker import check_rules
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import EVICT_AT_ANNOTATION, PERMIT_ANNOTATION, RANK_LABEL
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import CancelRequested, DrainRequested

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.ports import ApiError
+from tessera_schemas.base import Json
 from tessera_schemas.ledger import Allocated, Requeued, Revoked
 from tessera_schemas.reasons import Code
 from tests.builders import admitted
@@ -175,7 +176,7 @@ def refuses(
     asked: list[float] = []
     create = there.core.create
 
-    def judged(resource: str, namespace: str, obj: JsonObject) -> Any:
+    def judged(resource: str, namespace: str, obj: Json) -> Any:
         if resource == "pods" and labels.items() <= (obj["metadata"].get("labels") or {}).items():
             asked.append(there.clock.monotonic())
             raise ApiError(status, "Refused", message)

@@ -10,19 +10,19 @@ from tessera.binder.decide import hami
 from tessera.binder.nodes.hami_lock import WAITING_MAX, HamiLock
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Informer
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.core import SimCluster
 from tessera_local.cluster.in_memory import MemoryCluster
 from tessera_local.cluster.machines.nodes import NodeRow, node_object
+from tessera_schemas.base import Json
 from tests.virtual_time import VirtualClock
 
 
 class Seen:
     """What one of them saw last."""
 
-    node: JsonObject
+    node: Json
 
-    def named(self, name: str) -> JsonObject | None:
+    def named(self, name: str) -> Json | None:
         return self.node if name == "node-a" else None
 
 

@@ -2,9 +2,10 @@
 
 import pytest
 
-from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.ports import ApiError
 from tessera_local.cluster.core import SimCluster
 from tessera_local.cluster.in_memory import MemoryCluster
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import pod_name
 from tests.unit.binder.cluster_world import World, train
 
@@ -46,7 +47,7 @@ async def test_events_are_made_one_after_the_other_and_binds_do_not_wait_for_the
 async def test_an_event_that_is_refused_is_not_tried_again_and_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     make, refused = MemoryCluster.create_event, list[str]()
 
-    async def refusing(self: MemoryCluster, namespace: str, event: JsonObject) -> None:
+    async def refusing(self: MemoryCluster, namespace: str, event: Json) -> None:
         if not refused:
             refused.append(event["involvedObject"]["name"])
             raise ApiError(403, "Forbidden", "no events here")

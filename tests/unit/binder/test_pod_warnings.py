@@ -8,10 +8,10 @@ from structlog.testing import capture_logs
 
 from tessera.binder.decide.starting import Halt, PodMemory, delay_of, is_silent, is_to_ask, read_start
 from tessera.binder.decide.warnings import read_warning
-from tessera.kernel.ports import JsonObject
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
 from tessera_local.cluster.machines.accidents import NO_SANDBOX
+from tessera_schemas.base import Json
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import NodeBackedOff, Revoked
@@ -38,7 +38,7 @@ SUMMARY = (
 ELSEWHERE = 'Multi-Attach error for volume "pvc-1" Volume is already exclusively attached to one node'
 
 
-def event(reason: str, message: str = "why", at: int = 10, host: str = "node-a", **more: Any) -> JsonObject:
+def event(reason: str, message: str = "why", at: int = 10, host: str = "node-a", **more: Any) -> Json:
     return {
         "metadata": {"name": f"p.{reason}"},
         "reason": reason,
@@ -59,7 +59,7 @@ NEWER_FORM = {
     "reportingInstance": "node-a",
 }
 BY_CONTROLLER = {"source": {"component": "attachdetach-controller"}}
-READ: list[tuple[str, list[JsonObject], tuple[str, str] | None]] = [
+READ: list[tuple[str, list[Json], tuple[str, str] | None]] = [
     ("nothing", [], None),
     ("the newest", [event(MOUNT, NO_SERVER, 20), event(SANDBOX, "no network", 10)], (MOUNT, NO_SERVER)),
     ("the newest, of both forms", [event(MOUNT, at=20), event(SANDBOX, "x", **NEWER_FORM)], (SANDBOX, "x")),
@@ -82,7 +82,7 @@ READ: list[tuple[str, list[JsonObject], tuple[str, str] | None]] = [
 
 
 @pytest.mark.parametrize(("events", "read"), [r[1:] for r in READ], ids=[r[0] for r in READ])
-def test_of_a_pods_events_is_read(events: list[JsonObject], read: tuple[str, str] | None) -> None:
+def test_of_a_pods_events_is_read(events: list[Json], read: tuple[str, str] | None) -> None:
     assert read_warning(events, "node-a") == read
 
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from tessera.binder.decide.devices import at_bind
 from tessera.binder.decide.pods import pod_of, tolerations
-from tessera.binder.decide.steps import Json
 from tessera.domain.work.gang import bearing
+from tessera_schemas.base import Json
 from tessera_schemas.cluster import labels as contract
 from tessera_schemas.job import AffinityTerm, JobSpec, Operator, Role, Template, Toleration, Volume
 from tests.builders import GIB, job_spec, placement, role

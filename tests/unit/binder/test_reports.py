@@ -7,8 +7,9 @@ from functools import partial
 import pytest
 
 from tessera.binder.decide.ends import reason_for
-from tessera.binder.decide.steps import Json, find_own_end, read_pod, seconds_to_settle, to_report
+from tessera.binder.decide.steps import find_own_end, read_pod, seconds_to_settle, to_report
 from tessera.domain.entities import Run, SurplusPod
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import RANK_LABEL, RUN_LABEL
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.reasons import Code, Reason

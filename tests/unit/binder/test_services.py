@@ -3,13 +3,13 @@
 from typing import Any
 
 from tessera.binder.launchers.naming import service_name, service_of
-from tessera.kernel.ports import JsonObject
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import RUN_LABEL, SHARD_LABEL
 from tests.builders import SHARD, admitted
 from tests.unit.binder.cluster_world import World, train
 
 
-def services(world: World) -> list[JsonObject]:
+def services(world: World) -> list[Json]:
     return [version.object for version in world.core.list("services")[0]]
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.binder.decide.starting import PodMemory, delay_of, is_worked_on, read_start
-from tessera.kernel.ports import JsonObject
+from tessera_schemas.base import Json
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import Delayed, Revoked
@@ -21,15 +21,13 @@ NEVER_MS = 10**9
 READY = [{"type": "PodReadyToStartContainers", "status": "True"}]
 
 
-def waiting(
-    reason: str = "ContainerCreating", message: str = "", init: list[Any] | None = None, **more: Any
-) -> JsonObject:
+def waiting(reason: str = "ContainerCreating", message: str = "", init: list[Any] | None = None, **more: Any) -> Json:
     said = {"reason": reason} | ({"message": message} if message else {})
     container = {"name": "main", "image": IMAGE, "state": {"waiting": said}}
     return {"phase": "Pending", "containerStatuses": [container], "initContainerStatuses": init or [], **more}
 
 
-def looks(*statuses: tuple[float, JsonObject]) -> list[tuple[Code, bool] | None]:
+def looks(*statuses: tuple[float, Json]) -> list[tuple[Code, bool] | None]:
     """The code and whether it is believed, of one pod seen at these seconds."""
     memory, found = PodMemory(0.0), []
     for at, status in statuses:
@@ -39,7 +37,7 @@ def looks(*statuses: tuple[float, JsonObject]) -> list[tuple[Code, bool] | None]
 
 
 BACK_OFF = waiting("ImagePullBackOff", f'Back-off pulling image "{IMAGE}"')
-STORIES: list[tuple[str, list[tuple[float, JsonObject]], list[tuple[Code, bool] | None]]] = [
+STORIES: list[tuple[str, list[tuple[float, Json]], list[tuple[Code, bool] | None]]] = [
     ("a pod that is created", [(0, waiting()), (29, waiting())], [None, None]),
     ("a pod of which nothing is seen for long", [(0, waiting()), (30, waiting())], [None, (Code.START_TIMEOUT, False)]),
     (
@@ -79,7 +77,7 @@ STORIES: list[tuple[str, list[tuple[float, JsonObject]], list[tuple[Code, bool] 
 
 @pytest.mark.parametrize(("seen", "told"), [s[1:] for s in STORIES], ids=[s[0] for s in STORIES])
 def test_the_kubelets_word_is_told_at_once_and_believed_after_its_second_try(
-    seen: list[tuple[float, JsonObject]], told: list[tuple[Code, bool] | None]
+    seen: list[tuple[float, Json]], told: list[tuple[Code, bool] | None]
 ) -> None:
     assert looks(*seen) == told
 
@@ -95,7 +93,7 @@ def test_image_and_last_word_of_the_registry_are_named() -> None:
 
 RUNS = [{"name": "stage", "state": {"running": {"startedAt": None}}}]
 DONE = [{"name": "stage", "state": {"terminated": {"exitCode": 0, "finishedAt": None}}}]
-WORKS: list[tuple[str, JsonObject, float, bool]] = [
+WORKS: list[tuple[str, Json, float, bool]] = [
     ("nothing is said", {"phase": "Pending"}, 0, False),
     ("no network yet", waiting(), 0, False),
     ("its images are pulled", waiting(conditions=READY), 1700, True),
@@ -107,7 +105,7 @@ WORKS: list[tuple[str, JsonObject, float, bool]] = [
 
 
 @pytest.mark.parametrize(("status", "at", "works"), [w[1:] for w in WORKS], ids=[w[0] for w in WORKS])
-def test_a_node_works_on_a_pod_when(status: JsonObject, at: float, works: bool) -> None:
+def test_a_node_works_on_a_pod_when(status: Json, at: float, works: bool) -> None:
     assert is_worked_on(read_start({"status": status}), PodMemory(0.0), at) is works
 
 
@@ -127,7 +125,7 @@ async def bound(there: World, spec: JobSpec, key: str = "k1") -> str:
     return fact.job_id
 
 
-def say(there: World, job: str, status: JsonObject, ranks: tuple[int, ...] = (0,)) -> None:
+def say(there: World, job: str, status: Json, ranks: tuple[int, ...] = (0,)) -> None:
     """What the kubelet says of pods of the job's current run."""
     run = there.current(job)
     for pod in there.pods(run.run_id):

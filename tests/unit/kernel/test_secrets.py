@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from tessera.kernel.errors import StartupError
-from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.ports import ApiError
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import ensure_identities, system_identities, tenant_identity
 from tessera.kernel.provisioning.secrets import synchronise
+from tessera_schemas.base import Json
 from tessera_schemas.shard.services import SERVICES
 
 MAIN = ["main"]
@@ -20,15 +21,15 @@ class Namespace:
     """The Secrets of one namespace, as the API server keeps them."""
 
     def __init__(self) -> None:
-        self.secrets: dict[str, JsonObject] = {}
+        self.secrets: dict[str, Json] = {}
 
-    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
+    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> Json:
         assert (api_version, kind, namespace) == ("v1", "Secret", "system")
         if name not in self.secrets:
             raise ApiError(404, "NotFound", name)
         return self.secrets[name]
 
-    async def apply_object(self, wanted: JsonObject, owner: str) -> None:
+    async def apply_object(self, wanted: Json, owner: str) -> None:
         self.secrets[wanted["metadata"]["name"]] = wanted
 
     def data(self, name: str) -> dict[str, bytes]:

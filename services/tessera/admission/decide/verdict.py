@@ -13,10 +13,11 @@ from tessera.domain.devices.levels import in_short, unknown_levels
 from tessera.domain.devices.resources import Amount
 from tessera.domain.idle import jobs_choose
 from tessera.domain.queues import QueueTree, QuotaBook, longest_time_limit, time_limit_fault
+from tessera_schemas.base import Json
 from tessera_schemas.commands import AdoptJob, SubmitJob
 from tessera_schemas.job import GPU_MILLI, JobSpec, not_supported_yet
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.text.reading import Json, refusal
+from tessera_schemas.text.reading import refusal
 from tessera_schemas.text.units import format_age
 
 

@@ -10,9 +10,10 @@ from tessera.binder.adoption.owners.known import NotAllowed, Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.workloads.port import Group
-from tessera.binder.workloads.reading import Json, mapping, text
+from tessera.binder.workloads.reading import mapping, text
 from tessera.binder.workloads.references import OwnerRef
 from tessera.binder.workloads.registry import kind_of, size_of
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
 REMEMBERED = 16_384  # 5 KB each; one that is forgotten is worked out anew at every look, in 0.4 ms of CPU

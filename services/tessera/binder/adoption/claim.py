@@ -14,9 +14,9 @@ from tessera.binder.adoption.decide.spec import Adoption
 from tessera.binder.adoption.decide.suspending import is_controller_behind
 from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.adoption.watch import Groups
-from tessera.binder.workloads.reading import Json
 from tessera.domain.entities import Job, Run
 from tessera.kernel.ports import ApiError, Clock, Cluster
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
 GENERATION = "~"

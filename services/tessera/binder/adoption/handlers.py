@@ -24,7 +24,7 @@ from tessera.binder.adoption.reports.reporting import GroupReports
 from tessera.binder.adoption.submitting import OTHER_PODS, Submitting
 from tessera.binder.adoption.watch import ALONE, Groups
 from tessera.binder.settings import BinderSettings
-from tessera.binder.workloads.reading import Json, text
+from tessera.binder.workloads.reading import text
 from tessera.domain.entities import Job
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
@@ -35,6 +35,7 @@ from tessera.kernel.process.leases import Members, partition_of, rounds
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import Freshness
 from tessera.kernel.tasks.worklist import Worklist
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import has_ended
 from tessera_schemas.facts import JobAdmitted, JobRefused, PodsBack
 from tessera_schemas.ledger import JobTurnedAway

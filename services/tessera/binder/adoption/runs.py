@@ -28,7 +28,7 @@ from tessera.binder.adoption.watch import Groups
 from tessera.binder.decide.steps import Pod, is_touched, read_pod
 from tessera.binder.pods.calls import RefusedByCluster, refuse
 from tessera.binder.settings import BinderSettings
-from tessera.binder.workloads.reading import Json, mapping, text
+from tessera.binder.workloads.reading import mapping, text
 from tessera.domain.entities import Job, Run
 from tessera.kernel.kubernetes.informer import Delta
 from tessera.kernel.kubernetes.users_pods import UsersPods
@@ -36,6 +36,7 @@ from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import ApiError, without_managed_fields
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import Freshness
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import GIVEN_BACK_ANNOTATION, NAMES_US, USERS_PODS, is_given_back
 from tessera_schemas.facts import EvictionBlocked, RunEnded
 from tessera_schemas.reasons import Code, Reason

@@ -23,7 +23,7 @@ from tessera.binder.adoption.owners.namespace_access import NamespaceAccess
 from tessera.binder.adoption.reports.reporting import GroupReports
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.settings import BinderSettings
-from tessera.binder.workloads.reading import Json, no
+from tessera.binder.workloads.reading import no
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
@@ -31,7 +31,7 @@ from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.service.context import Ports
 from tessera_schemas import subjects
-from tessera_schemas.base import job_id
+from tessera_schemas.base import Json, job_id
 from tessera_schemas.commands import AdoptJob, CancelJob
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import NODE_FAILURES_FROM

@@ -25,11 +25,12 @@ from tessera.binder.adoption.decide.volumes import (
     with_conditions,
 )
 from tessera.binder.adoption.owners.known import Owners
-from tessera.binder.workloads.reading import Json, mapping, text
+from tessera.binder.workloads.reading import mapping, text
 from tessera.binder.workloads.references import OwnerRef
 from tessera.domain.devices.resources import Node
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Clock, Cluster
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import has_ended
 from tessera_schemas.reasons import Code, Reason
 

@@ -15,13 +15,14 @@ import structlog
 
 from tessera.binder.adoption.owners.known import NotAllowed, Owners
 from tessera.binder.workloads.port import Group, alone
-from tessera.binder.workloads.reading import Json, mapping, no, text
+from tessera.binder.workloads.reading import mapping, no, text
 from tessera.binder.workloads.references import OwnerRef
 from tessera.binder.workloads.registry import domain_of, group_of, size_of, waits
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.worklist import Worklist
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import has_ended, shard_of
 from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.reasons import Code, Reason

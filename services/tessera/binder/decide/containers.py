@@ -4,12 +4,10 @@ The containers of a rank's pod, with their environment, resources and volumes, b
 Init containers and sidecars see the volumes of the role's container and never its devices.
 """
 
-from typing import Any
-
 from tessera.binder.decide.devices import NONE_OF_THEM, VISIBLE, Given
 from tessera.binder.launchers.registry import launcher_of
 from tessera.domain.entities import Job, Run
-from tessera_schemas.base import number_or_id
+from tessera_schemas.base import Json, number_or_id
 from tessera_schemas.cluster.devices import steers_devices
 from tessera_schemas.cluster.labels import EVICT_AT_ANNOTATION
 from tessera_schemas.cluster.resource_kinds import requests
@@ -23,7 +21,6 @@ from tessera_schemas.work.pod_template import (
     literally,
 )
 
-Json = dict[str, Any]
 RESTRICTED: Json = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},

@@ -7,14 +7,13 @@ What an end costs its job stands in `tessera_schemas.work.run_ends`; here each e
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import BOOT_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import RUN_ENDS_FROM
 from tessera_schemas.work.run_ends import Whose, end_of
 
-Json = dict[str, Any]
 DISRUPTED, BY_THE_KUBELET = "DisruptionTarget", "TerminationByKubelet"
 """The condition that Kubernetes sets on a pod before something other than its program ends it."""
 DISRUPTIONS: dict[str, Code] = {

@@ -1,7 +1,6 @@
 """The pod of one rank, built from the typed template: nothing that the contract does not name can get in."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from tessera.binder.decide import containers
 from tessera.binder.decide.devices import Given, given
@@ -9,6 +8,7 @@ from tessera.binder.launchers.naming import name_in_dns
 from tessera.binder.launchers.registry import launcher_of
 from tessera.domain.devices.resources import NO_VALUE, Node, role_need
 from tessera.domain.entities import Job, Run
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.devices import STEERING_DOMAINS
 from tessera_schemas.cluster.labels import (
     ALLOCATED_N_ANNOTATION,
@@ -35,7 +35,6 @@ from tessera_schemas.cluster.labels import (
 from tessera_schemas.job import JobSpec, Role, Template
 from tessera_schemas.work.placement import Placement
 
-Json = dict[str, Any]
 SPEC_LABEL_CHARACTERS = 16
 
 

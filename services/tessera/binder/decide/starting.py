@@ -9,13 +9,12 @@ asked for, and what they say is put into its memory.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from tessera.binder.decide.ends import condition, containers
 from tessera.binder.decide.warnings import SANDBOXES, UNPREPARED, judge_warning
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
-Json = dict[str, Any]
 READY_TO_START = "PodReadyToStartContainers"
 """The condition that says that a pod has its network and volumes, so that only its images and containers are left."""
 AT_WORK = ("ContainerCreating", "PodInitializing")

@@ -6,7 +6,6 @@ The order of the questions is the protocol: make all pods, wait for the permit, 
 
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from tessera.binder.decide.ends import (
     Broken,
@@ -21,6 +20,7 @@ from tessera.binder.decide.ends import (
 from tessera.binder.decide.starting import Start, read_start
 from tessera.domain.entities import Run
 from tessera.domain.work.checkpoints import is_known
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
     ALLOCATED_N_ANNOTATION,
     CHECKPOINT_ANNOTATION,
@@ -42,7 +42,6 @@ from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
 from tessera_schemas.reasons import Reason
 from tessera_schemas.work.run_ends import FAILURES_OF_NODES, WORTH_A_NOTICE, end_of
 
-Json = dict[str, Any]
 NOTICE_SECONDS_MAX = 3600
 PATH_CHARACTERS_MAX = 1024
 AT_CHARACTERS_MAX = 256

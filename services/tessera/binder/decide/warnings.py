@@ -7,12 +7,11 @@ trouble without a word, too.
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 from tessera.binder.decide.ends import milliseconds
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code
 
-Json = dict[str, Any]
 SANDBOXES = frozenset({"FailedCreatePodSandBox", "FailedCreatePodContainer", "NetworkNotReady"})
 """Reasons by which a kubelet says that it cannot make a pod as such, whatever the pod asks for."""
 UNPREPARED = SANDBOXES | {"FailedMount", "FailedMapVolume", "FailedAttachVolume"}

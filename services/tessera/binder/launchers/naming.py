@@ -5,9 +5,8 @@ A pod's name is `<pod>.run-<run id>`, which a headless Service of the run makes 
 parts are labels of DNS, at most 32 characters.
 """
 
-from typing import Any
-
 from tessera.domain.entities import Job, Run
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
     ALLOCATED_N_ANNOTATION,
     JOB_LABEL,
@@ -27,7 +26,7 @@ def service_name(run_id: str) -> str:
     return f"run-{run_id}"
 
 
-def service_of(job: Job, run_id: str, allocated_n: int) -> dict[str, Any]:
+def service_of(job: Job, run_id: str, allocated_n: int) -> Json:
     """The headless Service that gives the run's pods their names; the same for every attempt to make it."""
     return {
         "apiVersion": "v1",

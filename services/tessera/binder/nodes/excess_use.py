@@ -16,7 +16,8 @@ from tessera.domain.devices.resources import Need
 from tessera.domain.entities import Run
 from tessera.domain.state import State
 from tessera.kernel.kubernetes.informer import Delta
-from tessera.kernel.ports import Clock, JsonObject
+from tessera.kernel.ports import Clock
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
     ALLOCATED_N_ANNOTATION,
     DIGITS_MAX,
@@ -126,7 +127,7 @@ class SurplusByNode:
         return _need_of(run, uid, pod.rank)
 
 
-def _is_of_a_run(pod: JsonObject) -> bool:
+def _is_of_a_run(pod: Json) -> bool:
     """Whether a binder made or bound it: any other that names us is counted by whoever watches users' pods."""
     labels = pod["metadata"].get("labels") or {}
     return labels.get(MANAGED_BY_LABEL) == SCHEDULER_NAME or bool(bound_for(pod))

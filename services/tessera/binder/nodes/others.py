@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 
 from tessera.binder.nodes.uses import Uses, uses_of
 from tessera.kernel.kubernetes.informer import Delta, Informer
-from tessera.kernel.ports import Clock, Cluster, JsonObject
-from tessera_schemas.base import INT_MAX
+from tessera.kernel.ports import Clock, Cluster
+from tessera_schemas.base import INT_MAX, Json
 from tessera_schemas.cluster.labels import (
     BOUND_AND_NOT_ENDED,
     MANAGED_BY_LABEL,
@@ -120,7 +120,7 @@ def with_more(others: Others, more: Iterable[tuple[Uses, bool]]) -> Others:
     )
 
 
-def reduced(pod: JsonObject) -> JsonObject:
+def reduced(pod: Json) -> Json:
     """Reduce a pod to its identity, its node and its use."""
     meta, spec = pod["metadata"], pod.get("spec") or {}
     named = {key: meta[key] for key in ("uid", "name", "namespace", "resourceVersion") if key in meta}

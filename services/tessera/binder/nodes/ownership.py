@@ -10,7 +10,8 @@ behind is refused by the kubelet, as any pod is for which it has no device.
 import asyncio
 
 from tessera.kernel.kubernetes.informer import Informer
-from tessera.kernel.ports import Clock, Cluster, JsonObject
+from tessera.kernel.ports import Clock, Cluster
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import BOUND_AND_NOT_ENDED, NAMES_US, shard_of
 
 LOOK_SECONDS = 1.0
@@ -64,11 +65,11 @@ class Ownership:
         return name in self._held
 
 
-def _boot_of(node: JsonObject) -> str:
+def _boot_of(node: Json) -> str:
     info = (node.get("status") or {}).get("nodeInfo") or {}
     boot: str = info.get("bootID") or ""
     return boot
 
 
-def _where(pod: JsonObject) -> JsonObject:
+def _where(pod: Json) -> Json:
     return {"node": pod["spec"]["nodeName"], "shard": shard_of(pod)}

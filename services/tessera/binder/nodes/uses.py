@@ -9,7 +9,7 @@ import structlog
 from tessera.binder.adoption.decide.amounts import Unreadable, pod_amounts
 from tessera.binder.decide.ends import DISRUPTED
 from tessera.binder.decide.starting import READY_TO_START
-from tessera.kernel.ports import JsonObject
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import GPU_RESOURCE, MIG_RESOURCE_PREFIX, has_ended
 from tessera_schemas.cluster.resource_kinds import is_counted_by_name
 
@@ -29,7 +29,7 @@ class Uses:
     devices: tuple[tuple[str, int], ...] = ()
 
 
-def uses_of(pod: JsonObject) -> Uses:
+def uses_of(pod: Json) -> Uses:
     """A pod that cannot be read takes its place and nothing else: no kubelet starts what asks for what is no number."""
     try:
         asked = pod_amounts(pod.get("spec") or {}, pod.get("status") or {})
@@ -45,7 +45,7 @@ def uses_of(pod: JsonObject) -> Uses:
     )
 
 
-def uses_at_work(pod: JsonObject) -> Uses | None:
+def uses_at_work(pod: Json) -> Uses | None:
     """Use of a pod that is bound and has not ended; None for any other."""
     return uses_of(pod) if (pod.get("spec") or {}).get("nodeName") and not has_ended(pod) else None
 
@@ -66,7 +66,7 @@ CONDITIONS = (DISRUPTED, READY_TO_START)
 NOT_OF_META = ("managedFields", "ownerReferences")
 
 
-def only_what_is_read(pod: JsonObject) -> JsonObject:
+def only_what_is_read(pod: Json) -> Json:
     """A smaller pod that `read_pod` reads the same."""
     meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
     uses = uses_at_work(pod)
@@ -77,7 +77,7 @@ def only_what_is_read(pod: JsonObject) -> JsonObject:
     }
 
 
-def _conditions(status: JsonObject) -> JsonObject:
+def _conditions(status: Json) -> Json:
     if not status.get("conditions"):
         return {}
     return {"conditions": [one for one in status["conditions"] if one.get("type") in CONDITIONS]}

@@ -14,9 +14,10 @@ from tessera.domain.devices.slots import while_held
 from tessera.domain.state import State
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.messaging.facts import Facts
-from tessera.kernel.ports import Clock, JsonObject
+from tessera.kernel.ports import Clock
 from tessera.kernel.process.leases import Members, partition_of, rounds
 from tessera.kernel.tasks.worklist import Worklist
+from tessera_schemas.base import Json
 from tessera_schemas.config import Pool
 from tessera_schemas.facts import NodeSeen, Others
 from tessera_schemas.shard.ledger_form import SUMS_FROM
@@ -37,7 +38,7 @@ class NodeSources:
     """
 
     name: str
-    node: JsonObject | None
+    node: Json | None
     others: Others
     pools: tuple[Pool, ...]
     known: Node | None

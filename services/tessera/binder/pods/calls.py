@@ -15,8 +15,9 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
-from tessera.kernel.ports import ApiError, Cluster, JsonObject
+from tessera.kernel.ports import ApiError, Cluster
 from tessera.kernel.tasks.worklist import Worklist
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
     BOOT_ANNOTATION,
     PERMIT_ANNOTATION,
@@ -103,7 +104,7 @@ class Calls:
         uid: str = made["metadata"]["uid"]
         return uid
 
-    def _pod(self, job: Job, run: Run, rank: int, spec: JobSpec) -> JsonObject:
+    def _pod(self, job: Job, run: Run, rank: int, spec: JobSpec) -> Json:
         """A node that is gone may be back in a moment, and else the run ends with it."""
         node = self._state.nodes.get(placement_of(run, rank).node)
         if node is not None and node.gone:
@@ -113,7 +114,7 @@ class Calls:
         except NoDevice as error:
             raise RefusedByCluster(rank, error.reason) from error
 
-    async def make_service(self, job: Job, run: Run, service: JsonObject) -> None:
+    async def make_service(self, job: Job, run: Run, service: Json) -> None:
         """The run's Service, made now or by an earlier try; its content follows from its name."""
         try:
             await self._cluster.create_service(
@@ -128,7 +129,7 @@ class Calls:
             if not of_run or self._is_of_another(there):
                 raise refuse(0, Code.BIND_REFUSED, f"service {name} exists and is not ours") from error
 
-    def _is_of_another(self, found: JsonObject) -> bool:
+    def _is_of_another(self, found: Json) -> bool:
         return is_of_another(ledger_of(found), self._state.ledger_id)
 
     async def bind(self, job: Job, run: Run, placement: Placement, uid: str) -> None:

@@ -19,7 +19,8 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
-from tessera.kernel.ports import Clock, Cluster, JsonObject
+from tessera.kernel.ports import Clock, Cluster
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import ALLOCATED_N_ANNOTATION, is_of_another, ledger_of, pods_of_shard
 from tessera_schemas.job import JobSpec
 
@@ -38,7 +39,7 @@ class Names:
         self._reach = reach
         self._cluster, self._clock, self._calls, self._state = cluster, clock, calls, state
         self._not_again_before: dict[str, float] = {}
-        self._there: PodsByRun[JsonObject] = PodsByRun(Informer(cluster, "services", clock, pods_of_shard(shard)), dict)
+        self._there: PodsByRun[Json] = PodsByRun(Informer(cluster, "services", clock, pods_of_shard(shard)), dict)
 
     @property
     def synced(self) -> bool:

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from tessera.binder.adoption.decide.volumes import reaches
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.pods.calls import RefusedByCluster
-from tessera.binder.workloads.reading import Json
 from tessera.domain.devices.resources import within_reach
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
+from tessera_schemas.base import Json
 from tessera_schemas.job import JobSpec, Role, RoleReach
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import Placement

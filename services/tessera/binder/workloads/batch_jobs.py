@@ -10,8 +10,9 @@ from collections.abc import Sequence
 
 from tessera.binder.workloads.mark_table import LEAST_PODS
 from tessera.binder.workloads.marks import found_in
-from tessera.binder.workloads.reading import Json, at, items, no, number_in, text, whole
+from tessera.binder.workloads.reading import at, items, no, number_in, text, whole
 from tessera.binder.workloads.references import controller_of
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
 BACKOFF_LIMIT = 6

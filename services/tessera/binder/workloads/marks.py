@@ -24,7 +24,8 @@ from tessera.binder.workloads.mark_table import (
     Treatment,
     wished,
 )
-from tessera.binder.workloads.reading import Json, items, mapping, no, number_in, text
+from tessera.binder.workloads.reading import items, mapping, no, number_in, text
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import QUEUE_LABEL
 from tessera_schemas.reasons import Code, Reason
 

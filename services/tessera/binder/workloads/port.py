@@ -10,8 +10,9 @@ from enum import StrEnum
 from typing import ClassVar
 
 from tessera.binder.workloads.batch_jobs import all_come_back
-from tessera.binder.workloads.reading import Json, mapping, no, text
+from tessera.binder.workloads.reading import mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, OwnersByRef, controller_of, is_it, not_found, ref_of
+from tessera_schemas.base import Json
 from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.reasons import Code, Reason
 

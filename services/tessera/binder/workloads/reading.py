@@ -3,10 +3,9 @@
 from datetime import UTC, datetime
 from typing import Any
 
-from tessera_schemas.base import INT_MAX
+from tessera_schemas.base import INT_MAX, Json
 from tessera_schemas.reasons import Code, Reason
 
-Json = dict[str, Any]
 FIELD_CHARACTERS, DETAIL_CHARACTERS = 300, 500
 
 

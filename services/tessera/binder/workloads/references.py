@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tessera.binder.workloads.reading import Json, at, items, no, text
+from tessera.binder.workloads.reading import at, items, no, text
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
 

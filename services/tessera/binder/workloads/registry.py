@@ -30,8 +30,9 @@ from tessera.binder.workloads.kinds.ray import RayCluster
 from tessera.binder.workloads.kinds.volcano import VolcanoPodGroup
 from tessera.binder.workloads.marks import found_in, read_mark
 from tessera.binder.workloads.port import GangMark, Group, GroupKind, Workload, alone, bounded_size, group_of_owner
-from tessera.binder.workloads.reading import Json, mapping, no, text
+from tessera.binder.workloads.reading import mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, OwnersByRef, controller_of, is_it, not_found
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import FINALIZER, GANG_LABEL, PREEMPTIBLE_ANNOTATION, SCHEDULER_NAME
 from tessera_schemas.reasons import Code, Reason
 

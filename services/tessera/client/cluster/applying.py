@@ -13,7 +13,7 @@ from tessera.client.connect.shard_status import why_views_lack
 from tessera.client.connect.shard_views import ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.input import files
-from tessera.client.input.files import Json, as_json
+from tessera.client.input.files import as_json
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.domain.work.live_names import LiveJob, find_stranded, lost_names
 from tessera.domain.work.phases import Phase
@@ -25,6 +25,7 @@ from tessera.kernel.provisioning.credential_files import Credential
 from tessera.kernel.provisioning.credentials import ensure_identities, notifier_identity, reload_nats, tenant_identity
 from tessera.kernel.provisioning.streams import ensure_subscribers, ensure_webhooks
 from tessera_schemas import subjects
+from tessera_schemas.base import Json
 from tessera_schemas.commands import ApplyConfig
 from tessera_schemas.config import Config, ConfigBody, Queue
 from tessera_schemas.reasons import Code, Reason

@@ -15,9 +15,10 @@ from tessera.binder.workloads.reading import text
 from tessera.binder.workloads.registry import KINDS, kind_of_object
 from tessera.client.cluster.findings import Finding
 from tessera.kernel.errors import StartupError, Transient
-from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.ports import ApiError
 from tessera.kernel.process.preflight import check_redis, check_synced
 from tessera.kernel.process.settings import ServiceSettings
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.cluster_roles import Right
 from tessera_schemas.cluster.labels import (
     NAMES_US,
@@ -74,9 +75,7 @@ NAMESPACES_MAX, SAID_MAX = 100, 4
 class Reader(Rights, Protocol):
     """Questions that the doctor asks the Kubernetes API."""
 
-    async def list(
-        self, kind: str, label_selector: str = "", field_selector: str = ""
-    ) -> tuple[list[JsonObject], str]: ...
+    async def list(self, kind: str, label_selector: str = "", field_selector: str = "") -> tuple[list[Json], str]: ...
 
 
 async def check_servers(settings: ServiceSettings) -> list[Finding]:
@@ -114,7 +113,7 @@ async def check_cluster(cluster: Reader, tenants: Collection[str], shard: str) -
     return [*find_other_ledgers(made), *elsewhere, *strangers, *await _check_rights(cluster, tenants, waiting)]
 
 
-def find_other_ledgers(pods: Sequence[JsonObject]) -> list[Finding]:
+def find_other_ledgers(pods: Sequence[Json]) -> list[Finding]:
     """The finding that bound pods of one shard name several ledgers: installations share a shard name and nodes."""
     bound = [pod for pod in pods if (pod.get("spec") or {}).get("nodeName") and not has_ended(pod)]
     named = Counter(ledger for pod in bound if (ledger := ledger_of(pod)))
@@ -124,9 +123,9 @@ def find_other_ledgers(pods: Sequence[JsonObject]) -> list[Finding]:
     return [Finding(f"pods of this shard were made by {len(named)} installations: ledgers {counts}", OTHER_SHARD)]
 
 
-async def _owners(cluster: Reader) -> list[JsonObject]:
+async def _owners(cluster: Reader) -> list[Json]:
     """All objects that may wait suspended, without those of kinds that the cluster does not have or show to us."""
-    found: list[JsonObject] = []
+    found: list[Json] = []
     for version, kind in chain.from_iterable(each.watched for each in KINDS):
         try:
             listed, _ = await cluster.list(f"{version}/{kind}")
@@ -138,7 +137,7 @@ async def _owners(cluster: Reader) -> list[JsonObject]:
     return found
 
 
-def waiting_work(pods: Sequence[JsonObject], owners: Sequence[JsonObject] = ()) -> dict[str, Counter[str]]:
+def waiting_work(pods: Sequence[Json], owners: Sequence[Json] = ()) -> dict[str, Counter[str]]:
     """The number of unbound pods and suspended Jobs and the like that name our scheduler, by shard and namespace."""
     waiting = [(pod, shard_of(pod)) for pod in pods if not (pod.get("spec") or {}).get("nodeName")]
     waiting += [(owner, named) for owner in owners if (named := _shard_it_waits_for(owner))]
@@ -149,7 +148,7 @@ def waiting_work(pods: Sequence[JsonObject], owners: Sequence[JsonObject] = ()) 
     return found
 
 
-def _work_without_shard(work: Mapping[str, Counter[str]], nodes: Sequence[JsonObject]) -> list[Finding]:
+def _work_without_shard(work: Mapping[str, Counter[str]], nodes: Sequence[Json]) -> list[Finding]:
     """Findings about work for a shard that has no node, of a cluster that has nodes: nobody watches it."""
     found = []
     for named in sorted(work.keys() - {shard_of(node) for node in nodes}) if nodes else ():
@@ -165,7 +164,7 @@ def describe_waiting(count: int) -> str:
     return one if count == 1 else f"{count} {more}"
 
 
-def _shard_it_waits_for(owner: JsonObject) -> str | None:
+def _shard_it_waits_for(owner: Json) -> str | None:
     """The shard of a suspended owner whose pods name our scheduler; None: it does not wait for us."""
     kind = kind_of_object(owner)
     sets = () if kind is None or not is_suspended(owner) else kind.pod_sets(owner)

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from tessera.client.outcomes import Exit, Failure
-from tessera.kernel.ports import ApiError, Clock, JsonObject
+from tessera.kernel.ports import ApiError, Clock
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import FINALIZER, pods_of_shard
 
 POLL_SECONDS = 0.5
@@ -19,13 +20,13 @@ PASSES_MAX = 5
 class PodReleaser(Protocol):
     """The part of the Kubernetes API that is needed here."""
 
-    async def list(self, kind: str, label_selector: str = "", field_selector: str = "") -> tuple[list[JsonObject], str]:
+    async def list(self, kind: str, label_selector: str = "", field_selector: str = "") -> tuple[list[Json], str]:
         """Objects of a kind in all namespaces, and as of which version."""
 
-    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
+    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> Json:
         """One object; ApiError 404 when it is not there."""
 
-    async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+    async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: Json) -> None:
         """A merge patch."""
 
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
@@ -75,12 +76,12 @@ async def release_pods(cluster: PodReleaser, shards: Sequence[str]) -> int:
     return released
 
 
-async def _held(cluster: PodReleaser, shard: str) -> list[JsonObject]:
+async def _held(cluster: PodReleaser, shard: str) -> list[Json]:
     pods, _ = await cluster.list("pods", pods_of_shard(shard))
     return [pod["metadata"] for pod in pods if FINALIZER in (pod["metadata"].get("finalizers") or ())]
 
 
-async def _release(cluster: PodReleaser, meta: JsonObject) -> bool:
+async def _release(cluster: PodReleaser, meta: Json) -> bool:
     """Whether it is off now; one that changed meanwhile (409) is tried again in the next pass."""
     try:
         await cluster.remove_finalizer(meta["namespace"], meta["name"], meta["uid"], FINALIZER)

@@ -24,6 +24,7 @@ from tessera.client.input.files import as_json
 from tessera.client.outcomes import Exit, Failure, NotYet, Refused
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
+from tessera_schemas.base import Json
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.reasons import Code, PublicReason
 
@@ -45,7 +46,6 @@ AWAY = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEW
 
 JOBS = "/v1/jobs"
 
-Json = dict[str, Any]
 T = TypeVar("T")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tessera.domain.state import State
-from tessera.kernel.ports import JsonObject
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import NAME_ANNOTATION, RUN_LABEL, SHARD_LABEL, TENANT_LABEL
 
 OVER = ("Succeeded", "Failed")
@@ -61,13 +61,13 @@ class Disagreement:
             yield f"kubectl delete pod -n {namespace} {' '.join(sorted(names))}"
 
 
-def disagreements(state: State, pods: Iterable[JsonObject], shard: str) -> list[Disagreement]:
+def disagreements(state: State, pods: Iterable[Json], shard: str) -> list[Disagreement]:
     """
     All runs of the shard on which the ledger's state and the cluster's pods disagree, by run.
 
     Pods of a run that has ended stand for a while, for their logs: only one that has not ended with it is named.
     """
-    by_run = defaultdict[str, list[JsonObject]](list)
+    by_run = defaultdict[str, list[Json]](list)
     for pod in pods:
         labels = pod["metadata"].get("labels") or {}
         run_id = labels.get(RUN_LABEL) or (pod["metadata"].get("annotations") or {}).get(RUN_LABEL)
@@ -82,7 +82,7 @@ def disagreements(state: State, pods: Iterable[JsonObject], shard: str) -> list[
     return sorted(found, key=lambda one: one.run_id)
 
 
-def _compare_pods(state: State, run_id: str, pods: list[JsonObject]) -> Disagreement:
+def _compare_pods(state: State, run_id: str, pods: list[Json]) -> Disagreement:
     job_id, _, attempt = run_id.rpartition("-")
     job = state.jobs.get(job_id) or state.ended.get(job_id)
     if job is None:

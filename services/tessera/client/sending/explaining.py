@@ -2,7 +2,7 @@
 
 from contextlib import aclosing, suppress
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tessera.client.connect.api import Api, path_of
 from tessera.client.connect.where import Where
@@ -11,6 +11,7 @@ from tessera.client.sending import ordering
 from tessera.client.views.explain import UNKNOWN, gone_sentence
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
+from tessera_schemas.base import Json
 from tessera_schemas.subjects import OPERATOR
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ GATEWAY_TRIES, GATEWAY_POLL_SECONDS = 5, 0.1  # a busy one folds what was just d
 
 FIRST_EVENT = "job.admitted"
 """The event with which the story of each job that was taken in begins, a task's as well."""
-
-Json = dict[str, Any]
 
 
 async def explain_job(where: Where, job: str, identity: str | None = None) -> Json:

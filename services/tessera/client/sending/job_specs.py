@@ -1,16 +1,13 @@
 """The spec of a job, live or ended: from the gateway, or for an operator without one from the ledger itself."""
 
-from typing import Any
-
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.domain.work.current_spec import with_changes
+from tessera_schemas.base import Json
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.views import JobView
-
-Json = dict[str, Any]
 
 
 async def read_current_spec(where: Where, job: JobView) -> Json:

@@ -10,9 +10,9 @@ from tessera.client.connect.shard_views import is_whole_id
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.sending.job_specs import read_current_spec
+from tessera_schemas.base import Json
 from tessera_schemas.views import JobView
 
-Json = dict[str, Any]
 TEXTS = ("env", "node_selector")
 """Maps of a spec whose values are texts."""
 

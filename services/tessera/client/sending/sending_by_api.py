@@ -1,13 +1,12 @@
 """Commands of a tenant through the gateway, which answers for admission and the ledger."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from tessera.client.connect.api import JOBS, Api, path_of
 from tessera.client.outcomes import Submitted
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
-from tessera_schemas.base import Strict
+from tessera_schemas.base import Json, Strict
 from tessera_schemas.reasons import PublicReason
 
 PUBLISH_SECONDS = 60.0
@@ -24,7 +23,6 @@ ACTIONS = {
     "requeue_job": "requeue",
 }
 """By the kind of command: what the HTTP API calls it."""
-Json = dict[str, Any]
 
 
 async def submit_by_api(api: Api, asked: Json, key: str, publish_seconds: float = PUBLISH_SECONDS) -> Submitted:

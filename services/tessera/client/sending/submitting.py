@@ -4,7 +4,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from tessera.client.connect.job_glance import ENDED
 from tessera.client.connect.where import Where
@@ -12,6 +12,7 @@ from tessera.client.input.files import as_json
 from tessera.client.outcomes import EXPECTED, Exit, Failure, Mistaken, Refused, Submitted, exit_of, with_all_else
 from tessera.client.sending.ordering import PUBLISH_SECONDS, poll
 from tessera.client.views.rendering import notify
+from tessera_schemas.base import Json
 from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.subjects import OPERATOR
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 0.25
 """Between two looks for a job's end."""
-Json = dict[str, Any]
 
 
 def name_of(command: Sequence[str]) -> str:

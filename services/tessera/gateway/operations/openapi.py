@@ -1,7 +1,5 @@
 """`openapi.json`: OpenAPI 3.1, made from the table of routes, the models, the events and the examples. Pure."""
 
-from typing import Any
-
 from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
@@ -9,9 +7,9 @@ from tessera.gateway.operations.examples import EXAMPLES, Example, shown
 from tessera.gateway.operations.handlers import KEY_HEADER
 from tessera.gateway.operations.models import Problem
 from tessera.gateway.operations.routes import ROUTES, Route
+from tessera_schemas.base import Json
 from tessera_schemas.events import EVENT_TYPES, CloudEvent
 
-Json = dict[str, Any]
 REF = "#/components/schemas/{model}"
 
 

@@ -19,7 +19,8 @@ import orjson
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.api_paths import list_path, object_path
-from tessera.kernel.ports import ApiError, JsonObject, Objects, Reduce, WatchEvent, as_it_is
+from tessera.kernel.ports import ApiError, Objects, Reduce, WatchEvent, as_it_is
+from tessera_schemas.base import Json
 
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
@@ -128,7 +129,7 @@ class HttpCluster:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Transient(f"watch of {kind}: {error!r}") from error
 
-    async def get_pod(self, namespace: str, name: str) -> JsonObject:
+    async def get_pod(self, namespace: str, name: str) -> Json:
         """One GET, which waits its turn among creates and binds."""
         return _decoded(await self._call("GET", _pod(namespace, name)))
 
@@ -151,7 +152,7 @@ class HttpCluster:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Transient(f"log of {name}: {error!r}") from error
 
-    async def create_pod(self, namespace: str, pod: JsonObject) -> JsonObject:
+    async def create_pod(self, namespace: str, pod: Json) -> Json:
         """One POST, bounded by the lane of creates; returns the pod as the server completed it."""
         return _decoded(await self._call("POST", f"/api/v1/namespaces/{namespace}/pods", body=pod))
 
@@ -219,15 +220,15 @@ class HttpCluster:
         wanted = {"metadata": {"resourceVersion": resource_version, "annotations": dict(annotations)}}
         await self._merge(f"/api/v1/nodes/{name}", wanted)
 
-    async def patch_pod_status(self, namespace: str, name: str, patch: JsonObject) -> None:
+    async def patch_pod_status(self, namespace: str, name: str, patch: Json) -> None:
         """One merge patch of the subresource, in the lane of what users are told."""
         await self._merge(f"{_pod(namespace, name)}/status", patch, self._told_lane)
 
-    async def patch_status(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+    async def patch_status(self, api_version: str, kind: str, namespace: str, name: str, patch: Json) -> None:
         """One merge patch of the object's `status` subresource, in the lane of what users are told."""
         await self._merge(f"{object_path(api_version, kind, namespace, name)}/status", patch, self._told_lane)
 
-    async def create_event(self, namespace: str, event: JsonObject) -> None:
+    async def create_event(self, namespace: str, event: Json) -> None:
         """One POST in the lane of what users are told: events never delay pods that can start."""
         await self._call("POST", f"/api/v1/namespaces/{namespace}/events", body=event, lane=self._told_lane)
 
@@ -248,21 +249,21 @@ class HttpCluster:
         name, _, sub = resource.partition("/")
         asked = {"namespace": namespace, "verb": verb, "group": group, "resource": name, "subresource": sub}
         kind = "SubjectAccessReview" if user else "SelfSubjectAccessReview"
-        whose: JsonObject = {"user": user, "groups": groups_of(user)} if user else {}
+        whose: Json = {"user": user, "groups": groups_of(user)} if user else {}
         spec = {"resourceAttributes": asked, **whose}
         review = {"apiVersion": _REVIEWS, "kind": kind, "spec": spec}
         answer = _decoded(await self._call("POST", f"/apis/{_REVIEWS}/{kind.lower()}s", body=review))
         return bool(answer["status"]["allowed"])
 
-    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
+    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> Json:
         """One GET by the kind's plural path; a kind that is not installed answers 404, like a missing object."""
         return _decoded(await self._call("GET", object_path(api_version, kind, namespace, name)))
 
-    async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: JsonObject) -> None:
+    async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: Json) -> None:
         """One merge patch in the lane of releases."""
         await self._merge(object_path(api_version, kind, namespace, name), patch, self._release_lane)
 
-    async def apply_object(self, wanted: JsonObject, owner: str) -> None:
+    async def apply_object(self, wanted: Json, owner: str) -> None:
         """One server-side apply: create it, or set the fields that `wanted` names, whoever set them before."""
         meta = wanted["metadata"]
         path = object_path(wanted["apiVersion"], wanted["kind"], meta["namespace"], meta["name"])
@@ -286,13 +287,13 @@ class HttpCluster:
                 raise
             await self._remove_one_of_many(namespace, name, uid, finalizer)
 
-    async def _merge(self, path: str, wanted: JsonObject, lane: asyncio.Semaphore | None = None) -> None:
+    async def _merge(self, path: str, wanted: Json, lane: asyncio.Semaphore | None = None) -> None:
         """A merge patch that frees nothing, and so waits its turn among creates and binds where no lane is named."""
         await self._call("PATCH", path, body=wanted, content_type=_MERGE_PATCH, lane=lane)
 
-    async def _look(self, namespace: str, name: str) -> JsonObject:
+    async def _look(self, namespace: str, name: str) -> Json:
         """A pod's metadata, in the lane of releases: what frees devices waits for no create."""
-        meta: JsonObject = _decoded(await self._call("GET", _pod(namespace, name), lane=self._release_lane))["metadata"]
+        meta: Json = _decoded(await self._call("GET", _pod(namespace, name), lane=self._release_lane))["metadata"]
         return meta
 
     async def _remove_one_of_many(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
@@ -306,11 +307,11 @@ class HttpCluster:
         wanted = {"uid": uid, "resourceVersion": meta["resourceVersion"], "finalizers": rest}
         await self._patch(namespace, name, {"metadata": wanted}, _MERGE_PATCH)
 
-    async def create_service(self, namespace: str, service: JsonObject) -> None:
+    async def create_service(self, namespace: str, service: Json) -> None:
         """One POST in the lane of creates and binds; the server's answer is not decoded."""
         await self._call("POST", f"/api/v1/namespaces/{namespace}/services", body=service)
 
-    async def get_service(self, namespace: str, name: str) -> JsonObject:
+    async def get_service(self, namespace: str, name: str) -> Json:
         """One GET, which waits its turn among creates and binds."""
         return _decoded(await self._call("GET", f"/api/v1/namespaces/{namespace}/services/{name}"))
 
@@ -401,8 +402,8 @@ def _pod(namespace: str, name: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods/{name}"
 
 
-def _delete_options(uid: str, grace_seconds: int | None) -> JsonObject:
-    options: JsonObject = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+def _delete_options(uid: str, grace_seconds: int | None) -> Json:
+    options: Json = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
     return options if grace_seconds is None else {**options, "gracePeriodSeconds": grace_seconds}
 
 
@@ -426,9 +427,9 @@ def _event(line: bytes) -> WatchEvent:
     return WatchEvent(event["type"], event["object"])
 
 
-def _decoded(answer: bytes) -> JsonObject:
+def _decoded(answer: bytes) -> Json:
     try:
-        decoded: JsonObject = orjson.loads(answer)
+        decoded: Json = orjson.loads(answer)
     except orjson.JSONDecodeError as error:
         raise Transient(f"the API answered with what is no JSON: {error}") from error
     return decoded

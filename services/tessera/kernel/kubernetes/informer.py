@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tessera.kernel.errors import Transient
-from tessera.kernel.ports import ApiError, Clock, Cluster, JsonObject, Reduce, WatchEvent, without_managed_fields
+from tessera.kernel.ports import ApiError, Clock, Cluster, Reduce, WatchEvent, without_managed_fields
 from tessera.kernel.tasks.jitter import spread
 from tessera.kernel.tasks.task_group import cancel_all
+from tessera_schemas.base import Json
 
 _QUEUE_BOUND = 4096  # changes read and not yet taken; then reading waits for the consumer
 _FIRST_RETRY_SECONDS = 0.1
@@ -29,8 +30,8 @@ class Delta:
     """A change of one object (by UID). `object` is the last that was seen of it; `old` what the copy held before."""
 
     type: Change
-    object: JsonObject
-    old: JsonObject | None
+    object: Json
+    old: Json | None
 
 
 class Informer:
@@ -56,10 +57,10 @@ class Informer:
         self._longest_retry_seconds = longest_retry_seconds
         self._cluster, self._kind, self._clock, self._reduce, self._who = cluster, kind, clock, reduce, who
         self._selectors = (label_selector, field_selector)
-        self.objects: dict[str, JsonObject] = {}
+        self.objects: dict[str, Json] = {}
         self.synced = False
         self._names: dict[str, str] = {}
-        self._read: deque[list[JsonObject] | WatchEvent] = deque()  # a whole list, or one change
+        self._read: deque[list[Json] | WatchEvent] = deque()  # a whole list, or one change
         self._deltas: deque[Delta] = deque()
         self._version = ""  # where the watch goes on; "" means by listing
         self._listed_once = False
@@ -67,7 +68,7 @@ class Informer:
         self._grown, self._shrunk = asyncio.Event(), asyncio.Event()
         self._reader: asyncio.Task[None] | None = None
 
-    def named(self, name: str, namespace: str = "") -> JsonObject | None:
+    def named(self, name: str, namespace: str = "") -> Json | None:
         """Object of that name in the copy; None without one. `namespace` is "" for objects of no namespace."""
         return self.objects.get(self._names.get(f"{namespace}/{name}", ""))
 
@@ -105,7 +106,7 @@ class Informer:
             self._shrunk.set()
         return self._deltas.popleft() if self._deltas else None
 
-    def _compare(self, read: list[JsonObject] | WatchEvent) -> None:
+    def _compare(self, read: list[Json] | WatchEvent) -> None:
         """Turn what was read into differences from the copy as it will be once earlier ones are handed out."""
         if isinstance(read, WatchEvent):
             self._compare_one(read.type, read.object)
@@ -118,7 +119,7 @@ class Informer:
         for item in read:
             self._compare_one("ADDED", item)
 
-    def _compare_one(self, change: str, new: JsonObject) -> None:
+    def _compare_one(self, change: str, new: Json) -> None:
         old = self.objects.get(new["metadata"]["uid"])
         if change == "DELETED":
             if old is not None:
@@ -180,7 +181,7 @@ class Informer:
             if isinstance(events, AsyncGenerator):
                 await events.aclose()
 
-    def _put(self, read: list[JsonObject] | WatchEvent) -> None:
+    def _put(self, read: list[Json] | WatchEvent) -> None:
         self._read.append(read)
         self._grown.set()
 

@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable
 
 from tessera.domain.state import State
 from tessera.kernel.kubernetes.informer import Informer
-from tessera.kernel.ports import Cluster, JsonObject, Ledger
+from tessera.kernel.ports import Cluster, Ledger
+from tessera_schemas.base import Json
 
 
 class Looks:
@@ -58,5 +59,5 @@ class Looks:
         return str(names[self._turn % len(names)])
 
 
-def _version(node: JsonObject | None) -> str:
+def _version(node: Json | None) -> str:
     return "" if node is None else str(node["metadata"]["resourceVersion"])

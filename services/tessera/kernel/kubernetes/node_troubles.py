@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tessera.kernel.kubernetes.informer import Informer
-from tessera.kernel.ports import Clock, Cluster, JsonObject
+from tessera.kernel.ports import Clock, Cluster
 from tessera.kernel.tasks.freshness import Freshness
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import OUT_OF_SERVICE_TAINT
 
 FORGET_SECONDS = 900.0  # nobody asked meanwhile: it may have been well in between
@@ -43,12 +44,12 @@ class _Seen:
     asked: float
 
 
-def is_ready(node: JsonObject) -> bool:
+def is_ready(node: Json) -> bool:
     """Whether the kubelet says that it is well; a cordoned node is."""
     return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", ()))
 
 
-def kind_of(node: JsonObject | None) -> TroubleKind | None:
+def kind_of(node: Json | None) -> TroubleKind | None:
     """A node that answers is at most cordoned, whatever its taints say: its kubelet still ends what is to end."""
     if node is None:
         return TroubleKind.GONE

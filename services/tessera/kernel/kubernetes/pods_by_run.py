@@ -4,15 +4,15 @@ from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
 from tessera.kernel.kubernetes.informer import Delta, Informer
-from tessera.kernel.ports import JsonObject
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import RUN_LABEL
 
 P = TypeVar("P")
 
 
-def labelled_run(pod: JsonObject) -> str:
+def labelled_run(pod: Json) -> str:
     """Run id on the pod's label; "" for a pod of no run."""
-    labels: JsonObject = pod["metadata"].get("labels") or {}
+    labels: Json = pod["metadata"].get("labels") or {}
     return str(labels.get(RUN_LABEL, ""))
 
 
@@ -26,9 +26,9 @@ class PodsByRun(Generic[P]):
     def __init__(
         self,
         informer: Informer,
-        read: Callable[[JsonObject], P],
+        read: Callable[[Json], P],
         on_gone: Callable[[str, P], None] | None = None,
-        run_of: Callable[[JsonObject], str] = labelled_run,
+        run_of: Callable[[Json], str] = labelled_run,
     ) -> None:
         self.informer, self._read, self._on_gone, self._run_of = informer, read, on_gone, run_of
         self._runs: dict[str, dict[str, P]] = {}

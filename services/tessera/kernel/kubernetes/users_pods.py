@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from tessera.domain.entities import Run
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
-from tessera.kernel.ports import JsonObject
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import bound_for
 
 REMEMBERED = 16_384
@@ -31,7 +31,7 @@ class UsersPods(Generic[P]):
     def __init__(
         self,
         informer: Informer,
-        read: Callable[[JsonObject], P],
+        read: Callable[[Json], P],
         on_gone: Callable[[str, P], None] | None = None,
     ) -> None:
         self.informer, self._read = informer, read

@@ -14,11 +14,12 @@ from typing import Protocol
 
 from tessera.kernel import ids
 from tessera.kernel.errors import StartupError
-from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.ports import ApiError
 from tessera.kernel.process.files import write_private
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import ensure_identities, system_identities
 from tessera_schemas import subjects
+from tessera_schemas.base import Json
 from tessera_schemas.shard.services import SERVICES
 
 OWNER = "tessera-init"
@@ -31,10 +32,10 @@ SECRET_BYTES_MAX = 1024 * 1024
 class SecretStore(Protocol):
     """The part of the Kubernetes API that is needed here."""
 
-    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> JsonObject:
+    async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> Json:
         """One object; ApiError 404 when it is not there."""
 
-    async def apply_object(self, wanted: JsonObject, owner: str) -> None:
+    async def apply_object(self, wanted: Json, owner: str) -> None:
         """Server-side apply: create it, or set the fields that are named."""
 
 
@@ -130,7 +131,7 @@ async def _read(store: SecretStore, namespace: str, name: str) -> dict[str, byte
     return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
 
 
-def _secret(namespace: str, name: str, data: Mapping[str, bytes]) -> JsonObject:
+def _secret(namespace: str, name: str, data: Mapping[str, bytes]) -> Json:
     size = sum(map(len, data.values()))
     if size >= SECRET_BYTES_MAX:
         raise StartupError(f"secret {name}: {size} bytes; Kubernetes keeps no more than {SECRET_BYTES_MAX}")

@@ -13,7 +13,7 @@ from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.kubernetes.users_pods import UsersPods
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.messaging.facts import Facts
-from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.ports import ApiError
 from tessera.kernel.process.leases import Members, partition_of
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import gather_all
@@ -28,6 +28,7 @@ from tessera.reclamation.absence.decide import (
     select_pods_of_rank,
 )
 from tessera.reclamation.settings import ReclamationSettings
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
     GIVEN_BACK_ANNOTATION,
     NAMES_US,
@@ -53,7 +54,7 @@ ALL_EVERY = 10
 log = structlog.get_logger()
 
 
-def only_what_is_judged(pod: JsonObject) -> JsonObject:
+def only_what_is_judged(pod: Json) -> Json:
     """Reduce a user's pod to the fields that are judged."""
     meta, spec, notes = pod["metadata"], pod.get("spec") or {}, pod["metadata"].get("annotations") or {}
     status = pod.get("status") or {}
@@ -73,7 +74,7 @@ class GonePods:
         self._state = state
         self._succeeded: dict[str, dict[str, bool]] = {}
 
-    def note(self, run_id: str, pod: JsonObject) -> None:
+    def note(self, run_id: str, pod: Json) -> None:
         """Notes a pod of a live run that has gone, and whether the pod had succeeded; other pods are passed over."""
         if self._state.runs.get(run_id) is not None:
             self._succeeded.setdefault(run_id, {})[pod["metadata"]["uid"]] = has_succeeded(pod)
@@ -99,8 +100,8 @@ class Absences:
         ports: Ports,
         settings: ReclamationSettings,
         state: State,
-        pods: PodsByRun[JsonObject],
-        users: UsersPods[JsonObject],
+        pods: PodsByRun[Json],
+        users: UsersPods[Json],
         members: Members,
         gone: GonePods,
     ) -> None:
@@ -237,7 +238,7 @@ class Absences:
             await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id, ranks=tuple(ranks)))
             self._reported_ranks.setdefault(run.run_id, set()).update(ranks)
 
-    def _cached(self, run: Run) -> list[JsonObject]:
+    def _cached(self, run: Run) -> list[Json]:
         ours = self._select_own(run, self._pods.of(run.run_id).values())
         return [*ours, *self._users.of(run).values()]
 
@@ -257,7 +258,7 @@ class Absences:
             return verdict is PresenceVerdict.ABSENT
         return all(is_over(run, pod) for pod in [*await self._list(run), *await self._list_users(run)])
 
-    async def _list_users(self, run: Run) -> list[JsonObject]:
+    async def _list_users(self, run: Run) -> list[Json]:
         """Pods of users that are permitted to the run, and that no other run has bound, whatever they wear by now."""
         job = self._state.jobs.get(run.job_id)
         if not run.permitted or (job is not None and job.adopted is None):
@@ -268,12 +269,12 @@ class Absences:
         permitted = [pod for pod in pods if pod["metadata"]["uid"] in run.permitted]
         return [pod for pod in permitted if bound_for(pod) in ("", run.run_id)]
 
-    async def _list(self, run: Run) -> list[JsonObject]:
+    async def _list(self, run: Run) -> list[Json]:
         async with self._lists:
             pods, _ = await self._ports.cluster.list("pods", f"{RUN_LABEL}={run.run_id}")
         return self._select_own(run, pods)
 
-    def _select_own(self, run: Run, pods: Iterable[JsonObject]) -> list[JsonObject]:
+    def _select_own(self, run: Run, pods: Iterable[Json]) -> list[Json]:
         """
         Pods in namespaces of the run's tenant, without those of another ledger, where the same run id may be in use.
 
@@ -285,7 +286,7 @@ class Absences:
         return [pod for pod in ours if pod["metadata"]["uid"] in run.permitted or not _is_bound(pod)]
 
 
-def _is_bound(pod: JsonObject) -> bool:
+def _is_bound(pod: Json) -> bool:
     return bool((pod.get("spec") or {}).get("nodeName"))
 
 

@@ -20,7 +20,7 @@ from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.kubernetes.users_pods import UsersPods
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.messaging.facts import Facts
-from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.ports import ApiError
 from tessera.kernel.process.leases import Members, partition_of
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import Freshness
@@ -33,6 +33,7 @@ from tessera.reclamation.lost_runs.decide import (
     works_still,
 )
 from tessera.reclamation.settings import ReclamationSettings
+from tessera_schemas.base import Json
 from tessera_schemas.facts import NodeSeen, RunLost
 from tessera_schemas.ledger import NodeChanged, Released, Spared, Started
 from tessera_schemas.reasons import Code
@@ -57,8 +58,8 @@ class LostRuns:
         ports: Ports,
         settings: ReclamationSettings,
         state: State,
-        pods: PodsByRun[JsonObject],
-        users: UsersPods[JsonObject],
+        pods: PodsByRun[Json],
+        users: UsersPods[Json],
         troubles: NodeTroubles,
         members: Members,
         fresh: Freshness,

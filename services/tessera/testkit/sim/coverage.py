@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from tessera.domain.work.phases import LEGAL
-from tessera.kernel.ports import JsonObject
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import ENDED_PHASES, EVICT_AT_ANNOTATION
 from tessera_schemas.documents.registry import kind_of
 from tessera_schemas.facts import FACTS as FACT_TYPES
@@ -149,7 +149,7 @@ REASONS = (
 """The reasons that a run of many seeds must have given in its ledgers."""
 
 
-def seen_on(pod: JsonObject) -> Iterator[str]:
+def seen_on(pod: Json) -> Iterator[str]:
     """Acts of programs that no fault makes them do, by its name in `FAULTS`."""
     status, meta = pod["status"], pod["metadata"]
     states = [one["state"] for one in status.get("containerStatuses", ())]

@@ -4,10 +4,11 @@ from collections import Counter
 from contextlib import suppress
 from random import Random
 
-from tessera.kernel.ports import ApiError, Clock, JsonObject
+from tessera.kernel.ports import ApiError, Clock
 from tessera.testkit.sim.workload import QUEUES, TENANTS
 from tessera_local.cluster.core import SimCluster
 from tessera_local.cluster.objects.jobs import UID_LABEL
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
     ENDED_PHASES,
     GANG_LABEL,
@@ -37,7 +38,7 @@ class Users:
         self._cluster, self._clock, self._random = cluster, clock, random
         self._made = 0
         self._incomplete: Counter[str] = Counter()
-        self._taken_away: list[tuple[int, str, JsonObject]] = []
+        self._taken_away: list[tuple[int, str, Json]] = []
 
     async def work(self, seconds: float) -> None:
         """Make a few things, spread over so many seconds."""
@@ -69,7 +70,7 @@ class Users:
             "suspend": waves == 1 and self._random.random() < 0.4,
             "template": template,
         }
-        meta: JsonObject = {"name": name}
+        meta: Json = {"name": name}
         if self._made % 2:
             meta["annotations"] = {SUSPEND_WAITING_ANNOTATION: "true"}
         self._cluster.create("jobs", namespace, {"metadata": meta, "spec": spec})
@@ -95,7 +96,7 @@ class Users:
         self._made += 1
         return f"user-{self._made}"
 
-    def _pod(self) -> JsonObject:
+    def _pod(self) -> Json:
         random = self._random
         gpus, seconds = random.choice((0, 1, 1, 2)), random.uniform(0.1, 6)
         amounts = {"cpu": "500m", "memory": "1Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
@@ -106,7 +107,7 @@ class Users:
             "tessera.io/simulate-term-ms": str(random.randrange(10, 2000)),
         }
         container = {"name": "main", "image": "train:1", "resources": {"requests": amounts, "limits": amounts}}
-        spec: JsonObject = {"schedulerName": SCHEDULER_NAME, "restartPolicy": "Never", "containers": [container]}
+        spec: Json = {"schedulerName": SCHEDULER_NAME, "restartPolicy": "Never", "containers": [container]}
         spec |= {"priority": random.choice((0, 0, 1000)), "terminationGracePeriodSeconds": 2}
         return {"metadata": {"labels": {QUEUE_LABEL: random.choice(QUEUES)}, "annotations": notes}, "spec": spec}
 
@@ -140,7 +141,7 @@ class Users:
         for namespace, made_again in due:
             self._cluster.create("pods", namespace, made_again)
 
-    def _is_hopeless(self, pod: JsonObject, owned: bool) -> bool:
+    def _is_hopeless(self, pod: Json, owned: bool) -> bool:
         """Whether a hand-made gang lacks pods that nobody will make again."""
         told = [
             c for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled" and c["status"] == "False"
@@ -150,7 +151,7 @@ class Users:
             self._incomplete[pod["metadata"]["uid"]] += 1
         return bool(HOPELESS & reasons) or self._incomplete[pod["metadata"]["uid"]] > PATIENCE
 
-    def _drop(self, pod: JsonObject, owned: bool) -> None:
+    def _drop(self, pod: Json, owned: bool) -> None:
         """Deletes the pod together with the Job that would make it again."""
         meta = pod["metadata"]
         with suppress(ApiError):

@@ -3,7 +3,8 @@
 from typing import Any
 
 from tessera.kernel.errors import Transient
-from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.ports import ApiError
+from tessera_schemas.base import Json
 
 REASONS = {
     400: "BadRequest",
@@ -78,9 +79,9 @@ def invalid(kind: str, name: str, why: str) -> ApiError:
     return ApiError(422, "Invalid", f'{kind} "{name}" is invalid: {why}')
 
 
-def status_object(error: ApiError) -> JsonObject:
+def status_object(error: ApiError) -> Json:
     """The body that the API sends with a refusal."""
-    body: JsonObject = {
+    body: Json = {
         "kind": "Status",
         "apiVersion": "v1",
         "metadata": {},

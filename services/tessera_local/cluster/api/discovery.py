@@ -3,14 +3,14 @@ Lists of what the simulated cluster serves, by which kubectl finds out how a kin
 server checks the fields of what is created: without a word on that kubectl sends nothing.
 """
 
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.objects.store import KINDS, WITHOUT_NAMESPACE
+from tessera_schemas.base import Json
 
 SHORT_NAMES = {"pods": ["po"], "nodes": ["no"], "services": ["svc"], "events": ["ev"], "poddisruptionbudgets": ["pdb"]}
 _VERBS = ["create", "delete", "get", "list", "patch", "watch"]
 
 
-def discovered(path: str) -> JsonObject | None:
+def discovered(path: str) -> Json | None:
     """Answer to a path of discovery; None for any other path."""
     if path == "/api":
         return {"kind": "APIVersions", "versions": ["v1"]}
@@ -33,9 +33,9 @@ def _root(version: str) -> str:
     return f"apis/{version}" if "/" in version else f"api/{version}"
 
 
-def _documented(root: str) -> JsonObject | None:
+def _documented(root: str) -> Json | None:
     """The one thing that kubectl looks for in a version's OpenAPI document: `fieldValidation` of a patch, by kind."""
-    paths: JsonObject = {}
+    paths: Json = {}
     for name, (version, kind) in KINDS.items():
         if _root(version) == root:
             group, _, number = version.rpartition("/")
@@ -53,13 +53,13 @@ def _groups() -> list[str]:
     return sorted({version for version, _ in KINDS.values() if "/" in version})
 
 
-def _group(group_version: str) -> JsonObject:
+def _group(group_version: str) -> Json:
     group, _, version = group_version.partition("/")
     one = {"groupVersion": group_version, "version": version}
     return {"name": group, "versions": [one], "preferredVersion": one}
 
 
-def _resource(name: str) -> JsonObject:
+def _resource(name: str) -> Json:
     plural, _, _ = name.partition(".")
     kind = KINDS[name][1]
     return {

@@ -5,7 +5,8 @@ merge patch as far as it needs no directives.
 
 from typing import Any
 
-from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.ports import ApiError
+from tessera_schemas.base import Json
 
 JsonPatch = list[dict[str, Any]]
 LISTS_BY_KEY = {
@@ -66,7 +67,7 @@ def _joined(name: str, old: list[Any], new: list[Any]) -> list[Any]:
     return list(items.values())
 
 
-def patched(target: JsonObject, operations: JsonPatch) -> JsonObject:
+def patched(target: Json, operations: JsonPatch) -> Json:
     """RFC 6902 with test, add, replace and remove. Raises ApiError 422, as the API does, when one fails."""
     result: Any = target
     for operation in operations:
@@ -75,7 +76,7 @@ def patched(target: JsonObject, operations: JsonPatch) -> JsonObject:
             result = _applied(result, path, operation)
         except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
             raise ApiError(422, "Invalid", f"json patch {operation!r} does not apply: {error!r}") from error
-    changed: JsonObject = result
+    changed: Json = result
     return changed
 
 

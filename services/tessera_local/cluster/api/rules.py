@@ -3,20 +3,20 @@
 import re
 from typing import Any
 
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.api import answers
 from tessera_local.cluster.objects.shelf import Version
+from tessera_schemas.base import Json
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 _CHANGEABLE_SPEC = ("schedulingGates", "activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
 _KEPT_META = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
-def check_new(resource: str, namespace: str, obj: Any) -> JsonObject:
+def check_new(resource: str, namespace: str, obj: Any) -> Json:
     """The object, if it may be created here. Raises ApiError 400 or 422."""
     if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict):
         raise answers.bad_request("the object needs metadata")
-    created: JsonObject = obj
+    created: Json = obj
     meta = created["metadata"]
     name = meta.get("name") or ""
     if not _NAME.fullmatch(name):
@@ -49,7 +49,7 @@ def check_bindable(pod: Version) -> None:
         raise answers.conflict("pods/binding", name, f"pod {name} has non-empty .spec.schedulingGates")
 
 
-def result_of_patch(resource: str, subresource: str, old: Version, new: JsonObject) -> JsonObject:
+def result_of_patch(resource: str, subresource: str, old: Version, new: Json) -> Json:
     """
     The object that a patch may leave: identity and deletion stay, status moves only through its subresource.
 
@@ -71,7 +71,7 @@ def result_of_patch(resource: str, subresource: str, old: Version, new: JsonObje
     return result
 
 
-def _check_pod_change(old: Version, new: JsonObject) -> None:
+def _check_pod_change(old: Version, new: Json) -> None:
     before, after = old.object["spec"], new.get("spec") or {}
     if before is not after:
         fixed = [key for key in {**before, **after} if key not in _CHANGEABLE_SPEC]

@@ -6,8 +6,8 @@ and events by equality; several joined by commas.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.api import answers
+from tessera_schemas.base import Json
 
 FIELDS = (
     "metadata.name",
@@ -22,7 +22,7 @@ Fields = tuple[str, ...]
 NO_FIELDS: Fields = ("",) * len(FIELDS)
 
 
-def fields_of(found: JsonObject) -> Fields:
+def fields_of(found: Json) -> Fields:
     """Values of `FIELDS` in their order; "" for a field that the object has not."""
     meta, spec = found["metadata"], found.get("spec") or {}
     named = meta["name"], meta.get("namespace", "")

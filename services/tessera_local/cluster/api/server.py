@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from tessera.kernel.ports import ApiError, Clock, JsonObject
+from tessera.kernel.ports import ApiError, Clock
 from tessera_local.cluster.api import answers
 from tessera_local.cluster.api.access import Access
 from tessera_local.cluster.api.admin import apply_fault
@@ -26,6 +26,7 @@ from tessera_local.cluster.api.streams import stream_log, stream_watch
 from tessera_local.cluster.core import SimCluster
 from tessera_local.cluster.objects.shelf import Version
 from tessera_local.cluster.objects.store import KINDS
+from tessera_schemas.base import Json
 
 _VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.2-tessera", "platform": "simulated"}
 _STRATEGIC = "application/strategic-merge-patch+json"
@@ -240,7 +241,7 @@ async def _body(request: web.BaseRequest) -> Any:
         raise answers.bad_request(f"the body is not JSON: {error}") from error
 
 
-def _object(body: Any) -> JsonObject:
+def _object(body: Any) -> Json:
     if not isinstance(body, dict):
         raise answers.bad_request("the body must be an object")
     return body

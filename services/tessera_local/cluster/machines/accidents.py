@@ -2,14 +2,15 @@
 
 from collections.abc import Iterable
 
-from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.ports import ApiError
 from tessera_local.cluster.machines.nodes import cards_of
 from tessera_local.cluster.machines.pod_statuses import Left, evicted
 from tessera_local.cluster.objects.shelf import Version
 from tessera_local.cluster.objects.store import EVERYTHING, Store
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import GPU_RESOURCE, GPU_UUIDS_ANNOTATION, OUT_OF_SERVICE_TAINT
 
-Taint = JsonObject
+Taint = Json
 _BY_CONTROLLER = "node.kubernetes.io/"
 _UNREACHABLE: Taint = {"key": f"{_BY_CONTROLLER}unreachable", "effect": "NoSchedule"}
 _NOT_READY: Taint = {"key": f"{_BY_CONTROLLER}not-ready", "effect": "NoSchedule"}
@@ -156,7 +157,7 @@ class Machines:
         changed = {**found.object, "metadata": dict(found.meta), "status": {**status, "containerStatuses": containers}}
         self._store.replace(self._store.pods, found, changed)
 
-    def _set_allocatable(self, node: str, amounts: JsonObject) -> None:
+    def _set_allocatable(self, node: str, amounts: Json) -> None:
         found = self._store.nodes.require("", node)
         status = found.object["status"]
         self._write(found, {**status, "allocatable": {**status["allocatable"], **amounts}})
@@ -207,9 +208,7 @@ class Machines:
         pod = self._store.pods.require(namespace, name)
         self._store.kubelets.end_one(pod.uid, evicted(resource), self._store.now_ms())
 
-    def _write(
-        self, found: Version, status: JsonObject, without: Iterable[Taint] = (), add: Iterable[Taint] = ()
-    ) -> None:
+    def _write(self, found: Version, status: Json, without: Iterable[Taint] = (), add: Iterable[Taint] = ()) -> None:
         spec = {**found.object["spec"], "taints": _taints(found, (*without, *add), add)}
         if not spec["taints"] and "taints" not in found.object["spec"]:
             del spec["taints"]

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.machines.capacity import AdmissionError
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import SIMULATE_PREFIX, run_and_rank
 
 RUN_SECONDS = f"{SIMULATE_PREFIX}seconds"
@@ -72,13 +72,13 @@ class Behaviour:
         return min(self.term_ms, grace_ms), Ending("Failed", "", code)
 
 
-def _variable(pod: JsonObject, name: str) -> str:
+def _variable(pod: Json, name: str) -> str:
     """Value of a variable of the pod's first container, "" where it has none."""
     env = pod["spec"]["containers"][0].get("env") or () if pod["spec"].get("containers") else ()
     return next((str(each.get("value", "")) for each in env if each["name"] == name), "")
 
 
-def behaviour_of(pod: JsonObject) -> Behaviour:
+def behaviour_of(pod: Json) -> Behaviour:
     """Raises AdmissionError for annotations that cannot be read."""
     notes = pod["metadata"].get("annotations") or {}
     try:
@@ -102,17 +102,17 @@ def behaviour_of(pod: JsonObject) -> Behaviour:
     return Behaviour(run_ms, ending, term_ms, save_ms, done_ms, start_ms, notice_ms)
 
 
-def deadline_ms_of(pod: JsonObject) -> int | None:
+def deadline_ms_of(pod: Json) -> int | None:
     """Time from its start that the pod's deadline leaves it; None without one."""
     deadline = pod["spec"].get("activeDeadlineSeconds")
     return None if deadline is None else int(deadline) * 1000
 
 
-def _milliseconds(notes: JsonObject, name: str) -> int:
+def _milliseconds(notes: Json, name: str) -> int:
     return min(max(int(Decimal(notes.get(name, "0")) * 1000), 0), _TEN_YEARS_MS)
 
 
-def _saved_ms(pod: JsonObject) -> int:
+def _saved_ms(pod: Json) -> int:
     """Progress in the checkpoint that the pod is given, if it is one of ours."""
     for container in pod["spec"].get("containers", ()):
         for entry in container.get("env") or ():
@@ -122,7 +122,7 @@ def _saved_ms(pod: JsonObject) -> int:
     return 0
 
 
-def grace_ms_of(pod: JsonObject) -> int:
+def grace_ms_of(pod: Json) -> int:
     """The grace that a deletion gives this pod, or would give it."""
     asked = pod["metadata"].get("deletionGracePeriodSeconds")
     seconds = pod["spec"].get("terminationGracePeriodSeconds", _DEFAULT_GRACE_SECONDS) if asked is None else asked

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.api.values import thousandths, units
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.devices import Kind, serves
 from tessera_schemas.cluster.labels import (
     DEVICE_PROFILE_ANNOTATION,
@@ -43,7 +43,7 @@ class Request:
     uuids: tuple[str, ...] = ()
 
 
-def request_of(pod: JsonObject) -> Request:
+def request_of(pod: Json) -> Request:
     """Raises AdmissionError for quantities or annotations that cannot be read."""
     try:
         return _read(pod)
@@ -51,7 +51,7 @@ def request_of(pod: JsonObject) -> Request:
         raise AdmissionError(f"the pod's request cannot be read: {error}") from error
 
 
-def _read(pod: JsonObject) -> Request:
+def _read(pod: Json) -> Request:
     cpu_milli = memory_bytes = limit_gpus = 0
     further: Counter[str] = Counter()
     uuids: list[str] = []
@@ -76,13 +76,13 @@ def _read(pod: JsonObject) -> Request:
     return Request(cpu_milli, memory_bytes, gpus, gpu_milli, devices, tuple(further.items()), tuple(uuids))
 
 
-def _cards(env: Iterable[JsonObject]) -> list[str]:
+def _cards(env: Iterable[Json]) -> list[str]:
     """The UUIDs that the runtime would show the container; names of none and of all of them are no UUIDs."""
     listed = next((entry.get("value", "") for entry in env if entry.get("name") == "NVIDIA_VISIBLE_DEVICES"), "")
     return [card for card in listed.split(",") if card.startswith("GPU-")]
 
 
-def _further(amounts: JsonObject) -> dict[str, int]:
+def _further(amounts: Json) -> dict[str, int]:
     return {
         name: units(amount)
         for name, amount in amounts.items()
@@ -112,7 +112,7 @@ class NodeUse:
     used_devices: dict[int, int] = field(default_factory=dict)
     used_further: Counter[str] = field(default_factory=Counter)
 
-    def resize(self, node: JsonObject) -> None:
+    def resize(self, node: Json) -> None:
         """Read totals, device profile and cards from the node's object; what is used stays as it is."""
         status = node.get("status") or {}
         allocatable = status.get("allocatable") or {}

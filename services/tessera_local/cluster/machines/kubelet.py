@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.api.values import rfc3339
 from tessera_local.cluster.machines import pod_statuses
 from tessera_local.cluster.machines.behaviour import (
@@ -31,6 +30,7 @@ from tessera_local.cluster.machines.node_ills import Ills
 from tessera_local.cluster.machines.pod_statuses import SHUT_DOWN, LastWord, Left
 from tessera_local.cluster.machines.timers import Timers
 from tessera_local.cluster.objects.shelf import Shelf, Version
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import CHECKPOINT_ANNOTATION, EVICT_AT_ANNOTATION
 
 _CODES: dict[Left, int] = {"killed": KILLED, "unknown": KILLED, "stopped": TERMINATED}
@@ -112,7 +112,7 @@ class Kubelets:
         pods: Shelf,
         timers: Timers,
         start_ms: int,
-        end_pod: Callable[[Version, JsonObject], None],
+        end_pod: Callable[[Version, Json], None],
         warn: Callable[[Version, str, str], None],
     ) -> None:
         self._pods, self._timers, self._start_ms, self._end_pod, self._warn = pods, timers, start_ms, end_pod, warn
@@ -303,9 +303,7 @@ class Kubelets:
         behaviour, request = behaviour_of(pod.object), request_of(pod.object)
         return Admitted(behaviour, request, self._use[run.node].take(request))
 
-    def _prepare(
-        self, uid: str, run: PodRun, admitted: Admitted, pod: Version, missing: JsonObject, now_ms: int
-    ) -> None:
+    def _prepare(self, uid: str, run: PodRun, admitted: Admitted, pod: Version, missing: Json, now_ms: int) -> None:
         """Show what the pod waits for, and look again when that may be over."""
         self._say_status(pod, pod_statuses.preparing(pod.object, now_ms, missing))
         if missing and not admitted.tried:
@@ -314,7 +312,7 @@ class Kubelets:
         elif now_ms < run.start_ms:
             self._timers.set(uid, run.start_ms)
 
-    def _say_status(self, pod: Version, status: JsonObject) -> None:
+    def _say_status(self, pod: Version, status: Json) -> None:
         if status != pod.object["status"]:
             self._pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": status})
 
@@ -376,13 +374,13 @@ def _keep_deadline(started: StartedProgram, pod: Version, now_ms: int) -> None:
         started.ends_ms, started.ending = max(started.at_ms + deadline_ms, now_ms), OVERDUE
 
 
-def _saved(pod: Version, path: str) -> JsonObject:
+def _saved(pod: Version, path: str) -> Json:
     """The pod as its program writes it: its work is saved there."""
     notes = {**(pod.meta.get("annotations") or {}), CHECKPOINT_ANNOTATION: path}
     return {**pod.object, "metadata": {**pod.meta, "annotations": notes}}
 
 
-def _ended(pod: Version, run: PodRun, started: StartedProgram, now_ms: int) -> JsonObject:
+def _ended(pod: Version, run: PodRun, started: StartedProgram, now_ms: int) -> Json:
     ending = started.ending
     told = pod_statuses.ended(pod.object, ending.exit_code, started.at_ms, started.ends_ms, run.left)
     if run.word is not None and run.left is None and ending != started.behaviour.ending:  # nothing else came first

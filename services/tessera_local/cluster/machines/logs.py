@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import count, takewhile
 
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.api import answers
 from tessera_local.cluster.api.values import rfc3339
 from tessera_local.cluster.machines.behaviour import KILLED, TERMINATED, Behaviour, behaviour_of
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import run_and_rank
 
 LINES_MAX = 100
@@ -40,7 +40,7 @@ class Log:
         return recent[-tail_lines:] if tail_lines else recent
 
 
-def log_of(pod: JsonObject, now_ms: int) -> Log:
+def log_of(pod: Json, now_ms: int) -> Log:
     """Raises ApiError 400 as a kubelet does before the container has started."""
     name = pod["spec"]["containers"][0]["name"]
     states = {status["name"]: status["state"] for status in (pod.get("status") or {}).get("containerStatuses", ())}

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from dataclasses import dataclass
 
-from tessera.kernel.ports import JsonObject
+from tessera_schemas.base import Json
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Ills:
         else:
             self._images.pop((begins, node), None)
 
-    def missing_images(self, node: str, pod: JsonObject, tried: bool) -> JsonObject:
+    def missing_images(self, node: str, pod: Json, tried: bool) -> Json:
         """State of each container of the pod that lacks its image, by image; `tried`: not for the first time."""
         spec = pod["spec"]
         images = [one.get("image", "") for one in (*(spec.get("initContainers") or ()), *spec["containers"])]
@@ -54,7 +54,7 @@ class Ills:
         return next((why for begins, why in out if image.startswith(begins)), "")
 
 
-def _waiting(image: str, why: str, tried: bool) -> JsonObject:
+def _waiting(image: str, why: str, tried: bool) -> Json:
     if tried:
         return {"reason": "ImagePullBackOff", "message": f'Back-off pulling image "{image}": ErrImagePull: {why}'}
     return {"reason": "ErrImagePull", "message": f'failed to pull and unpack image "{image}": {why}'}

@@ -16,9 +16,9 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
 from tessera.kernel.errors import StartupError
-from tessera.kernel.ports import JsonObject
 from tessera.kernel.process.files import read_text
 from tessera_local.cluster.api.values import thousandths, units
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
     DEVICE_PROFILE_ANNOTATION,
     GPU_MEMORY_LABEL,
@@ -116,11 +116,11 @@ class _TraceRow(_Strict):
         return NodeRow(name=self.sn, cpu=cpu, memory=memory, gpus=self.gpu, gpu_model=self.model)
 
 
-def nodes_from_file(path: Path) -> list[JsonObject]:
+def nodes_from_file(path: Path) -> list[Json]:
     """Node objects, ready to be created. Raises NodesFileError: file, line or entry, field, what is wrong."""
     text = read_text(path)
     rows = _from_csv(path, text) if path.suffix == ".csv" else _from_yaml(path, text)
-    nodes: dict[str, JsonObject] = {}
+    nodes: dict[str, Json] = {}
     for where, row in rows:
         for name in [row.name] if row.count is None else [f"{row.name}-{number}" for number in range(row.count)]:
             if name in nodes:
@@ -129,7 +129,7 @@ def nodes_from_file(path: Path) -> list[JsonObject]:
     return list(nodes.values())
 
 
-def node_object(row: NodeRow, name: str) -> JsonObject:
+def node_object(row: NodeRow, name: str) -> Json:
     """The Kubernetes object of one node."""
     offered = 0 if row.device_profile in ("visible-devices", "mig") else row.gpus
     sizes = {"cpu": row.cpu, "memory": row.memory, "pods": str(row.pods), GPU_RESOURCE: str(offered)}
@@ -154,7 +154,7 @@ def node_object(row: NodeRow, name: str) -> JsonObject:
     }
 
 
-def _named_cards(row: NodeRow, name: str) -> JsonObject:
+def _named_cards(row: NodeRow, name: str) -> Json:
     by_uuid = row.device_profile == "visible-devices"
     return {"annotations": {GPU_UUIDS_ANNOTATION: cards_of(name, row.gpus)}} if by_uuid else {}
 

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.api.values import rfc3339
+from tessera_schemas.base import Json
 
 DISRUPTION = "DisruptionTarget"
 CREATING = "ContainerCreating"
@@ -34,35 +34,33 @@ def evicted(resource: str) -> LastWord:
     return LastWord("Evicted", f"The node was low on resource: {resource}. Threshold quantity was crossed.", 0)
 
 
-def with_condition(
-    status: JsonObject, name: str, value: str, now_ms: int, reason: str = "", message: str = ""
-) -> JsonObject:
+def with_condition(status: Json, name: str, value: str, now_ms: int, reason: str = "", message: str = "") -> Json:
     """The status with one condition set; its time changes with its value only."""
     conditions = status.get("conditions", ())
-    before: JsonObject = next((one for one in conditions if one["type"] == name), {})
+    before: Json = next((one for one in conditions if one["type"] == name), {})
     since = before["lastTransitionTime"] if before.get("status") == value else rfc3339(now_ms)
     told = {key: text for key, text in (("reason", reason), ("message", message)) if text}
     condition = {"type": name, "status": value, "lastTransitionTime": since, **told}
     return {**status, "conditions": [*(one for one in conditions if one["type"] != name), condition]}
 
 
-def disrupted(status: JsonObject, now_ms: int, reason: str, message: str) -> JsonObject:
+def disrupted(status: Json, now_ms: int, reason: str, message: str) -> Json:
     """The status of a pod that somebody else ends, and who."""
     return with_condition(status, DISRUPTION, "True", now_ms, reason, message)
 
 
-def collected(status: JsonObject, now_ms: int) -> JsonObject:
+def collected(status: Json, now_ms: int) -> Json:
     """The status of a pod that never started on a machine that is off, as the collector of pods leaves it."""
     return disrupted({**status, "phase": "Failed"}, now_ms, "DeletionByPodGC", "PodGC: node is out of service")
 
 
-def ended_by_kubelet(status: JsonObject, word: LastWord, now_ms: int) -> JsonObject:
+def ended_by_kubelet(status: Json, word: LastWord, now_ms: int) -> Json:
     """The status of a pod that its kubelet ends, whether or not its containers had started."""
     told = {"phase": "Failed", "reason": word.reason, "message": word.message}
     return disrupted({**status, **told}, now_ms, "TerminationByKubelet", word.message)
 
 
-def preparing(pod: JsonObject, now_ms: int, images: JsonObject) -> JsonObject:
+def preparing(pod: Json, now_ms: int, images: Json) -> Json:
     """
     The status before the program starts: init containers run, or images are pulled, or cannot be (`images` says why, by
     image: a reason and a message).
@@ -85,7 +83,7 @@ def preparing(pod: JsonObject, now_ms: int, images: JsonObject) -> JsonObject:
     return with_condition(told, "Initialized", "False", now_ms, "ContainersNotInitialized")
 
 
-def unprepared(pod: JsonObject, now_ms: int) -> JsonObject:
+def unprepared(pod: Json, now_ms: int) -> Json:
     """The status before the pod has its network and volumes: no container of it is begun, and no image asked for."""
     spec = pod["spec"]
     rest = INITIALIZING if spec.get("initContainers") else CREATING
@@ -96,11 +94,11 @@ def unprepared(pod: JsonObject, now_ms: int) -> JsonObject:
     return told
 
 
-def _waits(one: JsonObject, images: JsonObject, otherwise: str) -> JsonObject:
+def _waits(one: Json, images: Json, otherwise: str) -> Json:
     return container(one, {"waiting": images.get(one.get("image", ""), {"reason": otherwise})}, ready=False)
 
 
-def running(pod: JsonObject, now_ms: int) -> JsonObject:
+def running(pod: Json, now_ms: int) -> Json:
     """The status of a pod whose program starts now."""
     spec, started_at = pod["spec"], rfc3339(now_ms)
     status = {
@@ -119,7 +117,7 @@ def running(pod: JsonObject, now_ms: int) -> JsonObject:
     return status
 
 
-def ended(pod: JsonObject, exit_code: int, start_ms: int, end_ms: int, left: Left | None = None) -> JsonObject:
+def ended(pod: Json, exit_code: int, start_ms: int, end_ms: int, left: Left | None = None) -> Json:
     """New fields in the status of a pod whose containers have ended; `left`: with the machine that they ran on."""
     begun, end = rfc3339(start_ms), rfc3339(end_ms)
     if left == "unknown":
@@ -131,16 +129,16 @@ def ended(pod: JsonObject, exit_code: int, start_ms: int, end_ms: int, left: Lef
     return {"containerStatuses": [container(one, {"terminated": state}, ready=False) for one in containers]}
 
 
-def _terminated(exit_code: int, reason: str, begun: str | None, end: str | None) -> JsonObject:
+def _terminated(exit_code: int, reason: str, begun: str | None, end: str | None) -> Json:
     return {"exitCode": exit_code, "reason": reason, "startedAt": begun, "finishedAt": end}
 
 
-def container(one: JsonObject, state: JsonObject, ready: bool) -> JsonObject:
+def container(one: Json, state: Json, ready: bool) -> Json:
     """The status of one container of a pod's spec."""
     return {"name": one["name"], "image": one.get("image", ""), "ready": ready, "restartCount": 0, "state": state}
 
 
-def kubelet_event(about: JsonObject, node: str, reason: str, message: str, now: str) -> JsonObject:
+def kubelet_event(about: Json, node: str, reason: str, message: str, now: str) -> Json:
     """A kubelet's warning of a pod, as core/v1 has it, but for its metadata."""
     return {
         "involvedObject": about,

@@ -5,8 +5,8 @@ the seconds for which they tolerate it. Pods that have ended stay.
 
 from collections.abc import Iterable
 
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.machines.pod_statuses import disrupted
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import ENDED_PHASES
 
 EVICTED_BY = "DeletionByTaintManager"
@@ -15,7 +15,7 @@ TIMER = "taint/"
 """Begins the keys of its timers; a pod's UID follows."""
 
 
-def stays_ms(pod: JsonObject, taints: Iterable[JsonObject]) -> int | None:
+def stays_ms(pod: Json, taints: Iterable[Json]) -> int | None:
     """Time for which a pod stays on a node with these taints, in milliseconds; None for as long as it likes."""
     tolerations = pod["spec"].get("tolerations") or ()
     stays: list[int] = []
@@ -29,17 +29,17 @@ def stays_ms(pod: JsonObject, taints: Iterable[JsonObject]) -> int | None:
     return min(stays, default=None)
 
 
-def is_to_go(pod: JsonObject) -> bool:
+def is_to_go(pod: Json) -> bool:
     """Whether the manager looks at the pod at all."""
     return "deletionTimestamp" not in pod["metadata"] and pod["status"].get("phase") not in ENDED_PHASES
 
 
-def marked(status: JsonObject, now_ms: int) -> JsonObject:
+def marked(status: Json, now_ms: int) -> Json:
     """The status of a pod that it deletes next."""
     return disrupted(status, now_ms, EVICTED_BY, MESSAGE)
 
 
-def _tolerates(one: JsonObject, taint: JsonObject) -> bool:
+def _tolerates(one: Json, taint: Json) -> bool:
     if one.get("effect") not in (None, "", taint["effect"]):
         return False
     if one.get("operator") == "Exists":

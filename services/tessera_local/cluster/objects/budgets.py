@@ -7,8 +7,9 @@ takes one of it, as the API server does until the controller has counted again.
 
 from collections.abc import Iterable
 
-from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.ports import ApiError
 from tessera_local.cluster.objects.shelf import Version
+from tessera_schemas.base import Json
 
 FORBIDDEN = "Cannot evict pod as it would violate the pod's disruption budget."
 
@@ -21,7 +22,7 @@ def protecting(pod: Version, budgets: Iterable[Version]) -> list[Version]:
     return mine
 
 
-def used(budget: Version) -> JsonObject:
+def used(budget: Version) -> Json:
     """The budget with one disruption less."""
     status = (budget.object.get("status") or {}) | {"disruptionsAllowed": _allowed(budget) - 1}
     return {**budget.object, "metadata": dict(budget.meta), "status": status}

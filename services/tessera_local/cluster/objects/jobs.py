@@ -7,10 +7,11 @@ wait between attempts, and knows no podFailurePolicy, no deadline and no time to
 
 from collections.abc import Sequence
 
-from tessera.kernel.ports import Clock, JsonObject
+from tessera.kernel.ports import Clock
 from tessera_local.cluster.api.values import rfc3339
 from tessera_local.cluster.core import SimCluster
 from tessera_local.cluster.objects.shelf import Version
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import ENDED_PHASES
 
 LOOK_SECONDS = 0.2
@@ -83,7 +84,7 @@ class JobController:
         done = [one for one in ended if one.startswith("Succeeded")]
         failed = len(ended) - len(done)
         complete = len(done) >= completions if completions is not None else bool(done) and not active
-        status: JsonObject = {"active": len(active), "succeeded": len(done), "failed": failed}
+        status: Json = {"active": len(active), "succeeded": len(done), "failed": failed}
         if complete:
             self._set_condition(job, status, "Complete", "CompletionsReached")
         elif failed > spec.get("backoffLimit", _BACKOFF_LIMIT):
@@ -106,7 +107,7 @@ class JobController:
             name = f"{job.meta['name']}-{index or 'p'}-{self._made:05d}"
             self._cluster.create("pods", job.meta["namespace"], self._pod(job, name, index))
 
-    def _pod(self, job: Version, name: str, index: str) -> JsonObject:
+    def _pod(self, job: Version, name: str, index: str) -> Json:
         template = job.object["spec"]["template"]
         meta = template.get("metadata") or {}
         labels = {UID_LABEL: job.uid, NAME_LABEL: job.meta["name"]} | ({INDEX_LABEL: index} if index else {})
@@ -121,19 +122,19 @@ class JobController:
             "spec": {**template["spec"], "priority": self._priority(template["spec"])},
         }
 
-    def _priority(self, pod_spec: JsonObject) -> int:
+    def _priority(self, pod_spec: Json) -> int:
         """Priority of a pod, as admission of the API server fills it in."""
         classes, _ = self._cluster.list("priorityclasses")
         name = pod_spec.get("priorityClassName")
         chosen = (one for one in classes if (one.meta["name"] == name if name else one.object.get("globalDefault")))
         return next((int(one.object["value"]) for one in chosen), 0)
 
-    def _set_condition(self, job: Version, status: JsonObject, condition: str, reason: str) -> None:
+    def _set_condition(self, job: Version, status: Json, condition: str, reason: str) -> None:
         now = rfc3339(self._clock.now_ms())
         entry = {"type": condition, "status": "True", "reason": reason, "lastTransitionTime": now}
         self._write(job, {**status, "conditions": [entry]})
 
-    def _write(self, job: Version, status: JsonObject) -> None:
+    def _write(self, job: Version, status: Json) -> None:
         if job.object.get("status") != status:
             self._cluster.patch("jobs", job.meta["namespace"], job.meta["name"], {"status": status}, "status")
 

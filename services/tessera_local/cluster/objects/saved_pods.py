@@ -10,8 +10,8 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tessera.kernel.errors import StartupError
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.machines.kubelet import PodRun
+from tessera_schemas.base import Json
 
 
 class SavedPods(BaseModel):
@@ -21,7 +21,7 @@ class SavedPods(BaseModel):
 
     version: int
     uids: int
-    objects: dict[str, list[JsonObject]]
+    objects: dict[str, list[Json]]
     runs: dict[str, PodRun]
 
 

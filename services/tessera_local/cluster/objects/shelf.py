@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import orjson
 
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.api import answers
 from tessera_local.cluster.api.selectors import Fields, Selector, fields_of
 from tessera_local.cluster.api.watching import Event, WatchLog, WatchReader
+from tessera_schemas.base import Json
 
 REMOVED_MAX = 256
 _NO_LABELS: Mapping[str, str] = {}
@@ -19,14 +19,14 @@ _NO_LABELS: Mapping[str, str] = {}
 class Version:
     """One object as of one resourceVersion. Shared by store, replies and watchers, hence never changed in place."""
 
-    object: JsonObject
+    object: Json
     json: bytes
     key: str
 
     @property
-    def meta(self) -> JsonObject:
+    def meta(self) -> Json:
         """Metadata of the object, shared: callers that change any of it make a copy first."""
-        meta: JsonObject = self.object["metadata"]
+        meta: Json = self.object["metadata"]
         return meta
 
     @property
@@ -140,18 +140,18 @@ class Shelf:
             raise answers.too_large(rv, self._counter.last)
         return self.log.open(rv, selector, from_now=False)
 
-    def add(self, obj: JsonObject) -> Version:
+    def add(self, obj: Json) -> Version:
         """Store a new object, whose metadata may be changed by this call."""
         return self._store("ADDED", obj, None)
 
-    def put_back(self, obj: JsonObject) -> None:
+    def put_back(self, obj: Json) -> None:
         """Store an object as it was, with its version; a watch does not show it as a change."""
         meta = obj["metadata"]
         version = Version(obj, orjson.dumps(obj), key_of(meta.get("namespace", ""), meta["name"]))
         self._by_key[version.key] = self._by_uid[meta["uid"]] = version
         self._index(version)
 
-    def replace(self, old: Version, obj: JsonObject) -> Version:
+    def replace(self, old: Version, obj: Json) -> Version:
         """Store a changed object; its metadata must not be the old one's own."""
         return self._store("MODIFIED", obj, old)
 
@@ -166,7 +166,7 @@ class Shelf:
             self._removed.popitem(last=False)
         self.log.append(Event("DELETED", rv, json, None, (old.labels, old.fields)))
 
-    def _store(self, change: str, obj: JsonObject, old: Version | None) -> Version:
+    def _store(self, change: str, obj: Json, old: Version | None) -> Version:
         rv, json = self._stamp(obj)
         meta = obj["metadata"]
         new = Version(obj, json, key_of(meta.get("namespace", ""), meta["name"]) if old is None else old.key)
@@ -181,7 +181,7 @@ class Shelf:
         self.log.append(Event(change, rv, json, (new.labels, new.fields), before))
         return new
 
-    def _stamp(self, obj: JsonObject) -> tuple[int, bytes]:
+    def _stamp(self, obj: Json) -> tuple[int, bytes]:
         rv = self._counter.next()
         obj["metadata"]["resourceVersion"] = str(rv)
         return rv, orjson.dumps(obj)

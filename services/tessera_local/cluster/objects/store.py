@@ -9,7 +9,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Protocol
 
-from tessera.kernel.ports import ApiError, JsonObject
+from tessera.kernel.ports import ApiError
 from tessera_local.cluster.api.selectors import parse_selector
 from tessera_local.cluster.api.values import rfc3339
 from tessera_local.cluster.machines import pod_statuses, taints
@@ -18,6 +18,7 @@ from tessera_local.cluster.machines.kubelet import Kubelets
 from tessera_local.cluster.machines.timers import Timers
 from tessera_local.cluster.objects.saved_pods import SavedPods
 from tessera_local.cluster.objects.shelf import Counter, Shelf, Version
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import ENDED_PHASES, EVICT_AT_ANNOTATION, RUN_LABEL
 
 KINDS = {
@@ -118,7 +119,7 @@ class Store:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         return shelf
 
-    def create(self, shelf: Shelf, namespace: str, obj: JsonObject) -> Version:
+    def create(self, shelf: Shelf, namespace: str, obj: Json) -> Version:
         """Complete and store an object, and tell its kubelet; the 10,001st event takes the oldest one's place."""
         if shelf.resource == "events" and len(shelf) >= EVENTS_MAX:
             shelf.remove(shelf.oldest)
@@ -132,7 +133,7 @@ class Store:
             self._bound(created)
         return created
 
-    def bind(self, pod: Version, node: str, annotations: JsonObject) -> None:
+    def bind(self, pod: Version, node: str, annotations: Json) -> None:
         """Write node, annotations and PodScheduled as one version, then hand the pod to its kubelet."""
         meta = dict(pod.meta)
         if annotations:
@@ -168,7 +169,7 @@ class Store:
             marked = self.pods.replace(pod, {**pod.object, "metadata": dict(pod.meta), "status": status})
             self.begin_deletion(self.pods, marked, None)
 
-    def replace(self, shelf: Shelf, old: Version, obj: JsonObject) -> Version:
+    def replace(self, shelf: Shelf, old: Version, obj: Json) -> Version:
         """Store a change; an object that only waited for this change to go, goes."""
         meta = obj["metadata"]
         if old.deleting and not meta["deletionGracePeriodSeconds"] and not meta.get("finalizers"):
@@ -196,7 +197,7 @@ class Store:
         if found.deleting:
             if grace >= found.meta["deletionGracePeriodSeconds"]:
                 return found
-            stamps: JsonObject = {"deletionGracePeriodSeconds": grace}
+            stamps: Json = {"deletionGracePeriodSeconds": grace}
         else:
             due = rfc3339(self.now_ms() + grace * 1000)
             stamps = {"deletionTimestamp": due, "deletionGracePeriodSeconds": grace}
@@ -215,7 +216,7 @@ class Store:
             self.kubelets.touched(found.uid, self.now_ms())
         return found
 
-    def with_condition(self, found: Version, name: str, status: str, reason: str = "", message: str = "") -> JsonObject:
+    def with_condition(self, found: Version, name: str, status: str, reason: str = "", message: str = "") -> Json:
         """The object's status with one condition set."""
         return pod_statuses.with_condition(found.object["status"], name, status, self.now_ms(), reason, message)
 
@@ -229,9 +230,9 @@ class Store:
         """Clock of the whole cluster, in milliseconds since the Unix epoch."""
         return self._clock.now_ms()
 
-    def _filled(self, shelf: Shelf, namespace: str, obj: JsonObject) -> JsonObject:
+    def _filled(self, shelf: Shelf, namespace: str, obj: Json) -> Json:
         self._uids += 1
-        meta: JsonObject = {
+        meta: Json = {
             **obj["metadata"],
             "uid": f"{self._seed & 0xFFFFFFFF:08x}-0000-4000-8000-{self._uids:012x}",
             "creationTimestamp": rfc3339(self.now_ms()),
@@ -245,13 +246,13 @@ class Store:
         filled = {"kind": shelf.kind, "apiVersion": "v1", "metadata": meta, "spec": obj.get("spec") or {}}
         return {**filled, "status": {"phase": "Pending"} if shelf is self.pods else self._node_status(obj)}
 
-    def _node_status(self, node: JsonObject) -> JsonObject:
-        status: JsonObject = {"capacity": {}, **(node.get("status") or {})}
+    def _node_status(self, node: Json) -> Json:
+        status: Json = {"capacity": {}, **(node.get("status") or {})}
         status.setdefault("allocatable", status["capacity"])
         status["nodeInfo"] = {**(status.get("nodeInfo") or {}), "bootID": self.boot_id(node["metadata"]["name"])}
         return pod_statuses.with_condition(status, "Ready", "True", self.now_ms(), "KubeletReady")
 
-    def _end_pod(self, pod: Version, status: JsonObject) -> None:
+    def _end_pod(self, pod: Version, status: Json) -> None:
         """A kubelet's last word on a pod: its status, and its leave for the object to go if it was deleted."""
         meta = dict(pod.meta)
         if pod.deleting:

@@ -9,9 +9,9 @@ from typing import Any
 from tessera.admission.decide import outcome
 from tessera.admission.decide.policy import AdmissionPolicy as Admitted
 from tessera.domain.entities import EndedJob, Job
-from tessera.kernel.ports import JsonObject
 from tessera_local.cluster.objects.jobs import JobController
 from tessera_schemas import subjects
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import bound_for
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import DrainRequested
@@ -72,21 +72,21 @@ class AdoptionWorld(World):
     def make_pod(self, name: str, **more: Any) -> None:
         self.core.create("pods", NS, user_pod(name, **more))
 
-    def job_object(self, name: str = "train") -> JsonObject:
+    def job_object(self, name: str = "train") -> Json:
         return self.core.get("jobs", NS, name).object
 
-    def owned(self, name: str = "train") -> list[JsonObject]:
+    def owned(self, name: str = "train") -> list[Json]:
         """The pods whose names begin so."""
         return [pod for pod in self.pods() if pod["metadata"]["name"].startswith(name)]
 
-    def condition(self, pod: JsonObject) -> JsonObject:
+    def condition(self, pod: Json) -> Json:
         return next((c for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"), {})
 
-    def events(self) -> list[JsonObject]:
+    def events(self) -> list[Json]:
         """What somebody was told, but for the event that every bound pod gets."""
         return [event for event in self.all_events() if event["reason"] != "Scheduled"]
 
-    def all_events(self) -> list[JsonObject]:
+    def all_events(self) -> list[Json]:
         return [event.object for event in self.core.list("events")[0]]
 
     def adopted(self, name: str = "train") -> list[Job]:
@@ -108,7 +108,7 @@ def user_pod(
     labels: dict[str, str] | None = None,
     notes: dict[str, str] | None = None,
     **spec: Any,
-) -> JsonObject:
+) -> Json:
     """A pod as users write it, but for the annotation that tells the simulated kubelet how long it runs."""
     amounts = {"cpu": "1", "memory": "1Gi"} | ({"nvidia.com/gpu": str(gpus)} if gpus else {})
     container = {"name": "main", "image": "train:1", "resources": {"requests": amounts, "limits": amounts}}
@@ -122,7 +122,7 @@ def user_pod(
     }
 
 
-def batch_job(name: str = "train", pods: int = 1, completions: int | None = None, **more: Any) -> JsonObject:
+def batch_job(name: str = "train", pods: int = 1, completions: int | None = None, **more: Any) -> Json:
     """A Job of so many pods at once, and as many in all unless `completions` says more."""
     job_fields = {key: more.pop(key) for key in ("suspend", "backoffLimit", "completionMode") if key in more}
     template = user_pod(name, **more)
@@ -131,6 +131,6 @@ def batch_job(name: str = "train", pods: int = 1, completions: int | None = None
     return {"metadata": {"name": name}, "spec": spec | job_fields}
 
 
-def run_of(pod: JsonObject) -> str:
+def run_of(pod: Json) -> str:
     """The run that it was bound for."""
     return bound_for(pod)

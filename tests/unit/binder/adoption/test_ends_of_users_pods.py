@@ -1,6 +1,6 @@
 """Ends and starts of users' own pods: the same words as of pods that Tessera made, and more patience."""
 
-from tessera.kernel.ports import JsonObject
+from tessera_schemas.base import Json
 from tessera_schemas.ledger import Revoked
 from tessera_schemas.reasons import Code
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
@@ -9,7 +9,7 @@ NEVER_MS = 10**9
 IMAGE = "registry.example/train:2"
 
 
-def unpulled(there: AdoptionWorld, pod: JsonObject) -> None:
+def unpulled(there: AdoptionWorld, pod: Json) -> None:
     said = {"reason": "ErrImagePull", "message": f"{IMAGE}: not found"}
     status = {"phase": "Pending", "containerStatuses": [{"name": "main", "image": IMAGE, "state": {"waiting": said}}]}
     there.core.patch("pods", NS, pod["metadata"]["name"], {"status": status}, "status")

@@ -10,8 +10,8 @@ from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.workloads.port import Group
-from tessera.binder.workloads.reading import Json
 from tessera.binder.workloads.registry import group_of
+from tessera_schemas.base import Json
 from tests.unit.binder.adoption.adoption_world import user_pod
 
 

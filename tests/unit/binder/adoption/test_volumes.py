@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tessera.binder.adoption.decide.volumes import ClaimReach, find_reach, reaches, with_conditions
-from tessera.kernel.ports import JsonObject
+from tessera_schemas.base import Json
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import Retry, Template, Volume
 from tests.builders import admitted, job_spec, role
@@ -14,7 +14,6 @@ from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, user_po
 from tests.unit.binder.binder_builders import node
 from tests.unit.binder.cluster_world import train
 
-Json = dict[str, Any]
 FIELD = "spec.volumes[0].persistentVolumeClaim"
 LATER = {"metadata": {"name": "fast"}, "volumeBindingMode": "WaitForFirstConsumer", "provisioner": "csi.example.com"}
 AT_ONCE = LATER | {"volumeBindingMode": "Immediate"}
@@ -143,7 +142,7 @@ async def world() -> AsyncIterator[AdoptionWorld]:
         yield world
 
 
-def with_claim(name: str, claimed: str = "data") -> JsonObject:
+def with_claim(name: str, claimed: str = "data") -> Json:
     return user_pod(name, volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": claimed}}])
 
 
@@ -161,7 +160,7 @@ def node_of(world: AdoptionWorld, name: str) -> str:
     return str(world.core.get("pods", NS, name).object["spec"].get("nodeName") or "")
 
 
-def told(world: AdoptionWorld, name: str) -> JsonObject:
+def told(world: AdoptionWorld, name: str) -> Json:
     return world.condition(world.core.get("pods", NS, name).object)
 
 

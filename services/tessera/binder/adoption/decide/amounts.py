@@ -11,8 +11,8 @@ from fractions import Fraction
 from functools import lru_cache
 from math import ceil
 
-from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
-from tessera_schemas.base import INT_MAX
+from tessera.binder.workloads.reading import at, items, mapping, no, text
+from tessera_schemas.base import INT_MAX, Json
 from tessera_schemas.cluster.labels import (
     GPU_MEMORY_ANNOTATION,
     GPU_MILLI_ANNOTATION,

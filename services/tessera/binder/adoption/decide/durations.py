@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from tessera.binder.workloads.mark_table import TIME_LIMIT
 from tessera.binder.workloads.marks import found_in
-from tessera.binder.workloads.reading import Json, no, number_in, text, whole
+from tessera.binder.workloads.reading import no, number_in, text, whole
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
 LIMIT_SECONDS_MAX = 31_536_000

@@ -7,9 +7,10 @@ from tessera.binder.adoption.decide.owner_conditions import ending_of
 from tessera.binder.adoption.decide.spec import Adoption, queue_of, spec_of
 from tessera.binder.adoption.decide.suspending import explain_other_suspender, is_suspended, wish_of
 from tessera.binder.workloads.port import PodSet, Workload
-from tessera.binder.workloads.reading import Json, mapping, no, text
+from tessera.binder.workloads.reading import mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of
 from tessera.binder.workloads.registry import gang_mark, kind_of_object, size_of, unnamed_gang
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import SCHEDULER_NAME, SUSPEND_WAITING_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 

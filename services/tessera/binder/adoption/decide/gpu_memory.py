@@ -7,8 +7,9 @@ it is enough wherever there is as much; of a larger GPU it is more than was aske
 
 from collections.abc import Iterable, Sequence
 
-from tessera.binder.workloads.reading import Json, mapping, number_in, text
+from tessera.binder.workloads.reading import mapping, number_in, text
 from tessera.domain.state import State
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.devices import serves
 from tessera_schemas.cluster.labels import GPU_MEMORY_ANNOTATION, GPU_MILLI_ANNOTATION
 from tessera_schemas.job import GPU_MILLI

@@ -4,7 +4,8 @@ Conditions of the object that owns users' pods: whether it has ended, and the on
 
 from tessera.binder.adoption.decide.verdicts import Verdict, condition_set, find_condition
 from tessera.binder.workloads.port import Workload
-from tessera.binder.workloads.reading import Json, at, items, mapping, text
+from tessera.binder.workloads.reading import at, items, mapping, text
+from tessera_schemas.base import Json
 
 COMPLETE = ("Complete", "Completed", "Succeeded", "SuccessCriteriaMet")
 FAILED = ("Failed", "FailureTarget")

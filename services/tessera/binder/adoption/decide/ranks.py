@@ -14,9 +14,10 @@ from itertools import groupby
 from tessera.binder.adoption.decide.roles import role_of
 from tessera.binder.workloads.mark_table import SLICE_SIZE
 from tessera.binder.workloads.marks import slice_size
-from tessera.binder.workloads.reading import Json, mapping, no, text
+from tessera.binder.workloads.reading import mapping, no, text
 from tessera.binder.workloads.references import controller_of
 from tessera.binder.workloads.registry import INDEX_LABELS, ROLE_LABELS
+from tessera_schemas.base import Json
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
 

@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from tessera.binder.adoption.decide.amounts import resources_of
 from tessera.binder.workloads.marks import refused_mark, topology_of
-from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
+from tessera.binder.workloads.reading import at, items, mapping, no, text
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import RELEASE_ANNOTATION
 from tessera_schemas.job import Operator, Role, Template
 from tessera_schemas.reasons import Code, Reason

@@ -19,9 +19,10 @@ from tessera.binder.adoption.decide.roles import invalid
 from tessera.binder.workloads.mark_table import LEAST_PODS, PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
 from tessera.binder.workloads.marks import find_queue, not_honoured, read_mark, refused_mark
 from tessera.binder.workloads.port import Group, GroupKind
-from tessera.binder.workloads.reading import Json, mapping, no, text
+from tessera.binder.workloads.reading import mapping, no, text
 from tessera.binder.workloads.references import controller_of
 from tessera.binder.workloads.registry import domain_of, kind_of_group, parts_of, survives_eviction
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import ALLOW_IDLE_ANNOTATION, QUEUE_LABEL
 from tessera_schemas.job import JobIdle, JobSpec, Retry, Role, Topology
 from tessera_schemas.reasons import Code, Reason

@@ -12,9 +12,10 @@ from enum import StrEnum
 from tessera.binder.adoption.decide.owner_conditions import ending_of
 from tessera.binder.workloads.mark_table import KUEUE_QUEUE
 from tessera.binder.workloads.port import PLACED, Workload
-from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
+from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of
 from tessera.binder.workloads.registry import CONTROLLERS, kind_of, kind_of_object
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import SUSPEND_WAITING_ANNOTATION, SUSPENDED_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import Adopted

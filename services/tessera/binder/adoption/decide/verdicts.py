@@ -8,10 +8,11 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.binder.workloads.reading import Json, items, mapping, text
+from tessera.binder.workloads.reading import items, mapping, text
 from tessera.domain.entities import EndedJob, Job, Run
 from tessera.domain.work.phases import Phase
 from tessera.engine.queueing.readiness import in_backoff
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import SCHEDULER_NAME
 from tessera_schemas.reasons import TEMPORARY, Code, Reason
 from tessera_schemas.text.units import format_milli

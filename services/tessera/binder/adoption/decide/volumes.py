@@ -8,8 +8,9 @@ volume where the pod goes (`provisions`). Any other claim keeps its pod waiting,
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tessera.binder.workloads.reading import Json, at, items, mapping, no, text
+from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera.domain.devices.resources import Node
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DIGITS_MAX
 from tessera_schemas.job import Operator
 from tessera_schemas.reasons import Code, Reason

@@ -8,8 +8,9 @@ allows is counted as well, where budgets may be read.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.binder.workloads.reading import Json, items, mapping, no, text, whole
+from tessera.binder.workloads.reading import items, mapping, no, text, whole
 from tessera.kernel.ports import ApiError, Cluster
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
 NOT_THERE = (403, 404, 409)  # no right to read budgets; the pod went or changed, and nothing keeps it

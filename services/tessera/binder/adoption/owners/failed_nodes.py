@@ -8,9 +8,10 @@ there tell, so that a binder that starts anew knows as much.
 from collections.abc import Iterable
 
 from tessera.binder.decide.steps import failed_at
-from tessera.binder.workloads.reading import Json, text
+from tessera.binder.workloads.reading import text
 from tessera.binder.workloads.references import controller_of
 from tessera.kernel.kubernetes.informer import Delta
+from tessera_schemas.base import Json
 from tessera_schemas.work.adopted import FAILED_ON_MAX
 
 

@@ -11,12 +11,13 @@ import structlog
 from tessera.binder.adoption.decide.suspending import Look, can_be_suspended, look_at, suspension
 from tessera.binder.adoption.owners.watches import OwnerWatches
 from tessera.binder.bounded import BoundedDict
-from tessera.binder.workloads.reading import Json, no, text
+from tessera.binder.workloads.reading import no, text
 from tessera.binder.workloads.references import OwnerRef, is_it
 from tessera.binder.workloads.registry import VERSIONS
 from tessera.domain.entities import Job
 from tessera.kernel.kubernetes.api_paths import resource_of
 from tessera.kernel.ports import ApiError, Clock, Cluster
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code
 from tessera_schemas.work.adopted import Adopted
 

@@ -13,11 +13,12 @@ from tessera.binder.adoption.decide.owner_conditions import PLACED, placed_condi
 from tessera.binder.adoption.decide.verdicts import Verdict
 from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.bounded import BoundedDict
-from tessera.binder.workloads.reading import Json, format_time, text
+from tessera.binder.workloads.reading import format_time, text
 from tessera.binder.workloads.references import OwnerRef
 from tessera.binder.workloads.registry import kind_of
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Clock, Cluster
+from tessera_schemas.base import Json
 
 PASSES = (403, 404)
 """We may not, or it is gone: its pods say the same, and no repeat changes it."""

@@ -14,10 +14,11 @@ from tessera.binder.adoption.owners.watches import OwnerWatches
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.workloads.port import PodSet
-from tessera.binder.workloads.reading import Json, mapping, text
+from tessera.binder.workloads.reading import mapping, text
 from tessera.binder.workloads.references import OwnerRef, ref_of
 from tessera.binder.workloads.registry import kind_of_object
 from tessera.kernel.kubernetes.informer import Delta
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import SCHEDULER_NAME, shard_of
 from tessera_schemas.reasons import Reason
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import Any
 
-from tessera.binder.workloads.reading import Json
 from tessera.binder.workloads.references import OwnerRef
 from tessera.binder.workloads.registry import KINDS
 from tessera.kernel.kubernetes.informer import Delta, Informer
-from tessera.kernel.ports import Clock, Cluster, JsonObject, without_managed_fields
+from tessera.kernel.ports import Clock, Cluster, without_managed_fields
+from tessera_schemas.base import Json
 
 ABSENT_SECONDS = 120.0
 
@@ -66,6 +66,6 @@ async def _follow(informer: Informer, on_change: Callable[[Delta], None]) -> Non
             on_change(delta)
 
 
-def _with_its_kind(api_version: str, kind: str, found: JsonObject) -> JsonObject:
+def _with_its_kind(api_version: str, kind: str, found: Json) -> Json:
     """Objects in a list of the API's own kinds do not say of what kind they are."""
     return {**without_managed_fields(found), "apiVersion": api_version, "kind": kind}

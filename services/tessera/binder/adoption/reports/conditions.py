@@ -11,8 +11,9 @@ import structlog
 from tessera.binder.adoption.decide.verdicts import Verdict, condition_patch, describe_wishes, make_event, wishes_patch
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.pods.calls import all_of
-from tessera.binder.workloads.reading import Json, format_time, mapping, text
+from tessera.binder.workloads.reading import format_time, mapping, text
 from tessera.kernel.ports import ApiError, Clock, Cluster
+from tessera_schemas.base import Json
 
 PASSES = (404, 409)
 REMEMBERED = 4096

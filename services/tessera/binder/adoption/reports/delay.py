@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from tessera.binder.adoption.decide.verdicts import Verdict
-from tessera.binder.workloads.reading import Json, text
+from tessera.binder.workloads.reading import text
 from tessera.kernel.ports import Clock
+from tessera_schemas.base import Json
 
 BETWEEN_WRITES_SECONDS = 1.0
 

@@ -11,11 +11,11 @@ from tessera.binder.adoption.decide.spec import QUEUE
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.workloads.marks import find_queue
 from tessera.binder.workloads.port import Group
-from tessera.binder.workloads.reading import Json, mapping, text
+from tessera.binder.workloads.reading import mapping, text
 from tessera.domain.state import State
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock
-from tessera_schemas.base import job_id
+from tessera_schemas.base import Json, job_id
 from tessera_schemas.facts import REFUSED_PER_TENANT, WorkRefused
 from tessera_schemas.reasons import Reason
 

@@ -14,13 +14,14 @@ from tessera.binder.adoption.reports.refusals import RefusalReports
 from tessera.binder.adoption.watch import ALONE, Groups
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.port import GroupKind
-from tessera.binder.workloads.reading import Json, text
+from tessera.binder.workloads.reading import text
 from tessera.binder.workloads.references import OwnerRef, controller_of, ref_of
 from tessera.domain.entities import Job
 from tessera.domain.state import State
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import ApiError
 from tessera.kernel.service.context import Ports
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Reason
 
 

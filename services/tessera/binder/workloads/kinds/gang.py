@@ -7,7 +7,8 @@ from typing import ClassVar
 from tessera.binder.workloads.mark_table import KUEUE, YUNIKORN
 from tessera.binder.workloads.marks import APPLICATION, found_in, read_mark
 from tessera.binder.workloads.port import PARTS_MAX, GangMark, GroupKind, Workload
-from tessera.binder.workloads.reading import Json, no, number_in, text
+from tessera.binder.workloads.reading import no, number_in, text
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import GANG_LABEL, GANG_SIZE_ANNOTATION
 from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.reasons import Code, Reason

@@ -17,8 +17,9 @@ from tessera.binder.workloads.port import (
     alone,
     group_of_owner,
 )
-from tessera.binder.workloads.reading import Json, mapping, no
+from tessera.binder.workloads.reading import mapping, no
 from tessera.binder.workloads.references import OwnerRef, OwnersByRef, controller_of, ref_of
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
 

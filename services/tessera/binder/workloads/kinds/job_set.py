@@ -5,8 +5,9 @@ from typing import ClassVar
 
 from tessera.binder.workloads.batch_jobs import comes_in_waves, job_pods, job_survives
 from tessera.binder.workloads.port import PLACED, GroupKind, KindRights, OwnedWorkload, PodSet
-from tessera.binder.workloads.reading import Json, items, mapping, no, text, whole
+from tessera.binder.workloads.reading import items, mapping, no, text, whole
 from tessera.binder.workloads.references import OwnerRef, ref_of
+from tessera_schemas.base import Json
 from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.reasons import Code, Reason
 

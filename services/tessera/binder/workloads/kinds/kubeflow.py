@@ -9,8 +9,9 @@ from typing import ClassVar
 
 from tessera.binder.workloads.marks import not_honoured_fields
 from tessera.binder.workloads.port import Group, GroupKind, KindRights, OwnedWorkload, PodSet, alone, group_of_owner
-from tessera.binder.workloads.reading import Json, mapping, no, text, whole
+from tessera.binder.workloads.reading import mapping, no, text, whole
 from tessera.binder.workloads.references import OwnerRef, OwnersByRef, ref_of
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
 NAME_LABEL = "training.kubeflow.org/job-name"

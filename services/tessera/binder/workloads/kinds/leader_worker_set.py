@@ -4,7 +4,8 @@ from typing import ClassVar
 
 from tessera.binder.workloads.mark_table import LWS
 from tessera.binder.workloads.port import GangMark, KindRights, Workload
-from tessera.binder.workloads.reading import Json, no, text
+from tessera.binder.workloads.reading import no, text
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
 LWS_API = "leaderworkerset.x-k8s.io/v1"

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from tessera.binder.workloads.port import Group, GroupKind, Workload, pod_ref
-from tessera.binder.workloads.reading import Json, text
+from tessera.binder.workloads.reading import text
 from tessera.binder.workloads.references import OwnerRef
+from tessera_schemas.base import Json
 
 
 class SinglePod(Workload):

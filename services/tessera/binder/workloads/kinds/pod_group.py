@@ -10,7 +10,8 @@ from typing import ClassVar
 
 from tessera.binder.workloads.marks import not_honoured_fields
 from tessera.binder.workloads.port import GangMark, GroupKind, GroupPolicy, KindRights, Workload
-from tessera.binder.workloads.reading import Json, items, mapping, no, text, whole
+from tessera.binder.workloads.reading import items, mapping, no, text, whole
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import POD_GROUP_LABEL
 from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.reasons import Code, Reason

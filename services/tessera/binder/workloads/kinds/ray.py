@@ -5,8 +5,9 @@ from dataclasses import replace
 from typing import ClassVar
 
 from tessera.binder.workloads.port import PLACED, GangMark, Group, GroupKind, KindRights, PodSet, Workload
-from tessera.binder.workloads.reading import Json, items, mapping, no, text, whole
+from tessera.binder.workloads.reading import items, mapping, no, text, whole
 from tessera.binder.workloads.references import ref_of
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
 RAY_API = "ray.io/v1"

@@ -7,7 +7,8 @@ from typing import ClassVar
 
 from tessera.binder.workloads.kinds.pod_group import MarkedPodGroup
 from tessera.binder.workloads.port import PARTS_MAX, GangMark, KindRights
-from tessera.binder.workloads.reading import Json, at, mapping, no, text, whole
+from tessera.binder.workloads.reading import at, mapping, no, text, whole
+from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
 VOLCANO_API = "scheduling.volcano.sh/v1beta1"

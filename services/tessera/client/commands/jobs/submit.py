@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import orjson
 import typer
@@ -20,11 +20,10 @@ from tessera.client.views.completing import JobName
 from tessera.client.views.rendering import Output, notify, show_value
 from tessera.kernel.errors import Transient
 from tessera.kernel.ids import random_key
+from tessera_schemas.base import Json
 from tessera_schemas.commands import CancelJob, ReportCheckpoint
 
 DEFAULT_IMAGE = "python:3.12-slim"
-
-Json = dict[str, Any]
 
 
 @command

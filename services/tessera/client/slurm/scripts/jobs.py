@@ -5,7 +5,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm import values
@@ -15,9 +14,9 @@ from tessera.client.slurm.scripts.in_scripts import found_in
 from tessera.client.slurm.scripts.in_variables import variables_lost
 from tessera.client.slurm.scripts.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script
 from tessera.client.slurm.values import Said
+from tessera_schemas.base import Json
 from tessera_schemas.work.pod_template import literally
 
-Json = dict[str, Any]
 HOSTNAME = "kubernetes.io/hostname"
 
 
