@@ -25,6 +25,7 @@ import aiohttp
 
 import tessera
 import tessera_schemas
+from tessera.client.sending.sdk import Notify
 from tessera.gateway.entrance.tokens import FILE_NAME as TOKENS_FILE
 from tessera.gateway.entrance.tokens import keep_operator_token
 from tessera.kernel.clock import SystemClock
@@ -73,8 +74,6 @@ LEDGER_CHECK = "ledger"  # one that is nearly full keeps new work out, and nobod
 ALWAYS_IMPORTED = ("tessera.launch", "tessera.kernel.process.lifecycle", "tessera_local.cluster.__main__")
 READY_SECONDS = 60.0  # a cold machine compiles every module first
 DEFAULT_NODES = "- {{name: {name}, count: {count}, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100{labels}}}\n"
-
-Notify = Callable[[str], None]
 
 
 def service_command(service: str, shard: str) -> list[str]:

@@ -55,7 +55,7 @@ class NodeKind:
     model: str
 
 
-Kind = TypeVar("Kind", PodKind, NodeKind)
+CountedKind = TypeVar("CountedKind", PodKind, NodeKind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ def read_mix(pods: Path, nodes: Path, source: str) -> ProductionMix:
     return ProductionMix(_counted(pods, _pod_kind), _counted(nodes, _node_kind), source)
 
 
-def _counted(path: Path, kind: Callable[[dict[str, str]], Kind]) -> Counter[Kind]:
-    found: Counter[Kind] = Counter()
+def _counted(path: Path, kind: Callable[[dict[str, str]], CountedKind]) -> Counter[CountedKind]:
+    found: Counter[CountedKind] = Counter()
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(line for line in file if not line.startswith("#")):
             found[kind(row)] += int(row.get("count", 1))
@@ -122,7 +122,7 @@ def _node_kind(row: dict[str, str]) -> NodeKind:
     return NodeKind(int(row["cpu_milli"]), int(row["memory_mib"]), int(row["gpu"]), row["model"])
 
 
-def _sorted(counts: Mapping[Kind, int]) -> tuple[list[Kind], list[int]]:
+def _sorted(counts: Mapping[CountedKind, int]) -> tuple[list[CountedKind], list[int]]:
     """Kinds and weights in an order of their own, so that a draw does not depend on how they were read."""
     kinds = sorted(counts)
     return kinds, [counts[kind] for kind in kinds]

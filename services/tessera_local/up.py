@@ -6,8 +6,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tessera.client.sending.sdk import Notify
 from tessera.kernel.ports import Clock
-from tessera_local.platform import Notify, Platform
+from tessera_local.platform import Platform
 from tessera_schemas import subjects
 from tessera_schemas.shard.services import SERVICES
 

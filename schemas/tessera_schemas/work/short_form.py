@@ -55,14 +55,14 @@ class ShortFormError(QuantityError):
         )
 
 
-Faults = list[tuple[str, str]]
+FieldFaults = list[tuple[str, str]]
 
 
 def full_job(job: Mapping[str, Any]) -> Json:
     """
     The spec in its full form; one in full form stays as it is. Raises ShortFormError for all quantities that are none.
     """
-    faults: Faults = []
+    faults: FieldFaults = []
     spec = _converted(job, JOB, "", faults)
     if "roles" not in spec:
         for part, names in WITHIN_ONE_ROLE.items():
@@ -82,14 +82,14 @@ def full_job(job: Mapping[str, Any]) -> Json:
 
 def converted(value: Mapping[str, Any], table: Mapping[str, Convert]) -> Json:
     """The mapping with the fields of the table under their full names, as integers. Raises ShortFormError."""
-    faults: Faults = []
+    faults: FieldFaults = []
     made = _converted(value, table, "", faults)
     if faults:
         raise ShortFormError(made, *faults)
     return made
 
 
-def _converted(value: Mapping[str, Any], table: Mapping[str, Convert], within: str, faults: Faults) -> Json:
+def _converted(value: Mapping[str, Any], table: Mapping[str, Convert], within: str, faults: FieldFaults) -> Json:
     made: Json = {}
     for name, given in value.items():
         target, convert = table.get(name, (name, None))
@@ -109,7 +109,7 @@ def toleration_of(text: str) -> dict[str, str]:
     return said | ({"effect": effect} if effect else {})
 
 
-def _role(role: Any, faults: Faults) -> Any:
+def _role(role: Any, faults: FieldFaults) -> Any:
     if not isinstance(role, dict):
         return role
     if isinstance(role.get("tolerations"), list):
@@ -129,7 +129,7 @@ def _role(role: Any, faults: Faults) -> Any:
     return {**role, "resources": _converted(asked, RESOURCES, "resources.", faults)}
 
 
-def _template_of_pods(template: Json, faults: Faults) -> Json:
+def _template_of_pods(template: Json, faults: FieldFaults) -> Json:
     """Sizes of volumes and what init containers ask for, as people write them."""
     made = dict(template)
     if isinstance(made.get("volumes"), list):
@@ -142,14 +142,14 @@ def _template_of_pods(template: Json, faults: Faults) -> Json:
     return made
 
 
-def _init_container(container: Any, faults: Faults) -> Any:
+def _init_container(container: Any, faults: FieldFaults) -> Any:
     if not isinstance(container, dict) or not isinstance(container.get("resources"), dict):
         return container
     asked = _converted(container["resources"], RESOURCES, "init_containers.resources.", faults)
     return {**container, "resources": asked}
 
 
-def _quantity(convert: Callable[[Any], int], given: Any, field: str, faults: Faults) -> int:
+def _quantity(convert: Callable[[Any], int], given: Any, field: str, faults: FieldFaults) -> int:
     try:
         return convert(given)
     except ValueError as error:

@@ -6,7 +6,7 @@ Answers are sent for each. A count that its replica could not publish before it 
 
 from dataclasses import dataclass
 
-from tessera.kernel.messaging.rates import MILLION, Bucket
+from tessera.kernel.messaging.rates import MILLION, TokenBucket
 from tessera.kernel.ports import Clock
 from tessera_schemas.facts import JobRefused
 
@@ -40,12 +40,12 @@ class Refusals:
 
     def __init__(self, clock: Clock, per_second: int) -> None:
         self._clock, self._per_second = clock, per_second
-        self._buckets: dict[str, Bucket] = {}
+        self._buckets: dict[str, TokenBucket] = {}
         self._counted: dict[str, Counted] = {}
 
     def recorded(self, tenant: str) -> bool:
         """Whether one more refusal of the tenant gets a record of its own."""
-        bucket = self._buckets.setdefault(tenant, Bucket(self._per_second, self._per_second))
+        bucket = self._buckets.setdefault(tenant, TokenBucket(self._per_second, self._per_second))
         return bucket.take(self._now_us()) == 0
 
     def count(self, refused: JobRefused, identity: str) -> None:

@@ -252,7 +252,7 @@ class State:
 QueuedJob = tuple[int, int, int, str]
 """-priority, then age (ledger n, index), then the id."""
 
-Whose = tuple[str, str, str]
+UserLine = tuple[str, str, str]
 """Queue, tenant and user."""
 
 Bucket = tuple[int, JobKind, int]
@@ -268,7 +268,7 @@ class WaitingKind(NamedTuple):
     evictions: int
 
 
-Kinds = dict[tuple[str, str, str], dict[WaitingKind, SortedList[QueuedJob]]]
+WaitingByKind = dict[UserLine, dict[WaitingKind, SortedList[QueuedJob]]]
 
 
 class Index:
@@ -287,7 +287,7 @@ class Index:
         self.waiting: dict[str, SortedList[QueuedJob]] = {}
         self.lines: dict[str, dict[str, dict[str, SortedList[QueuedJob]]]] = {}
         self.buckets: dict[tuple[str, str, str], dict[Bucket, SortedList[QueuedJob]]] = {}
-        self._kinds: Kinds | None = None
+        self._kinds: WaitingByKind | None = None
         self.held: dict[tuple[str, ...], Amount] = {}
         self.retry_at: SortedList[tuple[int, str]] = SortedList()
         self.start_by: SortedList[tuple[int, str]] = SortedList()
@@ -376,7 +376,7 @@ class Index:
         """A new configuration moves queues between pools and priorities up and down."""
         self.waiting, self.lines, self.buckets, self.strays, self._kinds = {}, {}, {}, {}, None
         tree, waiting = state.tree, dict[str, list[QueuedJob]]()
-        by_user, by_bucket = dict[Whose, list[QueuedJob]](), dict[Whose, dict[Bucket, list[QueuedJob]]]()
+        by_user, by_bucket = dict[UserLine, list[QueuedJob]](), dict[UserLine, dict[Bucket, list[QueuedJob]]]()
         for job in state.jobs.values():
             if tree.is_stray(job):
                 self.strays[job.job_id] = None
@@ -421,7 +421,7 @@ class Index:
             if self._kinds is not None:
                 self._leave_by_kind(self._kinds, state.tree, job, place)
 
-    def kinds(self, state: State) -> Kinds:
+    def kinds(self, state: State) -> WaitingByKind:
         """Waiting jobs of (queue, tenant, user) by kind: followed from the first call on, since few services ask."""
         if self._kinds is None:
             self._kinds = {}
@@ -441,11 +441,11 @@ class Index:
             self._leave_by_kind(self._kinds, state.tree, was, place)
             self._wait_by_kind(self._kinds, state.tree, now, place)
 
-    def _wait_by_kind(self, kinds: Kinds, tree: QueueTree, job: Job, place: QueuedJob) -> None:
+    def _wait_by_kind(self, kinds: WaitingByKind, tree: QueueTree, job: Job, place: QueuedJob) -> None:
         of_user = kinds.setdefault((job.queue, job.tenant, job.user), {})
         of_user.setdefault(_waiting_kind(tree, job), SortedList()).add(place)
 
-    def _leave_by_kind(self, kinds: Kinds, tree: QueueTree, job: Job, place: QueuedJob) -> None:
+    def _leave_by_kind(self, kinds: WaitingByKind, tree: QueueTree, job: Job, place: QueuedJob) -> None:
         whose, kind = (job.queue, job.tenant, job.user), _waiting_kind(tree, job)
         kinds[whose][kind].remove(place)
         if not kinds[whose][kind]:

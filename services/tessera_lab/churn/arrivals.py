@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from tessera.domain.work.gang import Gang
-from tessera_lab.pack.protocol import Ints
+from tessera.engine.pricing.arrays import Ints
 from tessera_schemas.work.placement import Placement
 
 HOUR_MS = 3_600_000

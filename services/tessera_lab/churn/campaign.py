@@ -14,7 +14,7 @@ MOST_DAYS = 90
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class Variant:
     """Identity of the runs that belong together."""
 
     load: int
@@ -29,7 +29,7 @@ class Campaign:
     timed: Timed
     span: Span
     seeds: tuple[int, ...]
-    runs: dict[Key, list[ChurnOutcome]] = field(default_factory=dict)
+    runs: dict[Variant, list[ChurnOutcome]] = field(default_factory=dict)
     pools: dict[int, list[ChurnOutcome]] = field(default_factory=dict)
     fluids: dict[int, float] = field(default_factory=dict)
 
@@ -52,7 +52,7 @@ def run_all(
             for policy in policies:
                 for defragment in (False, True):
                     report_progress(f"{load} %, {policy}{', moving' if defragment else ''}, seed {seed}")
-                    key = Key(load, policy, defragment)
+                    key = Variant(load, policy, defragment)
                     found.runs.setdefault(key, []).append(replay(ready, policy, defragment))
     return found
 

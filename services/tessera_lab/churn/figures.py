@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.domain.devices.resources import WHOLE_GPU
 from tessera_lab.churn.arrivals import FRAGMENTED, HOUR_MS, RAN, WAITED, WAITERS
-from tessera_lab.churn.campaign import Campaign, Key
+from tessera_lab.churn.campaign import Campaign, Variant
 from tessera_lab.churn.replay import DAY_HOURS, ChurnOutcome, Span
 
 SECONDS_PER_DAY = 86_400
@@ -67,7 +67,7 @@ def _mean_of(outcome: ChurnOutcome, span: Span, column: int) -> float:
     return sum(hours) / (len(hours) * HOUR_MS)
 
 
-def _figure(campaign: Campaign, key: Key, runs: Sequence[ChurnOutcome]) -> ChurnFigure:
+def _figure(campaign: Campaign, key: Variant, runs: Sequence[ChurnOutcome]) -> ChurnFigure:
     span, gpu_milli = campaign.span, campaign.timed.trace.gpu_milli
     days = span.hours // DAY_HOURS
     allocated = [allocated_percent(run, span, gpu_milli) for run in runs]

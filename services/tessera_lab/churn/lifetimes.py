@@ -44,10 +44,10 @@ def read_timed(
     return timed
 
 
-Span = tuple[int, int] | None  # scheduled, deleted
+Lifetime = tuple[int, int] | None  # scheduled, deleted
 
 
-def _with_ends(name: str, nodes: tuple[TraceNode, ...], pods: list[tuple[TracePod, Span]]) -> Timed:
+def _with_ends(name: str, nodes: tuple[TraceNode, ...], pods: list[tuple[TracePod, Lifetime]]) -> Timed:
     ran = [(pod, span) for pod, span in pods if span is not None]
     last = max((span[1] for _, span in ran), default=0)
     ended = [(pod, max(1, span[1] - span[0])) for pod, span in ran if span[1] < last]
@@ -55,7 +55,7 @@ def _with_ends(name: str, nodes: tuple[TraceNode, ...], pods: list[tuple[TracePo
     return Timed(trace, tuple(life for _, life in ended), len(pods) - len(ran), len(ran) - len(ended))
 
 
-def _span(row: TableRow) -> Span:
+def _span(row: TableRow) -> Lifetime:
     created, deleted = row.whole("creation_time"), row.whole("deletion_time")
     if not row.text("scheduled_time"):
         return None

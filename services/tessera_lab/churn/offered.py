@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tessera.engine.pricing.arrays import Ints
 from tessera.kernel.errors import StartupError
 from tessera_lab.churn.lifetimes import Timed
-from tessera_lab.pack.protocol import Ints
 
 MS = 1000
 MOST_ARRIVALS = 1 << 22

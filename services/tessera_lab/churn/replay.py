@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tessera.domain.devices.resources import Node
+from tessera.engine.pricing.arrays import Ints
 from tessera_lab.churn.arrivals import HOUR_MS, ChurnArrivals
 from tessera_lab.churn.lifetimes import Timed
 from tessera_lab.churn.moving import Mover
@@ -21,7 +22,6 @@ from tessera_lab.churn.pooled import PooledCluster
 from tessera_lab.churn.running import NodeCluster, run_until
 from tessera_lab.pack.baselines import gang_of_pod, nodes_for
 from tessera_lab.pack.cluster import Fragmentation, gang_for, nodes_of
-from tessera_lab.pack.protocol import Ints
 from tessera_lab.pack.replay import scoring_of
 
 DAY_HOURS = 24

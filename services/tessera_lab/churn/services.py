@@ -6,7 +6,7 @@ no bound. What is counted comes from the ledger: a pod holds its GPUs from its a
 and waits from its arrival until then.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 from tessera.client.outcomes import Exit, Failure
@@ -17,10 +17,9 @@ from tessera_lab.churn.lifetimes import Timed
 from tessera_lab.churn.offered import MS, Offered
 from tessera_lab.churn.replay import Span
 from tessera_lab.pack.protocol import node_order
+from tessera_lab.pack.services import ReportProgress
 from tessera_lab.traces.alibaba import WHOLE
 from tessera_lab.traces.as_jobs import TENANT, config, named, spec
-
-ReportProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from tessera_lab.pack.window import Window
 from tessera_lab.traces.alibaba import Trace
 
 SEEDS_MAX = 1000
-ReportProgress = Callable[[str, int], None]  # the policy, the seed
 
 
 def run_all(
@@ -17,7 +16,7 @@ def run_all(
     policies: Sequence[str],
     seeds: Sequence[int],
     causes: bool,
-    report_progress: ReportProgress,
+    report_progress: Callable[[str, int], None],
     window: Window | None = None,
 ) -> dict[str, list[FillingRun]]:
     """The runs by policy, in the order asked for; causes are read in the first run of each alone."""

@@ -29,9 +29,9 @@ DEFAULT = "tessera"
 HOW = ("rehearsed", "auction", "nobody")
 LOOK_ARRIVALS = 25  # so often it is asked whether the models that are left have changed enough for new prices
 NEVER = 1 << 30
-Learn = Callable[[PricingProblem], tuple[int, ...]]
+LearnAtOnce = Callable[[PricingProblem], tuple[int, ...]]
 
-learnt: Learn = lru_cache(maxsize=64)(learner.learnt)
+learnt: LearnAtOnce = lru_cache(maxsize=64)(learner.learnt)
 """Runs that have seen the same arrivals ask for the same prices."""
 
 
@@ -87,7 +87,7 @@ class CommitterPolicy:
     """A policy of the committer's on a pool, and what it learns from the arrivals."""
 
     def __init__(
-        self, policy: str, nodes: Iterable[Node], learnt_by: str = HOW[0], late: int = 0, learn: Learn = learnt
+        self, policy: str, nodes: Iterable[Node], learnt_by: str = HOW[0], late: int = 0, learn: LearnAtOnce = learnt
     ) -> None:
         """`learnt_by` is one of `HOW`."""
         self._state = _state_of(policy, nodes)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tessera.client.outcomes import Exit, Failure
 from tessera_lab.pack.cluster import nodes_of
-from tessera_lab.pack.learning import DEFAULT, HOW, CommitterPolicy, Learn, learnt
+from tessera_lab.pack.learning import DEFAULT, HOW, CommitterPolicy, LearnAtOnce, learnt
 from tessera_lab.pack.protocol import LOAD_PERCENT
 from tessera_lab.pack.replay import replay
 from tessera_lab.traces.alibaba import Trace
@@ -36,7 +36,7 @@ class LiveRun:
 
 
 def live(
-    trace: Trace, policy: str, seed: int, learnt_by: str = HOW[0], late: int = 0, learn: Learn = learnt
+    trace: Trace, policy: str, seed: int, learnt_by: str = HOW[0], late: int = 0, learn: LearnAtOnce = learnt
 ) -> LiveRun:
     """
     Fill the cluster once, as the committer would. `learnt_by` is one of `HOW`.

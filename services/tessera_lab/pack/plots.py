@@ -15,7 +15,7 @@ from tessera_lab.pack.replay import FillingRun
 from tessera_lab.pack.stranding import Cause
 from tessera_lab.pack.summary import Figure, as_csv, lines
 
-Runs = Mapping[str, Sequence[FillingRun]]  # by policy
+RunsByPolicy = Mapping[str, Sequence[FillingRun]]
 
 FIRST_PERCENT = 60  # below, all policies allocate what arrives
 CAUSE_NAMES = {
@@ -28,7 +28,7 @@ CAUSE_NAMES = {
 }
 
 
-def write_report(directory: Path, by_trace: Mapping[str, Runs], rows: Sequence[Figure]) -> list[Path]:
+def write_report(directory: Path, by_trace: Mapping[str, RunsByPolicy], rows: Sequence[Figure]) -> list[Path]:
     """Write all plots, the CSV and the page; the files, the page first."""
     pyplot = _pyplot()
     directory.mkdir(parents=True, exist_ok=True)
@@ -61,7 +61,7 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _curves(pyplot: Any, runs: Runs, field: str, title: str, first: int = FIRST_PERCENT) -> bytes:
+def _curves(pyplot: Any, runs: RunsByPolicy, field: str, title: str, first: int = FIRST_PERCENT) -> bytes:
     figure, axes = pyplot.subplots(figsize=(7, 4.2))
     x = np.arange(first, LOAD_PERCENT + 1)
     for policy, of_policy in runs.items():

@@ -15,7 +15,7 @@ from random import Random
 import numpy as np
 from numpy.typing import NDArray
 
-Ints = NDArray[np.int64]
+from tessera.engine.pricing.arrays import Ints
 
 LOAD_PERCENT = 130
 MOST_PODS_PER_NODE = 1001

@@ -11,13 +11,11 @@ from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tessera.domain.devices.resources import Node
+from tessera.engine.pricing.arrays import Ints
 from tessera_lab.pack.cluster import MIB
 from tessera_lab.traces.alibaba import TracePod
-
-Ints = NDArray[np.int64]
 
 
 class Cause(IntEnum):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.kernel.errors import StartupError
-from tessera.testkit.end_to_end.following import Arrival, ReportProgress, follow
+from tessera.testkit.end_to_end.following import Arrival, ReportArrivals, follow
 from tessera.testkit.end_to_end.services import TraceServices, run_end_to_end
 from tessera_lab.queue.configured import CPU_MILLI_PER_GPU, POLICIES, TENANT, by_arrival, config_of, spec_of
 from tessera_lab.traces.philly import TraceJob
@@ -30,7 +30,7 @@ class QueueThroughServices:
 
 
 def through_services(
-    jobs: Sequence[TraceJob], sizes: Sequence[int], policy: str, report_progress: ReportProgress = lambda arrived: None
+    jobs: Sequence[TraceJob], sizes: Sequence[int], policy: str, report_progress: ReportArrivals = lambda arrived: None
 ) -> QueueThroughServices:
     """`sizes` are the nodes' GPUs. Raises StartupError for a policy the platform does not have, and Undecided."""
     refuse(policy, sizes)

@@ -28,8 +28,6 @@ STILL_SECONDS = 0.5
 READ_SECONDS = 5.0
 POD_EVENTS = ("ADDED", "MODIFIED", "DELETED")
 
-Event = tuple[str, Mapping[str, str], bytes]
-
 
 class PodRecorder:
     """Every change of every pod, as the cluster told it to an onlooker of its own."""
@@ -141,7 +139,7 @@ class ShardRecords:
         except InvariantViolation:
             self._broken = True
 
-    async def _events(self) -> list[Event]:
+    async def _events(self) -> list[tuple[str, Mapping[str, str], bytes]]:
         name, subject = stream("EVENTS", self._name), f"events.{self._name}.>"
         end = _end(await self._bus.last_all(name, subject))
         messages = await _read(self._bus.follow(name, subject, 0), 0, end)

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from tessera.domain.entities import Run, SurplusPod
-from tessera.reclamation.absence.decide import Pod, PresenceVerdict, has_unsaid_end, judge, judge_surplus_pod
+from tessera.reclamation.absence.decide import PresenceVerdict, has_unsaid_end, judge, judge_surplus_pod
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import GIVEN_BACK_ANNOTATION, RANK_LABEL, RUN_LABEL, has_ended
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import job_spec, placement, role
@@ -15,7 +16,7 @@ from tests.unit.binder.binder_builders import api_pod, run
 TWO = job_spec(role(replicas=2))
 
 
-def verdict(*pods: Pod, permitted: int = 2) -> PresenceVerdict:
+def verdict(*pods: Json, permitted: int = 2) -> PresenceVerdict:
     return judge(run(TWO, pods=permitted), pods)
 
 
@@ -47,7 +48,7 @@ STORIES = [
 
 
 @pytest.mark.parametrize(("pods", "permitted", "what"), [s[1:] for s in STORIES], ids=[s[0] for s in STORIES])
-def test_a_stopping_run_is_judged_by_its_pods(pods: list[Pod], permitted: int, what: PresenceVerdict) -> None:
+def test_a_stopping_run_is_judged_by_its_pods(pods: list[Json], permitted: int, what: PresenceVerdict) -> None:
     assert verdict(*pods, permitted=permitted) is what
     assert verdict(*reversed(pods), permitted=permitted) is what
 
@@ -69,7 +70,7 @@ GROWN = run(
 )
 
 
-def select_pods_of_rank(rank: int, *args: str, **more: str) -> Pod:
+def select_pods_of_rank(rank: int, *args: str, **more: str) -> Json:
     return api_pod(rank, *args, **more, labels={RUN_LABEL: GROWN.run_id, RANK_LABEL: str(rank)})
 
 
@@ -90,7 +91,7 @@ def test_a_run_that_grew_is_absent_when_that_is_gone_too() -> None:
     ],
     ids=["runs", "ended", "another one of its rank ended", "only others are there", "the cache shows none"],
 )
-def test_a_pod_that_is_to_leave_is_judged_by_itself(pods: list[Pod], what: PresenceVerdict) -> None:
+def test_a_pod_that_is_to_leave_is_judged_by_itself(pods: list[Json], what: PresenceVerdict) -> None:
     assert judge_surplus_pod(GROWN.extra[0], pods) is what
 
 
@@ -102,7 +103,7 @@ def test_a_pod_that_never_had_a_permit_may_still_be_on_its_way() -> None:
 # -- pods that users made
 
 
-def of_user(rank: int, phase: str = "Pending", node: str = "", given_back: str = "") -> Pod:
+def of_user(rank: int, phase: str = "Pending", node: str = "", given_back: str = "") -> Json:
     pod = api_pod(rank, phase, node, labels={})
     return pod | {"metadata": pod["metadata"] | {"annotations": {GIVEN_BACK_ANNOTATION: given_back}}}
 
@@ -141,7 +142,7 @@ OF_USERS = replace(run(TWO, pods=2), allocated_ts=AT)
     ],
 )
 def test_a_permitted_pod_is_over_once_no_bind_can_reach_it(
-    pods: list[Pod], gone: tuple[str, ...], what: PresenceVerdict
+    pods: list[Json], gone: tuple[str, ...], what: PresenceVerdict
 ) -> None:
     assert judge(OF_USERS, pods, gone) is what
     assert judge(OF_USERS, pods[::-1], gone) is what
@@ -155,7 +156,7 @@ def revoked(code: Code, **more: Any) -> Run:
     return replace(run(TWO, pods=2, started=True), revoked=Reason(code=code), then="requeue", stopped_ts=5, **more)
 
 
-def pod_that(phase: str, rank: int, **meta: str) -> Pod:
+def pod_that(phase: str, rank: int, **meta: str) -> Json:
     pod = api_pod(rank, phase)
     return {**pod, "metadata": {**pod["metadata"], **meta}}
 

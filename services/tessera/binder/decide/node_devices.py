@@ -5,11 +5,10 @@ A missing or contradictory value is a trouble with a code, and the node takes no
 card than the ledger says would be given twice.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
-from tessera.binder.decide.discovery import cards, not_whole
+from tessera.binder.decide.discovery import Metadata, cards, not_whole
 from tessera.binder.decide.hami import NODE_ANNOTATION, read_cards
 from tessera.domain.devices.instances import geometry_of, layout
 from tessera_schemas.cluster.labels import (
@@ -22,8 +21,6 @@ from tessera_schemas.cluster.mig import PROFILES
 from tessera_schemas.facts import NodeSeen, Others
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.quantities import quantity
-
-Metadata = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tessera.binder.decide.discovery import model_of
-from tessera.binder.decide.node_devices import Metadata, chosen_profile, exclude_cut_cards, gpus_of, with_trouble
+from tessera.binder.decide.discovery import Metadata, model_of
+from tessera.binder.decide.node_devices import chosen_profile, exclude_cut_cards, gpus_of, with_trouble
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS
 from tessera_schemas.cluster.labels import (
     DEVICE_PROFILE_ANNOTATION,

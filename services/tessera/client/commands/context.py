@@ -94,10 +94,10 @@ class AccessOptions(ShardOptions):
             yield views
 
 
-Result = Exit | int | None
+ExitStatus = Exit | int | None
 
 
-def command(work: Callable[..., Result | Coroutine[Any, Any, Result]]) -> Callable[..., None]:
+def command(work: Callable[..., ExitStatus | Coroutine[Any, Any, ExitStatus]]) -> Callable[..., None]:
     """
     Make a command of the command line out of a function, asynchronous or not, that returns an exit code or nothing.
 
@@ -129,7 +129,7 @@ def _option_of(field: "Field[Any]") -> inspect.Parameter:
     return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
 
 
-def _carry_out(work: Callable[[], Result | Coroutine[Any, Any, Result]]) -> Result:
+def _carry_out(work: Callable[[], ExitStatus | Coroutine[Any, Any, ExitStatus]]) -> ExitStatus:
     """The exit code of a command; expected errors become one sentence on stderr."""
     try:
         result = work()

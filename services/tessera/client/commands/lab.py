@@ -119,11 +119,7 @@ def pack(
         notify(f"the report is {written[0]}")
 
 
-Plan = Sequence[tuple[Any, str, int]]
-"""Trace, policy and seed of each run."""
-
-
-def _pack_through_services(plan: Plan, most: int | None) -> tuple[list[Any], Any]:
+def _pack_through_services(plan: Sequence[tuple[Any, str, int]], most: int | None) -> tuple[list[Any], Any]:
     from tessera_lab.pack.services import lines_of, through_services
 
     runs = []
@@ -136,7 +132,7 @@ def _pack_through_services(plan: Plan, most: int | None) -> tuple[list[Any], Any
     return runs, lines_of
 
 
-def _pack_live(plan: Plan, learnt_by: str, late: int) -> tuple[list[Any], Any]:
+def _pack_live(plan: Sequence[tuple[Any, str, int]], learnt_by: str, late: int) -> tuple[list[Any], Any]:
     from tessera_lab.pack.live import lines_of, live, parse_how
 
     how, runs = parse_how(learnt_by), []

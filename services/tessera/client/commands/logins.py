@@ -12,7 +12,7 @@ from tessera.client.connect.contexts import LOCAL, ApiLogin, Contexts, check_url
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.rendering import Column, Output, show
 
-Name = Annotated[str, typer.Argument(help="As `tessera context list` shows it")]
+ContextName = Annotated[str, typer.Argument(help="As `tessera context list` shows it")]
 
 context = typer.Typer(help="Choose among the logins of `tessera login`.", no_args_is_help=True)
 
@@ -58,7 +58,7 @@ def list_contexts(output: Format = Output.TABLE) -> None:
 
 @context.command("use")
 @command
-def use_context(name: Name) -> None:
+def use_context(name: ContextName) -> None:
     """Have the commands speak to this one; `local` means the platform, or the credentials, at hand."""
     Contexts.read().use(name).write()
     print(f"context {name} is in use")
@@ -66,7 +66,7 @@ def use_context(name: Name) -> None:
 
 @context.command("delete")
 @command
-def delete_context(name: Name) -> None:
+def delete_context(name: ContextName) -> None:
     """Forget a login; its token stays valid until `tessera token revoke`."""
     Contexts.read().drop(name).write()
     print(f"context {name} is deleted")

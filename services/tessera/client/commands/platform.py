@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tessera.kernel.provisioning.credential_files import CredentialDirectory
 
 Directory = Annotated[Path, typer.Option("--home", envvar=HOME_VARIABLE, help="Where everything is kept")]
-Shard = Annotated[str, typer.Option(envvar=SHARD_VARIABLE, help="The shard's name")]
-Shards = Annotated[str, typer.Option(help="Their names, separated by commas; each has services and nodes of its own")]
 
 
 def run(
@@ -34,7 +32,7 @@ def run(
 @command
 async def init(
     credentials: Annotated[Path, typer.Option(help="Directory of the identities")] = Path("credentials"),
-    shard: Shard = MAIN_SHARD,
+    shard: Annotated[str, typer.Option(envvar=SHARD_VARIABLE, help="The shard's name")] = MAIN_SHARD,
     replicas: Annotated[int, typer.Option(help="Copies of each stream: 3 in production", min=1, max=5)] = 1,
     ledger_gib: Annotated[int, typer.Option(help="GiB that the ledger may take", min=1)] = 8,
     events_gib: Annotated[int, typer.Option(help="GiB of public events; the oldest go when it is full", min=1)] = 4,
@@ -86,7 +84,9 @@ def _ensure_identities(folder: Path, shard: str, tenants: Sequence[str]) -> "Cre
 @command
 async def up(
     home: Directory = DEFAULT_HOME,
-    shards: Shards = MAIN_SHARD,
+    shards: Annotated[
+        str, typer.Option(help="Their names, separated by commas; each has services and nodes of its own")
+    ] = MAIN_SHARD,
     nodes: Annotated[Path | None, typer.Option(help="Nodes of the simulated cluster (YAML)")] = None,
     tenant: Annotated[list[str] | None, typer.Option(help="Tenants to let in from the start")] = None,
     sync: Annotated[bool, typer.Option("--sync", help="Survive a power cut, at a fifth of the speed")] = False,

@@ -52,5 +52,7 @@ def _complete(ctx: typer.Context, incomplete: str, doing: str) -> list[tuple[str
     return []
 
 
-JobName = Annotated[str, typer.Argument(help="Its id, the beginning of one, or its name", autocompletion=complete_jobs)]
+JobReference = Annotated[
+    str, typer.Argument(help="Its id, the beginning of one, or its name", autocompletion=complete_jobs)
+]
 """The argument of commands about one job."""

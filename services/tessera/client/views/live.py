@@ -11,16 +11,16 @@ from tessera.kernel.errors import Transient
 
 EVERY_SECONDS = 1.0
 
-Read = Callable[[], Awaitable[list[str]]]
+ReadLines = Callable[[], Awaitable[list[str]]]
 
 
-async def watch(read: Read, every_seconds: float = EVERY_SECONDS) -> None:
+async def watch(read: ReadLines, every_seconds: float = EVERY_SECONDS) -> None:
     """Show it until Ctrl-C; while the views are away it says so once and goes on."""
     with suppress(asyncio.CancelledError):  # by which asyncio tells of Ctrl-C
         await (_show_in_place if sys.stdout.isatty() else _print_changes)(read, every_seconds)
 
 
-async def _show_in_place(read: Read, every_seconds: float) -> None:
+async def _show_in_place(read: ReadLines, every_seconds: float) -> None:
     from rich.console import Console  # programs that read what is printed do without
     from rich.live import Live
     from rich.text import Text
@@ -36,7 +36,7 @@ async def _show_in_place(read: Read, every_seconds: float) -> None:
             await clock.sleep(every_seconds)
 
 
-async def _print_changes(read: Read, every_seconds: float) -> None:
+async def _print_changes(read: ReadLines, every_seconds: float) -> None:
     clock, last, away = SystemClock(), list[str](), False
     while True:
         try:

@@ -22,7 +22,7 @@ SHORTEST = 6  # what a shrunk column keeps at least
 
 NAMES = ("job_id", "id", "name", "queue", "pool", "n")
 
-Row = TypeVar("Row")
+ShownRow = TypeVar("ShownRow")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,18 +66,23 @@ for _kind, _output in KINDS.items():
 
 
 @dataclass(frozen=True, slots=True)
-class Column(Generic[Row]):
+class Column(Generic[ShownRow]):
     """`shrinks` columns give way when a line would be too long; `wide` ones are shown in the wide table only."""
 
     title: str
-    value: Callable[[Row], str]
+    value: Callable[[ShownRow], str]
     shrinks: bool = False
     right: bool = False
     wide: bool = False
 
 
 def table(
-    columns: Sequence[Column[Row]], rows: Sequence[Row], *, wide: bool = False, gap: int = GAP, ruled: bool = False
+    columns: Sequence[Column[ShownRow]],
+    rows: Sequence[ShownRow],
+    *,
+    wide: bool = False,
+    gap: int = GAP,
+    ruled: bool = False,
 ) -> list[str]:
     """
     The lines of a table, with `gap` blanks between two cells. Unless it is wide, each is at most as long as the
@@ -96,8 +101,8 @@ def table(
 
 def show(
     output: Output,
-    columns: Sequence[Column[Row]],
-    rows: Sequence[Row],
+    columns: Sequence[Column[ShownRow]],
+    rows: Sequence[ShownRow],
     as_of: int | None,
     note: str = "",
     *,

@@ -47,7 +47,7 @@ JUDGED = (
 )
 """With such a reason a job was looked at when room last came free, and did not fit."""
 
-Pool = tuple[dict[str, Node], FeasibleNodes]
+PoolNodes = tuple[dict[str, Node], FeasibleNodes]
 
 
 class WhatIf:
@@ -65,7 +65,7 @@ class WhatIf:
         self.passes_left = PASSES_MAX
         self.crowded = False
         self._job = job
-        self._pools: dict[tuple[str, str, tuple[str, ...]], Pool] = {}
+        self._pools: dict[tuple[str, str, tuple[str, ...]], PoolNodes] = {}
         self._book: QuotaBook | None = None
         self._passed: set[str] = set()
         self._counted: Counter[int] | None = None
@@ -135,7 +135,7 @@ class WhatIf:
             self._book = self.state.quota_book()
         return self._book
 
-    def pool(self, pool: str, flavor: str, avoid: tuple[str, ...] = ()) -> Pool:
+    def pool(self, pool: str, flavor: str, avoid: tuple[str, ...] = ()) -> PoolNodes:
         """The nodes as decisions see them; which of them suit whom is found out once."""
         found = self._pools.get((pool, flavor, avoid))
         if found is None:

@@ -15,7 +15,7 @@ from tessera.engine.scoring.protocol import ScoringPolicy
 from tessera_schemas.work.placement import Placement
 
 _rank = attrgetter("rank")
-Mark = tuple[dict[str, Node], int]
+Savepoint = tuple[dict[str, Node], int]
 
 
 class Attempt:
@@ -95,11 +95,11 @@ class Attempt:
         """Thousandths of all their GPUs."""
         return sum(sum(self.node(name).gpu_free) for name in names)
 
-    def mark(self) -> Mark:
+    def mark(self) -> Savepoint:
         """Copy of what has changed so far, to go back to when a later step fails."""
         return dict(self.changed), len(self.placed)
 
-    def back_to(self, mark: Mark) -> None:
+    def back_to(self, mark: Savepoint) -> None:
         """Undo what was placed since."""
         self.changed, count = dict(mark[0]), mark[1]
         del self.placed[count:]

@@ -9,7 +9,7 @@ from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang
 from tessera_schemas.work.placement import Placement
 
-Held = tuple[Gang, Collection[Placement]]
+HeldPlaces = tuple[Gang, Collection[Placement]]
 """Pods by the gang whose roles say what each holds."""
 
 
@@ -105,12 +105,12 @@ def nodes_without(
     state: State, runs: Iterable[Run], marks: Iterable[Earmark], parts: Iterable[tuple[Run, Sequence[int]]] = ()
 ) -> dict[str, Node]:
     """The nodes that `runs`, `marks` and `parts` (runs with ranks beyond their gang) are on, as without them."""
-    held: list[Held] = [(run.gang, run.places) for run in runs]
+    held: list[HeldPlaces] = [(run.gang, run.places) for run in runs]
     held += [(mark.gang, mark.placements) for mark in marks]
     return nodes_less(state, [*held, *((run.gang, extra_places(run, ranks)) for run, ranks in parts)])
 
 
-def nodes_less(state: State, held: Iterable[Held]) -> dict[str, Node]:
+def nodes_less(state: State, held: Iterable[HeldPlaces]) -> dict[str, Node]:
     """The nodes that these pods are on, as they would be without them."""
     found: dict[str, Node] = {}
     for gang, places in held:

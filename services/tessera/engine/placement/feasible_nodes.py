@@ -6,7 +6,7 @@ from functools import cached_property
 
 from tessera.domain.devices.resources import Node, emptied
 from tessera.domain.work.evidence import FitFailure
-from tessera.engine.placement.fits import BundleKind, Taint, count_bundles, first_taint_against, never_fits
+from tessera.engine.placement.fits import BundleKind, TaintParts, count_bundles, first_taint_against, never_fits
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 
 
@@ -21,7 +21,7 @@ class FeasibleNodes:
     def __init__(self, nodes: Mapping[str, Node], scoring: ScoringPolicy = BEST_FIT) -> None:
         """`scoring` says which node is taken of those that a pod fits."""
         self._nodes, self.scoring = nodes, scoring
-        self._suited: dict[Hashable, tuple[dict[str, None], Counter[FitFailure], Counter[Taint]]] = {}
+        self._suited: dict[Hashable, tuple[dict[str, None], Counter[FitFailure], Counter[TaintParts]]] = {}
         self._values: dict[str, dict[str, str]] = {}
         self._domains: dict[str, dict[str, list[str]]] = {}
         self._holding: dict[tuple[BundleKind, str], list[str]] = {}
@@ -34,11 +34,11 @@ class FeasibleNodes:
         """Number of other nodes, by the first test that they fail."""
         return self._looked_at(kind)[1]
 
-    def taints(self, kind: BundleKind) -> Counter[Taint]:
+    def taints(self, kind: BundleKind) -> Counter[TaintParts]:
         """Number of the nodes that fail the test of taints, by the first taint that keeps a pod out."""
         return self._looked_at(kind)[2]
 
-    def _looked_at(self, kind: BundleKind) -> tuple[dict[str, None], Counter[FitFailure], Counter[Taint]]:
+    def _looked_at(self, kind: BundleKind) -> tuple[dict[str, None], Counter[FitFailure], Counter[TaintParts]]:
         key = kind.never
         found = self._suited.get(key)
         if found is None:

@@ -21,7 +21,7 @@ from tessera_schemas.work.placement import Placement
 
 TAINT_BITS, SPARED_BITS = 8, 16  # a node has at most 64 taints, and devices of 64 names
 KEEPS_OUT = ("NoSchedule", "NoExecute")
-Taint = tuple[str, str, str]
+TaintParts = tuple[str, str, str]
 """Key, value and effect; in a toleration an empty effect is every effect, an empty value every value."""
 
 
@@ -83,12 +83,12 @@ def _all_hold(need: Need, node: Node) -> bool:
     return True
 
 
-def first_taint_against(need: Need, node: Node) -> Taint | None:
+def first_taint_against(need: Need, node: Node) -> TaintParts | None:
     """The first of the node's taints, by key, that keeps the pod out; None where there is none."""
     return next((taint for taint in node.taints if taint[2] in KEEPS_OUT and not is_tolerated(need, node, taint)), None)
 
 
-def is_tolerated(need: Need, node: Node, taint: Taint) -> bool:
+def is_tolerated(need: Need, node: Node, taint: TaintParts) -> bool:
     """
     Whether the pod bears the taint: by its own tolerations, by a device that it asks for, or by those that its tenant
     or the node's pool has.
@@ -103,7 +103,7 @@ def is_tolerated(need: Need, node: Node, taint: Taint) -> bool:
     return not (need.as_made and effect == "NoExecute") and _names((*need.tolerated, *node.tolerated), taint)
 
 
-def _names(tolerations: Sequence[Taint], taint: Taint) -> bool:
+def _names(tolerations: Sequence[TaintParts], taint: TaintParts) -> bool:
     key, value, effect = taint
     meant = ("", value or NO_VALUE)
     return any(k == key and v in meant and e in ("", effect) for k, v, e in tolerations)

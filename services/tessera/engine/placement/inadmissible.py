@@ -11,15 +11,13 @@ from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import BundleKind, count_bundles, kind_of, never_fits
 from tessera.engine.placement.gangs import place_gang
-from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup, placement_groups
+from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, PlacementGroup, placement_groups
 from tessera.engine.placement.rows.room_counts import RoomTable
 from tessera.engine.placement.rows.shortage import able_domains, even_shares
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.cluster.resource_kinds import is_device, number_name
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.units import format_memory, format_milli
-
-BundleCounts = dict[str, int]
 
 
 class EmptyNodes:

@@ -13,7 +13,7 @@ import numpy as np
 from tessera.domain.devices.resources import Need, Node
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.attempt import Attempt
-from tessera.engine.placement.fits import Taint, gpu_memory_for, short_of
+from tessera.engine.placement.fits import TaintParts, gpu_memory_for, short_of
 from tessera.engine.placement.mig import free_positions, has_profile, most_free_slices
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup
 from tessera.engine.placement.rows.table import MISSES, WHOLE, Ints, NodeTable
@@ -75,7 +75,7 @@ def not_even(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
     )
 
 
-def _describe_taints(taints: Counter[Taint]) -> str:
+def _describe_taints(taints: Counter[TaintParts]) -> str:
     """The taints that keep its pods off most nodes, by name, as `kubectl taint` writes them."""
     most = sorted(taints, key=lambda taint: (-taints[taint], taint))[:TAINTS_MAX]
     named = [f"{written(taint)} ({taints[taint]} {'node' if taints[taint] == 1 else 'nodes'})" for taint in most]
@@ -83,7 +83,7 @@ def _describe_taints(taints: Counter[Taint]) -> str:
     return f"not tolerated: {', '.join(named)}{further}" if named else ""
 
 
-def written(taint: Taint) -> str:
+def written(taint: TaintParts) -> str:
     """A taint as `key=value:effect`."""
     key, value, effect = taint
     return f"{key}{f'={value}' if value else ''}:{effect}"

@@ -13,9 +13,6 @@ from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.engine.placement.placement_groups import BundleSet, placement_groups
 from tessera_schemas.work.placement import Placement
 
-Nodes = dict[str, list[Node]]
-"""The nodes of each role's pods, in rank order."""
-
 
 def broken(roles: tuple[RoleNeed, ...], placements: Sequence[Placement], nodes: Mapping[str, Node]) -> Iterator[str]:
     """Relations that are not as asked; the gang is whole, its ranks are in order and its nodes are among `nodes`."""
@@ -35,7 +32,7 @@ def _in_one_domain(nodes: Sequence[Node], level: str) -> bool:
     return len(values) == 1 and None not in values
 
 
-def _find_separated(bundles: BundleSet, at: Nodes) -> Iterator[str]:
+def _find_separated(bundles: BundleSet, at: dict[str, list[Node]]) -> Iterator[str]:
     here = [node.name for node in at[bundles.role.name][bundles.first : bundles.first + bundles.count]]
     for role in bundles.roles[1:]:
         if [node.name for node in at[role.name][bundles.first : bundles.first + bundles.count]] != here:

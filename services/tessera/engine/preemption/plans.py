@@ -15,10 +15,10 @@ from tessera.domain.entities import Earmark, Job
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
-from tessera.engine.placement.capacity import Held, leaving, nodes_for, nodes_less
+from tessera.engine.placement.capacity import HeldPlaces, leaving, nodes_for, nodes_less
 from tessera.engine.preemption.candidates import ELASTIC, Candidate, find_candidates, lost_ms
 from tessera.engine.preemption.rules import is_its_own, not_allowed, outranked
-from tessera.engine.preemption.victim_search import FoundVictims, Key, Search
+from tessera.engine.preemption.victim_search import FoundVictims, Search, VictimsKey
 from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason, would_borrow
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanCause, PlanProposed, Shrink
@@ -102,7 +102,7 @@ class _Planner:
     def _over_marks(self, over_lesser: bool) -> Plan | Reason:
         """The best of all flavors; nodes that failed the job before only where there is nothing else."""
         state, job = self._state, self._job
-        plans: list[tuple[Key, int, Plan]] = []
+        plans: list[tuple[VictimsKey, int, Plan]] = []
         refused: list[Reason] = []
         for at, flavor in enumerate(state.tree.flavors_for(job.queue, job.amount)):
             for avoid in (job.avoid, ()) if job.avoid else ((),):
@@ -124,7 +124,7 @@ class _Planner:
     def _search(self, flavor: str, avoid: tuple[str, ...], over_lesser: bool) -> FoundVictims | Reason:
         state, job = self._state, self._job
         book = book_without(state, self._going)
-        held: list[Held] = [(run.gang, places) for run, places in self._going]
+        held: list[HeldPlaces] = [(run.gang, places) for run, places in self._going]
         if over_lesser:
             for mark in outranked(state, job, self._all_nodes()):
                 held.append((mark.gang, mark.placements))

@@ -33,8 +33,7 @@ WALK_BACK_PODS = 2048  # pods placed by the last part of one walk back, all its 
 SINGLES_MAX = 256  # pieces up to which the order by cost is tried for room, too
 TAKEN_MAX = 1024  # pieces that one order may take before it is given up
 
-Groups = Iterable[Sequence[Candidate]]
-Key = tuple[tuple[int, int], int, int, tuple[tuple[tuple[int, int], int, str, int], ...]]
+VictimsKey = tuple[tuple[int, int], int, int, tuple[tuple[tuple[int, int], int, str, int], ...]]
 """The dearest level taken, the cost of all, how many, which."""
 
 
@@ -46,7 +45,7 @@ class FoundVictims:
     placements: tuple[Placement, ...]
 
     @property
-    def key(self) -> Key:
+    def key(self) -> VictimsKey:
         """The better outcome is the smaller: nothing dear, then little, then few; unique."""
         dearest = max((candidate.level for candidate in self.taken), default=(-1, 0))
         return (
@@ -128,7 +127,7 @@ class Search:
         self._nodes, self._places = every
         return min((each for each in found if each is not None), key=lambda each: each.key, default=None)
 
-    def _orders(self, candidates: Sequence[Candidate]) -> Iterator[Groups]:
+    def _orders(self, candidates: Sequence[Candidate]) -> Iterator[Iterable[Sequence[Candidate]]]:
         if self._short_of_room:
             steps = node_steps(self._bundle_sets, self._nodes, self._places, candidates)
             named = {id(candidate) for step in steps for candidate in step}
@@ -138,7 +137,7 @@ class Search:
         if self._short_of_quota:
             yield ([candidate] for candidate in sorted(candidates, key=_per_amount))
 
-    def _by(self, groups: Groups) -> FoundVictims | None:
+    def _by(self, groups: Iterable[Sequence[Candidate]]) -> FoundVictims | None:
         """The shortest beginning of `groups` that is enough, less what is not needed."""
         taken, ends = list[Candidate](), [0]
         admitted = _Admission(self._state, self._job, self._cause, self._flavor, self._book)

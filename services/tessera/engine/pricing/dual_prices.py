@@ -18,8 +18,8 @@ import numpy as np
 from tessera.engine.pricing.arrays import WHOLE, Ints, mixed
 from tessera.engine.pricing.compiled import compiled
 from tessera.engine.pricing.fragmentation import TypicalPod
-from tessera.engine.pricing.worth import Prices
-from tessera.engine.pricing.worth_tables import Kinds, Shape, Table, fill_device, fill_root, kinds_of
+from tessera.engine.pricing.worth import WorthArray
+from tessera.engine.pricing.worth_tables import Kinds, PriceTable, Shape, fill_device, fill_root, kinds_of
 from tessera.engine.scoring.worth import LEVELS, UNITS, level_to, step_of
 
 MILLION = 1_000_000
@@ -42,7 +42,7 @@ class SolverTerms(NamedTuple):
 
 
 @compiled
-def shares_back(kinds: Kinds, price: Ints, m: int, device: Prices, units: int, level: int, filled: Ints) -> None:
+def shares_back(kinds: Kinds, price: Ints, m: int, device: WorthArray, units: int, level: int, filled: Ints) -> None:
     """Count the shares that make up device[units, level]."""
     while units > 0 and device[units, level] > 0:
         if device[units, level] == device[units - 1, level]:
@@ -70,7 +70,7 @@ def whole_back(kinds: Kinds, price: Ints, m: int, worth: int, most: int, level: 
 
 
 @compiled
-def several_back(kinds: Kinds, price: Ints, m: int, root: Prices, whole: int, level: int) -> int:
+def several_back(kinds: Kinds, price: Ints, m: int, root: WorthArray, whole: int, level: int) -> int:
     """The first kind of several devices by which root[whole, level] may end, or -1."""
     for kind in range(price.shape[0]):
         count, c = kinds.devices[kind], kinds.level[kind]
@@ -82,7 +82,7 @@ def several_back(kinds: Kinds, price: Ints, m: int, root: Prices, whole: int, le
 
 @compiled
 def fill_back(
-    kinds: Kinds, price: Ints, m: int, device: Prices, root: Prices, whole: int, level: int, filled: Ints
+    kinds: Kinds, price: Ints, m: int, device: WorthArray, root: WorthArray, whole: int, level: int, filled: Ints
 ) -> None:
     """Count the pods that make up root[whole, level]."""
     filled[:] = 0
@@ -179,7 +179,7 @@ def learn_prices(
     shapes: Sequence[Shape],
     models: int,
     terms: SolverTerms = SolverTerms(),  # noqa: B008
-) -> Table:
+) -> PriceTable:
     """
     The price of each kind that needs GPUs, in millionths of a GPU.
 
@@ -197,7 +197,7 @@ def draw_tables(
     shapes: Sequence[Shape],
     models: int,
     terms: SolverTerms = SolverTerms(),  # noqa: B008
-) -> list[Table]:
+) -> list[PriceTable]:
     """The same as `learn_prices`, but the prices of each mix on their own."""
     mix, drawn = _solve_mixes(weights, shapes, models, terms)
     return [_levelled(mix, total) for total in drawn]
@@ -266,7 +266,7 @@ def _drawn(
     return kinds._replace(level=np.array(levels, np.int64)), np.array(demand, np.int64)
 
 
-def _levelled(mix: Mapping[TypicalPod, int], total: Ints) -> Table:
+def _levelled(mix: Mapping[TypicalPod, int], total: Ints) -> PriceTable:
     """Prices such that the mix as a whole is worth its GPUs."""
     worth = sum(weight * int(each) for weight, each in zip(mix.values(), _values(mix), strict=True))
     priced = max(1, sum(weight * int(each) for weight, each in zip(mix.values(), total, strict=True)))

@@ -13,7 +13,7 @@ from tessera.engine.pricing.dual_prices import SolverTerms, draw_tables, learn_p
 from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.pricing_problem import PricingProblem
 from tessera.engine.pricing.simulated_filling import FillingTerms, choose_prices
-from tessera.engine.pricing.worth_tables import Shape, Table
+from tessera.engine.pricing.worth_tables import PriceTable, Shape
 
 USUAL = SolverTerms()
 TRIED = FillingTerms()
@@ -45,7 +45,7 @@ def _learn(
     models: int,
     terms: SolverTerms,
     plan: FillingTerms | None,
-) -> Table:
+) -> PriceTable:
     """Learns a price table; without a plan no simulated filling is tried."""
     if plan is None:
         return learn_prices(weights, shapes, models, terms)

@@ -9,7 +9,7 @@ from tessera.engine.pricing.best import ORDER_MASK, no_best
 from tessera.engine.pricing.choosing import Core, place_all
 from tessera.engine.pricing.fragmentation import TypicalPod, workload
 from tessera.engine.pricing.worth import EMPTY, forget, no_worth, smallest_with_same_worth
-from tessera.engine.pricing.worth_tables import Shape, Table, tables
+from tessera.engine.pricing.worth_tables import PriceTable, Shape, tables
 from tessera.engine.scoring.worth import LEVELS, step_of
 
 STATES = 32_768
@@ -59,7 +59,7 @@ class Packer:
         self.core.nodes.order[:] = order
         self.core.by_order[order] = np.arange(len(order))
 
-    def fill(self, prices: Table, wanted: Ints) -> Ints:
+    def fill(self, prices: PriceTable, wanted: Ints) -> Ints:
         """
         Empty all nodes and place pods one after the other by these prices.
 

@@ -17,7 +17,7 @@ from tessera.engine.pricing.arrays import Ints, mixed
 from tessera.engine.pricing.compiled import compiled
 from tessera.engine.pricing.fragmentation import TypicalPod
 from tessera.engine.pricing.packer import Packer
-from tessera.engine.pricing.worth_tables import Shape, Table
+from tessera.engine.pricing.worth_tables import PriceTable, Shape
 from tessera.engine.scoring.price_aware import usual_cpu
 
 CHANCE_BITS = 31
@@ -36,8 +36,12 @@ class FillingTerms(NamedTuple):
 
 
 def choose_prices(
-    weights: Mapping[TypicalPod, int], shapes: Sequence[Shape], models: int, tables: Sequence[Table], plan: FillingTerms
-) -> Table:
+    weights: Mapping[TypicalPod, int],
+    shapes: Sequence[Shape],
+    models: int,
+    tables: Sequence[PriceTable],
+    plan: FillingTerms,
+) -> PriceTable:
     """The mean of the groups of `tables` that fill the cluster best; all tables are of the same kinds, in one order."""
     kinds = [kind for kind, _ in tables[0]]
     found = np.array([[price for _, price in table] for table in tables], np.int64)
@@ -104,7 +108,7 @@ def _arrivals(shares: Ints, asked: Ints, turn: int, most: int) -> Ints:
     return drawn[:count]
 
 
-def _used(packer: Packer, prices: Table, wanted: Ints, asked: Ints) -> int:
+def _used(packer: Packer, prices: PriceTable, wanted: Ints, asked: Ints) -> int:
     """Thousandths of GPUs in use when 100 per cent have arrived, and once more when all have."""
     used = np.where(packer.fill(prices, wanted) >= 0, asked, 0)
     early = np.cumsum(asked) <= packer.gpus_milli

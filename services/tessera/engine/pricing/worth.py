@@ -25,7 +25,7 @@ from tessera.engine.scoring.worth import UNIT, UNITS
 
 EMPTY = -1
 
-Prices = NDArray[np.int32]
+WorthArray = NDArray[np.int32]
 
 
 class WorthArrays(NamedTuple):
@@ -34,10 +34,10 @@ class WorthArrays(NamedTuple):
     step: Ints  # (1,): thousandths of a CPU per level
     model_class: Ints  # by model
     scratch: Ints  # (UNITS + 1,): devices by what is left of them
-    device: Prices  # (model classes, UNITS + 1, levels)
+    device: WorthArray  # (model classes, UNITS + 1, levels)
     same: Ints  # (model classes, UNITS + 1): the smallest rest of a device that could earn the same; 0: nothing
-    root: Prices  # (model classes, devices + 1, levels): that many untouched devices and nothing else
-    spare: Prices  # (states, levels)
+    root: WorthArray  # (model classes, devices + 1, levels): that many untouched devices and nothing else
+    spare: WorthArray  # (states, levels)
     used: Ints  # (2,): states in use, and how often all were forgotten
     keys: Ints  # open addressing: parent state and added rest, EMPTY
     values: Ints
@@ -71,14 +71,14 @@ def no_worth(nodes: int, devices: int, models: int, levels: int, states: int) ->
     )
 
 
-def _best_split_loop(one: Prices, other: Prices, cpu: int) -> int:
+def _best_split_loop(one: WorthArray, other: WorthArray, cpu: int) -> int:
     best = np.int32(0)
     for level in range(cpu + 1):
         best = max(best, np.int32(one[level] + other[cpu - level]))
     return int(best)
 
 
-def _best_split_numpy(one: Prices, other: Prices, cpu: int) -> int:
+def _best_split_numpy(one: WorthArray, other: WorthArray, cpu: int) -> int:
     return int((one[: cpu + 1] + other[cpu::-1]).max())
 
 
@@ -86,7 +86,7 @@ best_split = compiled_lean(_best_split_loop) if COMPILED else _best_split_numpy
 """max over x of one[x] + other[cpu - x]: the CPU level `cpu` shared out between two parts."""
 
 
-def smallest_with_same_worth(device: Prices) -> Ints:
+def smallest_with_same_worth(device: WorthArray) -> Ints:
     """`same` of `WorthArrays` for these device tables."""
     differs = np.any(device[:, 1:] != device[:, :-1], axis=2)
     numbers = np.where(differs, np.arange(1, UNITS + 1), 0)

@@ -8,7 +8,7 @@ import numpy as np
 from tessera.engine.pricing.arrays import Ints
 from tessera.engine.pricing.compiled import compiled
 from tessera.engine.pricing.fragmentation import TypicalPod
-from tessera.engine.pricing.worth import Prices, best_split
+from tessera.engine.pricing.worth import WorthArray, best_split
 from tessera.engine.scoring.worth import UNITS, level_to, units_of
 
 
@@ -49,7 +49,7 @@ def useful_shares(kinds: Kinds, price: Ints, m: int) -> Ints:
 
 
 @compiled
-def fill_device(kinds: Kinds, price: Ints, m: int, table: Prices) -> None:
+def fill_device(kinds: Kinds, price: Ints, m: int, table: WorthArray) -> None:
     """table[s, c]: the best of shares on one device with s units free, and CPU c."""
     useful, levels = useful_shares(kinds, price, m), table.shape[1]
     table[0, :] = 0
@@ -63,7 +63,7 @@ def fill_device(kinds: Kinds, price: Ints, m: int, table: Prices) -> None:
 
 
 @compiled
-def fill_root(kinds: Kinds, price: Ints, m: int, device: Prices, root: Prices) -> None:
+def fill_root(kinds: Kinds, price: Ints, m: int, device: WorthArray, root: WorthArray) -> None:
     """root[w, c]: the best of everything on w untouched devices, and CPU c."""
     levels = root.shape[1]
     one = device[UNITS].copy()
@@ -91,7 +91,7 @@ class Shape(NamedTuple):
     nodes: int
 
 
-Table = tuple[tuple[TypicalPod, int], ...]
+PriceTable = tuple[tuple[TypicalPod, int], ...]
 """Prices by kind, in the kinds' order: integers that may be stored and shared as they are."""
 
 
@@ -118,7 +118,9 @@ def kinds_of(kinds: Sequence[TypicalPod], step: int, models: int) -> tuple[Kinds
     return Kinds(level, units, count, runs), classes
 
 
-def tables(prices: Table, step: int, levels: int, devices: int, models: int) -> tuple[Ints, Prices, Prices]:
+def tables(
+    prices: PriceTable, step: int, levels: int, devices: int, models: int
+) -> tuple[Ints, WorthArray, WorthArray]:
     """The class of each model, and `device` and `root` of `Worth` for these prices."""
     kinds, classes = kinds_of([kind for kind, _ in prices], step, models)
     price = np.array([price for _, price in prices], np.int64)

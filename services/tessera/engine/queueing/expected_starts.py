@@ -15,7 +15,7 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.queueing.reservations import End, Forecast, Opening, find_opening
+from tessera.engine.queueing.reservations import ExpectedEnd, Forecast, Opening, find_opening
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.reasons import Code
 from tessera_schemas.text.units import format_age
@@ -102,7 +102,7 @@ def _nodes_of(opening: Opening) -> tuple[str, ...]:
     return tuple(sorted({placement.node for placement in opening.placements}))
 
 
-def _bases(forecast: Forecast, ends: Iterable[End], opening: Opening) -> tuple[Basis, ...]:
+def _bases(forecast: Forecast, ends: Iterable[ExpectedEnd], opening: Opening) -> tuple[Basis, ...]:
     """Grounds on which the ends rest of the runs that leave the opening's nodes until then."""
     nodes = set(_nodes_of(opening))
     runs = (run for at, runs in ends if at <= opening.at for run in runs)

@@ -34,7 +34,7 @@ STAY = HEADS_MAX - 128
 SHARE_UNIT = 1_000_000
 WEIGHT_UNIT = 1_000_000
 
-Key = tuple[bool, int, int, int, int, int, str]
+BranchKey = tuple[bool, int, int, int, int, int, str]
 """Whether it borrows, -priority, 1 for weight 0, share for the weight, the first job's age (ledger n, index) and id."""
 
 MayStart = Callable[[Job], bool]
@@ -133,7 +133,7 @@ class _Branch:
         self.first: Job
 
     @property
-    def key(self) -> Key:
+    def key(self) -> BranchKey:
         job, share = self.first, weighted_share(self.held, self._capacity, self._weight)
         return (self._borrows(job), -self._priority(job), *share, job.taken_n, job.fact_index, job.job_id)
 
@@ -272,13 +272,13 @@ class _Making:
                 yield job
 
 
-def _heap(branches: list[_Branch]) -> list[tuple[Key, _Branch]]:
+def _heap(branches: list[_Branch]) -> list[tuple[BranchKey, _Branch]]:
     heap = [(branch.key, branch) for branch in branches]
     heapify(heap)
     return heap
 
 
-def _pop(heap: list[tuple[Key, _Branch]]) -> bool:
+def _pop(heap: list[tuple[BranchKey, _Branch]]) -> bool:
     """Let the first branch advance and find its new place; False when the heap is empty then. Keys are unique."""
     branch = heap[0][1]
     if branch.advance():

@@ -25,7 +25,7 @@ from tessera_schemas.work.placement import Placement
 PERMILLE = 900
 """The quantile of the learnt runtimes by which a job counts as ended."""
 
-End = tuple[int, Sequence[Run]]
+ExpectedEnd = tuple[int, Sequence[Run]]
 """A time, and the runs that are expected to have left then."""
 
 
@@ -44,7 +44,7 @@ class Forecast:
             known = self._known[kind, limit] = limit or quantile(self._state.runtimes, kind, PERMILLE)
         return known
 
-    def ends_on(self, nodes: Mapping[str, Node]) -> list[End]:
+    def ends_on(self, nodes: Mapping[str, Node]) -> list[ExpectedEnd]:
         """The ends of the runs that hold something on `nodes`, ascending, without those that nobody expects to end."""
         ends = [
             (end, run.run_id, run)
@@ -96,7 +96,7 @@ class Opening:
 
 
 def find_opening(
-    roles: tuple[RoleNeed, ...], nodes: dict[str, Node], ends: Sequence[End], places: FeasibleNodes
+    roles: tuple[RoleNeed, ...], nodes: dict[str, Node], ends: Sequence[ExpectedEnd], places: FeasibleNodes
 ) -> Opening | None:
     """
     The first of `ends` at which the gang, which finds no room on `nodes` now, has some; None when it never has.

@@ -16,9 +16,6 @@ Choice = tuple[str, tuple[Placement, ...]]
 Place = Callable[[tuple[RoleNeed, ...], str, tuple[str, ...]], tuple[Placement, ...] | Reason]
 """Places a gang on the nodes of a flavor, some nodes left out; or says why not."""
 
-Refused = Callable[[tuple[RoleNeed, ...], str], Code | None]
-"""Why a gang has no place on the nodes of a flavor, as far as that is known without a search."""
-
 
 def choose(tree: QueueTree, book: QuotaBook, job: Job, place: Place) -> Choice | Reason:
     """
@@ -40,7 +37,9 @@ def choose(tree: QueueTree, book: QuotaBook, job: Job, place: Place) -> Choice |
     return in_short(first, tree.levels)
 
 
-def refusal(tree: QueueTree, book: QuotaBook, job: Job, refused: Refused) -> Code | None:
+def refusal(
+    tree: QueueTree, book: QuotaBook, job: Job, refused: Callable[[tuple[RoleNeed, ...], str], Code | None]
+) -> Code | None:
     """
     The code of the reason that `choose` would give; None when a flavor has quota and may have room.
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.mix import USUAL_CPU_PER_GPU, Mix, WeightedKinds, in_full
 from tessera.engine.scoring.workload import PodWorkload, Usable
-from tessera.engine.scoring.worth import UNIT, Earnings, Row, Steps, Worth, best_split
+from tessera.engine.scoring.worth import UNIT, Earned, Earnings, Steps, Worth, best_split
 
 FRAGMENTED, STRANDED = 200, 50  # thousandths
 PULL = 22_000  # millionths of a GPU
@@ -41,7 +41,7 @@ def pull(cpu: int, gpu: int) -> int:
     return PULL * (5 * cpu + 48 * gpu) // 640_000
 
 
-Choice = tuple[int, int | None]
+ScoredDevice = tuple[int, int | None]
 """A score, and the device of a share."""
 
 
@@ -55,7 +55,7 @@ class FreeDevices:
     __slots__ = ("device", "gpu", "one", "row", "used", "whole")
 
     def __init__(
-        self, gpu: int, whole: int, used: list[tuple[int, int]], row: Row, one: Steps = (), device: int = -1
+        self, gpu: int, whole: int, used: list[tuple[int, int]], row: Earned, one: Steps = (), device: int = -1
     ) -> None:
         self.gpu, self.whole, self.used, self.row, self.one, self.device = gpu, whole, used, row, one, device
 
@@ -74,7 +74,7 @@ class DeviceState:
         self.now = self._without(0)
         self._after: dict[tuple[int, int], list[FreeDevices]] = {}
         self.bases: dict[int, int] = {}
-        self.choices: dict[tuple[int, int, int, int], Choice] = {}
+        self.choices: dict[tuple[int, int, int, int], ScoredDevice] = {}
 
     def after(self, gpus: int, milli: int) -> list[FreeDevices]:
         """Devices that would be free after so many whole GPUs, or after a share on each device that would differ."""
@@ -133,7 +133,7 @@ class PriceAware:
         """Device after which the node is worth most, then the lowest; None for a pod without a share."""
         return self._choice(need, node)[1] if need.gpu_milli else None
 
-    def _choice(self, need: Need, node: Node) -> Choice:
+    def _choice(self, need: Need, node: Node) -> ScoredDevice:
         state = self._states.get((node.gpu_model, node.device_profile, node.gpu_free)) or self._state(node)
         asked = node.cpu_free, need.cpu_milli, need.gpus, need.gpu_milli
         found = state.choices.get(asked)
@@ -150,7 +150,7 @@ class PriceAware:
         self._states[node.gpu_model, node.device_profile, node.gpu_free] = made
         return made
 
-    def _judge(self, state: DeviceState, cpu_free: int, cpu_milli: int, gpus: int, milli: int) -> Choice:
+    def _judge(self, state: DeviceState, cpu_free: int, cpu_milli: int, gpus: int, milli: int) -> ScoredDevice:
         base = state.bases.get(cpu_free)
         if base is None:
             kept = self._most_kept(state.there, cpu_free, [state.now])[0]
@@ -158,7 +158,7 @@ class PriceAware:
         kept, device = self._most_kept(state.there, cpu_free - cpu_milli, state.after(gpus, milli))
         return kept - base, device if milli else None
 
-    def _most_kept(self, there: Usable, cpu: int, frees: Sequence[FreeDevices]) -> Choice:
+    def _most_kept(self, there: Usable, cpu: int, frees: Sequence[FreeDevices]) -> ScoredDevice:
         """
         The highest value of keeping a node with so much CPU and some of these devices free, and the device chosen.
         """
@@ -178,7 +178,7 @@ class PriceAware:
         return best
 
 
-class Kind(Protocol):
+class PodNeeds(Protocol):
     """Needs of a kind of pod, however GPU models are named."""
 
     @property
@@ -194,7 +194,7 @@ class Kind(Protocol):
         """Number of GPUs."""
 
 
-def usual_cpu(known: Sequence[tuple[Kind, int]]) -> int:
+def usual_cpu(known: Sequence[tuple[PodNeeds, int]]) -> int:
     """Thousandths of a CPU that the pods with GPUs ask for beside each of them, on average."""
     milli = sum(weight * kind.gpus * kind.gpu_milli for kind, weight in known)
     cpu = sum(weight * kind.cpu_milli for kind, weight in known if kind.gpus)

@@ -16,7 +16,6 @@ from tessera.domain.mix import MixKind
 from tessera_schemas.cluster.devices import serves
 
 KindCounts = Sequence[tuple[MixKind, int]]
-Row = list[int]
 
 
 class Usable:
@@ -30,7 +29,7 @@ class Usable:
 
     __slots__ = ("several", "single")
 
-    def __init__(self, kinds: KindCounts, cpus: Row, shares: Row) -> None:
+    def __init__(self, kinds: KindCounts, cpus: list[int], shares: list[int]) -> None:
         most = max((kind.gpus for kind, _ in kinds), default=1)
         single = [[0] * (len(shares) + 1) for _ in range(len(cpus) + 1)]
         several = [[0] * (most + 1) for _ in range(len(cpus) + 1)]
@@ -43,7 +42,7 @@ class Usable:
         self.single, self.several = _summed(single), _summed(several)
 
 
-def _summed(table: list[Row]) -> list[Row]:
+def _summed(table: list[list[int]]) -> list[list[int]]:
     """Two-dimensional prefix sums: at each place the sum of all before it and above it, itself included."""
     across = (list(accumulate(row)) for row in table)
     return list(accumulate(across, lambda above, row: list(map(add, above, row))))

@@ -25,7 +25,7 @@ STATES_MAX = 4096  # of one set of nodes; when they are more all are forgotten: 
 TABLES_MAX = 16  # sets of kinds that are kept
 
 Priced = Sequence[tuple[MixKind, int]]
-Row = list[int]
+Earned = list[int]
 """Earnings by CPU level."""
 Steps = Sequence[tuple[int, int]]
 """A row by where it rises: the level, and what is earned from there on; the first is of level 0."""
@@ -71,11 +71,11 @@ class Worth:
         return found
 
 
-Item = tuple[int, int, int, int]
+KnapsackItem = tuple[int, int, int, int]
 """Devices, units of each, CPU level, price."""
 
 
-def _rounded(kind: MixKind, price: int, step: int) -> Item:
+def _rounded(kind: MixKind, price: int, step: int) -> KnapsackItem:
     """CPU to the nearest level, a share up."""
     return kind.gpus, units_of(kind.gpu_milli), level_to(kind.cpu_milli, step), price
 
@@ -83,7 +83,7 @@ def _rounded(kind: MixKind, price: int, step: int) -> Item:
 class Earnings:
     """The tables of nodes that run the same kinds; `device` is one device by the units that are free there."""
 
-    def __init__(self, items: Sequence[Item]) -> None:
+    def __init__(self, items: Sequence[KnapsackItem]) -> None:
         self._several = [item for item in items if item[0] > 1]
         rows = _shares([item for item in items if item[0] == 1 and item[1] < UNITS and item[3]])
         self.device = [_steps_of(row) for row in rows]
@@ -91,10 +91,10 @@ class Earnings:
         self.same = [0, *accumulate(changes, max)]
         whole = [(level, price) for devices, units, level, price in items if devices == 1 and units == UNITS]
         self._one = _steps_of(_highest([*self.device[UNITS], *whole]))
-        self._roots: list[Row] = [[0] * LEVELS]
-        self._states: dict[tuple[int, tuple[int, ...]], Row] = {}
+        self._roots: list[Earned] = [[0] * LEVELS]
+        self._states: dict[tuple[int, tuple[int, ...]], Earned] = {}
 
-    def row(self, whole: int, rests: tuple[int, ...]) -> Row:
+    def row(self, whole: int, rests: tuple[int, ...]) -> Earned:
         """
         Earnings by CPU level of so many untouched devices and others with `rests` (`same` units, ascending, none 0)
         left.
@@ -107,7 +107,7 @@ class Earnings:
             self._states[whole, rests] = found
         return found
 
-    def _root(self, whole: int) -> Row:
+    def _root(self, whole: int) -> Earned:
         """State of so many untouched devices."""
         while len(self._roots) <= whole:
             row = _both(self._one, self._roots[-1])
@@ -120,12 +120,12 @@ class Earnings:
 
 
 @lru_cache(maxsize=TABLES_MAX)
-def _earnings(items: tuple[Item, ...]) -> Earnings:
+def _earnings(items: tuple[KnapsackItem, ...]) -> Earnings:
     """Tables of these kinds: those of another pool, or of prices that came again, are the same."""
     return Earnings(items)
 
 
-def best_split(one: Steps, other: Row, level: int) -> int:
+def best_split(one: Steps, other: Earned, level: int) -> int:
     """The CPU level shared out between two parts: the most that both earn."""
     best = 0
     for at, earned in one:
@@ -137,7 +137,7 @@ def best_split(one: Steps, other: Row, level: int) -> int:
     return best
 
 
-def _both(one: Steps, other: Row) -> Row:
+def _both(one: Steps, other: Earned) -> Earned:
     """`best_split` at every level."""
     best = [0] * LEVELS
     for at, earned in one:
@@ -145,7 +145,7 @@ def _both(one: Steps, other: Row) -> Row:
     return best
 
 
-def _shares(items: Sequence[Item]) -> list[Row]:
+def _shares(items: Sequence[KnapsackItem]) -> list[Earned]:
     """Highest worth of shares on one device, by free units."""
     rows, steps = [[0] * LEVELS], list[Steps]([[(0, 0)]])
     useful = _useful([item for item in items if item[2] < LEVELS])
@@ -160,7 +160,7 @@ def _shares(items: Sequence[Item]) -> list[Row]:
     return rows
 
 
-def _highest(reached: Iterable[tuple[int, int]]) -> Row:
+def _highest(reached: Iterable[tuple[int, int]]) -> Earned:
     """Highest worth at each level or below it."""
     peaks = [0] * LEVELS
     for level, earned in reached:
@@ -169,13 +169,13 @@ def _highest(reached: Iterable[tuple[int, int]]) -> Row:
     return list(accumulate(peaks, max))
 
 
-def _steps_of(row: Row) -> Steps:
+def _steps_of(row: Earned) -> Steps:
     return [(level, earned) for level, earned in enumerate(row) if not level or earned > row[level - 1]]
 
 
-def _useful(items: Sequence[Item]) -> list[Item]:
+def _useful(items: Sequence[KnapsackItem]) -> list[KnapsackItem]:
     """Kinds that no other one beats: none is as small, as light in CPU and as dear."""
-    kept: list[Item] = []
+    kept: list[KnapsackItem] = []
     for item in items:
         _, units, level, price = item
         if not any(u <= units and c <= level and p >= price for _, u, c, p in kept):

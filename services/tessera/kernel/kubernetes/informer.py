@@ -22,14 +22,12 @@ _QUEUE_BOUND = 4096  # changes read and not yet taken; then reading waits for th
 _FIRST_RETRY_SECONDS = 0.1
 _LONGEST_RETRY_SECONDS = 10.0
 
-Change = Literal["ADDED", "MODIFIED", "DELETED"]
-
 
 @dataclass(frozen=True, slots=True)
 class Delta:
     """A change of one object (by UID). `object` is the last that was seen of it; `old` what the copy held before."""
 
-    type: Change
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
     object: Json
     old: Json | None
 

@@ -8,7 +8,7 @@ what one would, as far as the load is spread evenly.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tessera.kernel.messaging.rates import MILLION, Bucket
+from tessera.kernel.messaging.rates import MILLION, TokenBucket
 from tessera.kernel.ports import Clock
 from tessera_schemas.config import Limits
 from tessera_schemas.reasons import RETRY_NUMBER, Code, Reason
@@ -22,8 +22,8 @@ class _Purse:
     """`count` and `size` are None where there is no limit."""
 
     limits: Limits
-    count: Bucket | None
-    size: Bucket | None
+    count: TokenBucket | None
+    size: TokenBucket | None
 
 
 class Budgets:
@@ -59,8 +59,8 @@ class Budgets:
         return purse
 
 
-def _bucket(per_second: int | None, burst: int) -> Bucket | None:
-    return None if per_second is None else Bucket(per_second, burst)
+def _bucket(per_second: int | None, burst: int) -> TokenBucket | None:
+    return None if per_second is None else TokenBucket(per_second, burst)
 
 
 def _exceeded(what: str, limits: Limits, seconds: int) -> Reason:

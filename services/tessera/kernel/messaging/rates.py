@@ -6,7 +6,7 @@ MILLION = 1_000_000
 
 
 @dataclass(slots=True)
-class Bucket:
+class TokenBucket:
     """
     Holds up to `burst` and fills by `per_second`. Counted in millionths, so that no float is added up.
 
@@ -49,9 +49,9 @@ class Buckets:
 
     def __init__(self, per_second: int, burst: int) -> None:
         self._per_second, self._burst = per_second, burst
-        self._held: dict[str, Bucket] = {}
+        self._held: dict[str, TokenBucket] = {}
 
     def wait_seconds(self, name: str, now: float) -> int:
         """0 when `name` may go on; else after how many whole seconds it should try again."""
-        bucket = self._held.setdefault(name, Bucket(self._per_second, self._burst))
+        bucket = self._held.setdefault(name, TokenBucket(self._per_second, self._burst))
         return -(-bucket.take(int(now * MILLION)) // MILLION)

@@ -21,7 +21,7 @@ from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.jitter import spread
 from tessera.kernel.tasks.task_group import cancel_all
 
-Route = Callable[[bytes, bytes, bytes, bytes], None]
+TakeMessage = Callable[[bytes, bytes, bytes, bytes], None]
 """Called with subject, reply subject, data, raw headers. Must not raise."""
 
 ATTEMPT_SECONDS = 4.0  # from dialling one server until it has taken our name
@@ -59,7 +59,7 @@ class NatsConnection:
         self._servers = sorted(servers, key=lambda server: spread(1.0, options.get("name"), server.netloc))
         self._link: Link | None = None
         self._keeping: asyncio.Task[None] | None = None
-        self._routes: dict[int, tuple[str, Route]] = {}
+        self._routes: dict[int, tuple[str, TakeMessage]] = {}
         self._last_sid = 0
         self.connected = self.closed = False
         self.links = 0
@@ -100,7 +100,7 @@ class NatsConnection:
             raise Transient("not connected to NATS")
         self._link.write(command)
 
-    def subscribe(self, subject: str, route: Route) -> int:
+    def subscribe(self, subject: str, route: TakeMessage) -> int:
         """Have `route` called with every message on `subject`, over reconnects. Raises Transient when closed."""
         if self.closed:
             raise Transient(f"{subject}: the connection to NATS is closed")

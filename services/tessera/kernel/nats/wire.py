@@ -15,7 +15,7 @@ import structlog
 from tessera.kernel import ids
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Denied, KernelError, Poison, UnknownOutcome
-from tessera.kernel.nats.connection import NatsConnection, Route
+from tessera.kernel.nats.connection import NatsConnection, TakeMessage
 from tessera.kernel.nats.protocol import header_block, publish_command
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.deadline import Deadline
@@ -172,7 +172,7 @@ class NatsWire:
 
     # -- receiving
 
-    def subscribe(self, subject: str, route: Route) -> int:
+    def subscribe(self, subject: str, route: TakeMessage) -> int:
         """Have `route` called with every message on `subject`; survives reconnects. Raises Transient when closed."""
         return self._connection.subscribe(subject, route)
 

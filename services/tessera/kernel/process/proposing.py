@@ -36,7 +36,6 @@ FIRST_SECONDS = 0.5
 
 Propose = Callable[[State, Job, int], PlanProposed | Reason]
 BlockedHeads = Callable[[State, int, int], list[Job]]
-Alike = tuple[str, int, tuple[RoleNeed, ...], tuple[str, ...]]
 log = structlog.get_logger()
 
 
@@ -123,7 +122,7 @@ class Proposals:
         ts, ours = self._time.now(self._state.ts), self._members.partitions()
         heads = self._blocked_heads(self._state, ts, self._heads)
         self._pauses = {job.job_id: self._pauses[job.job_id] for job in heads if job.job_id in self._pauses}
-        planned, fruitless = 0, set[Alike]()
+        planned, fruitless = 0, set[tuple[str, int, tuple[RoleNeed, ...], tuple[str, ...]]]()
         for job_id in [job.job_id for job in heads]:
             job = self._state.jobs.get(job_id)
             if job is None or partition_of(job_id) not in ours or not self._is_due(job_id):

@@ -16,14 +16,14 @@ from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.tasks.task_group import cancel_all
 
 LOOK_SECONDS = 15.0
-Look = Callable[[], Awaitable[tuple[int, int]]]
+ReadMemory = Callable[[], Awaitable[tuple[int, int]]]
 """Bytes held, and the most that may be held; 0 without a bound."""
 
 log = structlog.get_logger()
 
 
 @asynccontextmanager
-async def watching_redis(look: Look, metrics: Metrics, clock: Clock) -> AsyncIterator[None]:
+async def watching_redis(look: ReadMemory, metrics: Metrics, clock: Clock) -> AsyncIterator[None]:
     """Measure again and again while inside."""
     task = asyncio.create_task(_watch(look, metrics, clock))
     try:
@@ -32,7 +32,7 @@ async def watching_redis(look: Look, metrics: Metrics, clock: Clock) -> AsyncIte
         await cancel_all(task)
 
 
-async def _watch(look: Look, metrics: Metrics, clock: Clock) -> None:
+async def _watch(look: ReadMemory, metrics: Metrics, clock: Clock) -> None:
     while True:
         try:
             held, most = await look()

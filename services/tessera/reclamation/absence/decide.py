@@ -2,14 +2,12 @@
 
 from collections.abc import Container, Iterable
 from enum import Enum
-from typing import Any
 
 from tessera.domain.entities import Run, SurplusPod
 from tessera.domain.work.stops import may_end_instead
+from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import RANK_LABEL, has_ended, has_succeeded, is_given_back
 from tessera_schemas.work.run_ends import end_of
-
-Pod = dict[str, Any]
 
 
 class PresenceVerdict(Enum):
@@ -20,7 +18,7 @@ class PresenceVerdict(Enum):
     ABSENT = "absent"
 
 
-def judge(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> PresenceVerdict:
+def judge(run: Run, cached: Iterable[Json], gone: Container[str] = ()) -> PresenceVerdict:
     """
     Judge by the cache whether a run that ended or was revoked is absent; `gone` are UIDs of pods seen to disappear.
 
@@ -33,7 +31,7 @@ def judge(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> Presenc
     return _judge(run.permitted if run.uids else (), pods, over)
 
 
-def has_unsaid_end(run: Run, cached: Iterable[Pod]) -> bool:
+def has_unsaid_end(run: Run, cached: Iterable[Json]) -> bool:
     """
     Whether a revoked run ended by itself before anything of it was stopped, which the ledger has yet to hear.
 
@@ -49,13 +47,13 @@ def has_unsaid_end(run: Run, cached: Iterable[Pod]) -> bool:
     return all(has_succeeded(pod) for pod in pods) or (end.notice and not end.learns)
 
 
-def is_over(run: Run, pod: Pod) -> bool:
+def is_over(run: Run, pod: Json) -> bool:
     """Whether nothing of the pod can hold anything of the run any more; for a pod given back no bind can succeed."""
     is_bound = (pod.get("spec") or {}).get("nodeName")
     return has_ended(pod) or (not is_bound and is_given_back(pod, run.allocated_ts))
 
 
-def ended_ranks(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> tuple[int, ...]:
+def ended_ranks(run: Run, cached: Iterable[Json], gone: Container[str] = ()) -> tuple[int, ...]:
     """
     The ranks that are released by themselves now, ascending: of their pods nothing is left, as the cache shows.
 
@@ -76,19 +74,19 @@ def ended_ranks(run: Run, cached: Iterable[Pod], gone: Container[str] = ()) -> t
     return ended if len(ended) < len(run.places) else ()
 
 
-def judge_surplus_pod(extra: SurplusPod, cached: Iterable[Pod]) -> PresenceVerdict:
+def judge_surplus_pod(extra: SurplusPod, cached: Iterable[Json]) -> PresenceVerdict:
     """The same of one pod by which a run had grown, and which is to leave; `cached` are all of the run."""
     pods = select_pods_of_rank(extra, cached)
     return _judge((extra.uid,) if extra.uid else (), pods, {pod["metadata"]["uid"] for pod in pods if has_ended(pod)})
 
 
-def select_pods_of_rank(extra: SurplusPod, pods: Iterable[Pod]) -> list[Pod]:
+def select_pods_of_rank(extra: SurplusPod, pods: Iterable[Json]) -> list[Json]:
     """Pods with the rank of one surplus pod."""
     rank = str(extra.placement.rank)
     return [pod for pod in pods if pod["metadata"]["labels"].get(RANK_LABEL) == rank]
 
 
-def _judge(permitted: Iterable[str], pods: list[Pod], over: set[str]) -> PresenceVerdict:
+def _judge(permitted: Iterable[str], pods: list[Json], over: set[str]) -> PresenceVerdict:
     if any(pod["metadata"]["uid"] not in over for pod in pods):
         return PresenceVerdict.PRESENT
     uids = set(permitted)

@@ -8,7 +8,7 @@ from tessera.domain.idle import IdlePolicy
 from tessera_schemas.cluster.labels import pod_name
 from tessera_schemas.facts import RunIdle
 
-Usage = Mapping[tuple[str, str], int]
+GpuUsage = Mapping[tuple[str, str], int]
 """By namespace ("" where the source does not tell) and pod: the busiest of its GPUs, in percent."""
 
 
@@ -24,7 +24,7 @@ class Activity:
         self._busy, self._gap = busy_percent, gap_seconds
         self._seen: dict[str, _Seen] = {}
 
-    def look(self, run: Run, usage: Usage, now: int, busy_percent: int = 0) -> int | None:
+    def look(self, run: Run, usage: GpuUsage, now: int, busy_percent: int = 0) -> int | None:
         """
         Seconds of idleness as of `now`, 0 when it is in use; None when that is not known.
 
@@ -57,7 +57,7 @@ def _ranks_with_gpus(run: Run) -> list[int]:
     return [placement.rank for placement in run.places if placement.devices]
 
 
-def _find_idle_since(run: Run, rank: int, usage: Usage) -> int | None:
+def _find_idle_since(run: Run, rank: int, usage: GpuUsage) -> int | None:
     name = pod_name(run.run_id, rank)
     return usage.get((run.tenant, name), usage.get(("", name)))
 

@@ -8,7 +8,7 @@ import orjson
 import structlog
 
 from tessera.kernel.errors import Transient
-from tessera.reclamation.idle_runs.decide import Usage
+from tessera.reclamation.idle_runs.decide import GpuUsage
 from tessera.reclamation.idle_runs.samples import busiest, read_exposition
 
 
@@ -65,7 +65,7 @@ class Exporters:
         self.close = self._http.close
         self._turn = asyncio.Semaphore(AT_ONCE)
 
-    async def usage(self) -> Usage:
+    async def usage(self) -> GpuUsage:
         """Percent per pod by one scrape of each node. Raises Transient when no node answers."""
         nodes = sorted(self._nodes())
         answers = await asyncio.gather(*(self._scrape(node) for node in nodes))
@@ -77,7 +77,7 @@ class Exporters:
         read = [answer for answer in answers if not isinstance(answer, Transient)]
         return {pod: percent for usage in read for pod, percent in usage.items()}
 
-    async def _scrape(self, node: str) -> Usage | Transient:
+    async def _scrape(self, node: str) -> GpuUsage | Transient:
         peer = f"exporter of {node}"
         try:
             async with self._turn:
@@ -103,12 +103,12 @@ class Prometheus:
         self._http = BoundedHttp(TIMEOUT_SECONDS, ANSWER_BYTES_MAX)
         self.close = self._http.close
 
-    async def usage(self) -> Usage:
+    async def usage(self) -> GpuUsage:
         """Percent per pod by one query. Raises Transient while there is no answer that can be read."""
         return read_usage(await self._http.read("prometheus", self._url, {"query": self._query}))
 
 
-def read_usage(answer: bytes) -> Usage:
+def read_usage(answer: bytes) -> GpuUsage:
     """An instant vector; a sample that is no number, or names no pod, says nothing. Raises Transient for all else."""
     try:
         body = orjson.loads(answer)

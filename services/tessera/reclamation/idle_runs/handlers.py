@@ -11,7 +11,7 @@ from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.process.leases import Members, partition_of
 from tessera.kernel.service.context import Ports
-from tessera.reclamation.idle_runs.decide import Activity, Usage, find_idleness
+from tessera.reclamation.idle_runs.decide import Activity, GpuUsage, find_idleness
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.ledger import Released
 
@@ -23,7 +23,7 @@ log = structlog.get_logger()
 class Utilisation(Protocol):
     """Source of measured GPU use. Raises Transient while it is away."""
 
-    async def usage(self) -> Usage: ...
+    async def usage(self) -> GpuUsage: ...
 
 
 class Idleness:

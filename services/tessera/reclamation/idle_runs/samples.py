@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from tessera.reclamation.idle_runs.decide import Usage
+from tessera.reclamation.idle_runs.decide import GpuUsage
 
 _SAMPLE = re.compile(r"\{(?P<labels>.*)\}\s+(?P<value>\S+)(?:\s+-?[0-9]+)?\s*$")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)\s*=\s*"((?:[^"\\]|\\.)*)"')
@@ -28,7 +28,7 @@ def percent_of(text: str) -> int | None:
     return -int(-value // 1) if 0 <= value <= 1_000_000 else None
 
 
-def busiest(samples: Iterable[tuple[Mapping[str, str], str]]) -> Usage:
+def busiest(samples: Iterable[tuple[Mapping[str, str], str]]) -> GpuUsage:
     """Use of each pod's busiest GPU; samples without a number or a pod are left out. Raises ValueError."""
     found: dict[tuple[str, str], int] = {}
     for labels, value in samples:
@@ -38,7 +38,7 @@ def busiest(samples: Iterable[tuple[Mapping[str, str], str]]) -> Usage:
     return found
 
 
-def read_exposition(text: str, metric: str) -> Usage:
+def read_exposition(text: str, metric: str) -> GpuUsage:
     """The samples of one metric in the text format that exporters serve. Raises ValueError for a line that is none."""
     return busiest(_samples(text, metric))
 

@@ -14,7 +14,7 @@ from tessera.engine.defragmentation.relocations import (
     may_move,
     without_gain,
 )
-from tessera.engine.placement.capacity import Held, extra_places, leaving, nodes_less, standing
+from tessera.engine.placement.capacity import HeldPlaces, extra_places, leaving, nodes_less, standing
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.preemption.candidates import eviction_cost
 from tessera.engine.preemption.rules import EVICTED_AS, is_its_own, may_evict, may_shrink, outranked
@@ -112,7 +112,7 @@ def _judge(state: State, fact: PlanProposed) -> list[Earmark] | Reason:
         return Reason(code=Code.PLAN_DOES_NOT_FIT, field=f"queues.{job.queue}", detail=f"flavor {fact.flavor or 'any'}")
     going = leaving(state)
     book = book_without(state, going)
-    held: list[Held] = [(run.gang, places) for run, places in going]
+    held: list[HeldPlaces] = [(run.gang, places) for run, places in going]
     against = (
         _evict(state, job, fact, book, held)
         or _shrink(state, job, fact, book, held)
@@ -133,7 +133,7 @@ def _lenders(state: State, job: Job, fact: PlanProposed) -> list[str]:
     return [run.queue for run in (*state.runs.found(fact.victims), *above)]
 
 
-def _evict(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[Held]) -> Reason | None:
+def _evict(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[HeldPlaces]) -> Reason | None:
     """Take the victims out of `book` and note what they hold; or the first reason against one."""
     for place, run_id in enumerate(fact.victims):
         run = state.runs.get(run_id)
@@ -149,7 +149,7 @@ def _evict(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: li
     return None
 
 
-def _shrink(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[Held]) -> Reason | None:
+def _shrink(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[HeldPlaces]) -> Reason | None:
     """Take the pods of elastic runs out of `book` and note what they hold; or the first reason against one."""
     named = set(fact.victims)
     for shrink in fact.shrinks:
@@ -188,7 +188,7 @@ def _check_relocations(state: State, job: Job, fact: PlanProposed, book: QuotaBo
 
 
 def _find_capacity(
-    state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[Held]
+    state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[HeldPlaces]
 ) -> list[Earmark] | Reason:
     """Whether quota and nodes hold it once all that is gone: with all earmarks standing, or over lesser jobs'."""
     against = _faults(state, job, fact, book, held)
@@ -205,7 +205,7 @@ def _find_capacity(
     return lesser if lesser and _faults(state, job, fact, book, held) is None else against
 
 
-def _faults(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[Held]) -> Reason | None:
+def _faults(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: list[HeldPlaces]) -> Reason | None:
     over = book.lacks(job, fact.flavor)
     if over is not None:
         return quota_reason(over)

@@ -12,13 +12,13 @@ from tessera_schemas.job import AffinityTerm, Role
 from tessera_schemas.work.placement import Placement
 
 NO_NODE = NodeSeen(kind="node_seen", name="none", gone=True)
-Amounts = Counter[tuple[str, str]]
+HeldAmounts = Counter[tuple[str, str]]
 """(node, what) to amount: cpu_milli, memory_bytes, pods, gpus (whole), gpu/<slot> in thousandths, device/<name>."""
 
 
-def amounts(gang: Iterable[Role], placements: Iterable[Placement]) -> Amounts:
+def amounts(gang: Iterable[Role], placements: Iterable[Placement]) -> HeldAmounts:
     """Amounts that these pods hold, node by node and device by device."""
-    total = Amounts()
+    total = HeldAmounts()
     for role, place in zip(gang, placements, strict=True):
         held = {"cpu_milli": role.cpu_milli, "memory_bytes": role.memory_bytes, "pods": 1}
         held |= {"gpus": role.resources.gpus} | {f"gpu/{device}": place.gpu_milli for device in place.devices}
@@ -36,11 +36,11 @@ class CheckedNodes:
     """
 
     def __init__(self) -> None:
-        self.nodes, self.held, self.kept = dict[str, NodeSeen](), Amounts(), Amounts()
+        self.nodes, self.held, self.kept = dict[str, NodeSeen](), HeldAmounts(), HeldAmounts()
         self.bearing: tuple[Pool | Tenant, ...] = ()
         """Pools and tenants, some with standing tolerations."""
 
-    def take(self, book: Amounts, added: Amounts) -> list[tuple[str, str]]:
+    def take(self, book: HeldAmounts, added: HeldAmounts) -> list[tuple[str, str]]:
         """Add, and return what of the places added to is used above its size."""
         book.update(added)
         return [place for place, more in added.items() if more and book[place] > self._size(book, *place)]
@@ -60,7 +60,7 @@ class CheckedNodes:
         )
         self.nodes[node] = seen.model_copy(update={"others": left})
 
-    def _size(self, book: Amounts, node: str, what: str) -> int:
+    def _size(self, book: HeldAmounts, node: str, what: str) -> int:
         """
         Less what pods of others take; of which GPUs nobody says, so that only their number counts. Who still holds a
         slot that its node has lost takes none of those that it has, unless nobody says which card a slot is.

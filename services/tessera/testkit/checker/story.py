@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tessera.testkit.checker.checked_nodes import Amounts, CheckedNodes, amounts
+from tessera.testkit.checker.checked_nodes import CheckedNodes, HeldAmounts, amounts
 from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
@@ -73,8 +73,8 @@ class CheckedRun:
     job: CheckedJob
     deadline: int
     placements: list[Placement]  # by rank
-    amounts: Amounts  # held until the release
-    kept: Amounts  # the same, but for pods that are to leave
+    amounts: HeldAmounts  # held until the release
+    kept: HeldAmounts  # the same, but for pods that are to leave
     uids: dict[int, str] = field(default_factory=dict)
     then: str = ""
     absent: bool = False
@@ -97,7 +97,7 @@ class Story:
         # no deadline is judged before the first, or while facts wait; starts were watched without a gap since the last
         self.led_since, self.facts_wait, self.starts_since = 0, False, 0
         self.queues, self.levels = dict[str, Queue](), dict[str, str]()
-        self.jobs, self.runs, self.earmarks = dict[str, CheckedJob](), dict[str, CheckedRun](), dict[str, Amounts]()
+        self.jobs, self.runs, self.earmarks = dict[str, CheckedJob](), dict[str, CheckedRun](), dict[str, HeldAmounts]()
         self.turned_away, self.repeats = set[str](), Counter[str]()
 
     def demand(self, holds: bool, invariant: str, text: str) -> bool:
@@ -235,12 +235,12 @@ class Story:
         if r.changes.begin_ts is not None:
             job.not_before = r.changes.begin_ts
 
-    def _placed(self, job: CheckedJob, owner: str, placements: tuple[Placement, ...]) -> Amounts:
+    def _placed(self, job: CheckedJob, owner: str, placements: tuple[Placement, ...]) -> HeldAmounts:
         """Amounts that the gang holds there; a violation, and nothing, if the placements are not the whole gang."""
         gang = [role for role in job.spec.roles for _ in range(role.gang)]
         whole = [(place.rank, place.role) for place in placements] == [(i, role.name) for i, role in enumerate(gang)]
         if not self.demand(whole, "I1", f"{owner} is not the whole gang in rank order"):
-            return Amounts()
+            return HeldAmounts()
         if job.taken_over:
             stands = tuple(place.node for place in placements) == job.taken_over
             self.demand(stands, "I1", f"{owner} is not where its pods work")
@@ -255,7 +255,7 @@ class Story:
             why = self.checked_nodes.misplaced(role, place, self.queues.get(job.spec.queue), job.tenant)
             self.demand(not why, "I1", f"{owner} rank {place.rank} on {place.node}: {why}")
 
-    def _take(self, owner: str, added: Amounts, *books: Amounts) -> None:
+    def _take(self, owner: str, added: HeldAmounts, *books: HeldAmounts) -> None:
         over = {what for book in books for what in self.checked_nodes.take(book, added)}
         self.demand(not over, "I1", f"{owner} raises use above capacity: {sorted(over)}")
 
@@ -304,7 +304,7 @@ class Story:
             self._give(run, r.ranks, self.checked_nodes.kept, run.kept)
             run.leaving |= {*r.ranks}
 
-    def _give(self, run: CheckedRun, ranks: Iterable[int], *books: Amounts) -> None:
+    def _give(self, run: CheckedRun, ranks: Iterable[int], *books: HeldAmounts) -> None:
         roles, places = {role.name: role for role in run.job.spec.roles}, [run.placements[rank] for rank in ranks]
         for book in books:
             book.subtract(amounts([roles[place.role] for place in places], places))
@@ -356,7 +356,7 @@ class Story:
         )  # what stops counts as gone there already
         self._give(run, gives - run.leaving, *early)
         run.free, run.released = run.free | gives, not r.ranks
-        self.checked_nodes.held.subtract(run.amounts if run.released else Amounts())
+        self.checked_nodes.held.subtract(run.amounts if run.released else HeldAmounts())
 
     def _requeued(self, r: m.Requeued, job: CheckedJob, _: None) -> None:
         self._leaves(r, job, "requeue")
@@ -391,4 +391,4 @@ class Story:
         self._take(f"the earmark of {r.owner}", mark, self.checked_nodes.kept)
 
     def _earmark_ended(self, r: m.EarmarkEnded) -> None:
-        self.checked_nodes.kept.subtract(self.earmarks.pop(r.owner, Amounts()))
+        self.checked_nodes.kept.subtract(self.earmarks.pop(r.owner, HeldAmounts()))

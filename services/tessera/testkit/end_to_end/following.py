@@ -18,7 +18,7 @@ from tessera_schemas.ledger import LEDGER_MESSAGE, Allocated, Finished, JobQueue
 
 LOOK_MS = 600_000  # of virtual time, while all have arrived and some wait
 STUCK_SECONDS = 3600.0
-ReportProgress = Callable[[int], None]
+ReportArrivals = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Timeline:
 async def follow(
     services: TraceServices,
     arrivals: Sequence[Arrival],
-    report_progress: ReportProgress = lambda arrived: None,
+    report_progress: ReportArrivals = lambda arrived: None,
     end_ms: int | None = None,
 ) -> Timeline:
     """

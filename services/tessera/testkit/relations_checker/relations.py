@@ -15,14 +15,14 @@ WAITS, BEGUN = "waits", "begun"
 
 
 @dataclass(slots=True)
-class Row:
+class RelatedJob:
     job_id: str
     tenant: str
     spec: JobSpec
     age: tuple[int, int]
     after: tuple[Dependency, ...] = ()
-    array: "Row | None" = None  # the one that it is a task of
-    tasks: "list[Row]" = field(default_factory=list)
+    array: "RelatedJob | None" = None  # the one that it is a task of
+    tasks: "list[RelatedJob]" = field(default_factory=list)
     closed: bool = False
     hurried: bool = False
     held: bool = False
@@ -42,7 +42,7 @@ class Row:
 
 class Relations:
     def __init__(self, report: Report) -> None:
-        self.report, self.n, self.jobs = report, 0, dict[str, Row]()
+        self.report, self.n, self.jobs = report, 0, dict[str, RelatedJob]()
         self.message: m.LedgerMessage
 
     def demand(self, holds: bool, rule: str, text: str) -> None:
@@ -65,16 +65,16 @@ class Relations:
         if isinstance(fact, f.JobAdmitted):
             of_tasks = {each for each in fact.spec.after if self._is_of_tasks(each)}
             after = tuple(_as_own(each) for each in fact.spec.after if each not in of_tasks)
-            self.jobs[r.job_id] = Row(r.job_id, fact.tenant, fact.spec, (self.n, r.fact), after)
+            self.jobs[r.job_id] = RelatedJob(r.job_id, fact.tenant, fact.spec, (self.n, r.fact), after)
             self._check_whose(self.jobs[r.job_id])
 
-    def _check_whose(self, job: Row) -> None:
+    def _check_whose(self, job: RelatedJob) -> None:
         """A job waits for jobs of its own tenant."""
         others = [self.jobs.get(e.job) or self._array_without(e.job) for e in job.spec.after if e.job is not None]
         own = all(other is not None and other.tenant == job.tenant for other in others)
         self.demand(own, "after", f"{job.job_id} waits for jobs that its tenant does not have")
 
-    def _array_without(self, job_id: str) -> Row | None:
+    def _array_without(self, job_id: str) -> RelatedJob | None:
         """The array of which this is a task's id that was not queued."""
         family = (row for row in self.jobs.values() if row.job_id[:FAMILY] == job_id[:FAMILY])
         arrays = (row for row in family if row.spec.array and has_task(row.spec.array.tasks, index_of(job_id)))
@@ -93,10 +93,10 @@ class Relations:
             followed = [each.job for each in array.spec.after if each.job is not None and self._is_of_tasks(each)]
             after = tuple(Dependency(condition="afterok", job=task_id(job, r.task)) for job in followed)
             spec = array.spec.model_copy(update={"array": None})
-            self.jobs[r.job_id] = task = Row(r.job_id, array.tenant, spec, array.age, after, array)
+            self.jobs[r.job_id] = task = RelatedJob(r.job_id, array.tenant, spec, array.age, after, array)
             array.tasks.append(task)
 
-    def _misqueued(self, r: m.TaskQueued, array: Row) -> str:
+    def _misqueued(self, r: m.TaskQueued, array: RelatedJob) -> str:
         said, known = array.spec.array, self.jobs.get(r.job_id)
         if said is None or array.ended or array.closed or array.after or array.held:
             return "comes while its array queues none"
@@ -109,15 +109,15 @@ class Relations:
             return f"comes while {live} are on their way"
         return "has the id of another job" if known is not None and not known.ended else ""
 
-    def _array_closed(self, r: m.ArrayClosed, job: Row) -> None:
+    def _array_closed(self, r: m.ArrayClosed, job: RelatedJob) -> None:
         changes = not job.closed or (r.now and not job.hurried)
         self.demand(job.spec.array is not None and changes, "array", f"{r.job_id} is no array that is open")
         job.closed, job.hurried = True, job.hurried or r.now
 
-    def _held(self, r: m.Held, job: Row) -> None:
+    def _held(self, r: m.Held, job: RelatedJob) -> None:
         job.held = not r.undo
 
-    def _job_updated(self, r: m.JobUpdated, job: Row) -> None:
+    def _job_updated(self, r: m.JobUpdated, job: RelatedJob) -> None:
         job.spec = job.spec.model_copy(update=r.changes.given)
         if r.changes.after is not None:
             of_tasks = {each for each in r.changes.after if self._is_of_tasks(each)}
@@ -125,21 +125,21 @@ class Relations:
             self.demand(not job.tasks, "after", f"array {r.job_id} waits for others, and its tasks do not")
             self._check_whose(job)
 
-    def _dependency_met(self, r: m.DependencyMet, job: Row) -> None:
+    def _dependency_met(self, r: m.DependencyMet, job: RelatedJob) -> None:
         met = [each for each in job.after if each not in r.left]
         true = bool(met) and all(self._verdict(job, each) for each in met)
         self.demand(true, "after", f"{r.job_id} waits for {r.left} only, but {met} did not come true")
         job.after = r.left
 
-    def _allocated(self, r: m.Allocated, job: Row) -> None:
+    def _allocated(self, r: m.Allocated, job: RelatedJob) -> None:
         self.demand(not job.after, "after", f"{r.job_id} starts, but waits for {job.after}")
         self.demand(job.spec.array is None, "array", f"array {r.job_id} starts itself")
         job.stands = job.stands if job.array is None else BEGUN  # an array begins with the devices of its last task
 
-    def _started(self, r: m.Started, job: Row) -> None:
+    def _started(self, r: m.Started, job: RelatedJob) -> None:
         job.stands = BEGUN
 
-    def _finished(self, r: m.Finished, job: Row) -> None:
+    def _finished(self, r: m.Finished, job: RelatedJob) -> None:
         never = r.reason is not None and r.reason.code is Code.DEPENDENCY_NEVER_SATISFIED
         false = any(self._verdict(job, each) is False for each in job.after) or job.array is not None
         self.demand(not never or false, "after", f"{r.job_id} ends, but {job.after} may come true")
@@ -152,7 +152,7 @@ class Relations:
             self.demand(right, "array", f"array {r.job_id} has {r.phase}, its tasks have {sorted(set(ends))}")
         job.stands = r.phase
 
-    def _verdict(self, job: Row, dependency: Dependency) -> bool | None:
+    def _verdict(self, job: RelatedJob, dependency: Dependency) -> bool | None:
         """True where it has come true, False where it never will."""
         if dependency.job is None:
             who = _who(job)
@@ -172,5 +172,5 @@ def _as_own(dependency: Dependency) -> Dependency:
     return Dependency(condition="afterok", job=dependency.job)
 
 
-def _who(row: Row) -> Any:
+def _who(row: RelatedJob) -> Any:
     return row.tenant, row.spec.user, row.spec.name

@@ -10,18 +10,18 @@ from pydantic import ValidationError
 
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker.backoff_rules import BackoffRules
-from tessera.testkit.rules_checker.never_rules import Asked, NeverRules
+from tessera.testkit.rules_checker.never_rules import AskedSpecs, NeverRules
 from tessera.testkit.rules_checker.rules import Rules
 from tessera_schemas.ledger import LEDGER_MESSAGE
 
 __all__ = ["check_rules"]
 
 
-UNKNOWN: Asked = {}
+UNKNOWN: AskedSpecs = {}
 """Then a refusal is held to what it says of itself alone."""
 
 
-def check_rules(report: Report, ledger: Iterable[bytes], asked: Asked = UNKNOWN) -> None:
+def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNKNOWN) -> None:
     """
     Quotas with borrowing and lending, flavors, stopped queues, holds, drains, nodes that back off, plans that evict,
     refusals for good.

@@ -8,9 +8,6 @@ from tessera_schemas.config import OVERTAKING, ConfigBody
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.shard.orders import Order
 
-Age = tuple[int, int]
-"""Ledger number and index of the fact that brought the job."""
-
 Line = tuple[str, ...]
 """Queue, priority class, tenant and user; of a strict queue the class alone tells its lines apart."""
 
@@ -20,7 +17,7 @@ class OrderRules:
 
     def __init__(self, report: Report) -> None:
         self._report = report
-        self._jobs: dict[str, tuple[JobAdmitted, Age, int]] = {}
+        self._jobs: dict[str, tuple[JobAdmitted, tuple[int, int], int]] = {}
         self._body: ConfigBody | None = None
         self._version = 0
 
@@ -28,7 +25,7 @@ class OrderRules:
         """Takes in the configuration by which the next orders are made."""
         self._body, self._version = body, version
 
-    def add(self, job_id: str, fact: JobAdmitted, age: Age, ts: int) -> None:
+    def add(self, job_id: str, fact: JobAdmitted, age: tuple[int, int], ts: int) -> None:
         """Takes in a job as of its submit; adopted ones go by what Kubernetes says and are left out."""
         if fact.adopted is None:
             self._jobs[job_id] = fact, age, ts
@@ -51,7 +48,7 @@ class OrderRules:
     def _check(self, order: Order, body: ConfigBody) -> None:
         queues = {queue.name: queue for queue in body.queues}
         patience_ms = body.policy.order_patience_seconds * 1000
-        lines: dict[Line, list[tuple[bool, Age, str]]] = {}
+        lines: dict[Line, list[tuple[bool, tuple[int, int], str]]] = {}
         for job_id in order.jobs:
             found = self._jobs.get(job_id)
             if found is None or found[0].spec.queue not in queues:

@@ -32,7 +32,7 @@ seeds of the simulator half a second was enough.
 PASSES = ("nodes_not_ready", "nodes_cordoned")
 """Counts of nodes that may be back: no ground for a refusal for good."""
 
-Asked = Mapping[str, Sequence[JobSpec | None]]
+AskedSpecs = Mapping[str, Sequence[JobSpec | None]]
 """All that was ever submitted as the job of an id; one of several was refused. None: something that is not known."""
 
 
@@ -54,7 +54,7 @@ class NodeState:
 class NeverRules:
     """Remembers by the facts about nodes alone, and judges the refusals of jobs that somebody submitted."""
 
-    def __init__(self, report: Report, asked: Asked) -> None:
+    def __init__(self, report: Report, asked: AskedSpecs) -> None:
         self._report, self._asked = report, asked
         self._n = self._ts = self._format = 0
         self._nodes: dict[str, list[NodeState]] = {}

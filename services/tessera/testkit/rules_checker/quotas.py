@@ -7,7 +7,7 @@ from tessera_schemas.config import ConfigBody, Queue, Quota
 from tessera_schemas.facts import NodeSeen
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
-Cell = tuple[str, str]
+FlavorResource = tuple[str, str]
 """(flavor, resource); flavor "" counts all nodes."""
 
 
@@ -17,7 +17,7 @@ class Quotas:
     def __init__(self) -> None:
         self.body: ConfigBody | None = None
         self.queues: dict[str, Queue] = {}
-        self.use: Counter[tuple[str, Cell]] = Counter()
+        self.use: Counter[tuple[str, FlavorResource]] = Counter()
 
     def configure(self, body: ConfigBody) -> None:
         """Takes a configuration as the one in force; what is used stays counted."""
@@ -33,7 +33,7 @@ class Quotas:
         for cell in self.cells(flavor, amount):
             self.use[queue, cell] += sign * amount[cell[1]]
 
-    def cells(self, flavor: str, amount: Mapping[str, int]) -> list[Cell]:
+    def cells(self, flavor: str, amount: Mapping[str, int]) -> list[FlavorResource]:
         """Cells (flavor, resource) that an amount counts in: on all nodes, and on those of its flavor."""
         return [(f, r) for f in dict.fromkeys(("", flavor)) for r in RESOURCES if amount.get(r)]
 
@@ -43,7 +43,7 @@ class Quotas:
             if self.covers(name, cell):
                 yield from self._over(self.path(name), cell)
 
-    def _over(self, path: list[Queue], cell: Cell) -> Iterator[str]:
+    def _over(self, path: list[Queue], cell: FlavorResource) -> Iterator[str]:
         for queue in path:
             quota, total, used = self.quota(queue, cell), self._total(queue, cell), self.used(queue, cell)
             if queue.parent is not None and used <= self._kept(queue, cell):
@@ -59,18 +59,18 @@ class Quotas:
         cells = [cell for cell in self.cells(flavor, amount) if self.covers(queue.name, cell)]
         return any(self.used(queue, cell) > self._total(queue, cell) for cell in cells)
 
-    def firm_beyond(self, name: str, cell: Cell, use: Mapping[tuple[str, Cell], int]) -> bool:
+    def firm_beyond(self, name: str, cell: FlavorResource, use: Mapping[tuple[str, FlavorResource], int]) -> bool:
         """Whether `use` of a leaf is more than its nominal quota and those above it hold, beside that of the others."""
         path = self.path(name)
         if len(path) < 2 or not self.covers(name, cell) or not self._beyond(path[0], cell, use):
             return False
         return self._beyond(path[-1], cell, use) > 0
 
-    def _beyond(self, queue: Queue, cell: Cell, use: Mapping[tuple[str, Cell], int]) -> int:
+    def _beyond(self, queue: Queue, cell: FlavorResource, use: Mapping[tuple[str, FlavorResource], int]) -> int:
         below = sum(self._beyond(child, cell, use) for child in self.children(queue.name))
         return max(0, use.get((queue.name, cell), 0) + below - self._nominal(queue, cell))
 
-    def covers(self, name: str, cell: Cell) -> bool:
+    def covers(self, name: str, cell: FlavorResource) -> bool:
         """Tells whether any queue of the tree has a quota for the cell."""
         return any(self.quota(queue, cell) for queue in self._tree(name))
 
@@ -98,20 +98,20 @@ class Quotas:
         of_it = (each for each in flavors if each.node_labels.items() <= node.labels.items())
         return next((each.name for each in of_it if not each.gpu_models or node.gpu_model in each.gpu_models), "")
 
-    def used(self, queue: Queue, cell: Cell) -> int:
+    def used(self, queue: Queue, cell: FlavorResource) -> int:
         """Use of the queue: its own, and use of queues below it beyond what they never lend."""
         spill = (max(0, self.used(child, cell) - self._kept(child, cell)) for child in self.children(queue.name))
         return self.use[queue.name, cell] + sum(spill)
 
-    def _total(self, queue: Queue, cell: Cell) -> int:
+    def _total(self, queue: Queue, cell: FlavorResource) -> int:
         lent = sum(self._total(child, cell) - self._kept(child, cell) for child in self.children(queue.name))
         return lent + self._nominal(queue, cell)
 
-    def _nominal(self, queue: Queue, cell: Cell) -> int:
+    def _nominal(self, queue: Queue, cell: FlavorResource) -> int:
         quota = self.quota(queue, cell)
         return quota.nominal if quota else 0
 
-    def _kept(self, queue: Queue, cell: Cell) -> int:
+    def _kept(self, queue: Queue, cell: FlavorResource) -> int:
         quota = self.quota(queue, cell)
         limited = quota is not None and quota.lending_limit is not None
         return max(0, self._total(queue, cell) - (quota.lending_limit or 0)) if quota and limited else 0
@@ -124,6 +124,6 @@ class Quotas:
         root = self.root(name)
         return [queue for queue in self.queues.values() if root and self.root(queue.name) == root]
 
-    def quota(self, queue: Queue, cell: Cell) -> Quota | None:
+    def quota(self, queue: Queue, cell: FlavorResource) -> Quota | None:
         """Quota of the queue for one cell, or None."""
         return next((quota for quota in queue.quotas if (quota.flavor, quota.resource) == cell), None)

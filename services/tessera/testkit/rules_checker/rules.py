@@ -7,7 +7,7 @@ from typing import Any
 
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker.line_rules import OrderRules
-from tessera.testkit.rules_checker.quotas import RESOURCES, Cell, Quotas
+from tessera.testkit.rules_checker.quotas import RESOURCES, FlavorResource, Quotas
 from tessera.testkit.rules_checker.stop_rules import Brake, Stopped, counts, has_word
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
@@ -22,11 +22,6 @@ FORMAT_OF_REFUSALS = 4
 """Before, a configuration could take away names of live jobs, and jobs of a missing tenant started."""
 OLDER = "tessera-3"
 """The last engine by which work that may not be evicted could borrow."""
-
-
-Pods = tuple[Placement, ...]
-Held = dict[str, int]
-"""How much of each resource."""
 
 
 @dataclass(slots=True, eq=False)  # jobs and runs of equal specs look the same, and are not
@@ -276,9 +271,9 @@ class Rules:
     def _revocable(self, job: JobRow) -> bool:
         return job.preemptible and job.evictions < self.policy.evictions_max
 
-    def _firm_beyond(self, job: JobRow, flavor: str) -> list[Cell]:
+    def _firm_beyond(self, job: JobRow, flavor: str) -> list[FlavorResource]:
         """Resources of which work that may not be evicted holds more than the quotas of its queue and its ancestors."""
-        use: Counter[tuple[str, Cell]] = Counter()
+        use: Counter[tuple[str, FlavorResource]] = Counter()
         held = [(run.job, run.flavor, self._gang(run)) for run in self.runs.values() if not run.stopping]
         kept = [(self.jobs[o], mark.flavor, self.jobs[o].amount) for o, mark in self.marks.items() if o in self.jobs]
         for each, on, amount in (*held, *kept):
@@ -287,11 +282,19 @@ class Rules:
         cells = self.quotas.cells(flavor, job.amount)
         return [cell for cell in cells if self.quotas.firm_beyond(job.spec.queue, cell, use)]
 
-    def _gang(self, run: RunRow) -> Held:
+    def _gang(self, run: RunRow) -> dict[str, int]:
         more = _amount(run.job.spec, [(role, 1) for role in run.roles.values()])
         return {name: run.amount[name] - more[name] for name in RESOURCES}
 
-    def _takes(self, what: str, job: JobRow, flavor: str, pods: Pods, amount: Held, whole: Held | None = None) -> None:
+    def _takes(
+        self,
+        what: str,
+        job: JobRow,
+        flavor: str,
+        pods: tuple[Placement, ...],
+        amount: dict[str, int],
+        whole: dict[str, int] | None = None,
+    ) -> None:
         """Something is given to the job (`whole`: what it has then): quotas, flavors, the queue and nodes allow it."""
         quotas, queue = self.quotas, job.spec.queue
         path = quotas.path(queue)

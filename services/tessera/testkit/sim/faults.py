@@ -9,13 +9,11 @@ import asyncio
 from collections.abc import Callable
 from enum import StrEnum
 from random import Random
-from typing import TypeVar
 
 from tessera.kernel.errors import Transient, UnknownOutcome
-from tessera.kernel.ports import Clock, Delivery, Message
+from tessera.kernel.memory.bus import Item
+from tessera.kernel.ports import Clock
 from tessera.testkit.sim.coverage import Coverage
-
-Item = TypeVar("Item", Message, Delivery)
 
 
 class Road(StrEnum):

@@ -35,10 +35,11 @@ SETTINGS: Mapping[str, Mapping[str, Any]] = {
 ACK_WAIT_SECONDS = 10.0
 """A third of a server's, so that what was lost comes again while other things still fail."""
 AT_ONCE = {"learn_from_arrivals": 1}
-Serve = Callable[..., Awaitable[None]]
 
 
-def service(name: str, settings_of: Mapping[str, Mapping[str, Any]]) -> tuple[Serve, ServiceSettings]:
+def service(
+    name: str, settings_of: Mapping[str, Mapping[str, Any]]
+) -> tuple[Callable[..., Awaitable[None]], ServiceSettings]:
     """A service's `serve` and its settings."""
     main, settings = import_module(f"tessera.{name}.main"), import_module(f"tessera.{name}.settings")
     model: type[ServiceSettings] = getattr(settings, f"{name.capitalize()}Settings")
@@ -136,7 +137,9 @@ class SimulatedServices:
             new_tx=lambda: f"{random.getrandbits(128):032x}",
         )
 
-    async def _run(self, slot: str, serve: Serve, ports: Ports, settings: Any, stop: asyncio.Event) -> None:
+    async def _run(
+        self, slot: str, serve: Callable[..., Awaitable[None]], ports: Ports, settings: Any, stop: asyncio.Event
+    ) -> None:
         """A process: it ends when told, dies when it crashes, halts on a violation, restarts on anything else."""
         try:
             await serve(ports, settings, stop)

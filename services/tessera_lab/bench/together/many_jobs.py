@@ -18,9 +18,6 @@ AT_ONCE = 2_000
 SETTLE_SECONDS, SETTLED_SECONDS = 2.0, 300.0
 PEAK = "VmHWM"
 
-Took = tuple[float, float]
-"""Seconds by the wall's clock, and of CPU."""
-
 
 async def many_jobs(jobs: int, rounds: int, nodes: int) -> list[ReportRow]:
     """Submit `jobs` of which few can start; then read them by command, and start all services anew."""
@@ -118,7 +115,7 @@ async def _stored_bytes(on: BenchPlatform) -> dict[str, float]:
     return found
 
 
-async def _seconds(on: BenchPlatform, *words: str) -> Took:
+async def _seconds(on: BenchPlatform, *words: str) -> tuple[float, float]:
     """Runs one command to its end. Raises RuntimeError when it fails."""
     clock = SystemClock()
     began, before = clock.monotonic(), _children_seconds()

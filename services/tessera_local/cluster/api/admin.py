@@ -9,8 +9,8 @@ from tessera_local.cluster.core import SimCluster
 from tessera_local.cluster.machines.accidents import NO_SANDBOX, REGISTRY_OUT, STUCK_PLUGIN
 from tessera_local.cluster.machines.pod_statuses import Left
 
-Verb = Literal["list", "watch", "get", "create", "bind", "delete", "patch", "evict"]
-Count = Annotated[int, Field(ge=1)]
+FaultVerb = Literal["list", "watch", "get", "create", "bind", "delete", "patch", "evict"]
+Times = Annotated[int, Field(ge=1)]
 
 
 class _Fault(BaseModel):
@@ -21,9 +21,9 @@ class AnswerFault(_Fault):
     """Refuse the next calls of a verb; `evict` with 429 is a disruption budget."""
 
     fault: Literal["answer"]
-    verb: Verb
+    verb: FaultVerb
     status: Annotated[int, Field(ge=400, le=599)]
-    count: Count = 1
+    count: Times = 1
     retry_after_seconds: float | None = None
 
     def apply(self, cluster: SimCluster) -> None:
@@ -35,8 +35,8 @@ class LoseAnswers(_Fault):
     """Break the connection of the next calls of a verb, after their effect or instead of it."""
 
     fault: Literal["lose_answers"]
-    verb: Verb
-    count: Count = 1
+    verb: FaultVerb
+    count: Times = 1
     after_effect: bool = True
 
     def apply(self, cluster: SimCluster) -> None:
@@ -66,7 +66,7 @@ class DropEvents(_Fault):
     """Each open watch loses its next events, and then ends with 410."""
 
     fault: Literal["drop_events"]
-    count: Count = 1
+    count: Times = 1
 
     def apply(self, cluster: SimCluster) -> None:
         """Order it of the watches that are open now."""
@@ -75,7 +75,7 @@ class DropEvents(_Fault):
 
 class RepeatEvents(_Fault):
     fault: Literal["repeat_events"]
-    count: Count = 1
+    count: Times = 1
 
     def apply(self, cluster: SimCluster) -> None:
         """Have each watch that is open now send its next events twice."""

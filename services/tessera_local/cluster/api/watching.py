@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tessera_local.cluster.api import answers
 from tessera_local.cluster.api.selectors import Fields, Selector
 
-Seen = tuple[Mapping[str, str], Fields]
+LabelsAndFields = tuple[Mapping[str, str], Fields]
 _BOOKMARK_AFTER = 256  # events of others passed over; then a reader is told how far it got
 
 
@@ -22,8 +22,8 @@ class Event:
     type: str
     rv: int
     json: bytes
-    now: Seen | None
-    was: Seen | None
+    now: LabelsAndFields | None
+    was: LabelsAndFields | None
 
     def seen_as(self, selector: Selector) -> str | None:
         """The type for a reader with this selector: an object that leaves the selection is DELETED to it."""

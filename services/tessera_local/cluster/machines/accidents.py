@@ -10,12 +10,11 @@ from tessera_local.cluster.objects.store import EVERYTHING, Store
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import GPU_RESOURCE, GPU_UUIDS_ANNOTATION, OUT_OF_SERVICE_TAINT
 
-Taint = Json
 _BY_CONTROLLER = "node.kubernetes.io/"
-_UNREACHABLE: Taint = {"key": f"{_BY_CONTROLLER}unreachable", "effect": "NoSchedule"}
-_NOT_READY: Taint = {"key": f"{_BY_CONTROLLER}not-ready", "effect": "NoSchedule"}
-_CORDONED: Taint = {"key": f"{_BY_CONTROLLER}unschedulable", "effect": "NoSchedule"}
-_OUT_OF_SERVICE: Taint = {"key": OUT_OF_SERVICE_TAINT, "value": "nodeshutdown", "effect": "NoExecute"}
+_UNREACHABLE: Json = {"key": f"{_BY_CONTROLLER}unreachable", "effect": "NoSchedule"}
+_NOT_READY: Json = {"key": f"{_BY_CONTROLLER}not-ready", "effect": "NoSchedule"}
+_CORDONED: Json = {"key": f"{_BY_CONTROLLER}unschedulable", "effect": "NoSchedule"}
+_OUT_OF_SERVICE: Json = {"key": OUT_OF_SERVICE_TAINT, "value": "nodeshutdown", "effect": "NoExecute"}
 _PRESSURES = {
     "memory": ("MemoryPressure", f"{_BY_CONTROLLER}memory-pressure"),
     "ephemeral-storage": ("DiskPressure", f"{_BY_CONTROLLER}disk-pressure"),
@@ -122,7 +121,7 @@ class Machines:
         taint = {"key": key, "effect": effect} | ({"value": value} if value else {})
         self._set_taint(self._store.nodes.require("", node), taint, on)
 
-    def _set_taint(self, found: Version, taint: Taint, on: bool) -> None:
+    def _set_taint(self, found: Version, taint: Json, on: bool) -> None:
         self._write(found, found.object["status"], without=(taint,), add=(taint,) if on else ())
 
     # -- devices
@@ -208,7 +207,7 @@ class Machines:
         pod = self._store.pods.require(namespace, name)
         self._store.kubelets.end_one(pod.uid, evicted(resource), self._store.now_ms())
 
-    def _write(self, found: Version, status: Json, without: Iterable[Taint] = (), add: Iterable[Taint] = ()) -> None:
+    def _write(self, found: Version, status: Json, without: Iterable[Json] = (), add: Iterable[Json] = ()) -> None:
         spec = {**found.object["spec"], "taints": _taints(found, (*without, *add), add)}
         if not spec["taints"] and "taints" not in found.object["spec"]:
             del spec["taints"]
@@ -221,7 +220,7 @@ _LOST = ("Unknown", "NodeStatusUnknown")
 _FOUND = ("True", "KubeletReady")
 
 
-def _taints(node: Version, without: Iterable[Taint], add: Iterable[Taint]) -> list[Taint]:
+def _taints(node: Version, without: Iterable[Json], add: Iterable[Json]) -> list[Json]:
     """The node's taints, but for these keys with these effects, and others added."""
     off = {(one["key"], one["effect"]) for one in without}
     return [one for one in node.object["spec"].get("taints", ()) if (one["key"], one["effect"]) not in off] + [*add]

@@ -28,7 +28,7 @@ class AdmissionError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class PodRequest:
     """
     Request of a pod to its node. `devices` None lets the device plugin pick `gpus` of them; `further` are the extended
     resources that are not whole GPUs, by name; `uuids` are the cards that its environment names.
@@ -43,7 +43,7 @@ class Request:
     uuids: tuple[str, ...] = ()
 
 
-def request_of(pod: Json) -> Request:
+def request_of(pod: Json) -> PodRequest:
     """Raises AdmissionError for quantities or annotations that cannot be read."""
     try:
         return _read(pod)
@@ -51,7 +51,7 @@ def request_of(pod: Json) -> Request:
         raise AdmissionError(f"the pod's request cannot be read: {error}") from error
 
 
-def _read(pod: Json) -> Request:
+def _read(pod: Json) -> PodRequest:
     cpu_milli = memory_bytes = limit_gpus = 0
     further: Counter[str] = Counter()
     uuids: list[str] = []
@@ -73,7 +73,7 @@ def _read(pod: Json) -> Request:
         gpus = 1  # a share whose device the plugin picks
     if not 0 <= gpu_milli <= WHOLE_DEVICE or len(set(devices or ())) != len(devices or ()):
         raise ValueError(f"{DEVICES_ANNOTATION}={listed!r} with {GPU_MILLI_ANNOTATION}={gpu_milli}")
-    return Request(cpu_milli, memory_bytes, gpus, gpu_milli, devices, tuple(further.items()), tuple(uuids))
+    return PodRequest(cpu_milli, memory_bytes, gpus, gpu_milli, devices, tuple(further.items()), tuple(uuids))
 
 
 def _cards(env: Iterable[Json]) -> list[str]:
@@ -129,7 +129,7 @@ class NodeUse:
         if self.profile == BY_UUID:
             self.gpus = self.gpus_offered = len(self.uuids)
 
-    def take(self, request: Request) -> tuple[int, ...]:
+    def take(self, request: PodRequest) -> tuple[int, ...]:
         """Reserve all of it and return the devices held. Raises AdmissionError, with nothing reserved."""
         _room("cpu", self.used_cpu_milli, request.cpu_milli, self.cpu_milli)
         _room("memory", self.used_memory_bytes, request.memory_bytes, self.memory_bytes)
@@ -140,15 +140,15 @@ class NodeUse:
         self.hold(request, devices)
         return devices
 
-    def hold(self, request: Request, devices: tuple[int, ...]) -> None:
+    def hold(self, request: PodRequest, devices: tuple[int, ...]) -> None:
         """Count what a pod holds already, whatever the totals are."""
         self._add(request, devices, 1)
 
-    def give_back(self, request: Request, devices: tuple[int, ...]) -> None:
+    def give_back(self, request: PodRequest, devices: tuple[int, ...]) -> None:
         """Free what `take` reserved: the same request, and the devices that were returned."""
         self._add(request, devices, -1)
 
-    def _devices_for(self, request: Request) -> tuple[int, ...]:
+    def _devices_for(self, request: PodRequest) -> tuple[int, ...]:
         if not request.gpus:
             return ()
         is_instance = any(name.startswith(MIG_RESOURCE_PREFIX) for name, _ in request.further)
@@ -179,7 +179,7 @@ class NodeUse:
         used = sum(1 for slot in range(self.gpus) if self._used(slot))
         _room(GPU_RESOURCE, used, sum(1 for slot in slots if not self._used(slot)), self.gpus_offered)
 
-    def _check_cards(self, request: Request) -> None:
+    def _check_cards(self, request: PodRequest) -> None:
         """Check that the container names exactly the cards of its slots, where no device plugin picks them."""
         if self.profile != BY_UUID:
             return
@@ -190,7 +190,7 @@ class NodeUse:
     def _used(self, slot: int) -> int:
         return self.used_devices.get(slot, 0)
 
-    def _add(self, request: Request, devices: tuple[int, ...], sign: int) -> None:
+    def _add(self, request: PodRequest, devices: tuple[int, ...], sign: int) -> None:
         self.used_cpu_milli += sign * request.cpu_milli
         self.used_memory_bytes += sign * request.memory_bytes
         self.used_pods += sign

@@ -25,7 +25,7 @@ from tessera_local.cluster.machines.behaviour import (
     deadline_ms_of,
     grace_ms_of,
 )
-from tessera_local.cluster.machines.capacity import AdmissionError, NodeUse, Request, request_of
+from tessera_local.cluster.machines.capacity import AdmissionError, NodeUse, PodRequest, request_of
 from tessera_local.cluster.machines.node_ills import Ills
 from tessera_local.cluster.machines.pod_statuses import SHUT_DOWN, LastWord, Left
 from tessera_local.cluster.machines.timers import Timers
@@ -44,7 +44,7 @@ class StartedProgram:
     """A program that runs: what it holds, how it behaves, and when it ends."""
 
     behaviour: Behaviour
-    request: Request
+    request: PodRequest
     devices: tuple[int, ...]
     at_ms: int
     ends_ms: int
@@ -79,7 +79,7 @@ class Admitted:
     """A pod that a kubelet has taken, and that has not started: what it holds, and what it will do."""
 
     behaviour: Behaviour
-    request: Request
+    request: PodRequest
     devices: tuple[int, ...]
     tried: bool = False
     """Whether its images were tried before."""

@@ -31,9 +31,9 @@ from tessera_schemas.cluster.labels import (
 from tessera_schemas.cluster.mig import PROFILES
 from tessera_schemas.cluster.resource_kinds import is_counted_by_name
 
-Row = TypeVar("Row", bound=BaseModel)
+RowModel = TypeVar("RowModel", bound=BaseModel)
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
+KubernetesName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
 
 
 class NodesFileError(StartupError):
@@ -53,7 +53,7 @@ class TaintRow(_Strict):
 class NodeRow(_Strict):
     """One kind of node; CPU and memory are Kubernetes quantities. `pods` leaves room for shares of GPUs."""
 
-    name: Name
+    name: KubernetesName
     cpu: str
     memory: str
     gpus: Annotated[int, Field(ge=0, le=64)] = 0
@@ -105,7 +105,7 @@ class NodeRow(_Strict):
 
 
 class _TraceRow(_Strict):
-    sn: Name
+    sn: KubernetesName
     cpu_milli: Annotated[int, Field(ge=0)]
     memory_mib: Annotated[int, Field(ge=0)]
     gpu: Annotated[int, Field(ge=0, le=64)]
@@ -190,7 +190,7 @@ def _from_yaml(path: Path, text: str) -> Iterator[tuple[str, NodeRow]]:
         yield where, _checked(path, where, NodeRow, entry)
 
 
-def _checked(path: Path, where: str, model: type[Row], row: Any) -> Row:
+def _checked(path: Path, where: str, model: type[RowModel], row: Any) -> RowModel:
     try:
         return model.model_validate(row)
     except ValidationError as error:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tessera_lab.churn.arrivals import HOUR_MS, RAN, WAITERS, ChurnArrivals
-from tessera_lab.churn.campaign import Campaign, Key, run_all
+from tessera_lab.churn.campaign import Campaign, Variant, run_all
 from tessera_lab.churn.figures import allocated_percent, as_json, figures
 from tessera_lab.churn.fluid import fluid_percent
 from tessera_lab.churn.moving import REDONE_S, Mover
@@ -170,7 +170,7 @@ def test_each_line_of_the_table_is_beside_a_bound_that_no_policy_passes() -> Non
     for row in rows:
         assert row.short_of_bound == pytest.approx(row.bound_pct - row.useful_pct, abs=1e-3)
         assert 0 < row.short_of_bound < 20
-    moved = campaign.runs[Key(100, "bestfit", True)]
+    moved = campaign.runs[Variant(100, "bestfit", True)]
     assert sum(run.moves[0] for run in moved) > 0
 
 

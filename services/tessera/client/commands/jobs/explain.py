@@ -9,7 +9,7 @@ from tessera.client.connect.where import Where
 from tessera.client.outcomes import Failure, Refused
 from tessera.client.sending.explaining import explain_job
 from tessera.client.views.arrays import array_lines, failed_tasks
-from tessera.client.views.completing import JobName
+from tessera.client.views.completing import JobReference
 from tessera.client.views.explain import explanation_lines
 from tessera.client.views.rendering import Output, plain, show_value
 from tessera.kernel.clock import SystemClock
@@ -18,7 +18,7 @@ from tessera_schemas.views import JobView
 
 
 @command
-async def explain(at: AccessOptions, job: JobName, output: Format = Output.TABLE) -> None:
+async def explain(at: AccessOptions, job: JobReference, output: Format = Output.TABLE) -> None:
     """Say why a job stands where it stands, who holds what it needs, what would let it start, and its story."""
     where = at.find()
     found = await explain_job(where, job, at.identity)

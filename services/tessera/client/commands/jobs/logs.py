@@ -12,7 +12,7 @@ from tessera.client.connect.job_glance import ENDED
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import EXPECTED, Exit, Failure, NotYet
 from tessera.client.sending.job_logs import LogPart, LogPlace, log_pieces, pieces_from
-from tessera.client.views.completing import JobName
+from tessera.client.views.completing import JobReference
 from tessera.client.views.rendering import notify
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
@@ -27,7 +27,7 @@ FIRST_POLL_SECONDS, POLL_SECONDS = 0.1, 1.0  # each pause is twice the one befor
 @command
 async def logs(
     at: AccessOptions,
-    job: JobName,
+    job: JobReference,
     rank: Annotated[int, typer.Option("--rank", help="Which pod of the gang", min=0)] = 0,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Wait for the job to start, and go on until the pod ends")

@@ -12,7 +12,7 @@ from tessera.client.connect.shard_views import ReadViews, ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.sending import ordering
-from tessera.client.views.completing import JobName
+from tessera.client.views.completing import JobReference
 from tessera.client.views.rendering import notify
 from tessera.kernel.errors import Transient
 from tessera_schemas.base import Strict
@@ -23,7 +23,7 @@ from tessera_schemas.views import JobView
 
 
 @command
-async def hold(at: AccessOptions, job: JobName) -> Exit | None:
+async def hold(at: AccessOptions, job: JobReference) -> Exit | None:
     """Keep a job from starting, until it is released; what runs already goes on."""
     return await order_job(
         at,
@@ -42,7 +42,7 @@ def say_held(view: JobView) -> str:
 
 
 @command
-async def release(at: AccessOptions, job: JobName) -> Exit | None:
+async def release(at: AccessOptions, job: JobReference) -> Exit | None:
     """Let a held job start again."""
     return await order_job(
         at,
@@ -56,7 +56,7 @@ async def release(at: AccessOptions, job: JobName) -> Exit | None:
 
 
 @command
-async def requeue(at: AccessOptions, job: JobName) -> Exit | None:
+async def requeue(at: AccessOptions, job: JobReference) -> Exit | None:
     """Stop a job's run, with its notice, and put the job back in line; no attempt is spent."""
     seen = list[JobView]()
 
@@ -80,7 +80,7 @@ async def requeue(at: AccessOptions, job: JobName) -> Exit | None:
 @command
 async def prio(
     at: AccessOptions,
-    job: JobName,
+    job: JobReference,
     priority_class: Annotated[str, typer.Argument(metavar="CLASS", help="The priority class it gets")],
 ) -> Exit | None:
     """Give a job another priority class; its place in line follows it."""

@@ -9,7 +9,7 @@ from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.ledger.reading import stored_ledger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
-from tessera.client.views.completing import JobName
+from tessera.client.views.completing import JobReference
 from tessera.client.views.rendering import COLUMNS, Column, Output, plain, show_value, table
 from tessera.domain.entities import Job
 from tessera.domain.state import State
@@ -28,7 +28,7 @@ from tessera_schemas.text.units import format_age, format_milli
 @command
 async def preempt(
     at: AccessOptions,
-    job: JobName,
+    job: JobReference,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be evicted; needed")] = False,
     output: Format = Output.TABLE,
 ) -> Exit:

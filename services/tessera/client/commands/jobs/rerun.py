@@ -8,7 +8,7 @@ from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.commands.jobs.submit import show_submitted
 from tessera.client.sending import submitting
 from tessera.client.sending.rerunning import apply_changes, find_spec, read_changes
-from tessera.client.views.completing import JobName
+from tessera.client.views.completing import JobReference
 from tessera.client.views.rendering import Output, notify
 from tessera.kernel.ids import random_key
 
@@ -16,7 +16,7 @@ from tessera.kernel.ids import random_key
 @command
 async def rerun(
     at: AccessOptions,
-    job: JobName,
+    job: JobReference,
     changes: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="Of its spec, such as roles.worker.resources.gpus=4"),

@@ -16,7 +16,7 @@ from tessera.client.input import files
 from tessera.client.outcomes import Exit, Failure, Mistaken, Refused, Submitted
 from tessera.client.sending import ordering, submitting
 from tessera.client.sending.keys import ChosenKey, choose_key
-from tessera.client.views.completing import JobName
+from tessera.client.views.completing import JobReference
 from tessera.client.views.rendering import Output, notify, show_value
 from tessera.kernel.errors import Transient
 from tessera.kernel.ids import random_key
@@ -142,7 +142,7 @@ async def checkpoint(
 @command
 async def cancel(
     at: AccessOptions,
-    job: JobName,
+    job: JobReference,
     why: Annotated[str, typer.Option(help="For the record")] = "",
     now: Annotated[
         bool, typer.Option("--now", help="Without its checkpoint notice; also cuts a notice short that it is having")

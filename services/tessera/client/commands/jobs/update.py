@@ -13,7 +13,7 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
 from tessera.client.sending.job_input import read_command
 from tessera.client.slurm import values
-from tessera.client.views.completing import JobName
+from tessera.client.views.completing import JobReference
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.commands import UpdateJob
 from tessera_schemas.text import quantities as quantities
@@ -28,7 +28,7 @@ REFUSED_LATE = ", unless the ledger refused it, as the story in `tessera explain
 @command
 async def update(
     at: AccessOptions,
-    job: JobName,
+    job: JobReference,
     time_limit: Annotated[str | None, typer.Option(help="Such as 2h or 90m; none: without")] = None,
     after: Annotated[
         list[str] | None,

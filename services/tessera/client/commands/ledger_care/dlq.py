@@ -10,8 +10,6 @@ from tessera.client.views.rendering import Column, Output, show, show_value
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.text.units import format_age
 
-Number = Annotated[int, typer.Argument(help="Its number, as `tessera dlq list` says it", min=1)]
-
 dlq = typer.Typer(help="Read the dead letters: input that could never be handled.", no_args_is_help=True)
 
 
@@ -36,7 +34,11 @@ async def list_letters(
 
 @dlq.command("show")
 @command
-async def show_letter(at: ShardOptions, seq: Number, output: Format = Output.TABLE) -> None:
+async def show_letter(
+    at: ShardOptions,
+    seq: Annotated[int, typer.Argument(help="Its number, as `tessera dlq list` says it", min=1)],
+    output: Format = Output.TABLE,
+) -> None:
     """Show one dead letter in full: where it came from, why it died, its headers and its body."""
     async with DeadLetterBox.open(at.find()) as box:
         letter = await box.letter(seq)

@@ -15,13 +15,13 @@ from tessera_schemas import subjects
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.views import JobView, NodeView
 
-Node = Annotated[str, typer.Argument(help="The node's name")]
+DrainedNode = Annotated[str, typer.Argument(help="The node's name")]
 
 
 @command
 async def drain(
     at: AccessOptions,
-    node: Node,
+    node: DrainedNode,
     evict: Annotated[bool, typer.Option("--evict", help="What runs there restarts elsewhere, at once")] = False,
     why: Annotated[str, typer.Option("--why", help="Reason, for the record")] = "",
 ) -> None:
@@ -35,7 +35,7 @@ async def drain(
 
 
 @command
-async def undrain(at: AccessOptions, node: Node) -> None:
+async def undrain(at: AccessOptions, node: DrainedNode) -> None:
     """Let jobs start on a drained node again."""
     where = _check_operator(at)
     before = await _known(where, node)

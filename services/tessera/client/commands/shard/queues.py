@@ -21,7 +21,7 @@ from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.text.units import format_milli
 from tessera_schemas.views import JobView, QueueView
 
-Name = Annotated[str, typer.Argument(help="The queue's name")]
+QueueName = Annotated[str, typer.Argument(help="The queue's name")]
 StopPolicy = Literal["none", "hold", "hold_and_drain"]
 SEEN_SECONDS = 30.0
 QUEUED = "queued"
@@ -43,7 +43,7 @@ async def list_queues(at: AccessOptions, output: Format = Output.TABLE) -> None:
 @command
 async def show_queue(
     at: AccessOptions,
-    name: Name,
+    name: QueueName,
     output: Format = Output.TABLE,
 ) -> None:
     """Show one queue with all its quotas."""
@@ -64,21 +64,21 @@ async def show_queue(
 
 @queue.command("hold")
 @command
-async def hold(at: ShardOptions, name: Name) -> None:
+async def hold(at: ShardOptions, name: QueueName) -> None:
     """Let nothing of a queue, or of those below it, start; what runs goes on."""
     await _stop(at, name, "hold")
 
 
 @queue.command("drain")
 @command
-async def drain(at: ShardOptions, name: Name) -> None:
+async def drain(at: ShardOptions, name: QueueName) -> None:
     """Let nothing of a queue start, and let what runs go back into it."""
     await _stop(at, name, "hold_and_drain")
 
 
 @queue.command("release")
 @command
-async def release(at: ShardOptions, name: Name) -> None:
+async def release(at: ShardOptions, name: QueueName) -> None:
     """Let jobs of a stopped queue start again."""
     await _stop(at, name, "none")
 

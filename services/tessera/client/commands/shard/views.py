@@ -13,7 +13,7 @@ from tessera.client.connect.shard_views import is_whole_id
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import EXPECTED, Exit, Failure, Refused
 from tessera.client.views.arrays import count_tasks, failed_lines, failed_tasks, phase_now
-from tessera.client.views.completing import JobName
+from tessera.client.views.completing import JobReference
 from tessera.client.views.explain import wrapped
 from tessera.client.views.live import watch
 from tessera.client.views.rendering import Column, Output, notify, plain, show, show_value, table
@@ -93,7 +93,7 @@ def _with_start(job: JobView, starts: Starts) -> dict[str, Any]:
 
 
 @command
-async def get(at: AccessOptions, job: JobName, output: Format = Output.TABLE) -> None:
+async def get(at: AccessOptions, job: JobReference, output: Format = Output.TABLE) -> None:
     """Show one job, by its id, the beginning of one, or its name."""
     where = at.find()
     try:

@@ -5,7 +5,15 @@ import os
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.jobs.logs import until_started
 from tessera.client.commands.slurm_words.foreground import foreground
-from tessera.client.commands.slurm_words.sbatch import Ignore, Key, Words, against_words, asked_of, own_options, unfit
+from tessera.client.commands.slurm_words.sbatch import (
+    IdempotencyKey,
+    Ignore,
+    SlurmWords,
+    against_words,
+    asked_of,
+    own_options,
+    unfit,
+)
 from tessera.client.connect.job_glance import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import submitting
@@ -22,7 +30,9 @@ from tessera_schemas.views import JobView
 
 
 @command
-async def salloc(at: AccessOptions, words: Words = None, ignore: Ignore = None, key: Key = None) -> Exit | None:
+async def salloc(
+    at: AccessOptions, words: SlurmWords = None, ignore: Ignore = None, key: IdempotencyKey = None
+) -> Exit | None:
     """
     Allocate pods, open a shell in the first one once they run, and end the job when the shell ends, or five minutes
     after the first pod heard of this command last.

@@ -46,13 +46,17 @@ NOTES_MAX, NOTE_CHARACTERS = 32, 512
 """Of notes that are kept with the job, as the contract has them."""
 IMAGE_VARIABLE = "TESSERA_CONTAINER_IMAGE"
 FOR_SBATCH = ("array", "wait", "output", "error")
-Words = Annotated[list[str] | None, typer.Argument(help="Slurm's options, then what is to run", show_default=False)]
+SlurmWords = Annotated[
+    list[str] | None, typer.Argument(help="Slurm's options, then what is to run", show_default=False)
+]
 Ignore = Annotated[list[str] | None, typer.Option("--ignore", help="Pass over this option of Slurm's")]
-Key = Annotated[str | None, typer.Option(help="Idempotency key; else from the CI run, else random")]
+IdempotencyKey = Annotated[str | None, typer.Option(help="Idempotency key; else from the CI run, else random")]
 
 
 @command
-async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, key: Key = None) -> Exit | None:
+async def sbatch(
+    at: AccessOptions, words: SlurmWords = None, ignore: Ignore = None, key: IdempotencyKey = None
+) -> Exit | None:
     """Submit a batch script with #SBATCH lines, from a file or stdin, or --wrap; see docs/slurm.md for all options."""
     if words in (["-V"], ["--version"]):
         print(SPEAKS)
@@ -84,7 +88,9 @@ async def sbatch(at: AccessOptions, words: Words = None, ignore: Ignore = None, 
 
 
 @command
-async def srun(at: AccessOptions, words: Words = None, ignore: Ignore = None, key: Key = None) -> Exit | None:
+async def srun(
+    at: AccessOptions, words: SlurmWords = None, ignore: Ignore = None, key: IdempotencyKey = None
+) -> Exit | None:
     """
     Submit a command, show the log of its first task as it runs, and end as it does; SIGTERM, SIGHUP, and Ctrl-C while
     it waits or twice while it runs, cancel the job.

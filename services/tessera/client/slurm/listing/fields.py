@@ -26,7 +26,7 @@ NEVER = frozenset(
 )
 """States of Slurm's that no job has here; scripts ask for them all the same."""
 
-Value = Callable[[JobView, int], str]
+FieldValue = Callable[[JobView, int], str]
 """A field of a job as of a time in milliseconds."""
 
 
@@ -238,7 +238,7 @@ def per_node_of(job: JobView) -> str:
     return f"gres/gpu:{gpu_milli / 1000 / job.pods:g}" if gpu_milli else "N/A"
 
 
-FIELDS: Mapping[str, Value] = {
+FIELDS: Mapping[str, FieldValue] = {
     "JobID": lambda job, now: job_id_of(job),
     "JobIDRaw": lambda job, now: raw_id_of(job),
     "ArrayJobID": lambda job, now: array_of(job),
@@ -305,7 +305,7 @@ NOT_MEASURED += ("MaxDiskWrite", "AveDiskRead", "AveDiskWrite", "AdminComment", 
 """Fields that Slurm has and nobody measures here: empty, as there where nothing was gathered."""
 OTHER_NAMES: Mapping[str, str] = {"name": "JobName", "allocnodes": "NNodes", "timelimitraw": "Timelimit"}
 """Further names of `sacct`'s fields, in small letters."""
-ACCOUNTING: Mapping[str, Value] = {
+ACCOUNTING: Mapping[str, FieldValue] = {
     "State": lambda job, now: accounted_state_of(job),
     "Elapsed": lambda job, now: words.elapsed_in_full(elapsed_ms(job, now)),
     "Timelimit": lambda job, now: time_limit_of(job, words.elapsed_in_full),
@@ -329,7 +329,7 @@ TITLES: Mapping[str, str] = {
 WIDTH = re.compile(r"(?P<name>[^%:]+)(?:[%:](?P<right>\.?)(?P<left>-?)(?P<width>[0-9]+))?")
 
 
-def column(said: str, now_ms: int, title: str = "", own: Mapping[str, Value] = {}) -> Column[JobView]:
+def column(said: str, now_ms: int, title: str = "", own: Mapping[str, FieldValue] = {}) -> Column[JobView]:
     """
     A column of a table by the name of its field, whatever its letters' case, and a width: `JobName%20`.
 

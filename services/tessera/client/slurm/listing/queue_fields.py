@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.listing import fields
-from tessera.client.slurm.listing.fields import FIELDS, Value, cut
+from tessera.client.slurm.listing.fields import FIELDS, FieldValue, cut
 from tessera_schemas.views import JobView
 
 T = TypeVar("T")
@@ -24,7 +24,7 @@ class QueueField:
     letter: str
     name: str
     title: str
-    value: Value
+    value: FieldValue
 
 
 def _known(line: str) -> QueueField:
@@ -159,7 +159,7 @@ def in_order(jobs: Sequence[JobView], order: str, now_ms: int) -> list[JobView]:
     return sorted_jobs
 
 
-def _place_of(value: Value, now_ms: int, job: JobView) -> list[tuple[int, str]]:
+def _place_of(value: FieldValue, now_ms: int, job: JobView) -> list[tuple[int, str]]:
     """A value to sort by: the numbers in it count as numbers."""
     parts = re.split(r"([0-9]+)", value(job, now_ms))
     return [(int(part), "") if part.isdecimal() else (0, part) for part in parts]
@@ -170,7 +170,7 @@ def rows_as(pattern: str, now_ms: int) -> Callable[[JobView], str]:
     return line_of(pattern, {letter: partial(_value_of, field.value, now_ms) for letter, field in BY_LETTER.items()})
 
 
-def _value_of(value: Value, now_ms: int, job: JobView) -> str:
+def _value_of(value: FieldValue, now_ms: int, job: JobView) -> str:
     return value(job, now_ms)
 
 

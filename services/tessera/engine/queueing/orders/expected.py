@@ -26,9 +26,6 @@ WAITED = "that have waited longer than the shard's patience"
 SHORTER = "expected to take less GPU time, as waits are counted"
 BEFORE = (WAITED, SHORTER, OLDER)
 
-Key = tuple[int, bool, int, QueuedJob]
-"""-priority, whether others may still pass it, its index in GPU milliseconds (0 when due), and its age."""
-
 
 def order(waiting: WaitingJobs, state: State, ts: int) -> Iterator[QueuedJob]:
     """Jobs of a bucket are expected to take the same and stand by age; the order is the merge of the buckets."""
@@ -82,7 +79,9 @@ def _index(kind: JobKind, runtime_ms: int, waited_ms: int) -> int:
     return max(1, kind.gpus) * runtime_ms * runtime_ms // (runtime_ms + max(0, waited_ms))
 
 
-def _keys(state: State, ts: int, bucket: Bucket, places: Iterable[QueuedJob]) -> Iterator[Key]:
+def _keys(
+    state: State, ts: int, bucket: Bucket, places: Iterable[QueuedJob]
+) -> Iterator[tuple[int, bool, int, QueuedJob]]:
     minus_priority, kind, limit_ms = bucket
     runtime_ms = expected_runtime(state.runtimes, kind, limit_ms)
     for place in places:
