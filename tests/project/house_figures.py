@@ -15,7 +15,8 @@ import subprocess
 import sys
 import tokenize
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from importlib import import_module
 from io import StringIO
 from pathlib import Path
 
@@ -23,6 +24,7 @@ ROOT = Path(__file__).parents[2]
 KEPT = Path(__file__).with_suffix(".json")
 PACKAGES = ("services/tessera", "services/tessera_local", "services/tessera_lab", "schemas/tessera_schemas")
 CODE = tuple(ROOT / package for package in PACKAGES)
+OURS = {Path(package).name for package in PACKAGES}
 PRODUCT = {"services/tessera", "schemas/tessera_schemas"}
 REASONED = ("tessera.engine", "tessera.scheduler.decide", "tessera.binder.adoption")
 """Packages of algorithms, whose comments say why."""
@@ -149,14 +151,67 @@ def meanings(known: Mapping[str, ast.Module]) -> Counter[str]:
     return found
 
 
+def kinds_of_records(known: Mapping[str, ast.Module]) -> set[str]:
+    """Values by which the contract tells its records and facts apart: the literals of their field `kind`."""
+    contract = (tree for name, tree in known.items() if name.startswith("tessera_schemas."))
+    fields = (node for tree in contract for node in ast.walk(tree) if isinstance(node, ast.AnnAssign))
+    kinds = (field.annotation for field in fields if getattr(field.target, "id", "") == "kind")
+    return {word.value for kind in kinds for word in ast.walk(kind) if isinstance(word, ast.Constant)}
+
+
+def found_by_kind(owner: ast.ClassDef, kinds: Collection[str]) -> set[str]:
+    """Names of methods that a class looks up by a record's kind, as `getattr(self, f"_{record.kind}")` does."""
+    prefixes = set[str]()
+    for node in ast.walk(owner):
+        match node:
+            case ast.Call(
+                func=ast.Name(id="getattr"),
+                args=[
+                    ast.Name(id="self"),
+                    ast.JoinedStr(
+                        values=[ast.Constant(value=prefix), ast.FormattedValue(value=ast.Attribute(attr="kind"))]
+                    ),
+                    *_,
+                ],
+            ):
+                prefixes.add(prefix)
+    return {prefix + kind for prefix in prefixes for kind in kinds}
+
+
+def overridable(owner: ast.ClassDef, tree: ast.Module) -> set[str]:
+    """Names that the base classes from outside of the project have: their own code calls an override of one."""
+    imported = {
+        alias.asname or alias.name: (node.module, alias.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] not in OURS
+        for alias in node.names
+    }
+    bases = (imported[base.id] for base in owner.bases if isinstance(base, ast.Name) and base.id in imported)
+    return {name for module, base in bases for name in dir(getattr(import_module(module), base))}
+
+
+def called_by_others(tree: ast.Module, kinds: Collection[str]) -> set[ast.AST]:
+    """Methods that nobody has to name: Python calls them, a foreign base class, or a lookup by a record's kind."""
+    found = set[ast.AST]()
+    for owner in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+        names = found_by_kind(owner, kinds) | overridable(owner, tree)
+        methods = (node for node in owner.body if isinstance(node, Function))
+        found.update(node for node in methods if node.name in names or re.fullmatch(r"__\w+__", node.name))
+    return found
+
+
 def named_nowhere(known: Mapping[str, ast.Module]) -> list[str]:
-    """Functions and classes whose name stands where it is defined and nowhere else, and that nothing registers."""
+    """Functions and classes whose name stands where it is defined and nowhere else, and that nothing else calls."""
     words = Counter[str]()
     for root in ("services", "schemas", "tests", "deploy", "docs"):
         for path in (ROOT / root).rglob("*.py"):
             words.update(re.findall(r"\w+", path.read_text(encoding="utf-8")))
-    defined = (node for tree in known.values() for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef))
-    return [node.name for node in defined if words[node.name] == 1 and not node.decorator_list]
+    kinds, found = kinds_of_records(known), list[str]()
+    for tree in known.values():
+        called = called_by_others(tree, kinds)
+        defined = (node for node in ast.walk(tree) if isinstance(node, Function | ast.ClassDef) and node not in called)
+        found += [node.name for node in defined if words[node.name] == 1 and not node.decorator_list]
+    return found
 
 
 def unexplained(known: Mapping[str, ast.Module], files: Mapping[str, Path]) -> int:
