@@ -14,8 +14,7 @@ from pydantic import Field, StringConstraints, model_validator
 from tessera_schemas.base import Count, Name, Positive, Strict, later
 from tessera_schemas.cluster.devices import DeviceProfile
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
-from tessera_schemas.work.mounts import Mount
-from tessera_schemas.work.pod_template import ObjectName
+from tessera_schemas.work.pod_template import Mount, ObjectName
 from tessera_schemas.work.templates import JobTemplate
 
 YEAR_SECONDS = 31_536_000

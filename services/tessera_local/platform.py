@@ -41,11 +41,10 @@ from tessera.kernel.provisioning.credentials import (
     tenant_identity,
 )
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
-from tessera_local.certificates import write_certificate
 from tessera_local.child_process import Child, Spawn
 from tessera_local.forking import ForkServer
 from tessera_local.free_port import LOOPBACK, choose_ports, free_port
-from tessera_local.kubeconfig import write_kubeconfig
+from tessera_local.kubeconfig import write_certificate, write_kubeconfig
 from tessera_local.servers import NatsServer, RedisServer, find_nats_server, find_redis_server, wait_until
 from tessera_schemas import subjects
 from tessera_schemas.cluster.labels import SHARD_LABEL

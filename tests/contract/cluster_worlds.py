@@ -13,8 +13,7 @@ from tessera.kernel.ports import Cluster
 from tessera_local.cluster.api.access import Access, TokenIdentity
 from tessera_local.cluster.api.server import ApiServer
 from tessera_local.cluster.core import SimCluster
-from tessera_local.cluster.driving import drive
-from tessera_local.cluster.in_memory import MemoryCluster
+from tessera_local.cluster.in_memory import MemoryCluster, drive
 from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tests.contract.cluster_suite import Setup
 

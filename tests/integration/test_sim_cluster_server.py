@@ -20,12 +20,11 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import ApiError
-from tessera_local.certificates import write_certificate
 from tessera_local.cluster.api.access import Access, TokenIdentity
 from tessera_local.cluster.api.server import ApiServer
 from tessera_local.cluster.core import SimCluster
 from tessera_local.cluster.objects.store import Options
-from tessera_local.kubeconfig import write_kubeconfig
+from tessera_local.kubeconfig import write_certificate, write_kubeconfig
 
 POD: dict[str, Any] = {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "main"}]}}
 

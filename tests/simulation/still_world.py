@@ -14,7 +14,7 @@ from tessera.testkit.sim.loop import VirtualLoop
 from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera.testkit.sim.workload import SETTLED, TENANTS, Command, apply_config, submit_job
 from tessera.testkit.sim.world import answered
-from tessera_local.cluster.driving import drive
+from tessera_local.cluster.in_memory import drive
 from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Policy

@@ -4,6 +4,7 @@ The pod template of a role: a typed allow-list of what may reach a node. What is
 What goes beyond a container, its files and its environment is granted to tenants by the configuration (`pod_grants`).
 """
 
+import posixpath
 import re
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
@@ -221,3 +222,22 @@ def _check_environment(env: dict[str, str], sources: dict[str, EnvSource]) -> No
         raise ValueError("env: more than 64 KiB")
     if twice := sorted(env.keys() & sources.keys()):
         raise ValueError(f"env_from: {twice[0]} is in env, too; say one of them")
+
+
+class Mount(Strict):
+    """
+    Path under which jobs know the files of a claim: in a volume's `path`, and in `--container-mounts` of scripts.
+
+    The claim is one of the namespace of the job's tenant. A path below this one is the same folder within the claim.
+    """
+
+    path: Annotated[Path, Field(description="Path as jobs give it, such as /data")]
+    claim: Annotated[ObjectName, Field(description="Name of the volume claim, the same in each tenant's namespace")]
+    read_only: Annotated[bool, Field(description="Mount read-only, whatever the job asks for")] = False
+    tenants: Annotated[tuple[Name, ...], Field(description="Tenants whose jobs may mount the path; empty: all")] = ()
+
+    @model_validator(mode="after")
+    def _plain(self) -> Self:
+        if self.path == "/" or posixpath.normpath(self.path) != self.path:
+            raise ValueError("path: write a directory below /, without .. and without a slash at its end")
+        return self

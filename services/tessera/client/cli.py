@@ -51,7 +51,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
     },
     "The shard": {
         "status": ("shard.status.status", "Say who leads, what waits for an answer and what is wrong"),
-        "top": ("shard.top.top", "Watch GPUs in use, and why jobs wait"),
+        "top": ("shard.status.top", "Watch GPUs in use, and why jobs wait"),
         "queue": ("shard.queues.queue", "Show, stop and open queues"),
         "quota": ("shard.queues.quota", "List quotas and their use"),
         "nodes": ("shard.views.nodes", "List nodes with what is free on them"),

@@ -11,7 +11,7 @@ from tessera.domain.work.gang import Gang, bearing
 from tessera_schemas.config import Config, Defaults, Flavor, Level, Limits, Policy, Pool, Queue, Quota, Tenant
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.work.mounts import Mount
+from tessera_schemas.work.pod_template import Mount
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
 UNLIMITED = 2**63 - 1

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from tessera.client.outcomes import Exit, Failure
 from tessera.kernel.errors import StartupError
-from tessera_lab.churn.fluid import fluid_percent
 from tessera_lab.churn.lifetimes import Timed
+from tessera_lab.churn.pooled import fluid_percent
 from tessera_lab.churn.replay import ChurnOutcome, Ready, Span, bound, replay
 
 LOADS = 1, 150

@@ -1,7 +1,8 @@
 """
 The Cluster port straight onto the simulated cluster, with no server in between: the simulator's adapter.
 
-Objects are decoded anew for each caller, so that nobody shares what another may change, as over HTTP.
+Objects are decoded anew for each caller, so that nobody shares what another may change, as over HTTP. `drive` advances
+the cluster by a clock, real or virtual, as the server does.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import orjson
 
 from tessera.kernel.kubernetes.api_paths import resource_of
 from tessera.kernel.ports import ApiError, Clock, Objects, Reduce, WatchEvent, as_it_is
+from tessera.kernel.tasks.waiting import wait_for
 from tessera_local.cluster.core import SimCluster
 from tessera_local.cluster.objects.shelf import Version
 from tessera_schemas.base import Json
@@ -257,3 +259,17 @@ def _as_in_lists(found: Json) -> Json:
     found.pop("kind", None)
     found.pop("apiVersion", None)
     return found
+
+
+async def drive(cluster: SimCluster, clock: Clock) -> None:
+    """Advance the cluster whenever something is due, until cancelled."""
+    earlier = asyncio.Event()
+    cluster.call_on_earlier(earlier.set)
+    while True:
+        cluster.advance()
+        earlier.clear()
+        due_ms = cluster.next_due_ms()
+        if due_ms is None:
+            await earlier.wait()
+        else:
+            await wait_for(earlier, clock, max(due_ms - clock.now_ms(), 0) / 1000)

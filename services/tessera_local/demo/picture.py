@@ -4,7 +4,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tessera.client.views.moments import local_of
+from tessera.client.views.rendering import local_of
 from tessera_schemas.events import (
     CloudEvent,
     JobAdmittedV1,

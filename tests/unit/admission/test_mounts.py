@@ -7,7 +7,7 @@ import pytest
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.facts import JobAdmitted, JobRefused
 from tessera_schemas.job import JobSpec
-from tessera_schemas.work.mounts import Mount
+from tessera_schemas.work.pod_template import Mount
 from tests.builders import config_body
 from tests.unit.admission.admission_world import SPEC, World, changed
 

@@ -40,8 +40,7 @@ from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
 from tessera.reclamation.lost_runs.handlers import LostRuns
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_local.cluster.core import SimCluster
-from tessera_local.cluster.driving import drive
-from tessera_local.cluster.in_memory import MemoryCluster
+from tessera_local.cluster.in_memory import MemoryCluster, drive
 from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tessera_local.cluster.objects.store import Options
 from tessera_schemas.base import Json

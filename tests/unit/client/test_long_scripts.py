@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from tessera.client.slurm.scripts import long_scripts, pods
+from tessera.client.slurm.scripts import pods
 from tests.kubelet import expanded
 from tests.unit.client.slurm_builders import pod_of, read_script, spec_of
 
@@ -53,7 +53,7 @@ def test_a_long_script_does_in_a_pod_what_it_would_do_as_one_argument(
     first: str, shell: list[str], arguments: tuple[str, ...]
 ) -> None:
     text = padded(first, SHOWS, LAST, 100_000)
-    assert long_scripts.is_long(text)
+    assert pods.is_long(text)
     assert in_pod(text, *arguments) == run([*shell, "-c", text, *(("train.sh", *arguments) if arguments else ())])
 
 

@@ -10,8 +10,7 @@ from tessera.client.commands.jobs.events import event_columns
 from tessera.client.slurm import values
 from tessera.client.slurm.listing import fields
 from tessera.client.views.explain import explanation_lines
-from tessera.client.views.moments import zone_name
-from tessera.client.views.rendering import Output, show, table
+from tessera.client.views.rendering import Output, show, table, zone_name
 from tessera.client.views.story import StoryLine
 from tessera_schemas.events import CloudEvent
 from tests.unit.client.job_views import named

@@ -6,8 +6,7 @@ import pytest
 
 from tessera.client.slurm.scripts.in_variables import variables_lost
 from tessera.client.slurm.scripts.options import split_words
-from tessera.client.slurm.scripts.preset import preset
-from tessera.client.slurm.scripts.script import read_script
+from tessera.client.slurm.scripts.script import preset, read_script
 from tests.unit.client.slurm_builders import pod_of, run_as, run_pod, script, spec_of
 
 

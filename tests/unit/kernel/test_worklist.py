@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from tessera.kernel.errors import InvariantViolation, Transient
 from tessera.kernel.ports import ApiError
-from tessera.kernel.tasks.jitter import MORE_SECONDS
+from tessera.kernel.tasks.waiting import MORE_SECONDS
 from tessera.kernel.tasks.worklist import LONGEST_RETRY_SECONDS, Worklist
 from tests.virtual_time import VirtualClock
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tessera.kernel.errors import StartupError
-from tessera_local.certificates import write_certificate
+from tessera_local.kubeconfig import write_certificate
 
 
 def test_what_is_missing_is_told_with_the_extra_that_has_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,7 @@ from tessera.domain.queues import QueueTree
 from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.reading import refusal
-from tessera_schemas.work.mounts import Mount
-from tessera_schemas.work.pod_template import Volume
+from tessera_schemas.work.pod_template import Mount, Volume
 
 
 def fill_mounts(spec: JobSpec, tenant: str, tree: QueueTree | None) -> tuple[JobSpec, tuple[str, ...]]:

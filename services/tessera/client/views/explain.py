@@ -4,8 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from tessera.client.views.moments import local_of, zone_name
-from tessera.client.views.rendering import COLUMNS
+from tessera.client.views.rendering import COLUMNS, local_of, zone_name
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.text.units import format_age
 

@@ -1,13 +1,15 @@
-"""A view that is shown again and again: in place on a terminal, else once more whenever it has changed."""
+"""Output that changes in place on a terminal: a view that is shown again and again, and a bar for what takes long."""
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from tessera.client.views.rendering import notify
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
+
+LONG = 2_000  # messages from which on a progress bar is worth its lines
 
 EVERY_SECONDS = 1.0
 
@@ -51,3 +53,15 @@ async def _print_changes(read: ReadLines, every_seconds: float) -> None:
                 print("\n".join(["", *lines] if last else lines), flush=True)
             last = lines
         await clock.sleep(every_seconds)
+
+
+@contextmanager
+def progress_of(what: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on stderr for what takes long; call what it gives once for each message."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = (what, BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), disable=total < LONG, transient=True) as progress:
+        bar = progress.add_task(what, total=total)
+        yield lambda: progress.advance(bar)

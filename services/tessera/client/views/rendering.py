@@ -1,4 +1,8 @@
-"""Output of commands: a table as wide as the terminal, a wide one, JSON, YAML, names or a path, of the same data."""
+"""
+Output of commands: a table as wide as the terminal, a wide one, JSON, YAML, names or a path, of the same data.
+
+Moments are read in the local zone, by TZ, which is named once beside them.
+"""
 
 import json
 import os
@@ -6,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Generic, TypeVar
 
 from pydantic import BaseModel
@@ -13,6 +18,9 @@ from rich.cells import cell_len, set_cell_size
 from typer import BadParameter
 
 from tessera.client.views.json_path import check_template, fill_template
+
+WINTER, SUMMER = 1_767_225_600, 1_782_864_000
+"""Seconds since the epoch half a year apart: a zone with summer time has two names."""
 
 COLUMNS = 80
 """Of prose, and of tables on a terminal that does not tell its width."""
@@ -193,3 +201,19 @@ def _line(columns: Sequence[Column[Any]], cells: Sequence[str], widths: Sequence
         pad = " " * (width - cell_len(cell))
         parts.append(pad + cell if column.right else cell + pad)
     return (" " * gap).join(parts).rstrip()
+
+
+def local_time(ts: int) -> datetime:
+    """Milliseconds since the epoch as a time in the local zone."""
+    return datetime.fromtimestamp(ts / 1000, UTC).astimezone()
+
+
+def local_of(stamp: str) -> datetime:
+    """A time of RFC 3339, such as an event's, in the local zone."""
+    return datetime.fromisoformat(stamp).astimezone()
+
+
+def zone_name() -> str:
+    """The local zone's name, such as `UTC` or `CET/CEST`."""
+    names = (local_time(1000 * seconds).tzname() or "local" for seconds in (WINTER, SUMMER))
+    return "/".join(dict.fromkeys(names))

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tessera.client.views.moments import local_time
+from tessera.client.views.rendering import local_time
 from tessera_schemas import ledger as records
 from tessera_schemas.facts import JobAdmitted, JobRefused, UpdateRequested
 from tessera_schemas.ledger import AnyRecord, LedgerMessage

@@ -3,9 +3,8 @@
 from collections.abc import Sequence
 
 from tessera.domain.errors import Contradiction
-from tessera.domain.folding.functions import applies
 from tessera.domain.folding.jobs import take_job_in, take_number
-from tessera.domain.folding.steps import count_task, job_of, known
+from tessera.domain.folding.steps import applies, count_task, job_of, known
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera_schemas.ledger import ArrayClosed, DependencyMet, TakenFact, TaskQueued

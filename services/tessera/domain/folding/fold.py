@@ -13,8 +13,7 @@ from tessera.domain.folding import arrays as fold_arrays
 from tessera.domain.folding import jobs as fold_jobs
 from tessera.domain.folding import runs as fold_runs
 from tessera.domain.folding import shard as fold_shard
-from tessera.domain.folding.functions import APPLY
-from tessera.domain.folding.steps import FORMAT_OF_IDENTITY
+from tessera.domain.folding.steps import APPLY, FORMAT_OF_IDENTITY
 from tessera.domain.state import State
 from tessera.domain.work.dependencies import is_decided
 from tessera_schemas.base import run_id

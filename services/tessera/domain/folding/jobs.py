@@ -7,9 +7,9 @@ from tessera.domain.devices.levels import unknown_levels
 from tessera.domain.devices.resources import NOTHING
 from tessera.domain.entities import Earmark, EndedJob, Job
 from tessera.domain.errors import Contradiction
-from tessera.domain.folding.functions import applies
 from tessera.domain.folding.steps import (
     FORMAT_OF_LATER,
+    applies,
     count_held,
     count_task,
     drop_empty,

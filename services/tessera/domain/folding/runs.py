@@ -5,9 +5,9 @@ from collections.abc import Iterable, Sequence
 from tessera.domain.devices.resources import within_reach
 from tessera.domain.entities import Job, Run, SurplusPod
 from tessera.domain.errors import Contradiction
-from tessera.domain.folding.functions import applies
 from tessera.domain.folding.steps import (
     FORMAT_OF_LATER,
+    applies,
     count_held,
     count_task,
     drop_empty,

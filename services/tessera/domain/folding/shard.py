@@ -7,8 +7,7 @@ from tessera.domain.devices.resources import Node, empty_node
 from tessera.domain.devices.slots import while_held
 from tessera.domain.entities import Drain, Earmark, NodeBackoff, PublishedSlots, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat
-from tessera.domain.folding.functions import applies
-from tessera.domain.folding.steps import forget_node
+from tessera.domain.folding.steps import applies, forget_node
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import remember

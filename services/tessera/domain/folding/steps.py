@@ -1,7 +1,10 @@
-"""Steps that folding several records takes: a job moved, amounts tallied, devices held. Pure."""
+"""
+Steps that folding several records takes: a job moved, amounts tallied, devices held; and the function that applies each
+record, registered by the record's class. Pure.
+"""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from tessera.domain.devices.resources import Amount, Node
 from tessera.domain.entities import Job, Run, Use
@@ -11,8 +14,24 @@ from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang
 from tessera.domain.work.phases import Phase, moved
+from tessera_schemas.ledger import AnyRecord, TakenFact
 from tessera_schemas.shard.ledger_form import ENDED_NODES_FROM, RUN_SUMS_FROM
 from tessera_schemas.work.placement import Placement
+
+Apply = Callable[[State, Any, Sequence[TakenFact]], None]
+ApplyT = TypeVar("ApplyT", bound=Apply)
+APPLY: dict[type[AnyRecord], Apply] = {}
+
+
+def applies(*records: type[AnyRecord]) -> Callable[[ApplyT], ApplyT]:
+    """Register the function below as the one that applies these records."""
+
+    def register(apply: ApplyT) -> ApplyT:
+        APPLY.update(dict.fromkeys(records, apply))
+        return apply
+
+    return register
+
 
 FORMAT_OF_LATER = 2
 """Before, no checkpoints of a run were remembered, nor class and evictions of an ended job: states hash as they did."""

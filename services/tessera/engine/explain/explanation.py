@@ -22,9 +22,9 @@ from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.placement.capacity import is_stuck, stopped_ts, stops_by
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import unreachable
+from tessera.engine.queueing.entry import over_limit
 from tessera.engine.queueing.expected_starts import NOT_KNOWN, expected_starts
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line, quota_reason
-from tessera.engine.queueing.tenant_limits import over_limit
 from tessera_schemas.cluster.labels import say_it_is_off
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.units import format_age

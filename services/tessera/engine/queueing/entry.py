@@ -2,20 +2,21 @@
 What only the ledger can have against a new job: what a tenant has already, its keys, and what it waits for.
 
 In: the state and the job as admission took it in. Out: all reasons against it. The committer turns a job away for them;
-the gateway tells them of a dry run. Admission cannot: its replicas race. Pure.
+the gateway tells them of a dry run. Admission cannot, nor count what a tenant has: its replicas race. Pure.
 """
 
 from collections.abc import Collection, Sequence
 
 from tessera.domain.devices.levels import unknown_levels
 from tessera.domain.devices.resources import NOTHING, Amount
-from tessera.domain.entities import EndedJob, Job
+from tessera.domain.entities import EndedJob, Job, Use
 from tessera.domain.state import State
 from tessera.domain.work.dependencies import array_of_task, unqueued_task
-from tessera.engine.queueing.tenant_limits import over_limit, over_limit_alone
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.arrays import FAMILY, Dependency, has_task, index_of
+
+COUNTABLE = 2**62  # sums of a tenant's jobs; the canonical form of the state holds no integer above 64 bits
 
 
 def entry_faults(state: State, fact: JobAdmitted, new_jobs: Collection[str] = ()) -> list[Reason]:
@@ -91,3 +92,35 @@ def _against_task(array: Job | EndedJob, job_id: str) -> str:
     if not has_task(tasks, index_of(job_id)):
         return f"{named}: the array has the tasks {tasks}"[:1024]
     return "" if unqueued_task(array, job_id) is not None else f"{named}: has ended, and how is forgotten"
+
+
+def over_limit(state: State, tenant_name: str, wanted: Amount) -> Reason | None:
+    """Why the tenant may not have one more job of this amount; None if it may."""
+    use = state.tenant_use.get(tenant_name) or Use(tenant_name)
+    for name in ("cpu_milli", "memory_bytes"):
+        if getattr(use.amount, name) + getattr(wanted, name) > COUNTABLE:
+            return Reason(code=Code.LIMIT_EXCEEDED, field=name, detail="more than can be counted")
+    tenant = state.tree.tenants.get(tenant_name)
+    if tenant is None:
+        return None
+    limits, jobs, gpu_milli = tenant.limits, use.jobs, use.amount.gpu_milli
+    if limits.jobs is not None and jobs + 1 > limits.jobs:
+        return Reason(code=Code.LIMIT_EXCEEDED, field="limits.jobs", numbers={"jobs": jobs, "limit": limits.jobs})
+    if limits.gpus is not None and wanted.gpu_milli and gpu_milli + wanted.gpu_milli > limits.gpus * 1000:
+        numbers = {
+            "gpu_milli": gpu_milli,
+            "wanted_gpu_milli": wanted.gpu_milli,
+            "limit_gpu_milli": limits.gpus * 1000,
+        }
+        return Reason(code=Code.LIMIT_EXCEEDED, field="limits.gpus", numbers=numbers)
+    return None
+
+
+def over_limit_alone(state: State, tenant_name: str, wanted: Amount) -> Reason | None:
+    """Why the tenant could not have a job of this amount even without any other."""
+    tenant = state.tree.tenants.get(tenant_name)
+    limit = None if tenant is None else tenant.limits.gpus
+    if limit is None or wanted.gpu_milli <= limit * 1000:
+        return None
+    numbers = {"wanted_gpu_milli": wanted.gpu_milli, "limit_gpu_milli": limit * 1000}
+    return Reason(code=Code.LIMIT_EXCEEDED, field="limits.gpus", numbers=numbers)

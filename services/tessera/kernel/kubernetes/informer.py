@@ -14,8 +14,8 @@ from typing import Literal
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Clock, Cluster, Reduce, WatchEvent, without_managed_fields
-from tessera.kernel.tasks.jitter import spread
 from tessera.kernel.tasks.task_group import cancel_all
+from tessera.kernel.tasks.waiting import spread
 from tessera_schemas.base import Json
 
 _QUEUE_BOUND = 4096  # changes read and not yet taken; then reading waits for the consumer

@@ -7,6 +7,8 @@ count: whoever waits for something asks again and again.
 
 A node is *fenced* when nothing can run on it any more: Kubernetes was told that it is out of service, or has no
 object of it for a while. Everything else may still run what it was given.
+
+Devices in trouble are seen on the pods that were given them: a pod's own status says their health (KEP-4680).
 """
 
 from collections.abc import Collection
@@ -18,6 +20,9 @@ from tessera.kernel.ports import Clock, Cluster
 from tessera.kernel.tasks.freshness import Freshness
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import OUT_OF_SERVICE_TAINT
+
+UNHEALTHY = "Unhealthy"
+"""What a kubelet says of a device that its plugin reported broken; of a plugin that is away it says `Unknown`."""
 
 FORGET_SECONDS = 900.0  # nobody asked meanwhile: it may have been well in between
 
@@ -115,3 +120,19 @@ class NodeTroubles:
         nodes = self._informer.objects.values()
         down = sum(kind_of(node) is TroubleKind.NOT_READY for node in nodes)
         return down * 100 // max(1, len(nodes))
+
+
+def unhealthy_devices(pod: Json) -> tuple[str, ...]:
+    """Names of resources, such as `nvidia.com/gpu`, of which the pod has a device that is unhealthy; in order."""
+    containers = (pod.get("status") or {}).get("containerStatuses") or ()
+    return tuple(
+        sorted(
+            {
+                str(found.get("name", ""))
+                for container in containers
+                for found in container.get("allocatedResourcesStatus") or ()
+                for device in found.get("resources") or ()
+                if device.get("health") == UNHEALTHY
+            }
+        )
+    )

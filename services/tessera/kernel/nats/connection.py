@@ -18,8 +18,8 @@ import structlog
 from tessera.kernel.errors import Poison, StartupError, Transient
 from tessera.kernel.nats.link import PORT, Link, LoginRefused
 from tessera.kernel.ports import Clock
-from tessera.kernel.tasks.jitter import spread
 from tessera.kernel.tasks.task_group import cancel_all
+from tessera.kernel.tasks.waiting import spread
 
 TakeMessage = Callable[[bytes, bytes, bytes, bytes], None]
 """Called with subject, reply subject, data, raw headers. Must not raise."""

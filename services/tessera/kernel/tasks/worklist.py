@@ -12,8 +12,8 @@ import structlog
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Clock
-from tessera.kernel.tasks.jitter import spread
 from tessera.kernel.tasks.task_group import cancel_all
+from tessera.kernel.tasks.waiting import spread
 
 FIRST_RETRY_SECONDS = 0.1
 LONGEST_RETRY_SECONDS = 10.0

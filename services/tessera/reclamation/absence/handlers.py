@@ -8,7 +8,7 @@ import structlog
 from tessera.domain.entities import Run, SurplusPod
 from tessera.domain.state import State
 from tessera.kernel.errors import Transient
-from tessera.kernel.kubernetes.device_health import unhealthy_devices
+from tessera.kernel.kubernetes.node_troubles import unhealthy_devices
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.kubernetes.users_pods import UsersPods
 from tessera.kernel.ledger.shard import Entry

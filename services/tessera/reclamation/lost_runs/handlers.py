@@ -14,8 +14,7 @@ from tessera.domain.entities import Run
 from tessera.domain.state import State
 from tessera.domain.work.stops import waiting_on
 from tessera.kernel.errors import Transient
-from tessera.kernel.kubernetes.device_health import unhealthy_devices
-from tessera.kernel.kubernetes.node_troubles import NodeTroubles, Trouble, TroubleKind
+from tessera.kernel.kubernetes.node_troubles import NodeTroubles, Trouble, TroubleKind, unhealthy_devices
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.kubernetes.users_pods import UsersPods
 from tessera.kernel.ledger.shard import Entry

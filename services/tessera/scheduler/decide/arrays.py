@@ -5,7 +5,7 @@ from tessera.domain.folding.steps import known
 from tessera.domain.work.dependencies import settled, unqueued_task
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.task_array import TaskArray
-from tessera.engine.queueing.tenant_limits import over_limit
+from tessera.engine.queueing.entry import over_limit
 from tessera.scheduler.decide.draft import SCHEDULER, Draft, record_waiting
 from tessera_schemas.ledger import ArrayClosed, DependencyMet, EarmarkEnded, Finished, Held, Revoked, TaskQueued
 from tessera_schemas.reasons import Code, Reason

@@ -19,7 +19,7 @@ from tessera.testkit.sim.faults import Rates
 from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
 from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera.testkit.sim.verify import fold_stored
-from tessera_local.cluster.driving import drive
+from tessera_local.cluster.in_memory import drive
 from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tessera_schemas import subjects
 from tessera_schemas.cluster.labels import SIMULATE_PREFIX

@@ -42,7 +42,7 @@ from tessera.testkit.sim.workload import (
     release,
     settling,
 )
-from tessera_local.cluster.driving import drive
+from tessera_local.cluster.in_memory import drive
 from tessera_local.cluster.machines.nodes import NodeRow, TaintRow, node_object
 from tessera_local.cluster.objects.jobs import JobController
 from tessera_schemas.base import job_id

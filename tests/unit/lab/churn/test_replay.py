@@ -8,8 +8,8 @@ import pytest
 from tessera_lab.churn.arrivals import HOUR_MS, RAN, WAITERS, ChurnArrivals
 from tessera_lab.churn.campaign import Campaign, Variant, run_all
 from tessera_lab.churn.figures import allocated_percent, as_json, figures
-from tessera_lab.churn.fluid import fluid_percent
 from tessera_lab.churn.moving import REDONE_S, Mover
+from tessera_lab.churn.pooled import fluid_percent
 from tessera_lab.churn.replay import Ready, Span, Unbalanced, audit, bound, replay
 from tessera_lab.churn.running import NodeCluster, run_until
 from tessera_lab.pack.baselines import PublishedBestFit

@@ -14,8 +14,7 @@ from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
 from tessera.client.views.completing import complete_jobs
-from tessera.client.views.moments import local_of, zone_name
-from tessera.client.views.rendering import Column, Output, notify, show
+from tessera.client.views.rendering import Column, Output, local_of, notify, show, zone_name
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera.kernel.provisioning.credential_files import Credential

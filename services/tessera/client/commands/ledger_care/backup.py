@@ -6,10 +6,10 @@ from typing import Annotated
 import typer
 
 from tessera.client.commands.context import AccessOptions, Format, command
-from tessera.client.commands.ledger_care.progress import progress_of
 from tessera.client.ledger.backup import Backup
 from tessera.client.ledger.reading import StoredLedger, stored_ledger
 from tessera.client.outcomes import Exit, Failure
+from tessera.client.views.live import progress_of
 from tessera.client.views.rendering import Output, show_value
 from tessera.kernel.ledger.generations import kept_messages
 from tessera_schemas import subjects

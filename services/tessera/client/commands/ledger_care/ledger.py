@@ -11,7 +11,6 @@ import typer
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.commands.ledger_care.backup import backup, restore
 from tessera.client.commands.ledger_care.mending import reconcile, repair
-from tessera.client.commands.ledger_care.progress import progress_of
 from tessera.client.commands.ledger_care.roll import roll
 from tessera.client.ledger.backup import Backup
 from tessera.client.ledger.chain import ChainEntry
@@ -21,6 +20,7 @@ from tessera.client.ledger.replay import Replay, ReplayReport
 from tessera.client.ledger.stored_events import EventsBesideLedger
 from tessera.client.ledger.witnesses import Known, newest_known
 from tessera.client.outcomes import Exit, Failure
+from tessera.client.views.live import progress_of
 from tessera.client.views.rendering import Column, Output, notify, show, show_value
 from tessera.kernel.ports import Message
 from tessera_schemas.shard.ledger_form import Head

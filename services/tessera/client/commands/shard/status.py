@@ -1,13 +1,19 @@
-"""`status`: who leads, what waits for an answer, who is ready, and what is wrong."""
+"""`status`: who leads, what waits, who is ready, and what is wrong. `top`: what the shard is busy with, live."""
 
 from collections import Counter
 from collections.abc import Iterator
 from textwrap import wrap
+from typing import Annotated
 
-from tessera.client.commands.context import Format, ShardOptions, command
+import typer
+
+from tessera.client.commands.context import AccessOptions, Format, ShardOptions, command
 from tessera.client.connect.shard_status import shard_status
 from tessera.client.outcomes import Exit
+from tessera.client.views.live import EVERY_SECONDS, watch
+from tessera.client.views.overview import overview
 from tessera.client.views.rendering import COLUMNS, Output, show_value
+from tessera.kernel.clock import SystemClock
 from tessera_schemas.shard.services import SERVICES
 from tessera_schemas.shard.status import ShardStatus
 from tessera_schemas.text.units import format_age
@@ -50,3 +56,27 @@ def _ready(found: ShardStatus) -> Iterator[str]:
     there = Counter(one.service for one in found.services)
     ready = Counter(one.service for one in found.services if one.ready)
     return (f"{service} {ready[service]}/{there[service]}" for service in SERVICES)
+
+
+@command
+async def top(
+    at: AccessOptions,
+    once: Annotated[bool, typer.Option("--once", help="Show it once and leave")] = False,
+    every: Annotated[float, typer.Option("--every", help="Seconds between looks", min=0.1)] = EVERY_SECONDS,
+) -> None:
+    """Watch GPUs in use by queue and tenant, and why jobs wait; until Ctrl-C."""
+    async with at.views() as views:
+
+        async def read() -> list[str]:
+            title, jobs, nodes, queues = (
+                await views.title(),
+                await views.glances(),
+                await views.nodes(),
+                await views.queues(),
+            )
+            return [f"{title}, as of {await views.as_of()}", *overview(jobs, nodes, queues, SystemClock().now_ms())]
+
+        if once:
+            print("\n".join(await read()))
+        else:
+            await watch(read, every)

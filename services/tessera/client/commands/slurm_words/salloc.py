@@ -20,8 +20,7 @@ from tessera.client.sending import submitting
 from tessera.client.slurm.lease import renewed, waiting_script
 from tessera.client.slurm.scripts.options import split_words
 from tessera.client.slurm.scripts.pods import SHELL_WITH_SRUN, SRUN_IN_A_SHELL
-from tessera.client.slurm.scripts.preset import preset
-from tessera.client.slurm.scripts.script import read_script
+from tessera.client.slurm.scripts.script import preset, read_script
 from tessera.client.slurm.steps import SlurmStep, find_kubectl, read_step, run_step
 from tessera.client.views.rendering import notify
 from tessera_schemas.base import number_or_id, run_id

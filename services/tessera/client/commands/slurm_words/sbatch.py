@@ -33,8 +33,7 @@ from tessera.client.slurm.listing.words import submitter
 from tessera.client.slurm.scripts.against import Against
 from tessera.client.slurm.scripts.jobs import file_of, job_of
 from tessera.client.slurm.scripts.options import OWN, Asked, split_words
-from tessera.client.slurm.scripts.preset import preset
-from tessera.client.slurm.scripts.script import Script, read_script
+from tessera.client.slurm.scripts.script import Script, preset, read_script
 from tessera.client.slurm.steps import find_kubectl, read_step, run_step
 from tessera.client.views.rendering import notify
 from tessera.kernel.clock import SystemClock

@@ -17,8 +17,7 @@ from tessera.client.slurm.listing import fields, words
 from tessera.client.slurm.listing.queue_fields import heading, in_order, line_of, long_lines, rows_as, titles_over
 from tessera.client.slurm.listing.words import submitter
 from tessera.client.views.completing import complete_jobs, complete_list_of_jobs
-from tessera.client.views.moments import local_time
-from tessera.client.views.rendering import Column, Output, notify, show
+from tessera.client.views.rendering import Column, Output, local_time, notify, show
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import PublicReason

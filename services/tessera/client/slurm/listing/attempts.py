@@ -7,7 +7,7 @@ The rows before the last are runs after which the job was queued again. What all
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tessera.client.views.moments import local_of
+from tessera.client.views.rendering import local_of
 from tessera_schemas.events import (
     CloudEvent,
     JobAllocatedV1,

@@ -8,8 +8,7 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.listing import words
 from tessera.client.slurm.listing.words import group_of, uid_of
 from tessera.client.slurm.values import Said, hosts_of
-from tessera.client.views.moments import local_time
-from tessera.client.views.rendering import Column
+from tessera.client.views.rendering import Column, local_time
 from tessera_schemas.base import number_or_id
 from tessera_schemas.views import JobView
 from tessera_schemas.work.arrays import has_task

@@ -3,15 +3,25 @@ The pod of a script: the script as an argument of its interpreter, or several, a
 
 Every pod is one task and a node of its own: it sees its own GPUs alone, so that its local rank is 0. Each pod runs the
 whole script; in a shell `srun` is a function that runs its command in the pods of the ranks it asks for.
+
+A script longer than one argument is handed over in several, which its own interpreter puts together as it starts: Linux
+takes 128 KiB in one argument of a program, and the contract less; a shell's or Python's own text has no bound. The
+script sees the same `$0`, arguments and `sys.argv` as where it is one argument, and no name of ours.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.client.slurm.scripts import long_scripts, srun
+from tessera.client.slurm.scripts import srun
 from tessera.client.slurm.values import SlurmWarning
 from tessera_schemas.work.arrays import task_count, task_ranges
-from tessera_schemas.work.pod_template import literally
+from tessera_schemas.work.pod_template import ARGUMENT_CHARACTERS, literally
+
+ARGUMENT_BYTES = 128 * 1024 - 1
+"""Bytes of one argument that Linux hands to a program (MAX_ARG_STRLEN), without the zero that ends it."""
+PIECE_CHARACTERS = ARGUMENT_CHARACTERS // 2
+"""Written for the kubelet a piece may be twice as long: `$` is `$$`. In UTF-8 it has 64 KiB at most."""
 
 SCRIPT_BYTES_MAX = 256 * 1024
 """Longest script. It goes into the ledger once and into each of its job's pods; Slurm's own bound is 4 MB."""
@@ -126,13 +136,13 @@ def command_of(
 
 def _run_by_python(text: str, arguments: tuple[str, ...]) -> list[str]:
     """The words behind Python."""
-    return long_scripts.for_python(text, arguments) if long_scripts.is_long(text) else ["-c", text, *arguments]
+    return for_python(text, arguments) if is_long(text) else ["-c", text, *arguments]
 
 
 def _run_by_shell(text: str, path: str, where: str, arguments: tuple[str, ...]) -> list[str]:
     """The words behind a shell. Without arguments of the script's own the shell's path is `$0`."""
-    if long_scripts.is_long(text):
-        return long_scripts.for_shell(text, where if arguments else path, arguments)
+    if is_long(text):
+        return for_shell(text, where if arguments else path, arguments)
     return ["-c", text, *((where, *arguments) if arguments else ())]
 
 
@@ -203,3 +213,26 @@ while :; do
   kill -0 "$tessera_script" 2>/dev/null || exit "$tessera_code"
 done
 """
+
+
+def is_long(text: str) -> bool:
+    """Whether one argument does not hold the text."""
+    return len(literally(text)) > ARGUMENT_CHARACTERS or len(text.encode(errors="replace")) > ARGUMENT_BYTES
+
+
+def for_shell(text: str, name: str, arguments: Sequence[str]) -> list[str]:
+    """Words behind a shell that run the text with `name` as `$0`; the pieces are shifted away before its first line."""
+    pieces = _pieces(text)
+    whole = "".join(f"${{{place}}}" for place in range(1, len(pieces) + 1))
+    return ["-c", f'eval "shift {len(pieces)};{whole}"', name, *pieces, *arguments]
+
+
+def for_python(text: str, arguments: Sequence[str]) -> list[str]:
+    """Words behind Python that run the text as its main module."""
+    pieces = _pieces(text)
+    whole = f"''.join(__import__('sys').argv.pop(1) for _ in range({len(pieces)}))"
+    return ["-c", f"exec(compile({whole}, '<string>', 'exec'))", *pieces, *arguments]
+
+
+def _pieces(text: str) -> list[str]:
+    return [text[at : at + PIECE_CHARACTERS] for at in range(0, len(text), PIECE_CHARACTERS)]

@@ -1,10 +1,24 @@
-"""A batch script with its options: those of its `#SBATCH` lines, and those of the command line, which go before."""
+"""
+A batch script with its options: those of its `#SBATCH` lines, and those of the calling shell's variables and of the
+command line, which go before. Pure.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tessera.client.slurm.scripts.options import KNOWN, Asked, split_line
 from tessera_schemas.reasons import Code, Reason
+
+_SAID_BY_VARIABLES = (
+    *("account", "acctg-freq", "array", "clusters", "constraint", "container", "core-spec", "cpus-per-gpu"),
+    *("delay-boot", "distribution", "error", "exclusive", "export", "get-user-env", "gpu-bind", "gpu-freq", "gpus"),
+    *("gpus-per-node", "gpus-per-task", "gres", "gres-flags", "hint", "input", "job-name", "mem", "mem-bind"),
+    *("mem-per-cpu", "mem-per-gpu", "network", "no-kill", "no-requeue", "open-mode", "output", "overcommit"),
+    *("partition", "profile", "qos", "requeue", "reservation", "signal", "spread-job", "switches", "thread-spec"),
+    *("threads-per-core", "time", "tres-per-task", "use-min-nodes", "wait", "wait-all-nodes", "wckey"),
+)
+_OTHERWISE = {"array": "ARRAY_INX", "mem": "MEM_PER_NODE", "switches": "REQ_SWITCH", "time": "TIMELIMIT"}
+_PREFIXES = {"sbatch": "SBATCH_", "salloc": "SALLOC_"}
 
 WAYS_TO_COUNT = ("gres", "gpus", "gpus-per-node", "gpus-per-task")
 WAYS_TO_REMEMBER = ("mem", "mem-per-cpu", "mem-per-gpu")
@@ -110,3 +124,17 @@ def _way_out_of_unknown(name: str) -> str:
     """Way out for an option that is not known, or that is cut so short that several begin so."""
     meant = [f"--{each}" for each in KNOWN if name and each.startswith(name)]
     return f"write {' or '.join(meant)} in full" if meant else "no such option is known here: delete it"
+
+
+def preset(command: str, environment: Mapping[str, str]) -> list[Asked]:
+    """
+    What the environment asks of the command, before what its line says: `SBATCH_PARTITION` is `--partition`.
+
+    Empty variables say nothing. Those of `srun` are not read: they have the names that a job's own variables have.
+    """
+    found = list[Asked]()
+    for name in _SAID_BY_VARIABLES if command in _PREFIXES else ():
+        variable = _PREFIXES[command] + _OTHERWISE.get(name, name.upper().replace("-", "_"))
+        if value := environment.get(variable, ""):
+            found.append((name, "yes" if KNOWN[name].flag and value in ("1", "exclusive") else value))
+    return found

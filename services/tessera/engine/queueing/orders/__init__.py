@@ -10,11 +10,15 @@ from importlib import import_module
 from typing import NamedTuple, get_args
 
 from tessera.domain.entities import Job
-from tessera.domain.state import QueuedJob, State
-from tessera.engine.queueing.orders.waiting_jobs import WaitingJobs
+from tessera.domain.state import Bucket, QueuedJob, State
 from tessera_schemas.config import OrderName
 
-__all__ = ["ORDERS", "JobOrder", "WaitingJobs"]
+
+class WaitingJobs(NamedTuple):
+    """Waiting jobs of one queue, or of one tenant or user of it: by class and age, and apart for each bucket."""
+
+    by_age: Iterable[QueuedJob]
+    by_bucket: Mapping[Bucket, Iterable[QueuedJob]]
 
 
 class JobOrder(NamedTuple):

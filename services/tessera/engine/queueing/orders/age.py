@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from tessera.domain.entities import Job
 from tessera.domain.state import QueuedJob, State
-from tessera.engine.queueing.orders.waiting_jobs import WaitingJobs
+from tessera.engine.queueing.orders import WaitingJobs
 
 OLDER = "older"
 BEFORE = (OLDER,)

@@ -18,8 +18,8 @@ from tessera.domain.runtimes import JobKind, Sketch, kind_of
 from tessera.domain.state import Bucket, QueuedJob, State
 from tessera.domain.table import Table
 from tessera.engine.queueing.durations import expected
+from tessera.engine.queueing.orders import WaitingJobs
 from tessera.engine.queueing.orders.age import OLDER
-from tessera.engine.queueing.orders.waiting_jobs import WaitingJobs
 from tessera_schemas.text.units import format_age
 
 WAITED = "that have waited longer than the shard's patience"
