@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from importlib.metadata import requires
@@ -22,7 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCAL = tomllib.loads((ROOT / "services/tessera_local/pyproject.toml").read_text())["project"]
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
-LOCAL_ONLY = {"tessera-schemas", "pyyaml", "rich", "typer"}
+LOCAL_ONLY = {"tessera-schemas", "numpy", "pyyaml", "rich", "typer"}
 ASKED: Mapping[str, list[str]] = {
     "service": [
         line
@@ -30,6 +32,7 @@ ASKED: Mapping[str, list[str]] = {
         if Requirement(line).name not in LOCAL_ONLY
     ],
     "kubernetes": [line for line in PROJECT["optional-dependencies"]["binder"] if not line.startswith("tessera-")],
+    "placement": ["numpy"],
     "learning": ["numba"],
     "logs": [line for line in PROJECT["optional-dependencies"]["logs"] if not line.startswith("tessera-")],
     "client": ["pyyaml", "rich", "typer"],
@@ -41,10 +44,10 @@ ASKED: Mapping[str, list[str]] = {
 }
 BELOW: Mapping[str, tuple[str, ...]] = {
     "kubernetes": ("service",),
-    "learning": ("service",),
+    "learning": ("service", "placement"),
     "logs": ("service",),
     "client": ("service",),
-    "local": ("service", "kubernetes", "client", "build"),
+    "local": ("service", "placement", "kubernetes", "client", "build"),
 }
 
 
@@ -102,6 +105,15 @@ def test_only_reclamation_asks_for_what_learning_needs() -> None:
     assert users["local"] == {"client"}
     assert users["kubernetes"] == {spec.name for spec in SPECS if spec.needs_cluster} | {"client"}
     assert "numba" in " ".join(PROJECT["optional-dependencies"]["reclamation"])
+
+
+def test_those_that_ask_where_pods_fit_have_the_table_and_no_others_do() -> None:
+    has = re.compile(
+        r"^FROM common AS (\S+)\n(?:(?!^FROM)[^\n]*\n)*?COPY --from=build /parts/placement /", re.MULTILINE
+    )
+    asks = "import sys, tessera.{}.main; sys.exit('numpy' in sys.modules)"
+    asking = {name for name in SERVICES if subprocess.run([sys.executable, "-c", asks.format(name)]).returncode}
+    assert set(has.findall(DOCKERFILE)) == asking | {"client"}
 
 
 def test_no_extra_is_empty() -> None:
