@@ -5,10 +5,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.binder.decide.devices import at_bind
+from tessera.binder.decide.devices import NoDevice, at_bind
 from tessera.binder.decide.devices import given as devices_given
 from tessera.domain.devices.instances import geometry_of, layout
 from tessera.domain.devices.resources import Need, Node, RoleNeed
@@ -50,7 +51,11 @@ def placed(there: list[Node], wanted: list[tuple[RoleNeed, ...]]) -> list[tuple[
 
 
 def cards_shown(node: Node, need: Need, place: Placement) -> list[str]:
-    """The UUIDs that the pod names, wherever its profile has them."""
+    """The UUIDs that the pod names, wherever its profile has them; none where nobody made the instance it asks for."""
+    if need.mig_profile and not node.mig_instances:  # as ledgers of before instances have nodes
+        with pytest.raises(NoDevice, match="nobody made instances"):
+            devices_given(asked(need), place, node)
+        return []
     env = devices_given(asked(need), place, node).env.get("NVIDIA_VISIBLE_DEVICES", "")
     notes = at_bind(place, node, NOW).get("hami.io/vgpu-devices-to-allocate", "")
     return [c for c in env.split(",") if c.startswith("GPU-")] + [c.split(",")[0] for c in notes.split(":") if "," in c]
