@@ -1,6 +1,7 @@
 """What the documents say is there is there: examples, commands, targets, links, services, streams."""
 
 import importlib
+import pkgutil
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,6 +133,15 @@ def test_every_file_of_the_project_that_a_page_names_exists(page: Path) -> None:
     for code in code_of(page):
         for path in re.findall(r"(?<![\w./-])((?:tests|docs|schemas|services|tessera)/[\w./-]+)", code):
             assert any((base / path).exists() for base in (ROOT, ROOT / "services")), path
+
+
+@page_by_page
+def test_every_module_of_the_domain_and_the_contract_that_a_page_names_exists(page: Path) -> None:
+    if page.parent.name == "adr" or page.name == "CHANGELOG.md":
+        return  # these name what was there at their time
+    for code in code_of(page):
+        for name in re.findall(r"(?<![\w./-])((?:tessera_schemas|tessera\.domain)(?:\.[a-z_]+)+)", code):
+            assert pkgutil.resolve_name(name), name  # a module, or what one defines
 
 
 @page_by_page
