@@ -11,7 +11,7 @@ from typing import Any
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.resource_kinds import KINDS
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.text import quantities as quantities
+from tessera_schemas.text import quantities
 from tessera_schemas.text.quantities import QuantityError
 from tessera_schemas.work.templates import PLACEHOLDER
 

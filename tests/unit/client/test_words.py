@@ -9,8 +9,7 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending.keys import CI_SYSTEMS, choose_key
 from tessera.client.sending.submitting import name_of, spec_of_options
 from tessera_schemas.job import Toleration
-from tessera_schemas.text import quantities as quantities
-from tessera_schemas.text import units
+from tessera_schemas.text import quantities, units
 from tessera_schemas.work.short_form import full_job
 
 CI = {

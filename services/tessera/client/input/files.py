@@ -16,7 +16,7 @@ import yaml
 from tessera.client.outcomes import Exit, Failure, Mistaken, Refused
 from tessera.kernel.process import files
 from tessera_schemas.base import Json
-from tessera_schemas.text import quantities as quantities
+from tessera_schemas.text import quantities
 from tessera_schemas.work.short_form import Convert, ShortFormError, converted, full_job
 
 QUOTAS: dict[str, Convert] = {

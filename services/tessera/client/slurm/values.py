@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import NoReturn
 
 from tessera.client.outcomes import Exit, Failure
-from tessera_schemas.text import quantities as quantities
+from tessera_schemas.text import quantities
 from tessera_schemas.text.quantities import QuantityError
 from tessera_schemas.work.arrays import INDEX_MAX, TASKS_MAX
 

@@ -16,7 +16,7 @@ from tessera.client.slurm import values
 from tessera.client.views.completing import JobReference
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.commands import UpdateJob
-from tessera_schemas.text import quantities as quantities
+from tessera_schemas.text import quantities
 from tessera_schemas.text.quantities import QuantityError
 from tessera_schemas.views import JobView
 from tessera_schemas.work.spec_changes import SpecChanges
