@@ -198,5 +198,5 @@ def test_every_field_of_a_reference_has_a_meaning() -> None:
 def test_every_page_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text()
     linked = {(ROOT / "docs" / path).resolve() for path, _ in LINK.findall(index) if path}
-    pages = {page for folder in ("docs", "docs/reference") for page in (ROOT / folder).glob("*.md")}
+    pages = {page for folder in ("docs", "docs/reference", "docs/research") for page in (ROOT / folder).glob("*.md")}
     assert pages - linked == {ROOT / "docs" / "README.md"}

@@ -27,7 +27,7 @@ CPU_STEP = 500  # thousandths of a CPU: kinds are told apart by CPU in these ste
 
 
 class SolverTerms(NamedTuple):
-    """Settings of the dual-price solver. Tuned on seeds of which some are reported too (docs/lab.md)."""
+    """Settings of the dual-price solver. Tuned on seeds of which some are reported too (docs/research/lab.md)."""
 
     draws: int = 48  # mixes
     repeats: int = 4  # of the whole cluster, per mix

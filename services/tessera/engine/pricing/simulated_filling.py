@@ -24,7 +24,7 @@ CHANCE_BITS = 31
 
 
 class FillingTerms(NamedTuple):
-    """Settings of the trials of prices. Chosen in the lab (docs/lab.md)."""
+    """Settings of the trials of prices. Chosen in the lab (docs/research/lab.md)."""
 
     rounds: int = 3
     tries: int = 48  # groups per round

@@ -4,7 +4,7 @@ The default policy: place where the worth of what stays free falls least.
 The worth of a node is what its free part could still earn (`worth`), less 0.2 of what of it the usual pods cannot use
 (`workload`) and 0.05 of the GPUs that have less than the usual CPU beside them; a small pull goes to fuller nodes. On a
 node whole GPUs take the lowest free devices, a share the device after which the node is worth most, then the lowest.
-Scores are millionths of a GPU. The weights were tuned in the lab, where the optimum is flat (docs/lab.md).
+Scores are millionths of a GPU. The weights were tuned in the lab, where the optimum is flat (docs/research/lab.md).
 """
 
 from collections.abc import Sequence
