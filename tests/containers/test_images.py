@@ -11,7 +11,7 @@ from tests.containers.compose import ROOT
 from tests.containers.engine import docker, run
 
 pytestmark = pytest.mark.timeout(900)
-VERSION = "0.3.0"
+VERSION = "0.4.0"
 FORBIDDEN = ("pytest", "mypy", "hypothesis", "ruff", "matplotlib", "testcontainers")
 MISSING_PART = 5
 IMAGES = (*SERVICES, "gateway-logs", "client")
