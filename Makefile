@@ -1,5 +1,5 @@
-# `make help` lists the targets. Everything runs in .venv: `make setup` makes it from the parts of requirements.lock that running
-# Tessera needs, and targets for work on the project add the rest.
+# `make help` lists the targets that people use (##), `make help-all` all (##, #:) below their headings (####). Everything runs in
+# .venv: `make setup` makes it from the parts of requirements.lock that running Tessera needs; targets for work on it add the rest.
 
 PYTHON ?= python3
 VENV := .venv
@@ -21,10 +21,16 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-platforms test-kubernetes test-clients sim nightly damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help help-all setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-platforms test-kubernetes test-clients sim nightly damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
-help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-15s %s\n", $$1, $$2}'
+#### Begin
+
+help: ## list the targets that people use most
+	@grep -hE '^[a-z-]+:.* ## ' $(MAKEFILE_LIST) | awk -F ':.* ## ' '{printf "  %-15s %s\n", $$1, $$2}'
+	@echo; echo "The rest: make help-all"
+
+help-all: #: list every target, by purpose
+	@awk -F ':.* #[#:] ' '/^#### /{printf "\n%s\n", substr($$0, 6)} /^[a-z-]+( [a-z-]+)*:.* #[#:] /{printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(USER_READY) ## make .venv with what running Tessera needs, pinned by hash; targets for tests and tools add theirs
 
@@ -42,26 +48,28 @@ $(READY): requirements.lock $(USER_READY)
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
 	@touch $(READY)
 
+#### Code
+
 fmt: $(READY) ## format the code and sort imports
 	@$(BIN)/ruff check -q --fix $(CODE)
 	@$(BIN)/ruff format -q $(CODE)
 
-lint: $(READY) ## ruff: rules, banned calls, format
+lint: $(READY) #: ruff: rules, banned calls, format
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 
-types: $(READY) ## mypy, strict
+types: $(READY) #: mypy, strict
 	$(BIN)/mypy
 
-layers: $(READY) ## import contracts: who may import whom
+layers: $(READY) #: import contracts: who may import whom
 	$(BIN)/lint-imports
 
-schemas: $(READY) ## write what is generated: schemas/generated, the data of the chart, the tables of docs
+schemas: $(READY) #: write what is generated: schemas/generated, the data of the chart, the tables of docs
 	$(BIN)/python -m tessera_schemas.documents.generate schemas/generated
 	$(BIN)/python deploy/make_chart.py
 	$(BIN)/python -m docs.make_tables
 
-figures: $(READY) ## how the code stands, as figures that may only get better
+figures: $(READY) #: how the code stands, as figures that may only get better
 	@$(BIN)/python -m tests.project.house_figures
 
 check: lint types layers figures ## everything that needs no server: what CI runs first
@@ -70,20 +78,24 @@ check: lint types layers figures ## everything that needs no server: what CI run
 	$(BIN)/python -m docs.make_tables --check
 	$(BIN)/pytest -q -n0 tests/unit/docs  # links, commands, settings and paths that the pages name
 
+#### Docs
+
 docs: $(READY) ## the documentation as a site in build/docs; links and anchors are checked, nothing loads from the network
 	$(BIN)/sphinx-build -q -E -W --keep-going -c docs/site -b html . build/docs
 	@echo "build/docs/index.html"
 
-alerts: $(READY) prometheus ## the alarms: promtool reads and tests deploy/alerts.yaml, and the docs' table says the same
+alerts: $(READY) prometheus #: the alarms: promtool reads and tests deploy/alerts.yaml, and the docs' table says the same
 	$(BIN)/pytest -q tests/unit/project/test_alerts.py
 
-dashboards: $(READY) ## write Grafana's dashboards, deploy/dashboards/*.json, anew
+dashboards: $(READY) #: write Grafana's dashboards, deploy/dashboards/*.json, anew
 	@$(BIN)/python deploy/make_dashboards.py
 
-dashboard-pictures: $(READY) prometheus ## run a platform under load and draw the dashboards from it, docs/dashboards/*.svg (three minutes)
+dashboard-pictures: $(READY) prometheus #: run a platform under load and draw the dashboards from it, docs/dashboards/*.svg (three minutes)
 	@$(BIN)/python -m tests.e2e.dashboards docs/dashboards
 
-prometheus chromium: ## Debian's package of that name, which tests of alarms or of the page run, where root may install it
+#### Tests
+
+prometheus chromium: #: Debian's package of that name, which tests of alarms or of the page run, where root may install it
 	@if command -v $@ >/dev/null; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "installing the distribution's package $@, for tests"; \
@@ -91,19 +103,19 @@ prometheus chromium: ## Debian's package of that name, which tests of alarms or 
 	  { $$install || { apt-get update -qq && $$install; }; } >/dev/null 2>&1 || echo "it could not be installed: tests that need it are skipped"; \
 	else echo "no $@, and no right to install it: tests that need it are skipped"; fi
 
-screenshots: $(READY) ## pictures of the page in a browser, into screenshots/ (needs `make chromium`)
+screenshots: $(READY) #: pictures of the page in a browser, into screenshots/ (needs `make chromium`)
 	$(BIN)/python -m tests.e2e.screenshots screenshots
 
-unit: $(READY) ## fast tests, no servers, about a minute
+unit: $(READY) #: fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
 test: $(READY) ## all tests but the heavier suites: real nats-server and Redis, sixty simulated seeds
 	$(BIN)/pytest -q -n $(WORKERS) --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations --ignore=tests/e2e --ignore=tests/clients tests
 
-test-platforms: $(READY) ## whole platforms of processes: kills, the page in a browser, alarms, runbooks, an upgrade (minutes)
+test-platforms: $(READY) #: whole platforms of processes: kills, the page in a browser, alarms, runbooks, an upgrade (minutes)
 	$(BIN)/pytest -q -n $(WORKERS) tests/operations tests/e2e
 
-test-kubernetes: $(READY) ## the same on a real Kubernetes API server, built once from Go modules (minutes)
+test-kubernetes: $(READY) #: the same on a real Kubernetes API server, built once from Go modules (minutes)
 	@$(BIN)/python -m tests.kubernetes.binaries
 	$(BIN)/pytest -q -n 2 tests/kubernetes  # most of them wait most of the time
 
@@ -113,29 +125,31 @@ $(CLIENTS_READY): tests/clients/requirements.lock
 	@build/clients/bin/pip install -q --disable-pip-version-check --require-hashes -r tests/clients/requirements.lock
 	@touch $(CLIENTS_READY)
 
-test-clients: $(READY) $(CLIENTS_READY) ## six libraries that call sbatch, squeue and sacct, against a platform (two minutes)
+test-clients: $(READY) $(CLIENTS_READY) #: six libraries that call sbatch, squeue and sacct, against a platform (two minutes)
 	$(BIN)/pytest -q -n0 tests/clients
 
-sim: $(READY) ## simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1)
+sim: $(READY) #: simulate SEEDS seeds from FIRST on (make sim SEEDS=1000 FIRST=1)
 	$(BIN)/python -m tessera.testkit.sim --seeds $(SEEDS) --first $(FIRST)
 
-damage: $(READY) ## every kind of damage to a ledger, each mended by the commands of docs/operations.md (minutes)
+damage: $(READY) #: every kind of damage to a ledger, each mended by the commands of docs/operations.md (minutes)
 	TESSERA_EVERY_DAMAGE=1 $(BIN)/pytest -q -n0 tests/operations/test_runbooks.py
 
 nightly: $(READY) ## all that explores (new seeds and faults, mutants, bad input, damage), with a report; PARTS="seeds chaos" MINUTES=30
 	@$(BIN)/python -m tests.nightly --minutes $(or $(MINUTES),30) $(if $(SEED),--seed $(SEED)) $(PARTS)
 
-mutants: $(READY) ## break one promise after the other in a copy; the tests that must notice (minutes)
+mutants: $(READY) #: break one promise after the other in a copy; the tests that must notice (minutes)
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
-chaos: $(READY) ## real processes under load and faults for MINUTES (15), everything accounted for after each phase
+chaos: $(READY) #: real processes under load and faults for MINUTES (15), everything accounted for after each phase
 	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED))
 
-overload: $(READY) ## five times what a platform sustains, for MINUTES (5): goodput, back-pressure, memory, others' waits
+overload: $(READY) #: five times what a platform sustains, for MINUTES (5): goodput, back-pressure, memory, others' waits
 	@$(BIN)/python -m tests.overload --minutes $(or $(MINUTES),5)
 
-bad-input: $(READY) ## 100,000 spoilt cases of each command, 2,000 of each HTTP operation, flipped bytes of all that is stored (minutes)
+bad-input: $(READY) #: 100,000 spoilt cases of each command, 2,000 of each HTTP operation, flipped bytes of all that is stored (minutes)
 	@$(BIN)/python -m tests.bad_input $(if $(SEED),--seed $(SEED))
+
+#### Demo and benches
 
 demo: $(USER_READY) ## the whole platform on this machine: 200 jobs, a kill in the middle, a verdict
 	$(BIN)/tessera demo
@@ -143,20 +157,22 @@ demo: $(USER_READY) ## the whole platform on this machine: 200 jobs, a kill in t
 bench: $(READY) ## latency, throughput, fold and restart, each beside its own floor
 	$(BIN)/python -m tessera_lab.bench
 
-bench-engine: $(READY) ## how well and how fast the engine packs, beside what was published (needs the trace)
+bench-engine: $(READY) #: how well and how fast the engine packs, beside what was published (needs the trace)
 	$(BIN)/python -m tessera_lab.bench_engine
 
-bench-growth: $(READY) ## what a decision costs before hundreds of kinds of jobs, 1,000 to 50,000 nodes (half an hour)
+bench-growth: $(READY) #: what a decision costs before hundreds of kinds of jobs, 1,000 to 50,000 nodes (half an hour)
 	$(BIN)/python -m tessera_lab.bench --only kinds
 	$(BIN)/python -m tessera_lab.bench --only live-kinds --nodes 1000
 	$(BIN)/python -m tessera_lab.bench --only live-kinds --nodes 10000
 	$(BIN)/python -m tessera_lab.bench --only live-kinds --nodes 50000 --kinds 100 --waiting 1000
 
-bench-kubernetes: $(READY) ## from create to bound on a real API server, beside kube-scheduler and a bare client (minutes)
+bench-kubernetes: $(READY) #: from create to bound on a real API server, beside kube-scheduler and a bare client (minutes)
 	$(BIN)/python -m tests.kubernetes.bench
 
-bench-page: $(READY) ## the page on 1,000 nodes and 10,000 jobs in a browser: paint, updates, memory (needs `make chromium`)
+bench-page: $(READY) #: the page on 1,000 nodes and 10,000 jobs in a browser: paint, updates, memory (needs `make chromium`)
 	@$(BIN)/python -m tests.e2e.page_bench
+
+#### Run and deploy
 
 up: $(USER_READY) ## run the local platform in the foreground; Ctrl-C ends it
 	$(BIN)/tessera up
@@ -164,7 +180,7 @@ up: $(USER_READY) ## run the local platform in the foreground; Ctrl-C ends it
 down: ## end the platform that `make up` started in this directory
 	@$(BIN)/python -m tessera_local.down
 
-logs: ## follow the logs of the local platform
+logs: #: follow the logs of the local platform
 	@tail -n 20 -F .tessera/logs/*.log
 
 images: ## build the container image of each service, and `client` (IMAGE_FLAGS go to docker build)
@@ -172,11 +188,11 @@ images: ## build the container image of each service, and `client` (IMAGE_FLAGS 
 	  docker build -q $(IMAGE_FLAGS) -f deploy/Dockerfile --target $$name -t tessera-$$name:$(VERSION) \
 	    --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) . >/dev/null || exit 1; done
 
-image-report: $(READY) ## sizes and contents of the images that were built, and an SBOM of each in build/sbom
+image-report: $(READY) #: sizes and contents of the images that were built, and an SBOM of each in build/sbom
 	@$(BIN)/python deploy/image_report.py $(addsuffix :$(VERSION),$(addprefix tessera-,$(IMAGES)))
 
 ENGINE := docker.io docker-compose mmdebstrap containernetworking-plugins busybox-static
-container-engine: ## Debian's packages that test-containers runs (docker.io and others), where root may install them
+container-engine: #: Debian's packages that test-containers runs (docker.io and others), where root may install them
 	@if [ -z "$$(for each in dockerd docker-compose mmdebstrap busybox /usr/lib/cni/bridge; do command -v $$each >/dev/null || echo $$each; done)" ]; then :; \
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  echo "installing the distribution's packages $(ENGINE), for tests in containers"; \
@@ -184,7 +200,7 @@ container-engine: ## Debian's packages that test-containers runs (docker.io and 
 	  { $$install || { apt-get update -qq && $$install; }; } >/dev/null 2>&1 || echo "they could not be installed: tests that need them are skipped"; \
 	else echo "no container engine, and no right to install one: tests that need it are skipped"; fi
 
-test-containers: $(READY) container-engine prometheus ## images, docker-compose.yml, servers' permissions, jobs in real pods on real container engines (minutes)
+test-containers: $(READY) container-engine prometheus #: images, docker-compose.yml, servers' permissions, jobs in real pods on real container engines (minutes)
 	$(BIN)/pytest -q -rs -n0 tests/containers
 
 compose-up: ## run docker-compose.yml in the background, with the simulated cluster (COMPOSE_PROFILES=sim,watch adds more)
@@ -193,16 +209,18 @@ compose-up: ## run docker-compose.yml in the background, with the simulated clus
 compose-down: ## end what compose-up started; its data stays
 	@COMPOSE_PROFILES=sim,watch,cli $(COMPOSE) down
 
-compose-identities: ## after `apply` or `token`: every part gets its credentials anew, and NATS reads its users again
+compose-identities: #: after `apply` or `token`: every part gets its credentials anew, and NATS reads its users again
 	@$(COMPOSE) run --rm identities
 	@$(COMPOSE) kill -s HUP nats && sleep 1 && $(COMPOSE) kill -s HUP nats  # what a new account imports comes with the second
 
-scale: ## so many replicas of services: make scale admission=3 binder=2
+scale: #: so many replicas of services: make scale admission=3 binder=2
 	@$(COMPOSE) up -d --no-recreate $(foreach name,$(SERVICES),$(if $($(name)),--scale $(name)=$($(name))))
 
-lock: $(READY) ## pin what requirements.in asks for, with hashes
+#### Care
+
+lock: $(READY) #: pin what requirements.in asks for, with hashes
 	$(BIN)/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --allow-unsafe -o requirements.lock requirements.in
 	$(BIN)/pip-compile -q --generate-hashes --strip-extras --no-emit-index-url --no-emit-find-links --allow-unsafe -o tests/clients/requirements.lock tests/clients/requirements.in
 
-clean: ## remove .venv, caches and the local platform's data
+clean: #: remove .venv, caches and the local platform's data
 	rm -rf $(VENV) .tessera .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
