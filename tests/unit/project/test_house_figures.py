@@ -1,10 +1,10 @@
-"""Rules of the house's figures that need a decision: which names nobody has to name."""
+"""Rules of the house's figures that need a decision: which names nobody has to name, and which lines count."""
 
 import ast
 
 import pytest
 
-from tests.project.house_figures import called_by_others, kinds_of_records
+from tests.project.house_figures import called_by_others, comment_lines, function_lengths, kinds_of_records
 
 KINDS = kinds_of_records({"tessera_schemas.ledger": ast.parse('class Held:\n    kind: Literal["held"]')})
 
@@ -31,3 +31,11 @@ FOREIGN = "from urllib.request import HTTPRedirectHandler\nclass A(HTTPRedirectH
 )
 def test_methods_that_something_else_calls_are_told_from_dead_ones(source: str, names: set[str]) -> None:
     assert called(source) == names
+
+
+EXPLAINED = 'def f():\n    # Why it is two.\n    text = """\n    # no comment\n    """  # beside code\n    return 2\n'
+
+
+def test_a_line_that_is_a_comment_counts_for_nothing_and_one_beside_code_counts() -> None:
+    assert comment_lines(EXPLAINED) == {2}
+    assert list(function_lengths(EXPLAINED, ast.parse(EXPLAINED))) == [5]
