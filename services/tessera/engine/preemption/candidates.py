@@ -64,6 +64,8 @@ def find_candidates(
         ours = run.queue == job.queue
         if not run.started or run.stopping or not (ours or (cause == "reclaim" and tree.roots.get(run.queue) == root)):
             continue
+        # The book is the one before any victim: here a run counts as lent if its queue holds anything on loan. That
+        # each loan is taken back only once is checked later, piece by piece (`_Admission`).
         against = may_evict(state, job, run, cause, book, flavor)
         if against is None:
             found.append(_whole(state, run, OWN if ours else _lent(state, run)))
@@ -86,11 +88,14 @@ def _grown(state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: st
             if may_shrink(state, job, run, (rank,), cause, book, flavor) is not None:
                 continue
             amount, priority = run.gang.amount_of((extra.placement,)), _priority(state, run)
+            # A pod beyond a gang costs its run no restart, so that it goes before any whole run. One of a higher class
+            # than the job is a candidate for lent quota alone, and so stands among the lent pieces.
             level = ELASTIC if priority <= wanted else LENT, priority
             yield Candidate(run, rank, level, weight(amount), (extra.placement,), amount)
 
 
 def _whole(state: State, run: Run, whose: int) -> Candidate:
+    # Surplus pods are candidates of their own. Counted here as well, they would be given back twice in one plan.
     places = run.gang_places
     amount = run.gang.amount_of(places) if run.extra else run.amount
     return Candidate(run, None, (whose, _priority(state, run)), eviction_cost(state, run), places, amount)
@@ -98,6 +103,7 @@ def _whole(state: State, run: Run, whose: int) -> Candidate:
 
 def eviction_cost(state: State, run: Run) -> int:
     """Work lost by stopping the run, in thousandths of a GPU times milliseconds; ended pods begin again, too."""
+    # Pods that have ended hold nothing and yet begin again with the gang, so that their work is lost, too.
     whole = run.gang.amount_of(run.all_placements) if run.released_ranks else run.amount
     return weight(whole) * (lost_ms(state, run) + RESTART_MS)
 

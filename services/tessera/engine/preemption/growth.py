@@ -25,6 +25,8 @@ def _keeps_flavor(state: State, run: Run, more: Amount) -> bool:
 
 def _within_tenant(state: State, tenant: str, more: Amount) -> bool:
     """Whether the tenant's limit of GPUs holds `more`, beside what its jobs asked for and what its runs grew by."""
+    # The use of a tenant counts its jobs as they were asked for; what its runs grew by is in no job and is added here,
+    # or elastic runs would be a way around the limit.
     limit, use = state.tree.limits_of(tenant).gpus, state.tenant_use.get(tenant)
     if limit is None or use is None or not more.gpu_milli:
         return True
@@ -36,6 +38,7 @@ def _within_tenant(state: State, tenant: str, more: Amount) -> bool:
 def growth_faults(state: State, run: Run, placements: Sequence[Placement]) -> Iterator[str]:
     """Faults of growing the run so at `state`; none when it may."""
     most = {role.name: role.replicas + role.more for role in run.roles}
+    # An unknown role has no bound to compare with below, and the needs of its pods could not be looked up.
     unknown = {placement.role for placement in placements} - most.keys()
     if unknown:
         yield f"it has no roles {sorted(unknown)}"

@@ -18,19 +18,26 @@ def node_steps(
     bundle_sets: Sequence[BundleSet], nodes: Mapping[str, Node], places: FeasibleNodes, candidates: Sequence[Candidate]
 ) -> list[list[Candidate]]:
     """`candidates` are cheapest first; those that no step needs are in none, and some are in the steps of two nodes."""
+    # The largest kind of pods decides what a step is: where one of them fits, the smaller ones of the gang find room
+    # more easily. A step for the small kind would free crumbs that the large one cannot use.
     bundles = max(bundle_sets, key=_size)
     here: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         for name in dict.fromkeys(placement.node for placement in candidate.places):
             here.setdefault(name, []).append(candidate)
     ranked: list[tuple[int, int, str, int, list[Candidate]]] = []
+    # Room on a node that does not suit the pods helps nobody, so that a run there gets no step and stays.
     for name in here.keys() & places.suited(bundles.kind).keys():
+        # A node's second step can only be taken after its first. Its price per pod is therefore raised to the dearest
+        # so far: the sort below then never names a later step of a node before an earlier one.
         dearest = 0
         for at, (picked, more) in enumerate(_steps(bundles, nodes[name], here[name])):
             dearest = max(
                 dearest, sum(candidate.cost for candidate in picked) // more
             )  # a step comes after those before it
             ranked.append((dearest, len(picked), name, at, picked))
+    # The count of pieces is left out: of equal prices the name of the node decides, then the order of steps, so that
+    # equal inputs give equal plans.
     ranked.sort(key=lambda entry: (entry[0], entry[2], entry[3]))
     return _each_once(ranked)
 
@@ -39,6 +46,8 @@ def _each_once(ranked: list[tuple[int, int, str, int, list[Candidate]]]) -> list
     seen: set[int] = set()
     steps = []
     for *_, picked in ranked:
+        # A gang on two nodes stands in the steps of both. Whichever comes first takes all of it, and the other node's
+        # step gets cheaper by that.
         fresh = [candidate for candidate in picked if id(candidate) not in seen]
         seen.update(map(id, fresh))
         if fresh:
@@ -57,6 +66,8 @@ def _steps(bundles: BundleSet, node: Node, candidates: Sequence[Candidate]) -> I
         now = min(bundles.count, count_bundles(bundles.kind, node))
         if now <= have:
             continue
+        # Cheapest first is not fewest: a piece taken early may turn out useless once a larger one behind it is gone. So
+        # each earlier piece is put back on trial, quadratic in the pieces of one node, of which there are few.
         for other in picked[-2::-1]:  # the dearest first; the last one is needed
             again = without(node, other, 1)
             if count_bundles(bundles.kind, again) >= now:

@@ -71,11 +71,15 @@ def plan(state: State, job: Job, ts: int, cause: PlanCause) -> Plan | Reason:
 
     WaitingForPreemptedWorkloads: it fits as soon as what is being stopped is gone. WaitingForTurn: it fits now.
     """
+    # A shallow copy is enough, since a search changes only `ts`; a whole copy would cost as much as a snapshot for each
+    # job that is planned for.
     now = copy(state)  # read only: its tables and indexes are the state's
     now.ts = max(ts, state.ts)
     if not awaits_placement(now, job):
         return Reason(code=Code.NOT_WAITING, detail=job.job_id)
     against = not_allowed(now, job, cause)
+    # Under preset `off` nobody is evicted, yet surplus pods of elastic runs yield to any waiting job. So the search
+    # goes on where such runs exist, and `may_evict` refuses whole runs one by one.
     if against is not None and not (cause == "preemption" and now.index.elastic):
         return against
     return _Planner(now, job, cause).plan()
@@ -90,6 +94,8 @@ class _Planner:
 
     def plan(self) -> Plan | Reason:
         """Search with all earmarks standing, then without those of lesser jobs."""
+        # Room kept for others is broken into only where the plan fails with it: an earmark that ends for no need would
+        # send its owner to search, and perhaps to evict, once more.
         verdict = self._over_marks(False)
         if isinstance(verdict, Reason) and outranked(self._state, self._job, self._all_nodes()):
             lesser = self._over_marks(True)
@@ -105,11 +111,15 @@ class _Planner:
         plans: list[tuple[VictimsKey, int, Plan]] = []
         refused: list[Reason] = []
         for at, flavor in enumerate(state.tree.flavors_for(job.queue, job.amount)):
+            # Nodes that failed the job are the second choice and not forbidden: on a pool where every node failed once
+            # the job would else wait for ever.
             for avoid in (job.avoid, ()) if job.avoid else ((),):
                 found = self._search(flavor, avoid, over_lesser)
                 if isinstance(found, Reason):
                     refused.append(found)
                     continue
+                # No victim is needed. A plan without victims would be an eviction of nobody that still earmarks nodes,
+                # past the queue order.
                 if not found.taken and not over_lesser:
                     return self._only_waits()
                 plan = self._plan(flavor, found, over_lesser)
@@ -130,9 +140,12 @@ class _Planner:
                 held.append((mark.gang, mark.placements))
                 _give_back(state, book, mark.owner, mark.flavor)
         nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid)}
+        # Nodes without what is leaving take the place of those with it; of other pools and flavors nothing is added.
         nodes |= {name: node for name, node in nodes_less(state, held).items() if name in nodes}
 
         first: Reason | None = None
+        # From the narrowest claim to the widest: quota of the lowest queue that stays within its own is taken back
+        # first. Only where that fails is the job's own queue the one that must not borrow.
         for keeper in self._keepers(book, flavor):
             verdict = Search(
                 state, job, self._cause, flavor, nodes, book, self._pieces_for(keeper, book, flavor), keeper
@@ -152,6 +165,8 @@ class _Planner:
         """Candidates for the job; of lent quota only what does not come from below `keeper`, which has it in common."""
 
         def pieces() -> list[Candidate]:
+            # Quota below the common keeper is the keeper's own, in whichever child it is used at present: taking it
+            # from a sister would move a team's quota within the team and call that a reclaim.
             path = self._state.tree.path
             found, self._kept = find_candidates(self._state, self._job, self._cause, book, flavor)
             found = [
@@ -169,6 +184,8 @@ class _Planner:
         if lacking is not None:
             return lacking
         victims = tuple(_victims(state, found.taken))
+        # The bound is of the message and not of the search: a plan that cannot be written down whole must not be
+        # written in part, since half of its victims free no room for a gang.
         if len(victims) > VICTIMS_MAX or sum(80 + len(p.node) + len(p.role) for p in found.placements) > PLAN_BYTES_MAX:
             numbers = {"victims": len(victims), "pods": len(found.placements)}
             return Reason(code=Code.NO_FIT, field="roles", numbers=numbers, detail="one plan cannot name so many")
@@ -178,6 +195,8 @@ class _Planner:
 
     def _lacks_quota(self, flavor: str, found: FoundVictims, marks: list[Earmark]) -> Reason | None:
         """The search counted the quota of all lesser earmarks; only those that the plan ends give theirs back."""
+        # The book is made anew. The search took the quota of every lesser earmark for free, and this plan ends only
+        # those that lie on its nodes: by the search's book it would start over its quota.
         book = book_without(self._state, self._going)
         for mark in marks:
             _give_back(self._state, book, mark.owner, mark.flavor)
@@ -195,6 +214,8 @@ class _Planner:
         return Reason(code=Code.WAITING_FOR_PREEMPTED, numbers={"runs_stopping": len(self._going)})
 
     def _why_not(self, refused: list[Reason]) -> Reason:
+        # A flavor without quota says little where another one has quota and no room: the reason that others' leaving
+        # would change is told first.
         first = next((r for r in refused if r.code is not Code.WAITING_FOR_QUOTA), refused[0])
         numbers = dict(list(first.numbers.items())[:48])
         numbers["may_be_taken"] = self._pieces
@@ -210,6 +231,8 @@ def _give_back(state: State, book: QuotaBook, owner: str, flavor: str) -> None:
 
 def _victims(state: State, taken: tuple[Candidate, ...]) -> list[Victim]:
     """Victims in the order of `taken`: pods of one elastic run together, none of a run that is evicted as a whole."""
+    # A run whose whole gang goes takes its surplus pods along. Naming them as well would be refused by the committer,
+    # which finds the run twice in one plan.
     whole = {candidate.run.run_id for candidate in taken if candidate.rank is None}
     ranks: dict[str, list[int]] = {}
     for candidate in taken:

@@ -27,12 +27,15 @@ class Fixed:
         self._nodes = {name: nodes[name] for name in self._pods}
         for candidate in taken:
             take(self._nodes, candidate)
+        # Nodes here are without the gang: `_refit` places its pods anew with each candidate back, so that devices may
+        # change while nodes do not.
         self._placed = {name: list(pods) for name, pods in self._pods.items()}
 
     def give_back(self, candidate: Candidate) -> bool:
         """Whether the pods still find room with the loss back in its place; if so, it is back."""
         tried: dict[str, tuple[Node, list[Placement]]] = {}
         for name in dict.fromkeys(placement.node for placement in candidate.places):
+            # Where the gang has no pod the candidate takes nothing from it: there it comes back for free.
             if name not in self._pods:
                 continue
             node = without(self._nodes[name], candidate, 1)
@@ -40,6 +43,8 @@ class Fixed:
             if placed is None:
                 return False
             tried[name] = node, placed
+        # All or nothing: a gang of victims on several nodes is back on all of them or on none, and until here nothing
+        # was changed.
         for name, (node, placed) in tried.items():
             self._nodes[name], self._placed[name] = node, placed
         return True
@@ -48,6 +53,8 @@ class Fixed:
         placed = []
         for pod in pods:
             need = self._needs[pod.role]
+            # Whether the node suits the pod at all was answered when the pod was placed there, and nothing that comes
+            # back changes labels, taints or models. Only amounts are compared, which is what makes this cheap.
             if short_of(kind_of((need,)), node) is not None:
                 return None
             placed.append(placed_on(node, need, pod.rank, pod.role))

@@ -71,11 +71,15 @@ def protected(state: State, victim: Job, run: Run, lent: bool = False) -> Reason
     `lent`: it holds quota that goes back to its owner. A budget that is spent since it started does not keep that.
     """
     policy, age_seconds = state.tree.policy, (state.ts - run.started_ts) // 1000
+    # Without this pause a run behind a spent disruption budget would be in every next plan, which is undone each time:
+    # the preemptor would never look at other victims.
     if run.kept_ts and state.ts - run.kept_ts < KEPT_SECONDS * 1000:
         left = KEPT_SECONDS - (state.ts - run.kept_ts) // 1000
         return Reason(
             code=Code.BLOCKED_BY_DISRUPTION_BUDGET, detail=run.run_id, numbers={"not_asked_again_for_seconds": left}
         )
+    # Borrowed quota goes back however often its holder was evicted (ADR 0020): otherwise a budget of evictions would
+    # turn a loan into property.
     within = lent or victim.evictions < policy.evictions_max
     if victim.preemptible and age_seconds >= policy.min_runtime_seconds and within:
         return None
@@ -92,6 +96,7 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
     it shares with the owner's uses more than its own, of something that both jobs ask for.
     """
     tree = state.tree
+    # Strictly lower, or two equal jobs would evict each other in turn.
     lower = tree.priority_of(victim) < tree.priority_of(owner)
     if owner.queue == victim.queue:
         return lower and tree.policy.preset != "off"
@@ -100,7 +105,11 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
     if not lower and tree.queues[owner.queue].reclaim == "lower_priority":
         return False
     common, shared = _common(owner.amount, run.amount), set(tree.path(owner.queue))
+    # Every queue between the victim and the common ancestor must be on loan. If one of them is within its own quota,
+    # taking from below it would break that queue's promise to serve another's.
     below = [queue for queue in tree.path(victim.queue) if queue not in shared]
+    # The flavor counts only where both jobs use the same one. On another, `""` asks about the sum, since quota for any
+    # flavor is what both of them share there.
     return all(book.holds_lent(queue, run.flavor if run.flavor == flavor else "", common) for queue in below)
 
 
@@ -123,6 +132,7 @@ def may_shrink(
     reclaims what was lent for them.
     """
     job, priority = state.jobs.get(run.job_id), state.tree.priority_of
+    # Ranks of the gang are never among them: a gang is never shrunk below itself, by anybody.
     staying = {extra.placement.rank for extra in run.surplus}
     if job is None or job.job_id == owner.job_id or run.stopping or not set(ranks) <= staying:
         return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
@@ -144,6 +154,7 @@ def is_its_own(tree: QueueTree, book: QuotaBook, job: Job, flavor: str, lenders:
 
     The queues of one team have its quota in common, so that none of them takes it from another.
     """
+    # The queue of the job is left out: what one job takes from a lower class of its own queue is no loan.
     above = {name for queue in lenders if queue != job.queue for name in tree.path(queue)}
     return any(keeper not in above for keeper in book.keepers(job.queue, flavor, job.amount))
 
@@ -161,6 +172,8 @@ def in_the_way(state: State, run: Run) -> list[Earmark]:
     ]
     names = {placement.node for placement in run.places}
     nodes = nodes_less(state, [*stopping, *shrinking])
+    # The run's node as it is once all other stopping pods are gone, and the run stays. If it is overfull even then, an
+    # earmark there has room only without the run.
     full = {name for name in names if (node := nodes.get(name) or state.nodes.get(name)) is not None and node.overfull}
     return [
         mark
@@ -181,6 +194,7 @@ def find_stuck(state: State, mark: Earmark) -> Run | None:
     own = state.jobs.get(mark.owner)
     named = [*mark.victims, *((own.run_id,) if own is not None and own.phase is Phase.EVICTING else ())]
     nodes = state.nodes.found({placement.node for placement in mark.placements})
+    # A node of the earmark that is not overfull has room for its owner already: a stuck run there is in nobody's way.
     beside = [run_id for node in nodes if node.overfull for run_id in state.index.runs_on.get(node.name, ())]
     for run in state.runs.found(sorted({*named, *beside})):
         stops = run.stopping or any(extra.leaving for extra in run.extra)
@@ -201,6 +215,8 @@ def outranked(state: State, job: Job, nodes: Iterable[str]) -> list[Earmark]:
         for owner, mark in sorted(state.earmarks.items())
         if (other := state.jobs.get(owner)) is not None
         and priority(other) < priority(job)
+        # Counterexample without this: a higher class borrows, is reclaimed, ends the earmark that was made of its
+        # quota, and borrows the same again.
         and (mark.cause != "reclaim" or other.queue == job.queue)
         and any(placement.node in named for placement in mark.placements)
     ]

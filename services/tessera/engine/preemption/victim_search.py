@@ -78,6 +78,8 @@ class Search:
         self._nodes, self._book, self._candidates, self._keeper = nodes, book, candidates, keeper
         self._places = FeasibleNodes(nodes, find_scoring_policy(state, state.tree.pool(job.queue) or ""))
         self._bundle_sets = [bundles for group in placement_groups(self._job.roles) for bundles in group.bundle_sets]
+        # Asked once, for the whole search: while quota is there, each look at victims is saved one walk through the
+        # book.
         self._short_of_quota = self._lacks_quota(()) is not None
         self._short_of_room = False
 
@@ -89,7 +91,12 @@ class Search:
             self._short_of_room, verdict = True, verdict or placed
         elif verdict is None:
             return FoundVictims((), placed)
+        # Levels are opened one after the other, and a dearer one only where all of the cheaper ones together are not
+        # enough. So no run of a higher class goes while lower ones suffice, whatever the costs within a level add up
+        # to.
         emptied, candidates, done = dict(self._nodes), self._candidates(), 0
+        # A reclaim that takes nothing lent would be a preemption that the preset may forbid, under a name that it may
+        # not.
         if self._cause == "reclaim" and not any(candidate.is_lent for candidate in candidates):
             candidates = ()  # nothing was lent: what its own queue has to give is preemption's
         for level in sorted({candidate.level for candidate in candidates}):
@@ -97,6 +104,8 @@ class Search:
             for candidate in upto[done:]:
                 take(emptied, candidate)
             done = len(upto)
+            # The cheap question first: one placement with everything gone tells whether this level can hold the gang at
+            # all, before orders and walks are paid for.
             lacking = self._lacks(upto, emptied)
             best = self._best(upto, emptied) if lacking is None else None
             if best is not None:
@@ -118,11 +127,15 @@ class Search:
         every = self._nodes, self._places
         if not any(bundles.role.spread for bundles in self._bundle_sets):  # a spread counts full nodes' values, too
             suited = [(each.kind, self._places.suited(each.kind)) for each in self._bundle_sets]
+            # A node that takes no pod even when emptied cannot be part of any outcome, so that leaving it out changes
+            # nothing but the cost of each placement.
             useful = {name for kind, names in suited for name in names if count_bundles(kind, emptied[name])}
             self._nodes = {name: node for name, node in self._nodes.items() if name in useful}
             self._places = FeasibleNodes(self._nodes, self._places.scoring)
         found = [self._by(groups) for groups in self._orders(candidates)]
         if not any(found):
+            # `_lacks` said that all of them together are enough, but an order by steps may have left out pieces that
+            # only quota needs: the plain order has every piece.
             found = [self._by([candidate] for candidate in candidates)]
         self._nodes, self._places = every
         return min((each for each in found if each is not None), key=lambda each: each.key, default=None)
@@ -143,7 +156,12 @@ class Search:
         admitted = _Admission(self._state, self._job, self._cause, self._flavor, self._book)
         rest = iter(groups)
         while self._enough(taken) is None:
+            # Doubling, then halving: a beginning of length k is found with about 2 log k placements in place of k. That
+            # is right as far as more room never makes a gang fit less, which best fit obeys almost always; a miss costs
+            # a dearer plan and never a wrong one, since `_enough` proves the one that is taken.
             more = [group for _, group in zip(range(len(ends)), rest, strict=False)]  # twice as many each time
+            # The bound caps memory and placements of one order. A plan that takes a thousand runs could not be written
+            # down anyway (`VICTIMS_MAX`).
             if not more or len(taken) > TAKEN_MAX:
                 return None
             for group in more:
@@ -166,8 +184,11 @@ class Search:
         placed = self._enough(taken)
         if placed is None:
             return None
+        # First pass: pods keep their nodes, so that each return costs one node's arithmetic and no placement. Most
+        # pieces that are not needed go back here.
         fixed, back = Fixed(self._job.roles, self._nodes, taken, placed), set[int]()
         self._count(taken, -1)
+        # The dearest first: what is given back early has the most room to return to.
         for candidate in _dearest_first(taken):
             self._count((candidate,), 1)
             if self._quota_as_booked() is None and fixed.give_back(candidate):
@@ -179,7 +200,9 @@ class Search:
         return self._walked_back(kept, self._enough(kept) or fixed.placements())
 
     def _walked_back(self, kept: list[Candidate], placed: tuple[Placement, ...]) -> FoundVictims:
+        # Second pass: whole placements, and so a bound on pods placed. A large gang gets few tries, but always some.
         tries, before = max(8, WALK_BACK_PODS // self._job.pods), -1
+        # Ends, since each round drops a piece or is the last.
         while len(kept) != before:  # a smaller set may let another one go, since best fit is no exact search
             before = len(kept)
             for candidate in _dearest_first(kept):
@@ -230,6 +253,8 @@ class _Admission:
     def _takes(self, candidate: Candidate) -> bool:
         (state, job, cause, flavor), run, amount = self._ask, candidate.run, candidate.amount
         asked = run.queue, run.flavor, amount.cpu_milli > 0, amount.memory_bytes > 0, amount.gpu_milli > 0
+        # Taking more from a queue only lowers what it holds on loan, so a refusal stands for the rest of the order:
+        # without it each candidate of that queue would ask the tree again.
         if asked in self._spent:  # what a queue does not hold any more, it does not hold later
             return False
         against = None
@@ -240,6 +265,7 @@ class _Admission:
         if against is not None:
             self._spent.add(asked)
             return False
+        # Counted as gone at once, so that the next candidate of the same queue is judged by what is left of the loan.
         self._book.add(run.queue, run.flavor, amount, -1)
         return True
 

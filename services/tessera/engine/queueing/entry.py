@@ -25,6 +25,8 @@ def entry_faults(state: State, fact: JobAdmitted, new_jobs: Collection[str] = ()
 
     Levels were admission's to judge, which saw an older configuration, perhaps.
     """
+    # All reasons are gathered in place of the first, since a sender who mends one fault should not meet the next one
+    # only then.
     over = _over_limit(state, fact)
     against = [*([] if over is None else [over]), *unknown_levels(fact.spec.roles, state.tree.levels)]
     tasks = None if fact.spec.array is None else fact.spec.array.tasks
@@ -36,6 +38,8 @@ def dependency_faults(
     state: State, tenant: str, tasks: str | None, after: Sequence[Dependency], new_jobs: Collection[str] = ()
 ) -> list[Reason]:
     """Reasons against what a job of the tenant, or an array of these tasks, is to wait for."""
+    # A dependency may name only jobs that are in the ledger already. So edges point back in time, and no submit can
+    # close a circle.
     found = (_dependency_fault(state, tenant, tasks, index, each, new_jobs) for index, each in enumerate(after))
     return [fault for fault in found if fault is not None]
 
@@ -69,6 +73,8 @@ def _dependency_fault(
         return None
     other = state.jobs.get(dependency.job) or state.ended.get(dependency.job)
     array = None if other is not None else _array_of_task(state, dependency.job, new_jobs)
+    # Another tenant's job is `NoSuchJob` in the same words as one that never was: a different answer would tell who has
+    # what.
     if array is not None and array.tenant == tenant:
         wrong = _against_task(array, dependency.job)
         return Reason(code=Code.NO_SUCH_JOB, field=field, detail=wrong) if wrong else None
@@ -82,6 +88,7 @@ def _dependency_fault(
 
 def _array_of_task(state: State, job_id: str, new_jobs: Collection[str]) -> Job | EndedJob | None:
     """The array of which this could be a task's id, one that the same message takes in included."""
+    # Jobs of the same message are not in the index yet, whose base is the state before the message.
     same = (state.jobs.get(job) for job in new_jobs if job[:FAMILY] == job_id[:FAMILY])
     return array_of_task(state, job_id) or next((job for job in same if job and job.array is not None), None)
 
@@ -97,6 +104,8 @@ def _against_task(array: Job | EndedJob, job_id: str) -> str:
 def over_limit(state: State, tenant_name: str, wanted: Amount) -> Reason | None:
     """Why the tenant may not have one more job of this amount; None if it may."""
     use = state.tenant_use.get(tenant_name) or Use(tenant_name)
+    # Each job alone is bounded by the contract, but a sum of many is not: beyond 64 bits the state would have no
+    # canonical form, and its hash none.
     for name in ("cpu_milli", "memory_bytes"):
         if getattr(use.amount, name) + getattr(wanted, name) > COUNTABLE:
             return Reason(code=Code.LIMIT_EXCEEDED, field=name, detail="more than can be counted")

@@ -54,6 +54,8 @@ def order(state: State, pool: str, ts: int, known: CapacityCache | None = None) 
     `known` carries from one order to the next what is known of the nodes; the order is the same with and without.
     """
     heads = first_in_line(state, pool, ts)
+    # A line that fits into one order needs nobody to make way: the shortcut is the usual case, and no node is looked
+    # at.
     if len(heads) < HEADS_MAX:
         return heads
     places = SchedulingPass(state, pool, CapacityCache() if known is None else known)
@@ -61,14 +63,18 @@ def order(state: State, pool: str, ts: int, known: CapacityCache | None = None) 
     def may_start(job: Job) -> bool:
         return not refuses_pods(state, job.tenant) and places.may_start(job)
 
+    # Blocked jobs give their places only to jobs that may start, and only from place `STAY` on: the first ones keep
+    # theirs, since reservations and plans are made for them.
     named, stay, come = set(heads), set(heads[:STAY]), list[str]()
     for job_id in order_jobs(state, pool, ts, may_start):
         if job_id in named:
             stay.add(job_id)
         else:
             come.append(job_id)
+        # Enough to fill the order: the line behind may have a hundred thousand jobs.
         if len(stay) + len(come) == HEADS_MAX:
             break
+    # Only as many leave as come, the last ones first to go: a blocked job stays named wherever nobody takes its place.
     gone = set([job_id for job_id in heads if job_id not in stay][HEADS_MAX - len(stay) - len(come) :])
     return (*(job_id for job_id in heads if job_id not in gone), *come)
 
@@ -92,6 +98,7 @@ def order_jobs(state: State, pool: str, ts: int, may_start: MayStart | None = No
 
 def dominant_share(held: Amount, capacity: Amount) -> int:
     """Largest part of any one resource of the pool that is held, in parts per million; what nobody has counts not."""
+    # A resource that the pool has none of is left out. Divided by nothing it would make every holder's share infinite.
     pairs = (
         (held.cpu_milli, capacity.cpu_milli),
         (held.memory_bytes, capacity.memory_bytes),
@@ -103,6 +110,8 @@ def dominant_share(held: Amount, capacity: Amount) -> int:
 def weighted_share(held: Amount, capacity: Amount, weight: int) -> tuple[int, int]:
     """Orders queues by what they hold for their weight; weight 0 comes after every other."""
     share = dominant_share(held, capacity)
+    # Integers in place of a fraction: floats would order two queues differently on two machines, and an order must be
+    # computed again byte by byte.
     return (0, share * WEIGHT_UNIT // weight) if weight else (1, share)
 
 
@@ -135,6 +144,8 @@ class _Branch:
     @property
     def key(self) -> BranchKey:
         job, share = self.first, weighted_share(self.held, self._capacity, self._weight)
+        # The order of these parts is the rule of the module's first lines: owners before borrowers, whatever their
+        # class; only then class, share and age. The id makes the key unique, so that no comparison reaches a branch.
         return (self._borrows(job), -self._priority(job), *share, job.taken_n, job.fact_index, job.job_id)
 
     def _borrows(self, job: Job) -> bool:
@@ -144,11 +155,14 @@ class _Branch:
         return (
             held.cpu_milli + more.cpu_milli > cpu
             or held.memory_bytes + more.memory_bytes > memory
+            # A job without GPUs is no borrower of GPUs though its queue holds more of them than its own: it adds none.
             or (more.gpu_milli > 0 and held.gpu_milli + more.gpu_milli > gpu)
         )
 
     def advance(self) -> bool:
         """Give the first job its place; False when nobody is left."""
+        # What the line gives counts as held from here on. Without this, one queue with the least share would get all
+        # places in a row.
         self.held = self.held.plus(self.first.amount)
         return self._next()
 
@@ -201,6 +215,7 @@ class _Making:
         tree, queue = self.state.tree, self.state.tree.queues[name]
         if queue.stop_policy != "none":
             return None
+        # A root has nobody to borrow from.
         own = FREE if queue.parent is None else tree.own[name]
         held = held_below(self.state, name)
         children = tree.children.get(name)
@@ -208,8 +223,11 @@ class _Making:
             return self._shared([self.queue(child) for child in children], held, queue.weight, own)
         tenants = self.state.index.lines.get(name, {})
         if queue.queueing_strategy == "strict_fifo":
+            # Strict order knows no tenants and no shares: the first job by class and age is the only one that may
+            # start, so it alone is asked whether it may.
             leaf = self._leaf(WaitingJobs(self.state.index.waiting.get(name, ()), {}), "age", held, queue.weight, own)
             return leaf if leaf is None or self._may_start is None or self._may_start(leaf.first) else None
+        # One tenant alone shares with nobody: a level less in the heap for each of its jobs.
         if len(tenants) > 1:
             return self._shared([self._tenant(name, tenant) for tenant in tenants], held, queue.weight, own)
         return self._users(name, next(iter(tenants)), held, queue.weight, own) if tenants else None
@@ -224,6 +242,8 @@ class _Making:
         if len(users) == 1:
             return self._user(queue, tenant, next(iter(users)), held, weight, own)
         holds = {user: self._held(queue, tenant, user) for user in users if user}
+        # What a tenant's runs hold without naming a user is the use of the unnamed user; the index counts it nowhere
+        # else.
         rest = self._held(queue, tenant)
         for named in holds.values():
             rest = rest.plus(named, -1)
@@ -245,6 +265,8 @@ class _Making:
         """The waiting jobs of the kinds that may start: of a kind all may, or none."""
         jobs, by_bucket = self.state.jobs, dict[Bucket, list[Sequence[QueuedJob]]]()
         for kind, places in kinds.items():
+            # Jobs of one kind are equal in all that `may_start` asks, so that the first speaks for all: a flood of
+            # 100,000 equal jobs costs one question.
             job = jobs.get(places[0][-1])
             if job is not None and may_start(job):
                 by_bucket.setdefault(kind.bucket, []).append(places)
@@ -282,9 +304,12 @@ def _pop(heap: list[tuple[BranchKey, _Branch]]) -> bool:
     """Let the first branch advance and find its new place; False when the heap is empty then. Keys are unique."""
     branch = heap[0][1]
     if branch.advance():
+        # A heap of one has nothing to restore, and this is the usual depth: a pool with one queue.
         if len(heap) > 1:  # alone, nobody is compared with it any more
             heapreplace(heap, (branch.key, branch))
         return True
+    # The branch at the top is empty. The last of the heap takes its place, as a heap's removal does, unless it was that
+    # very branch.
     last = heap.pop()
     if not heap:
         return False
