@@ -1,11 +1,65 @@
 """
 Leadership of a shard's service, and partitions shared among replicas.
 
-Liveness only. A lease says who *should* work, so that two do not work against each other for long; a paused holder may
-wake and go on for a moment. Exclusivity is proved by the compare-and-swap on the ledger, never by a lease.
+**Problem.** Several replicas of a service stand ready, and one of them is to work, or each of them a part. Clocks of
+machines differ, processes pause for seconds, and answers get lost. A lease cannot prove that its holder is alone: a
+paused holder may wake and go on for a moment. So a lease is for liveness only. It says who *should* work, so that two
+do not work against each other for long; exclusivity is proved by the compare-and-swap on the ledger.
 
-No clock is compared with another: a holder is gone when its message has not changed for `lease_seconds` of the
+    replica A                LEASES (one message per subject)              replica B
+    renews each L/4  ----->  lease.<shard>.<service>.leader   <-----  looks each 0.2 s or L/4
+                             lease.<shard>.<service>.<A>      ----->  both read every member's message
+                             lease.<shard>.<service>.<B>      ----->  and compute the same shares
+
+No clock is compared with another: a holder is gone when its message has not changed for L = `lease_seconds` of the
 observer's own monotonic time.
+
+**Leadership.** Each write is a compare-and-swap on the subject's last sequence.
+
+| state | condition | operation | next |
+|---|---|---|---|
+| standing by | the message is let go, or has our own name | write our name at its sequence | holding |
+| standing by | its sequence has not changed for L | write our name at its sequence | holding |
+| standing by | another wrote first (`Conflict`), or the bus is away | look again | standing by |
+| holding | L/4 has passed | write our name again | holding |
+| holding | the swap was lost, and the newest message is ours | go on from its sequence | holding |
+| holding | the swap was lost to another name | stop renewing | over |
+| holding | no renewal began within the last L | stop renewing | over |
+| holding | `release` | write "" at our sequence | over |
+| over | `acquire` | look | standing by |
+
+A lease that is over never turns true again by itself, even if a late answer says that a renewal was stored: whoever
+saw `held` false may have stopped half of its work.
+
+**Membership** (`Members`) has no election. Each replica renews a message of its own and reads everybody's; rendezvous
+hashing gives each of the 16 partitions to one member. A member that goes moves its own partitions and no others.
+
+**What survives.** The message of a lease lies in the stream LEASES. It survives its process, which is why a successor
+waits for L, or not at all after `release`; whether it survives the servers of NATS does not matter, since an empty
+subject is free. Redis has no part in it. `held`, the times of last changes and the shares are memory of one process: a
+replica that starts anew counts a member only once its message changes, since what lies there at its first look may be
+old.
+
+**Trust.**
+
+- The holder trusts `held` from the moment *before* it sent the newest renewal that was stored: until t_sent + L.
+- A standby trusts the holder until L after its own first sight of the newest message. The sight comes after the
+  sending, so that t_sent + L comes no later than t_seen + L: in calm no two replicas believe at once that they lead.
+  Skew between clocks does not enter; drift does, as L times the difference of the rates of two monotonic clocks.
+- A holder that pauses between a look at `held` and its act may act late by the length of the pause, without bound.
+  Nobody has to trust that it does not: the ledger refuses the stale act, and calls to Kubernetes are fenced by UID.
+- A leader that dies is followed after L + min(0.2 s, L/4) plus one round trip at most; one that stops in order,
+  after min(0.2 s, L/4).
+- Two replicas may trust different sets of members for about L + L/4 whenever somebody comes or goes. A partition
+  worked twice is slow, not wrong; a partition worked by nobody waits as long.
+
+**Failures.**
+
+- The bus is away: the holder's lease runs out, and no standby can take it either. Members keep the view that they
+  have, and time in which nothing could be read is nobody's silence.
+- A renewal's answer is lost: the next swap is refused, the newest message has our name, and renewing goes on there.
+- A holder writes bytes that no replica of ours writes: it counts as one that never renews, and L later it is replaced.
+- A replica lives and cannot work: its message says so (`acts`), which others may read; it keeps its partitions.
 """
 
 import asyncio
