@@ -10,7 +10,7 @@ from typing import Any
 
 from tessera.domain.entities import Job
 from tessera.engine.preemption.plans import Plan, plan, proposal
-from tessera.engine.queueing.blocked_heads import stuck_heads
+from tessera.engine.queueing.ordering import stuck_heads
 from tessera.preemption.decide import preemption_plan
 from tessera.reclamation.reclaim.decide import reclamation_plan
 from tessera_schemas.base import job_id

@@ -163,7 +163,7 @@ OVERTAKING: frozenset[OrderName] = frozenset({"expected"})
 """Orders in which a younger job may stand before an older one, until that has waited `order_patience_seconds`."""
 
 PlacementName = Literal["tessera", "fgd", "bestfit", "gpu-packing", "dotprod", "random"]
-"""Which node a pod takes of those it fits; `tessera.engine.scoring.named` has each of them."""
+"""Which node a pod takes of those it fits; `tessera.engine.scoring.policies` has each of them."""
 
 IdleAction = Literal["off", "warn", "requeue", "fail"]
 

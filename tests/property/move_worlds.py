@@ -6,7 +6,7 @@ from random import Random
 from tessera.domain.entities import Job
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.preemption.plans import Plan
-from tessera.engine.queueing.blocked_heads import stuck_heads
+from tessera.engine.queueing.ordering import stuck_heads
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import CheckpointSaved
 from tests.builders import node_seen

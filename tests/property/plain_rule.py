@@ -7,12 +7,10 @@ from tessera.domain.mix import Mix, MixKind
 from tessera.engine.placement.fits import fits, placed_on
 from tessera.engine.placement.placement_groups import placement_groups
 from tessera.engine.placement.rows.table import policy_for
-from tessera.engine.scoring.named.dotprod import DotProduct
-from tessera.engine.scoring.named.fgd import FragmentationGradient
-from tessera.engine.scoring.named.gpu_packing import GpuPacking
-from tessera.engine.scoring.named.random import Random
+from tessera.engine.scoring.fgd import FragmentationGradient
 from tessera.engine.scoring.price_aware import PriceAware
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
+from tessera.engine.scoring.published import DotProduct, GpuPacking, Random
 from tessera_schemas.work.placement import Placement
 
 MIX = Mix(

@@ -18,7 +18,7 @@ from tessera.engine.placement.capacity import leaving, nodes_for, nodes_less
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.preemption.plans import Plan, Victim, plan, proposal
 from tessera.engine.preemption.rules import is_its_own, outranked
-from tessera.engine.queueing.blocked_heads import stuck_heads
+from tessera.engine.queueing.ordering import stuck_heads
 from tessera.engine.queueing.readiness import book_without
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import PlanCause

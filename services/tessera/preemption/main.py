@@ -3,7 +3,7 @@
 import asyncio
 
 from tessera.engine.preemption.plans import proposing
-from tessera.engine.queueing.blocked_heads import stuck_heads
+from tessera.engine.queueing.ordering import stuck_heads
 from tessera.kernel.ledger.loop import fold_ledger
 from tessera.kernel.ledger.shard import restore
 from tessera.kernel.process.leases import Members

@@ -5,7 +5,7 @@ from functools import partial
 
 from tessera.domain.state import State
 from tessera.engine.preemption.plans import proposing
-from tessera.engine.queueing.blocked_heads import stuck_heads
+from tessera.engine.queueing.ordering import stuck_heads
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.looks import Looks
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles

@@ -14,10 +14,9 @@ from tessera.domain.devices.resources import Need, Node
 from tessera.domain.mix import Mix
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang, gang_of
-from tessera.engine.scoring.named.dotprod import CPU_SCALE, GPU_SCALE, RATIO, DotProduct
-from tessera.engine.scoring.named.fgd import FragmentationGradient
-from tessera.engine.scoring.named.gpu_packing import GpuPacking
+from tessera.engine.scoring.fgd import FragmentationGradient
 from tessera.engine.scoring.protocol import ScoringPolicy, TightDevice
+from tessera.engine.scoring.published import CPU_SCALE, GPU_SCALE, RATIO, DotProduct, GpuPacking
 from tessera_lab.pack.cluster import gang_for, nodes_of, trace_mix
 from tessera_lab.pack.protocol import MOST_PODS_PER_NODE
 from tessera_lab.traces.alibaba import Trace, TracePod

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from tessera.domain.devices.resources import Need, Node, RoleNeed, empty_node
 from tessera.domain.mix import MixKind, kind_of
 from tessera.domain.work.gang import Gang, gang_of
-from tessera.engine.scoring.named.fgd import typical
+from tessera.engine.scoring.fgd import typical
 from tessera.engine.scoring.workload import PodWorkload
 from tessera_lab.pack.protocol import MOST_PODS_PER_NODE, node_order
 from tessera_lab.traces.alibaba import WHOLE, Trace, TracePod

@@ -11,7 +11,7 @@ from tessera.domain.folding.fold import apply_record, take_in
 from tessera.domain.runtimes import JobKind, learn
 from tessera.domain.state import State
 from tessera.engine.preemption.plans import Plan, proposal
-from tessera.engine.queueing.blocked_heads import stuck_heads
+from tessera.engine.queueing.ordering import stuck_heads
 from tessera.queueing.decide import orders
 from tessera.reclamation.reclaim.decide import reclamation_plan
 from tessera.scheduler.decide import CapacityCache, Inputs, decide

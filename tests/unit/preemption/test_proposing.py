@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from tessera.engine.preemption.plans import proposing
-from tessera.engine.queueing.blocked_heads import stuck_heads
+from tessera.engine.queueing.ordering import stuck_heads
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker

@@ -1,12 +1,10 @@
 """What is declared once has everything that follows from it: a class without its function is named here."""
 
 from pathlib import Path
-from pkgutil import iter_modules
 from typing import get_args
 
 from tessera.client.cli import COMMANDS, ImportedWhenCalled
 from tessera.domain.folding.fold import APPLY
-from tessera.engine.scoring import named
 from tessera.engine.scoring.policies import POLICIES
 from tessera.scheduler.decide import JUDGE
 from tessera_schemas.config import Policy
@@ -36,5 +34,3 @@ def test_every_command_stands_on_the_page_of_commands() -> None:
 
 def test_every_scoring_policy_that_a_configuration_may_name_is_there() -> None:
     assert {*POLICIES} == {*get_args(Policy.model_fields["placement"].annotation)}
-    modules = {module.name.replace("_", "-") for module in iter_modules(named.__path__)}
-    assert modules == {*POLICIES}

@@ -4,7 +4,7 @@ from typing import Any
 
 from tessera.domain.entities import Job
 from tessera.engine.explain.explanation import explain
-from tessera.engine.queueing.blocked_heads import stuck_heads
+from tessera.engine.queueing.ordering import stuck_heads
 from tessera_schemas.config import Policy, Queue, Quota
 from tessera_schemas.facts import AnyFact, DrainRequested
 from tessera_schemas.ledger import AnyRecord

@@ -26,10 +26,14 @@ from tessera.engine import ORDER_ENGINE_ID
 from tessera.engine.queueing.orders import ORDERS, WaitingJobs
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera_schemas.config import OrderName
+from tessera_schemas.reasons import Code
 from tessera_schemas.shard.orders import HEADS_MAX
 
 STAY = HEADS_MAX - 128
 """So many first jobs of a line stay in its order, blocked or not: room is made for the first ones, and told to them."""
+
+STUCK = (Code.NO_FIT, Code.WAITING_FOR_QUOTA, Code.RESERVED, Code.DOES_NOT_STOP)
+"""What others' leaving would change. The committer has tried such a job and said so."""
 
 SHARE_UNIT = 1_000_000
 WEIGHT_UNIT = 1_000_000
@@ -94,6 +98,16 @@ def order_jobs(state: State, pool: str, ts: int, may_start: MayStart | None = No
     roots = sorted({state.tree.roots[queue] for queue in state.tree.queues_of.get(pool, ())})
     making = _Making(state, capacity, ts, may_start)
     return _merged([branch for root in roots if (branch := making.queue(root)) is not None])
+
+
+def stuck_heads(state: State, ts: int, heads: int) -> list[Job]:
+    """Jobs that found no room or quota, among the first `heads` of each pool without an earmark, in their order."""
+    found: list[Job] = []
+    for pool in sorted(state.tree.queues_of):
+        first = (job for job_id in order_jobs(state, pool, ts) if (job := state.jobs.get(job_id)) is not None)
+        waiting = (job for job in first if state.earmarks.get(job.job_id) is None)
+        found += [job for job in islice(waiting, heads) if job.reason is not None and job.reason.code in STUCK]
+    return found
 
 
 def dominant_share(held: Amount, capacity: Amount) -> int:

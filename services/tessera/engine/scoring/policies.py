@@ -3,20 +3,28 @@
 from collections import deque
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from importlib import import_module
-from typing import get_args
 
 from tessera.domain.mix import Mix, cpu_per_gpu, models_of, weights
 from tessera.domain.state import State
-from tessera.engine.scoring import named
-from tessera.engine.scoring.protocol import ScoringPolicy
+from tessera.engine.scoring.fgd import FragmentationGradient
+from tessera.engine.scoring.price_aware import PriceAware
+from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
+from tessera.engine.scoring.published import DotProduct, GpuPacking, Random
 from tessera_schemas.config import PlacementName
 
 MADE_MAX = 8  # policies whose tables are kept
 
+DOT_PRODUCT, GPU_PACKING, RANDOM = DotProduct(), GpuPacking(), Random()
+
 POLICIES: Mapping[PlacementName, Callable[[Mix], ScoringPolicy]] = {
-    name: import_module(f"{named.__name__}.{name.replace('-', '_')}").policy for name in get_args(PlacementName)
+    "tessera": PriceAware,
+    "fgd": FragmentationGradient,
+    "bestfit": lambda mix: BEST_FIT,
+    "dotprod": lambda mix: DOT_PRODUCT,
+    "gpu-packing": lambda mix: GPU_PACKING,
+    "random": lambda mix: RANDOM,
 }
+"""How each policy of the contract is made of a mix."""
 
 _made: deque[tuple[PlacementName, Mix, ScoringPolicy]] = deque(maxlen=MADE_MAX)
 

@@ -1,12 +1,32 @@
-"""Facts about nodes: how they are now, and which an operator wants empty."""
+"""
+Facts about nodes: how they are now, which an operator wants empty, and which take nothing new for a while.
+
+Nodes on which pods do not start or last take no others for a while, whosever they are.
+
+A stuck device plugin, a full disk or a dead image store refuses each pod that comes: without a pause a whole array is
+sent there, task by task, past nodes that are well. The pause doubles from seconds to minutes and ends with the first
+run that starts, so that one pod at a time finds out. Programs that fail within seconds of their start count for the
+node only if they are of several jobs, and keep no more than a part of a pool from use: a broken program fails anywhere.
+"""
 
 from tessera.domain.devices.resources import is_as_seen
 from tessera.domain.devices.slots import while_held
+from tessera.domain.entities import Run
+from tessera.domain.state import State
 from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera_schemas.facts import DrainRequested, NodeSeen
-from tessera_schemas.ledger import EarmarkEnded, NodeChanged, NodeDrained, Revoked
+from tessera_schemas.ledger import EarmarkEnded, NodeBackedOff, NodeChanged, NodeDrained, Revoked
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.run_ends import end_of
+
+FIRST_MS, LONGEST_MS = 5_000, 300_000
+QUICK_MS = 30_000
+"""A program that fails later than so long after its start says nothing of its node here."""
+JOBS_MIN = 3
+"""Programs of so many jobs and arrays in a row make a node suspect."""
+SUSPECTS_PART = 10
+"""One in so many of a pool's nodes, and one at least, is kept from use for failed programs."""
 
 
 @judges(NodeSeen)
@@ -51,3 +71,62 @@ def on_drain_requested(draft: Draft, index: int, fact: DrainRequested) -> None:
             else:
                 there = [extra.placement.rank for extra in run.surplus if extra.placement.node == fact.node]
                 go_on_without(draft, run, there, reason, "operator")
+
+
+def back_off(draft: Draft, node: str, reason: Reason) -> None:
+    """Let a node that kept pods from starting or lasting take no others for a while, longer each time."""
+    state = draft.state
+    before, known = state.backoffs.get(node), state.nodes.get(node)
+    if known is None or known.gone or (before is not None and before.until_ts > state.ts):
+        return  # who was sent before says the same once more
+    times = 1 if before is None else before.times + 1
+    until = state.ts + min(FIRST_MS << min(times - 1, 16), LONGEST_MS)
+    failed = () if before is None else before.failed
+    draft.add(
+        NodeBackedOff(kind="node_backed_off", node=node, until_ts=until, reason=reason, times=times, failed=failed)
+    )
+
+
+def note_end(draft: Draft, run: Run, node: str, reason: Reason) -> None:
+    """Draw from the end of a run's pod on a node what it means for others that might be sent there."""
+    if end_of(reason.code).backs_off:
+        back_off(draft, node, reason)
+    elif reason.code is Code.POD_FAILED:
+        _note_failure(draft, run, node, reason)
+
+
+def failed_quickly(run: Run) -> bool:
+    """Whether the run's program failed within seconds of its start."""
+    failed = run.revoked is not None and run.revoked.code is Code.POD_FAILED
+    return failed and run.started and run.stopped_ts - run.started_ts <= QUICK_MS
+
+
+def _note_failure(draft: Draft, run: Run, node: str, reason: Reason) -> None:
+    state = draft.state
+    job, before = state.jobs.get(run.job_id), state.backoffs.get(node)
+    if job is None or not run.started or state.ts - run.started_ts > QUICK_MS or state.nodes.get(node) is None:
+        return
+    whose = job.task_of or job.job_id
+    failed = () if before is None else before.failed
+    if whose in failed:
+        return
+    failed = (*failed, whose)[-JOBS_MIN:]
+    until, times = (0, 0) if before is None else (before.until_ts, before.times)
+    draft.add(
+        NodeBackedOff(kind="node_backed_off", node=node, until_ts=until, reason=reason, times=times, failed=failed)
+    )
+    if len(failed) == JOBS_MIN and _may_suspect(state, node):
+        back_off(draft, node, reason)
+
+
+def _may_suspect(state: State, node: str) -> bool:
+    """Whether few enough nodes of the pool are kept from use for failed programs: else the programs are to blame."""
+    known = state.nodes.get(node)
+    pool = "" if known is None else known.pool
+    suspects = [
+        name
+        for name, backoff in state.backoffs.items()
+        if backoff.failed and backoff.until_ts > state.ts and (other := state.nodes.get(name)) and other.pool == pool
+    ]
+    there = sum(1 for other in state.nodes.values() if other.pool == pool and not other.gone)
+    return len(suspects) < max(1, there // SUSPECTS_PART)

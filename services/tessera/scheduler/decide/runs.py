@@ -13,10 +13,10 @@ from tessera.engine.placement.capacity import stopped_ts
 from tessera.engine.preemption.rules import find_stuck, in_the_way
 from tessera.engine.queueing.readiness import explain_missing_pods
 from tessera.scheduler.decide.arrays import hold_failing_array
-from tessera.scheduler.decide.backoffs import back_off, failed_quickly, note_end
 from tessera.scheduler.decide.draft import SCHEDULER, Draft, judges, record_waiting
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.jobs import give_up_earmark, record_closed
+from tessera.scheduler.decide.nodes import back_off, failed_quickly, note_end
 from tessera_schemas.facts import (
     BindFailed,
     CheckpointReported,

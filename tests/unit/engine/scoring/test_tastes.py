@@ -8,13 +8,11 @@ from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.storing.statehash import StateHash
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.scoring.named.dotprod import DotProduct
-from tessera.engine.scoring.named.fgd import FragmentationGradient
-from tessera.engine.scoring.named.gpu_packing import GpuPacking
-from tessera.engine.scoring.named.random import Random
+from tessera.engine.scoring.fgd import FragmentationGradient
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.engine.scoring.price_aware import PriceAware
 from tessera.engine.scoring.protocol import BEST_FIT
+from tessera.engine.scoring.published import DotProduct, GpuPacking, Random
 from tests.builders import node_seen
 from tests.rounds import Rounds
 

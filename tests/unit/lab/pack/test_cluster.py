@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tessera.domain.mix import MixKind
 from tessera.domain.storing.fast import replace
-from tessera.engine.scoring.named.fgd import STEPS, typical
+from tessera.engine.scoring.fgd import STEPS, typical
 from tessera.engine.scoring.workload import PodWorkload
 from tessera_lab.pack.cluster import Fragmentation
 from tessera_lab.pack.stranding import Cause, stranded

@@ -7,7 +7,8 @@ which is what a wait means to a job of that length. Runtimes are those that the 
 time limit. A job that has waited `order_patience_seconds` is due: due jobs go before all others of their class, the
 oldest first, so that others pass a job no longer than that. The order follows from the state and the time alone.
 
-Source: the slowdown is Hansen's response ratio (Operating System Principles, 1973); docs/research/lab.md has what was tried.
+Source: the slowdown is Hansen's response ratio (Operating System Principles, 1973). What else was tried stands in
+docs/research/lab.md.
 """
 
 from collections.abc import Iterable, Iterator

@@ -71,6 +71,3 @@ class FragmentationGradient:
     def _of(self, gain: int) -> int:
         """The published score of a fall of F by `gain`."""
         return bisect_right(STEPS, gain * 1000 // self._workload.total)
-
-
-policy = FragmentationGradient
