@@ -21,7 +21,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-platforms test-kubernetes test-clients sim nightly damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help help-all setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-changed test-platforms test-kubernetes test-clients sim nightly damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 #### Begin
 
@@ -112,8 +112,11 @@ unit: $(READY) #: fast tests, no servers, about a minute
 test: $(READY) ## all tests but the heavier suites: real nats-server and Redis, sixty simulated seeds
 	$(BIN)/pytest -q -n $(WORKERS) --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations --ignore=tests/e2e --ignore=tests/clients tests
 
+test-changed: $(READY) ## the tests that a change can break, by imports and names; since origin/main, or BASE=COMMIT
+	@$(BIN)/python -m tests.changed --base "$(BASE)" --workers $(WORKERS)
+
 test-platforms: $(READY) #: whole platforms of processes: kills, the page in a browser, alarms, runbooks, an upgrade (minutes)
-	$(BIN)/pytest -q -n $(WORKERS) tests/operations tests/e2e
+	$(BIN)/pytest -q -n $(WORKERS) --no-loadscope-reorder tests/operations tests/e2e
 
 test-kubernetes: $(READY) #: the same on a real Kubernetes API server, built once from Go modules (minutes)
 	@$(BIN)/python -m tests.kubernetes.binaries
