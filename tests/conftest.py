@@ -1,6 +1,7 @@
 """
 Property tests draw the same examples in every run, so that a red run is a change's doing and is red again.
 
+Which they are depends on the test alone: neither on other files of the run nor on other code.
 `HYPOTHESIS_PROFILE=explore` draws others each time; what it finds becomes a test of its own. No example has a deadline:
 machines are noisy.
 """
@@ -11,6 +12,7 @@ import os
 import pytest
 import structlog
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
@@ -33,10 +35,41 @@ pytest.register_assert_rewrite(
 
 settings.register_profile("same", derandomize=True, deadline=None)
 settings.register_profile("explore", print_blob=True, deadline=None)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "same")
+settings.load_profile(PROFILE)
+
+
+def draw_no_constants_of_code() -> None:
+    """
+    Hypothesis draws one value in forty from the constants of all modules that are loaded and installed nowhere.
+
+    A change of any constant, or one more file of tests in a run, would change the examples of every other test. No
+    setting of Hypothesis ends that; this is where it asks whether a module is one of them.
+    """
+    providers.is_local_module_file = lambda path: False
+
+
+if PROFILE == "same":
+    draw_no_constants_of_code()
 
 
 SEEDS = "tests/simulation/test_seeds.py"
+
+# Files that take a minute or more, the longest first: begun last, each would be waited for by idle workers.
+LONGEST = (
+    "tests/e2e/test_page.py",
+    "tests/operations/test_alarms.py",
+    "tests/e2e/test_commands.py",
+    "tests/operations/test_tutorial.py",
+    "tests/e2e/test_each_service_alone.py",
+    "tests/e2e/test_logged_in.py",
+    "tests/e2e/test_demo.py",
+    "tests/e2e/test_goes_on.py",
+    "tests/operations/test_runbooks.py",
+    "tests/e2e/test_two_shards.py",
+    "tests/e2e/test_backup.py",
+    "tests/e2e/test_ledger_that_lost_its_end.py",
+)
 
 
 class ByFile(LoadFileScheduling):
@@ -49,6 +82,12 @@ class ByFile(LoadFileScheduling):
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling:
     """Every run of several workers goes by files."""
     return ByFile(config, log)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files come first, all others in the order of their names (with `--no-loadscope-reorder`)."""
+    rank = {name: number for number, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
 
 
 def pytest_collection_finish() -> None:
