@@ -101,4 +101,4 @@ async def test_a_spec_that_left_the_ledger_by_a_roll_over_says_where_it_is(world
         ledger.purge(world.committed.state.n)
         said = await world.ask("GET", f"/v1/jobs/{ended}/spec", token)
     assert (said.status, said.code) == (410, "RolledOver")
-    assert "stands in the operator's backup" in said.body["sentence"]
+    assert "the operator's backup has it" in said.body["sentence"]

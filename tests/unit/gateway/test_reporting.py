@@ -48,7 +48,7 @@ async def test_one_of_an_attempt_that_does_not_run_is_refused(world: World) -> N
         answer = await said(world, token, path="/data/x", attempt=2)
     assert (answer.status, answer.code, answer.body["field"]) == (409, "NotRunning", "attempt")
     assert answer.body["sentence"] == (
-        "NotRunning: attempt: the job, or that attempt of it, does not run now (attempt 1, said 2)"
+        "NotRunning: attempt: the job, or the attempt named, is not running (attempt 1, said 2)"
     )
 
 

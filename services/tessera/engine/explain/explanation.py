@@ -197,7 +197,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
     head, _ = what_if.behind(job)
     if head is not None:
         who = f"{head.name} ({head.job_id})" if viewer.may_see(head.tenant) else "of another tenant"
-        yield f"The first job of queue {job.queue} is {who}; the queue lets nobody pass it (strict_fifo)."
+        yield f"The first job of queue {job.queue} is {who}; the queue lets no job pass it (strict_fifo)."
         if head.reason is not None:  # its numbers are for those who may see the job
             yield f"That job waits: {head.reason.sentence() if viewer.may_see(head.tenant) else head.reason.code}."
     codes = {reason.code for reason in reasons}

@@ -31,7 +31,7 @@ PARTS = (configuration, jobs, losses, nodes, plans, prices, runs, taken_over, up
 LOOKS_OF: dict[str, int | None] = {"tessera-7": LOOKS_MAX, ENGINE_ID: LOOKS_MAX}
 """The engines whose decisions this build computes, and how many looks in vain one message takes by each."""
 FORMAT_OF = {"tessera-7": 4}
-"""The ledger format to which each of the older engines among them raises a ledger."""
+"""Ledger format that a committer with an older engine id raises a ledger to; all others raise it to `FORMAT`."""
 
 
 def decide(
