@@ -11,6 +11,9 @@ CLIENTS_READY := build/clients/.ready
 SEEDS ?= 100
 # One more than there are processors, since many tests wait for servers.
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
+# Those of whole platforms wait most of the time: for leases, alarms, restarts.
+PLATFORM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3)
+KUBERNETES_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 FIRST ?= 1
 CODE := schemas services tests docs deploy
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -116,11 +119,11 @@ test-changed: $(READY) ## the tests that a change can break, by imports and name
 	@$(BIN)/python -m tests.changed --base "$(BASE)" --workers $(WORKERS)
 
 test-platforms: $(READY) #: whole platforms of processes: kills, the page in a browser, alarms, runbooks, an upgrade (minutes)
-	$(BIN)/pytest -q -n $(WORKERS) --no-loadscope-reorder tests/operations tests/e2e
+	$(BIN)/pytest -q -n $(PLATFORM_WORKERS) --no-loadscope-reorder tests/operations tests/e2e
 
 test-kubernetes: $(READY) #: the same on a real Kubernetes API server, built once from Go modules (minutes)
 	@$(BIN)/python -m tests.kubernetes.binaries
-	$(BIN)/pytest -q -n 2 tests/kubernetes  # most of them wait most of the time
+	$(BIN)/pytest -q -n $(KUBERNETES_WORKERS) tests/kubernetes
 
 $(CLIENTS_READY): tests/clients/requirements.lock
 	@echo "setting up build/clients"
