@@ -8,6 +8,7 @@ machines are noisy.
 
 import gc
 import os
+from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -88,6 +89,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files come first, all others in the order of their names (with `--no-loadscope-reorder`)."""
     rank = {name: number for number, name in enumerate(LONGEST)}
     items.sort(key=lambda item: rank.get(item.nodeid.partition("::")[0], len(rank)))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> Iterator[None]:
+    """The first line below the dots says which promises are broken: tests are named by sentences."""
+    reports = [*terminalreporter.stats.get("failed", ()), *terminalreporter.stats.get("error", ())]
+    for node_id in dict.fromkeys(report.nodeid for report in reports):
+        path, _, name = node_id.partition("::")
+        promise = name.rpartition("::")[2].removeprefix("test_").replace("_", " ")
+        terminalreporter.write_line(f"broken promise: {promise or path} ({path})", red=True)
+    yield
 
 
 def pytest_collection_finish() -> None:
