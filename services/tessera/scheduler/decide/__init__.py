@@ -43,10 +43,17 @@ def decide(
     `known` carries from one message to the next what is known of the nodes; the records are the same with and without.
     """
     known = CapacityCache() if known is None else known
+    # The inputs stand in the same message as the records: what they take of its bound is gone before anything is
+    # decided.
     taken_bytes = sum(len(part.to_bytes()) + 1 for part in (*inputs.facts, *inputs.orders))
     draft = Draft(state.overlay(), inputs.facts, ROOM_BYTES - taken_bytes)
+    # Number, time and orders first: every judgement below asks the state for them, and none may see those of the
+    # message before.
     take_in(draft.state, inputs.n, inputs.ts, inputs.facts_upto, inputs.orders)
     open_message(draft, inputs, FORMAT_OF.get(engine, FORMAT))
+    # Facts before deadlines: a run whose start is told in this very message has started, whatever its deadline says.
+    # And whatever gives room back comes before whatever takes it, so that room is used in the message that learns of
+    # it.
     for index in _order_of(inputs.facts):
         fact = inputs.facts[index].fact
         JUDGE[type(fact)](draft, index, fact)
@@ -56,10 +63,14 @@ def decide(
     record_stranded(draft)
     settle_dependencies(draft)
     settle_arrays(draft)
+    # Room that was made for somebody is given before any line is walked, or the first of the line would take what
+    # others were evicted for.
     start_marked(draft)
+    # Pools share the looks of the message: its time is bounded as a whole, however many pools there are (ADR 0039).
     pools, looks = sorted(pool for pool, line in draft.state.lines.items() if line.jobs), LOOKS_OF[engine]
     for pool in pools:
         place_in_order(draft, pool, known, looks and looks // len(pools))
+    # Runs grow last, into what nobody in line could use.
     if state.index.elastic:
         grow(draft, known, inputs.starts_since)
     record_free_slots(draft, state.ts)
@@ -73,6 +84,8 @@ def _order_of(facts: Sequence[TakenFact]) -> Sequence[int]:
     if not ended:
         return range(len(facts))
     gone = {index: taken.fact.run_id for index, taken in enumerate(facts) if type(taken.fact) is RunAbsent}
+    # An absence gets the place of the end that it belongs to, and stands behind it by the second key; all others keep
+    # their own. Judged the other way round, a job whose run had succeeded would be released as one that was stopped.
     after = {index: ended.get(run_id, index) for index, run_id in gone.items()}
     return sorted(range(len(facts)), key=lambda index: (after.get(index, index), index in gone))
 

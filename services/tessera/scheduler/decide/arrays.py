@@ -26,6 +26,8 @@ def settle_arrays(draft: Draft) -> None:
         job = draft.state.jobs.get(array_id)
         if job is None or job.array is None:
             continue
+        # Tasks are cancelled before the end is judged: an array ends only once all of its tasks have, since whoever
+        # waits for its end must not start beside tasks that are still saving their work (ADR 0033).
         if job.array.closed is not None:
             _cancel_tasks(draft, job, job.array.closed, job.array.hurried)
         _queue_tasks(draft, job)
@@ -55,6 +57,7 @@ def hold_failing_array(draft: Draft, array_id: str) -> None:
     job = draft.state.jobs.get(array_id)
     if job is None or job.array is None or job.held or job.array.failing < FAILING_MAX:
         return
+    # Tasks that run are left alone: they may be the ones that work, and a hold concerns starts alone.
     waiting = [task for task in live_tasks(draft, array_id) if task.phase is Phase.QUEUED and not task.held]
     if not waiting and not job.array.left:
         return
@@ -70,10 +73,12 @@ def _queue_tasks(draft: Draft, job: Job) -> None:
     state = draft.state
     if not state.tree.takes(job) or state.tree.stopped(job.queue) is not None:
         return
+    # The array is read anew each time: every record moves its cursor, and the window is judged by where that stands.
     while not draft.full and (array := _array_of(draft, job.job_id)) is not None and array.has_room:
         if job.held or job.after or over_limit(state, job.tenant, job.gang.amount) is not None:
             return
         task = task_index(array.tasks, array.queued)
+        # A task queued now would find its counterpart unknown, which means the same as ended long ago.
         if any(_is_to_come(draft, other, task) for other in array.follows):
             return
         job_id = task_id(job.job_id, task)
@@ -92,6 +97,8 @@ def _cancel_tasks(draft: Draft, job: Job, reason: Reason, now: bool) -> None:
     for task in live_tasks(draft, job.job_id):
         if draft.full:
             return
+        # The earmark before the job: an owner that has ended could not be asked for, and its room would be held until
+        # the deadline.
         if draft.state.earmarks.get(task.job_id) is not None:
             draft.add(EarmarkEnded(kind="earmark_ended", owner=task.job_id, why="owner_gone"))
         if task.phase is Phase.QUEUED:
@@ -106,6 +113,8 @@ def cancel_run(draft: Draft, run: Run, reason: Reason, by: str, now: bool) -> No
     """Stop a run for good, with `now` also cutting its notice short; what is ending so already is left as it is."""
     hurries = now and not run.hurried
     if not run.over and (not run.stopping or run.then == "requeue" or hurries):
+        # A cancel never makes a verdict milder: a run that was to end as failed does so, or a cancel that comes in time
+        # would hide a failure from whoever depends on it.
         then = "failed" if run.then == "failed" else "cancelled"
         draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by=by, now=hurries))
 
@@ -115,6 +124,8 @@ def _end(draft: Draft, array_id: str) -> None:
     if array is None or not array.is_over or draft.full or _is_awaited(draft, array_id):
         return
     if array.closed is not None:
+        # An array that closed by itself has failed; only somebody's wish, or a dependency that cannot come true, counts
+        # as cancelled.
         cancelled = array.closed.code in (Code.CANCELLED, Code.DEPENDENCY_NEVER_SATISFIED)
         phase, reason = ("cancelled" if cancelled else "failed"), array.closed
         draft.add(Finished(kind="finished", job_id=array_id, phase=phase, reason=reason))
@@ -150,6 +161,8 @@ def settle_dependencies(draft: Draft) -> None:
         if draft.full:
             return
         verdicts = {each: settled(draft.state, job, each) for each in job.after}
+        # One condition that can never hold decides for all, however many others hold: conditions are joined by "and".
+        # The job is ended at once, since nobody sees one that waits for ever (ADR 0033).
         never = [each for each, verdict in verdicts.items() if verdict is False]
         if never:
             reason = Reason(code=Code.DEPENDENCY_NEVER_SATISFIED, field="after", detail=never[0].text())

@@ -26,19 +26,25 @@ def on_config_proposed(draft: Draft, index: int, fact: ConfigProposed) -> None:
     """
     state = draft.state
     against: list[Reason] = []
+    # Compare and swap: who wrote against another version has not seen what is in force. The same body again is the
+    # repeat of a request whose answer was lost, and no conflict.
     if fact.expected_version != state.config.version:
         if fact.body == state.config.body:
             return
         numbers = {"expected_version": fact.expected_version, "version": state.config.version}
         against.append(Reason(code=Code.CONFIG_CONFLICT, numbers=numbers))
     elif not fact.abandon:
+        # The list is cut, not the check: one job is enough to refuse, and a reader mends nothing by the thousandth.
         against += find_stranded(live_jobs(state), state.config.body, fact.body)[:REASONS_MAX]
     if against:
         draft.add(ConfigRefused(kind="config_refused", fact=index, reason=against[0], others=tuple(against[1:])))
         return
     draft.add(ConfigSet(kind="config_set", fact=index, version=state.config.version + 1))
+    # Names first, so that whoever only got another name is not told that its queue is gone, nor loses its earmark
+    # below.
     _rename(draft, state.jobs.values())
     _record_stopped(draft)
+    # A job that stands in no line cannot use its room, which would be kept from all others up to its deadline.
     for owner in sorted(owner for owner, _ in state.earmarks.items()):
         job = state.jobs.get(owner)
         if job is not None and not state.tree.takes(job):
@@ -91,6 +97,8 @@ def drain_queues(draft: Draft) -> None:
     drained = {queue for queue in state.tree.queues if state.tree.drained(queue)}
     if not drained:
         return
+    # By id, and as far as the message has room: runs that are stopping are passed over, so that the next message goes
+    # on where this one ended without any cursor.
     for run in sorted((run for run in state.runs.values() if run.queue in drained), key=lambda run: run.run_id):
         if draft.full:
             return

@@ -46,6 +46,8 @@ class Draft:
 
     def add(self, record: AnyRecord) -> None:
         """Adds a record: applies it to the state and takes its bytes from the room left."""
+        # Applied before it is counted as made: a record that the fold does not accept raises here, and never gets into
+        # a message (ADR 0009).
         apply_record(self.state, record, self.facts)
         self.records.append(record)
         self.bytes_left -= len(record.to_bytes()) + 1
@@ -80,5 +82,7 @@ def judges(fact: type[AnyFact]) -> Callable[[JudgeT], JudgeT]:
 def record_waiting(draft: Draft, job_id: str, reason: Reason) -> None:
     """Why a queued job does not start, when that is another reason than before."""
     job = draft.state.jobs.get(job_id)
+    # By code alone: the numbers of a reason change with nearly every message, and a record for each would fill the
+    # ledger while nothing moves.
     if job is not None and (job.reason is None or job.reason.code is not reason.code):
         draft.add(Waiting(kind="waiting", job_id=job_id, reason=reason))

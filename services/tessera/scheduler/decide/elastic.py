@@ -43,6 +43,7 @@ def grow(draft: Draft, known: CapacityCache, starts_since: int = 0) -> None:
     A run that grew or shrank a short while ago keeps its size, so that it does not change with every job that comes.
     """
     state = draft.state
+    # Given up before any run grows, so that what late pods held is free for the growth below.
     drop_late(draft, starts_since)
     crowded: dict[tuple[str, str], bool] = {}
     free = _Free(state, known)
@@ -50,6 +51,8 @@ def grow(draft: Draft, known: CapacityCache, starts_since: int = 0) -> None:
         pool = state.tree.pool(run.queue)
         if pool is None or draft.full or not _may_grow(state, run):
             continue
+        # Whether somebody waits is one question per pool and tree: within a tree quota is shared, so that its runs
+        # would all take from the same waiting job.
         where = pool, state.tree.roots[run.queue]
         if where not in crowded:
             crowded[where] = _somebody_waits(state, *where)
@@ -62,6 +65,8 @@ def drop_late(draft: Draft, starts_since: int) -> None:
     state = draft.state
     for run in state.runs.found(sorted(state.index.elastic)):
         late = [e for e in run.extra if e.deadline and e.deadline <= state.ts and not e.leaving]
+        # The pods have their whole time from the last gap on: a pod that started while nobody looked would else be
+        # stopped for being late (ADR 0042).
         watched = late and state.ts >= starts_since + given_ms(state, run)
         if watched and not run.stopping and not draft.full:
             ranks = tuple(extra.placement.rank for extra in late)
@@ -70,6 +75,8 @@ def drop_late(draft: Draft, starts_since: int) -> None:
 
 def go_on_without(draft: Draft, run: Run, ranks: Sequence[int], reason: Reason, by: str) -> None:
     """Remove those of these pods that the run has beyond its gang and that are not on their way out already."""
+    # Facts about pods are late and repeated: ranks of the gang, and those that leave already, are not meant by any of
+    # them.
     staying = {extra.placement.rank for extra in run.surplus}
     gone = tuple(sorted(staying & set(ranks)))
     if gone:
@@ -82,6 +89,8 @@ def _first(state: State, run: Run) -> tuple[int, int, str]:
 
 def _may_grow(state: State, run: Run) -> bool:
     rested = state.ts - max(run.resized_ts, run.started_ts) >= _rest_ms(state, run)
+    # One step at a time: while pods of the last one are on their way in or out, nobody can tell whether that size was a
+    # good one.
     moving = any(extra.leaving or not extra.uid for extra in run.extra)
     largest = len(run.all_placements) >= sum(role.replicas + role.more for role in run.roles)
     ending = run.stopping or bool(run.released_ranks)  # pods that have done their part are not replaced
@@ -92,6 +101,7 @@ def _may_grow(state: State, run: Run) -> bool:
 def _rest_ms(state: State, run: Run) -> int:
     """Time for which the run keeps its size; doubled each time that surplus pods have failed."""
     seconds = state.tree.policy.grow_after_seconds
+    # At least a second where a run has failed, since a rest of 0 would stay 0 however often it is doubled.
     return (max(1, seconds) << min(run.failures, FAILURES_COUNTED) if run.failures else seconds) * 1000
 
 
@@ -109,6 +119,8 @@ def _somebody_waits(state: State, pool: str, root: str) -> bool:
             if job is None or job.phase is not Phase.QUEUED or not startable(state, job):
                 continue
             code = job.reason.code if job.reason is not None else None
+            # Who waits for quota of another tree gains nothing by what these runs leave alone: for its sake room would
+            # stand idle.
             elsewhere = code is Code.WAITING_FOR_QUOTA and tree.roots[queue] != root
             if not elsewhere and code is not Code.BEHIND_QUEUE_HEAD:  # of which the head is asked itself
                 return True
@@ -138,6 +150,7 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> None:
     state = draft.state
     job = state.jobs.get(run.job_id)
     avoid = job.avoid if job is not None and state.format >= NODE_FAILURES_FROM else ()
+    # Without nodes to avoid both are the same, and one search is saved.
     for left_out in dict.fromkeys((avoid, ())):
         places = _find_places(state, run, free.capacity(pool, run.flavor, left_out), free.book)
         if places:
@@ -150,10 +163,13 @@ def _find_places(state: State, run: Run, capacity: FreeCapacity, book: QuotaBook
     """Places of the next pods; they are taken of capacity and quota."""
     places: list[Placement] = []
     size, more = 0, NOTHING
+    # Ranks are never used again within a run: a late fact about a pod that left must not hit its successor.
     rank = run.next_rank or len(run.placements)
     for role in run.roles:
         have = sum(1 for place in run.all_placements if place.role == role.name)
         for _ in range(role.replicas + role.more - have):
+            # Pod by pod, not as a gang: surplus is worth having in any number, and the first that does not fit ends the
+            # role.
             one = gang_of((replace(role, replicas=1),))
             amount = one.amount
             if len(places) >= PODS_PER_STEP or size >= BYTES_PER_STEP:
@@ -163,6 +179,7 @@ def _find_places(state: State, run: Run, capacity: FreeCapacity, book: QuotaBook
             found = capacity.place(one)
             if isinstance(found, Reason):
                 break
+            # Taken at once, of quota as of room: the next run of this message must not be given the same.
             book.add(run.queue, run.flavor, amount)
             places.append(replace(found[0], rank=rank + len(places)))
             size += PLACE_BYTES + len(role.name) + len(found[0].node) + 3 * len(found[0].devices)

@@ -21,11 +21,15 @@ def record_free_slots(draft: Draft, before_ts: int) -> None:
     """`before_ts` is the ledger time of the message before."""
     state = draft.state
     period = state.tree.policy.fragmentation_event_seconds * 1000
+    # Periods are cut by ledger time and nothing is remembered: whether a message is the first of its period follows
+    # from two times, so that a replay says it of the same one.
     if not period or before_ts // period == state.ts // period:
         return
     for pool in sorted(state.tree.queues_of):
         if draft.full:
             return
+        # The cheap counts are compared with those of the last event, not of the last look: slow changes add up until
+        # they are noticeable, in place of staying below a tenth each time.
         known, free = state.lefts.get(pool), free_slots(state, pool)
         if differs(known.free if known else (), free):
             draft.add(make_record(slots(state, pool), free))
@@ -38,11 +42,14 @@ def free_slots(state: State, pool: str) -> tuple[int, ...]:
         most = max(most, node.gpus)
         if node.ready and node.gpus:
             whole.append(node.gpu_free.count(WHOLE_GPU))
+    # A node with 7 free GPUs takes 7 pods of one, 3 of two, one of four: dividing by a power of two and rounding down
+    # is the shift.
     return tuple(sum(free >> size for free in whole) for size in range(most.bit_length()))
 
 
 def differs(before: tuple[int, ...], now: tuple[int, ...]) -> bool:
     """Whether any size changed by a tenth of its larger number; a size that is new or gone counts from 0."""
+    # The largest node may have come or gone. Zeroes make that a change from or to none.
     longest = max(len(before), len(now))
     padded = ((*sizes, *(0,) * (longest - len(sizes))) for sizes in (before, now))
     return any(was != is_ and NOTICEABLE * abs(was - is_) >= max(was, is_) for was, is_ in zip(*padded, strict=True))

@@ -45,6 +45,8 @@ OF_A_QUEUE = (Code.NO_SUCH_QUEUE, Code.QUEUE_STOPPED, Code.BEHIND_QUEUE_HEAD, Co
 def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
     """Queues an admitted job; turns it away over a limit, an unknown level, or another spec under a known key."""
     state = draft.state
+    # The id follows from the key, so that a job that is known is a repeat: nothing happens, unless the content is
+    # another. Then somebody uses one key for two jobs, and silence would make the second one vanish.
     if known(state, fact.job_id):
         seen_job = state.jobs.get(fact.job_id) or state.ended.get(fact.job_id)
         if seen_job is not None and seen_job.spec_hash != fact.digest():
@@ -85,6 +87,7 @@ def record_closed(draft: Draft, job_id: str, queue: str) -> None:
 def record_stranded(draft: Draft) -> None:
     """Jobs whose queue or tenant is gone stand in no line, so that nothing else would tell them."""
     state = draft.state
+    # Strays are kept by the index: all jobs need not be asked in each message whether their queue is still there.
     stranded = [
         job
         for job in state.jobs.found(state.index.strays)
@@ -148,6 +151,8 @@ def on_hold_requested(draft: Draft, index: int, fact: HoldRequested) -> None:
 
 def _hold(draft: Draft, job: Job, fact: HoldRequested) -> None:
     """An operator's hold takes the place of a tenant's, and no tenant lets it go."""
+    # Ledgers of earlier formats know one kind of hold. There everybody lets go of everybody's, as when they were
+    # written.
     by_operator = not fact.tenant and draft.state.format >= OPERATOR_HOLDS_FROM
     if fact.undo:
         changes = job.held and (by_operator or not job.operator_hold)
@@ -178,6 +183,8 @@ def on_move_requested(draft: Draft, index: int, fact: MoveRequested) -> None:
             continue
         if fact.tenant and time_limit_fault(draft.state.tree, fact.queue, job.tenant, each.time_limit_seconds):
             continue  # no way around the queue's longest time limit; an operator may
+        # The room was made of what the old queue may have. In the new one the job may have no claim to it, and would
+        # start past its order.
         give_up_earmark(draft, each.job_id)
         draft.add(JobMoved(kind="job_moved", job_id=each.job_id, queue=fact.queue, by=fact.tenant or "operator"))
         record_open(draft, each.job_id)
@@ -223,6 +230,8 @@ def on_requeue_requested(draft: Draft, index: int, fact: RequeueRequested) -> No
 def on_work_refused(draft: Draft, index: int, fact: WorkRefused) -> None:
     """Noted when it is news. Of a tenant with too many the first are shown, and the next as these are mended."""
     known = draft.state.refused.get(fact.work_id)
+    # A withdrawal of what was never noted says nothing. The bound is on new ones alone: a refusal that is known is
+    # always brought up to date, or it would be shown for ever.
     if known is None and (not fact.reasons or _is_full(draft.state, fact.tenant)):
         return
     if known is None or (known.tenant == fact.tenant and _codes(known.reasons) != _codes(fact.reasons)):

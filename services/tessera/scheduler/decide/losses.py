@@ -29,6 +29,8 @@ def on_run_lost(draft: Draft, index: int, fact: RunLost) -> None:
     run = active_run(draft, fact.run_id)
     if run is None:
         return
+    # From the harmless to the grave: surplus pods go without their gang, a cordon moves a run only where that gains,
+    # and only a proof stops one for the loss.
     if fact.ranks:
         go_on_without(draft, run, fact.ranks, fact.reason, "reclamation")
     elif fact.reason.code is Code.NODE_DRAINED:
@@ -39,6 +41,8 @@ def on_run_lost(draft: Draft, index: int, fact: RunLost) -> None:
 
 def _stop(draft: Draft, run: Run, fact: RunLost) -> None:
     end = end_of(fact.reason.code)
+    # What an operator told us to stop is no observation that could be wrong: the brake is for mass errors of our own
+    # sight.
     observed = fact.nodes[0] if fact.nodes and end.word is Word.PROOF and not fact.told else ""
     if observed and _is_held_back(draft, run, fact, observed):
         return
@@ -50,6 +54,7 @@ def _is_held_back(draft: Draft, run: Run, fact: RunLost, node: str) -> bool:
     state = draft.state
     if not is_mass_stop(state, run, node):
         return False
+    # Reclamation repeats itself each look: one record per run and node is news, the rest is noise in the ledger.
     if run.held_back is None or run.held_back.field != f"nodes.{node}":
         draft.add(StopHeldBack(kind="stop_held_back", run_id=run.run_id, reason=_too_many(state, run, fact, node)))
     return True
@@ -77,11 +82,14 @@ def _move_off(draft: Draft, run: Run, fact: RunLost) -> None:
     Reclamation says so again and again, so that it moves once there is room.
     """
     state, job = draft.state, draft.state.jobs.get(run.job_id)
+    # The cheap refusals first; a placement is searched for only for a run that would be better off elsewhere.
     if job is None or not job.preemptible or not _gains(state, run) or not could_start_again(state, job, run):
         return
     node = next(place.node for place in run.gang_places if _is_cordoned(state, place))
     if _is_held_back(draft, run, fact, node):
         return
+    # Revoke and earmark need room in one message. A revoke alone would stop the run for a place that the next message
+    # may have given away.
     places = _elsewhere(state, job, run)
     if places is None or allocation_bytes(job, NODE_NAME_LENGTH_MAX) + 2 * RECORD_BYTES > draft.bytes_left:
         return
@@ -120,6 +128,8 @@ def _gains(state: State, run: Run) -> bool:
 
 def _elsewhere(state: State, job: Job, run: Run) -> tuple[Placement, ...] | None:
     """Places for the whole gang on what is free now, within its quota; None where there are none."""
+    # Quota is asked as if the run were gone, or it would compete with itself for what it holds. Nodes are asked as they
+    # are: the move must be possible before anything has left (ADR 0013).
     if lacks_again(state, book_without(state, [(run, run.places)]), run) is not None:
         return None
     found = place_gang(run.roles, *TargetCapacity(NodesOfRuns(state)).nodes(run, job.avoid))

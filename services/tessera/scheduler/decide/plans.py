@@ -33,6 +33,8 @@ def on_plan_proposed(draft: Draft, index: int, fact: PlanProposed) -> None:
     verdict = _judge(draft.state, fact)
     if not isinstance(verdict, Reason):
         records = _carried_out(draft.state, fact, verdict)
+        # Whole or not at all: half of the victims free no room for a gang, and what they lost would be lost for
+        # nothing. Records are therefore made and measured before the first one is added.
         size = sum(len(record.to_bytes()) + 1 for record in records)
         if size + RECORD_BYTES <= draft.bytes_left:
             for record in records:
@@ -50,6 +52,8 @@ def _carried_out(state: State, fact: PlanProposed, lesser: Sequence[Earmark]) ->
     shrunk = Reason(code=Code.SHRUNK, detail=detail)
     deadline = state.ts + policy.earmark_seconds * 1000
     return [
+        # Lesser earmarks end first: the new one may lie on the same devices, and two at once would be one device for
+        # two owners.
         *(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="outranked") for mark in lesser),
         *(
             Revoked(
@@ -110,16 +114,22 @@ def _judge(state: State, fact: PlanProposed) -> list[Earmark] | Reason:
         return Reason(code=Code.NOT_WAITING, detail=fact.job_id)
     if fact.flavor not in state.tree.flavors_for(job.queue, job.amount):
         return Reason(code=Code.PLAN_DOES_NOT_FIT, field=f"queues.{job.queue}", detail=f"flavor {fact.flavor or 'any'}")
+    # What is being stopped counts as gone, as in the search of the proposer; judged otherwise, each plan that relies on
+    # a stop under way would be refused.
     going = leaving(state)
     book = book_without(state, going)
     held: list[HeldPlaces] = [(run.gang, places) for run, places in going]
     against = (
+        # Each step takes its part out of the same book and the next one is judged by what is left: of two victims of a
+        # queue that has one loan the second is then no longer on loan.
         _evict(state, job, fact, book, held)
         or _shrink(state, job, fact, book, held)
         or _check_relocations(state, job, fact, book)
     )
     if against is not None:
         return against
+    # Asked last, with all victims out of the book: an owner may have back its own and no more, or it would reclaim in
+    # order to borrow, and the next owner would reclaim from it (ADR 0020).
     if fact.cause == "reclaim" and not is_its_own(state.tree, book, job, fact.flavor, _lenders(state, job, fact)):
         return would_borrow(job.queue)
     return _find_capacity(state, job, fact, book, held)
@@ -137,6 +147,7 @@ def _evict(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: li
     """Take the victims out of `book` and note what they hold; or the first reason against one."""
     for place, run_id in enumerate(fact.victims):
         run = state.runs.get(run_id)
+        # A victim that is named twice would give its room twice.
         if run is None or run_id in fact.victims[:place]:
             return Reason(code=Code.VICTIM_GONE, detail=run_id)
         moves = fact.cause == "defragment"
@@ -154,6 +165,7 @@ def _shrink(state: State, job: Job, fact: PlanProposed, book: QuotaBook, held: l
     named = set(fact.victims)
     for shrink in fact.shrinks:
         run = state.runs.get(shrink.run_id)
+        # Pods of a run that goes as a whole are in `held` already, and so are those of a run that was named before.
         if run is None or shrink.run_id in named:
             return Reason(code=Code.VICTIM_GONE, detail=shrink.run_id)
         against = may_shrink(state, job, run, shrink.ranks, fact.cause, book, fact.flavor)
@@ -172,6 +184,8 @@ def _check_relocations(state: State, job: Job, fact: PlanProposed, book: QuotaBo
         numbers = {"moves": len(fact.moves), "moves_max": state.tree.policy.defragment_moves_max}
         return Reason(code=Code.PLAN_DOES_NOT_FIT, field="policy.defragment_moves_max", numbers=numbers)
     ground = TargetCapacity(NodesOfRuns(state))
+    # The owner's places are taken first, then each move's in turn: what is left to a move is free now, whatever happens
+    # to the others, so that moves can be carried out in any order (ADR 0013).
     ground.take(job.gang, fact.placements)
     runs = state.runs.found(move.run_id for move in fact.moves)
     for run, move in zip(runs, fact.moves, strict=True):
@@ -196,12 +210,15 @@ def _find_capacity(
         return []
     if fact.cause == "defragment":
         return against  # nobody's room is taken for a plan that only gains time
+    # Only after the plan failed with all earmarks standing: who loses its earmark must search, and perhaps evict, once
+    # more.
     lesser = outranked(state, job, {placement.node for placement in fact.placements})
     for mark in lesser:
         held.append((mark.gang, mark.placements))
         owner = state.jobs.get(mark.owner)
         if owner is not None and owner.queue in state.tree.queues:
             book.add(owner.queue, mark.flavor, owner.amount, -1)
+    # The first reason is told, also where the second look failed: that is what the proposer can mend.
     return lesser if lesser and _faults(state, job, fact, book, held) is None else against
 
 

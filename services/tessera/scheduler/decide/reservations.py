@@ -51,6 +51,8 @@ class ReservingPass(SchedulingPass):
     def reserves(self, job: Job) -> bool:
         """Whether the job would get a reservation if it found no room, so that it has to be asked itself."""
         depth = self._policy.backfill_depth
+        # Jobs that were noted count as if each needed a try of its own, so that the number of forecasts in a pass is
+        # bounded before any of them is made.
         left = depth - len(self._reservations) + HOPELESS_MAX - self._hopeless - len(self._blocked)
         return len(self._reservations) < depth and left > 0 and self._waited(job, "patience")
 
@@ -76,9 +78,13 @@ class ReservingPass(SchedulingPass):
 
     def find(self, job: Job) -> Choice | Reason:
         """Choose where the job may start now without delaying any reservation, or say why it may not."""
+        # The answer to an equal job stands until there is another reservation: what starts in between takes room and
+        # gives none.
         known = self._behind.get((job.queue, self.may_borrow(job), job.roles, job.avoid, self.count_outlived(job)))
         if known is not None:
             return known
+        # First as if nothing were reserved. Only a job that fits that way can be in anybody's way, and only then are
+        # the blocked ones worth a forecast.
         verdict = super().find(job)
         if isinstance(verdict, Reason):
             return self._note_blocked(job, verdict)
@@ -91,11 +97,16 @@ class ReservingPass(SchedulingPass):
         if self._used is None:
             return
         self._used.start(job, flavor)
+        # Only for reservations that begin while the job still runs is its room gone then; a job that has ended by that
+        # time takes nothing from them.
         for reservation in self._outlived(job):
             job.gang.take(reservation.nodes_then, placements)
+        # Only nodes of this start are hidden anew: all others are as they were, and a pass starts many jobs.
         changed = {placement.node for placement in placements}
         for (flavor_of, avoid, outlived), capacity in self._left.items():
             whole = self.capacity(flavor_of, avoid).nodes
+            # A count names the reservations since they are sorted by their beginnings: whoever outlives three outlives
+            # the first three. This is why jobs with equal counts may share one view of the room.
             first = self._reservations[:outlived]
             for name in changed & whole.keys():
                 capacity.put(hide_reserved(whole[name], first))
@@ -114,12 +125,16 @@ class ReservingPass(SchedulingPass):
     def _look_ahead(self) -> None:
         """Keep room for the blocked jobs so far. Since they were asked, nobody has started."""
         for job, verdict in self._blocked:
+            # Past the depth nobody gets one, yet the verdict is told: whoever was noted must have an answer in this
+            # pass.
             reservation = self._reserve(job) if len(self._reservations) < self._policy.backfill_depth else None
             if reservation is None:
                 self._hopeless += 1
                 self._reasons.append((job.job_id, verdict))
                 continue
             self._reservations.append(reservation)
+            # A new reservation may begin before earlier ones, so that every count of outlived ones means others: views
+            # and answers by count are void.
             self._reservations.sort(key=lambda other: (other.at, other.job.job_id))
             self._behind.clear()
             self._left.clear()
@@ -134,6 +149,7 @@ class ReservingPass(SchedulingPass):
         best: tuple[int, int, str, Opening] | None = None
         for at, flavor in enumerate(self._state.tree.flavors_for(job.queue, job.amount)):
             opening = None if book.lacks(job, flavor) else self._opening(job, flavor)
+            # Strictly sooner: of equal beginnings the flavor that the queue prefers stays.
             if opening is not None and (best is None or opening.at < best[0]):
                 best = opening.at, at, flavor, opening
         if best is None:
@@ -145,6 +161,8 @@ class ReservingPass(SchedulingPass):
     def _opening(self, job: Job, flavor: str) -> Opening | None:
         capacity = self.capacity(flavor, ())
         nodes = dict(capacity.nodes)
+        # Earlier reservations count as running from now on. That may put this one later than it could be, and never on
+        # room that was promised to another.
         for other in self._reservations:
             other.job.gang.take(nodes, other.placements)
         return find_opening(job.roles, nodes, self._forecast.ends_on(nodes), capacity.places)
@@ -172,12 +190,16 @@ class ReservingPass(SchedulingPass):
         outlived, book = self._outlived(job), self._used
         assert book is not None  # some room is kept
         closed = any(reservation.closes for reservation in self._reservations)
+        # Who ends before any reservation begins cannot delay one; its choice stands, if the quota that is set aside
+        # leaves enough for it.
         if not closed and not outlived and book.lacks(job, verdict[0]) is None:
             return verdict
 
         def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
             return self._capacity_left(flavor, avoid, outlived).find(roles)
 
+        # Close to a job that has waited very long nobody starts: expectations may be wrong, and this bound is what
+        # keeps wrong ones from starving it (ADR 0014).
         found = None if closed else choose(self._state.tree, book, job, place)
         if found is not None and not isinstance(found, Reason):
             return found

@@ -84,12 +84,16 @@ def end_overdue(draft: Draft, facts_wait: bool, starts_since: int) -> None:
         if draft.full:
             return
         run = state.runs.get(run_id)
+        # Time in which nobody looked does not count (ADR 0042): a pod that started while the stream of facts was away
+        # would be stopped for silence that was ours.
         watched = run is not None and state.ts >= starts_since + given_ms(state, run)
         if run is not None and watched and not run.started and not run.stopping:
             _end_late(draft, run, _why_late(state, run, (deadline - run.allocated_ts) // 1000))
     for mark in sorted(state.earmarks.values(), key=lambda m: m.owner):
         if mark.deadline <= state.ts:
             draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="deadline"))
+        # An earmark's own deadline needs no fact, since none can save it; whether a run hangs does, since its absence
+        # may have been told and not been read.
         elif not facts_wait and (stuck := find_stuck(state, mark)) is not None:
             _give_up_on(draft, mark, stuck)
 
@@ -104,6 +108,7 @@ def _give_up_on(draft: Draft, mark: Earmark, stuck: Run) -> None:
     draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="stuck"))
     if stuck.stopping:  # what shrinks goes on: its job waits for nothing
         record_waiting(draft, stuck.job_id, reason)
+    # A job may wait for its own stuck run, and is told once.
     if mark.owner != stuck.job_id:
         record_waiting(draft, mark.owner, reason)
 
@@ -121,6 +126,8 @@ def _why_late(state: State, run: Run, seconds: int) -> Reason:
     numbers = {"seconds": seconds}
     if run.delay is None:
         return Reason(code=Code.START_TIMEOUT, numbers=numbers)
+    # Two nodes that start nothing at once point at what they share, such as a registry. Blaming each would back off a
+    # whole pool, node by node, for one cause.
     return _judge_several_nodes(state, run.delay.model_copy(update={"numbers": run.delay.numbers | numbers}))
 
 
@@ -135,6 +142,7 @@ def _judge_several_nodes(state: State, reason: Reason, nodes: tuple[str, ...] = 
 def _nodes_that_start_nothing(state: State) -> set[str]:
     """The nodes on which pods of any run do not start, by the kubelet and not by what they ask for."""
     waiting = (state.runs.get(run_id) for _, run_id in state.index.start_by)
+    # Only runs that have not started and whose binder has said why: silence about a node is no evidence against it.
     late = (run for run in waiting if run is not None and run.delay is not None and not run.started)
     return {node for run in late if run.delay and run.delay.code is Code.START_TIMEOUT for node in run.slow_nodes}
 
@@ -150,6 +158,8 @@ def revoke(
 ) -> None:
     """Stop a run; its job is tried again unless its own program failed too often."""
     job = draft.state.jobs.get(run.job_id)
+    # Decided when the run is stopped, not when it is gone: what the job does next is then in the record, and no fact in
+    # between can change it.
     again = job is not None and may_try_again(draft.state, job, run, reason.code)
     then = "requeue" if again else "failed"
     draft.add(
@@ -168,6 +178,8 @@ def revoke(
 
 def may_try_again(state: State, job: Job, run: Run, code: Code) -> bool:
     """Whether the job is tried again after a run that ended for `code`: only its own program's failures end it."""
+    # Only the program's own failures spend attempts (ADR 0043): a month of node upgrades would else end a job that
+    # never failed.
     if end_of(code).limit is not Limit.FAIL:
         return True
     if not job.retry.on_failure:
@@ -179,6 +191,8 @@ def has_held(state: State, run: Run) -> bool:
     """Whether the run worked so long, or saved so much, that the budgets of its job are full again."""
     steady_ms = state.tree.policy.steady_seconds * 1000
     ended = run.stopped_ts or state.ts
+    # A run that never started has held nothing, however long it took. Otherwise slow image pulls would fill the budget
+    # again.
     return run.started and (run.saved_ts > 0 or ended - run.started_ts >= steady_ms)
 
 
@@ -188,17 +202,21 @@ def _strikes(state: State, job: Job, run: Run) -> int:
 
 def in_time(state: State, job: Job, run: Run) -> bool:
     """Whether the time in which the job may be tried again has not run out; it begins anew with a run that held."""
+    # A budget for trying is not spent by working: a training that fails in its third week has tried once.
     return has_held(state, run) or state.ts < job.first_ts + job.retry.give_up_seconds * 1000
 
 
 def pause_ms(job: Job, end: RunEnd, strikes: int, troubles: int) -> int:
     """Time that the job waits for its next attempt, after so many counted attempts and troubles in a row before."""
     if end.pause is PauseRule.OWN:
+        # The shift is bounded before the minimum is taken, since many strikes would make an integer of as many bits. A
+        # first pause above the maximum is the sender's word and stays.
         seconds = job.retry.backoff_seconds << min(strikes, 20)
         return min(seconds, max(job.retry.backoff_max_seconds, job.retry.backoff_seconds)) * 1000
     first = {PauseRule.SHORT: 0, PauseRule.LATE: TROUBLES_AT_ONCE}.get(end.pause)
     if first is None or troubles < first:
         return 0
+    # Six doublings pass the maximum of a minute: more would only make larger numbers to cut.
     return min(1 << min(troubles - first, 6), SHORT_PAUSE_MAX_SECONDS) * 1000
 
 
@@ -215,6 +233,8 @@ def on_pods_made(draft: Draft, index: int, fact: PodsMade) -> None:
     if fact.ranks:
         _permit_more(draft, run, fact)
         return
+    # A second set of pods is never permitted: a binder that comes back and makes pods anew would else have two gangs
+    # under one run.
     if run is not None and not run.uids and len(fact.uids) == len(run.placements):
         draft.add(Permitted(kind="permitted", run_id=run.run_id, uids=fact.uids))
 
@@ -223,6 +243,7 @@ def _permit_more(draft: Draft, run: Run | None, fact: PodsMade) -> None:
     """Permit surplus pods that are still wanted; some may have been given up while they were made."""
     if run is None or not len(set(fact.ranks)) == len(fact.ranks) == len(fact.uids):
         return
+    # Only ranks without a UID: a permit that is given stays with the pod that it names.
     open_ = {extra.placement.rank for extra in run.extra if not extra.uid and not extra.leaving}
     made = {rank: uid for rank, uid in zip(fact.ranks, fact.uids, strict=True) if rank in open_}
     if made:
@@ -250,6 +271,7 @@ def on_pods_bound(draft: Draft, index: int, fact: PodsBound) -> None:
 def on_bind_failed(draft: Draft, index: int, fact: BindFailed) -> None:
     """Revokes a run whose pods could not be bound, unless the run has started."""
     run = active_run(draft, fact.run_id)
+    # A run that has started has bound all its pods: the failure is an old one, told late.
     if run is None or run.started:
         return
     reason = _judge_several_nodes(draft.state, fact.reason, fact.nodes)
@@ -269,7 +291,11 @@ def on_start_delayed(draft: Draft, index: int, fact: StartDelayed) -> None:
     if run is None or run.started or not run.uids:
         return
     whole = given_ms(state, run)
+    # An eighth bounds the records of a slow start to eight per whole time, and costs a run that then hangs at most that
+    # much.
     moves = fact.works and state.ts + whole - run.deadline >= whole // 8
+    # Repeated looks of the binder say the same. Only what moves the deadline or tells another reason gets into the
+    # ledger.
     if not moves and (fact.reason, fact.nodes) == (run.delay, run.slow_nodes):
         return
     deadline = state.ts + whole if moves else run.deadline
@@ -288,6 +314,7 @@ def on_run_started(draft: Draft, index: int, fact: RunStarted) -> None:
 def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
     """All pods succeeded: the job is done. One did not: the gang is over and what is left of it is stopped."""
     run = draft.state.runs.get(fact.run_id)
+    # No permit, no pods of ours: whatever ended then, it was none of this run.
     if run is None or run.over or not run.uids:
         return
     if run.revoked is not None:
@@ -299,6 +326,8 @@ def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
         for node in _nodes_of(run, fact.rank):
             note_end(draft, run, node, fact.reason)
         return
+    # A short program may end between two looks. Its start is recorded all the same, so that each run that succeeded has
+    # started.
     if not run.started:
         draft.add(Started(kind="started", run_id=run.run_id))
     draft.add(Finished(kind="finished", job_id=run.job_id, phase="succeeded", exit_code=0))
@@ -310,6 +339,8 @@ def _nodes_of(run: Run, rank: int) -> tuple[str, ...]:
 
 def _end_instead(draft: Draft, run: Run, revoked: Reason, fact: RunEnded) -> None:
     """The end of a run that was to be stopped, and of which nothing had been, where it may count instead."""
+    # The end is the program's own only where nothing of the run had been touched yet; later it may as well be our
+    # signal.
     if not may_end_instead(run):
         return
     if fact.reason is None:
@@ -363,15 +394,19 @@ def on_eviction_blocked(draft: Draft, index: int, fact: EvictionBlocked) -> None
 def on_run_untouched(draft: Draft, index: int, fact: RunUntouched) -> None:
     """A plan that cannot be carried out is undone: whoever it has not touched goes on, and the room is common again."""
     run = draft.state.runs.get(fact.run_id)
+    # The fact names the stop that it is about: one about an earlier stop, told late, must not undo the present one.
     if run is None or run.revoked is None or run.stopped_ts != fact.revoked_ts:
         return
     if run.revoked.code not in EVICTIONS or run.then != "requeue":
         return  # it is to stop for its own sake, and waits until it may be evicted
+    # The earmarks end before the run goes on: it keeps the devices that they were counting on.
     marks = in_the_way(draft.state, run)
     for mark in marks:
         draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="blocked"))
     draft.add(Spared(kind="spared", run_id=run.run_id, reason=fact.reason, kept=fact.kept))
     for mark in marks:
+        # Owners whose plan named this run are told why; for the others only the room is gone, and their next look says
+        # the rest.
         if run.run_id in mark.victims:
             record_waiting(draft, mark.owner, fact.reason)
 
@@ -383,12 +418,17 @@ def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
     run = state.runs.get(fact.run_id)
     if run is not None and fact.ranks:
         leaving = {extra.placement.rank for extra in run.extra if extra.leaving}
+        # Only ranks that may go: a fact about pods that nobody asked to leave must not free devices under them.
         gone = tuple(sorted((leaving | run.releasable) & set(fact.ranks)))
         if gone:
             draft.add(Released(kind="released", run_id=run.run_id, ranks=gone))
         return
+    # Absence of a run that nobody stops is no end: pods that are not made yet are absent, too. What was lost comes as a
+    # fact of its own.
     if run is None or not run.stopping:
         return
+    # Release first, then the job's next step: it may be placed again in this same message, on the devices that just
+    # became free.
     draft.add(Released(kind="released", run_id=run.run_id))
     job = state.jobs.get(run.job_id)
     if job is None or run.revoked is None:
@@ -406,6 +446,7 @@ def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
             quick=run.then == "failed" and failed_quickly(run),
         )
     )
+    # The failure is counted by the record above, so that the array is judged afterwards.
     if job.task_of:
         hold_failing_array(draft, job.task_of)
 
@@ -413,6 +454,8 @@ def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
 def _requeue(draft: Draft, job: Job, run: Run, reason: Reason) -> None:
     """Back into its queue, or on hold where others have broken too many of its runs in a row."""
     state, end, fresh = draft.state, end_of(reason.code), has_held(draft.state, run)
+    # The pause is reckoned by what came before this run, and forgotten altogether after one that held: a long good run
+    # ends every series.
     strikes, troubles = (0, 0) if fresh else (job.strikes, job.troubles)
     pause, trouble = pause_ms(job, end, strikes, troubles), end.pause in (PauseRule.SHORT, PauseRule.LATE)
     draft.add(
@@ -426,6 +469,7 @@ def _requeue(draft: Draft, job: Job, run: Run, reason: Reason) -> None:
             fresh=fresh,
         )
     )
+    # On hold, not failed: whoever broke these runs was not the program, and a release forgives them (ADR 0043).
     if end.limit is Limit.HOLD and troubles + 1 >= state.tree.policy.requeues_max and not job.held:
         draft.add(Held(kind="held", job_id=job.job_id, by=SCHEDULER))
         numbers = {"runs_in_a_row": troubles + 1} | reason.numbers
@@ -445,6 +489,7 @@ def on_pods_back(draft: Draft, index: int, fact: PodsBack) -> None:
     if job is None or job.adopted is None or job.phase is not Phase.QUEUED:
         return
     news = None if fact.preemptible == job.preemptible else fact.preemptible
+    # The binder repeats what it sees: a record only where something is another.
     if not job.away and news is None and fact.uids == job.adopted.uids:
         return
     draft.add(BackInLine(kind="back_in_line", job_id=job.job_id, preemptible=news, uids=fact.uids))
@@ -467,6 +512,7 @@ def on_pods_gone(draft: Draft, index: int, fact: PodsGone) -> None:
 def _final_reason(state: State, job: Job, run: Run) -> Reason:
     """Why the job ended: the last run's reason, or that its attempts ran out with it."""
     last = run.revoked or Reason(code=Code.CANCELLED)
+    # Time before attempts: where both have run out, more attempts would not have helped.
     if run.then == "failed" and last.code is not Code.IDLE and not in_time(state, job, run):
         numbers = {"attempts": job.attempt, "give_up_seconds": job.retry.give_up_seconds} | last.numbers
         return Reason(code=Code.RETRY_TIME_EXHAUSTED, numbers=numbers, detail=f"last: {last.sentence()}"[:1024])
@@ -486,11 +532,15 @@ def on_run_idle(draft: Draft, index: int, fact: RunIdle) -> None:
     policy = idle_policy(draft.state.tree, run.queue, draft.state.jobs.get(run.job_id))
     if policy.action == "off":
         return
+    # A warning stands before any taking, and a run that works again takes it back: so a pause between two phases costs
+    # nothing, and who loses its devices was told so in time.
     if not run.idle_ts:
         if fact.idle_seconds >= policy.warn_seconds:
             draft.add(Warned(kind="warned", run_id=run.run_id, idle_seconds=fact.idle_seconds))
     elif fact.idle_seconds < policy.warn_seconds:
         draft.add(Warned(kind="warned", run_id=run.run_id, idle_seconds=0))
+    # Counted from the warning by ledger time, not by the seconds of the fact: a clock that jumps cannot skip the time
+    # between warning and taking.
     elif policy.takes and draft.state.ts - run.idle_ts >= policy.reclaim_seconds * 1000:
         reason = Reason(code=Code.IDLE, numbers={"idle_seconds": fact.idle_seconds})
         then = "failed" if policy.action == "fail" else "requeue"
@@ -510,6 +560,8 @@ def on_checkpoint_reported(draft: Draft, index: int, fact: CheckpointReported) -
     one. A known path counts again with its new time: trainers keep two places in turn, or one.
     """
     job = draft.state.jobs.get(fact.job_id)
+    # Attempt 0 is a sender that does not know which one it is; what names another attempt comes from pods that are
+    # gone.
     if job is not None and job.tenant == fact.tenant and fact.attempt in (0, job.attempt):
         run = draft.state.runs.get(job.run_id)
         _save(draft, job.run_id, fact.path, fact.at, again=run is not None and is_used_again(run, draft.state.ts))

@@ -34,6 +34,8 @@ def start_marked(draft: Draft) -> None:
         mark, job = state.earmarks.get(owner), state.jobs.get(owner)
         if mark is None or job is None or not startable(state, job):
             continue
+        # A configuration or a node may have changed since the plan. Kept on, the earmark would hold room that its owner
+        # can never have.
         if not _may_still_be_had(state, job, mark):
             draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="node_lost"))
             continue
@@ -41,8 +43,10 @@ def start_marked(draft: Draft) -> None:
         if reason is not None:
             record_waiting(draft, owner, reason)
             continue
+        # The message is full. The earmark stays, and the next message, which comes at once, starts the job.
         if allocation_bytes(job, max(len(p.node) for p in mark.placements)) > draft.bytes_left:
             return
+        # The earmark goes first, or its own devices would count as taken when the allocation is folded.
         draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="used"))
         allocate(draft, job, mark.flavor, mark.placements)
 
@@ -59,6 +63,8 @@ def _not_yet(state: State, job: Job, mark: Earmark) -> Reason | None:
     stopping = sum(1 for run_id in mark.victims if state.runs.get(run_id) is not None)
     book = state.quota_book(besides=job.job_id)
     over = book.lacks(job, mark.flavor)
+    # Without its own earmark and with all that still stops: the job may start once its room is really free, not once it
+    # was promised.
     nodes = nodes_without(state, (), (mark,))
     if over is None and not any(placement_faults(job.roles, mark.placements, nodes)):
         return None
@@ -104,13 +110,17 @@ class _Line:
         if closed is not None and not draft.full:
             self._tell_closed(job, closed)
             return True
+        # Three ways of being passed over without a record, the cheapest first: nearly all of a long line leaves here.
         if places.still_blocked(job) or not awaits_placement(draft.state, job) or self._knows_why(job):
             return True
         if draft.full:
             return False
+        # A strict queue: its first job has just been refused, and a smaller one behind it would take the room that it
+        # waits for.
         if job.queue in self._behind:
             record_waiting(draft, job.job_id, Reason(code=Code.BEHIND_QUEUE_HEAD, field=f"queues.{job.queue}"))
             return True
+        # Who waits for its turn still holds up its strict queue: otherwise the bound on looks would let others pass it.
         if not self._limit.is_open(place) and places.needs_search(job) and not self._limit.is_small(places.looks(job)):
             self._keep_behind(job)
             return True
@@ -119,6 +129,8 @@ class _Line:
         if isinstance(verdict, Reason):
             self._refuse(job, verdict)
             return True
+        # False ends the pass here: a smaller job behind would fit the message, and start out of turn for no reason of
+        # its own.
         return size <= draft.bytes_left and self._start(job, verdict)
 
     def _tell_closed(self, job: Job, closed: ClosedNamespace) -> None:
@@ -136,11 +148,14 @@ class _Line:
     def _refuse(self, job: Job, verdict: Reason) -> None:
         alike = _alike(job, self._places)
         by_quota = verdict.code is Code.WAITING_FOR_QUOTA
+        # Equal jobs were refused by one search, which counts once.
         if not by_quota and alike not in self._searched and self._places.needs_search(job):
             self._searched.add(alike)
             self._limit.searched_in_vain(self._places.looks(job))
         self._refused[alike] = verdict.code
         record_waiting(self._draft, job.job_id, verdict)
+        # Remembered only where counts refused it just as it was told: then counts alone answer for it in later passes.
+        # What a search found in vain stands for that search.
         if not self._keep_behind(job) and verdict is job.reason:
             self._places.note_blocked(job)
 
@@ -153,6 +168,7 @@ class _Line:
 
     def _knows_why(self, job: Job) -> bool:
         """Whether the job was told what equal jobs were told now."""
+        # A job that would get a reservation has to be asked itself, since each of equal jobs gets its own.
         if job.reason is None or self._places.reserves(job):
             return False
         return self._refused.get(_alike(job, self._places)) is job.reason.code
@@ -210,6 +226,8 @@ def _permit(draft: Draft, job: Job) -> None:
 
 def _most_bytes(draft: Draft, job: Job, pool: str) -> int:
     """Upper bound of the size of the job's allocation record; node names are read only where their length matters."""
+    # The bound by the longest name that Kubernetes allows is enough for nearly all jobs and saves a pass over the
+    # nodes.
     whatever_node = allocation_bytes(job, NODE_NAME_LENGTH_MAX)
     if whatever_node <= min(ALLOCATION_BYTES_MAX, draft.bytes_left):
         return whatever_node

@@ -30,7 +30,10 @@ def on_pods_found(draft: Draft, index: int, fact: PodsFound) -> None:
     placements, flavor = _placed(state, job, fact.nodes), _flavor(state, job, fact.nodes)
     if placements is None or flavor is None:
         return
+    # The job stands where its pods are. What was kept for it elsewhere is free again.
     give_up_earmark(draft, job.job_id)
+    # In this order: others' use becomes less by these pods, then the allocation takes the same room. The other way
+    # round the node would hold both for one record, and be overfull.
     draft.add(PodsTakenOver(kind="pods_taken_over", fact=index, job_id=job.job_id))
     allocate(draft, job, flavor, placements)
     draft.add(Permitted(kind="permitted", run_id=run_id(job.job_id, job.attempt + 1), uids=fact.uids))
@@ -39,6 +42,7 @@ def on_pods_found(draft: Draft, index: int, fact: PodsFound) -> None:
 def _may_go_on(state: State, job: Job, fact: PodsFound) -> bool:
     """Back-off is for new tries: what works already waits for none."""
     waits = job.phase is Phase.QUEUED and job.adopted is None and not job.kept_out
+    # A part of a gang is not taken over: a gang is all or nothing, and nobody could say what became of the rest.
     whole = len(fact.nodes) == len(fact.uids) == job.pods
     return waits and whole and state.tree.takes(job) and state.tree.stopped(job.queue) is None
 
@@ -63,6 +67,8 @@ def _placed(state: State, job: Job, names: Sequence[str]) -> tuple[Placement, ..
     if len(nodes) != len(set(names)):
         return None
     for need, name in zip(job.gang.needs, names, strict=True):
+        # All of others' use is given back before the first pod takes slots: two pods of one node would else be in each
+        # other's way.
         nodes[name] = nodes[name].taking_over(need)
     placements = list[Placement]()
     roles = (role.name for role in job.roles for _ in range(role.replicas))
@@ -74,6 +80,8 @@ def _placed(state: State, job: Job, names: Sequence[str]) -> tuple[Placement, ..
         placement = Placement(rank=rank, role=role, node=name, devices=slots, gpu_milli=milli)
         placements.append(placement)
         nodes[name] = nodes[name].taking(need, placement, 1)
+    # A restored ledger may have placed others there meanwhile. Then the pods stay others' use, and the job waits for
+    # them to end.
     return None if any(node.overfull for node in nodes.values()) else tuple(placements)
 
 

@@ -52,6 +52,7 @@ def _refuse(draft: Draft, index: int, against: list[Reason]) -> None:
 def _update(draft: Draft, job: Job, changes: SpecChanges | None, by: str) -> None:
     if changes is None:
         return
+    # Room that is kept for a job which now waits for a time or for another job would stand idle up to its deadline.
     leaves_line = changes.after or (changes.begin_ts or 0) > draft.state.ts
     if leaves_line and job.phase is Phase.QUEUED:
         give_up_earmark(draft, job.job_id)
