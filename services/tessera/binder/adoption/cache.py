@@ -43,10 +43,14 @@ class Adoptions:
 
     async def of(self, group: Group, waiting: list[Json]) -> Adoption | Reason:
         """The job that these pods amount to, as their owner is now. Raises ApiError, Transient."""
+        # The owner is asked each time, since it may have changed while no pod did; mostly its watch answers without a
+        # call.
         owner = None if group.owner is None else await self._owners.look(group.owner)
+        # Only pods whose answer follows from nothing but themselves and their owner can be remembered.
         if any(claim_names(mapping(pod, "spec")) or asks_for_memory(pod) for pod in waiting):
             return await self._or_never(group, waiting, await self._looked_up(group, waiting, owner))
         known = self._known.get(group.id)
+        # By identity of the objects, not by their content: a comparison of whole pods would cost what it is to save.
         if known is not None and known.is_of(group, waiting, owner):
             return await self._or_never(group, waiting, known.found)
         size = size_of(group, owner, waiting)
@@ -57,6 +61,7 @@ class Adoptions:
     async def _or_never(self, group: Group, waiting: list[Json], found: Adoption | Reason) -> Adoption | Reason:
         """The same; of pods that will never be all there at once, that. Without the right to look, they wait."""
         maker = maker_of(group, waiting[0])
+        # Only a gang that is not whole can be one that never will be; all other answers stand.
         if maker is None or not isinstance(found, Reason) or found.code is not Code.GANG_INCOMPLETE:
             return found
         try:

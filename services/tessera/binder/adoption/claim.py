@@ -25,6 +25,7 @@ GENERATION = "~"
 
 def is_of(job: Job, adoption: Adoption) -> bool:
     """Whether the job is what the pods ask for, whichever time it is that they do."""
+    # The number behind the key says only how often the same was asked for.
     return job.key.partition(GENERATION)[0] == adoption.key
 
 
@@ -102,8 +103,11 @@ class Claims:
         if not isinstance(found, Reason):
             return found.uids
         group = "" if job.adopted is None else job.adopted.group
+        # The time of the first look stays: each look anew would begin the patience anew, and a run would wait for ever
+        # for pods that do not come.
         waits = self._waits.setdefault(run.run_id, _Waits(self._clock.monotonic(), group, job.pods))
         self._waits_for[group] = run.run_id
+        # Pods that ask for something else will not turn into others by waiting.
         coming = owner is not None and found.code is not Code.GANG_DISAGREES
         return Incomplete(found, waits.since, coming, owner is not None and is_controller_behind(owner))
 

@@ -104,6 +104,7 @@ class Adopting:
         """Look at everything once users' pods are listed, now and then, and as soon as our partitions change."""
         ours, number = frozenset[int](), 0
         async for _ in rounds(self._members, self._ports.clock, self._settings.resync_seconds, lambda: self._is_synced):
+            # After a change of partitions nobody rests: what the other binder knew of a group is not known here.
             before, ours, number = ours, self._members.partitions(), number + 1
             self._groups.resolve_again()
             refused = self._reports.refused_groups()
@@ -130,8 +131,11 @@ class Adopting:
     async def _work(self, group_id: str) -> None:
         if not self._is_synced:
             return  # `resync` names everything once they are listed
+        # Two binders that looked at one group would submit the same key, which does no harm, and charge its tenant
+        # twice.
         if partition_of(group_id) not in self._members.partitions():
             return
+        # A refusal holds for one look: what is not found again below is withdrawn by that.
         self._reports.note_refusal(group_id, ())
         if group_id.startswith(ALONE):
             await self._reports.report_ungrouped(group_id.removeprefix(ALONE))
@@ -143,6 +147,8 @@ class Adopting:
     async def _look(self, group_id: str) -> None:
         live, waiting = self._index.jobs(group_id), self._groups.waiting(group_id)
         await self._reports.report_if_placed(group_id, live)
+        # Between allocation and bind the pods belong to the run. A look at what they ask for would only find what was
+        # just decided.
         if live and all(job.phase in ABOUT_TO_START for job in live):
             self._reports.forget(group_id)
             for job in live:
@@ -174,6 +180,8 @@ class Adopting:
         if group is None or not waiting:
             self._settling.forget(group_id)
             return None if any(map(_goes_by_its_pods, live)) else await self._suspended.adoption(group_id)
+        # Without a size of its own a group is whole once no further pod comes: submitted with its first pod it would be
+        # another job with each that follows.
         left = self._settling.left(group_id, waiting) if group.settles else 0.0
         if left > 0:
             self.worklist.name_later(group_id, left)
@@ -191,6 +199,8 @@ class Adopting:
             if not is_of(job, found):
                 if job.phase is Phase.QUEUED:
                     await self._submitting.cancel(job, OTHER_PODS)
+            # The pods are those that the owner's controller is about to take away: news of them would put a job back in
+            # line that waits without pods.
             elif waiting and await self._podless.waits_suspended(job):
                 await self._podless.report_in_queue_order(job)
             elif not is_up_to_date(job, found) and job.phase is Phase.QUEUED:
@@ -200,6 +210,8 @@ class Adopting:
                 await self._facts.publish(back)
             else:
                 await self._report_wait(group_id, waiting, job)
+        # Only once nothing of the group lives: two jobs of one group would share its pods, and both be permitted to
+        # them.
         if not live:
             await self._submitting.submit(group_id, waiting, found)
 
@@ -223,9 +235,11 @@ class Adopting:
         """Tell whether to suspend the owner now: its job has waited for a while, and none of its pods is at work."""
         if verdict is None or not waiting or not await self._podless.is_to_wait_suspended(job):
             return False
+        # What starts at once is never suspended: a suspension and a resumption cost two writes and all pods made anew.
         if self._reports.delay.left(group_id, verdict) > 0:
             return False
         pods = self._groups.pods(group_id)
+        # Suspension takes all pods of the owner away, also those that are at work already.
         return not any(text(pod, "spec", "nodeName") and not has_ended(pod) for pod in pods)
 
 

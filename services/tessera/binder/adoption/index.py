@@ -31,6 +31,7 @@ class GroupIndex:
 
     def take_in(self, entry: Entry) -> list[str]:
         """Follow a ledger message that the state has; the groups of whose jobs it says something."""
+        # A dict keeps the order of the records and names each group once.
         named: dict[str, None] = {}
         for record in entry.message.records:
             if type(record) is JobQueued:

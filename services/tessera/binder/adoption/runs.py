@@ -111,6 +111,8 @@ class AdoptedRuns:
     def with_ours(self, run: Run, ours: Mapping[str, Pod]) -> Mapping[str, Pod]:
         """The run's pods by UID: those that we made, those of users, and those that succeeded and are gone."""
         users, succeeded = self._users.of(run), self._succeeded.get(run.run_id, {})
+        # A pod that is still seen goes before what is remembered of it. Runs without users' pods, most of all, get
+        # their own mapping back uncopied.
         return {**succeeded, **users, **ours} if users or succeeded else ours
 
     def _note_gone(self, run_id: str, pod: Pod) -> None:
@@ -132,6 +134,7 @@ class AdoptedRuns:
         seconds = self._settings.resumed_seconds if found.coming else self._settings.claim_seconds
         if found.coming and found.behind:
             seconds = self._settings.controller_seconds
+        # Seconds in which nothing could be seen do not count: pods may have come meanwhile, unseen (ADR 0042).
         if self._fresh.seconds(found.since) < seconds:
             return None
         self._claims.forget(run.run_id)
@@ -156,11 +159,14 @@ class AdoptedRuns:
         run that is over. For the same reason a version that the watch has shown is as good as one that was looked at,
         unless a bind has failed before (`fresh`); only a yes is taken from there.
         """
+        # The bind is held to this version: if the watch is behind, the API server refuses, and the next look is a fresh
+        # one. So the cheap answer is safe, and only wrong at the cost of a try.
         seen = self._groups.informer.objects.get(uid)
         if not fresh and seen is not None and _may_be_bound(seen, job, run):
             return text(seen, "metadata", "name"), text(seen, "metadata", "resourceVersion")
         pod = await self._looked_up(job, uid)
         name = text(pod, "metadata", "name")
+        # The name alone says nothing: its owner may have made another pod of the same name.
         if text(pod, "metadata", "uid") != uid or "deletionTimestamp" in mapping(pod, "metadata"):
             raise refuse(run.uids.index(uid), Code.POD_DELETED, f"pod {name or uid} went away before it was bound")
         if not _may_be_bound(pod, job, run):
@@ -194,6 +200,7 @@ class AdoptedRuns:
 
     async def vanished(self, job: Job, run: Run, rank: int, uid: str) -> Reason | None:
         """Why a pod that is not to be seen is gone; None when it is only that the watch has not brought it."""
+        # A UID that was seen to go never comes back; only what the watch cannot tell, as after a restart, costs a list.
         listed = {} if uid in self._users.gone else await self._listed(job)
         if uid in self._groups.informer.objects or uid in listed:
             return None
@@ -201,6 +208,7 @@ class AdoptedRuns:
 
     async def judged(self, job: Job, fact: RunEnded) -> RunEnded:
         """An owner that is complete takes away what is left of its pods: then that is no failure."""
+        # Only a pod that is gone leaves room for doubt. Whatever ended with a word of its own is judged by that word.
         if fact.reason is None or fact.reason.code is not Code.POD_DELETED or job.adopted is None:
             return fact
         owner = await self._owners.of(job.tenant, job.adopted, fresh=True)
@@ -212,6 +220,8 @@ class AdoptedRuns:
 
     async def give_back(self, run: Run, pod: Pod) -> None:
         """Return a pod whose run ended before it was bound: the pod waits again. 409 when it changed meanwhile."""
+        # The mark bears the time of the run that lets go, so that it fences this run and all before it, and no later
+        # one that may have the pod.
         if pod.given_back_ms < run.allocated_ts:
             mark = {GIVEN_BACK_ANNOTATION: str(run.allocated_ts)}
             await self._cluster.annotate_pod(pod.namespace, pod.name, pod.uid, mark, pod.version)
@@ -224,6 +234,8 @@ class AdoptedRuns:
         """
         if job.adopted is None or not can_be_suspended(job.adopted):
             return False
+        # One at a time: two stops of one run would both find the owner awake, and the second one would begin its time
+        # anew.
         async with self._suspending:
             if run.run_id not in self._suspended:
                 done = await self._suspend_owner(job, job.adopted)
@@ -232,6 +244,7 @@ class AdoptedRuns:
 
     async def _suspend_owner(self, job: Job, adopted: Adopted) -> bool:
         found = await self._owners.suspension_of(job, fresh=True)
+        # An owner that somebody else suspends is that one's to resume; we would take it for ours afterwards.
         if found is None or found[1].suspender is Suspender.ANOTHER:
             return False
         owner, look = found
@@ -240,6 +253,7 @@ class AdoptedRuns:
         try:
             await self._owners.suspend(job.tenant, adopted, owner, True)
         except ApiError as error:
+            # Without the right, or without the owner, its pods are evicted as those of any other kind.
             if error.status not in (403, 404):
                 raise
             log.warning("owner_not_suspended", job=job.job_id, owner=adopted.owner, error=error.message)
@@ -257,8 +271,10 @@ class AdoptedRuns:
         try:
             await self._cluster.evict_pod(pod.namespace, pod.name, pod.uid, grace_seconds)
         except ApiError as error:
+            # Gone, or another pod by now: what was to be evicted is no more.
             if error.status in (404, 409):
                 return
+            # A 429 that says when to come again is the API server's own load, and no budget.
             if error.status != BLOCKED or error.retry_after_seconds is not None:
                 raise
             await self._report_blocked_pod(run.run_id, pod, error)
@@ -268,6 +284,8 @@ class AdoptedRuns:
 
     def _is_overdue(self, run: Run, budget_seconds: float) -> bool:
         """Whether a budget has kept half a gang for too long, as far as we have seen it."""
+        # While the gang is whole its budget keeps it for as long as it likes: it works. Half a gang does nothing but
+        # hold devices (ADR 0021).
         if not is_touched(run, self.with_ours(run, {})):
             return False
         since = self._half_gone.setdefault(run.run_id, self._clock.monotonic())
@@ -275,6 +293,7 @@ class AdoptedRuns:
 
     async def _override(self, run: Run, pod: Pod, budget_seconds: float, error: ApiError) -> None:
         log.warning("disruption_budget_overridden", pod=pod.name, namespace=pod.namespace, run=run.run_id)
+        # The event first: once the pod is deleted there is nothing left to write it on.
         await self._make_event(pod.uid, describe_overridden_budget(budget_seconds, error.message))
         await self._cluster.delete_pod(pod.namespace, pod.name, pod.uid)
 

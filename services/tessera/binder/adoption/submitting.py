@@ -87,6 +87,7 @@ class Submitting:
     async def submit(self, group_id: str, waiting: list[Json], found: Adoption) -> None:
         """Send the group as a job, unless it is on its way, or tell its pods what keeps it from being sent."""
         key, ended = self._next_key(found)
+        # The job was ended on purpose, and the same pods are still there: a submit would undo that in silence.
         if ended is not None:
             await self._reports.report(group_id, waiting, describe_ended(ended))
             return
@@ -99,6 +100,8 @@ class Submitting:
             return
         job, now = job_id(self._settings.shard, namespace, key), self._ports.clock.monotonic()
         before = self._submitted.get(job)
+        # Told again at each look, since conditions are written only where they change; and sent again all the same,
+        # later and later, since a refusal may rest on a configuration that is mended.
         if before is not None and before.reasons:
             self._reports.note_refusal(group_id, before.reasons)
             await self._reports.report(group_id, waiting, describe_refusal(before.reasons))
@@ -118,6 +121,8 @@ class Submitting:
 
     def _note(self, job: str, group_id: str, before: SubmitUnderWay | None) -> float:
         """After how many seconds it is sent again, if nothing comes of it."""
+        # Doubled up to a bound: the same key is the same job, so that a repeat is harmless, and with thousands of
+        # refused groups still not free.
         wait = AGAIN_SECONDS if before is None else min(2 * before.wait, AGAIN_SECONDS_MAX)
         reasons = () if before is None else before.reasons
         self._submitted[job] = SubmitUnderWay(group_id, self._ports.clock.monotonic() + wait, wait, reasons)
@@ -136,6 +141,8 @@ class Submitting:
 
     def _next_key(self, found: Adoption) -> tuple[str, EndedJob | None]:
         """The first key that no job of before has; or the one of the job that is not to be done again."""
+        # The numbers of a group's past are looked up and not remembered: ended jobs are in the state until they are
+        # forgotten, and then their keys are free again.
         for generation in range(1, GENERATIONS_MAX):
             key = found.key if generation == 1 else f"{found.key}{GENERATION}{generation}"
             ended = self._state.ended.get(job_id(self._settings.shard, found.group.namespace, key))

@@ -48,6 +48,7 @@ class VolumeClaims:
         Raises ApiError (NotAllowed without the right to read claims), Transient.
         """
         found: list[Json] = []
+        # Counted over the whole gang: a claim for one pod that two of them name can never be had by both.
         named = [name for pod in pods for _, name in claim_names(mapping(pod, "spec"))]
         for pod in pods:
             conditions: list[Json] = []
@@ -80,15 +81,18 @@ class VolumeClaims:
             reach = await self._reach(namespace, field, name, uid, 1)
             if isinstance(reach, Reason):
                 return reach
+            # Asked once more at the bind: between allocation and now the claim may have got a volume elsewhere.
             if not reaches(reach.conditions, node):
                 detail = f"claim {name}: its volume is not within reach of node {node.name}"
                 return Reason(code=Code.VOLUME_NOT_READY, field=field, detail=detail)
             against = await self._give(namespace, field, name, uid)
             if against is not None:
                 return against
+            # On the newest version, since a write on an older one is refused: makers of volumes write on claims, too.
             if reach.provisions:
                 await self._annotate(namespace, await self._fresh(namespace, name), SELECTED_NODE_ANNOTATION, node.name)
                 making = making or name
+        # Raised after all claims were written, so that volumes of one pod are made side by side and not one per try.
         if making:
             raise Transient(f"the volume of claim {namespace}/{making} is being made for node {node.name}")
         return None

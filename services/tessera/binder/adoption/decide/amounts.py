@@ -60,6 +60,8 @@ def pod_amounts(spec: Json, status: Json | None = None) -> Amounts:
     highest: Amounts = {}
     for index, container in enumerate(items(spec, "initContainers")):
         own = _requests(container, f"spec.initContainers[{index}].resources")
+        # A sidecar counts in all that comes after it, and an init container beside those sidecars alone that were
+        # started before it: hence one pass in the order of the list, with the highest point kept.
         if container.get("restartPolicy") == "Always":
             own = resized.container(container, own)
             sidecars = _sum(sidecars, own)
@@ -72,6 +74,8 @@ def pod_amounts(spec: Json, status: Json | None = None) -> Amounts:
         total = _sum(total, resized.container(container, own))
     whole_pod = resized.whole_pod(_requests(spec, "spec.resources"))
     overhead = dict(_amounts(mapping(spec, "overhead"), "spec.overhead"))
+    # The pod takes the higher of its start and its work, since they never overlap. Requests of the whole pod replace
+    # that, resource by resource; the overhead of its runtime comes on top of either.
     return _sum(_most(total, highest) | whole_pod, overhead)
 
 
@@ -97,6 +101,8 @@ class _Resized:
             "allocatedResources", requests
         ):
             return asked
+        # Neither number alone is safe while a resize is under way: the kubelet may already have given what is asked
+        # for, or still hold what was.
         return self._most(asked, reported, f"status.containerStatuses[{name}]")
 
     def whole_pod(self, asked: Amounts) -> Amounts:
@@ -132,6 +138,7 @@ def _amounts(reported: Json, field: str) -> Iterator[tuple[str, Fraction]]:
 def _exact(amount: str | int) -> Fraction | None:
     """Most pods ask for what others asked for before them, and reading it costs the most; None: beyond counting."""
     exact = quantity(amount)
+    # Compared as integers by cross-multiplication; a quantity may have more digits than any other type would hold.
     return None if exact.numerator > INT_MAX * exact.denominator else exact
 
 

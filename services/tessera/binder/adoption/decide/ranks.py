@@ -36,9 +36,13 @@ def chosen(pods: Sequence[Json], size: int, parts: Mapping[str, int] | None = No
     if len(pods) == 1 and not parts:
         return list(pods)[:size]
     by_place: dict[tuple[object, ...], Json] = {}
+    # Oldest first, and the first of each place stays: the one that is being replaced goes on to count until it is gone,
+    # or the gang would change under a job that is about to start.
     for pod in sorted(pods, key=_age):
         indices = _indices(pod)
         named = any(index >= 0 for index in indices)
+        # Without an index a pod is its own place. The controller and the part belong to the place, since each of them
+        # numbers its pods from 0.
         by_place.setdefault((controller_of(pod), _hint(pod), *indices) if named else _age(pod), pod)
     return _by_parts(list(by_place.values()), parts)[:size] if parts else list(by_place.values())[:size]
 
@@ -89,6 +93,8 @@ def ranked(pods: Sequence[Json]) -> list[tuple[Role, Json]] | Reason:
         role = role_of(pod)
         if isinstance(role, Reason):
             return role if len(pods) == 1 else _name_pod(role, pod)
+        # What pods ask for is part of the order, so that equal ones stand together and make one role, whatever order
+        # the API server lists them in.
         asked = json.dumps(role.model_dump(mode="json"), sort_keys=True) if len(pods) > 1 else ""
         found.append((_hint(pod), asked, pod, role))
     if len(found) > 1:
@@ -114,6 +120,8 @@ def _slices(hint: str, members: list[Found]) -> list[tuple[str, list[Found]]] | 
     if not size:
         return [(hint, members)]
     numbers = [index for each in members if (index := _only_index(each[2])) is not None]
+    # Without an index of every pod their order stands in for it. That is right only for a whole number of slices: with
+    # one pod missing all later ones would slip into the slice before.
     if len(numbers) < len(members):
         if len(members) % size:
             return no(Code.INVALID_FIELD, SLICES, f"{len(members)} pods are no whole number of slices of {size}")

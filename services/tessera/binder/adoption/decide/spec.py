@@ -61,6 +61,7 @@ def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = 
     `owner` is the current object of `group.owner`; what it survives decides whether the job may be preempted. Fewer
     pods than `size` give the Reason to wait with (GangIncomplete), anything that cannot be honoured a refusal.
     """
+    # What concerns the group as a whole is told before what is missing: more pods mend no disagreement.
     against = _disagreement(group, pods) or _kept_apart(group, pods) or _by_owner(owner)
     if against is not None:
         return against
@@ -70,6 +71,7 @@ def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = 
     ranks = ranked(taken)
     if isinstance(ranks, Reason):
         return ranks
+    # From here on everything follows rank order: UIDs, key and roles must not depend on the order in which pods came.
     in_order = [pod for _, pod in ranks]
     roles = _in_one_domain(group, [role for role, _ in ranks], owner)
     if isinstance(roles, Reason):
@@ -128,6 +130,7 @@ def _disagreement(group: Group, pods: Sequence[Json]) -> Reason | None:
         assert group.mark is not None
         field = f"metadata.{group.mark.size_in}[{size}]"
         return no(Code.GANG_DISAGREES, field, f"gang {group.name}: {', '.join(sorted(sizes))}")
+    # A group starts as a whole and so from one queue; to pick one of several would charge a quota that nobody named.
     queues = {find_queue(pod)[0] for pod in pods}
     if len(queues) > 1:
         field = next(field for pod in pods if (field := find_queue(pod)[1]))

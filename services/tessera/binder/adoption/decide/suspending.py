@@ -61,6 +61,7 @@ def look_at(owner: Json, began_suspended: bool, by_queue: bool | None) -> Look:
         by_queue: what the job's queue says about owners that wait; the owner's own annotation counts before it.
     """
     suspended, wished = is_suspended(owner), wish_of(owner)
+    # The nearer word counts: the owner's own wish before that of its queue.
     by_policy = by_queue if wished is None else wished
     mark = text(owner, "metadata", "annotations", SUSPENDED_ANNOTATION)
     if (
@@ -96,6 +97,7 @@ def explain_other_suspender(owner: Json, by_policy: bool | None) -> Reason | Non
         detail += f'{SUSPEND_WAITING_ANNOTATION}: "true", Tessera resumes it'
         return no(Code.ON_HOLD, f"metadata.labels[{KUEUE_QUEUE}]", detail)
     maker = controller_of(owner)
+    # A CronJob makes Jobs and lets them be; any other maker writes its own value of `suspend` back.
     if maker is not None and (maker.group, maker.kind) != ("batch", "CronJob"):
         detail = f"{maker.kind} {maker.name} resumes it; its pods queue then"
         return no(Code.ON_HOLD, "metadata.ownerReferences", detail)
@@ -105,6 +107,8 @@ def explain_other_suspender(owner: Json, by_policy: bool | None) -> Reason | Non
 def can_be_suspended(adopted: Adopted) -> bool:
     """Whether the kind has it, and its pods are exactly the group: a gang that pods name may be of several owners."""
     owner = OwnerRef(adopted.api_version, adopted.owner_kind, "", adopted.owner_name, adopted.owner_uid)
+    # Suspension takes away all pods of one owner. A gang that is less, or is of several owners, would lose others' pods
+    # with it, or stop by half.
     whole = adopted.group.startswith(f"{owner.group}/{owner.kind}/") and adopted.group.endswith(f"/{owner.uid}")
     return bool(owner.uid) and whole and bool(_suspend_at(kind_of(owner)))
 
@@ -130,6 +134,8 @@ def suspension(owner: Json, suspend: bool) -> Json:
     for name in reversed(_suspend_at(kind_of_object(owner))[:-1]):
         wanted = {name: wanted}
     marked = {SUSPENDED_ANNOTATION: OURS if suspend else LET_GO}
+    # The mark and the suspension are one write on one version: apart, a crash between them would make our suspension
+    # look like its user's, which nobody of us resumes.
     held = {"uid": text(meta, "uid"), "resourceVersion": text(meta, "resourceVersion")}
     return {"metadata": held | {"annotations": marked}, **wanted}
 

@@ -210,6 +210,7 @@ def wishes_patch(pod: Json, verdict: Verdict, now: str) -> Json | None:
 def condition_patch(pod: Json, verdict: Verdict, now: str, renewed: bool = False) -> Json | None:
     """The patch of the pod's status; None when its condition says this code, or `renewed` also this message."""
     before = find_condition(pod, CONDITION)
+    # What was written is read from the pod and not remembered: so a binder that was just started writes nothing twice.
     is_same = before.get("status") == "False" and before.get("reason") == verdict.code
     if is_same and not (renewed and before.get("message") != verdict.message):
         return None

@@ -91,6 +91,8 @@ def being_bound(claim: Json, now_ms: int) -> str:
     """UID of the pod that is about to be bound with the claim; "" for none, or where it was not bound in time."""
     uid, _, since = text(claim, "metadata", "annotations", BEING_BOUND_ANNOTATION).partition(" ")
     since_ms = int(since) if since.isascii() and since.isdecimal() and len(since) <= DIGITS_MAX else 0
+    # The mark ends by itself: a binder that dies between the mark and the bind would else keep the claim for a pod that
+    # never comes.
     return uid if now_ms - since_ms < BEING_BOUND_MS else ""
 
 
@@ -108,6 +110,7 @@ def with_conditions(pod: Json, conditions: Sequence[Json]) -> Json:
         return pod
     spec = mapping(pod, "spec")
     affinity, node_affinity = mapping(spec, "affinity"), mapping(spec, "affinity", "nodeAffinity")
+    # Terms are alternatives. A condition in one of them alone would leave the others as ways around it.
     terms = items(node_affinity, REQUIRED, "nodeSelectorTerms") or [{}]
     more = [{**term, "matchExpressions": [*items(term, "matchExpressions"), *conditions]} for term in terms]
     needed = {**affinity, "nodeAffinity": {**node_affinity, REQUIRED: {"nodeSelectorTerms": more}}}
@@ -167,6 +170,7 @@ def _in_one_term(terms: Sequence[Json]) -> tuple[Json, ...] | None:
         return None
     if len(terms) <= 1:
         return tuple(conditions[0]) if terms else ()
+    # Alternatives of one label are one list of its values; of several labels no single term says "or".
     keys = {text(each, "key") for many in conditions for each in many}
     if len(keys) == 1 and all(len(many) == 1 and text(many[0], "operator") == Operator.IN for many in conditions):
         return (_is_in(keys.pop(), list(_values(conditions))),)
