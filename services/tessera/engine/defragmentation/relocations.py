@@ -37,11 +37,15 @@ def may_move(state: State, owner: Job, run: Run) -> Reason | None:
     tree, job = state.tree, state.jobs.get(run.job_id)
     if not tree.policy.defragment:
         return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.defragment", detail="off")
+    # A run that has not started may not have a pod yet, and one that stops is going anyway: neither has anything to
+    # move.
     if job is None or job.job_id == owner.job_id or run.stopping or job.phase is not Phase.RUNNING:
         return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
     against = protected(state, job, run)
     if against is not None:
         return against
+    # Equal classes may move for each other, which preemption forbids: whoever moves goes on at once and loses its place
+    # to nobody.
     if tree.priority_of(job) > tree.priority_of(owner):
         return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="priority_class", detail=run.run_id)
     if state.tree.pool(job.queue) != state.tree.pool(owner.queue) or not could_start_again(state, job, run):
@@ -69,6 +73,8 @@ def could_start_again(state: State, job: Job, run: Run) -> bool:
 def lacks_again(state: State, book: QuotaBook, run: Run) -> Over | None:
     """The quota that the job of `run`, which `book` does not count any more, would lack after one eviction more."""
     job = state.jobs.get(run.job_id)
+    # As it will be after this eviction: a job whose budget that spends may not borrow again, and would wait where the
+    # plan says that it moves.
     firm = job is None or not state.tree.revocable(replace(job, evictions=job.evictions + 1))
     return book.over(run.queue, run.flavor, run.amount, firm)
 
@@ -81,6 +87,7 @@ def gained(state: State, owner: Job) -> int:
     first lacking: so relocations never lose more than waiting has lost before. Time on hold, in back-off, or waiting
     for quota counts for nothing.
     """
+    # Only the wait for room is ended by moving others; quota, a hold or a back-off would go on.
     if owner.reason is None or owner.reason.code not in NO_ROOM:
         return 0
     ahead = owner.reason.numbers.get("from_ts", 0) - state.ts if owner.reason.code is Code.RESERVED else 0
@@ -92,6 +99,7 @@ def most_to_lose(state: State, owner: Job) -> int:
     Upper bound of the loss of runs that are relocated for `owner`: beyond it the net gain is below the required
     minimum.
     """
+    # More than nothing, even where the policy asks for nothing: moves without a gain could go on for ever.
     least = max(1, state.tree.policy.defragment_min_gain_gpu_seconds * GPU_SECOND)
     return gained(state, owner) - least
 
@@ -112,6 +120,7 @@ def no_gain(state: State, owner: Job, lost: int, at_least: bool = False) -> Reas
     name = "lost_gpu_seconds_at_least" if at_least else "lost_gpu_seconds"
     numbers = {
         "gained_gpu_seconds": min(gained(state, owner) // GPU_SECOND, INT_MAX),
+        # Rounded up, as gains are rounded down: numbers for people must not show a gain where the exact ones refuse.
         name: min(-(-lost // GPU_SECOND), INT_MAX),
         "least_net_gpu_seconds": state.tree.policy.defragment_min_gain_gpu_seconds,
     }
@@ -158,4 +167,6 @@ class TargetCapacity:
     def nodes(self, run: Run, avoid: tuple[str, ...] = ()) -> tuple[dict[str, Node], FeasibleNodes]:
         """The nodes that the run may go on to, and which of them suit whom."""
         nodes, places = self._bases.of(run, avoid)
+        # Of what was taken only the nodes of this run's pool and flavor: another flavor's node would else come in by
+        # this door.
         return nodes | {name: node for name, node in self._taken.items() if name in nodes}, places

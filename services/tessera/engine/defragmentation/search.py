@@ -123,6 +123,8 @@ class _Search:
         self._book = book_without(state, self._going)
         nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid)}
         held = nodes_less(state, [(run.gang, places) for run, places in self._going])
+        # For the owner, stopping runs are gone already. For relocated runs they are not, since their target must be
+        # free now (`TargetCapacity`).
         self._nodes = nodes | {name: node for name, node in held.items() if name in nodes}
         self._places, self._bases = (
             FeasibleNodes(self._nodes, find_scoring_policy(state, state.tree.pool(job.queue) or "")),
@@ -136,14 +138,18 @@ class _Search:
         over = self._book.lacks(self._job, self._flavor)
         if over is not None:
             return quota_reason(over)
+        # Without any move it fits: then it is only not its turn, or what is stopping has to go first.
         if not isinstance(self._place(()), Reason):
             if not self._going:
                 return Reason(code=Code.WAITING_FOR_TURN, detail="it fits as soon as it is its turn")
             return Reason(code=Code.WAITING_FOR_PREEMPTED, numbers={"runs_stopping": len(self._going)})
         every = self._movable()
+        # One placement with everything movable gone bounds the search from below: what does not fit then fits after no
+        # set of moves.
         lacking = self._place(every)
         if isinstance(lacking, Reason):
             return lacking
+        # The cheapest run alone is a lower bound of every plan's loss. Where that is too much no set is tried at all.
         too_dear = every[0].cost > self._most
         found = self._cheapest(every) if at_any_cost or not too_dear else None
         if found is not None and _cost(found.taken) > self._most:
@@ -159,6 +165,7 @@ class _Search:
     def _movable(self) -> list[Candidate]:
         """Runs on nodes that the job may use, cheapest first; a queue that is over its quota gets nobody back."""
         state, kinds = self._state, [bundles.kind for bundles in self._bundle_sets]
+        # A run elsewhere would move and leave room that the job cannot use.
         useful = {name for kind in kinds for name in self._places.suited(kind)}
         runs = {run_id for name in useful for run_id in state.index.runs_on.get(name, ())}
         candidates = [
@@ -169,12 +176,16 @@ class _Search:
         return sorted(candidates, key=_order)
 
     def _may_have_again(self, run: Run) -> bool:
+        # The run is taken out of the book for the question and put back: it must not compete with itself for what it
+        # holds.
         self._book.add(run.queue, run.flavor, run.amount, -1)
         over = lacks_again(self._state, self._book, run)
         self._book.add(run.queue, run.flavor, run.amount)
         return over is None
 
     def _cheapest(self, candidates: Sequence[Candidate]) -> FoundRelocations | None:
+        # Each try places a gang over all nodes, so that their product is what bounds the time; a few tries are made on
+        # any cluster.
         tries = min(SETS_MAX, max(SETS_MIN, NODES_MAX // max(1, len(self._nodes))))
         for taken, _ in zip(self._sets(candidates), range(tries), strict=False):
             found = self._with(taken)
@@ -184,6 +195,10 @@ class _Search:
 
     def _sets(self, candidates: Sequence[Candidate]) -> Iterator[list[Candidate]]:
         """Sets that are not too large, the cheapest first; of one cost the smaller, then by order."""
+        # Sets by ascending cost without listing them all: each has exactly one parent, from which it comes by putting
+        # the next candidate in place of its last or beside it. Candidates are sorted by cost, so that neither is
+        # cheaper than the parent, and the heap never yields a set after a dearer one. At most two are pushed for each
+        # that is tried.
         heap: list[tuple[int, int, tuple[int, ...]]] = [(candidates[0].cost, 1, (0,))] if candidates else []
         while heap:
             cost, size, chosen = heapq.heappop(heap)
@@ -201,16 +216,20 @@ class _Search:
         taken: list[Candidate] = []
         for step in node_steps(self._bundle_sets, self._nodes, self._places, candidates):
             trial = [*taken, *step]
+            # A step that does not fit is passed over and not the end: a later one may be smaller or cheaper.
             if len(trial) > self._moves_max or _cost(trial) > self._most:
                 continue
             found = self._with(trial)
             if found is not None:
                 return self._pruned(found)
+            # Kept only if these runs find targets by themselves: with one that can go nowhere no larger set would ever
+            # do.
             if self._landed(trial, TargetCapacity(self._bases)) is not None:
                 taken = trial
         return None
 
     def _pruned(self, found: FoundRelocations) -> FoundRelocations:
+        # The dearest first: of two that could each stay, that saves more.
         for candidate in sorted(found.taken, key=_order, reverse=True):
             fewer = [other for other in found.taken if other is not candidate]
             found = self._with(fewer) or found
@@ -228,6 +247,7 @@ class _Search:
 
     def _landed(self, taken: Sequence[Candidate], ground: TargetCapacity) -> tuple[Move, ...] | None:
         moves = []
+        # Large runs have the fewest places. Small ones in front would break up what these need.
         for candidate in sorted(taken, key=_largest_first):
             run = candidate.run
             moved = self._state.jobs.get(run.job_id)

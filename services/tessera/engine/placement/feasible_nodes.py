@@ -39,11 +39,13 @@ class FeasibleNodes:
         return self._looked_at(kind)[2]
 
     def _looked_at(self, kind: BundleKind) -> tuple[dict[str, None], Counter[FitFailure], Counter[TaintParts]]:
+        # Kinds that differ only in amounts share an entry: amounts never decide whether a node could suit.
         key = kind.never
         found = self._suited.get(key)
         if found is None:
             found = self._suited[key] = {}, Counter(), Counter()
             for name, node in self._nodes.items():
+                # All pods of a bundle go to one node, so that one of them that can never be there rules it out.
                 missed = next(((need, miss) for need in kind.needs if (miss := never_fits(need, node))), None)
                 if missed is None:
                     found[0][name] = None

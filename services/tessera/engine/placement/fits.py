@@ -60,6 +60,7 @@ def _profile_serves(need: Need, node: Node) -> bool:
 
 def never_key(need: Need) -> tuple[object, ...]:
     """Needs with an equal key get the same verdict of `never_fits` from every node."""
+    # The share belongs to the memory only where memory is asked for: it decides how much of a GPU's memory counts.
     memory = (need.gpu_memory_bytes, need.gpu_milli) if need.gpu_memory_bytes else ()
     kind = (need.gpus > 0, need.gpu_milli > 0, need.mig_profile, need.as_made, need.device_names)
     return need.gpu_models, memory, need.node_selector, need.affinity, (need.tolerations, need.tolerated), kind
@@ -111,6 +112,7 @@ def _names(tolerations: Sequence[TaintParts], taint: TaintParts) -> bool:
 
 def _find_shortage(need: Need, node: Node) -> FitFailure | None:
     """First resource that is missing right now."""
+    # The number of GPUs may refuse a node without a walk over its devices.
     if need.gpus and (node.gpus < need.gpus or node.gpu_free.count(WHOLE_GPU) < need.gpus):
         return FitFailure.GPU
     if need.gpu_milli and (not node.gpu_free or max(node.gpu_free) < need.gpu_milli):

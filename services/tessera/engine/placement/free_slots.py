@@ -42,6 +42,8 @@ class RequestedShapes:
 
     def slot(self, gpus: int) -> BundleKind:
         """The kind of a pod of so many GPUs, as lean as there are any."""
+        # The least of each on its own, even from different jobs: a bound from below, so that a slot that is missing
+        # here is missing for everybody. Rounded up, since a job that asks for 7 on 2 GPUs would not live on 3 each.
         cpu = min((-(-need.cpu_milli // need.gpus) for need in self.whole), default=0)
         memory = min((-(-need.memory_bytes // need.gpus) for need in self.whole), default=0)
         return kind_of((Need(cpu * gpus, memory * gpus, gpus),))
@@ -139,10 +141,12 @@ class Tally:
         return causes
 
     def _causes(self, node: Node, whole: list[Need], parts: list[Need]) -> Counter[Stranded]:
+        # What an earmark keeps is idle, and free for nobody: the difference of the two sums is what is reserved.
         idle = [min(WHOLE_GPU, left + self._kept[node.name, at]) for at, left in enumerate(node.gpu_free)]
         free = [max(0, left) for left in node.gpu_free]
         every, rest = sum(part for part in idle if part > 0), sum(free)
         found: Counter[Stranded] = Counter({Stranded.OTHERS: len(node.gpu_others) * WHOLE_GPU})
+        # One cause for all of a node's GPUs: whatever else keeps them idle, none can be used before the node is well.
         if not node.ready:
             found[Stranded.FAULT] = every
             return found
@@ -184,6 +188,8 @@ class Tally:
         usable = min(entire, count_bundles(self._slot(1), node))
         found[Stranded.NONE] += usable * WHOLE_GPU
         if usable < entire:
+            # Of equal shortages the first in this order is named, so that each GPU has exactly one cause and causes add
+            # up.
             counts = [(max(0, node.pods_free), Stranded.PODS)]
             counts += [(max(0, node.cpu_free) // one.cpu_milli, Stranded.CPU)] if one.cpu_milli else []
             counts += [(max(0, node.memory_free) // one.memory_bytes, Stranded.MEMORY)] if one.memory_bytes else []

@@ -52,6 +52,8 @@ def position(need: Need, node: Node) -> tuple[int, int, int, int]:
     def cost(found: tuple[int, int]) -> tuple[int, int, int, int]:
         slot, start = found
         taken = node.mig_taken[slot]
+        # The cost is what others lose: slices of positions that are legal before and blocked after. A position that is
+        # blocked already costs nothing, which fills cut GPUs first.
         after = [n + (start <= at < start + size) for at, n in enumerate(taken)]
         return _usable(geometry, taken) - _usable(geometry, after), taken.count(0), slot, start
 
@@ -67,6 +69,8 @@ def held_by_others(profile: str, node: Node) -> int:
 def _positions(need: Need, node: Node) -> list[tuple[int, int]]:
     """Every slot and start at which an instance of the profile can be had now."""
     free = _free(need, node)
+    # Which of the instances others hold nobody says, but only how many. So as many are left out from the end, and every
+    # process leaves out the same.
     return free[: max(0, len(free) - held_by_others(need.mig_profile, node))] if node.others.devices else free
 
 
@@ -81,6 +85,7 @@ def _free(need: Need, node: Node) -> list[tuple[int, int]]:
     made = layout(node.mig_geometry, node.mig_instances) if node.mig_instances else None
     found: list[tuple[int, int]] = []
     for slot, taken in enumerate(node.mig_taken[: len(made)] if made is not None else node.mig_taken):
+        # Slices and thousandths tell of the same GPU. Where they disagree something else than instances lies on it.
         if node.gpu_free[slot] + sum(taken) * geometry.milli_per_slice != WHOLE_GPU:
             continue
         starts = _starts(profile, taken)

@@ -25,6 +25,8 @@ from tessera.engine.placement.rows.shortage import TRIES_MAX, even_shares
 def place_together(group: PlacementGroup, attempt: Attempt) -> BundleSet | None:
     """Place all parts in one domain, else if they need not be, in few or evenly; or the first that found no place."""
     if group.levels:
+        # From the narrowest level outwards: the first that has a domain is the best one, and within a wider domain the
+        # narrower levels still count.
         for depth, level in enumerate(group.levels):
             for names in _tightest_first(group.bundle_sets, level, attempt):
                 if _settle(group.bundle_sets, names, group.levels[:depth], attempt) is None:
@@ -43,6 +45,7 @@ def count_bundles_by_node(bundles: BundleSet, names: Sequence[str] | None, attem
 
 def by_domain(bundles: BundleSet, level: str, attempt: Attempt) -> BundleCounts:
     """Number of bundles that each domain of the level takes; domains without room are left out."""
+    # Sums by domain that are kept from one question to the next; only where none are kept all nodes are walked.
     counted = attempt.counted(bundles, level)
     if counted is not None:
         return counted
@@ -81,10 +84,13 @@ def _tightest_first(bundle_sets: tuple[BundleSet, ...], level: str, attempt: Att
     if not able:
         return
     members = attempt.places.domains(level)
+    # Tightest first by room for the first set: numbers of different kinds of pods do not add up.
     able.sort(key=lambda value: (sums[0][value], value))
+    # The roomiest stays the last try, so that a gang that fits anywhere with ease is not refused for the bound's sake.
     able = able[: TRIES_MAX - 1] + able[TRIES_MAX - 1 :][-1:]
     for _, equal in groupby(able, key=lambda value: sums[0][value]):
         tied = list(equal)
+        # The dearer rank is reckoned only for domains that are equal by the cheap one.
         if len(tied) > 1:
             tied.sort(key=lambda value: (*_rank(bundle_sets, members[value], attempt), value))
         yield from (members[value] for value in tied if _enough(bundle_sets, members[value], attempt))
@@ -101,6 +107,7 @@ def _enough(bundle_sets: tuple[BundleSet, ...], names: Sequence[str], attempt: A
     if len(bundle_sets) == 1:
         return True
     nodes = [attempt.node(name) for name in names]
+    # Sums only: enough in sum may still not fit, yet too little in sum never does.
     gpu_milli = sum(
         bundles.count * (bundles.whole.gpus * WHOLE_GPU + bundles.whole.gpu_milli) for bundles in bundle_sets
     )
@@ -113,8 +120,10 @@ def _settle(
     bundle_sets: tuple[BundleSet, ...], names: Sequence[str] | None, levels: tuple[str, ...], attempt: Attempt
 ) -> BundleSet | None:
     """Place all sets on `names`, in few domains of `levels`; else the first that fails, and nothing is placed."""
+    # All sets or none: whatever the first sets took is given back when a later one finds no place.
     before = attempt.mark()
     for bundles in bundle_sets:
+        # A refusal by the sum over all nodes needs no walk over them.
         in_all = None if names is not None or bundles.role.spread else attempt.counted_in_all(bundles)
         if in_all is not None and in_all < bundles.count:
             attempt.back_to(before)
@@ -142,12 +151,15 @@ def _gather(
     domains = attempt.places.split(there, level)
     sums = {value: sum(there[name] for name in names) for value, names in domains.items()}
     while count and sums:
+        # While no domain holds the rest, the roomiest takes as much as it can: each of them filled to the brim leaves
+        # the fewest to fill. The last piece goes to the tightest, which keeps larger ones whole.
         holding = [value for value in sums if sums[value] >= count]
         value = min(holding, key=lambda v: (sums[v], v)) if holding else min(sums, key=lambda v: (-sums[v], v))
         here = min(count, sums.pop(value))
         if not _gather(bundles, {n: there[n] for n in domains[value]}, tuple(narrower), first, here, attempt):
             return False
         first, count = first + here, count - here
+    # Nodes without the label belong to no domain, and each one would count as a domain of its own: they come last.
     in_none = [name for name in there if name not in attempt.places.values(level)]
     return count == 0 or attempt.fill(bundles, in_none, first, count)
 
@@ -176,6 +188,8 @@ def count_spread_bundles(
     suited, found = attempt.suited(bundles), BundleCounts()
     for value, members in places.split([name for name in names if name in suited], label).items():
         room = sum(there.get(name, 0) for name in members)
+        # A value without room counts as long as its nodes could hold a pod when empty: left out, the spread would be
+        # even over what happens to be free, and skewed as soon as others leave.
         if room or any(count_bundles(bundles.kind, emptied(attempt.node(name))) for name in members):
             found[value] = room
     return found

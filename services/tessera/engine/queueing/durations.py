@@ -35,6 +35,8 @@ PRIOR_RUNS = 4
 def expected(rows: Table[Sketch], kind: JobKind) -> int:
     """The mean that runs of this kind had; a kind with few runs is drawn towards the coarser one above it."""
     mean = UNKNOWN
+    # From the coarsest kind to the finest: each one's mean counts as a few runs in the next. With no runs of its own a
+    # kind has its parent's mean, with many its own, and nothing jumps in between.
     for row in reversed(list(_known(rows, kind))):
         total = sum(_middle(at) * count for at, count in row.counts)
         mean = (total + mean * PRIOR_RUNS * WEIGHT) // (row.weight + PRIOR_RUNS * WEIGHT)
@@ -49,6 +51,7 @@ def quantile(rows: Table[Sketch], kind: JobKind, permille: int, elapsed_ms: int 
     elapsed.
     """
     for row in _known(rows, kind):
+        # Only runs that lasted longer than this one has: those that ended earlier say nothing any more about it.
         longer = [(at, count) for at, count in row.counts if upper(at) > elapsed_ms]
         wanted, passed = permille * sum(count for _, count in longer), 0
         for at, count in longer:
@@ -72,6 +75,8 @@ def _known(rows: Table[Sketch], kind: JobKind) -> Iterator[Sketch]:
 
 def upper(at: int) -> int:
     """The first runtime above the bucket."""
+    # Buckets double with every second step, with one step between: the upper ends are 3 and 4 halves of a power of two
+    # in turn, by shifts alone.
     return max(2, ((3 + at % 2) << (at // 2)) >> 1)
 
 

@@ -62,6 +62,7 @@ class ExpectedStart:
 def expected_starts(state: State, pool: str, line: Iterable[Job]) -> dict[str, ExpectedStart]:
     """Expected start of each job of the pool's `line` for which room is kept ahead, by job id; as of `state.ts`."""
     depth = state.tree.policy.backfill_depth
+    # A bound on forecasts, as in the pass itself: each one may place a gang many times.
     heads = list(islice((job for job in line if _is_reserved_for(state, job)), depth + HOPELESS_MAX))
     found: dict[str, ExpectedStart] = {}
     if not heads:
@@ -77,6 +78,8 @@ def expected_starts(state: State, pool: str, line: Iterable[Job]) -> dict[str, E
                 continue
             nodes = {node.name: node for node in nodes_for(state, pool, flavor)}
             places = FeasibleNodes(nodes, policy)
+            # Those before it count as running from now on, just as the scheduler reckons; otherwise two would be told
+            # the same room.
             for other, placements in reserved:
                 other.gang.take(nodes, placements)
             ends = forecast.ends_on(nodes)

@@ -54,6 +54,7 @@ def not_in_line(job: Job, ts: int) -> Reason | None:
     if job.after:
         named = "; ".join(each.text() for each in job.after[:4])
         return Reason(code=Code.DEPENDENCY_NOT_MET, numbers={"left": len(job.after)}, detail=named)
+    # One field for two meanings: before the first attempt it is the begin that its user asked for, later a back-off.
     if job.not_before > ts and not job.attempt:
         return Reason(code=Code.BEGIN_TIME, numbers={"seconds_left": (job.not_before - ts + 999) // 1000})
     if job.array is None:
@@ -91,6 +92,7 @@ def quota_reason(over: Over) -> Reason:
         "nominal_quota": over.nominal,
     }
     detail = ""
+    # Which rule kept it waiting is told by its words alone; the numbers of all three look alike.
     if over.firm:
         detail = "work that may not be evicted does not borrow: it waits for its own queue's quota"
     elif over.used + over.wanted <= over.nominal:

@@ -51,6 +51,8 @@ class Forecast:
             for run in self._state.runs.values()
             if any(place.node in nodes for place in run.places) and (end := self.end(run)) is not None
         ]
+        # By id within one time, so that equal states give equal lists; runs of one time are one group, since room
+        # between them is never there.
         ends.sort()
         return [(at, [run for _, _, run in group]) for at, group in groupby(ends, key=lambda entry: entry[0])]
 
@@ -62,13 +64,16 @@ class Forecast:
         """
         state, job = self._state, self._state.jobs.get(run.job_id)
         if run.stopping or job is None:
+            # Soon, and never in the past: an end at or before now would be an opening that is not open.
             return None if is_stuck(state, run) else state.ts + 1
         start = run.started_ts or run.allocated_ts
         end = start + self.runtime(job)
         if end > state.ts:
             return end
+        # Past its limit: it is about to be stopped.
         if job.time_limit_seconds:
             return state.ts + 1
+        # It outlived the estimate, which says that it is one of the long ones: only those that ran as long tell of it.
         return start + quantile(state.runtimes, kind_of(job), PERMILLE, state.ts - start)
 
     def is_limited(self, run: Run) -> bool:
@@ -106,6 +111,7 @@ def find_opening(
     """
 
     def tried(base: dict[str, Node], first: int, last: int) -> Opening | dict[str, Node]:
+        # Each try goes on from the nodes of the last one that failed, so that no end is applied twice on the way up.
         later = dict(base)
         for _, runs in ends[first:last]:
             for run in runs:
@@ -162,6 +168,8 @@ def make_reservation(
     nodes_then = {place.node: opening.nodes[place.node] for place in opening.placements}
     job.gang.take(nodes_then, opening.placements)
     for other in others:
+        # Each of two reservations knows of the other what has begun by its own time: the earlier one must not count the
+        # later one's pods, which are not there yet, and the later one must count the earlier one's.
         if other.at > opening.at:  # it has not begun: it was left out of where to look, and does not count yet
             other.job.gang.take(nodes_then, other.placements, -1)
             job.gang.take(other.nodes_then, opening.placements)
@@ -179,6 +187,8 @@ def hide_reserved(node: Node, kept: Sequence[Reservation]) -> Node:
 
 def _least(one: Node, other: Node) -> Node:
     """Capacity that is free on both."""
+    # What is free both now and then: a job that runs across that moment needs the same devices on both sides of it, so
+    # that GPUs and slices are compared one by one and only the rest as amounts.
     there = dict(other.devices_free)
     return replace(
         one,

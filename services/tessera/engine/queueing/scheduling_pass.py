@@ -33,6 +33,8 @@ class BlockedJobs:
     def flavor_of(self, job: Job) -> str | None:
         """The flavor on whose nodes the same job found no room; None when it is another one now."""
         found = self.jobs.get(job.job_id)
+        # The very same object: jobs are frozen, so that any change of one is another object, and identity is the whole
+        # comparison.
         return found[1] if found is not None and found[0] is job else None
 
 
@@ -105,6 +107,8 @@ class SchedulingPass:
         """The jobs of the passes before, if the quotas and their use are what they were."""
         tree, held = self._state.tree, self._quota_book().held
         found = self._known.blocked.get(self._pool)
+        # Who was refused for want of room had quota. With other quotas, or others in use, it may be refused for that
+        # instead.
         if found is None or found.tree is not tree or found.held != held or len(found.jobs) >= JOBS_MAX:
             found = self._known.blocked[self._pool] = BlockedJobs(tree, held)
         return found
@@ -121,6 +125,8 @@ class SchedulingPass:
         tree = self._state.tree
         flavors = tree.flavors_for(job.queue, job.amount)
         may_borrow = tree.revocable(job) or tree.queues[job.queue].parent is None
+        # With several flavors the reason depends on which of them has quota at the time; only one flavor makes it a
+        # question of room alone.
         if self._standing is not None and len(flavors) == 1 and may_borrow:
             self._standing.jobs[job.job_id] = job, flavors[0]
 
@@ -183,10 +189,13 @@ class SchedulingPass:
 
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
         """The job was allocated there: the only room there is knows it too, several are made anew."""
+        # A start changes use and room: no refusal of before may be trusted after it.
         self._known.blocked.pop(self._pool, None)
         self._standing = BlockedJobs(None, {})  # of nobody, and for nobody after this pass
         if self._book is not None:
             self._book.start(job, flavor)
+        # Several views overlap on the same nodes, by flavors and by nodes to avoid; one that was not told would give
+        # the room away twice.
         if len(self._capacities) > 1:
             self._capacities.clear()
         for capacity in self._capacities.values():

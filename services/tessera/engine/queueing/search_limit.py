@@ -31,10 +31,14 @@ class SearchLimit:
         """Whether any gang may be searched for at this place of the line."""
         if self._looks_max is None or self._first < self._looks_max:
             return True
+        # Places from the turn on, until the looks are used up: the next message's turn lies elsewhere, so that whoever
+        # is behind the end of this one comes first in another.
         return place >= self._turn and self._by_turns < self._looks_max
 
     def is_small(self, looks: int) -> bool:
         """Whether a search of so many looks is made whatever was searched for before."""
+        # All jobs that an order may name, each with so few looks, stay within the limit together: so small ones need no
+        # count.
         return self._looks_max is None or looks * HEADS_MAX <= self._looks_max
 
     def searched_in_vain(self, looks: int) -> None:

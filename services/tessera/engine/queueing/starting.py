@@ -25,6 +25,7 @@ def choose(tree: QueueTree, book: QuotaBook, job: Job, place: Place) -> Choice |
     """
     flavors = tree.flavors_for(job.queue, job.amount)
     if len(flavors) > 1:
+        # Own quota first: what is borrowed may be taken back, and its owner would evict the job for it.
         flavors = tuple(sorted(flavors, key=lambda f: (book.borrows(job.queue, f, job.amount), flavors.index(f))))
     reasons: list[Reason] = []
     for flavor in flavors:
@@ -33,6 +34,7 @@ def choose(tree: QueueTree, book: QuotaBook, job: Job, place: Place) -> Choice |
         if not isinstance(found, Reason):
             return flavor, found
         reasons.append(found)
+    # Want of room is told before want of quota: it says what is still missing where quota is there.
     first = next((reason for reason in reasons if reason.code is not Code.WAITING_FOR_QUOTA), reasons[0])
     return in_short(first, tree.levels)
 
@@ -58,6 +60,8 @@ def refusal(
 
 
 def _placed(job: Job, flavor: str, place: Place) -> tuple[Placement, ...] | Reason:
+    # In two steps and not as a preference in the score: nodes that failed the job are taken only where nothing else
+    # holds all of it.
     if job.avoid:
         found = place(job.roles, flavor, job.avoid)
         if not isinstance(found, Reason):

@@ -26,6 +26,7 @@ def news_of(state: State, job: Job, changes: SpecChanges) -> SpecChanges | None:
         given.pop("time_limit_seconds", None)
     if changes.name == job.name:
         given.pop("name", None)
+    # A begin that has passed means at once, which the job has as 0.
     if changes.begin_ts is not None and (changes.begin_ts if changes.begin_ts > state.ts else 0) == job.not_before:
         given.pop("begin_ts")
     if changes.after is not None and own_dependencies(state, changes.after) == job.after and job.array is None:
@@ -55,6 +56,8 @@ def update_faults(state: State, job: Job, changes: SpecChanges, by_tenant: bool)
     if job.adopted is not None:
         detail = f"{job.adopted.owner} is written in Kubernetes; change it there"
         return [Reason(code=Code.INVALID_FIELD, field="job_id", detail=detail)]
+    # Only news is judged: a whole spec that is sent again with one new value must not fail by values that it leaves
+    # alone.
     wanted = news_of(state, job, changes)
     if wanted is None:
         return []
@@ -72,6 +75,7 @@ def faults_with_a_run(phase: str, now: int, wanted: SpecChanges) -> list[Reason]
     detail = f"it is {phase}; only what waits gets another"
     against = [Reason(code=Code.NOT_WAITING, field=name, detail=detail) for name in wanted.waiting_only]
     asked = wanted.time_limit_seconds
+    # 0 means no limit and is therefore the highest one, although it is the lowest number.
     if asked is not None and now and not 0 < asked < now:
         numbers = {"time_limit_seconds": now} | ({"asked_seconds": asked} if asked else {})
         why = "its pods have a deadline, which Kubernetes lets nobody raise: lower it, or raise it while the job waits"
@@ -115,6 +119,7 @@ def _after_faults(state: State, job: Job, wanted: SpecChanges) -> list[Reason]:
             against.append(Reason(code=Code.INVALID_FIELD, field="after", detail=detail))
     if against or (after is None and wanted.name is None):
         return against
+    # A change can point forward in time, which no submit can: here circles are possible and have to be looked for.
     changed = replace(job, name=wanted.name or job.name, after=job.after if after is None else after)
     if not waits_for_itself(state, changed):
         return []
