@@ -115,6 +115,7 @@ def find_capacity_blockers(state: State, job: Job, places: Iterable[FeasibleNode
         for group in placement_groups(job.roles):
             for bundles in group.bundle_sets:
                 suited |= found.suited(bundles.kind)
+    # Runs on nodes that could never take the job are in nobody's way.
     names = {run_id for node in suited for run_id in state.index.runs_on.get(node, ())}
     wants_gpus = job.amount.gpu_milli > 0
     return _name_holders(
@@ -137,12 +138,15 @@ def _name_holders(
 ) -> Blockers:
     found = [run for run in runs if size(run.amount)]
     found.sort(key=lambda run: (-size(run.amount), run.allocated_ts, run.run_id))
+    # Earmarks first: what is kept for somebody counts as taken, although no run is to be seen there.
     named = [*_kept(state, job, viewer, None if nodes is None else set(nodes))]
     rest: dict[str, tuple[int, Amount]] = {}
     for run in found:
         if viewer.may_see(run.tenant) and len(named) < HOLDERS_MAX:
             named.append(_holder(state, run))
             continue
+        # Others' runs are added up by queue, and those of closed queues into one sum: a list of them would tell their
+        # number and sizes one by one.
         queue = viewer.queue(run.queue)
         count, amount = rest.get(queue, (0, NOTHING))
         rest[queue] = count + 1, amount.plus(run.amount)

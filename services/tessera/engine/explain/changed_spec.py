@@ -59,6 +59,7 @@ def changed_spec(spec: JobSpec, kind: str, role: str, value: str) -> JobSpec:
 
 
 def _valid(spec: JobSpec, update: dict[str, Any]) -> JobSpec:
+    # By way of its stored form: a copy is not validated, and a spec that no submit would accept must not be suggested.
     return JobSpec.model_validate_json(spec.model_copy(update=update).model_dump_json())
 
 

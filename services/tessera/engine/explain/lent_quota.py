@@ -41,6 +41,8 @@ def describe_lent_quota(state: State, book: QuotaBook, job: Job, viewer: Viewer)
     whose = ""
     for flavor in state.tree.flavors_for(job.queue, job.amount):
         over = book.lacks(job, flavor)
+        # Who has quota, or would borrow, is owed nothing; and a job that is refused as firm waits for its own queue's
+        # quota, not for a loan.
         keepers = () if over is None or over.firm else book.keepers(job.queue, flavor, job.amount)
         if not keepers:
             continue
@@ -67,6 +69,7 @@ def _borrowers(state: State, book: QuotaBook, job: Job, flavor: str, keeper: str
     tree, root = state.tree, state.tree.roots[job.queue]
     for run in state.runs.values():
         if tree.roots.get(run.queue) == root and keeper not in tree.path(run.queue):
+            # On another flavor only what both jobs ask for can be in each other's way.
             amount = run.amount if run.flavor == flavor else _shared(run.amount, job.amount)
             on, victim = run.flavor if run.flavor == flavor else "", state.jobs.get(run.job_id)
             is_own = victim is not None and not victim.preemptible and not book.is_firm_lent(run.queue, on, amount)
@@ -87,6 +90,8 @@ def _why(state: State, book: QuotaBook, job: Job, run: Run, flavor: str) -> str:
     policy, victim, ours = state.tree.policy, state.jobs.get(run.job_id), state.tree.queues[job.queue]
     if run.stopping or victim is None:
         return "being stopped already"
+    # The rule itself is asked before any words are sought for it, so that what is told can never differ from what a
+    # plan may do.
     if may_evict(state, job, run, "reclaim", book, flavor) is None:
         return "taken back as soon as a plan fits"
     if ours.reclaim == "never":

@@ -38,6 +38,7 @@ def describe_jobs_before(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[
 
 def _why(state: State, job: Job, other: Job) -> str:
     priority = state.tree.priority_of
+    # From the outermost rule to the innermost: each one decides only among jobs that those before it leave equal.
     if other.queue != job.queue or priority(other) != priority(job):
         return HIGHER if priority(other) > priority(job) else QUEUES
     if other.tenant != job.tenant or other.user != job.user:

@@ -55,9 +55,12 @@ class TriedChange:
 
 def suggest_changes(what_if: WhatIf, job: Job, viewer: Viewer) -> tuple[TriedChange, ...]:
     """The changes that were found, in the order of `WAYS`; none while nothing can be said for certain."""
+    # With too many before it a yes would be a guess; with an earmark the job starts there and nowhere else.
     if what_if.crowded or what_if.state.earmarks.get(job.job_id) is not None:
         return ()
     found: list[TriedChange] = []
+    # In the order of what it costs the owner: what it can do by itself, then what somebody else has to do, and the end
+    # of another's run last.
     for way in WAYS:
         if what_if.tries < TRIES_MAX:
             found += way(what_if, job, viewer)
@@ -231,7 +234,11 @@ def _in_the_way(what_if: WhatIf, job: Job) -> Iterator[Run]:
         return
     need = max((role.need for role in job.roles), key=lambda need: need.total_gpu_milli)
     missing = job.pods - verdict.numbers.get("pods_placed", 0)
+    # Each look counts bundles on all nodes of a run, so that only the cheapest runs are looked at; the largest kind of
+    # pods stands for the gang, since it finds room last.
     gains = [(run, _gain(state, run, need)) for run in runs[:RUNS_LOOKED_AT]]
+    # Enough for all that is missing before less than that: less may do, too, since pods that fit already may lie
+    # elsewhere then.
     yield from (run for run, gain in gains if gain >= missing)
     yield from (run for run, gain in gains if 0 < gain < missing)
 
@@ -284,6 +291,7 @@ def _as(what_if: WhatIf, job: Job, kind: str, text: str, value: str = "") -> Ite
 
 def _largest(what_if: WhatIf, job: Job, below: int, other: Callable[[int], Job]) -> tuple[int, Choice] | None:
     """The largest value from 1 to `below` - 1 with which it starts, halving: what fits less than a value fits it."""
+    # The least value first: where even that does not start, the halving is saved.
     choice = _tried(what_if, other(1))
     if choice is None:
         return None

@@ -89,6 +89,8 @@ class WhatIf:
         Freed capacity is open to all: jobs before this one take of it first, as they would. There is no answer where
         they are too many to try.
         """
+        # One overlay on top of the other: what is tried here is gone with it, and the next question begins from the
+        # same state.
         one = copy(self)
         one.state, one._pools, one._book = self.state.overlay(), {}, None
         for run in gone:
@@ -96,12 +98,14 @@ class WhatIf:
             apply_record(one.state, Released(kind="released", run_id=run.run_id), ())
         if undrained:
             apply_record(one.state, NodeDrained(kind="node_drained", node=undrained, undo=True), ())
+        # The cheap question first: if the job does not fit even alone, nobody before it has to be tried.
         alone = one.verdict(job)
         self.tries = one.tries
         if isinstance(alone, Reason) or self.position == 1:
             return alone
         before = self.order[: self.position - 1] if self.position else self.order
         kinds = {(other.queue, other.roles) for other in one.state.jobs.found(before)}
+        # No answer is better than a guess: whoever stands before it may take what was freed.
         if len(kinds) > self.passes_left:
             return Reason(code=Code.WAITING_FOR_TURN, numbers={"position": self.position})
         self.passes_left -= len(kinds)
@@ -113,6 +117,8 @@ class WhatIf:
         refused: set[tuple[str, bool, tuple[RoleNeed, ...]]] = set()
         for job in jobs:
             alike = job.queue, self.state.tree.revocable(job), job.roles
+            # Equal jobs are refused alike as long as nobody starts, so that a line of thousands costs as many tries as
+            # it has kinds.
             if alike in refused or not self._waits(job, self._job):
                 continue
             if self._start(job):
@@ -212,6 +218,8 @@ class WhatIf:
             return 1 + len(self._others(pool))
         if job.priority_class == self._job.priority_class:
             return self.position
+        # Behind all of an equal or higher class: how shares would order them is not known, and from the last place a
+        # yes holds from any other.
         wanted = self.state.tree.priority_of(job)
         return 1 + sum(count for priority, count in self._priorities.items() if priority >= wanted)
 
@@ -237,6 +245,7 @@ class WhatIf:
     def _let_pass(self, names: Sequence[str]) -> None:
         """Start those of `names` that had no turn yet where they fit, as they would start in the next message."""
         state = self.state
+        # Only whom nobody has judged yet: all others were refused when room last came free, and would be again.
         fresh = [
             job
             for job in state.jobs.found(names[:HEADS_MAX])
@@ -263,6 +272,7 @@ class WhatIf:
             flavor=flavor,
         )
         apply_record(state, record, ())
+        # Free capacity and quota are read anew after each start; both were of the state before it.
         self._pools.clear()
         self._book = None
         return True

@@ -34,6 +34,8 @@ def no_best(classes: int, nodes: int) -> Best:
     """Index for so many classes and nodes in which no key is known yet."""
     starts, size, total = [], nodes, 0
     while True:
+        # Each layer is filled up to whole groups, so that a group's cells never reach into the next layer; the cells
+        # beyond the last node have no key.
         size = -(-size // FAN) * FAN if size > 1 else 1
         starts.append(total)
         total += size
@@ -53,6 +55,8 @@ def no_best(classes: int, nodes: int) -> Best:
 @compiled_lean
 def key_of(score: int, order: int) -> int:
     """Packs a score and an order into one integer: a higher score is larger, then a lower order."""
+    # One comparison of integers in place of two. The order is turned round, since the largest key wins and the lowest
+    # order shall.
     return ((score + OFFSET) << ORDER_BITS) | (ORDER_MASK - order)
 
 
@@ -65,6 +69,8 @@ def order_of(key: int) -> int:
 @compiled_lean
 def changed(best: Best, n: int) -> None:
     """Notes that node `n` changed; each class takes notice when next asked for its best node."""
+    # A ring as long as there are nodes: a class that is further behind than that looks at all of them, which costs no
+    # more.
     best.changes[best.counts[0] % best.changes.shape[0]] = n
     best.counts[0] += 1
 
@@ -79,6 +85,7 @@ def raise_maxima(best: Best, t: int, n: int) -> None:
         top = keys[first]
         for cell in range(first + 1, min(first + FAN, best.starts[layer])):
             top = max(top, keys[cell])
+        # A group whose maximum stays changes nothing above it.
         if keys[best.starts[layer] + at] == top:
             return
         keys[best.starts[layer] + at] = top

@@ -46,6 +46,8 @@ def choice(
     The parts of `Core` come one by one, here and below: taking a part out of it costs more than a score.
     """
     gpu = gpu_free(nodes, n)
+    # What the node is worth as it is does not depend on the class: it is reckoned once and serves all of them until the
+    # node changes.
     if look_at(worth, nodes, n):
         earn = worth.spare[state_with_fewer(worth, nodes, n, 0), level_of(worth, nodes.cpu[n])]
         use = usable(nodes, known, n, nodes.cpu[n], -1, 0, 0)
@@ -55,12 +57,15 @@ def choice(
     level = level_of(worth, cpu)
     count, milli = classes.devices[t], classes.milli[t]
     gpu -= count * milli
+    # Whole GPUs are interchangeable, so that there is no device to choose.
     if count == 0 or milli == WHOLE:
         earn = worth.spare[state_with_fewer(worth, nodes, n, count), level]
         use = usable(nodes, known, n, cpu, -1, 0, count)
         return kept_worth(earn, gpu, use, known.total, cpu, cpu_per_gpu) - base, -1
     best, slot = -OFFSET, -1
     model_class = worth.model_class[nodes.model[n]]
+    # One device for each distinct rest, and one that is untouched: equal rests give equal worth, however many devices
+    # have them.
     for option in range(worth.rests.shape[1] + 1):
         if option < worth.rests.shape[1] and worth.rests[n, option] > 0:
             rest, device, state = worth.rests[n, option], worth.slots[n, option], worth.without[n, option]
@@ -70,6 +75,8 @@ def choice(
             if device >= 0:
                 state = state_with_fewer(worth, nodes, n, 1)
         if device >= 0 and rest >= milli:
+            # The device after the pod and all other devices without it share the CPU that is left: one (max, +) step
+            # over two tables that are there already.
             earn = best_split(worth.device[model_class, (rest - milli) // UNIT], worth.spare[state], level)
             use = usable(nodes, known, n, cpu, device, milli, 0)
             after = kept_worth(earn, gpu, use, known.total, cpu, cpu_per_gpu)
@@ -108,6 +115,7 @@ def catch_up(
 ) -> None:
     """Bring the keys of a class up to date with all changed nodes."""
     ring, now = best.changes.shape[0], best.counts[0]
+    # The ring has been written over since: which nodes changed is not known any more.
     if best.cursor[t] < 0 or now - best.cursor[t] >= ring:
         for n in range(nodes.cpu.shape[0]):
             best.keys[t, n] = fresh_key(nodes, classes, known, worth, cpu_per_gpu, t, n)
@@ -116,6 +124,7 @@ def catch_up(
         best.counts[1] += 1
         for change in range(best.cursor[t], now):
             n = best.changes[change % ring]
+            # A node that changed several times is looked at once: its key goes by what it is now.
             if best.stamp[n] != best.counts[1]:
                 best.stamp[n] = best.counts[1]
                 key = fresh_key(nodes, classes, known, worth, cpu_per_gpu, t, n)

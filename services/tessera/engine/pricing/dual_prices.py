@@ -45,6 +45,7 @@ class SolverTerms(NamedTuple):
 def shares_back(kinds: Kinds, price: Ints, m: int, device: WorthArray, units: int, level: int, filled: Ints) -> None:
     """Count the shares that make up device[units, level]."""
     while units > 0 and device[units, level] > 0:
+        # The last unit earns nothing: it stays free, and the same worth is found with one less.
         if device[units, level] == device[units - 1, level]:
             units -= 1
             continue
@@ -52,6 +53,8 @@ def shares_back(kinds: Kinds, price: Ints, m: int, device: WorthArray, units: in
             u, c = kinds.units[kind], kinds.level[kind]
             if kinds.devices[kind] != 1 or u > units or u >= UNITS or c > level or price[kind] == 0:
                 continue
+            # Some kind ends the best filling, and taking it away leaves a best one for the rest: so one step back finds
+            # it without any record of how the table was made.
             if kinds.runs[m, kind] and device[units - u, level - c] + price[kind] == device[units, level]:
                 filled[kind] += 1
                 units -= u
@@ -94,9 +97,11 @@ def fill_back(
             level -= kinds.level[kind]
             continue
         split = 0
+        # A split with exactly this sum is there, since the table took the best of them: the loop ends.
         while root[1, split] + root[whole - 1, level - split] != root[whole, level]:
             split += 1
         kind = -1
+        # More than shares could earn on one device: then a whole GPU is what stands there.
         if root[1, split] > device[UNITS, split]:
             kind = whole_back(kinds, price, m, root[1, split], 1, split)
         if kind >= 0:
@@ -141,13 +146,19 @@ def update_prices(
         fill_root(kinds, price, m, device[m], root[m, : size + 1])
         fill_back(kinds, price, m, device[m], root[m], size, level, filled)
         for kind in range(price.shape[0]):
+            # The subgradient: supply in this batch less its part of the demand. A kind that was filled beyond that is
+            # too dear, one that went short too cheap.
             over = filled[kind] * times * MILLION // demand[kind] - share
             moved = price[kind] - value[kind] * over // MILLION * rate // 1000
             price[kind] = min(max(moved, 0), value[kind] * cap // 1000)
         if keep:
+            # Only proportions decide what fills a node: the sum is kept, since nothing else would keep all prices from
+            # drifting together.
             scale = worth // ((price * demand // 1000).sum() // MILLION + 1)
             for kind in range(price.shape[0]):
                 price[kind] = price[kind] * scale // MILLION
+        # A subgradient method circles its goal and does not come to rest: the mean of its path does, once the beginning
+        # is left out.
         if batch >= warm:
             total += price
 
@@ -162,8 +173,11 @@ def make_batches(shapes: Sequence[tuple[int, int, int, int]], batches: int) -> I
     cluster = sum(gpus * nodes for _, gpus, _, nodes in shapes)
     rows = []
     for m, gpus, level, nodes in sorted(shapes):
+        # Batches by the GPUs that a shape has, rounded to the nearest; at least one, so that no shape goes unsold.
         parts = max(1, (2 * batches * gpus * nodes + cluster) // (2 * cluster))
         batch = (m, gpus, level, 1000 * nodes // parts, MILLION * gpus * nodes // (cluster * parts))
+        # Each part stands at its middle between 0 and a million, so that a sort mixes all shapes evenly, whatever
+        # number of parts each has.
         rows += [((2 * part + 1) * MILLION // parts, batch) for part in range(parts)]
     return np.array([batch for _, batch in sorted(rows)], np.int64)
 
@@ -218,6 +232,7 @@ def _solve_mixes(
     gpus = sum(shape.gpus * shape.nodes for shape in shapes)
     warm = len(batches) * terms.warm // 1000
     cap, keep = terms.highest_price, terms.level_prices
+    # The prices of one mix are where the next one begins: it is near, and less of it is spent on warming up.
     price, drawn = value // 2, []
     for draw in range(terms.draws):
         near, demand = _drawn(mix, kinds, value, gpus, step, draw, terms)
@@ -259,9 +274,12 @@ def _drawn(
         weights.append(weight * often * model)
         cpu = kind.cpu_milli * (MILLION + terms.cpu_spread * NORMAL[mixed(2, draw, number) & 15]) // MILLION
         levels.append(level_to(max(0, cpu), step))
+    # With 48 draws each load comes once, since 5 and 48 have no common divisor; the series goes through low and high
+    # ones five times.
     place = (5 * draw + 2) % terms.draws
     load = terms.lowest_load + (terms.highest_load - terms.lowest_load) * (2 * place + 1) // (2 * terms.draws)
     asked = sum(weight * int(each) for weight, each in zip(weights, value, strict=True))
+    # Never 0, since it is divided by.
     demand = [weight * load * gpus * MILLION // asked + 1 for weight in weights]
     return kinds._replace(level=np.array(levels, np.int64)), np.array(demand, np.int64)
 

@@ -35,6 +35,7 @@ def learnt(problem: PricingProblem, terms: SolverTerms = USUAL, plan: FillingTer
     for cpu, milli, gpus, bits, weight in problem.kinds:
         full = in_full(MixKind(cpu, milli, gpus))
         price = table.get(rounded(TypicalPod(cpu, milli, gpus, bits)), 0) if weight else full
+        # A bound on each price, so that no kind's scarcity outweighs all else in a score.
         found.append(min(price, DEAREST * full))
     return tuple(found)
 

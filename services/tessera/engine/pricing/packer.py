@@ -33,6 +33,7 @@ class Packer:
             raise ValueError(f"no cluster of this size: {len(rows)} nodes of {devices} GPUs at most")
         self._models, self._step, self._devices = models, step_of(max(row.cpu for row in rows)), devices
         self._cpu = np.array([row.cpu for row in rows], np.int64)
+        # Nodes of different sizes are rows of one length; a slot without a device never counts as free.
         self._free = np.array([(WHOLE,) * row.gpus + (NO_DEVICE,) * (devices - row.gpus) for row in rows], np.int64)
         gpus, model = np.array([(row.gpus, row.model) for row in rows], np.int64).T.copy()
         order = np.arange(len(rows), dtype=np.int64)

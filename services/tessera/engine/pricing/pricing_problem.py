@@ -73,6 +73,8 @@ def make_pricing_problem(
         if node.pool == mix.pool and node.gpus and not node.gone:
             by_model.setdefault((node.gpu_model, node.device_profile), []).append(node)
     asked = [kind for kind, _ in mix.known if kind.gpus]
+    # Models that serve nothing of the mix have no price and would take numbers away from those that do: kinds name
+    # models by the bits of one integer.
     serving = [alike for _, alike in sorted(by_model.items()) if any(runs_on(kind, alike[0]) for kind in asked)]
     if not 0 < len(serving) <= MODELS_MAX:
         return None
@@ -97,6 +99,7 @@ def _left(serving: list[list[Node]], occupancy: Occupancy) -> list[int]:
     """
     alike: dict[tuple[bool, ...], list[int]] = {}
     for model, (sample, *_) in enumerate(serving):
+        # Models on which the same kinds run are one supply: what is left of either serves them all.
         alike.setdefault(tuple(runs_on(kind, sample) for kind in occupancy.asked), []).append(model)
     shares = [0] * len(serving)
     for models in alike.values():
@@ -104,6 +107,8 @@ def _left(serving: list[list[Node]], occupancy: Occupancy) -> list[int]:
         share = 1000 * sum(sum(node.gpu_free) for node in nodes) // (WHOLE_GPU * sum(node.gpus for node in nodes))
         for model in models:
             shares[model] = max(LEFT_MIN, share)
+    # By the model with the most left, since only proportions matter; the larger the turnover, the less it counts what
+    # is held at the moment.
     most = max(shares)
     return [1000 - (1000 - 1000 * share // most) * (1000 - occupancy.turnover) // 1000 for share in shares]
 
@@ -113,4 +118,5 @@ def _row(kind: MixKind, weight: int, samples: list[Node]) -> tuple[int, int, int
     if kind.gpus:
         bits = sum(1 << model for model, node in enumerate(samples) if runs_on(kind, node))
         weight = weight if bits else 0
+    # All models and any model are one case, so that equal kinds are equal rows.
     return kind.cpu_milli, kind.gpu_milli, kind.gpus, 0 if bits == every else bits, weight

@@ -47,11 +47,13 @@ def choose_prices(
     found = np.array([[price for _, price in table] for table in tables], np.int64)
     packer = Packer(_scaled(shapes, plan.most_nodes), models, weights, usual_cpu(tuple(weights.items())))
     asked = np.array([kind.gpus * kind.gpu_milli for kind in packer.kinds], np.int64)
+    # Weights are cut to so many bits that their product with a chance stays within 64.
     spare_bits = max(0, sum(weights.values()).bit_length() - CHANCE_BITS)
     shares = np.cumsum([weights[kind] >> spare_bits for kind in packer.kinds], dtype=np.int64)
     for turn in range(plan.rounds):
         groups = _groups(found, turn, plan)
         wanted = _arrivals(shares, asked, turn, packer.gpus_milli * plan.load_percent // 100)
+        # Ties fall differently in each round, so that no group is chosen for its luck with one order of nodes.
         packer.reorder(_order(len(packer.core.by_order), turn))
         used = [
             _used(packer, tuple(zip(kinds, group.tolist(), strict=True)), wanted, asked[wanted]) for group in groups
@@ -72,6 +74,7 @@ def _scaled(shapes: Sequence[Shape], most: int) -> list[Shape]:
 def _groups(found: Ints, turn: int, plan: FillingTerms) -> Ints:
     """(tries, kinds): the mean of all, then means of a few put together by chance."""
     size = plan.first_group if turn == 0 else plan.next_group
+    # The mean of all competes, too: chance has to beat what would be taken without it.
     rows = [found.sum(axis=0) // len(found)]
     for group in range(1, plan.tries):
         chosen = [mixed(3 + turn, group, part) % len(found) for part in range(size)]

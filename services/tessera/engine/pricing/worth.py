@@ -88,6 +88,7 @@ best_split = compiled_lean(_best_split_loop) if COMPILED else _best_split_numpy
 
 def smallest_with_same_worth(device: WorthArray) -> Ints:
     """`same` of `WorthArrays` for these device tables."""
+    # Rests that could earn the same are one rest: fewer states, equal answers.
     differs = np.any(device[:, 1:] != device[:, :-1], axis=2)
     numbers = np.where(differs, np.arange(1, UNITS + 1), 0)
     return np.concatenate(
@@ -119,6 +120,8 @@ def with_device(worth: WorthArrays, state: int, model_class: int, rest: int) -> 
     """The state with one more used device, which has `rest` units free."""
     if rest == 0:
         return state
+    # A rest is less than `UNITS` + 1, so that pairs have distinct keys. The table has four slots for each state and
+    # therefore always a free one: the search ends.
     key, slots = state * (UNITS + 1) + rest, worth.keys.shape[0]
     at = (key * 2654435761) % slots
     while worth.keys[at] != EMPTY:
@@ -149,7 +152,10 @@ def state_of(worth: WorthArrays, nodes: Nodes, n: int, fewer: int, skip: int) ->
             rest = worth.same[model_class, free // UNIT]
             units[rest] += 1
             low = min(low, rest)
+    # Roots come first among the states, in this order (`forget`), so that the number of one is reckoned and not looked
+    # up.
     state = model_class * worth.root.shape[1] + whole - fewer
+    # Rests in ascending order: equal sets of devices go the same way through the states, and meet in one.
     for rest in range(low, UNITS):
         for _ in range(units[rest]):
             state = with_device(worth, state, model_class, rest)
@@ -160,6 +166,7 @@ def state_of(worth: WorthArrays, nodes: Nodes, n: int, fewer: int, skip: int) ->
 def look_at(worth: WorthArrays, nodes: Nodes, n: int) -> bool:
     """Bring the row of a node up to date, all but `before`; whether it was stale."""
     devices = worth.rests.shape[1]
+    # Checked before and not within a question: states that it holds must not be forgotten under it.
     if worth.used[0] + (devices + 2) * devices > worth.spare.shape[0]:  # as many as one question may add
         forget(worth)
     if worth.seen[n] == worth.used[1]:

@@ -31,6 +31,8 @@ def useful_shares(kinds: Kinds, price: Ints, m: int) -> Ints:
         beaten, kept = False, 0
         for at in range(found):
             other = chosen[at]
+            # Whatever a beaten kind could fill, the other fills as well and for no less: the table is equal without it,
+            # and quicker.
             smaller = kinds.units[other] <= kinds.units[kind] and kinds.level[other] <= kinds.level[kind]
             if smaller and price[other] >= price[kind]:
                 beaten = True
@@ -54,6 +56,8 @@ def fill_device(kinds: Kinds, price: Ints, m: int, table: WorthArray) -> None:
     useful, levels = useful_shares(kinds, price, m), table.shape[1]
     table[0, :] = 0
     for free in range(1, UNITS + 1):
+        # Room may stay empty, so that no table falls as room grows. Upwards from the smallest, each kind may come again
+        # and again: an unbounded knapsack.
         table[free] = table[free - 1]
         for kind in useful:
             units, cpu = kinds.units[kind], kinds.level[kind]
@@ -74,6 +78,8 @@ def fill_root(kinds: Kinds, price: Ints, m: int, device: WorthArray, root: Worth
     root[0, :] = 0
     for whole in range(1, root.shape[0]):
         for level in range(levels):
+            # One device more and the CPU shared out between it and the rest; then pods of several devices, which no
+            # split by device would find.
             root[whole, level] = best_split(one, root[whole - 1], level)
         for kind in range(price.shape[0]):
             count, cpu = kinds.devices[kind], kinds.level[kind]
