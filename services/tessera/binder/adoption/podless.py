@@ -61,17 +61,22 @@ class PodlessJobs:
         if job.phase is not Phase.QUEUED or job.adopted is None:
             self.there(job)
             return
+        # Whether anybody will bring the pods is asked before anything else: a job of an owner that is gone must not
+        # wait suspended.
         why = await self._why_over(job)
         if not why and await self.waits_suspended(job):
             await self.report_in_queue_order(job)
             return
         now = self._clock.monotonic()
         since = self._since.setdefault(job.job_id, now)
+        # Seconds in which nothing could be seen do not count (ADR 0042).
         left = self._settings.pods_gone_seconds - self._fresh.seconds(since)
         if why or left <= 0:
             await self._submitting.cancel(job, why or NO_PODS)
             return
         if not job.away:
+            # A pod that its controller replaces is gone for a moment. Out of line and back again would be two records
+            # for nothing.
             until_away = since + REPLACED_SECONDS - now
             if until_away > 0:
                 self._look_later(group_id, until_away)
@@ -82,6 +87,7 @@ class PodlessJobs:
     async def report_in_queue_order(self, job: Job) -> None:
         """Report that the job is in the queue order again; pods that still exist are about to be taken away."""
         if job.phase is Phase.QUEUED and job.adopted is not None and (job.away or job.adopted.uids):
+            # Without UIDs: those that the ledger knows are about to go, and a run must not be permitted to them.
             back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=job.preemptible)
             await self._facts.publish(back, "")
 
@@ -116,6 +122,8 @@ class PodlessJobs:
         except ApiError as error:
             if error.status != 403:
                 raise
+            # A right that is missing is missing for all of the namespace: thousands of its owners are not tried one by
+            # one.
             self._closed_until[job.tenant] = now + AGAIN_SECONDS_MAX
             log.warning("owner_not_suspended", job=job.job_id, owner=job.adopted.owner, error=error.message)
             return False
@@ -137,6 +145,8 @@ class PodlessJobs:
         is_pod = job.adopted.owner_kind == "Pod"  # it has just ended: what was remembered of it says that it runs
         owner = await self._owners.of(job.tenant, job.adopted, fresh=is_pod)
         if owner is None and not is_pod:
+            # Asked once more before a job is cancelled for it: a watch that is behind, or just begins, shows nothing
+            # where something is.
             owner = await self._owners.of(job.tenant, job.adopted, fresh=True)
         if owner is None:
             return f"{job.adopted.owner} is gone"

@@ -97,11 +97,13 @@ class Groups:
 
     def _note(self, delta: Delta) -> None:
         uid = text(delta.object, "metadata", "uid")
+        # Counted before the group is looked at, which depends on how many are at work.
         self._count(uid, delta.object if delta.type != "DELETED" else None)
         if delta.type == "DELETED":
             self.alone.pop(uid, None)
             self._whole_of.pop(uid, None)
             self._leave(uid)
+        # Nearly all news leave a pod in its group, so that its owner need not be looked at again.
         elif uid not in self._group_of or _decides_otherwise(delta):
             self.worklist.name(uid)
         elif not _is_at_work(delta):
@@ -127,6 +129,8 @@ class Groups:
 
     async def _group(self, pod: Json) -> Group | Reason:
         known: dict[OwnerRef, Json | None] = {}
+        # Asked in steps: which object decides may only be known once the one before was seen. Bounded, since owners can
+        # name each other in a circle.
         for _ in range(LOOKS_MAX):
             found = group_of(pod, known)
             if not isinstance(found, OwnerRef):
@@ -156,15 +160,20 @@ class Groups:
             return
         if pod is None or not text(pod, "spec", "nodeName") or has_ended(pod):
             whole.at_work.pop(uid, None)
+            # Kept as long as anybody of the gang is at work or waits: forgotten earlier, its late pods would wait for a
+            # whole gang that runs already.
             if not whole.at_work and whole_id not in self._groups:
                 self._wholes.pop(whole_id, None)
         elif uid not in whole.at_work:
             whole.at_work[uid] = None
             if whole.is_at_work:
+                # Pods that joined before that count was reached wait as parts of a gang, and are looked at again as
+                # single ones.
                 for other in self.waiting(whole_id):
                     self.worklist.name(text(other, "metadata", "uid"))
 
     def _join(self, uid: str, group: Group) -> None:
+        # Out of the old group first: a pod in two would be counted for both, and make one whole that is not.
         if self._group_of.get(uid) != group.id:
             self._leave(uid)
         self._group_of[uid] = group.id

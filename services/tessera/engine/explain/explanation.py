@@ -111,6 +111,8 @@ def _queued(state: State, job: Job, now: int, viewer: Viewer) -> Explanation:
         return Explanation(job, state.n, reason, pool=pool, others=tuple(others))
     what_if = WhatIf(state, job, now)
     reason, *others = _against(what_if, job, pool)
+    # Who fits and only waits for its turn is held up by nobody's run, and no change of its own would be the reason that
+    # it starts.
     fits = reason.code in (Code.WAITING_FOR_TURN, Code.BEHIND_RESERVATION) and what_if.gate(job) is None
     return Explanation(
         job,
@@ -134,6 +136,7 @@ def _against_array(state: State, job: Job, now: int) -> list[Reason]:
     if stopped is not None:
         found.append(Reason(code=Code.QUEUE_STOPPED, field=f"queues.{stopped}"))
     over = over_limit(state, job.tenant, job.gang.amount)
+    # A full window keeps the array by itself: the limit would only be in its way once there is room in the window.
     if over is not None and job.array is not None and job.array.has_room:
         found.append(over)
     waits = not_in_line(job, now)
@@ -142,6 +145,7 @@ def _against_array(state: State, job: Job, now: int) -> list[Reason]:
 
 def _against(what_if: WhatIf, job: Job, pool: str) -> list[Reason]:
     """All that keeps the job, what the committer would say first."""
+    # Gates first, as the committer asks them: no search is made for a job that would not be looked at.
     found = what_if.gates(job)
     if not found:
         verdict = what_if.verdict(job)
@@ -151,6 +155,8 @@ def _against(what_if: WhatIf, job: Job, pool: str) -> list[Reason]:
             detail = "it fits and starts at its turn"
             return [Reason(code=Code.WAITING_FOR_TURN, numbers={"position": what_if.position}, detail=detail)]
         found = [verdict]
+    # Equal in code and field is the same news, whatever the numbers: a pool of many flavors would else say one thing
+    # many times.
     sentences = {(reason.code, reason.field) for reason in found}
     for reason in _resources(what_if, job, pool):
         if (reason.code, reason.field) not in sentences:
@@ -175,6 +181,7 @@ def _resources(what_if: WhatIf, job: Job, pool: str) -> Iterator[Reason]:
     """Quota and room of each flavor, each as if the other were there."""
     tree = what_if.state.tree
     own = what_if.state.earmarks.get(job.job_id) is not None
+    # A job with an earmark has its room. What other flavors lack is no reason of its wait.
     for flavor in () if own else tree.flavors_for(job.queue, job.amount)[:FLAVORS_MAX]:
         over = what_if.book.lacks(job, flavor)
         if over is not None:
@@ -203,6 +210,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
     codes = {reason.code for reason in reasons}
     if Code.WAITING_FOR_QUOTA in codes:
         yield from describe_lent_quota(state, what_if.book, job, viewer)
+        # Asked of a book in which nobody holds anything: what is lacking there no end of a run will bring.
         empty = QuotaBook(tree, {})
         if all(empty.lacks(job, flavor) for flavor in tree.flavors_for(job.queue, job.amount)):
             yield "It asks for more than the whole quota: it never starts until the quota is raised."
@@ -226,6 +234,8 @@ def _hopeless(state: State, job: Job, pool: str) -> Iterator[str]:
     now = unreachable(job.roles, [node for node in nodes if node.pool == pool], tree, job.queue, flavors)
     if now is None:
         return
+    # Two questions of growing kindness: the nodes as they are and empty, then each as the best that it ever was. Only
+    # who fails the second one waits for something that nobody has seen yet.
     best = [node for node in at_their_best(nodes, state.remembered_nodes.values()) if node.pool == pool]
     never = unreachable(job.roles, best, tree, job.queue, flavors)
     if never is not None:
@@ -263,6 +273,8 @@ def _is_of(state: State, name: str, pool: str) -> bool:
 
 def _holders(what_if: WhatIf, job: Job, pool: str, reasons: tuple[Reason, ...], viewer: Viewer) -> Blockers:
     """Jobs that hold what the first reason that others could lift is about."""
+    # Only the first reason that somebody else could lift: holders of several things at once would read as if each of
+    # them were to blame.
     for reason in reasons:
         if reason.code is Code.WAITING_FOR_QUOTA:
             cell, _, flavor = reason.field.partition(" of ")

@@ -59,12 +59,16 @@ def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node] | EmptyNodes
     if not known.nodes:
         return None
     for role in roles:
+        # Counts first, for nearly all jobs; a placement is made only to put numbers and words to a refusal that is
+        # certain by then.
         if not known.hold(kind_of((role.need,)), role.replicas):
             alone = replace(role, levels=(), bound=False, group="", beside="", spread="")
             verdict = place_gang((alone,), known.nodes, known.places)
             if isinstance(verdict, Reason):
                 return _role_inadmissible(role, verdict, known.nodes)
     for group in placement_groups(roles):
+        # A group whose sums are in order is not placed on trial: this answers most gangs without a look at a single
+        # node.
         never = None if _lie_together(group, known) else _never_together(group, known.nodes, known.places)
         if never is not None:
             return never
@@ -101,13 +105,16 @@ def unreachable(
         if of_it is None:
             of_it = known[flavor] = EmptyNodes(node for node in there if tree.is_on(node, flavor))
         against = inadmissible(roles, of_it)
+        # A flavor without nodes refuses while other nodes are there; where there are none at all, nothing is known yet.
         if not of_it.nodes and any(not node.gone for node in there):
             against = Reason(code=Code.INADMISSIBLE, detail="there is no such node")
+        # One flavor that may hold it is enough.
         if against is None:
             return None
         refused.append((flavor, against))
     if not refused:
         return None
+    # Asked last: whether nodes are too small or only quota does not reach them are two things to mend.
     anywhere = inadmissible(roles, there)
     if anywhere is not None:
         return anywhere

@@ -31,6 +31,8 @@ def place_together(group: PlacementGroup, attempt: Attempt) -> BundleSet | None:
             for names in _tightest_first(group.bundle_sets, level, attempt):
                 if _settle(group.bundle_sets, names, group.levels[:depth], attempt) is None:
                     return None
+        # No level has a domain for it. Who is bound to one is refused here; all others go on to be placed in few or
+        # anywhere.
         if group.bound:
             return _most_wanting(group, attempt)
     return _settle(group.bundle_sets, None, group.levels, attempt)

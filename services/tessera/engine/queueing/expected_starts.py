@@ -88,6 +88,7 @@ def expected_starts(state: State, pool: str, line: Iterable[Job]) -> dict[str, E
                 best = opening.at, at, flavor, opening, _bases(forecast, ends, opening)
         if best is not None:
             at_ts, _, flavor, opening, bases = best
+            # Quota counts as used from now on, as the scheduler reckons it (ADR 0014).
             book.start(job, flavor)
             reserved.append((job, opening.placements))
             found[job.job_id] = ExpectedStart(at_ts, _nodes_of(opening), bases)

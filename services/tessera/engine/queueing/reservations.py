@@ -165,6 +165,7 @@ def make_reservation(
 
     Contract: `opening` was sought on nodes from which the placements of the others had been taken, all of them.
     """
+    # Only the reservation's own nodes: everywhere else a job that outlives its beginning takes nothing from it.
     nodes_then = {place.node: opening.nodes[place.node] for place in opening.placements}
     job.gang.take(nodes_then, opening.placements)
     for other in others:

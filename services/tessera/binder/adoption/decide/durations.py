@@ -26,6 +26,7 @@ def time_limit(pods: Sequence[Json], owner: Json | None) -> int | Reason | None:
         if isinstance(by_mark, Reason):
             return by_mark
         known = [limit for limit in (whole(pod, "spec", "activeDeadlineSeconds"), by_mark) if limit]
+        # One pod without a limit makes the gang one without: it ends with its last pod.
         if not known:
             return None
         limits.append(min(*known, LIMIT_SECONDS_MAX))

@@ -35,6 +35,7 @@ def with_share(pod: Json, gpu_sizes: Iterable[int]) -> Json:
     asked for: then the mark is refused by its name. `gpu_sizes` are bytes.
     """
     wanted = number_in(text(pod, "metadata", "annotations", MARK)) * 2**20
+    # Strictly larger: all of a GPU's memory is a whole GPU and no share of one.
     larger = [size for size in gpu_sizes if size > wanted > 0]
     share = -(-wanted * GPU_MILLI // min(larger)) if larger else GPU_MILLI
     if share >= GPU_MILLI:

@@ -118,12 +118,16 @@ def _tolerations(spec: Json) -> Iterator[Json]:
         field = f"spec.tolerations[{index}]"
         key, effect, value = (text(toleration, name) for name in ("key", "effect", "value"))
         operator = text(toleration, "operator") or "Equal"
+        # A soft taint keeps nobody out. Toleration for a time is about a trouble that passes, and a node in such a
+        # trouble takes nothing new.
         if effect == "PreferNoSchedule" or (key in FOR_A_WHILE and "tolerationSeconds" in toleration):
             continue
         if not key:
             raise _Refused(Code.NOT_SUPPORTED_YET, f"{field}.key", "name the taints that it tolerates")
         if operator not in ("Equal", "Exists"):
             raise _Refused(Code.NOT_SUPPORTED_YET, f"{field}.operator", f"{operator} is not known here")
+        # An empty value means the empty one with `Equal`, and any with `Exists`: without the operator both would look
+        # alike.
         empty_alone = {"operator": "Equal"} if operator == "Equal" and not value else {}
         yield {"key": key, "value": value if operator == "Equal" else "", "effect": effect} | empty_alone
 

@@ -32,6 +32,8 @@ async def find_eviction_block(cluster: Cluster, pods: Sequence[Json]) -> Evictio
     """
     for namespace in sorted({text(pod, "metadata", "namespace") for pod in pods}):
         there = [pod for pod in pods if text(pod, "metadata", "namespace") == namespace]
+        # Budgets are counted before dry runs: one list of a namespace answers for all of its pods, and dry runs of
+        # several pods say yes each, although a budget allows only one of them.
         found = find_exhausted_budget(await _budgets(cluster, namespace), there)
         if found is not None:
             return found
@@ -52,6 +54,7 @@ def find_exhausted_budget(budgets: Sequence[Json], pods: Sequence[Json]) -> Evic
         uids = frozenset(text(pod, "metadata", "uid") for pod in ready)
         if len(ready) > allowed:
             return EvictionBlock(_blocked(f"budget {name}", pods=len(ready), disruptions_allowed=allowed), uids)
+        # Kubernetes refuses to evict a pod that two budgets select, whatever they allow.
         twice = next((uid for uid in sorted(uids) if uid in kept), "")
         if twice:
             return EvictionBlock(
@@ -107,6 +110,7 @@ async def _dry_run(cluster: Cluster, pod: Json) -> EvictionBlock | None:
     try:
         await cluster.evict_pod(namespace, name, uid, dry_run=True)
     except ApiError as error:
+        # A 429 with a time to come again is the API server's load and no budget's word.
         if error.status == 429 and error.retry_after_seconds is None:
             return EvictionBlock(_blocked(f"pod {name}: {error.message}"), frozenset({uid}))
         if error.status not in NOT_THERE:

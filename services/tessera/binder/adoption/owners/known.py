@@ -60,6 +60,7 @@ class Owners:
         if watched is not None:
             return watched
         now = self._clock.monotonic()
+        # Also that there is no such object is remembered, or each pod of a missing owner would ask for it again.
         known = self._found.get(ref)
         if known is not None and not fresh and now - known[0] < REMEMBERED_SECONDS:
             return known[1]
@@ -77,6 +78,7 @@ class Owners:
         ref = OwnerRef(adopted.api_version, adopted.owner_kind, namespace, adopted.owner_name, adopted.owner_uid)
         found = await self.look(ref, fresh)
         if found is not None and adopted.owner_uid and text(found, "metadata", "uid") != adopted.owner_uid:
+            # Another object under the name may be what was remembered, so that one fresh look decides.
             found = None if fresh else await self.of(namespace, adopted, fresh=True)
         return found
 
@@ -112,6 +114,8 @@ class Owners:
         if not ref.api_version or not ref.kind.isalnum() or not ref.name:
             return None
         versions = VERSIONS.get(ref.api_version, (ref.api_version,))
+        # The version that answered last goes first: of two that a cluster may serve the other one costs a call in vain
+        # each time.
         for version in sorted(versions, key=lambda version: version != self._served):
             try:
                 found = await self._cluster.get_object(version, ref.kind, ref.namespace, ref.name)

@@ -46,9 +46,12 @@ class OwnerStatus:
         if kind is None or not kind.condition or not self._per_second:
             return
         written, at = self._written.get(ref, (None, 0.0))
+        # A new code takes the place of whatever was to be renewed: of two writes the older could come last.
         if written is None or written.code != verdict.code:
             self._renewals.pop(ref, None)
             self._changed[ref] = verdict
+        # Numbers alone may wait: they change with every message, and a write for each would be one per owner and
+        # message.
         elif written.message != verdict.message and self._clock.monotonic() >= at + RENEWED_SECONDS:
             self._renewals[ref] = verdict
         else:

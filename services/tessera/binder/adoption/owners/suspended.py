@@ -51,6 +51,7 @@ class Suspended:
         return self._watches.follow(self._take)
 
     def _take(self, delta: Delta) -> None:
+        # The old object counts, too: an owner that names another scheduler by now has to be let go of.
         if self._names_us(delta.object) or (delta.old is not None and self._names_us(delta.old)):
             self._note(delta.object, gone=delta.type == "DELETED")
 
@@ -70,6 +71,8 @@ class Suspended:
         if any(claim_names(mapping(each.template, "spec")) or asks_for_memory(each.template) for each in sets):
             return await self._looked_up(job, sets, classes)
         known = self._known.get(group_id)
+        # Conditions are written all the time, by us as well: compared as a whole, each write of ours would lead to
+        # another look.
         if known is not None and _asks_the_same(known[0], job) and known[1] == classes:
             return known[2]
         answer = spec_of_suspended(job, sets, classes)

@@ -54,6 +54,7 @@ class Conditions:
     async def make_event_once(self, thing: Json, verdict: Verdict) -> None:
         """An event alone, once for each code: about what has no condition of ours, such as a pod that runs."""
         key = text(thing, "metadata", "uid"), verdict.code
+        # Noted before the call, and not again after a failure: an event is worth one try.
         if key in self._made:
             return
         self._made[key] = None
@@ -73,6 +74,7 @@ class Conditions:
         meta = mapping(pod, "metadata")
         if patch is None or self._clock.monotonic() < self._closed_until.get(text(meta, "namespace"), 0.0):
             return False
+        # Held to what was seen: a late write must not put an old reason over the kubelet's own words.
         named = {"uid": text(meta, "uid"), "resourceVersion": text(meta, "resourceVersion")}
         try:
             await self._cluster.patch_pod_status(

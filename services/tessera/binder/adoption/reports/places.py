@@ -32,6 +32,8 @@ class QueuePositions:
         if order is None:
             return None
         known = self._indexed.get(order.pool)
+        # The very order that was indexed: a new one is another object, and an index for each question would cost as
+        # much as the whole line.
         if known is None or known[0] is not order:
             known = self._indexed[order.pool] = order, {job_id: place for place, job_id in enumerate(order.jobs, 1)}
         return known[1].get(job.job_id)
@@ -64,6 +66,7 @@ class Renewal:
         """Charge a look at the group and its writes."""
         now = self._clock.monotonic()
         self._renewed_at[group_id] = now
+        # A bucket as one time: each write moves it by a share of a second, and quiet saves up a few writes at most.
         self._next = max(self._next, now - AT_ONCE * SECONDS_EACH) + writes * SECONDS_EACH
 
     def forget(self, group_id: str) -> None:

@@ -50,6 +50,7 @@ class RefusalReports:
         """
         work_id, tenant = job_id(self._shard, "", group_id), text(thing, "metadata", "namespace")
         known, now = self._state.refused.get(work_id), self._clock.monotonic()
+        # The committer has the same bound and would drop the fact: here it saves the message.
         if known is None and (not reasons or self._is_full(tenant)):
             return
         if known is not None and list(map(_code, known.reasons)) == list(map(_code, reasons[:REASONS_MAX])):
@@ -58,6 +59,7 @@ class RefusalReports:
             return  # the next look reports it
         self._reported[work_id] = now + AGAIN_SECONDS
         self._next = max(self._next, now - AT_ONCE * SECONDS_EACH) + SECONDS_EACH
+        # A withdrawal is about what is known, and its object may be gone: whose it was, only the ledger says.
         whose = tenant if known is None else known.tenant
         owner, queue, shown = _owner_of(group, thing), _queue_of(thing), tuple(reasons[:REASONS_MAX])
         fact = WorkRefused(

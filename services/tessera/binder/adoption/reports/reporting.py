@@ -66,10 +66,12 @@ class GroupReports:
     async def publish_refusal(self, group_id: str) -> None:
         """Publish why the group is refused, or that it is not any more: the work is no job that views could show."""
         reasons = self._refused.pop(group_id, ())
+        # Nearly every look ends here: nothing is refused, and nothing was.
         if not reasons and not self._refusals.are_any:
             return
         group, uid = self._groups.get(group_id), group_id.removeprefix(ALONE)
         pods = self._groups.pods(group_id) if group is not None else [self._groups.informer.objects.get(uid)]
+        # Without any object left the refusal is withdrawn, whatever this look has found.
         thing = next((pod for pod in pods if pod is not None), None) or self._suspended.owner(group_id)
         await self._refusals.report(group_id, reasons if thing is not None else (), group, thing)
 
@@ -126,6 +128,7 @@ class GroupReports:
         group = self._groups.get(group_id)
         if group is None or not live:
             return
+        # Only an owner that says "not placed" needs to be told otherwise: what starts at once never gets a condition.
         waits = group.owner is not None and self.status.is_unplaced(group.owner)
         if group.pod_group is None and not waits:
             return
