@@ -41,6 +41,7 @@ class Classes(NamedTuple):
 def mixed(a: int, b: int, c: int) -> int:
     """A number below 2^31 that looks drawn by chance; equal inputs give equal numbers."""
     x = (a * 1103515245 + b * 12345 + c * 2654435761) & 0x7FFFFFFF
+    # Cut to 31 bits each round: every product with the constant then stays within 64, compiled or not.
     for _ in range(4):
         x = ((x ^ (x >> 15)) * 1103515245 + 12345) & 0x7FFFFFFF
     return x ^ (x >> 15)

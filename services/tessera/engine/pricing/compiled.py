@@ -26,6 +26,7 @@ COMPILED = numba is not None and not environ.get("NUMBA_DISABLE_JIT")
 def _cache_directory() -> Path:
     base = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     wings = Path(__file__).parent, Path(__file__).parent.parent / "scoring"  # whose constants are compiled in
+    # Sorted, so that equal sources name one directory wherever files are listed in another order.
     sources = b"".join(path.read_bytes() for wing in wings for path in sorted(wing.glob("*.py")))
     return base / "tessera" / f"compiled-{hashlib.sha256(sources).hexdigest()[:16]}"
 

@@ -47,6 +47,7 @@ def workload(counts: Mapping[TypicalPod, int], models: int, devices: int) -> Pub
                 single[model, shares.index(kind.gpu_milli) + 1 :, cpu:] += count
             else:
                 several[model, kind.gpus :, cpu:] += count
+    # Ranks for every thousandth are listed beforehand: a look-up per device in place of a search.
     rank = np.searchsorted(np.array(shares, np.int64), np.arange(WHOLE + 1), "right").astype(np.int64)
     return PublishedWorkload(sum(counts.values()), np.array(cpus, np.int64), rank, single, several)
 
@@ -77,6 +78,7 @@ def usable(nodes: Nodes, known: PublishedWorkload, n: int, cpu: int, slot: int, 
         left = nodes.free[n, device]
         if device == slot:
             left -= milli
+        # Devices that the placement takes are passed over in the order in which `take` takes them.
         if left == WHOLE and skipped < whole:
             skipped += 1
             continue

@@ -131,6 +131,7 @@ def with_device(worth: WorthArrays, state: int, model_class: int, rest: int) -> 
     new = worth.used[0]
     worth.used[0] += 1
     worth.keys[at], worth.values[at] = key, new
+    # A (max, +) step over all levels, quadratic in them; it is paid once per state and not once per question.
     one = worth.device[model_class, rest]
     for level in range(worth.spare.shape[1]):
         worth.spare[new, level] = best_split(one, worth.spare[state], level)

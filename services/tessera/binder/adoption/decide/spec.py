@@ -174,6 +174,7 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
     if isinstance(limit, Reason):
         return limit
     queue, field = queue_of(pods[0], owner)
+    # A pod that nobody makes again is not brought back after a failure of its own, whatever is tried.
     returns = all(controller_of(pod) is not None for pod in pods)
     try:
         return JobSpec.model_validate(
@@ -216,6 +217,7 @@ def _adopted(group: Group, pods: Sequence[Json]) -> Adopted:
     """The least priority of the pods: one that has a higher one does not take the others along."""
     least = min(pods, key=lambda pod: (_priority(pod), text(pod, "spec", "priorityClassName")))
     priority, name = _priority(least), text(least, "spec", "priorityClassName")
+    # A group that says its own priority decides for all of its pods.
     if group.policy is not None and group.policy.priority is not None:
         priority, name = group.policy.priority, group.policy.priority_class
     owner = kind_of_group(group).lives_by(group, pods[0])

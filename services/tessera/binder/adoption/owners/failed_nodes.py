@@ -38,4 +38,5 @@ class FailedNodes:
         """The nodes on which other pods of the owners of these have failed, the latest last."""
         owners = dict.fromkeys(owner.uid for owner in map(controller_of, pods) if owner is not None)
         nodes = [node for owner in owners for node in self._by_owner.get(owner, {}).values()]
+        # Each node once, at the place of its latest failure: where the list is cut, the oldest failures go.
         return tuple(reversed(dict.fromkeys(reversed(nodes))))[-FAILED_ON_MAX:]

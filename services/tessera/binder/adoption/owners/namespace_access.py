@@ -26,6 +26,7 @@ class NamespaceAccess:
         known = self._cached(namespace)
         if known is not None:
             return known
+        # One question at a time: a thousand groups of one namespace would else ask the same at once.
         async with self._asking:
             known = self._cached(namespace)  # somebody else may have asked meanwhile
             return await self._ask(namespace) if known is None else known
@@ -43,5 +44,7 @@ class NamespaceAccess:
         before = self._answers.get(namespace, (True, 0.0))[0]
         if before and not may:
             log.warning("namespace_not_let_in", namespace=namespace)
+        # A yes holds for long, since a bind tells when it is over; a no only shortly, since nothing else would tell
+        # when it ends.
         self._answers[namespace] = may, self._clock.monotonic() + (OPEN_SECONDS if may else CLOSED_SECONDS)
         return may

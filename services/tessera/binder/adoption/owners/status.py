@@ -90,6 +90,8 @@ class OwnerStatus:
         self._written[ref] = verdict, self._clock.monotonic()
 
     async def _write(self, ref: OwnerRef, verdict: Verdict) -> None:
+        # What the watch shows saves a call, and may be behind: a conflict says so, and is worth one look and one more
+        # try.
         seen = self._owners.seen(ref)
         try:
             await self._patch(ref, verdict, seen or await self._owners.look(ref, fresh=True))
