@@ -120,6 +120,8 @@ async def test_a_cordon_stops_nothing_that_runs_and_moves_what_saves_its_work(li
     (cordoned,) = nodes_of(live, moves)
     assert nodes_of(live, stays) == nodes_of(live, fixed) == [cordoned]
     patch_node(live, cordoned, {"spec": {"unschedulable": True}})
+    # Only what is saved while the cordon lasts makes a move cost less than the cordon did.
+    await live.until(lambda state: state.nodes.get(cordoned).cordoned, "the ledger knows of the cordon")
     saved = {"metadata": {"annotations": {CHECKPOINT_ANNOTATION: "/checkpoints/100"}}}
     live.plane.api().patch(pod_path(f"{moves}-1-0"), saved)
     await until_attempt(live, moves, 2)
