@@ -13,7 +13,6 @@ SEEDS ?= 100
 WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) + 1)
 # Those of whole platforms wait most of the time: for leases, alarms, restarts.
 PLATFORM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3)
-KUBERNETES_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 2)
 FIRST ?= 1
 CODE := schemas services tests docs deploy
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
@@ -123,7 +122,7 @@ test-platforms: $(READY) #: whole platforms of processes: kills, the page in a b
 
 test-kubernetes: $(READY) #: the same on a real Kubernetes API server, built once from Go modules (minutes)
 	@$(BIN)/python -m tests.kubernetes.binaries
-	$(BIN)/pytest -q -n $(KUBERNETES_WORKERS) tests/kubernetes
+	$(BIN)/pytest -q -n $(WORKERS) tests/kubernetes
 
 $(CLIENTS_READY): tests/clients/requirements.lock
 	@echo "setting up build/clients"
