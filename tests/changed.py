@@ -43,6 +43,7 @@ def module_of(path: str) -> str:
 
 
 def is_test(path: str) -> bool:
+    """Whether pytest collects the file."""
     return path.startswith("tests/") and Path(path).name.startswith("test_") and path.endswith(".py")
 
 
@@ -133,14 +134,13 @@ class Choice:
 def choose(tree: Tree, path: str) -> Choice:
     """The tests that a change of this file can break."""
     tests = {each for each in tree.sources if is_test(each)}
+    rules = {each for each in tests if each.startswith(RULES)}
     if path in EVERYTHING:
         return Choice(path, None, "counts for all tests")
     if path.endswith(".py") and path.split("/")[0] in ROOMS:
         reached = tree.reached_from([path, *tree.naming(path)] if path.startswith("deploy/") else [path])
-        rules = {each for each in tests if each.startswith(RULES)}
         return Choice(path, frozenset(reached & tests | rules), "imports, and the rules of all sources")
     if path.endswith(PAGES):
-        rules = {each for each in tests if each.startswith(RULES)}
         return Choice(path, frozenset(tree.naming(path) & tests | rules), "pages, and tests that name the file")
     inside = tree.package_of(path) if path.startswith(("tests/", "services/", "schemas/")) else set()
     if found := tree.reached_from(tree.naming(path) | inside) & tests:

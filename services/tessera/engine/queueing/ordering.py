@@ -319,7 +319,7 @@ def _pop(heap: list[tuple[BranchKey, _Branch]]) -> bool:
     branch = heap[0][1]
     if branch.advance():
         # A heap of one has nothing to restore, and this is the usual depth: a pool with one queue.
-        if len(heap) > 1:  # alone, nobody is compared with it any more
+        if len(heap) > 1:
             heapreplace(heap, (branch.key, branch))
         return True
     # The branch at the top is empty. The last of the heap takes its place, as a heap's removal does, unless it was that
