@@ -19,6 +19,7 @@ import yaml
 
 from tessera.binder.pods.stopping import gone_is_fine
 from tessera.client.connect.locating import find
+from tessera.client.outcomes import Submitted
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams
 from tessera_local.free_port import LOOPBACK
@@ -179,8 +180,7 @@ async def test_a_node_refuses_pods(live: Live, prometheus: Prometheus) -> None:
 async def test_a_run_loses_its_node_and_then_most_nodes_are_silent(live: Live, prometheus: Prometheus) -> None:
     done = await live.submit(job(seconds=NEVER))
     await live.until_phase(done.job_id, "running")
-    (run,) = live.state.runs.values()
-    node = run.placements[0].node
+    (node,) = nodes_of(live, done)
     await order(live, fault="node_reachable", node=node, reachable=False)
     await prometheus.until_rings("TesseraRunLost")
     await prometheus.until_rings("TesseraRunsWaitForNode")
@@ -200,7 +200,7 @@ async def test_two_nodes_seem_lost_at_once_and_a_third_has_no_devices(live: Live
     done = [await live.submit(job(seconds=NEVER, gpus=8)) for _ in range(3)]
     for each in done:
         await live.until_phase(each.job_id, "running")
-    nodes = sorted(run.placements[0].node for run in live.state.runs.values())
+    nodes = nodes_of(live, *done)
     await order(live, fault="device_plugins", node=nodes[2], there=False)
     await prometheus.until_rings("TesseraDevicesAway")
     for node in nodes[:2]:
@@ -322,6 +322,12 @@ async def order(live: Live, **fault: object) -> None:
     headers, url = {"Authorization": f"Bearer {token}"}, f"{live.platform.cluster_url}/admin/faults"
     async with aiohttp.ClientSession(headers=headers) as http, http.post(url, json=fault) as answer:
         assert answer.status == 201, await answer.text()
+
+
+def nodes_of(live: Live, *sent: Submitted) -> list[str]:
+    """Where these jobs run; runs of other jobs that still stop count for nothing."""
+    jobs = {each.job_id for each in sent}
+    return sorted(run.placements[0].node for run in live.state.runs.values() if run.job_id in jobs)
 
 
 async def bound_ledger(live: Live, size: int) -> None:
