@@ -52,6 +52,13 @@ def test_no_other_token_is_accepted() -> None:
     assert TokenFile(None).caller(token) is None
 
 
+def test_the_operators_token_is_no_tenants() -> None:
+    tokens = TokenFile(None, short := tokens_of())
+    caller = tokens.caller(short.make("operator"))
+    assert caller is not None
+    assert (caller.tenant, tokens.holds(caller)) == (None, True)
+
+
 async def test_the_answer_goes_to_the_tenant_of_the_subject_and_to_well_formed_questions_alone() -> None:
     broker, tokens = MemoryBroker(VirtualClock()), tokens_of()
     heard: list[tuple[str, bytes]] = []

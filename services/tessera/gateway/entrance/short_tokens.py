@@ -1,9 +1,10 @@
 """
-Short-lived tokens for tenants that show their NATS credential (ADR 0041).
+Short-lived tokens for tenants and operators that show their NATS credential (ADR 0041, ADR 0047).
 
-The server lets a tenant alone write to its login subject, so that the subject says who asks; the answer goes to that
-tenant's inbox and nowhere else. A token is `tessera_nats.TENANT.END_MAC`, by a key that all gateways of a shard have:
-none is kept, and one ends by itself, within TOKEN_SECONDS of the moment at which its tenant lost its credential.
+The server lets an identity alone write to its login subject, so that the subject says who asks; the answer goes to
+that identity's inbox and nowhere else. A token is `tessera_nats.IDENTITY.END_MAC`, by a key that all gateways of a
+shard have: none is kept, and one ends by itself, within TOKEN_SECONDS of the moment at which its identity lost its
+credential. No tenant is called as the operator is.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ from tessera_schemas import subjects
 TOKEN_SECONDS = 600
 MARK = "nats"
 ASKED_MAX = 16
-"""Questions of one tenant that wait for an answer; older ones are dropped, and asked again."""
+"""Questions of one identity that wait for an answer; older ones are dropped, and asked again."""
 QUESTION = re.compile(rb"[0-9a-f]{32}")
 
 log = structlog.get_logger()
@@ -39,17 +40,18 @@ class ShortTokens:
         self._key = hashlib.sha256(f"tokens of {shard} {secret or password()}".encode()).digest()
         self._clock = clock
 
-    def make(self, tenant: str) -> str:
-        """A token of the tenant, for TOKEN_SECONDS from now on."""
-        token_id = f"{MARK}.{tenant}.{self._clock.now_ms() // 1000 + TOKEN_SECONDS}"
+    def make(self, identity: str) -> str:
+        """A token of the identity, for TOKEN_SECONDS from now on."""
+        token_id = f"{MARK}.{identity}.{self._clock.now_ms() // 1000 + TOKEN_SECONDS}"
         return f"tessera_{token_id}_{self._mac(token_id)}"
 
     def caller(self, token_id: str, mac: str) -> Caller | None:
-        """The tenant for whom this token was made, if it is one of ours and has not ended."""
+        """The tenant or operator for whom this token was made, if it is one of ours and has not ended."""
         match = re.fullmatch(rf"{MARK}\.({subjects.NAME.pattern})\.([0-9]{{1,12}})", token_id)
         if match is None or not hmac.compare_digest(self._mac(token_id).encode(), mac.encode("utf-8", "replace")):
             return None
-        caller = Caller(f"{MARK}.{match[1]}", match[1], int(match[3]))
+        tenant = None if match[1] == subjects.OPERATOR else match[1]
+        caller = Caller(f"{MARK}.{match[1]}", tenant, int(match[3]))
         return caller if self.holds(caller) else None
 
     def holds(self, caller: Caller) -> bool:
@@ -61,7 +63,7 @@ class ShortTokens:
 
 
 class LoginDesk:
-    """Answers tenants that ask for a token, with the address at which it serves."""
+    """Answers identities that ask for a token, with the address at which the gateway serves."""
 
     def __init__(self, bus: Bus, shard: str, tokens: ShortTokens, url: str) -> None:
         self._bus, self._shard, self._tokens, self._url = bus, shard, tokens, url
@@ -75,19 +77,19 @@ class LoginDesk:
             await self._wake.wait()
             self._wake.clear()
             asked, self._asked = self._asked, {}
-            for tenant, questions in asked.items():
-                answer = json.dumps({"url": self._url, "token": self._tokens.make(tenant)}).encode()
+            for identity, questions in asked.items():
+                answer = json.dumps({"url": self._url, "token": self._tokens.make(identity)}).encode()
                 for question in questions:
                     try:
-                        await self._bus.send(f"{subjects.login_inbox(tenant)}.{question}", answer)
+                        await self._bus.send(f"{subjects.login_inbox(identity)}.{question}", answer)
                     except KernelError as error:
-                        log.warning("login_not_answered", tenant=tenant, error=str(error))
+                        log.warning("login_not_answered", identity=identity, error=str(error))
 
     def _on_question(self, subject: str, data: bytes) -> None:
-        """The tenant is the subject's; a question is a number under which it listens, and names nothing else."""
-        tenant = subject.rpartition(".")[2]
-        if subjects.NAME.fullmatch(tenant) and QUESTION.fullmatch(data):
-            self._asked.setdefault(tenant, deque(maxlen=ASKED_MAX)).append(data.decode())
+        """The identity is the subject's; a question is a number under which it listens, and names nothing else."""
+        identity = subject.rpartition(".")[2]
+        if subjects.NAME.fullmatch(identity) and QUESTION.fullmatch(data):
+            self._asked.setdefault(identity, deque(maxlen=ASKED_MAX)).append(data.decode())
             self._wake.set()
 
 

@@ -22,9 +22,10 @@ from tessera.gateway.entrance.problems import REFUSED, Refusal, all_of, json_res
 from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations import models
 from tessera.gateway.operations.commanding import Arrivals, Commands, digest_of, find_ledger_faults
-from tessera.gateway.operations.paging import cursor_of, page_of, place_of
+from tessera.gateway.operations.paging import count_of, cursor_of, page_of, place_of
 from tessera.gateway.reading.capacity import CapacityReader
 from tessera.gateway.reading.explaining import explained, known_starts, list_positions
+from tessera.gateway.reading.groups import groups_of
 from tessera.gateway.reading.logs import Logs
 from tessera.gateway.reading.specs import Specs
 from tessera.gateway.reading.streaming import Streams
@@ -206,14 +207,21 @@ class Handlers:
         if query.tenant is not None and not caller.may_see(query.tenant):
             raise refused(Code.FORBIDDEN, "tenant", "a tenant's token lists its own jobs; leave tenant out")
         n, jobs = await self._views.jobs()
-        place = place_of(query.cursor)
+        place, tenant = place_of(query.cursor), caller.tenant or query.tenant
         if query.array is None:
-            older = jobs.after(caller.tenant or query.tenant, place)
+            rest = jobs.after(tenant, place, query.order)
         else:
-            older = jobs.tasks(query.array, self._job_of(caller, query.array).submitted_ts, place)
-        items, place = page_of(older, query, self._user_of)
-        following = None if place is None else cursor_of(place)
-        return json_response(models.JobPage(as_of=n, items=tuple(items), next=following))
+            rest = jobs.tasks(query.array, self._job_of(caller, query.array).submitted_ts, place)
+        items, place = page_of(rest, query, self._user_of)
+        following, count = None if place is None else cursor_of(place), count_of(jobs.kinds, query, tenant)
+        return json_response(models.JobPage(as_of=n, items=tuple(items), next=following, count=count))
+
+    async def work(self, request: web.Request) -> web.Response:
+        """Answers with the caller's live jobs in groups."""
+        read_query(request, models.NoQuery)
+        n, jobs = await self._views.jobs()
+        tenants, reasons = groups_of(jobs.live(request[CALLER].tenant))
+        return json_response(models.WorkGroups(as_of=n, tenants=tenants, reasons=reasons))
 
     def _user_of(self, job_id: str) -> str:
         """Whose of the tenant a job is; the fold forgets it with the job's end."""
@@ -447,6 +455,14 @@ class Handlers:
         found = sorted(() if body is None else body.templates, key=lambda template: template.name)
         items = tuple(models.TemplateView.model_validate(template.model_dump(exclude={"spec"})) for template in found)
         return json_response(models.TemplateList(as_of=self._state.n, items=items))
+
+    async def config(self, request: web.Request) -> web.Response:
+        """Answers an operator with the configuration in force, as the lists have it; raises Refusal for a tenant."""
+        read_query(request, models.NoQuery)
+        if request[CALLER].tenant is not None:
+            raise refused(Code.FORBIDDEN, "Authorization", "the configuration is for operators")
+        n, config = await self._views.config()
+        return json_response(models.ShownConfig(as_of=n, config=config))
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Streams the caller's events until the stream ends."""

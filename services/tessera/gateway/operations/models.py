@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints
 
-from tessera_schemas.base import INT_MAX, Count, JobId, JobName, Key, Lenient, Name, Strict, Text
+from tessera_schemas.base import INT_MAX, Count, JobId, JobName, Key, Lenient, Name, Strict, Text, later
+from tessera_schemas.config import Config
 from tessera_schemas.events import short_type, short_types
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason
@@ -132,8 +133,11 @@ ListedPhase = Literal[
 """Phases of jobs, and what a submit is that became none: those are listed for operators."""
 
 
+ListOrder = Literal["newest", "live"]
+
+
 class JobQuery(Strict):
-    """Filter for a list of jobs, newest first."""
+    """Filter for a list of jobs."""
 
     tenant: Annotated[Name | None, Field(description="Tenant to list, for operators; tenants see their own")] = None
     queue: Name | None = None
@@ -146,6 +150,16 @@ class JobQuery(Strict):
         StringConstraints(max_length=100),
         Field(description="Text to find, in any case, in name, id, queue, tenant, owner or, of live jobs, user"),
     ] = ""
+    named: Annotated[
+        str,
+        StringConstraints(max_length=100),
+        Field(description="Name of jobs, their number, or the beginning of their id, of four characters at least"),
+    ] = ""
+    order: Annotated[
+        ListOrder,
+        Field(description="`newest` job first; or `live`: live jobs, refused work, ended jobs, each oldest first"),
+    ] = "newest"
+    count: Annotated[bool, Field(description="Count all jobs that match, on this page and on others")] = False
     limit: Annotated[int, Field(ge=1, le=PAGE_MAX)] = 100
     cursor: Annotated[
         str, StringConstraints(max_length=200), Field(description="Cursor: `next` of the page before")
@@ -280,6 +294,35 @@ class JobPage(Lenient):
     as_of: AsOf
     items: tuple[JobView, ...]
     next: str | None = None
+    count: Annotated[int | None, Field(description="Number of all jobs that match, where it was asked for")] = later(
+        None
+    )
+
+
+class JobGroup(Lenient):
+    """Live jobs that have something in common."""
+
+    name: Annotated[str, Field(description="Tenant, or code of the reason; empty where no reason was found yet")]
+    running: Annotated[int, Field(description="Number of jobs that hold devices")]
+    waiting: Annotated[int, Field(description="Number of queued jobs")]
+    gpu_milli: Annotated[int, Field(description="GPUs held, in thousandths")]
+    wanted_milli: Annotated[int, Field(description="GPUs that queued jobs ask for, in thousandths")]
+    oldest_ts: Annotated[int, Field(description="Submit of the oldest queued job, in ms since the epoch; 0: none")]
+
+
+class WorkGroups(Lenient):
+    """Live jobs by tenant, and queued jobs by reason; most GPUs first. Tasks count, their array does not."""
+
+    as_of: AsOf
+    tenants: tuple[JobGroup, ...]
+    reasons: tuple[JobGroup, ...]
+
+
+class ShownConfig(Lenient):
+    """Configuration in force; version 0 and no body before the first one."""
+
+    as_of: AsOf
+    config: Config
 
 
 class Me(Lenient):

@@ -52,7 +52,7 @@ ROUTES = (
         body=models.SubmitBody,
         keyed=True,
     ),
-    Route("GET", "/v1/jobs", "list_jobs", "List jobs, newest first", {200: models.JobPage}, READS, models.JobQuery),
+    Route("GET", "/v1/jobs", "list_jobs", "List jobs", {200: models.JobPage}, READS, models.JobQuery),
     Route("GET", JOB, "get_job", "Show one job", {200: models.OneJob}, (404, 410, *READS)),
     Route(
         "GET",
@@ -185,6 +185,14 @@ ROUTES = (
         (404, 409, *READS),
         models.LogQuery,
     ),
+    Route(
+        "GET",
+        "/v1/work",
+        "work",
+        "List live jobs in groups: by tenant, and by why they wait",
+        {200: models.WorkGroups},
+        READS,
+    ),
     Route("GET", "/v1/nodes", "nodes", "List nodes with what is free on them", {200: models.NodeList}, READS),
     Route("GET", "/v1/queues", "queues", "List queues with what they hold", {200: models.QueueList}, READS),
     Route(
@@ -210,6 +218,9 @@ ROUTES = (
         "List the templates that a submit may name",
         {200: models.TemplateList},
         (422,),
+    ),
+    Route(
+        "GET", "/v1/config", "config", "Show the configuration in force, to operators", {200: models.ShownConfig}, READS
     ),
     Route(
         "GET",

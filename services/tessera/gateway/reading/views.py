@@ -6,30 +6,37 @@ A list may be `age_seconds` old, and says as of which n it holds. Only rows whos
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Generic, TypeVar
+from itertools import takewhile
+from typing import Generic, NamedTuple, TypeVar
 
 import structlog
 from sortedcontainers import SortedKeyList
 
+from tessera.domain.work.phases import TERMINAL
 from tessera.gateway.entrance.problems import refused
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Clock, ProjectionStore
 from tessera.kernel.process.shard_status import StatusReader, StatusTraces
 from tessera_schemas.base import Lenient
+from tessera_schemas.config import Config
 from tessera_schemas.reasons import Code
 from tessera_schemas.shard.keys import USAGE
 from tessera_schemas.views import GpuUseView, JobView, NodeView, QueueView
 from tessera_schemas.work.arrays import FAMILY
 
 DECODED_AT_ONCE = 2_000  # then others run
+REFUSED = "refused"
+"""View and phase of users' work in Kubernetes that is turned away."""
 BEHIND_SECONDS = 0.02  # between looks at views that do not have yet what the ledger has
 
 log = structlog.get_logger()
 
 M = TypeVar("M", bound=Lenient)
 T = TypeVar("T")
-Age = tuple[int, str]
+Place = tuple[int, int, str]
+"""A job's place in a list: jobs of a lower place come first."""
 
 
 class Rows(Generic[M]):
@@ -97,16 +104,48 @@ class Rows(Generic[M]):
             self._stored[key], self.rows[key] = data, new
 
 
+def age(job: JobView) -> Place:
+    """Newest first; ends in the id, so that no two are alike."""
+    return (0, -job.submitted_ts, job.job_id)
+
+
+def turn(job: JobView) -> Place:
+    """Live jobs first, then refused work, then ended jobs; each oldest first, then by id."""
+    return (RANKS.get(job.phase, 0), job.submitted_ts, job.job_id)
+
+
+RANKS = {REFUSED: 1, **{phase.value: 2 for phase in TERMINAL}}
+ORDERS: dict[str, Callable[[JobView], Place]] = {"newest": age, "live": turn}
+Jobs = dict[str | None, SortedKeyList[JobView]]
+
+
+class JobKind(NamedTuple):
+    """The fields by which jobs are counted; `runs_tasks`: a live array with tasks that run."""
+
+    tenant: str
+    queue: str
+    phase: str
+    is_task: bool
+    runs_tasks: bool
+
+    @classmethod
+    def of(cls, job: JobView) -> "JobKind":
+        """The kind of a job."""
+        runs_tasks = job.array is not None and job.array.running > 0 and not job.ended_ts
+        return cls(job.tenant, job.queue, job.phase, bool(job.task_of), runs_tasks)
+
+
 class JobList:
     """
-    All jobs and each tenant's, newest first; a page goes on behind the age of its predecessor's last job.
+    All jobs and each tenant's, in each order; a page goes on behind the place of its predecessor's last job.
 
     Among them users' work in Kubernetes that is refused, whose ids are no jobs'.
     """
 
     def __init__(self, store: ProjectionStore, clock: Clock, age_seconds: float) -> None:
-        self._rows = [Rows(view, JobView, store, clock, age_seconds, self._changed) for view in ("jobs", "refused")]
-        self._by_age: dict[str | None, SortedKeyList[JobView]] = {None: SortedKeyList(key=age)}
+        self._rows = [Rows(view, JobView, store, clock, age_seconds, self._changed) for view in ("jobs", REFUSED)]
+        self.kinds = Counter[JobKind]()
+        self._lists: dict[str, Jobs] = {order: {None: SortedKeyList(key=key)} for order, key in ORDERS.items()}
 
     async def fresh(self) -> int:
         """Raises Transient. Returns the n as of which the list holds."""
@@ -114,33 +153,34 @@ class JobList:
             await rows.fresh()
         return min(rows.as_of for rows in self._rows)
 
-    def after(self, tenant: str | None, place: Age | None) -> Iterator[JobView]:
-        """The jobs of a tenant, or of all, that are older than `place`."""
-        jobs = self._by_age.get(tenant)
+    def after(self, tenant: str | None, place: Place | None, order: str = "newest") -> Iterator[JobView]:
+        """The jobs of a tenant, or of all, that come behind `place` in this order."""
+        jobs = self._lists[order].get(tenant)
         if jobs is None:
             return iter(())
         return iter(jobs) if place is None else jobs.irange_key(min_key=place, inclusive=(False, True))
 
-    def tasks(self, array_id: str, submitted_ts: int, place: Age | None) -> Iterator[JobView]:
+    def live(self, tenant: str | None) -> Iterator[JobView]:
+        """Jobs of a tenant, or of all, that have not ended."""
+        return takewhile(lambda job: turn(job)[0] == 0, self.after(tenant, None, "live"))
+
+    def tasks(self, array_id: str, submitted_ts: int, place: Place | None) -> Iterator[JobView]:
         """The tasks of an array by their indexes, those behind `place`: they are as old as it, and begin as its id."""
-        family = array_id[:FAMILY]
-        first, last = place or (-submitted_ts, family), (-submitted_ts, f"{family}~")
-        return (job for job in self._by_age[None].irange_key(first, last, (False, True)) if job.task_of == array_id)
+        family, jobs = array_id[:FAMILY], self._lists["newest"][None]
+        first, last = place or (0, -submitted_ts, family), (0, -submitted_ts, f"{family}~")
+        return (job for job in jobs.irange_key(first, last, (False, True)) if job.task_of == array_id)
 
     def _changed(self, old: JobView | None, new: JobView | None) -> None:
-        for row, add in ((old, False), (new, True)):
-            if row is not None:
-                for name in (None, row.tenant):
-                    jobs = self._by_age.setdefault(name, SortedKeyList(key=age))
+        self.kinds.subtract(() if old is None else (JobKind.of(old),))
+        self.kinds.update(() if new is None else (JobKind.of(new),))
+        for order, key in ORDERS.items():
+            for row, add in ((old, False), (new, True)):
+                for name in () if row is None else (None, row.tenant):
+                    jobs = self._lists[order].setdefault(name, SortedKeyList(key=key))
                     if add:
                         jobs.add(row)
                     else:
                         jobs.remove(row)
-
-
-def age(job: JobView) -> Age:
-    """Newest first; ends in the id, so that no two are alike."""
-    return (-job.submitted_ts, job.job_id)
 
 
 class SharedViews:
@@ -157,6 +197,11 @@ class SharedViews:
     async def jobs(self) -> tuple[int, JobList]:
         """Jobs, and the ledger number that they are as of; raises Refusal while Redis is away."""
         return await self._in_time(self._jobs.fresh()), self._jobs
+
+    async def config(self) -> tuple[int, Config]:
+        """Configuration in force, of version 0 before the first; raises Refusal while Redis is away."""
+        n, (stored,) = await self._in_time(self._store.fields_as_of(("config", "config")))
+        return n, Config() if stored is None else Config.model_validate_json(stored)
 
     async def nodes(self) -> tuple[int, list[NodeView]]:
         """Nodes by pool and name, and the ledger number that they are as of; raises Refusal while Redis is away."""

@@ -40,7 +40,7 @@ def allowed(identity: Identity, shard: str) -> Allowed:
     if spec is not None and spec.speaks_for_tenants:
         subscribe += [f"{subjects.gateway_inbox('*')}.>", subjects.login(shard, "*")]
         publish.append(f"{subjects.login_inbox('*')}.*")
-    if identity.role == subjects.TENANT:
+    if identity.role in (subjects.TENANT, subjects.OPERATOR):
         publish.append(subjects.login(shard, identity.name))
     if identity.role == subjects.OPERATOR:
         publish += _admin(shard)
