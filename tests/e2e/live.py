@@ -19,6 +19,7 @@ from typing import Any
 import aiohttp
 from redis.asyncio import Redis
 
+from tessera.client.connect.connecting import open_bus, open_store
 from tessera.client.connect.locating import find
 from tessera.client.outcomes import Submitted
 from tessera.client.sending.sdk import Tessera
@@ -135,7 +136,7 @@ class Live:
             for tenant in TENANTS:
                 await platform.add_tenant(tenant, {EVERYTHING: ()}, shard)
             place = find(platform.directory, shard=shard)
-            bus = await stack.enter_async_context(place.bus(place.identity(subjects.OPERATOR)))
+            bus = await stack.enter_async_context(open_bus(place, place.identity(subjects.OPERATOR)))
             live = cls(platform, bus, shard)
             live.looking = [asyncio.create_task(live._fold()), asyncio.create_task(live._watch_pods())]
             stack.push_async_callback(live.stop_looking)
@@ -311,7 +312,7 @@ class Live:
     async def store(self) -> AsyncIterator[RedisStore]:
         """The views, read as the operator does."""
         place = find(self.home, shard=self.shard_name)
-        async with place.store(place.identity(subjects.OPERATOR)) as store:
+        async with open_store(place, place.identity(subjects.OPERATOR)) as store:
             yield store
 
     async def redis_admin(self) -> Redis:
@@ -447,7 +448,7 @@ class Instance:
 async def append(live: Live, stored: list[bytes]) -> None:
     """Write messages at the ledger's end, with the rights of the scheduler."""
     place = find(live.home)
-    async with place.bus(place.identity("scheduler")) as bus:
+    async with open_bus(place, place.identity("scheduler")) as bus:
         ledger = StreamLedger(bus, live.platform.shard)
         tail = await ledger.tail()
         for seq, data in enumerate(stored, start=tail.seq if tail else 0):

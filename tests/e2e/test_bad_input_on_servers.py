@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tessera.client.connect.connecting import open_bus
 from tessera.client.connect.locating import find
 from tessera.client.outcomes import Refused
 from tessera.kernel.errors import Poison, Transient
@@ -115,7 +116,7 @@ class Sender:
     @asynccontextmanager
     async def of(cls, live: Live, tenant: str) -> AsyncIterator["Sender"]:
         place = find(live.home)
-        async with place.bus(place.identity(tenant)) as bus:
+        async with open_bus(place, place.identity(tenant)) as bus:
             sender = cls(bus, live.platform.shard, tenant)
             await bus.listen(f"{subjects.inbox(tenant)}.bad.*", sender._on_answer)
             yield sender
@@ -323,7 +324,7 @@ async def test_two_tenants_may_give_their_commands_the_same_message_id(live: Liv
 async def test_no_service_can_suppress_another_services_facts_under_ids_that_it_can_foresee(live: Live) -> None:
     await live.until_idle()
     place = find(live.home)
-    async with Sender.of(live, "lab") as lab, place.bus(place.identity("binder")) as binder:
+    async with Sender.of(live, "lab") as lab, open_bus(place, place.identity("binder")) as binder:
         last, _ = await lab.ask(1, b"garbage")
         subject = subjects.fact(lab.shard, "admission", "job-admitted")
         for seq in range(last + 1, last + 4):
@@ -340,7 +341,7 @@ async def test_wrong_orders_stop_no_pool(live: Live) -> None:
     wrong = [Order(v=1, pool="default", basis_n=2**53 - 1, ts=2**53 - 1, engine="nobody", policy=1)]
     wrong += [Order(v=1, pool=f"a-{i:02}", basis_n=1, ts=1, engine="nobody", policy=1, jobs=jobs) for i in range(12)]
     wrong += [Order(v=1, pool="default", basis_n=live.state.n, ts=1, engine="x" * 500_000, policy=1)]
-    async with place.bus(place.identity("queueing")) as bus:
+    async with open_bus(place, place.identity("queueing")) as bus:
         await bus.publish_all([Outgoing(subjects.order(shard, order.pool), order.to_bytes()) for order in wrong])
     done = await live.submit(job("after-the-wrong-orders"))
     await live.until_ended(done.job_id)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tessera.client.connect.connecting import open_store
 from tessera_lab.bench import __main__ as bench
 from tessera_lab.bench.alone.fold import fold
 from tessera_lab.bench.alone.growth import growth
@@ -50,7 +51,7 @@ async def test_each_row_has_its_rounds_its_floor_and_the_ratio(
 
 async def test_a_platform_to_load_knows_all_its_nodes_before_the_first_submit() -> None:
     """A gang that asks for more nodes than are known yet is refused, and the row would wait for it in vain."""
-    async with start_platform(10_000, False) as on, on.place.store(on.place.identity(OPERATOR)) as store:
+    async with start_platform(10_000, False) as on, open_store(on.place, on.place.identity(OPERATOR)) as store:
         _, (rows,) = await store.rows_as_of("nodes")
         assert len(rows) == 10_000
 

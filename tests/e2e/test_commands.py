@@ -84,7 +84,7 @@ async def test_a_held_job_stays_until_it_is_released(live: Live) -> None:
         assert live.state.jobs.get(done.job_id).held  # type: ignore[union-attr]
         explained = (await ok(live, "explain", "patient", "-o", "json")).json
         assert explained["reason"]["code"] == "HeldByOperator"
-        assert explained["story"][0]["text"].startswith("queued in default")
+        assert explained["story"][0]["why"].startswith("queue default")
         assert [reason["code"] for reason in explained["others"]] == ["WaitingForQuota", "NoFit"]
         assert explained["holders"][0]["job_id"] == filler
         token = live.platform.credentials.operator_token
@@ -142,9 +142,10 @@ async def test_a_job_gets_another_spec_while_it_waits_and_a_lower_limit_while_it
         loop = await live.command("update", found, "--after", f"afterok:{found}")
         assert (loop.code, "unless the ledger refused it" in loop.err) == (10, True)
         told = " ".join((await ok(live, "explain", found)).out.split())
-        assert "updated by operator: time limit 2h; called renamed" in told
-        assert "an update was refused" in told
-        assert "would wait for itself" in told
+        assert "job.updated by operator: time limit 2h; called renamed" in told
+        recorded = " ".join((await ok(live, "ledger", "story", found)).out.split())
+        assert "an update was refused" in recorded
+        assert "would wait for itself" in recorded
         assert (await ok(live, "update", filler, "--time-limit", "4h")).out.endswith("new time limit now\n")
         higher = await live.command("update", filler, "--time-limit", "5h")
         assert (higher.code, "Kubernetes lets nobody raise" in higher.err) == (6, True)
@@ -184,7 +185,7 @@ async def test_what_explain_offers_is_what_the_plan_and_a_higher_class_then_do(l
         assert (unknown.code, "NoSuchPriorityClass" in unknown.err) == (6, True)
         assert (await ok(live, "prio", "rush", "high")).out == f"job {done.job_id} has priority class high now\n"
         await live.until_phase(done.job_id, "running")
-        assert f"(for job {done.job_id})" in " ".join((await ok(live, "explain", filler)).out.split())
+        assert f"for job {done.job_id}" in " ".join((await ok(live, "explain", filler)).out.split())
     await assert_all_is_well(live)
 
 
@@ -356,7 +357,7 @@ async def test_what_a_program_is_not_told_of_its_script_stands_in_the_jobs_story
     number = said.out.strip()
     assert (number.isdecimal(), said.err) == (True, "")
     story = (await ok(live, "explain", number, "-o", "json")).json["story"]
-    assert "--hint is passed over" in story[0]["text"]
+    assert "--hint is passed over" in story[0]["why"]
     await ok(live, "scancel", number)
     await live.until_ended(live.id_of(number))
     await assert_all_is_well(live)
@@ -640,7 +641,7 @@ async def test_a_job_that_has_failed_is_shown_with_its_spec_and_runs_again_with_
 
 async def test_views_are_shown_once_or_followed_without_a_terminal(live: Live) -> None:
     once = (await ok(live, "top", "--once")).out
-    assert once.startswith("shard main, preset priority, as of ")
+    assert once.startswith(f"shard main at {live.platform.gateway_url}, as of ")
     assert "GPUs 0 of 32 in use, 32 wholly free; nodes 4 ready" in once
     following = await started("ls", "--watch", environment={"TESSERA_HOME": str(live.home)})
     assert following.stdout is not None

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tessera.client.connect.connecting import open_bus
 from tessera.client.connect.locating import find
 from tessera.kernel.messaging.dead_letters import DeadLetters
 from tessera.kernel.nats.once import connect_once
@@ -28,7 +29,7 @@ async def dlq(platform: Platform, *words: str) -> Said:
 
 async def bury(platform: Platform, seq: int, data: bytes, reason: str, **headers: Any) -> None:
     place = find(platform.directory)
-    async with place.bus(place.identity("admission")) as bus:
+    async with open_bus(place, place.identity("admission")) as bus:
         letters = DeadLetters(bus, "main", "admission", "SUBMIT_main")
         await letters.put(Message("submit.main.lab", seq, data, headers), reason, 5)
 

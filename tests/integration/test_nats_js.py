@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tessera.client.connect.connecting import open_bus
 from tessera.client.connect.locating import find
 from tessera.kernel.ports import Outgoing
 from tessera_local.platform import Platform
@@ -64,7 +65,7 @@ async def test_a_program_in_javascript_opens_its_own_durable_subscriber_and_nobo
             await platform.add_tenant(tenant, {"billing": ()})
         place = find(platform.directory)
         event = b'{"id": "1-0", "type": "io.tessera.job.admitted.v1", "data": {"job_id": "j1"}}'
-        async with place.bus(place.identity("projection")) as projection:
+        async with open_bus(place, place.identity("projection")) as projection:
             await projection.publish(Outgoing(subjects.event("main", "lab", "default", "job.admitted.v1"), event))
         (example / "spy.mjs").write_text(
             (example / "subscribe.mjs").read_text().replace("${tenant}_${name}", "lab_billing")

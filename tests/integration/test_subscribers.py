@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tessera.client.connect.connecting import open_bus
 from tessera.client.connect.locating import find
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending.sdk import Tessera
@@ -27,7 +28,10 @@ async def test_one_that_leaves_at_once_takes_no_event_with_it(tmp_path: Path) ->
         place = find(platform.directory)
         stream, durable = subjects.stream("EVENTS", "main"), subjects.subscriber_durable(TENANT, NAME)
         event = Outgoing(subjects.event("main", TENANT, "default", "job.admitted.v1"), b"{}")
-        async with place.bus(place.identity(TENANT)) as bus, place.bus(place.identity("projection")) as projection:
+        async with (
+            open_bus(place, place.identity(TENANT)) as bus,
+            open_bus(place, place.identity("projection")) as projection,
+        ):
             for _ in range(8):
                 leaves = bus.work(stream, durable)
                 await leaves.next(timeout=0)

@@ -18,6 +18,7 @@ import pytest_asyncio
 import yaml
 
 from tessera.binder.pods.stopping import gone_is_fine
+from tessera.client.connect.connecting import open_bus
 from tessera.client.connect.locating import find
 from tessera.client.outcomes import Submitted
 from tessera.kernel.ports import Outgoing
@@ -310,7 +311,7 @@ async def test_a_ledger_that_contradicts_itself_halts_and_every_alarm_has_rung(
 async def publish_facts(live: Live, facts: list[bytes]) -> None:
     """Say this with the binder's identity."""
     place = find(live.home)
-    async with place.bus(place.identity("binder")) as bus:
+    async with open_bus(place, place.identity("binder")) as bus:
         subject = subjects.fact("main", "binder", "run-ended")
         for first in range(0, len(facts), 256):
             await bus.publish_all([Outgoing(subject, data) for data in facts[first : first + 256]])

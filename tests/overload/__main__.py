@@ -20,6 +20,7 @@ import orjson
 import uvloop
 import yaml
 
+from tessera.client.connect.connecting import open_bus
 from tessera.client.ledger.reading import ledger_of
 from tessera.client.ledger.replay import verify
 from tessera.kernel.clock import SystemClock
@@ -133,7 +134,7 @@ class Overload:
     @asynccontextmanager
     async def following(self) -> AsyncIterator[None]:
         """Note the moments of the ledger meanwhile."""
-        async with self._on.place.bus(self._operator) as bus:
+        async with open_bus(self._on.place, self._operator) as bus:
             self._following = asyncio.create_task(self.moments.follow(bus, self._on.shard))
             try:
                 yield
@@ -168,14 +169,14 @@ class Overload:
 
     async def stored(self) -> list[bytes]:
         """Every message of the ledger."""
-        async with self._on.place.bus(self._operator) as bus:
+        async with open_bus(self._on.place, self._operator) as bus:
             return [data async for _, data in ledger_of(bus, self._on.shard).messages()]
 
     async def events_until(self, cursor: str) -> list[Stored]:
         """The stream of events from its beginning to this one at least. Raises TimeoutError when it does not come."""
         stream, subject = subjects.stream("EVENTS", self._on.shard), f"events.{self._on.shard}.>"
         wanted, found = Cursor.parse(cursor), list[Message]()
-        async with self._on.place.bus(self._operator) as bus, asyncio.timeout(SETTLE_SECONDS):
+        async with open_bus(self._on.place, self._operator) as bus, asyncio.timeout(SETTLE_SECONDS):
             source = bus.follow(stream, subject, 0)
             try:
                 while not found or Cursor.parse(found[-1].headers[CURSOR_HEADER]) < wanted:
@@ -280,7 +281,7 @@ async def overload(seconds: float, nodes: int, job_seconds: float, burst: int) -
     """The whole run; returns what is out of its bound or wrong, in sentences."""
     async with AsyncExitStack() as stack:
         on = await stack.enter_async_context(start_platform(nodes, False, TENANTS, limits=Limits()))
-        buses = {name: await stack.enter_async_context(on.place.bus(on.place.tenant(name))) for name in TENANTS}
+        buses = {name: await stack.enter_async_context(open_bus(on.place, on.place.tenant(name))) for name in TENANTS}
         run = Overload(on, buses, job_seconds)
         await stack.enter_async_context(run.following())
         await run.burst("warm", burst // 4)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from tessera.client.connect.connecting import open_bus, open_store
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera.kernel.nats.bus import NatsBus
@@ -60,7 +61,7 @@ class Samples:
 async def looking(on: BenchPlatform) -> AsyncIterator[Samples]:
     """Look twice a second for as long as the body lasts."""
     operator, samples = on.place.identity(subjects.OPERATOR), Samples()
-    async with on.place.bus(operator) as bus, on.place.store(operator) as store:
+    async with open_bus(on.place, operator) as bus, open_store(on.place, operator) as store:
         task = asyncio.create_task(_look(on, bus, store, samples))
         try:
             yield samples

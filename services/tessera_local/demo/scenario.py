@@ -11,10 +11,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tessera.client.cluster import applying
+from tessera.client.connect.connecting import open_bus, open_store, views_of
 from tessera.client.connect.locating import find
 from tessera.client.connect.shard_views import ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
+from tessera.client.sending.ordering import poll
 from tessera.client.sending.sdk import Tessera
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera_local.demo import story
@@ -28,6 +30,7 @@ from tessera_local.platform import Platform
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota, Subscriber, Tenant
 from tessera_schemas.job import GPU_MILLI, JobSpec
 from tessera_schemas.subjects import OPERATOR
+from tessera_schemas.views import NodeView
 
 APPLY_SECONDS = 20.0
 ROOT = "cluster"
@@ -46,8 +49,8 @@ async def open_scenario(plan: DemoPlan, platform: Platform) -> AsyncIterator["Sc
     operator = where.identity(OPERATOR)
     cluster = HttpCluster(platform.cluster_url, operator.cluster_token)
     try:
-        async with where.store(operator) as store, where.bus(operator) as bus:
-            shapes = await _configured(where, ShardViews(store), plan, platform)
+        async with open_store(where, operator) as store, open_bus(where, operator) as bus:
+            shapes = await _configured(where, views_of(where, OPERATOR), plan)
             async with Tessera.connect(TENANT, home=platform.directory) as tessera:
                 shard_records = ShardRecords(bus, store, where.shard, platform.clock)
                 yield Scenario(plan, platform, tessera, shard_records, PodRecorder(cluster), shapes)
@@ -55,13 +58,16 @@ async def open_scenario(plan: DemoPlan, platform: Platform) -> AsyncIterator["Sc
         await cluster.close()
 
 
-async def _configured(where: Where, views: ShardViews, plan: DemoPlan, platform: Platform) -> list[NodeShape]:
+async def _configured(where: Where, views: ShardViews, plan: DemoPlan) -> list[NodeShape]:
     """The nodes as the views show them, once they show all; then the tenant, its queue and its subscriber."""
-    until = platform.clock.monotonic() + APPLY_SECONDS
-    while len(nodes := await views.nodes()) < len(plan.nodes) + 1:
-        if platform.clock.monotonic() > until:
-            raise Failure(Exit.UNAVAILABLE, f"demo: only {len(nodes)} of {len(plan.nodes) + 1} nodes were seen")
-        await platform.clock.sleep(LOOK_SECONDS)
+    nodes: list[NodeView] = []
+
+    async def all_seen() -> bool:
+        nodes[:] = await views.nodes()
+        return len(nodes) > len(plan.nodes)
+
+    if not await poll(all_seen, APPLY_SECONDS, LOOK_SECONDS):
+        raise Failure(Exit.UNAVAILABLE, f"demo: only {len(nodes)} of {len(plan.nodes) + 1} nodes were seen")
     body = configuration(plan)
     operator = where.identity(OPERATOR)
     change = applying.ConfigChange(await views.config(), body)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
+from tessera.client.connect.connecting import open_bus
 from tessera.client.connect.locating import find
 from tessera.client.ledger.reading import ledger_of
 from tessera.client.ledger.replay import ReplayReport, verify
@@ -102,7 +103,7 @@ async def _submit(platform: Platform, specs: list[JobSpec], prefix: str) -> None
         SubmitJob(kind="submit_job", v=1, key=f"{prefix}-{number}", spec=one).to_bytes()
         for number, one in enumerate(specs)
     ]
-    async with place.bus(place.tenant(TENANT)) as bus:
+    async with open_bus(place, place.tenant(TENANT)) as bus:
         await bus.publish_all([Outgoing(subjects.submit(platform.shard, TENANT), command) for command in commands])
 
 
@@ -130,7 +131,7 @@ async def _until_whole(client: HttpCluster, sizes: Sequence[int], without: froze
 
 async def _replayed(platform: Platform) -> ReplayReport:
     place = find(platform.directory, {}, platform.shard)
-    async with place.bus(place.identity(subjects.OPERATOR)) as bus:
+    async with open_bus(place, place.identity(subjects.OPERATOR)) as bus:
         replay = verify([data async for _, data in ledger_of(bus, platform.shard).messages()])
     if not replay.ok:
         raise AssertionError(replay.findings)

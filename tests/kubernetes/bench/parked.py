@@ -16,8 +16,9 @@ from tempfile import TemporaryDirectory
 
 import uvloop
 
+from tessera.client.connect.connecting import views_of
 from tessera.client.connect.locating import find
-from tessera.client.connect.shard_views import ShardViews
+from tessera.client.connect.shard_views import LIVE
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.ports import WatchEvent
@@ -183,9 +184,9 @@ def _delete(client: HttpCluster, pod: Json) -> Callable[[], Awaitable[None]]:
 async def _until_in_line(platform: Platform, jobs: int) -> float:
     """When the views show as many live jobs."""
     place = find(platform.directory, {}, platform.shard)
-    async with place.store(place.identity(subjects.OPERATOR)) as store, asyncio.timeout(STAGE_SECONDS):
-        views = ShardViews(store)
-        while len(await views.jobs()) < jobs:
+    views = views_of(place, subjects.OPERATOR)
+    async with asyncio.timeout(STAGE_SECONDS):
+        while (await views.list_work(1, LIVE))[1] < jobs:
             await asyncio.sleep(0.5)
     return asyncio.get_running_loop().time()
 

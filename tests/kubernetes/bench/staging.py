@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tessera.client.cluster.applying import ConfigChange, put_in_force
+from tessera.client.connect.connecting import views_of
 from tessera.client.connect.locating import find
 from tessera.client.connect.shard_views import ShardViews
 from tessera_lab.bench.together.platform import cpu_seconds_of
@@ -34,10 +35,9 @@ async def platform_on(plane: ControlPlane, folder: Path) -> AsyncIterator[Platfo
             tenants=(Tenant(name=TENANT, limits=Limits(jobs=None, submits_per_second=None, bytes_per_second=None)),),
             queues=(Queue(name="default"),),
         )
-        async with place.store(operator) as store:
-            views = ShardViews(store)
-            await put_in_force(place, operator, views, ConfigChange(Config(), body), APPLY_SECONDS)
-            await _know(views, len(plane.api().items("/api/v1/nodes")))
+        views = views_of(place, subjects.OPERATOR)
+        await put_in_force(place, operator, views, ConfigChange(Config(), body), APPLY_SECONDS)
+        await _know(views, len(plane.api().items("/api/v1/nodes")))
         yield platform
 
 

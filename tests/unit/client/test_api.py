@@ -12,7 +12,7 @@ import pytest
 
 from tessera.client.connect.api import Api, events_by_api
 from tessera.client.connect.contexts import ApiLogin
-from tessera.client.connect.shard_views import ApiViews
+from tessera.client.connect.shard_views import ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.input import files
 from tessera.client.outcomes import Exit, Failure, Refused, Submitted
@@ -182,7 +182,7 @@ def test_all_pages_are_read_and_ordered_as_from_redis(gateway: Gateway) -> None:
         return {"as_of": 9 if at else 8, "items": wanted} | ({} if at else {"next": "more"})
 
     gateway.answers["/v1/jobs"] = 200, page
-    views = ApiViews(gateway.api)
+    views = ShardViews(gateway.api)
 
     async def read() -> tuple[list[str], int]:
         return [one.name for one in await views.all_work()], await views.as_of()
@@ -196,7 +196,7 @@ def test_a_job_is_found_by_its_id_and_by_its_name(gateway: Gateway) -> None:
     gateway.answers["/v1/jobs"] = 200, AS_OF | {"items": [known]}
     gateway.answers[f"/v1/jobs/{known['job_id']}"] = 200, AS_OF | {"job": known}
     gateway.answers[f"/v1/jobs/{'b' * 20}"] = 404, problem("NoSuchJob")
-    views = ApiViews(gateway.api)
+    views = ShardViews(gateway.api)
     for named in ("train", known["job_id"], known["job_id"][:8]):
         assert asyncio.run(views.work(named)).name == "train"
     with pytest.raises(Failure) as raised:

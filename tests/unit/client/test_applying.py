@@ -31,7 +31,7 @@ class Views:
     async def config(self) -> Config:
         return NOW
 
-    async def jobs(self) -> list[JobView]:
+    async def jobs(self, *_: Any) -> list[JobView]:
         return [WAITS]
 
     async def nodes(self) -> list[NodeView]:
@@ -51,17 +51,18 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return SimpleNamespace(ask=ask)
 
     monkeypatch.setattr(applying, "Requester", SimpleNamespace(open=opened))
+    monkeypatch.setattr(applying, "open_bus", no_bus)
     monkeypatch.setattr(applying, "STRANDED_SECONDS", 0.01)
     return commands
 
 
 @asynccontextmanager
-async def no_bus(_: Any) -> AsyncIterator[None]:
+async def no_bus(*_: Any) -> AsyncIterator[None]:
     yield None
 
 
 OPERATOR: Any = SimpleNamespace(identity=SimpleNamespace(name="operator"))
-WHERE: Any = SimpleNamespace(bus=no_bus, shard="main", identity=lambda _: OPERATOR)
+WHERE: Any = SimpleNamespace(shard="main", identity=lambda _: OPERATOR)
 AT: Any = None  # where the shard is, which the tests say
 
 
@@ -74,14 +75,10 @@ def lacks(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     async def provide(*_: Any) -> list[str]:
         return []
 
-    @asynccontextmanager
-    async def views(_: Any) -> AsyncIterator[Any]:
-        yield WHERE, Views()
-
     monkeypatch.setattr(applying, "why_views_lack", look)
     monkeypatch.setattr(applying, "provide", provide)
-    monkeypatch.setattr(config, "shard_views", views)
-    monkeypatch.setattr(queues, "shard_views", views)
+    monkeypatch.setattr(config, "operators_views", lambda _: (WHERE, Views()))
+    monkeypatch.setattr(queues, "operators_views", lambda _: (WHERE, Views()))
     monkeypatch.setattr(queues, "SEEN_SECONDS", 0.2)
 
 

@@ -6,17 +6,15 @@ import pytest
 
 from tessera.client.commands.jobs import logs
 from tessera.client.commands.shard.views import job_columns, job_facts
-from tessera.client.connect.job_glance import JobFilter
 from tessera.client.connect.shard_views import ShardViews
+from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.arrays import SHOWN, array_lines, count_tasks, failed_lines, failed_tasks, phase_now
-from tessera.kernel.clock import SystemClock
-from tessera.kernel.memory.store import MemoryStore, MemoryViews
-from tessera.kernel.ports import Change
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.views import ArrayView, JobView
 from tessera_schemas.work.arrays import task_id
 from tests.unit.client.job_views import named
+from tests.unit.client.listed import views_over
 
 SWEEP = named("a", "queued", "sweep").model_copy(
     update={"array": ArrayView(tasks="0-99", count=100, running=3, waiting=5, succeeded=60, failed=30), "gpu_milli": 0}
@@ -32,18 +30,14 @@ TASKS = [task(index, "failed" if index < 30 else "running" if index < 33 else "s
 
 
 @pytest.fixture
-async def views() -> ShardViews:
-    store = MemoryStore(MemoryViews(SystemClock()))
-    rows = [SWEEP, *reversed(TASKS), named("b", "running", "other")]
-    await store.apply(1, 1, [Change("jobs", job.job_id, job.to_bytes()) for job in rows])
-    return ShardViews(store)
+def views() -> ShardViews:
+    return views_over(SWEEP, *reversed(TASKS), named("b", "running", "other"))
 
 
 async def test_a_list_has_one_row_for_an_array_and_all_its_tasks_when_asked(views: ShardViews) -> None:
-    assert [job.name for job in (await views.list_work(JobFilter(tasks=False)))[0]] == ["sweep", "other"]
-    assert (await views.list_work(JobFilter()))[1] == 95
-    running = frozenset({"running"})
-    assert [job.name for job in (await views.list_work(JobFilter(None, None, running, False)))[0]] == ["sweep", "other"]
+    assert [job.name for job in await views.all_work(tasks="false")] == ["sweep", "other"]
+    assert len(await views.all_work()) == 95
+    assert [job.name for job in await views.all_work(("running",), tasks="false")] == ["sweep", "other"]
 
 
 def test_the_row_says_how_far_it_is_and_no_gpus_of_its_own() -> None:
@@ -68,18 +62,11 @@ async def test_failed_tasks_are_named_by_index_with_their_reasons(views: ShardVi
     assert await failed_tasks(views, named("b", "running", "other")) == ()
 
 
-async def test_the_log_of_a_task_is_found_by_its_index_and_an_array_has_none(views: ShardViews) -> None:
+async def test_the_log_of_a_task_is_found_by_its_index_and_an_array_has_none(
+    monkeypatch: pytest.MonkeyPatch, views: ShardViews
+) -> None:
     assert (await views.job("sweep_7")).task == 7
-
-    class Place:
-        def views(self) -> Any:
-            return self
-
-        async def __aenter__(self) -> ShardViews:
-            return views
-
-        async def __aexit__(self, *_: Any) -> None: ...
-
+    monkeypatch.setattr(logs, "views_of", lambda *_: views)
     with pytest.raises(Failure, match="is an array; name a task, such as sweep_0") as told:
-        await logs.until_started(Place(), "sweep", follow=True)  # type: ignore[arg-type]
+        await logs.until_started(Where("main"), None, "sweep", follow=True)
     assert told.value.code is Exit.USAGE

@@ -1,16 +1,18 @@
 """The story by token is that of the public events, which grow too old: then it says where the beginning is."""
 
-from collections.abc import AsyncIterator
-from types import SimpleNamespace
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
 
+from tessera.client.connect.where import Where
+from tessera.client.sending import explaining
 from tessera.client.sending.explaining import explain_job
 from tessera.client.views.explain import explanation_lines, gone_sentence
 
 JOB = "a" * 20
 TAKEN = 7
+WHERE = Where("main")
 
 
 def event(n: int, kind: str, job: str = JOB) -> dict[str, Any]:
@@ -44,9 +46,14 @@ class Gateway:
                 yield found
 
 
-async def story(*kept: dict[str, Any]) -> list[dict[str, Any]]:
-    where: Any = SimpleNamespace(api=Gateway(*kept), can_read=lambda: False)
-    found = await explain_job(where, JOB)
+@pytest.fixture
+def keeps(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Have the gateway keep these events."""
+    return lambda *kept: monkeypatch.setattr(explaining, "api_of", lambda *_: Gateway(*kept))
+
+
+async def story() -> list[dict[str, Any]]:
+    found = await explain_job(WHERE, JOB)
     assert explanation_lines(found, 0)[-1] == "as of 90"
     return list(found["story"])
 
@@ -67,16 +74,17 @@ OTHERS = event(50, "admitted", "b" * 20)
     ids=["whole", "task", "begins later", "all too old", "nothing kept", "not published yet"],
 )
 async def test_a_story_that_has_lost_its_beginning_says_who_has_it(
-    kept: tuple[dict[str, Any], ...], gone: bool
+    keeps: Callable[..., None], kept: tuple[dict[str, Any], ...], gone: bool
 ) -> None:
-    told = await story(*kept)
+    keeps(*kept)
+    told = await story()
     assert [each["why"] for each in told if not each["event"]] == [gone_sentence(TAKEN)] * gone
     assert len(told) - gone == sum(each["subject"] == JOB for each in kept)
 
 
-async def test_the_sentence_is_the_first_line_of_the_story() -> None:
-    where: Any = SimpleNamespace(api=Gateway(event(9, "allocated")), can_read=lambda: False)
-    lines = explanation_lines(await explain_job(where, JOB), 0)
+async def test_the_sentence_is_the_first_line_of_the_story(keeps: Callable[..., None]) -> None:
+    keeps(event(9, "allocated"))
+    lines = explanation_lines(await explain_job(WHERE, JOB), 0)
     begins = next(line for line in lines if "what happened before" in line)
     assert lines[lines.index(begins) - 1].startswith("What happened (times in")
     assert max(map(len, lines)) <= 80

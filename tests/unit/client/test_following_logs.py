@@ -2,7 +2,6 @@
 
 import io
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,6 +33,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
         yield b"one\n"
 
     monkeypatch.setattr(logs, "until_started", found)
+    monkeypatch.setattr(logs, "api_of", lambda *_: None)
     monkeypatch.setattr(job_logs, "log_pieces", pieces)
     monkeypatch.setattr(logs, "POLL_SECONDS", 0)
     return view
@@ -71,7 +71,7 @@ class Log:
         self.lines, self.kept_from, self.there = lines, 0, 1
         self.asked: list[LogPart] = []
 
-    async def pieces(self, _where: Any, _job: Any, part: LogPart, **_: Any) -> AsyncIterator[bytes]:
+    async def pieces(self, _api: Any, _job: Any, part: LogPart, **_: Any) -> AsyncIterator[bytes]:
         self.asked.append(part)
         lines = self.lines[self.kept_from : self.there]
         for line in lines[-part.tail :] if part.tail else lines:
@@ -133,15 +133,12 @@ async def test_a_gateway_that_stays_away_is_told_once_and_ends_what_does_not_fol
                 raise answer
             return answer
 
-    @asynccontextmanager
-    async def views() -> AsyncIterator[Views]:
-        yield Views()
-
     monkeypatch.setattr(logs, "POLL_SECONDS", 0)
-    where: Any = SimpleNamespace(views=views)
+    monkeypatch.setattr(logs, "views_of", lambda *_: Views())
+    where: Any = SimpleNamespace()
     with pytest.raises(Transient):
-        await logs.until_started(where, "train", follow=False)
-    assert await logs.until_started(where, "train", follow=True) is job
+        await logs.until_started(where, None, "train", follow=False)
+    assert await logs.until_started(where, None, "train", follow=True) is job
     assert capsys.readouterr().err == "away; it goes on from where it stood as soon as there is an answer\n"
 
 
@@ -162,18 +159,15 @@ def waiting(phase: str, attempt: int) -> JobView:
     )
 
 
-class Shard:
+def of_shard(monkeypatch: pytest.MonkeyPatch, job: JobView) -> Any:
     """A shard of one job."""
 
-    def __init__(self, job: JobView) -> None:
-        self._job = job
+    async def found(_: str) -> JobView:
+        return job
 
-    @asynccontextmanager
-    async def views(self) -> AsyncIterator[Any]:
-        yield SimpleNamespace(job=self._found)
-
-    async def _found(self, _: str) -> JobView:
-        return self._job
+    monkeypatch.setattr(logs, "views_of", lambda *_: SimpleNamespace(job=found))
+    monkeypatch.setattr(logs, "api_of", lambda *_: None)
+    return SimpleNamespace()
 
 
 @pytest.mark.parametrize(
@@ -198,7 +192,7 @@ async def test_a_job_that_waits_for_its_next_run_shows_the_last_one(
 
     monkeypatch.setattr(job_logs, "log_pieces", pieces)
     to = io.BytesIO()
-    await logs.copy_log(Shard(waiting(phase, attempt)), None, "train", to, **how)  # type: ignore[arg-type]
+    await logs.copy_log(of_shard(monkeypatch, waiting(phase, attempt)), None, "train", to, **how)
     assert (to.getvalue(), asked) == (b"one\n", [expected])
 
 
@@ -206,6 +200,9 @@ async def test_a_job_that_waits_for_its_next_run_shows_the_last_one(
     ("phase", "attempt", "how"),
     [("queued", 0, {}), ("binding", 1, {}), ("binding", 2, {"attempt": 2}), ("queued", 1, {"attempt": 2})],
 )
-async def test_a_run_that_has_not_started_has_no_log(phase: str, attempt: int, how: dict[str, Any]) -> None:
+async def test_a_run_that_has_not_started_has_no_log(
+    monkeypatch: pytest.MonkeyPatch, phase: str, attempt: int, how: dict[str, Any]
+) -> None:
+    where = of_shard(monkeypatch, waiting(phase, attempt))
     with pytest.raises(Failure, match="has not started yet"):
-        await logs.copy_log(Shard(waiting(phase, attempt)), None, "train", io.BytesIO(), **how)  # type: ignore[arg-type]
+        await logs.copy_log(where, None, "train", io.BytesIO(), **how)

@@ -5,17 +5,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from tessera.client.connect.job_glance import JobGlance
-from tessera.client.connect.shard_views import ShardViews, is_whole_id
+from tessera.client.connect.shard_views import is_whole_id
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.listing import fields
-from tessera.kernel.clock import SystemClock
-from tessera.kernel.memory.store import MemoryStore, MemoryViews
-from tessera.kernel.ports import Change
 from tessera_schemas.job import JobSpec
 from tessera_schemas.views import ArrayView, JobView
 from tessera_schemas.work.arrays import task_id
 from tests.builders import job_spec
+from tests.unit.client.listed import views_over
 from tests.unit.client.slurm_builders import job
 
 NAMES = [
@@ -36,18 +33,11 @@ def view(name: str, letter: str = "a", phase: str = "running", **more: Any) -> J
     return JobView.model_validate({**base, "name": name, "phase": phase, "gpu_milli": 0, "submitted_ts": 1, **more})
 
 
-async def views(*jobs: JobView) -> ShardViews:
-    store = MemoryStore(MemoryViews(SystemClock()))
-    await store.apply(1, 1, [Change("jobs", job.job_id, job.to_bytes()) for job in jobs])
-    return ShardViews(store)
-
-
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_name_is_kept_as_it_is_given_and_found_by_it(name: str) -> None:
     assert JobSpec.model_validate({**job_spec().model_dump(), "name": name}).name == name
     shown, other = view(name), view("other", "b")
-    assert JobGlance.read(shown.to_bytes()) == JobGlance.of(shown)
-    found = await views(shown, other)
+    found = views_over(shown, other)
     assert await found.job(name) == await found.live_job(name) == await found.work(name) == shown
     assert fields.select([shown, other], name=name) == [shown]
     assert fields.FIELDS["JobName"](shown, 0) == name
@@ -65,7 +55,7 @@ def test_a_script_without_a_name_has_its_files_as_slurm_has_it() -> None:
 
 
 async def test_a_name_that_looks_like_a_tasks_means_the_job_that_has_it() -> None:
-    found = await views(view("my_7"), view("my", "b"))
+    found = views_over(view("my_7"), view("my", "b"))
     assert (await found.live_job("my_7")).name == "my_7"
     with pytest.raises(Failure, match="none with this id or name"):
         await found.job("his_7")
@@ -76,14 +66,14 @@ async def test_a_name_that_looks_like_a_tasks_means_the_job_that_has_it() -> Non
 async def test_a_name_that_is_a_tasks_too_is_not_guessed() -> None:
     array = view("sweep", "c", array=ArrayView(tasks="0-9", count=10))
     task = view("sweep", task_of="c" * 20, task=7).model_copy(update={"job_id": task_id("c" * 20, 7)})
-    assert await (await views(array, task)).job("sweep_7") == task
+    assert await views_over(array, task).job("sweep_7") == task
     with pytest.raises(Failure, match="the name of a job and of a task") as raised:
-        await (await views(array, task, view("sweep_7"))).live_job("sweep_7")
+        await views_over(array, task, view("sweep_7")).live_job("sweep_7")
     assert raised.value.code is Exit.USAGE
 
 
 async def test_a_task_that_is_not_queued_yet_can_be_waited_for_and_one_outside_of_its_array_cannot() -> None:
-    found = await views(view("sweep", "c", array=ArrayView(tasks="0-9:3", count=4)), view("his_9", "d"))
+    found = views_over(view("sweep", "c", array=ArrayView(tasks="0-9:3", count=4)), view("his_9", "d"))
     for named in ("sweep_9", f"{'c' * 20}_9", "cccc_9"):
         assert await found.id_to_wait_for(named) == task_id("c" * 20, 9)
         with pytest.raises(Failure, match="not queued yet"):

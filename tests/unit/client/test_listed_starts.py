@@ -1,14 +1,13 @@
 """`ls` says when a waiting job is expected to start, where `explain`, the page and `squeue --start` do."""
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tessera.client.commands.shard import views
+from tessera.client.connect.shard_views import ShardViews
 from tessera.client.views.rendering import Output
 from tessera_schemas.views import JobView
 
@@ -34,25 +33,29 @@ class Gateway:
         return {"as_of": 9, "ts": 1, "items": [first, LINE | {"position": 2, "job_id": BEHIND.job_id}]}
 
 
-async def ls(output: Output, *jobs: JobView) -> list[str]:
-    """List these, by token; the paths that the gateway was asked for."""
+async def ls(monkeypatch: pytest.MonkeyPatch, output: Output, *jobs: JobView) -> list[str]:
+    """List these; the paths that the gateway was asked for beside the list."""
     gateway = Gateway()
 
     async def answer(found: Any) -> Any:
         return found
 
-    @asynccontextmanager
-    async def shown(_: Any) -> AsyncIterator[Any]:
-        yield SimpleNamespace(list_work=lambda *_: answer((list(jobs), len(jobs))), as_of=lambda: answer(9))
-
-    where = SimpleNamespace(views=shown, login="token", api=gateway, gateway=None)
-    at = SimpleNamespace(find=lambda: where, identity=None)
+    shown = SimpleNamespace(
+        list_work=lambda *_, **__: answer((list(jobs), len(jobs))),
+        all_work=lambda *_, **__: answer(list(jobs)),
+        as_of=lambda: answer(9),
+        expected_starts=ShardViews(gateway).expected_starts,  # type: ignore[arg-type]
+    )
+    monkeypatch.setattr(views, "views_of", lambda *_: shown)
+    at = SimpleNamespace(find=object, identity=None)
     await views.ls.__wrapped__(at, output=output)  # type: ignore[attr-defined]
     return gateway.asked
 
 
-async def test_the_expected_start_is_a_column_where_one_is_known(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await ls(Output.TABLE, WAITS, BEHIND, RUNS) == ["/v1/line"]
+async def test_the_expected_start_is_a_column_where_one_is_known(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await ls(monkeypatch, Output.TABLE, WAITS, BEHIND, RUNS) == ["/v1/line"]
     titles, *rows = capsys.readouterr().out.splitlines()
     at = titles.index("START") + len("START")
     assert [row[:at].split()[-1] for row in rows[:3]] == ["1h22m", "-", "-"]
@@ -60,13 +63,17 @@ async def test_the_expected_start_is_a_column_where_one_is_known(capsys: pytest.
     assert max(map(len, (titles, *rows))) <= 80
 
 
-async def test_programs_get_the_whole_of_it(capsys: pytest.CaptureFixture[str]) -> None:
-    await ls(Output.JSON, WAITS, BEHIND)
+async def test_programs_get_the_whole_of_it(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    await ls(monkeypatch, Output.JSON, WAITS, BEHIND)
     first, second = json.loads(capsys.readouterr().out)["items"]
     assert first["expected_start"] == START | {"nodes": []}
     assert "expected_start" not in second
 
 
-async def test_nobody_is_asked_where_nothing_waits(capsys: pytest.CaptureFixture[str]) -> None:
-    assert await ls(Output.TABLE, RUNS) == []
+async def test_nobody_is_asked_where_nothing_waits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert await ls(monkeypatch, Output.TABLE, RUNS) == []
     assert "START" not in capsys.readouterr().out

@@ -45,12 +45,14 @@ async def test_views_that_are_away_are_said_to_be_once_and_looked_for_again(
 
 
 class Views(ShardViews):
+    def __init__(self) -> None: ...
+
     async def config(self) -> Config:
         return Config(version=1, body=config_body())
 
 
 async def test_a_priority_class_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    views = Views(store=None)  # type: ignore[arg-type]
+    views = Views()
     await check_class(views, "high")
     with pytest.raises(Refused, match="royal; there are low, normal, high, urgent"):
         await check_class(views, "royal")
@@ -66,7 +68,7 @@ class OfJob(Views):
 
 
 async def test_adopted_work_keeps_the_priority_that_kubernetes_gave_it() -> None:
-    views = OfJob(store=None)  # type: ignore[arg-type]
+    views = OfJob()
     await check_order(views, "train", "high")
     with pytest.raises(Refused, match="Job/users has the priority of its PriorityClass in Kubernetes"):
         await check_order(views, "users", "high")

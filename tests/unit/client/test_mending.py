@@ -187,7 +187,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int, str]]:
             yield stored(ledger, *lacking)
 
         monkeypatch.setattr(mending, "stored_ledger", opened)
-        monkeypatch.setattr(Where, "cluster", lambda _: cluster)
+        monkeypatch.setattr(mending, "cluster_of", lambda _: cluster)
         monkeypatch.setattr(context, "find", lambda *_, **__: Where(SHARD))
         done = CliRunner().invoke(app, ["ledger", *words])
         return done.exit_code, done.output

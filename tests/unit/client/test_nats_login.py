@@ -16,8 +16,6 @@ from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.provisioning.credential_files import Credential, Identity, Login
 
-LAB = Credential(Identity("lab", "tenant"), Login("lab", "x"), None)
-
 
 @dataclass
 class Place:
@@ -26,10 +24,12 @@ class Place:
     url: str
     nats_url: str = "nats://nats.example:4222"
     shard: str = "main"
+    gateway_url: str = ""
+    identity: str = "lab"
     asked: list[str] = field(default_factory=list)
 
     @asynccontextmanager
-    async def bus(self, _: Credential) -> AsyncIterator[MemoryBus]:
+    async def bus(self) -> AsyncIterator[MemoryBus]:
         broker = MemoryBroker(SystemClock())
         bus = MemoryBus(broker)
 
@@ -37,7 +37,8 @@ class Place:
             self.asked.append(subject)
             if self.url:
                 broker.send(
-                    f"_INBOX.lab.login.{question.decode()}", json.dumps({"url": self.url, "token": "t"}).encode()
+                    f"_INBOX.{self.identity}.login.{question.decode()}",
+                    json.dumps({"url": self.url, "token": "t"}).encode(),
                 )
 
         await bus.listen("login.main.*", answer)
@@ -46,7 +47,8 @@ class Place:
 
 def login(url: str, **more: Any) -> tuple[NatsLogin, Place]:
     place = Place(url, **more)
-    return NatsLogin(place.shard, place.nats_url, LAB, place.bus), place
+    who = Credential(Identity(place.identity, "tenant"), Login(place.identity, "x"), None)
+    return NatsLogin(place, who, place.bus), place  # type: ignore[arg-type]
 
 
 async def test_a_token_is_asked_for_once_and_used_for_a_while() -> None:
@@ -71,3 +73,14 @@ async def test_a_token_goes_neither_in_clear_nor_to_who_listens_on_this_machine(
 async def test_on_this_machine_it_goes_to_a_gateway_on_this_machine() -> None:
     made, _ = login("http://127.0.0.1:8480", nats_url="nats://127.0.0.1:4222")
     assert (await made.obtain()).token == "t"
+
+
+async def test_a_token_goes_to_the_address_that_is_said_here_before_the_one_that_the_gateway_gives() -> None:
+    made, _ = login("http://127.0.0.1:8480", gateway_url="https://reached.example")
+    assert (await made.obtain()).url == "https://reached.example"
+
+
+async def test_an_operator_asks_as_itself() -> None:
+    made, place = login("https://t.example", identity="operator")
+    assert (await made.obtain()).token == "t"
+    assert place.asked == ["login.main.operator"]

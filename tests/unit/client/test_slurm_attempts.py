@@ -1,8 +1,7 @@
 """`sacct -D`: a line for each run, as a real Slurm has it for a job that was requeued."""
 
 import shlex
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -99,21 +98,17 @@ def shard(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = ran_three_times()
 
     class Views:
-        async def jobs(self) -> list[JobView]:
+        async def jobs(self, *_: object) -> list[JobView]:
             other = job_of(ledger).model_copy(update={"job_id": "b" * 20, "number": 2, "attempt": 1})
             return [job_of(ledger), other]
 
         async def as_of(self) -> int:
             return 1
 
-    @asynccontextmanager
-    async def views(at: AccessOptions) -> AsyncIterator[Views]:
-        yield Views()
-
     async def events(_where: object, _identity: object, jobs: list[str]) -> dict[str, Any]:
         return {job: [*told(ledger)] for job in jobs}
 
-    monkeypatch.setattr(AccessOptions, "views", views)
+    monkeypatch.setattr(AccessOptions, "views", lambda at: Views())
     monkeypatch.setattr(AccessOptions, "find", lambda at: None)
     monkeypatch.setattr(accounting, "events_of_jobs", events)
 

@@ -2,8 +2,7 @@
 
 import re
 import shlex
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -11,7 +10,6 @@ from typer.testing import CliRunner, Result
 
 from tessera.client.cli import app
 from tessera.client.commands.context import AccessOptions
-from tessera.client.commands.slurm_words import squeue as slurm
 from tessera.client.commands.slurm_words.sbatch import check_exclusive
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.scripts.against import Against
@@ -58,8 +56,8 @@ def jobs() -> list[JobView]:
 class RememberedViews:
     """Views of the jobs that the recorded Slurm had."""
 
-    async def jobs(self) -> list[JobView]:
-        return jobs()
+    async def jobs(self, phases: Collection[str] = (), **_: object) -> list[JobView]:
+        return [job for job in jobs() if not phases or job.phase in phases]
 
     async def queues(self) -> list[QueueView]:
         return [QueueView(name="default", pool="p"), QueueView(name="busy", pool="p", stop_policy="hold")]
@@ -73,6 +71,9 @@ class RememberedViews:
     async def as_of(self) -> int:
         return 1
 
+    async def expected_starts(self) -> dict[str, object]:
+        return {}
+
     async def job(self, named: str) -> JobView:
         for each in jobs():
             if named == str(each.number):
@@ -82,16 +83,8 @@ class RememberedViews:
 
 @pytest.fixture
 def shard(monkeypatch: pytest.MonkeyPatch) -> None:
-    @asynccontextmanager
-    async def views(at: AccessOptions) -> AsyncIterator[RememberedViews]:
-        yield RememberedViews()
-
-    async def no_starts(_where: object, _identity: str | None) -> dict[str, object]:
-        return {}
-
-    monkeypatch.setattr(AccessOptions, "views", views)
+    monkeypatch.setattr(AccessOptions, "views", lambda at: RememberedViews())
     monkeypatch.setattr(AccessOptions, "find", lambda at: None)
-    monkeypatch.setattr(slurm, "expected_starts_of", no_starts)
 
 
 def said(line: str) -> Result:
@@ -194,15 +187,11 @@ def test_the_configuration_says_what_clients_ask_of_it(monkeypatch: pytest.Monke
 def test_a_cancelled_job_names_the_user_who_did_it_where_there_is_room(monkeypatch: pytest.MonkeyPatch) -> None:
     why = PublicReason(code="Cancelled", detail="scancel by root")
 
-    async def one(self: RememberedViews) -> list[JobView]:
+    async def one(self: RememberedViews, *_: object) -> list[JobView]:
         return [job(4, "wait", "cancelled", ended_ts=NOW, reason=why)]
 
-    @asynccontextmanager
-    async def views(at: AccessOptions) -> AsyncIterator[RememberedViews]:
-        yield RememberedViews()
-
     monkeypatch.setattr(RememberedViews, "jobs", one)
-    monkeypatch.setattr(AccessOptions, "views", views)
+    monkeypatch.setattr(AccessOptions, "views", lambda at: RememberedViews())
     assert said("sacct -X -n -P -o State").stdout == "CANCELLED by 0\n"
     assert said("sacct -X -n -o State%20").stdout.split() == ["CANCELLED", "by", "0"]
     assert said("sacct -X -n -o State").stdout == "CANCELLED\n"

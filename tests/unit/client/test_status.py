@@ -11,7 +11,6 @@ from tessera.client.cli import app
 from tessera.client.commands.shard import status as command
 from tessera.client.commands.shard.status import lines_of
 from tessera.client.connect import shard_status as looking
-from tessera.client.connect.contexts import ApiLogin
 from tessera.client.connect.where import Where
 from tessera.kernel.errors import Transient
 from tessera_schemas.shard.status import ServiceStatus, ShardStatus, ShardTrouble
@@ -80,18 +79,15 @@ async def test_an_operator_looks_alone_where_the_gateway_is_away_and_others_are_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Away:
-        def __init__(self, _login: Any) -> None: ...
-
         async def get(self, _path: str) -> Any:
             raise Transient("HTTP API: away")
 
     async def look(_where: Where) -> ShardStatus:
         return WELL
 
-    monkeypatch.setattr(looking, "Api", Away)
+    monkeypatch.setattr(looking, "api_of", lambda _: Away())
     monkeypatch.setattr(looking, "_looked_at", look)
     monkeypatch.setattr(Where, "can_be", lambda self, name: self.credentials is not None)
-    gateway = ApiLogin("http://127.0.0.1:1", "tessera_a_b")
-    assert await looking.shard_status(Where("main", credentials=Path("x"), gateway=gateway)) == WELL
+    assert await looking.shard_status(Where("main", credentials=Path("x"))) == WELL
     with pytest.raises(Transient):
-        await looking.shard_status(Where("main", gateway=gateway))
+        await looking.shard_status(Where("main"))

@@ -1,7 +1,5 @@
 """An undo is sent although the lists show nothing to undo: with nobody leading they lack what is to be undone."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,14 +24,7 @@ DRAINED = NodeView(name="node-b", pool="default", ready=True, drained=True)
 class Shard:
     """A shard whose views show a job that is not held and a node that is not drained."""
 
-    shard, commands_api = "main", None
-
-    @asynccontextmanager
-    async def views(self) -> AsyncIterator[Any]:
-        yield self
-
-    def can_read(self) -> bool:
-        return True
+    shard, login = "main", None
 
     def can_be(self, _: str) -> bool:
         return False
@@ -41,7 +32,7 @@ class Shard:
     async def job(self, _: str) -> JobView:
         return JOB
 
-    async def jobs(self) -> list[JobView]:
+    async def jobs(self, *_: Any, **__: Any) -> list[JobView]:
         return [JOB]
 
     async def live_job(self, _: str) -> JobView:
@@ -70,6 +61,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     async def found(*_: Any) -> str:
         return JOB.job_id
 
+    for reader in (ordering, orders, drains, queues):
+        monkeypatch.setattr(reader, "views_of", lambda shard, *_: shard)
     monkeypatch.setattr(ordering, "send", send)
     monkeypatch.setattr(ordering, "send_all", send_all)
     monkeypatch.setattr(ordering, "find_job_id", found)
@@ -88,7 +81,7 @@ def lacks(monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     monkeypatch.setattr(queues, "why_views_lack", look)
 
 
-AT: Any = SimpleNamespace(find=Shard, identity=None, views=Shard().views)
+AT: Any = SimpleNamespace(find=Shard, identity=None, views=Shard)
 
 
 async def release() -> Exit | None:

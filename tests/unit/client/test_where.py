@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tessera.client.connect.connecting import api_of, cluster_of
+from tessera.client.connect.contexts import ApiLogin
 from tessera.client.connect.locating import find
-from tessera.client.connect.nats_login import NatsLogin
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Failure
 from tessera.kernel.process.same_process import started_at
@@ -91,9 +92,38 @@ def test_credentials_of_one_shard_are_refused_for_another(as_lab_of: Callable[..
 
 def test_a_tenants_credential_reads_by_the_gateway_and_sends_on_nats(as_lab_of: Callable[..., Where]) -> None:
     lab = as_lab_of("main")
-    assert (lab.can_read(), lab.commands_api, isinstance(lab.login, NatsLogin)) == (True, None, True)
+    assert lab.login is None
+    assert api_of(lab).url == ""  # its token is asked for when it reads
+    assert list(lab.tokens) == ["lab"]
     with pytest.raises(Failure, match="the credentials in use are those of lab"):
         lab.identity("operator")
+
+
+def test_an_address_without_a_token_is_where_a_credential_reads(
+    as_lab_of: Callable[..., Where], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TESSERA_API", "http://127.0.0.1:8480")
+    assert (as_lab_of("main").gateway_url, as_lab_of("main").login) == ("http://127.0.0.1:8480", None)
+    monkeypatch.setenv("TESSERA_TOKEN", "tessera_a_b")
+    assert as_lab_of("main").login == ApiLogin("http://127.0.0.1:8480", "tessera_a_b")
+
+
+def test_a_token_in_clear_off_this_machine_needs_a_word_for_it(
+    as_lab_of: Callable[..., Where], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TESSERA_API", "http://gateway:8480")
+    with pytest.raises(Failure, match="unencrypted"):
+        as_lab_of("main")
+    monkeypatch.setenv("TESSERA_PLAINTEXT_OK", "true")
+    assert as_lab_of("main").gateway_url == "http://gateway:8480"
+
+
+def test_a_service_reads_no_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = CredentialDirectory(tmp_path / "credentials", "main")
+    ensure_identities(directory, system_identities())
+    monkeypatch.setenv("TESSERA_CREDENTIALS_FILE", str(directory.file("scheduler")))
+    with pytest.raises(Failure, match="identity scheduler: a service reads no lists"):
+        api_of(find())
 
 
 def test_the_operator_beside_the_files_that_init_wrote_has_everybodys_at_hand(
@@ -127,5 +157,5 @@ def test_the_cluster_that_the_settings_name_is_called_with_the_token_of_the_cred
     monkeypatch.setenv("TESSERA_CREDENTIALS_FILE", str(directory.file("operator")))
     monkeypatch.setenv("TESSERA_CLUSTER_URL", "http://127.0.0.1:1")
     where = find()
-    assert where.cluster().url == "http://127.0.0.1:1"
+    assert cluster_of(where).url == "http://127.0.0.1:1"
     assert where.identity("operator").cluster_token == directory.read("operator").cluster_token != ""

@@ -1,42 +1,12 @@
-"""An operator is told by the gateway why a job waits, where that has the whole ledger; else the command folds it."""
+"""The operator of a local platform has a token, and orders by it count as an operator's."""
 
 import asyncio
 from pathlib import Path
 
-import pytest
-
-from tessera.client.connect.contexts import ApiLogin
-from tessera.client.connect.where import Where
-from tessera.client.sending.explaining import answer_of_gateway
 from tessera.gateway.entrance.tokens import add_token, keep_operator_token, read_entries
 from tessera_schemas.facts import HoldRequested
 from tests.builders import SHARD, admitted
 from tests.unit.gateway.gateway_world import World
-
-
-async def test_the_gateway_answers_where_it_has_folded_what_is_asked_for(world: World) -> None:
-    fact, token = admitted("k1"), world.token(None)
-    await world.commit(fact)
-    async with world.gateway():
-        head = world.committed.state.n
-        where = Where(SHARD, gateway=ApiLogin(world.url, token))
-        answer = await answer_of_gateway(where, fact.job_id, head)
-    assert answer is not None
-    assert (answer["as_of"], answer["job_id"], answer["taken_n"]) == (head, fact.job_id, head)
-
-
-@pytest.mark.parametrize("case", ["behind", "no such job", "no such token", "a tenant's token", "away", "none at hand"])
-async def test_otherwise_there_is_no_answer(world: World, case: str) -> None:
-    fact, token = admitted("k1"), world.token("lab" if case == "a tenant's token" else None)
-    await world.commit(fact)
-    async with world.gateway():
-        login = ApiLogin(world.url, token + ("x" if case == "no such token" else ""))
-        if case == "away":
-            login = ApiLogin("http://127.0.0.1:1", login.token)
-        head = world.committed.state.n + (1 if case == "behind" else 0)
-        where = Where(SHARD, gateway=None if case == "none at hand" else login)
-        job = "a" * 20 if case == "no such job" else fact.job_id
-        assert await answer_of_gateway(where, job, head) is None
 
 
 def test_a_local_platform_keeps_one_token_of_the_operator_and_makes_it_anew_once_it_is_revoked(tmp_path: Path) -> None:

@@ -1,9 +1,11 @@
 """What the command asks of the lists: an order by turn, a count, jobs by name, groups, and the configuration."""
 
+from tessera_schemas.base import job_id
 from tessera_schemas.config import Queue
-from tests.builders import admitted, config_body, config_proposed, job_spec, role, work_refused
+from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, role, work_refused
 from tests.unit.gateway.gateway_world import World
-from tests.unit.gateway.test_api import K1
+
+K1 = job_id(SHARD, "lab", "k1")
 
 
 async def keys_of(world: World, query: str, token: str) -> list[str]:

@@ -12,6 +12,7 @@ from tessera.gateway.entrance.tokens import drop_token
 from tessera.kernel.ports import ApiError
 from tessera_schemas.base import job_id
 from tessera_schemas.facts import PodsMade
+from tessera_schemas.work.adopted import Adopted
 from tests.builders import SHARD, admitted, job_spec
 from tests.unit.gateway.gateway_world import SECONDS, World
 
@@ -58,9 +59,9 @@ async def text(world: World, path: str, token: str) -> str:
         return await answer.text()
 
 
-async def running(world: World) -> str:
+async def running(world: World, adopted: Adopted | None = None) -> str:
     """A job of the tenant lab that runs; returns the tenant's token."""
-    await world.commit(admitted("k1", job_spec()))
+    await world.commit(admitted("k1", job_spec()).model_copy(update={"adopted": adopted}))
     await world.commit(orders=(world.committed.line(),))
     return world.token("lab")
 
@@ -72,6 +73,21 @@ async def test_a_tenant_reads_the_log_of_the_pod_that_it_names(world: World, kub
         await text(world, f"{PATH}?rank=0&attempt=1&tail=5&since_seconds=60", token)
     assert kubelet.asked[0] == ("lab", f"{JOB}-1-0", {"follow": False, "tail_lines": 0, "since_seconds": 0})
     assert kubelet.asked[1] == ("lab", f"{JOB}-1-0", {"follow": False, "tail_lines": 5, "since_seconds": 60})
+
+
+@pytest.mark.parametrize(("kind", "asked"), [("Pod", ["own"]), ("Job", [])])
+async def test_a_users_own_pod_has_the_log_of_its_name_and_other_objects_pods_are_read_with_kubectl(
+    world: World, kubelet: Kubelet, kind: str, asked: list[str]
+) -> None:
+    owner = Adopted(owner_kind=kind, owner_name="own", owner_uid="u", uids=("uid-0",), group="g")
+    token = await running(world, owner)
+    async with world.gateway():
+        if kind == "Pod":
+            assert await text(world, PATH, token) == "one\ntwo\n"
+        else:
+            said = await world.ask("GET", PATH, token)
+            assert (said.status, said.code, "kubectl logs" in str(said.body)) == (409, "NoLogs", True)
+    assert [name for _, name, _ in kubelet.asked] == asked
 
 
 async def test_another_tenants_job_has_no_log_because_it_does_not_exist(world: World, kubelet: Kubelet) -> None:

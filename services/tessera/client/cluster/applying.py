@@ -8,9 +8,9 @@ from typing import Any
 import yaml
 
 from tessera.admission.decide.configuration import find_config_faults
-from tessera.client.connect.job_glance import ENDED
+from tessera.client.connect.connecting import open_bus
 from tessera.client.connect.shard_status import why_views_lack
-from tessera.client.connect.shard_views import ShardViews
+from tessera.client.connect.shard_views import ENDED, LIVE, ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.input import files
 from tessera.client.input.files import as_json
@@ -122,7 +122,7 @@ async def find_stranded_jobs(views: ShardViews, change: ConfigChange) -> list[Re
     """Names that the change takes away although live jobs use them, by the views."""
     if not lost_names(change.now.body, change.body):
         return []  # there may be a hundred thousand jobs to read
-    return find_stranded(named_by(await views.jobs()), change.now.body, change.body)
+    return find_stranded(named_by(await views.jobs(LIVE)), change.now.body, change.body)
 
 
 def shown(body: ConfigBody) -> str:
@@ -148,7 +148,7 @@ async def put_in_force(
     """Propose it and wait until the views show it. Raises Refused, or Failure with CONFLICT or GAVE_UP."""
     clock = SystemClock()
     began = clock.monotonic()
-    async with where.bus(operator) as bus:
+    async with open_bus(where, operator) as bus:
         requester = await Requester.open(bus, operator.identity.name)
         command = ApplyConfig(
             kind="apply_config",

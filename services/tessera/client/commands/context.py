@@ -4,8 +4,7 @@ import asyncio
 import inspect
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Coroutine
 from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
@@ -21,7 +20,7 @@ from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.text.quantities import QuantityError, seconds
 
 if TYPE_CHECKING:
-    from tessera.client.connect.shard_views import ReadViews, ShardViews
+    from tessera.client.connect.shard_views import ShardViews
 
 Home = Annotated[
     Path | None,
@@ -87,11 +86,11 @@ class AccessOptions(ShardOptions):
 
     identity: As = None
 
-    @asynccontextmanager
-    async def views(self) -> AsyncIterator["ReadViews"]:
-        """The views as far as whoever asks may see them."""
-        async with self.find().views(self.identity) as views:
-            yield views
+    def views(self) -> "ShardViews":
+        """The views as far as whoever asks may see them. Raises Failure."""
+        from tessera.client.connect.connecting import views_of  # who only asks for help does without
+
+        return views_of(self.find(), self.identity)
 
 
 ExitStatus = Exit | int | None
@@ -171,11 +170,9 @@ def _about(error: OSError) -> str:
     return f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""
 
 
-@asynccontextmanager
-async def shard_views(at: ShardOptions) -> AsyncIterator[tuple[Where, "ShardViews"]]:
-    """The views in Redis, with the configuration, read as the operator."""
-    from tessera.client.connect.shard_views import ShardViews
+def operators_views(at: ShardOptions) -> "tuple[Where, ShardViews]":
+    """The shard, and its views with the configuration, read as the operator. Raises Failure."""
+    from tessera.client.connect.connecting import views_of
 
     where = at.find()
-    async with where.store(where.identity(OPERATOR)) as store:
-        yield where, ShardViews(store, where.shard)
+    return where, views_of(where, OPERATOR)

@@ -19,6 +19,7 @@ LOCAL = "local"
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Hosts that are this machine, to which a token may travel unencrypted."""
 API_VARIABLE = "TESSERA_API"
+PLAINTEXT_VARIABLE = "TESSERA_PLAINTEXT_OK"
 TOKEN_VARIABLE, TOKEN_FILE_VARIABLE = "TESSERA_TOKEN", "TESSERA_TOKEN_FILE"  # names, no tokens
 
 
@@ -99,21 +100,32 @@ def file_of(environment: Mapping[str, str]) -> Path:
     return Path(base) / "tessera" / "contexts.json"
 
 
-def login_of(environment: Mapping[str, str]) -> ApiLogin | None:
-    """
-    The login that TESSERA_API names, with the token of TESSERA_TOKEN, TESSERA_TOKEN_FILE or a saved login there.
-
-    None without TESSERA_API. Raises Failure when there is no token.
-    """
+def address_of(environment: Mapping[str, str]) -> str:
+    """Address of the gateway that TESSERA_API names; "" for none. Raises Failure for what is no address."""
     url = environment.get(API_VARIABLE)
-    if not url:
-        return None
-    url = check_url(url)
+    return check_url(url, environment.get(PLAINTEXT_VARIABLE, "").lower() in ("1", "true", "yes")) if url else ""
+
+
+def token_of(environment: Mapping[str, str], url: str) -> str:
+    """
+    Token of TESSERA_TOKEN, TESSERA_TOKEN_FILE or a saved login for the gateway at `url`; "" for none.
+
+    Raises Failure for a file that cannot be read.
+    """
     token, file = environment.get(TOKEN_VARIABLE), environment.get(TOKEN_FILE_VARIABLE)
     if not token and file:
         token = read_token(Path(file))
     if not token:
         token = next((login.token for login in Contexts.read(environment).logins.values() if login.url == url), "")
+    return token
+
+
+def login_of(environment: Mapping[str, str]) -> ApiLogin | None:
+    """The login that TESSERA_API names; None without it. Raises Failure when there is no token."""
+    url = address_of(environment)
+    if not url:
+        return None
+    token = token_of(environment, url)
     if not token:
         raise Failure(
             Exit.USAGE,
@@ -122,8 +134,12 @@ def login_of(environment: Mapping[str, str]) -> ApiLogin | None:
     return ApiLogin(url, token)
 
 
-def check_url(url: str) -> str:
-    """The address without a slash at its end. Raises Failure for one that is none, or would send the token in clear."""
+def check_url(url: str, plaintext_ok: bool = False) -> str:
+    """
+    The address without a slash at its end. Raises Failure for one that is none, or would send the token in clear.
+
+    `plaintext_ok`: nobody listens on the network on which the token travels, as on that of containers of one host.
+    """
     try:
         parts = urlsplit(url)
         is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -131,7 +147,7 @@ def check_url(url: str) -> str:
         is_address = False
     if not is_address:
         raise Failure(Exit.USAGE, f"{url}: not the address of a gateway; write https://HOST")
-    if parts.scheme == "http" and parts.hostname not in LOOPBACK:
+    if parts.scheme == "http" and parts.hostname not in LOOPBACK and not plaintext_ok:
         raise Failure(Exit.USAGE, f"{url}: the token would travel unencrypted; use https")
     return url.rstrip("/")
 

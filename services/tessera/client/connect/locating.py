@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tessera.client.connect.contexts import LOCAL, ApiLogin, Contexts, login_of
+from tessera.client.connect.contexts import LOCAL, ApiLogin, Contexts, address_of, login_of, token_of
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera_schemas import subjects
@@ -50,23 +50,18 @@ def _read_environment(environment: Mapping[str, str], shard: str | None) -> Wher
     """
     The shard that variables name, by NATS, by HTTP or by both; None where they name none.
 
-    A tenant reads by HTTP, with its token or with one that its NATS credential gets; an operator by HTTP asks for
-    explanations.
+    A tenant with a token speaks to the gateway alone; an operator sends commands by NATS all the same.
     """
-    login = login_of(environment)
-    if any(environment.get(name) for name in EXPLICIT):
-        from tessera.client.connect.settings import from_settings  # a script on a local platform does without
+    if not any(environment.get(name) for name in EXPLICIT):
+        login = login_of(environment)
+        return None if login is None else Where(shard or subjects.MAIN_SHARD, login=login)
+    from tessera.client.connect.settings import from_settings  # a script on a local platform does without
 
-        where = from_settings(shard)
-        single = where.single
-        if where.can_be(subjects.OPERATOR):
-            return replace(where, gateway=login)
-        if login is None and single is not None and single.identity.role == subjects.TENANT:
-            from tessera.client.connect.nats_login import NatsLogin
-
-            return replace(where, login=NatsLogin(where.shard, where.nats_url, single, where.bus))
-        return replace(where, login=login)
-    return None if login is None else Where(shard or subjects.MAIN_SHARD, login=login)
+    where, url = from_settings(shard), address_of(environment)
+    token = token_of(environment, url) if url else ""
+    if where.can_be(subjects.OPERATOR):
+        return replace(where, gateway_url=url, operator_token=token)
+    return replace(where, gateway_url=url, login=ApiLogin(url, token) if token else None)
 
 
 def _local_platform(directory: Path, wanted: str | None) -> Where:
@@ -82,8 +77,9 @@ def _local_platform(directory: Path, wanted: str | None) -> Where:
             state["nats_monitor_url"],
             Path(state["credentials"]),
             pids=state["pids"],
-            gateway=_own_gateway(state, shard),
-            cluster_url=state.get("cluster_url", ""),  # platforms of 0.3 did not say
+            gateway_url=state.get("gateway_urls", {}).get(shard, ""),  # platforms of 0.3 did not say
+            operator_token=_operator_token(Path(state["credentials"]), shard),
+            cluster_url=state.get("cluster_url", ""),
             throwaway=not state.get("sync", False),
         )
     except OSError as error:
@@ -97,16 +93,14 @@ def _local_platform(directory: Path, wanted: str | None) -> Where:
         raise Failure(Exit.UNAVAILABLE, f"platform: {path} is damaged; restart `tessera up`") from error
 
 
-def _own_gateway(state: Mapping[str, Any], shard: str) -> ApiLogin | None:
-    """The platform's gateway with the operator's token; None for platforms of 0.3, and where it has none."""
+def _operator_token(credentials: Path, shard: str) -> str:
+    """The operator's token for the platform's gateway; "" where there is none."""
     from tessera.kernel.provisioning.credential_files import CredentialDirectory
 
-    url = state.get("gateway_urls", {}).get(shard)
     try:
-        token = CredentialDirectory(Path(state["credentials"]), shard).operator_token.read_text(encoding="utf-8")
+        return CredentialDirectory(credentials, shard).operator_token.read_text(encoding="utf-8")
     except (OSError, ValueError):
-        return None
-    return ApiLogin(url, token) if url else None
+        return ""
 
 
 def _check_running(state: Mapping[str, Any], directory: Path) -> None:

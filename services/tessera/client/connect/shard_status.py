@@ -2,11 +2,11 @@
 
 import asyncio
 
-from tessera.client.connect.api import Api
+from tessera.client.connect.connecting import api_of, open_bus, open_store
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Failure, Refused
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.errors import KernelError, StartupError, Transient
+from tessera.kernel.errors import KernelError, StartupError
 from tessera_schemas.shard.status import ShardStatus, ShardTrouble
 from tessera_schemas.subjects import OPERATOR
 
@@ -18,14 +18,12 @@ SETTLED_SECONDS, POLL_SECONDS = 5.0, 0.1
 
 async def shard_status(where: Where) -> ShardStatus:
     """An operator does without a gateway that is away or older. Raises Failure, Refused, Transient."""
-    gateway = where.api or (None if where.gateway is None else Api(where.gateway))
-    if gateway is not None:
-        try:
-            async with asyncio.timeout(GATEWAY_SECONDS if where.can_be(OPERATOR) else None):
-                return ShardStatus.model_validate(await gateway.get("/v1/status"))
-        except (Transient, Failure, Refused, TimeoutError):
-            if not where.can_be(OPERATOR):
-                raise
+    try:
+        async with asyncio.timeout(GATEWAY_SECONDS if where.can_be(OPERATOR) else None):
+            return ShardStatus.model_validate(await api_of(where).get("/v1/status"))
+    except (KernelError, Failure, Refused, TimeoutError):
+        if not where.can_be(OPERATOR):
+            raise
     return await _looked_at(where)
 
 
@@ -66,7 +64,7 @@ async def _looked_at(where: Where) -> ShardStatus:
 
     clock, operator = SystemClock(), where.identity(OPERATOR)
     try:
-        async with where.bus(operator) as bus, where.store(operator) as store:
+        async with open_bus(where, operator) as bus, open_store(where, operator) as store:
             reader = StatusReader(bus, StreamLedger(bus, where.shard), store, clock, where.shard, OPERATOR)
             return judge(await reader.look(), where.shard, in_full=True)
     except StartupError as error:

@@ -1,14 +1,11 @@
-"""The shared views with the ledger number up to which they hold: read from Redis, or from the gateway by HTTP."""
+"""The shard's lists with the ledger number up to which they hold, as the gateway serves them to whoever asks."""
 
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Sequence
-from heapq import nsmallest
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tessera.client.connect.job_glance import ENDED, REFUSED, JobFilter, JobGlance
-from tessera.client.input.files import as_json
 from tessera.client.outcomes import Exit, Failure
+from tessera.domain.work.phases import TERMINAL, Phase
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.base import Lenient
 from tessera_schemas.views import JobView, NodeView, QueueView
@@ -16,22 +13,31 @@ from tessera_schemas.work.arrays import has_task, task_id
 
 if TYPE_CHECKING:
     from tessera.client.connect.api import Api
-    from tessera.kernel.ports import ProjectionStore
+    from tessera.gateway.operations.models import LineStart, WorkGroups
     from tessera_schemas.config import Config
     from tessera_schemas.work.templates import JobTemplate
 
+ENDED = frozenset(phase.value for phase in TERMINAL)
+LIVE = tuple(phase.value for phase in Phase if phase not in TERMINAL)
+REFUSED = "refused"
+"""Phase of users' work in Kubernetes that is turned away."""
 ID_PREFIX_MIN, ID_CHARACTERS = 4, 20
-PAGE = 500
+PAGE, NAMED_MAX = 500, 100
 PAUSES = (0.05, 0.1, 0.2, 0.4)
 """Seconds between looks for a job that is not found, before it is said that there is none."""
 
 Row = TypeVar("Row", bound=Lenient)
 
 
-class ReadViews(ABC):
-    """Each raises Transient while whoever holds the views is away."""
+class ShardViews:
+    """
+    Lists of a shard: a tenant's token sees what is the tenant's.
 
-    def __init__(self) -> None:
+    Each raises Transient while the gateway is away, Failure and Refused for what it refuses.
+    """
+
+    def __init__(self, api: "Api") -> None:
+        self._api = api
         self._read_at: list[int] = []
 
     async def as_of(self) -> int:
@@ -39,43 +45,65 @@ class ReadViews(ABC):
         n, self._read_at = min(self._read_at, default=0), []
         return n
 
-    @abstractmethod
     async def title(self) -> str:
-        """Name of the views' owner, for the first line of a screen."""
+        """Address of the gateway, for the first line of a screen."""
+        await self._api.ready()
+        return self._api.url
 
-    @abstractmethod
+    async def config(self) -> "Config":
+        """Configuration in force, for operators; version 0 before the first `apply`."""
+        from tessera_schemas.config import Config  # who only lists does without
+
+        return Config.model_validate((await self._get("/v1/config"))["config"])
+
     async def templates(self) -> "Sequence[JobTemplate]":
-        """Templates that may be submitted by name."""
+        """Templates that may be submitted by name, without the jobs that they make."""
+        from tessera_schemas.work.templates import JobTemplate, Parameter
 
-    @abstractmethod
-    async def _rows(self, view: str, model: type[Row]) -> list[Row]:
-        """All rows of a view, noting in `_read_at` as of when."""
+        found = (await self._get("/v1/templates"))["items"]
+        return [
+            JobTemplate.model_construct(
+                name=one["name"],
+                description=one["description"],
+                parameters=tuple(map(Parameter.model_validate, one["parameters"])),
+                overrides=tuple(one["overrides"]),
+                spec={},
+            )
+            for one in found
+        ]
 
-    @abstractmethod
-    async def _job(self, job_id: str) -> JobView | None:
-        """The job with this id."""
+    async def jobs(self, phases: Collection[str] = (), **wanted: Any) -> list[JobView]:
+        """Jobs in these phases, or all, as fields of a job query want them; live jobs first, each oldest first."""
+        found = await self.all_work(phases, **wanted)
+        return [job for job in found if job.phase != REFUSED]
 
-    @abstractmethod
-    async def tasks(self, array: JobView, phase: str) -> list[JobView]:
-        """Tasks of an array in this phase, by index."""
-
-    async def jobs(self) -> list[JobView]:
-        """Live jobs first, each group oldest first, then by id."""
-        return sorted(await self._rows("jobs", JobView), key=lambda job: (job.phase in ENDED, *_age(job)))
-
-    async def all_work(self) -> list[JobView]:
-        """Live jobs, then users' work in Kubernetes that is refused, whose ids are no jobs', then ended jobs."""
-        found = [*await self._rows("jobs", JobView), *await self._rows(REFUSED, JobView)]
+    async def all_work(self, phases: Collection[str] = (), **wanted: Any) -> list[JobView]:
+        """As `jobs`; between live and ended jobs users' work in Kubernetes that is refused, whose ids are no jobs'."""
+        found = await self._pages(phase=tuple(phases), **wanted)
         return sorted(found, key=lambda job: ((job.phase in ENDED) * 2 + (job.phase == REFUSED), *_age(job)))
 
-    async def list_work(self, wanted: JobFilter, limit: int | None = None) -> tuple[list[JobView], int]:
+    async def list_work(self, limit: int, phases: Collection[str] = (), **wanted: Any) -> tuple[list[JobView], int]:
         """The first `limit` of all work that is wanted, in the order of `all_work`, and how much is wanted in all."""
-        found = [job for job in await self.all_work() if wanted.takes(job)]
-        return found[:limit], len(found)
+        asked = {"order": "live", "phase": tuple(phases), **wanted}
+        page = await self._get("/v1/jobs", limit=min(limit, PAGE), count="true", **asked)
+        rows, count = page["items"], int(page["count"])
+        while page.get("next") and len(rows) < limit:
+            page = await self._get("/v1/jobs", limit=min(limit - len(rows), PAGE), cursor=page["next"], **asked)
+            rows += page["items"]
+        return [JobView.model_validate(row, extra="ignore") for row in rows], count
 
-    async def glances(self) -> list[JobGlance]:
-        """All jobs, in no order."""
-        return [JobGlance.of(job) for job in await self._rows("jobs", JobView)]
+    async def groups(self) -> "WorkGroups":
+        """Live jobs by tenant, and queued jobs by the reason for which they wait."""
+        from tessera.gateway.operations.models import WorkGroups
+
+        return WorkGroups.model_validate(await self._get("/v1/work"), extra="ignore")
+
+    async def expected_starts(self) -> "dict[str, LineStart]":
+        """Expected starts of waiting jobs by their ids, of those whose start is known."""
+        from tessera.gateway.operations.models import QueueLine
+
+        line = QueueLine.model_validate(await self._get("/v1/line"), extra="ignore")
+        return {place.job_id: place.expected_start for place in line.items if place.job_id and place.expected_start}
 
     async def nodes(self) -> list[NodeView]:
         """All nodes by pool, then name."""
@@ -85,9 +113,13 @@ class ReadViews(ABC):
         """All queues by name."""
         return sorted(await self._rows("queues", QueueView), key=lambda queue: queue.name)
 
+    async def tasks(self, array: JobView, phase: str) -> list[JobView]:
+        """Tasks of an array in this phase, by index."""
+        return await self._pages(array=array.job_id, phase=phase)
+
     async def work(self, named: str) -> JobView:
         """A job, or refused work, by its id, the unique beginning of one, or its name, as `one_of`. Raises Failure."""
-        return await _look_again(lambda: self._find(named, REFUSED))
+        return await _look_again(named, lambda: self._find(named, refused=True))
 
     async def id_to_wait_for(self, named: str) -> str:
         """As `work`, and the id also of a task that is not queued yet. Raises Failure."""
@@ -101,29 +133,31 @@ class ReadViews(ABC):
 
     async def job(self, named: str) -> JobView:
         """A job by its id, the unique beginning of one, or its name, as `one_of`. Raises Failure."""
-        return await _look_again(lambda: self._find(named))
+        return await _look_again(named, lambda: self._find(named))
 
     async def live_job(self, named: str) -> JobView:
         """As `job`, for orders: a Failure also where several have the name and all of them have ended."""
-        return await _look_again(lambda: self._find(named, live_only=True))
+        return await _look_again(named, lambda: self._find(named, live_only=True))
 
-    async def _find(self, named: str, *further: str, live_only: bool = False) -> JobView:
+    async def _find(self, named: str, refused: bool = False, live_only: bool = False) -> JobView:
         """A name may look like a task's, as `train_7`: who has it is meant, unless there is such a task, too."""
         try:
             task = await self._task(named)
         except Failure:
-            if called := [job for job in await self._named(named, *further) if job.name == named]:
+            if called := [job for job in await self._named(named, refused) if job.name == named]:
                 return one_of(called, named, live_only)
             raise
         if task is None:
-            return await self._job(named) or one_of(await self._named(named, *further), named, live_only)
+            return await self._job(named) or one_of(await self._named(named, refused), named, live_only)
         if any(job.name == named for job in await self._named(named)):
             raise Failure(Exit.USAGE, f"job {named}: the name of a job and of a task; give the id")
         return task
 
-    async def _named(self, named: str, *further: str) -> list[JobView]:
-        """Jobs, and rows of further views, that may be meant: at least those of this name or beginning of an id."""
-        return await (self.all_work() if further else self.jobs())
+    async def _named(self, named: str, refused: bool = False) -> list[JobView]:
+        """Jobs, and refused work, that may be meant: of this number, this name or with this beginning of an id."""
+        if not named or len(named) > NAMED_MAX:
+            return []
+        return await (self.all_work(named=named) if refused else self.jobs(named=named))
 
     async def _task(self, named: str) -> JobView | None:
         """Task `ARRAY_INDEX` of an array; None where the name is of no such form. Raises Failure."""
@@ -144,126 +178,6 @@ class ReadViews(ABC):
             raise Failure(Exit.NOT_FOUND, f"job {named}: {of} has no such task")
         return task_id(array.job_id, int(index))
 
-
-class ShardViews(ReadViews):
-    """The views in Redis; the number is read before a view, so that a view is never older than it says."""
-
-    def __init__(self, store: "ProjectionStore", shard: str = "") -> None:
-        super().__init__()
-        self.store, self._shard = store, shard
-
-    async def title(self) -> str:
-        """Shard, and the preset of the policy in force."""
-        body = (await self.config()).body
-        return f"shard {self._shard}, preset {'none: nothing is configured' if body is None else body.policy.preset}"
-
-    async def templates(self) -> "Sequence[JobTemplate]":
-        """Templates of the configuration in force."""
-        body = (await self.config()).body
-        return () if body is None else body.templates
-
-    async def config(self) -> "Config":
-        """Version 0 before the first `apply`."""
-        from tessera_schemas.config import Config  # who only lists does without
-
-        n, (stored,) = await self.store.fields_as_of(("config", "config"))
-        self._read_at.append(n)
-        return Config() if stored is None else Config.model_validate_json(stored)
-
-    async def _rows(self, view: str, model: type[Row]) -> list[Row]:
-        return [model.from_bytes(stored) for stored in (await self._stored(view)).values()]
-
-    async def list_work(self, wanted: JobFilter, limit: int | None = None) -> tuple[list[JobView], int]:
-        """Decodes only what is returned."""
-        found: list[tuple[tuple[int, int, str], bytes]] = []
-        for view in ("jobs", REFUSED):
-            for stored in (await self._stored(view)).values():
-                glance = JobGlance.read(stored)
-                if wanted.takes(glance):
-                    found.append((glance.order, stored))
-        first = sorted(found) if limit is None else nsmallest(limit, found)  # to sort all takes as long as reading them
-        return [JobView.from_bytes(stored) for _, stored in first], len(found)
-
-    async def glances(self) -> list[JobGlance]:
-        """Decodes nothing as a whole."""
-        return [JobGlance.read(stored) for stored in (await self._stored("jobs")).values()]
-
-    async def _named(self, named: str, *further: str) -> list[JobView]:
-        """Decodes the rows alone that contain what is named."""
-        text, found = as_json(named)[1:-1], list[JobView]()  # as it is stored: a quote is escaped
-        for view in ("jobs", *further):
-            rows = (await self._stored(view)).values()
-            found += [JobView.from_bytes(stored) for stored in rows if text in stored]
-        return found
-
-    async def tasks(self, array: JobView, phase: str) -> list[JobView]:
-        """Decodes the rows alone of the array's tasks."""
-        text, rows = f'"task_of":"{array.job_id}"'.encode(), (await self._stored("jobs")).values()
-        found = [JobView.from_bytes(stored) for stored in rows if text in stored]
-        return sorted((task for task in found if task.phase == phase), key=lambda task: task.task)
-
-    async def _stored(self, view: str) -> dict[str, bytes]:
-        n, (rows,) = await self.store.rows_as_of(view)
-        self._read_at.append(n)
-        return rows
-
-    async def _job(self, job_id: str) -> JobView | None:
-        n, (stored,) = await self.store.fields_as_of(("jobs", job_id))
-        self._read_at.append(n)
-        return None if stored is None else JobView.from_bytes(stored)
-
-
-class ApiViews(ReadViews):
-    """The views as the gateway serves them to the token of `api`: a tenant's token sees what is the tenant's."""
-
-    def __init__(self, api: "Api") -> None:
-        super().__init__()
-        self._api = api
-
-    async def title(self) -> str:
-        """Address of the gateway."""
-        await self._api.ready()
-        return self._api.url
-
-    async def templates(self) -> "Sequence[JobTemplate]":
-        """Templates without the jobs that they make, which the API does not show."""
-        from tessera_schemas.work.templates import JobTemplate, Parameter
-
-        found = (await self._get("/v1/templates"))["items"]
-        return [
-            JobTemplate.model_construct(
-                name=one["name"],
-                description=one["description"],
-                parameters=tuple(map(Parameter.model_validate, one["parameters"])),
-                overrides=tuple(one["overrides"]),
-                spec={},
-            )
-            for one in found
-        ]
-
-    async def _rows(self, view: str, model: type[Row]) -> list[Row]:
-        if view not in ("jobs", REFUSED):
-            return [model.model_validate(row, extra="ignore") for row in (await self._get(f"/v1/{view}"))["items"]]
-        rows = await self._pages(**({"phase": REFUSED} if view == REFUSED else {}))
-        return [
-            model.model_validate(row, extra="ignore") for row in rows if (row["phase"] == REFUSED) == (view == REFUSED)
-        ]
-
-    async def tasks(self, array: JobView, phase: str) -> list[JobView]:
-        """Asks for no other jobs."""
-        rows = await self._pages(array=array.job_id, phase=phase)
-        return [JobView.model_validate(row, extra="ignore") for row in rows]
-
-    async def _pages(self, **asked: Any) -> list[Any]:
-        """Rows of all pages of the list of jobs."""
-        rows: list[Any] = []
-        while True:
-            page = await self._get("/v1/jobs", limit=PAGE, **asked)
-            rows += page["items"]
-            if not page.get("next"):
-                return rows
-            asked["cursor"] = page["next"]
-
     async def _job(self, job_id: str) -> JobView | None:
         from tessera.client.connect.api import path_of
 
@@ -276,17 +190,36 @@ class ApiViews(ReadViews):
                 return None
             raise
 
+    async def _rows(self, view: str, model: type[Row]) -> list[Row]:
+        return [model.model_validate(row, extra="ignore") for row in (await self._get(f"/v1/{view}"))["items"]]
+
+    async def _pages(self, **asked: Any) -> list[JobView]:
+        """
+        Jobs of all pages, newest first.
+
+        A job's place in this order never changes, so that none is left out or listed twice while pages are turned.
+        """
+        rows: list[Any] = []
+        while True:
+            page = await self._get("/v1/jobs", limit=PAGE, **asked)
+            rows += page["items"]
+            if not page.get("next"):
+                return [JobView.model_validate(row, extra="ignore") for row in rows]
+            asked["cursor"] = page["next"]
+
     async def _get(self, path: str, **query: Any) -> dict[str, Any]:
         found = await self._api.get(path, **query)
         self._read_at.append(int(found["as_of"]))
         return found
 
 
-async def _look_again(look: Callable[[], Awaitable[JobView]]) -> JobView:
+async def _look_again(named: str, look: Callable[[], Awaitable[JobView]]) -> JobView:
     """
     What is found, also a moment later: the views are behind whoever acknowledged a submit. Raises Failure.
+
+    The gateway itself waits that moment for a job that is named by its whole id.
     """
-    for pause in PAUSES:
+    for pause in () if is_whole_id(named) else PAUSES:
         try:
             return await look()
         except Failure as failure:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
+from tessera.client.connect.connecting import open_bus
 from tessera.client.connect.where import Where
 from tessera.client.ledger.backup import Backup
 from tessera.client.ledger.chain import ChainWalk
@@ -136,13 +137,13 @@ class StoredLedger:
             return None
         return StoryLine(begin, opening.state.ts, gone_sentence(first_n))
 
-    async def story(self, job_id: str, first_n: int, *, all_names: bool = True) -> list[StoryLine]:
+    async def story(self, job_id: str, first_n: int) -> list[StoryLine]:
         """The job's part of the messages from `first_n` on; messages that do not name the job are not decoded."""
         lines: list[StoryLine] = []
         wanted = job_id.encode()
         async for seq, data in self.messages(first_n - 1):
             if wanted in data:
-                lines += story(decode_entry(Message("", seq, data)).message, job_id, all_names)
+                lines += story(decode_entry(Message("", seq, data)).message, job_id)
         return lines
 
 
@@ -220,5 +221,5 @@ def ledger_of(bus: Bus, shard: str) -> StoredLedger:
 @asynccontextmanager
 async def stored_ledger(where: Where, identity: str | None = None) -> AsyncIterator[StoredLedger]:
     """The ledger, read as the operator unless another identity is named."""
-    async with where.bus(where.identity(identity or subjects.OPERATOR)) as bus:
+    async with open_bus(where, where.identity(identity or subjects.OPERATOR)) as bus:
         yield ledger_of(bus, where.shard)

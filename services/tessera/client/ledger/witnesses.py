@@ -6,6 +6,7 @@ A ledger that ends before, or reads otherwise there, is damaged although its cha
 
 from dataclasses import dataclass
 
+from tessera.client.connect.connecting import open_store
 from tessera.client.connect.where import Where
 from tessera.client.ledger.reading import StoredLedger
 from tessera.kernel.errors import Transient
@@ -54,7 +55,7 @@ async def _redis_head(where: Where) -> Head | None:
     if credential.redis is None:
         return None
     try:
-        async with where.store(credential) as store:
+        async with open_store(where, credential) as store:
             return await store.head()
     except (Transient, ValueError):
         return None

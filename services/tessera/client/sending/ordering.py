@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from tessera.client.connect.job_glance import ENDED
-from tessera.client.connect.shard_views import ReadViews, is_whole_id
+from tessera.client.connect.connecting import api_of, open_bus, views_of
+from tessera.client.connect.shard_views import ENDED, ShardViews, is_whole_id
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.views.rendering import notify
@@ -14,6 +14,7 @@ from tessera_schemas import subjects
 from tessera_schemas.base import Strict
 from tessera_schemas.commands import CancelJob
 from tessera_schemas.reasons import Code
+from tessera_schemas.views import JobView
 from tessera_schemas.work.arrays import INDEX_MAX, task_id
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 PUBLISH_SECONDS = 60.0
 SEEN_SECONDS = 5.0
-POLL_SECONDS = 0.05
+POLL_SECONDS, SEEN_POLL_SECONDS = 0.05, 0.1
 
 
 def choose_identity(where: Where, identity: str | None) -> "Credential":
@@ -36,44 +37,45 @@ async def find_job_id(where: Where, named: str, doing: str = "") -> str:
     """
     The id of a job by its id, the beginning of one, or its name. Raises Failure.
 
-    `doing` is the verb of a command for live jobs: then an ended one is a Failure, too. Where nobody may read the
-    views, a job is named by its whole id.
+    `doing` is the verb of a command for live jobs: then an ended one is a Failure, too. A whole id needs no list: with
+    it a command is sent on NATS while no gateway answers.
     """
-    if not where.can_read():
-        of, _, index = named.rpartition("_")
-        if is_whole_id(named):
-            return named
-        if is_whole_id(of) and index.isascii() and index.isdigit() and int(index) <= INDEX_MAX:
-            return task_id(of, int(index))
-        raise Failure(Exit.USAGE, f"job {named}: these credentials cannot look jobs up; name it by its whole id")
     if is_whole_id(named) and not doing:
         return named
     try:
-        async with where.views() as views:
-            if doing and not is_whole_id(named):
-                found = await views.live_job(named)
-            else:
-                found = await (views.job(named) if doing else views.work(named))
-    except (Failure, Transient):
-        if is_whole_id(named):
-            return named  # the views may be behind or away, and the command is stored all the same
+        views = views_of(where)
+        if doing and not is_whole_id(named):
+            found = await views.live_job(named)
+        else:
+            found = await (views.job(named) if doing else views.work(named))
+    except (Failure, Transient) as error:
+        away = not isinstance(error, Failure) or error.code is Exit.UNAVAILABLE
+        if whole := named if is_whole_id(named) else _task_by_whole_id(named) if away else "":
+            return whole  # the views may be behind or away, and the command is stored all the same
         raise
     if doing and found.phase in ENDED:
         raise Failure(Exit.CONFLICT, f"job {found.job_id}: has ended ({found.phase}); there is nothing to {doing}")
     return found.job_id
 
 
+def _task_by_whole_id(named: str) -> str:
+    """Id of a task that is named by its array's whole id and its index; "" for other names."""
+    of, _, index = named.rpartition("_")
+    is_task = is_whole_id(of) and index.isascii() and index.isdigit() and int(index) <= INDEX_MAX
+    return task_id(of, int(index)) if is_task else ""
+
+
 async def find_awaited_id(where: Where, named: str) -> str:
     """As `find_job_id`, for a job that another waits for: also a task of an array that is not queued yet."""
-    if not where.can_read() or is_whole_id(named):
-        return await find_job_id(where, named)
-    async with where.views() as views:
-        return await views.id_to_wait_for(named)
+    if is_whole_id(named):
+        return named
+    views = views_of(where)
+    return await views.id_to_wait_for(named)
 
 
 async def cancel_many(where: Where, identity: str | None, jobs: Sequence[str], why: str) -> Exit | None:
     """Cancel jobs by their whole ids; what is against one keeps no other from its end, and is said."""
-    if where.commands_api is None or identity is not None:
+    if where.login is None or identity is not None:
 
         async def order(job: str) -> None:
             await send(where, identity, CancelJob(kind="cancel_job", v=1, job_id=job, why=why), job)
@@ -81,7 +83,7 @@ async def cancel_many(where: Where, identity: str | None, jobs: Sequence[str], w
         return await each(jobs, order)
     from tessera.client.sending.sending_by_api import cancel_by_api
 
-    failed = await cancel_by_api(where.commands_api, jobs, why)
+    failed = await cancel_by_api(api_of(where), jobs, why)
     for job, reason in failed:
         notify(f"refused: job {job}: {reason.sentence()}")
     return Exit.REFUSED if failed else None
@@ -99,19 +101,20 @@ async def send_all(where: Where, identity: str | None, commands: Iterable[tuple[
     Raises Refused, or Failure when there is no such job; then those after it are not sent.
     """
     commands, answered = list(commands), True
-    if where.commands_api is not None and identity is None:
+    if where.login is not None and identity is None:
         from tessera.client.sending.sending_by_api import ACTIONS, order_by_api
 
+        api = api_of(where)
         if all(getattr(command, "kind", "") in ACTIONS for _, command in commands):
             for job, command in commands:
-                answered &= await order_by_api(where.commands_api, command, job)
+                answered &= await order_by_api(api, command, job)
             return answered
     from tessera.kernel.messaging.requests import Requester
 
     who = choose_identity(where, identity)
     operator = who.identity.role == subjects.OPERATOR
     subject = subjects.control(where.shard) if operator else subjects.submit(where.shard, who.identity.name)
-    async with where.bus(who) as bus:
+    async with open_bus(where, who) as bus:
         requester = await Requester.open(bus, who.identity.name)
         for job, command in commands:
             answer = await requester.ask(subject, command, publish_seconds=PUBLISH_SECONDS)
@@ -157,23 +160,29 @@ async def poll(
         await clock.sleep(every_seconds)
 
 
-async def unless_away(reading: Awaitable[T]) -> T | None:
-    """The result of reading the views; None where nobody answers, as commands on NATS go on without a gateway."""
+async def job_now(where: Where, job: str) -> JobView | None:
+    """The job as the views show it; None where they cannot be read, or do not show it."""
     try:
-        return await reading
-    except Failure as failure:
-        if failure.code is not Exit.UNAVAILABLE:
-            raise
+        return await views_of(where).job(job)
+    except (Failure, Transient):
         return None
 
 
-async def is_seen(where: Where, condition: Callable[[ReadViews], Awaitable[bool]]) -> bool | None:
-    """Whether the views show it within SEEN_SECONDS; None where nobody here may read them."""
-    if not where.can_read():
-        return None
+async def is_seen(where: Where, condition: Callable[[ShardViews], Awaitable[bool]]) -> bool | None:
+    """Whether the views show it within SEEN_SECONDS; None where no gateway answers, without which commands go on."""
+    has_answered = False
 
     async def see() -> bool:
-        async with where.views() as views:
-            return await poll(lambda: condition(views), SEEN_SECONDS)
+        nonlocal has_answered
+        found = await condition(views)
+        has_answered = True
+        return found
 
-    return await unless_away(see())
+    try:
+        views = views_of(where)
+        seen = await poll(see, SEEN_SECONDS, SEEN_POLL_SECONDS)
+    except Failure as failure:
+        if failure.code not in (Exit.UNAVAILABLE, Exit.USAGE):
+            raise
+        return None
+    return seen if has_answered else None

@@ -6,11 +6,14 @@ from copy import deepcopy
 from typing import Any
 
 from tessera.client.connect.api import path_of
+from tessera.client.connect.connecting import api_of, views_of
 from tessera.client.connect.shard_views import is_whole_id
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure, Refused
-from tessera.client.sending.job_specs import read_current_spec
+from tessera.domain.work.current_spec import with_changes
 from tessera_schemas.base import Json
+from tessera_schemas.job import JobSpec
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.views import JobView
 
 TEXTS = ("env", "node_selector")
@@ -24,13 +27,30 @@ async def find_spec(where: Where, identity: str | None, named: str) -> tuple[Jso
     Raises Failure, Refused, Transient.
     """
     try:
-        async with where.views(identity) as views:
-            job = await views.job(named)
+        views = views_of(where, identity)
+        job = await views.job(named)
     except (Failure, Refused):
-        if where.api is None or not is_whole_id(named):
+        if not is_whole_id(named):
             raise
-        return (await where.api.get(path_of(named, "spec")))["spec"], ""  # lists show it no longer
-    return narrow_to_task(await read_current_spec(where, job), job), job.tenant
+        return (await api_of(where, identity).get(path_of(named, "spec")))["spec"], ""  # lists show it no longer
+    return narrow_to_task(await read_current_spec(where, identity, job), job), job.tenant
+
+
+async def read_current_spec(where: Where, identity: str | None, job: JobView) -> Json:
+    """
+    The spec with what changed since its submit, of a task that of its array. Raises Failure, Transient.
+
+    Raises Refused for work that users made in Kubernetes, and where the ledger has the spec no more.
+    """
+    if job.owner:
+        detail = f"it has no spec of its own: {job.owner} is written in Kubernetes"
+        raise Refused((Reason(code=Code.INVALID_FIELD, field="job_id", detail=detail),))
+    found: Json = (await api_of(where, identity).get(path_of(job.task_of or job.job_id, "spec")))["spec"]
+    if not job.task_of:
+        return found
+    spec = JobSpec.model_validate(found)
+    changed = spec if job.changes is None else with_changes(spec, job.changes)  # a task may have its own
+    return changed.model_dump(mode="json", exclude_none=True)
 
 
 def narrow_to_task(spec: Json, job: JobView) -> Json:

@@ -12,7 +12,7 @@ The SDK; `SyncTessera` is the same for programs that are not asynchronous.
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,7 +26,7 @@ from tessera_schemas.subjects import ANSWER_SECONDS
 
 if TYPE_CHECKING:  # the models when a job is sent, what connecting needs when somebody connects, and so on
     from tessera.client.connect.api import Api
-    from tessera.client.connect.shard_views import ReadViews
+    from tessera.client.connect.shard_views import ShardViews
     from tessera.client.connect.where import Where
     from tessera.client.sending.submits import Sender
     from tessera.client.sending.watching import SubmitWatch, Subscription, Watch
@@ -54,8 +54,8 @@ class Tessera:
     """
     One tenant's connection to a shard, by NATS or by HTTP.
 
-    By NATS it sends commands and has durable subscribers; jobs are read with a token for the HTTP API, or as the
-    operator of a platform whose credentials are at hand. By HTTP `tenant` is "": the token says whose it is.
+    By NATS it sends commands and has durable subscribers, and gets a token of minutes for the HTTP API, by which jobs
+    are read. By HTTP `tenant` is "": the token says whose it is.
     """
 
     def __init__(
@@ -88,7 +88,9 @@ class Tessera:
         place = find(home, shard=shard, context=context)
         by_http = place.login is not None and not place.nats_url and (tenant is None or not place.can_be(tenant))
         if by_http and tenant is not None:
-            await place.check_token_of(tenant)
+            from tessera.client.connect.connecting import check_token_of
+
+            await check_token_of(place, tenant)
         async with cls.at(place, None if by_http else place.tenant(tenant)) as tessera:
             yield tessera
 
@@ -103,9 +105,10 @@ class Tessera:
         if credential is None:
             yield cls(place)
             return
+        from tessera.client.connect.connecting import open_bus
         from tessera.kernel.messaging.requests import Requester
 
-        async with place.bus(credential) as bus:
+        async with open_bus(place, credential) as bus:
             name = credential.identity.name
             tessera = cls(place, name, bus, await Requester.open(bus, name))
             try:
@@ -162,8 +165,7 @@ class Tessera:
         """
         from tessera.client.sending.rerunning import apply_changes, find_spec
 
-        named = (await self.get(job)).job_id if self.tenant else job  # an operator's views show others' jobs, too
-        spec, _ = await find_spec(self._place, None, named)
+        spec, _ = await find_spec(self._place, self.tenant or None, job)
         if key is None:
             notify(f"key {(key := random_key())}")
         return await self.submit(apply_changes(spec, changes or {}), key, held=held, notify=notify)
@@ -345,29 +347,26 @@ class Tessera:
             raise Refused(answer.reasons, job)
 
     def _api(self) -> "Api":
-        api = self._place.api
-        if api is None:
-            raise Failure(
-                Exit.USAGE, "HTTP API: no token for it is at hand; run `tessera login URL`, or set TESSERA_API"
-            )
-        return api
+        from tessera.client.connect.connecting import api_of
+
+        return api_of(self._place, self.tenant or None)
+
+    def _views(self) -> "ShardViews":
+        from tessera.client.connect.shard_views import ShardViews
+
+        return ShardViews(self._api())
 
     # -- reading
 
     async def get(self, job: str) -> "JobView":
         """A job by its id, the unique beginning of one, or its name. Raises Failure."""
-        return next(iter(await self._own(lambda views: _just(views.work(job)), job)))
+        return await self._views().work(job)
 
     async def list(
         self, *, queue: str | None = None, name: str | None = None, phases: Sequence[str] = ()
     ) -> "Sequence[JobView]":
         """Jobs of this tenant that match: live ones first, then by age. No phases: all of them."""
-        found = await self._own(lambda views: views.all_work())
-        return [
-            job
-            for job in found
-            if queue in (None, job.queue) and name in (None, job.name) and (not phases or job.phase in phases)
-        ]
+        return await self._views().all_work(phases, queue=queue, name=name)
 
     async def wait(self, job: str | Submitted, seconds: float | None = None) -> "JobView":
         """
@@ -375,7 +374,7 @@ class Tessera:
 
         Raises TimeoutError after so many seconds; the job goes on.
         """
-        from tessera.client.connect.job_glance import ENDED
+        from tessera.client.connect.shard_views import ENDED
         from tessera.client.sending.ordering import SEEN_SECONDS, poll
 
         found: dict[str, JobView] = {}
@@ -410,7 +409,7 @@ class Tessera:
         from tessera.client.sending.job_logs import LogPart, lines_of, log_pieces
 
         part = LogPart(rank, attempt, follow, tail, since_seconds)
-        async with aclosing(log_pieces(self._place, await self.get(job), part)) as pieces:
+        async with aclosing(log_pieces(self._api(), await self.get(job), part)) as pieces:
             async for line in lines_of(pieces):
                 yield line
 
@@ -418,7 +417,7 @@ class Tessera:
         """Why a job stands where it stands, as `tessera explain -o json` prints it. Raises Failure."""
         from tessera.client.sending.explaining import explain_job
 
-        return await explain_job(self._place, job, None if self._place.login else self.tenant)
+        return await explain_job(self._place, job, self.tenant or None)
 
     async def events(
         self, job: str | None = None, *, after: int | None = None, follow: bool = True
@@ -428,30 +427,17 @@ class Tessera:
         number `after` (0: all that are kept). Without `follow` it ends with the newest that is stored, and begins with
         the first where `after` is not said. On NATS only those to come.
         """
-        stored = after is not None or not follow
-        if self._bus is None or self._place.commands_api is not None or (stored and self._place.login is not None):
+        if self._bus is None or self._place.login is not None or after is not None or not follow:
             from tessera.client.connect.api import events_by_api
 
             async for event in events_by_api(self._api(), job, after=after, follow=follow):
                 yield event
             return
-        if stored:
-            raise Failure(Exit.USAGE, "events: NATS gives tenants new events only; for all, `tessera login URL`")
         watch = await self.watch()
         while True:
             event = await watch.events.get()
             if job in (None, event.data.get("job_id")):
                 yield event
-
-    async def _own(
-        self, read: "Callable[[ReadViews], Awaitable[Sequence[JobView]]]", named: str = ""
-    ) -> "Sequence[JobView]":
-        """Jobs as the views have them; an operator's views are held to this tenant's. Raises Failure for no job."""
-        async with self._place.views() as views:
-            found = [job for job in await read(views) if self.tenant in ("", job.tenant)]
-        if named and not found:
-            raise Failure(Exit.NOT_FOUND, f"job {named}: there is none with this id or name; see `tessera ls`")
-        return found
 
     def subscribe(self, name: str) -> "Subscription":
         """
@@ -490,7 +476,3 @@ class Tessera:
         if self._bus is None:
             raise Failure(Exit.USAGE, "watch: needs NATS; by HTTP, use `events`")
         return await Watch.open(self._bus, self.shard, self.tenant, SystemClock())
-
-
-async def _just(one: "Awaitable[JobView]") -> "Sequence[JobView]":
-    return (await one,)

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
-from tessera.client.connect.job_glance import ENDED
+from tessera.client.connect.connecting import check_token_of, views_of
+from tessera.client.connect.shard_views import ENDED
 from tessera.client.connect.where import Where
 from tessera.client.input.files import as_json
 from tessera.client.outcomes import EXPECTED, Exit, Failure, Mistaken, Refused, Submitted, exit_of, with_all_else
@@ -107,9 +108,9 @@ async def connected(where: Where, identity: str | None) -> "AsyncIterator[Tesser
     """Connect as the tenant, by HTTP where a token is at hand, else by NATS. Raises Failure, StartupError."""
     from tessera.client.sending.sdk import Tessera
 
-    by_http = where.commands_api is not None and (identity is None or not where.can_be(identity))
+    by_http = where.login is not None and (identity is None or not where.can_be(identity))
     if by_http and identity is not None:
-        await where.check_token_of(identity)
+        await check_token_of(where, identity)
     async with Tessera.at(where, None if by_http else where.tenant(identity)) as tessera:
         yield tessera
 
@@ -138,7 +139,7 @@ async def submitted(
         done = await tessera.send(asked, key, publish_seconds=PUBLISH_SECONDS, notify=say, against=against)
 
         async def wait(seconds: float | None) -> End | None:
-            if where.commands_api is not None or where.can_be(OPERATOR):
+            if where.login is not None or where.can_be(OPERATOR):
                 return await wait_by_views(where, done.job_id, seconds, done.number)
             if done.ended is not None:
                 return done.ended.phase, done.ended.reason
@@ -167,8 +168,8 @@ async def wait_by_views(where: Where, job_id: str, seconds: float | None, number
         found[:] = [(job.phase, job.reason)]
         return job.phase in ENDED and number in (0, job.number)
 
-    async with where.views() as views:
-        return found[0] if await poll(has_ended, seconds, WAIT_SECONDS) else None
+    views = views_of(where)
+    return found[0] if await poll(has_ended, seconds, WAIT_SECONDS) else None
 
 
 def exit_of_end(phase: str, reason: PublicReason | None) -> Exit:

@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-from tessera.client.connect.job_glance import ENDED
-from tessera.client.connect.shard_views import ReadViews
+from tessera.client.connect.shard_views import ENDED, ShardViews
 from tessera_schemas.views import ArrayView, JobView
 
 SHOWN = 20
@@ -29,7 +28,7 @@ def phase_now(job: JobView) -> str:
     return "running" if job.array is not None and job.array.running and job.phase not in ENDED else job.phase
 
 
-async def failed_tasks(views: ReadViews, job: JobView) -> Sequence[JobView]:
+async def failed_tasks(views: ShardViews, job: JobView) -> Sequence[JobView]:
     """The tasks of an array that failed, by index; none of another job."""
     return await views.tasks(job, FAILED) if job.array is not None and job.array.failed else ()
 

@@ -9,6 +9,8 @@ import typer
 
 SECONDS = 2.0
 """A shell waits no longer for its completions."""
+LISTED_MAX = 1000
+"""Jobs among which a shell completes, live ones first."""
 FOR_ENDED = ("get", "explain", "logs", "events", "sacct", "show")
 """Commands about jobs that have ended, too; the others name live ones."""
 
@@ -33,19 +35,21 @@ def complete_scontrol(ctx: typer.Context, incomplete: str) -> list[tuple[str, st
 
 
 def _complete(ctx: typer.Context, incomplete: str, doing: str) -> list[tuple[str, str]]:
-    from tessera.client.connect.job_glance import ENDED
+    from tessera.client.connect.connecting import views_of
     from tessera.client.connect.locating import find
+    from tessera.client.connect.shard_views import LIVE, REFUSED
 
     options: dict[str, Any] = {name: ctx.params.get(name) for name in ("home", "shard", "context")}
     home = Path(options["home"]) if options["home"] else None
 
     async def read() -> list[tuple[str, str]]:
         where = find(home, shard=options["shard"], context=options["context"])
-        async with asyncio.timeout(SECONDS), where.views() as views:
-            jobs = [job for job in await views.jobs() if doing in FOR_ENDED or job.phase not in ENDED]
+        async with asyncio.timeout(SECONDS):
+            found, _ = await views_of(where).list_work(LISTED_MAX, () if doing in FOR_ENDED else LIVE)
+        jobs = [job for job in found if job.phase != REFUSED]
         names = [job.name for job in jobs]
-        found = [(job.name if names.count(job.name) == 1 else job.job_id, job) for job in jobs]
-        return [(name, f"{job.name}, {job.queue}, {job.phase}") for name, job in found if name.startswith(incomplete)]
+        known = [(job.name if names.count(job.name) == 1 else job.job_id, job) for job in jobs]
+        return [(name, f"{job.name}, {job.queue}, {job.phase}") for name, job in known if name.startswith(incomplete)]
 
     with suppress(Exception):  # there is nobody to tell
         return asyncio.run(read())

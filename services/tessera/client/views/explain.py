@@ -17,8 +17,8 @@ STORY_LINES = 40
 def gone_sentence(first_n: int) -> str:
     """What is told in place of a story's beginning, from record `first_n` on, that is no longer where it was read."""
     return (
-        f"what happened before, from record {first_n} on, is not kept here any more: the operator has it, in the "
-        "ledger or in the backup that `tessera ledger roll` wrote"
+        f"what happened before, from record {first_n} on, is not kept here any more: an operator has it, by `tessera "
+        "ledger story` or in the backup that `tessera ledger roll` wrote"
     )
 
 
@@ -73,13 +73,9 @@ def story_lines(lines: Sequence[str]) -> Iterator[str]:
 
 
 def _story_line(each: Mapping[str, Any]) -> str:
-    """A line of the ledger's story, or of that of the job's public events."""
-    if "event" in each:
-        told = "  ".join(filter(None, (each["event"], each["why"])))
-        return f"{local_of(each['time']):%m-%d %H:%M:%S}  {told}".rstrip()
-    from tessera.client.views.story import StoryLine  # the ledger's records are not needed by whoever is logged in
-
-    return StoryLine(**each).line()
+    """A line of the story of the job's public events."""
+    told = "  ".join(filter(None, (each["event"], each["why"])))
+    return f"{local_of(each['time']):%m-%d %H:%M:%S}  {told}".rstrip()
 
 
 def _held(text: str, since_ts: int, until_ts: int, now_ms: int) -> str:

@@ -1,44 +1,27 @@
 """A shard on one screen: GPUs by queue and tenant, and why jobs wait."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
-from tessera.client.connect.job_glance import ENDED, JobGlance
 from tessera.client.views.queues import QUEUES, queue_rows
 from tessera.client.views.rendering import Column, table
-from tessera_schemas.reasons import Code, code_words
+from tessera_schemas.reasons import code_words
 from tessera_schemas.text.units import format_age, format_milli
 from tessera_schemas.views import NodeView, QueueView
 
-QUEUED = "queued"
+if TYPE_CHECKING:
+    from tessera.gateway.operations.models import JobGroup, WorkGroups
+
 TOP_QUEUES = tuple(column for column in QUEUES if column.title not in ("BORROWED", "LENT", "WEIGHT"))
 
 
-@dataclass(frozen=True, slots=True)
-class JobGroup:
-    """Jobs that have something in common; `gpu_milli` of those that hold devices, and of those that wait."""
-
-    name: str
-    running: int
-    waiting: int
-    gpu_milli: int
-    wanted_milli: int
-    oldest_ts: int
-
-
-def overview(
-    jobs: Sequence[JobGlance], nodes: Sequence[NodeView], queues: Sequence[QueueView], now_ms: int
-) -> list[str]:
+def overview(work: "WorkGroups", nodes: Sequence[NodeView], queues: Sequence[QueueView], now_ms: int) -> list[str]:
     """All lines but the first, which says where this is."""
-    live = [job for job in jobs if job.phase not in ENDED and job.code != Code.ARRAY_TASKS]  # tasks count themselves
-    waiting = [job for job in live if job.phase == QUEUED]
-    reasons = groups(waiting, lambda job: code_words(job.code) if job.code else "not looked at yet")
-    tenants = groups(live, lambda job: job.tenant)
     lines = [node_line(nodes), "", *table(TOP_QUEUES, queue_rows(queues, nodes))]
-    if tenants:
-        lines += ["", *table(TENANTS, tenants)]
-    if reasons:
-        lines += ["", *table(waiting_columns(now_ms), reasons)]
+    if work.tenants:
+        lines += ["", *table(TENANTS, work.tenants)]
+    if work.reasons:
+        lines += ["", *table(waiting_columns(now_ms), work.reasons)]
     return lines
 
 
@@ -56,29 +39,7 @@ def node_line(nodes: Iterable[NodeView]) -> str:
     return f"GPUs {format_milli(total - free)} of {format_milli(total)} in use, {whole} wholly free; nodes {counts}"
 
 
-def groups(jobs: Iterable[JobGlance], name: Callable[[JobGlance], str]) -> list[JobGroup]:
-    """Most GPUs first."""
-    found: dict[str, list[JobGlance]] = {}
-    for job in jobs:
-        found.setdefault(name(job), []).append(job)
-    made = [_group(title, members) for title, members in found.items()]
-    return sorted(made, key=lambda group: (-group.gpu_milli, -group.wanted_milli, group.name))
-
-
-def _group(name: str, jobs: list[JobGlance]) -> JobGroup:
-    waiting = [job for job in jobs if job.phase == QUEUED]
-    holding = [job for job in jobs if job.phase != QUEUED]
-    return JobGroup(
-        name,
-        len(holding),
-        len(waiting),
-        sum(job.gpu_milli_now for job in holding),
-        sum(job.gpu_milli for job in waiting),
-        min((job.submitted_ts for job in waiting), default=0),
-    )
-
-
-TENANTS: list[Column[JobGroup]] = [
+TENANTS: "list[Column[JobGroup]]" = [
     Column("TENANT", lambda group: group.name, shrinks=True),
     Column("GPUS", lambda group: format_milli(group.gpu_milli), right=True),
     Column("RUNNING", lambda group: str(group.running), right=True),
@@ -87,10 +48,12 @@ TENANTS: list[Column[JobGroup]] = [
 ]
 
 
-def waiting_columns(now_ms: int) -> list[Column[JobGroup]]:
+def waiting_columns(now_ms: int) -> "list[Column[JobGroup]]":
     """Columns of the table of why jobs wait; the age of the oldest is counted up to `now_ms` milliseconds."""
     return [
-        Column("WAITING BECAUSE", lambda group: group.name, shrinks=True),
+        Column(
+            "WAITING BECAUSE", lambda group: code_words(group.name) if group.name else "not looked at yet", shrinks=True
+        ),
         Column("JOBS", lambda group: str(group.waiting), right=True),
         Column("GPUS WANTED", lambda group: format_milli(group.wanted_milli), right=True),
         Column("OLDEST", lambda group: format_age(now_ms - group.oldest_ts) if group.oldest_ts else "-", right=True),

@@ -1,18 +1,16 @@
 """A job's story: what the ledger says about it, in order, one line per record."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tessera.client.views.event_story import is_job_id, new_values, pods_on
 from tessera.client.views.rendering import local_time
 from tessera_schemas import ledger as records
 from tessera_schemas.facts import JobAdmitted, JobRefused, UpdateRequested
 from tessera_schemas.ledger import AnyRecord, LedgerMessage
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.units import format_age
-
-JOB_ID = re.compile(r"\b([a-z2-7]{20})(?:-[0-9]{1,6})?\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,24 +24,14 @@ class StoryLine:
         return f"{_time(self.ts)}  {self.n:>6}  {self.text}"
 
 
-def story(message: LedgerMessage, job_id: str, all_names: bool = True) -> Iterator[StoryLine]:
-    """The story of the job in `message`; without `all_names` no other job or run is named."""
+def story(message: LedgerMessage, job_id: str) -> Iterator[StoryLine]:
+    """The story of the job in `message`, as operators read it: it names other jobs."""
     for record in message.records:
         if _about(record, message) == job_id:
             text = DESCRIBE.get(type(record), _plain)(record, message)
-            if all_names and isinstance(record, records.Revoked | records.Shrunk) and is_job_id(record.by):
+            if isinstance(record, records.Revoked | records.Shrunk) and is_job_id(record.by):
                 text += f" (for job {record.by})"
-            yield StoryLine(message.n, message.ts, text if all_names else _without_names(text, job_id))
-
-
-def _without_names(text: str, job_id: str) -> str:
-    """A tenant may read it: what looks like the id of another job or run is taken out."""
-    return JOB_ID.sub(lambda found: found[0] if found[1] == job_id else "another job", text)
-
-
-def is_job_id(text: str) -> bool:
-    """Tells whether the text is formed like a job's id, whether or not there is such a job."""
-    return JOB_ID.fullmatch(text) is not None
+            yield StoryLine(message.n, message.ts, text)
 
 
 def _about(record: AnyRecord, message: LedgerMessage) -> str:
@@ -79,9 +67,7 @@ def _queued(record: records.JobQueued, message: LedgerMessage) -> str:
 
 
 def _allocated(record: records.Allocated, message: LedgerMessage) -> str:
-    nodes = sorted({placement.node for placement in record.placements})
-    where = ", ".join(nodes[:3]) + (f" and {len(nodes) - 3} more" if len(nodes) > 3 else "")
-    return f"allocated, {_pods(len(record.placements))} on {where} (attempt {record.attempt})"
+    return f"allocated, {pods_on([placement.node for placement in record.placements])} (attempt {record.attempt})"
 
 
 def _finished(record: records.Finished, message: LedgerMessage) -> str:
@@ -121,19 +107,10 @@ def _kept(record: records.EarmarkSet, message: LedgerMessage) -> str:
 
 
 def _updated(record: records.JobUpdated, message: LedgerMessage) -> str:
-    """The values that the job got, in words."""
-    changes, said = record.changes, list[str]()
-    if changes.time_limit_seconds is not None:
-        limit = changes.time_limit_seconds
-        said.append(f"time limit {format_age(1000 * limit)}" if limit else "no time limit")
-    if changes.after is not None:
-        said.append("waits for " + (", ".join(each.text() for each in changes.after) or "no other job"))
-    if changes.begin_ts is not None:
-        later = changes.begin_ts > message.ts
-        said.append(f"not before {_time(changes.begin_ts)}" if later else "as soon as it may")
-    if changes.name is not None:
-        said.append(f"called {changes.name}")
-    return f"updated by {record.by}: {'; '.join(said)}"
+    changes = record.changes
+    after = None if changes.after is None else [each.text() for each in changes.after]
+    said = new_values(changes.time_limit_seconds, after, changes.begin_ts, changes.name, message.ts)
+    return f"updated by {record.by}: {said}"
 
 
 def _pods(count: int) -> str:

@@ -22,7 +22,7 @@ from tessera.gateway.entrance.problems import REFUSED, Refusal, all_of, json_res
 from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations import models
 from tessera.gateway.operations.commanding import Arrivals, Commands, digest_of, find_ledger_faults
-from tessera.gateway.operations.paging import count_of, cursor_of, page_of, place_of
+from tessera.gateway.operations.paging import JobLists
 from tessera.gateway.reading.capacity import CapacityReader
 from tessera.gateway.reading.explaining import explained, known_starts, list_positions
 from tessera.gateway.reading.groups import groups_of
@@ -83,7 +83,7 @@ class Handlers:
         self._settings, self._state, self._views = settings, state, views
         self._commands, self._arrivals, self._streams, self._logs = commands, arrivals, streams, logs
         self._specs, self._clock = specs, clock
-        self._capacity = CapacityReader(state, clock)
+        self._lists, self._capacity = JobLists(state, views), CapacityReader(state, clock)
         self._starts: dict[str, tuple[float, dict[str, models.LineStart]]] = {}
 
     # -- jobs
@@ -206,15 +206,8 @@ class Handlers:
         query, caller = read_query(request, models.JobQuery), request[CALLER]
         if query.tenant is not None and not caller.may_see(query.tenant):
             raise refused(Code.FORBIDDEN, "tenant", "a tenant's token lists its own jobs; leave tenant out")
-        n, jobs = await self._views.jobs()
-        place, tenant = place_of(query.cursor), caller.tenant or query.tenant
-        if query.array is None:
-            rest = jobs.after(tenant, place, query.order)
-        else:
-            rest = jobs.tasks(query.array, self._job_of(caller, query.array).submitted_ts, place)
-        items, place = page_of(rest, query, self._user_of)
-        following, count = None if place is None else cursor_of(place), count_of(jobs.kinds, query, tenant)
-        return json_response(models.JobPage(as_of=n, items=tuple(items), next=following, count=count))
+        array = None if query.array is None else self._job_of(caller, query.array)
+        return json_response(await self._lists.page(query, caller.tenant or query.tenant, array))
 
     async def work(self, request: web.Request) -> web.Response:
         """Answers with the caller's live jobs in groups."""
@@ -222,11 +215,6 @@ class Handlers:
         n, jobs = await self._views.jobs()
         tenants, reasons = groups_of(jobs.live(request[CALLER].tenant))
         return json_response(models.WorkGroups(as_of=n, tenants=tenants, reasons=reasons))
-
-    def _user_of(self, job_id: str) -> str:
-        """Whose of the tenant a job is; the fold forgets it with the job's end."""
-        job = self._state.jobs.get(job_id)
-        return "" if job is None else job.user
 
     async def cancel_job(self, request: web.Request) -> web.Response:
         """Sends the cancel of a job, with its reason and whether notice is cut short."""

@@ -1,27 +1,59 @@
 """Pages of a list of jobs: which jobs are wanted, and where the next page goes on."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
+from tessera.domain.entities import EndedJob, Job
+from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.gateway.entrance.problems import refused
 from tessera.gateway.operations import models
-from tessera.gateway.reading.views import ORDERS, JobKind, Place
+from tessera.gateway.reading.naming import ids_named
+from tessera.gateway.reading.views import ORDERS, ListedKind, ListPlace, SharedViews
 from tessera_schemas.reasons import Code
 from tessera_schemas.views import JobView
 
-ID_PREFIX_MIN = 4
-"""Characters by which a job may be named that are the beginning of its id."""
 LOOKED_AT_MAX = 20_000
 """Jobs that one page looks at; then it ends, maybe empty, and says where to go on."""
 
 
+class JobLists:
+    """Pages of jobs, of one tenant or of all. Each raises Refusal while Redis is away."""
+
+    def __init__(self, state: State, views: SharedViews) -> None:
+        self._state, self._views = state, views
+
+    async def page(self, query: models.JobQuery, tenant: str | None, array: Job | EndedJob | None) -> models.JobPage:
+        """The page that is asked for; `array` is the one whose tasks are listed."""
+        if query.named:
+            return await self._named(query, tenant)
+        place = place_of(query.cursor)
+        n, jobs = await self._views.jobs()
+        if array is None:
+            rest = jobs.after(tenant, place, query.order)
+        else:
+            rest = jobs.tasks(array.job_id, array.submitted_ts, place)
+        items, place = page_of(rest, query, self._user_of)
+        following, count = None if place is None else cursor_of(place), count_of(jobs.kinds, query, tenant)
+        return models.JobPage(as_of=n, items=tuple(items), next=following, count=count)
+
+    async def _named(self, query: models.JobQuery, tenant: str | None) -> models.JobPage:
+        """All jobs that are called so, on one page, up to date as far as the ledger is known here."""
+        n, found = await self._views.jobs_of(ids_named(self._state, tenant, query.named), self._state.n)
+        return models.JobPage(as_of=n, items=tuple(page_of(found, query, self._user_of)[0]))
+
+    def _user_of(self, job_id: str) -> str:
+        """User of the tenant whose job it is; the fold forgets it with the job's end."""
+        job = self._state.jobs.get(job_id)
+        return "" if job is None else job.user
+
+
 def page_of(
-    rest: Iterator[JobView], query: models.JobQuery, user_of: Callable[[str], str]
-) -> tuple[list[JobView], Place | None]:
+    rest: Iterable[JobView], query: models.JobQuery, user_of: Callable[[str], str]
+) -> tuple[list[JobView], ListPlace | None]:
     """The page, and the place behind which the next one begins; None when nothing is left."""
     items: list[JobView] = []
-    place: Place | None = None
+    place: ListPlace | None = None
     sought, place_in = query.search.casefold(), ORDERS[query.order]
     for looked_at, job in enumerate(rest):
         if len(items) == query.limit or looked_at == LOOKED_AT_MAX:
@@ -32,7 +64,7 @@ def page_of(
     return items, None
 
 
-def count_of(kinds: Mapping[JobKind, int], query: models.JobQuery, tenant: str | None) -> int | None:
+def count_of(kinds: Mapping[ListedKind, int], query: models.JobQuery, tenant: str | None) -> int | None:
     """Number of jobs on all pages; None unless the query narrows them by tenant, queue and phase alone."""
     if not query.count or query.array or query.name or query.named or query.search:
         return None
@@ -41,14 +73,11 @@ def count_of(kinds: Mapping[JobKind, int], query: models.JobQuery, tenant: str |
 
 def _wanted(job: JobView, query: models.JobQuery) -> bool:
     return (
-        _is_of_kind(JobKind.of(job), query)
-        and query.array in (None, job.task_of)
-        and query.name in (None, job.name)
-        and (not query.named or _is_named(job, query.named))
+        _is_of_kind(ListedKind.of(job), query) and query.array in (None, job.task_of) and query.name in (None, job.name)
     )
 
 
-def _is_of_kind(kind: JobKind, query: models.JobQuery) -> bool:
+def _is_of_kind(kind: ListedKind, query: models.JobQuery) -> bool:
     """Whether the phase, the queue and being a task are as wanted; an array that stands for its tasks runs as they."""
     runs = kind.runs_tasks and not query.tasks and Phase.RUNNING.value in query.phase
     return (
@@ -58,23 +87,17 @@ def _is_of_kind(kind: JobKind, query: models.JobQuery) -> bool:
     )
 
 
-def _is_named(job: JobView, named: str) -> bool:
-    """Whether the name, the number or the id may mean the job; a task's id begins as its array's."""
-    begins = len(named) >= ID_PREFIX_MIN and job.job_id.startswith(named)
-    return named in (job.name, str(job.number)) or begins
-
-
 def _is_found(job: JobView, sought: str, user_of: Callable[[str], str]) -> bool:
     texts = (job.name, job.job_id, job.queue, job.tenant, job.owner, user_of(job.job_id))
     return any(sought in text.casefold() for text in texts)
 
 
-def cursor_of(place: Place) -> str:
+def cursor_of(place: ListPlace) -> str:
     """The cursor by which a client asks for what is behind this place."""
     return urlsafe_b64encode("{}.{}.{}".format(*place).encode()).decode()
 
 
-def place_of(cursor: str) -> Place | None:
+def place_of(cursor: str) -> ListPlace | None:
     """The place that a cursor stands for, None for the beginning. Raises Refusal for what is no cursor."""
     if not cursor:
         return None

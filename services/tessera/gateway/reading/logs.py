@@ -3,7 +3,8 @@ Logs of a job's pods, read from their kubelets through the API server while the 
 were stored at the end of their runs.
 
 The gateway may read nothing else of Kubernetes, and only in the namespaces of tenants. Pods that Tessera makes have
-names that follow from the run; pods that users made themselves do not, so that `kubectl` has to show theirs.
+names that follow from the run, and a pod that a user made by itself is the job's owner; the names of pods of users'
+other objects are not known, so that `kubectl` has to show theirs.
 """
 
 import asyncio
@@ -48,7 +49,7 @@ class Logs:
         Raises Refusal before the first byte: NotRunning for a job without such a run, NoLogs where the pod has none.
         """
         attempt = _attempt(job, query)
-        name = pod_name(run_id(job.job_id, attempt), query.rank)
+        name = _own_pod_of(job) or pod_name(run_id(job.job_id, attempt), query.rank)
         pieces = self._cluster.read_log(
             job.tenant, name, follow=query.follow, tail_lines=query.tail, since_seconds=query.since_seconds
         )
@@ -116,9 +117,15 @@ def _cut(request: web.Request) -> None:
         request.transport.abort()
 
 
+def _own_pod_of(job: Job | EndedJob) -> str:
+    """Name of the pod that a user made and that is the job; "" for every other job, and once the job has ended."""
+    is_pod = isinstance(job, Job) and job.adopted is not None and job.adopted.owner_kind == "Pod"
+    return job.adopted.owner_name if is_pod else ""  # type: ignore[union-attr]  # a pod has an owner
+
+
 def _attempt(job: Job | EndedJob, query: LogQuery) -> int:
     """The attempt that is asked for, else the newest. Raises Refusal when there was no such run."""
-    if isinstance(job, Job) and job.adopted is not None:
+    if isinstance(job, Job) and job.adopted is not None and not _own_pod_of(job):
         raise Refusal(users_own_pods(job.tenant, job.adopted.owner))
     attempt = query.attempt or job.attempt
     reason = no_run(job.phase.value, isinstance(job, EndedJob), attempt, job.attempt)

@@ -7,7 +7,7 @@ A list may be `age_seconds` old, and says as of which n it holds. Only rows whos
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import takewhile
 from typing import Generic, NamedTuple, TypeVar
 
@@ -35,7 +35,7 @@ log = structlog.get_logger()
 
 M = TypeVar("M", bound=Lenient)
 T = TypeVar("T")
-Place = tuple[int, int, str]
+ListPlace = tuple[int, int, str]
 """A job's place in a list: jobs of a lower place come first."""
 
 
@@ -104,22 +104,22 @@ class Rows(Generic[M]):
             self._stored[key], self.rows[key] = data, new
 
 
-def age(job: JobView) -> Place:
+def age(job: JobView) -> ListPlace:
     """Newest first; ends in the id, so that no two are alike."""
     return (0, -job.submitted_ts, job.job_id)
 
 
-def turn(job: JobView) -> Place:
+def turn(job: JobView) -> ListPlace:
     """Live jobs first, then refused work, then ended jobs; each oldest first, then by id."""
     return (RANKS.get(job.phase, 0), job.submitted_ts, job.job_id)
 
 
 RANKS = {REFUSED: 1, **{phase.value: 2 for phase in TERMINAL}}
-ORDERS: dict[str, Callable[[JobView], Place]] = {"newest": age, "live": turn}
+ORDERS: dict[str, Callable[[JobView], ListPlace]] = {"newest": age, "live": turn}
 Jobs = dict[str | None, SortedKeyList[JobView]]
 
 
-class JobKind(NamedTuple):
+class ListedKind(NamedTuple):
     """The fields by which jobs are counted; `runs_tasks`: a live array with tasks that run."""
 
     tenant: str
@@ -129,7 +129,7 @@ class JobKind(NamedTuple):
     runs_tasks: bool
 
     @classmethod
-    def of(cls, job: JobView) -> "JobKind":
+    def of(cls, job: JobView) -> "ListedKind":
         """The kind of a job."""
         runs_tasks = job.array is not None and job.array.running > 0 and not job.ended_ts
         return cls(job.tenant, job.queue, job.phase, bool(job.task_of), runs_tasks)
@@ -144,7 +144,7 @@ class JobList:
 
     def __init__(self, store: ProjectionStore, clock: Clock, age_seconds: float) -> None:
         self._rows = [Rows(view, JobView, store, clock, age_seconds, self._changed) for view in ("jobs", REFUSED)]
-        self.kinds = Counter[JobKind]()
+        self.kinds = Counter[ListedKind]()
         self._lists: dict[str, Jobs] = {order: {None: SortedKeyList(key=key)} for order, key in ORDERS.items()}
 
     async def fresh(self) -> int:
@@ -153,7 +153,7 @@ class JobList:
             await rows.fresh()
         return min(rows.as_of for rows in self._rows)
 
-    def after(self, tenant: str | None, place: Place | None, order: str = "newest") -> Iterator[JobView]:
+    def after(self, tenant: str | None, place: ListPlace | None, order: str = "newest") -> Iterator[JobView]:
         """The jobs of a tenant, or of all, that come behind `place` in this order."""
         jobs = self._lists[order].get(tenant)
         if jobs is None:
@@ -164,15 +164,15 @@ class JobList:
         """Jobs of a tenant, or of all, that have not ended."""
         return takewhile(lambda job: turn(job)[0] == 0, self.after(tenant, None, "live"))
 
-    def tasks(self, array_id: str, submitted_ts: int, place: Place | None) -> Iterator[JobView]:
+    def tasks(self, array_id: str, submitted_ts: int, place: ListPlace | None) -> Iterator[JobView]:
         """The tasks of an array by their indexes, those behind `place`: they are as old as it, and begin as its id."""
         family, jobs = array_id[:FAMILY], self._lists["newest"][None]
         first, last = place or (0, -submitted_ts, family), (0, -submitted_ts, f"{family}~")
         return (job for job in jobs.irange_key(first, last, (False, True)) if job.task_of == array_id)
 
     def _changed(self, old: JobView | None, new: JobView | None) -> None:
-        self.kinds.subtract(() if old is None else (JobKind.of(old),))
-        self.kinds.update(() if new is None else (JobKind.of(new),))
+        self.kinds.subtract(() if old is None else (ListedKind.of(old),))
+        self.kinds.update(() if new is None else (ListedKind.of(new),))
         for order, key in ORDERS.items():
             for row, add in ((old, False), (new, True)):
                 for name in () if row is None else (None, row.tenant):
@@ -221,6 +221,18 @@ class SharedViews:
     async def job(self, job_id: str, min_n: int) -> tuple[int, JobView | None]:
         """The job or refused work; "not found" is trusted only from views at or past ledger number `min_n`."""
         return await self._in_time(self._job(job_id, min_n))
+
+    async def jobs_of(self, ids: Sequence[str], min_n: int) -> tuple[int, list[JobView]]:
+        """Jobs and refused work with these ids, those that are shown, from views at or past ledger number `min_n`."""
+        return await self._in_time(self._jobs_of(ids, min_n))
+
+    async def _jobs_of(self, ids: Sequence[str], min_n: int) -> tuple[int, list[JobView]]:
+        asked = [(view, job_id) for job_id in ids for view in ("jobs", REFUSED)]
+        while True:
+            n, found = await self._store.fields_as_of(*asked)
+            if n >= min_n:
+                return n, [JobView.from_bytes(stored) for stored in found if stored is not None]
+            await self._clock.sleep(BEHIND_SECONDS)
 
     async def _job(self, job_id: str, min_n: int) -> tuple[int, JobView | None]:
         while True:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tessera.client.connect.connecting import open_bus
 from tessera.client.ledger.reading import ledger_of
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.nats.bus import NatsBus
@@ -28,7 +29,7 @@ async def flood(jobs: int, rounds: int) -> list[ReportRow]:
     clock = SystemClock()
     alone: list[list[Took]] = []
     beside: list[list[Took]] = []
-    async with start_platform(NODES, False, (TENANT, FLOOD)) as on, on.place.bus(on.place.tenant(FLOOD)) as other:
+    async with start_platform(NODES, False, (TENANT, FLOOD)) as on, open_bus(on.place, on.place.tenant(FLOOD)) as other:
         events = await EventCounter.open(on.bus, on.shard, clock)
         await _paced(on, events, clock, "warm", 2)
         for number in range(rounds):
@@ -76,7 +77,7 @@ async def _paced(
 async def _moments(on: BenchPlatform) -> tuple[dict[str, int], dict[str, int]]:
     """Times at which each job was allocated, and released as a whole, by the ledger."""
     allocated, released = dict[str, int](), dict[str, int]()
-    async with on.place.bus(on.place.identity(subjects.OPERATOR)) as bus:
+    async with open_bus(on.place, on.place.identity(subjects.OPERATOR)) as bus:
         async for _, data in ledger_of(bus, on.shard).messages():
             message = LEDGER_MESSAGE.validate_json(data)
             for record in message.records:

@@ -5,6 +5,7 @@ import resource
 import sys
 from pathlib import Path
 
+from tessera.client.connect.connecting import open_bus, open_store
 from tessera.kernel.clock import SystemClock
 from tessera_lab.bench.report import ReportRow
 from tessera_lab.bench.together.load import ADMITTED, EventCounter, send
@@ -94,8 +95,8 @@ async def _settled(on: BenchPlatform) -> None:
     clock, before = SystemClock(), -1
     async with (
         asyncio.timeout(SETTLED_SECONDS),
-        on.place.bus(on.place.identity(subjects.OPERATOR)) as bus,
-        on.place.store(on.place.identity(subjects.OPERATOR)) as store,
+        open_bus(on.place, on.place.identity(subjects.OPERATOR)) as bus,
+        open_store(on.place, on.place.identity(subjects.OPERATOR)) as store,
     ):
         while True:
             tail = await bus.last(subjects.stream("LEDGER", on.shard), ">")
@@ -108,7 +109,7 @@ async def _settled(on: BenchPlatform) -> None:
 
 async def _stored_bytes(on: BenchPlatform) -> dict[str, float]:
     found = {}
-    async with on.place.bus(on.place.identity(subjects.OPERATOR)) as bus:
+    async with open_bus(on.place, on.place.identity(subjects.OPERATOR)) as bus:
         for kind in ("LEDGER", "FACTS", "EVENTS", "SNAP", "ORDERS"):
             usage = await bus.usage(subjects.stream(kind, on.shard))
             found[kind] = usage.bytes / MIB

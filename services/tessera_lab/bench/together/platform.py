@@ -9,8 +9,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tessera.client.cluster.applying import ConfigChange, put_in_force
+from tessera.client.connect.connecting import open_bus, open_store, views_of
 from tessera.client.connect.locating import find
-from tessera.client.connect.shard_views import ShardViews
 from tessera.client.connect.where import Where
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.nats.bus import NatsBus
@@ -52,7 +52,7 @@ class BenchPlatform:
         """Number of messages of its own making that the platform has stored so far, by stream."""
         kinds = {"facts": "FACTS", "ledger messages": "LEDGER", "orders": "ORDERS", "events": "EVENTS"}
         found = {}
-        async with self.place.bus(self.place.identity(subjects.OPERATOR)) as bus:
+        async with open_bus(self.place, self.place.identity(subjects.OPERATOR)) as bus:
             for name, kind in kinds.items():
                 newest = await bus.last(subjects.stream(kind, self.shard), ">")
                 found[name] = 0 if newest is None else newest.seq
@@ -93,7 +93,7 @@ async def start_shards(
             place = find(platform.directory, {}, shard)
             await _configure(place, tenants, queues, limits)
             await _nodes_known(place, nodes)
-            bus = await stack.enter_async_context(place.bus(place.tenant(tenants[0])))
+            bus = await stack.enter_async_context(open_bus(place, place.tenant(tenants[0])))
             found.append(BenchPlatform(platform, bus, place))
         yield found
 
@@ -102,8 +102,8 @@ async def _configure(place: Where, tenants: Sequence[str], queues: Sequence[str]
     operator = place.identity(subjects.OPERATOR)
     named = tuple(Tenant(name=name, limits=limits) for name in tenants)
     body = ConfigBody(tenants=named, queues=tuple(Queue(name=name) for name in queues))
-    async with place.store(operator) as store:
-        await put_in_force(place, operator, ShardViews(store), ConfigChange(Config(), body), APPLY_SECONDS)
+    views = views_of(place, subjects.OPERATOR)
+    await put_in_force(place, operator, views, ConfigChange(Config(), body), APPLY_SECONDS)
 
 
 async def _nodes_known(place: Where, nodes: int) -> None:
@@ -113,7 +113,7 @@ async def _nodes_known(place: Where, nodes: int) -> None:
     A job that more nodes are needed for than are known is refused for good. Raises TimeoutError.
     """
     clock = SystemClock()
-    async with asyncio.timeout(NODES_SECONDS), place.store(place.identity(subjects.OPERATOR)) as store:
+    async with asyncio.timeout(NODES_SECONDS), open_store(place, place.identity(subjects.OPERATOR)) as store:
         while len((await store.rows_as_of("nodes"))[1][0]) < nodes:
             await clock.sleep(POLL_SECONDS)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from tessera.client.connect.connecting import open_bus
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.nats.bus import NatsBus
 from tessera.kernel.ports import Clock
@@ -43,7 +44,7 @@ class Epochs:
 
 async def restart(jobs: int, rounds: int, nodes: int) -> list[ReportRow]:
     clock, orderly, killed, floors = SystemClock(), [], [], []
-    async with start_platform(nodes, sync=False) as on, on.place.bus(on.place.identity(subjects.OPERATOR)) as bus:
+    async with start_platform(nodes, sync=False) as on, open_bus(on.place, on.place.identity(subjects.OPERATOR)) as bus:
         events = await EventCounter.open(on.bus, on.shard, clock)
         epochs = Epochs(clock)
         await epochs.listen(bus, on.shard)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
+from tessera.client.connect.connecting import open_bus
 from tessera.kernel.clock import SystemClock
 from tessera_lab.bench.report import ReportRow
 from tessera_lab.bench.together.load import RELEASED, EventCounter, send
@@ -66,7 +67,7 @@ def resident(on: BenchPlatform) -> dict[str, float]:
 
 async def stream_bytes(on: BenchPlatform) -> dict[str, int]:
     """Bytes in each of the streams that grow with every job."""
-    async with on.place.bus(on.place.identity(subjects.OPERATOR)) as bus:
+    async with open_bus(on.place, on.place.identity(subjects.OPERATOR)) as bus:
         return {
             name: (await bus.usage(subjects.stream(name, on.shard))).bytes for name in ("LEDGER", "FACTS", "EVENTS")
         }

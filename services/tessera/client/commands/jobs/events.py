@@ -4,29 +4,24 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.connect.api import events_by_api, reason_of
+from tessera.client.connect.connecting import api_of, open_bus
 from tessera.client.connect.where import Where
-from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
 from tessera.client.views.completing import complete_jobs
 from tessera.client.views.rendering import Column, Output, local_of, notify, show, zone_name
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.errors import Transient
 from tessera.kernel.provisioning.credential_files import Credential
 from tessera_schemas import subjects
 from tessera_schemas.events import CloudEvent, short_type
 
-if TYPE_CHECKING:
-    from tessera.kernel.ports import Bus
-
-
-SILENCE_SECONDS = 30.0
-"""Within which the next stored event has come, or NATS counts as away."""
+ASKED_EACH_MAX = 50
+"""Jobs whose events are asked for one by one; those of more are sought among all."""
 
 
 @command
@@ -74,66 +69,28 @@ def event_columns() -> list[Column[CloudEvent]]:
 def _events_of(
     where: Where, identity: str | None, tenant: str | None, job: str | None, follow: bool
 ) -> AsyncIterator[CloudEvent]:
-    """The source of events for whoever asks. Raises Failure."""
-    if where.api is not None and identity is None and (where.commands_api is not None or not follow):
-        return events_by_api(where.api, job, tenant=tenant, follow=follow, lost=notify if follow else None)
-    who = ordering.choose_identity(where, identity)
-    if who.identity.role != subjects.TENANT:
-        return _stored_events(where, who, tenant, follow)
-    if not follow:
-        raise Failure(
-            Exit.USAGE,
-            "events: --as TENANT gives new events only; add --follow, or leave --as out",
-        )
-    return _live_events(where, who)
+    """The source of events for whoever asks: a tenant with a credential for NATS hears new ones there."""
+    if follow and (identity or where.login is None):
+        who = ordering.choose_identity(where, identity)
+        if who.identity.role == subjects.TENANT:
+            return _live_events(where, who)
+    api = api_of(where, identity)
+    return events_by_api(api, job, tenant=tenant, follow=follow, lost=notify if follow else None)
 
 
 async def events_of_jobs(where: Where, identity: str | None, jobs: Sequence[str]) -> dict[str, list[CloudEvent]]:
-    """All that is stored about these jobs, by their ids; by token a request for each. Raises Failure, Transient."""
+    """All that is stored about these jobs, by their ids; a request for each, or one for many. Raises as `Api.get`."""
     found: dict[str, list[CloudEvent]] = {job: [] for job in jobs}
-    by_token = where.api is not None and identity is None
-    for asked in jobs if by_token else (None,):
-        async for event in _events_of(where, identity, None, asked, follow=False):
+    for asked in jobs if len(jobs) <= ASKED_EACH_MAX else (None,):
+        async for event in events_by_api(api_of(where, identity), asked):
             found.get(str(event.data.get("job_id")), []).append(event)
     return found
 
 
-async def _stored_events(where: Where, who: Credential, tenant: str | None, follow: bool) -> AsyncIterator[CloudEvent]:
-    async with where.bus(who) as bus:
-        async for event in stored_events(bus, where.shard, tenant, follow):
-            yield event
-
-
-async def stored_events(bus: "Bus", shard: str, tenant: str | None, follow: bool) -> AsyncIterator[CloudEvent]:
-    """
-    Events from the first that is kept; without `follow` to the newest that is stored as this begins.
-
-    Raises Transient when the stream is silent before that.
-    """
-    stream, subject = subjects.stream("EVENTS", shard), f"events.{shard}.{tenant or '*'}.>"
-    newest = None if follow else await bus.last(stream, subject)
-    if newest is None and not follow:
-        return
-    source = bus.follow(stream, subject, 0)
-    try:
-        while batch := await source.next(timeout=None if newest is None else SILENCE_SECONDS):
-            for message in batch:
-                if newest is not None and message.seq > newest.seq:
-                    return
-                yield CloudEvent.from_bytes(message.data)
-            if newest is not None and batch[-1].seq == newest.seq:
-                return
-    finally:
-        await source.close()
-    if newest is not None:
-        raise Transient(f"{stream}: silent for {SILENCE_SECONDS:g} s before its newest event")
-
-
 async def _live_events(where: Where, who: Credential) -> AsyncIterator[CloudEvent]:
-
     from tessera.client.sending.watching import Watch
 
-    async with where.bus(who) as bus:
+    async with open_bus(where, who) as bus:
         watch = await Watch.open(bus, where.shard, who.identity.name, SystemClock())
         notify("listening")
         while True:

@@ -5,6 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.connect.connecting import views_of
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Failure, Refused
 from tessera.client.sending.explaining import explain_job
@@ -35,11 +36,11 @@ async def explain(at: AccessOptions, job: JobReference, output: Format = Output.
 async def _array_of(
     where: Where, identity: str | None, found: dict[str, Any]
 ) -> tuple[JobView, Sequence[JobView]] | None:
-    """The array that is explained, with its failed tasks; None for another job, and where nobody may read the views."""
-    if not found.get("job_id") or not where.can_read():
+    """The array that is explained, with its failed tasks; None for another job."""
+    if not found.get("job_id"):
         return None
     with suppress(Failure, Refused, Transient):  # the explanation stands without it
-        async with where.views(identity) as views:
-            job = await views.job(found["job_id"])
-            return None if job.array is None else (job, await failed_tasks(views, job))
+        views = views_of(where, identity)
+        job = await views.job(found["job_id"])
+        return None if job.array is None else (job, await failed_tasks(views, job))
     return None

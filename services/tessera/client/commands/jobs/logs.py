@@ -1,4 +1,4 @@
-"""`logs`: what a pod of a job writes, through the gateway, or for an operator straight from Kubernetes."""
+"""`logs`: what a pod of a job writes, through the gateway."""
 
 import sys
 from contextlib import aclosing
@@ -8,7 +8,9 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from tessera.client.commands.context import AccessOptions, ago, command
-from tessera.client.connect.job_glance import ENDED
+from tessera.client.connect.api import Api
+from tessera.client.connect.connecting import api_of, views_of
+from tessera.client.connect.shard_views import ENDED
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import EXPECTED, Exit, Failure, NotYet
 from tessera.client.sending.job_logs import LogPart, LogPlace, log_pieces, pieces_from
@@ -39,8 +41,8 @@ async def logs(
     """
     Show what a pod of a job writes.
 
-    The text comes from the pod's node as long as the pod is there, by default for an hour after the job's end; by HTTP
-    what was stored of a pod that is gone.
+    The text comes from the pod's node as long as the pod is there, by default for an hour after the job's end, and
+    then from where the gateway stores logs, if it does.
     """
     part: dict[str, Any] = {"rank": rank, "attempt": attempt, "follow": follow, "tail": tail, "newest": since}
     await copy_log(at.find(), at.identity, job, sys.stdout.buffer, **part)
@@ -66,7 +68,7 @@ async def copy_log(
     part, shown, outage = LogPart(rank, attempt, follow, tail, newest), "", Outage()
     place = LogPlace(is_whole=not tail and not newest)
     while True:
-        found = await until_started(where, job, follow, attempt or (None if follow else 1), outage)
+        found = await until_started(where, identity, job, follow, attempt or (None if follow else 1), outage)
         job = found.job_id  # a newer job of this name is another one
         if follow:  # newest runs change, and what is read goes on
             part = replace(part, attempt=attempt or found.attempt or None)
@@ -74,7 +76,7 @@ async def copy_log(
             part = replace(part, attempt=last_run(found))
             told = f"this is its run {part.attempt}, `--follow` waits for the next"
             notify(f"job {found.name} is {_state_of(found)}; {told}")
-        pieces = pieces_from(where, found, part, place, _say_that_it_begins_again, by_api=identity is None)
+        pieces = pieces_from(api_of(where, identity), found, part, place, _say_that_it_begins_again)
         try:
             async with aclosing(pieces):
                 async for piece in pieces:
@@ -129,7 +131,7 @@ def _state_of(job: JobView) -> str:
 
 
 async def until_started(
-    where: Where, named: str, follow: bool, run: int | None = None, outage: Outage | None = None
+    where: Where, identity: str | None, named: str, follow: bool, run: int | None = None, outage: Outage | None = None
 ) -> JobView:
     """
     The job, once it has run or ended if it is to be followed. Raises Failure for one that has not started else.
@@ -138,39 +140,39 @@ async def until_started(
     that one or a later run of it is over.
     """
     shown, pause, outage = "", FIRST_POLL_SECONDS, outage or Outage()
-    async with where.views() as views:
-        while True:
-            try:
-                job = await views.job(named)
-            except Transient as error:
-                if not follow:
-                    raise
-                outage.begin(error)
-                await SystemClock().sleep(POLL_SECONDS)
-                continue
-            named = job.job_id
-            if job.array is not None:
-                first = task_index(job.array.tasks, 0)
-                raise Failure(Exit.USAGE, f"job {job.name}: is an array; name a task, such as {job.name}_{first}")
-            if _is_at_work(job) or job.phase in ENDED or (run is not None and last_run(job) >= run):
-                return job
-            outage.end()
-            now = _state_of(job)
-            if follow and job.phase == BINDING:
-                now += await _why_it_does_not_run(where, job)
+    views = views_of(where, identity)
+    while True:
+        try:
+            job = await views.job(named)
+        except Transient as error:
             if not follow:
-                raise Failure(Exit.CONFLICT, f"job {job.name}: has not started yet ({now}); `--follow` waits for it")
-            if now != shown:
-                notify(now)
-            shown = now
-            await SystemClock().sleep(pause)
-            pause = min(2 * pause, POLL_SECONDS)
+                raise
+            outage.begin(error)
+            await SystemClock().sleep(POLL_SECONDS)
+            continue
+        named = job.job_id
+        if job.array is not None:
+            first = task_index(job.array.tasks, 0)
+            raise Failure(Exit.USAGE, f"job {job.name}: is an array; name a task, such as {job.name}_{first}")
+        if _is_at_work(job) or job.phase in ENDED or (run is not None and last_run(job) >= run):
+            return job
+        outage.end()
+        now = _state_of(job)
+        if follow and job.phase == BINDING:
+            now += await _why_it_does_not_run(api_of(where, identity), job)
+        if not follow:
+            raise Failure(Exit.CONFLICT, f"job {job.name}: has not started yet ({now}); `--follow` waits for it")
+        if now != shown:
+            notify(now)
+        shown = now
+        await SystemClock().sleep(pause)
+        pause = min(2 * pause, POLL_SECONDS)
 
 
-async def _why_it_does_not_run(where: Where, job: JobView) -> str:
+async def _why_it_does_not_run(api: Api, job: JobView) -> str:
     """Words of the node of the first pod, such as that it cannot pull the image; "" where there are none."""
     try:
-        async with aclosing(log_pieces(where, job, LogPart(tail=1))) as pieces:
+        async with aclosing(log_pieces(api, job, LogPart(tail=1))) as pieces:
             await anext(pieces, None)
     except NotYet as failure:
         return f": {failure}"

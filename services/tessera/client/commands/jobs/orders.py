@@ -6,15 +6,13 @@ from typing import Annotated
 import typer
 
 from tessera.client.commands.context import AccessOptions, command
-from tessera.client.connect.job_glance import ENDED
+from tessera.client.connect.connecting import views_of
 from tessera.client.connect.shard_status import why_views_lack
-from tessera.client.connect.shard_views import ReadViews, ShardViews
-from tessera.client.connect.where import Where
-from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.connect.shard_views import ENDED, ShardViews
+from tessera.client.outcomes import Exit, Refused
 from tessera.client.sending import ordering
 from tessera.client.views.completing import JobReference
 from tessera.client.views.rendering import notify
-from tessera.kernel.errors import Transient
 from tessera_schemas.base import Strict
 from tessera_schemas.commands import HoldJob, ReleaseJob, RequeueJob, SetPriority
 from tessera_schemas.reasons import Code, Reason
@@ -113,17 +111,6 @@ async def check_class(views: ShardViews, name: str) -> None:
         raise Refused((Reason(code=Code.NO_SUCH_PRIORITY_CLASS, field="priority_class", detail=detail[:1024]),))
 
 
-async def _shown(where: Where, job: str) -> JobView | None:
-    """The job as the views show it; None where they cannot be read, or do not show it."""
-    if not where.can_read():
-        return None
-    try:
-        async with where.views() as views:
-            return await views.job(job)
-    except (Failure, Transient):
-        return None
-
-
 async def order_job(
     at: AccessOptions,
     named: str,
@@ -145,12 +132,11 @@ async def order_job(
     where = at.find()
     job = await ordering.find_job_id(where, named, doing)
     if check is not None and where.can_be(OPERATOR):
-        async with where.store(where.identity(OPERATOR)) as store:
-            await check(ShardViews(store))
-    before = await _shown(where, job)
+        await check(views_of(where, OPERATOR))
+    before = await ordering.job_now(where, job)
     answered = await ordering.send(where, at.identity, command(job), job)
     if before is not None and before.phase not in ENDED and done(before):
-        why, now = await why_views_lack(where), await _shown(where, job)
+        why, now = await why_views_lack(where), await ordering.job_now(where, job)
         if why:
             notify(f"error: job {job}: the command is stored, and not carried out yet: {why}; see `tessera get {job}`")
             return Exit.GAVE_UP
@@ -160,7 +146,7 @@ async def order_job(
             return None
     shown: list[JobView] = []
 
-    async def carried_out(views: ReadViews) -> bool:
+    async def carried_out(views: ShardViews) -> bool:
         shown[:] = [await views.job(job)]
         return done(shown[0]) or shown[0].phase in ENDED
 

@@ -31,6 +31,6 @@ async def rerun(
     asked = {"kind": "submit_job", "spec": apply_changes(spec, read_changes(spec, changes or ())), "held": hold}
     if key is None:
         notify(f"key {(key := random_key())}")  # one of the CI run may be the key of the job itself
-    whose = at.identity or (tenant if where.commands_api is None and where.can_be(tenant) else None)
+    whose = at.identity or (tenant if where.login is None and where.can_be(tenant) else None)
     async with submitting.submitted(where, whose, asked, key) as sent:
         show_submitted(sent.done, output)

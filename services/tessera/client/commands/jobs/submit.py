@@ -133,7 +133,7 @@ async def checkpoint(
     """Say that a job's program has saved its work: stopping it then loses only what comes after."""
     where = to.find()
     found = await ordering.find_job_id(where, job, "save")
-    tenant = to.identity if where.commands_api is not None else where.tenant(to.identity).identity.name
+    tenant = to.identity if where.login is not None else where.tenant(to.identity).identity.name
     order = ReportCheckpoint(kind="report_checkpoint", v=1, job_id=found, path=path, attempt=attempt, at=at)
     await ordering.send(where, tenant, order, found)
     print(f"job {found}: the checkpoint {path} is reported")
@@ -192,7 +192,7 @@ async def _dry_run(
 ) -> None:
     chosen = key_of(asked, key)
     if against is None:
-        by_api = where.commands_api is not None and identity is None
+        by_api = where.login is not None and identity is None
         tenant = "" if by_api else where.tenant(identity).identity.name
         data = submitting.command_bytes(asked, chosen.key, tenant)
         show_value(output if output.for_programs else Output.JSON, orjson.loads(data), None)

@@ -31,8 +31,8 @@ async def templates(
     output: Format = Output.TABLE,
 ) -> None:
     """List the templates that `tessera submit --template` takes, with their parameters."""
-    async with at.views() as views:
-        known, as_of = {found.name: found for found in await views.templates()}, await views.as_of()
+    views = at.views()
+    known, as_of = {found.name: found for found in await views.templates()}, await views.as_of()
     if template is None:
         show(output, ALL, [known[name] for name in sorted(known)], as_of)
         return

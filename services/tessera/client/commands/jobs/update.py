@@ -7,7 +7,7 @@ import typer
 
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.jobs.orders import order_job
-from tessera.client.connect.shard_views import ID_CHARACTERS, ReadViews
+from tessera.client.connect.shard_views import ID_CHARACTERS, ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
@@ -80,7 +80,7 @@ async def await_changes(where: Where, job: str, changes: SpecChanges, first: Job
     Wait until the views show the changes of a job that they showed as `first` before. Raises Failure where they do not.
     """
 
-    async def are_shown(views: ReadViews) -> bool:
+    async def are_shown(views: ShardViews) -> bool:
         view = await views.job(job)
         return shows(view, first or view, changes)
 

@@ -12,6 +12,7 @@ from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.commands.ledger_care.backup import backup, restore
 from tessera.client.commands.ledger_care.mending import reconcile, repair
 from tessera.client.commands.ledger_care.roll import roll
+from tessera.client.commands.ledger_care.story import story
 from tessera.client.ledger.backup import Backup
 from tessera.client.ledger.chain import ChainEntry
 from tessera.client.ledger.heads import read_kept_head, signature_of
@@ -27,7 +28,7 @@ from tessera_schemas.shard.ledger_form import Head
 
 inspecting = typer.Typer(help="Look at the ledger itself.", no_args_is_help=True)
 inspecting.callback()(lambda: None)
-for work in (backup, restore, roll, repair, reconcile):
+for work in (backup, restore, roll, repair, reconcile, story):
     inspecting.command()(work)
 
 

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.connect.connecting import cluster_of
 from tessera.client.ledger.backup import Backup
 from tessera.client.ledger.reading import stored_ledger
 from tessera.client.ledger.reconciling import disagreements
@@ -56,7 +57,7 @@ async def reconcile(at: AccessOptions, output: Format = Output.TABLE) -> Exit:
     where = at.find()
     async with stored_ledger(where, at.identity) as ledger:
         state = (await ledger.folded()).state
-    cluster = where.cluster()
+    cluster = cluster_of(where)
     try:
         pods, _ = await cluster.list("pods")
     except ApiError as error:

@@ -13,7 +13,7 @@ import typer
 from tessera.client.cluster import applying
 from tessera.client.cluster.first_config import ClusterSurvey, first_config
 from tessera.client.cluster.unmet import find_unmet
-from tessera.client.commands.context import Format, ShardOptions, command, shard_views
+from tessera.client.commands.context import Format, ShardOptions, command, operators_views
 from tessera.client.connect.shard_views import ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.input import files
@@ -45,25 +45,25 @@ async def apply(
 ) -> None:
     """Apply a configuration: tenants, queues, quotas, priority classes, limits, policy."""
     read = applying.read_file(files.read_yaml(file), str(file))
-    async with shard_views(at) as (where, views):
-        operator = where.identity(OPERATOR)
-        now = await views.config()
-        read = read.over(now)
-        change = applying.ConfigChange(now, read.body, abandon)
-        told = Told(change, read.lines, find_unmet(read.body, await views.nodes()))
-        told.stranded = await applying.find_stranded_jobs(views, change)
-        if not output.for_programs:
-            told.show()
-        if told.stranded and not abandon:
-            raise Refused(tuple(told.stranded))
-        told.unchanged = await _is_unchanged(where, views, change, dry_run)
-        if not dry_run:
-            if not told.unchanged:
-                _agreed(yes or not change.lines, shown=not output.for_programs)
-                told.version = (await applying.put_in_force(where, operator, views, change, timeout)).version
-                if not output.for_programs:
-                    print(f"version {told.version} is in force")
-            told.made = await applying.provide(where, operator, read.body)
+    where, views = operators_views(at)
+    operator = where.identity(OPERATOR)
+    now = await views.config()
+    read = read.over(now)
+    change = applying.ConfigChange(now, read.body, abandon)
+    told = Told(change, read.lines, find_unmet(read.body, await views.nodes()))
+    told.stranded = await applying.find_stranded_jobs(views, change)
+    if not output.for_programs:
+        told.show()
+    if told.stranded and not abandon:
+        raise Refused(tuple(told.stranded))
+    told.unchanged = await _is_unchanged(where, views, change, dry_run)
+    if not dry_run:
+        if not told.unchanged:
+            _agreed(yes or not change.lines, shown=not output.for_programs)
+            told.version = (await applying.put_in_force(where, operator, views, change, timeout)).version
+            if not output.for_programs:
+                print(f"version {told.version} is in force")
+        told.made = await applying.provide(where, operator, read.body)
     if output.for_programs:
         show_value(output, told.for_programs(), None)
     elif told.unchanged:
@@ -115,8 +115,8 @@ async def init(
     tenant: Annotated[list[str] | None, typer.Option(help="Tenants to name, one option for each")] = None,
 ) -> None:
     """Write a commented configuration for the cluster that is there, to edit and then to `tessera apply`."""
-    async with shard_views(at) as (where, views):
-        nodes, now, as_of = await views.nodes(), await views.config(), await views.as_of()
+    where, views = operators_views(at)
+    nodes, now, as_of = await views.nodes(), await views.config(), await views.as_of()
     names = tuple(dict.fromkeys(tenant or _tenants_here(where) or [EXAMPLE_TENANT]))
     text = first_config(ClusterSurvey(where.shard, as_of, tuple(nodes), names))
     if file is None:
@@ -134,8 +134,8 @@ async def init(
 @command
 async def show_config(at: ShardOptions) -> None:
     """Print the configuration in force as a file that says the same when it is applied."""
-    async with shard_views(at) as (_, views):
-        now = await views.config()
+    _, views = operators_views(at)
+    now = await views.config()
     if now.body is None:
         raise Failure(Exit.NOT_FOUND, "config: nothing is configured yet; begin with `tessera config init`")
     print(f"# version: {now.version}  # without the first #: applied only while this version is in force")

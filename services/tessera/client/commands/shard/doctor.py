@@ -9,8 +9,8 @@ from tessera.client.cluster.doctor import check_cluster, check_servers
 from tessera.client.cluster.findings import Finding, awaited
 from tessera.client.cluster.unmet import find_unmet
 from tessera.client.commands.context import ShardOptions, command
+from tessera.client.connect.connecting import cluster_of, open_store
 from tessera.client.connect.shard_status import shard_status
-from tessera.client.connect.shard_views import ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit
 from tessera.kernel.clock import SystemClock
@@ -20,6 +20,7 @@ from tessera.kernel.kubernetes.kubeconfig import cluster_at
 from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera.kernel.process.unknown_settings import unknown_variables
 from tessera.launch import settings_models
+from tessera_schemas.config import Config
 from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.views import NodeView
 
@@ -44,10 +45,12 @@ async def _findings(place: Where) -> list[Finding]:
     found += [Finding(trouble.what, trouble.way_out) for trouble in (await shard_status(place)).troubles]
     nodes: list[NodeView] = []
     try:
-        async with place.store(place.identity(OPERATOR)) as store:
-            views = ShardViews(store)
-            config, nodes, now_ms = await views.config(), await views.nodes(), SystemClock().now_ms()
-            found += [finding for node in nodes for finding in awaited(node, now_ms)]
+        async with open_store(place, place.identity(OPERATOR)) as store:
+            _, (stored,) = await store.fields_as_of(("config", "config"))
+            _, (rows,) = await store.rows_as_of("nodes")
+        config = Config() if stored is None else Config.model_validate_json(stored)
+        nodes, now_ms = [NodeView.from_bytes(row) for row in rows.values()], SystemClock().now_ms()
+        found += [finding for node in nodes for finding in awaited(node, now_ms)]
     except KernelError as error:
         found.append(Finding(f"Redis: the configuration cannot be read ({error})", "see the other findings, try again"))
     if config is not None and not config.version:
@@ -69,7 +72,7 @@ def _cluster(place: Where, settings: ServiceSettings) -> HttpCluster:
     """The API that the environment names, before that of a platform on this machine. Raises StartupError."""
     if settings.cluster_url or os.environ.get("KUBECONFIG"):
         return cluster_at(settings.cluster_url, settings.cluster_token.get_secret_value())
-    return place.cluster()
+    return cluster_of(place)
 
 
 def _settings(place: Where) -> ServiceSettings:

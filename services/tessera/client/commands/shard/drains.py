@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from tessera.client.commands.context import AccessOptions, command
-from tessera.client.connect.job_glance import ENDED
+from tessera.client.connect.connecting import views_of
 from tessera.client.connect.shard_status import why_views_lack
-from tessera.client.connect.shard_views import ReadViews
+from tessera.client.connect.shard_views import ENDED, LIVE, ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
@@ -29,8 +29,8 @@ async def drain(
     where = _check_operator(at)
     before = await _known(where, node)
     await give(where, at, DrainNode(kind="drain_node", v=1, node=node, evict=evict, why=why), before)
-    async with where.views() as views:
-        jobs = on_node(await views.jobs(), node)
+    views = views_of(where)
+    jobs = on_node(await views.jobs(LIVE), node)
     print(drain_line(node, jobs, evict))
 
 
@@ -71,8 +71,8 @@ def _check_operator(at: AccessOptions) -> Where:
 
 
 async def _known(where: Where, node: str) -> NodeView:
-    async with where.views() as views:
-        nodes = {found.name: found for found in await views.nodes() if not found.gone or found.drained}
+    views = views_of(where)
+    nodes = {found.name: found for found in await views.nodes() if not found.gone or found.drained}
     if node not in nodes:
         raise Failure(Exit.NOT_FOUND, f"node {node}: there is none in shard {where.shard}; see `tessera nodes`")
     return nodes[node]
@@ -85,7 +85,7 @@ async def give(where: Where, at: AccessOptions, command: DrainNode, before: Node
     await ordering.send(where, at.identity, command)
     why = await why_views_lack(where) if before.drained is not command.undo else ""
 
-    async def carried_out(views: ReadViews) -> bool:
+    async def carried_out(views: ShardViews) -> bool:
         return any(node.name == command.node and node.drained is not command.undo for node in await views.nodes())
 
     if why or not await ordering.is_seen(where, carried_out):

@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 import typer
 
 from tessera.client.cluster import applying
-from tessera.client.commands.context import AccessOptions, Format, ShardOptions, command, shard_views
-from tessera.client.connect.job_glance import ENDED
+from tessera.client.commands.context import AccessOptions, Format, ShardOptions, command, operators_views
+from tessera.client.connect.connecting import views_of
 from tessera.client.connect.shard_status import why_views_lack
-from tessera.client.connect.shard_views import ReadViews
+from tessera.client.connect.shard_views import ENDED, ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
@@ -33,8 +33,8 @@ queue = typer.Typer(help="Show, stop and empty queues.", no_args_is_help=True)
 @command
 async def list_queues(at: AccessOptions, output: Format = Output.TABLE) -> None:
     """List queues: what each uses of its quota of GPUs, borrows and lends, and how many jobs wait in it."""
-    async with at.views() as views:
-        rows, as_of = queue_rows(await views.queues(), await views.nodes()), await views.as_of()
+    views = at.views()
+    rows, as_of = queue_rows(await views.queues(), await views.nodes()), await views.as_of()
     waiting = sum(row.queue.queued for row in rows if not row.queue.inner)
     show(output, QUEUES, rows, as_of, f"{waiting} jobs wait; SHARE is of the pool's GPUs")
 
@@ -47,8 +47,8 @@ async def show_queue(
     output: Format = Output.TABLE,
 ) -> None:
     """Show one queue with all its quotas."""
-    async with at.views() as views:
-        queues, nodes, as_of = await views.queues(), await views.nodes(), await views.as_of()
+    views = at.views()
+    queues, nodes, as_of = await views.queues(), await views.nodes(), await views.as_of()
     row = next((row for row in queue_rows(queues, nodes) if row.queue.name == name), None)
     if row is None:
         raise _no_such(name)
@@ -93,10 +93,10 @@ async def move(
 ) -> Exit | None:
     """Let what waits in a queue wait in another; what runs goes on where it is. Tenants move their own jobs."""
     where = at.find()
-    async with where.views() as views:
-        jobs = await views.jobs()
-        named = {(await views.live_job(each)).job_id for each in job} if job else None
-        _check_takes_jobs(await views.queues(), new)
+    views = views_of(where)
+    jobs = await views.jobs((QUEUED,))
+    named = {(await views.live_job(each)).job_id for each in job} if job else None
+    _check_takes_jobs(await views.queues(), new)
     own = [each for each in jobs if _may_move(where, at.identity, each)]
     moving = movable(own, old, named)
     if not moving:
@@ -121,8 +121,8 @@ async def move(
     await ordering.send_all(where, at.identity, _moves(moving, new))
     still: list[JobView] = []
 
-    async def carried_out(views: ReadViews) -> bool:
-        still[:] = [each for each in await views.jobs() if each.job_id in moving and each.queue == old]
+    async def carried_out(views: ShardViews) -> bool:
+        still[:] = [each for each in await views.jobs(queue=old) if each.job_id in moving]
         return all(each.phase != QUEUED for each in still)
 
     seen = await ordering.is_seen(where, carried_out)
@@ -140,7 +140,7 @@ def _moves(jobs: Iterable[str], queue: str) -> list[tuple[str, MoveJob]]:
 
 def _may_move(where: Where, identity: str | None, job: JobView) -> bool:
     """Whether the job is of whoever asks; an operator moves all."""
-    if where.commands_api is not None and identity is None:
+    if where.login is not None and identity is None:
         return True  # the gateway shows a tenant its own
     who = ordering.choose_identity(where, identity).identity
     return who.role == OPERATOR or who.name == job.tenant
@@ -178,8 +178,8 @@ async def quota(
     output: Format = Output.TABLE,
 ) -> None:
     """List quotas by queue, resource and flavor: used, borrowed, lent, and what is left with borrowing."""
-    async with at.views() as views:
-        queues, as_of = await views.queues(), await views.as_of()
+    views = at.views()
+    queues, as_of = await views.queues(), await views.as_of()
     if queue is not None and all(found.name != queue for found in queues):
         raise _no_such(queue)
     rows = quota_rows(queues, queue)
@@ -215,15 +215,15 @@ def _with(queue: Queue, policy: StopPolicy) -> Queue:
 
 async def _stop(at: ShardOptions, name: str, policy: StopPolicy) -> None:
     """Apply the configuration in force with this one change; another change in the meantime is a conflict."""
-    async with shard_views(at) as (where, views):
-        now = await views.config()
-        if now.body is None:
-            raise Failure(Exit.CONFLICT, "queue: nothing is configured yet; use `tessera apply`")
-        change = applying.ConfigChange(now, stopped(now.body, name, policy))
-        if not change.lines and await applying.is_surely_in_force(where, views, change):
-            print(f"queue {name}: nothing changes")
-            return
-        config = await applying.put_in_force(where, where.identity(OPERATOR), views, change, SEEN_SECONDS)
+    where, views = operators_views(at)
+    now = await views.config()
+    if now.body is None:
+        raise Failure(Exit.CONFLICT, "queue: nothing is configured yet; use `tessera apply`")
+    change = applying.ConfigChange(now, stopped(now.body, name, policy))
+    if not change.lines and await applying.is_surely_in_force(where, views, change):
+        print(f"queue {name}: nothing changes")
+        return
+    config = await applying.put_in_force(where, where.identity(OPERATOR), views, change, SEEN_SECONDS)
     effects = {"none": "is open", "hold": "is held", "hold_and_drain": "is held, what runs goes back into it"}
     print(f"queue {name} {effects[policy]} (version {config.version})")
 

@@ -7,11 +7,10 @@ import typer
 from pydantic import TypeAdapter
 
 from tessera.client.commands.context import AccessOptions, Format, command
-from tessera.client.connect.api import Api
+from tessera.client.connect.connecting import api_of
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.rendering import Column, Output, plain, show_value, table
 from tessera.domain.devices.free_slots import Slots, Stranded, Unclaimed
-from tessera.engine.placement.free_slots import slots as left_of
 from tessera_schemas.text.units import format_milli
 
 SAID = {
@@ -61,15 +60,8 @@ async def slots(
     output: Format = Output.TABLE,
 ) -> None:
     """Show how many pods of 1, 2, 4, 8 … GPUs could start now, and what keeps idle GPUs from use."""
-    where = at.find()
-    if where.api is not None and at.identity is None:
-        known, as_of = await _by_api(where.api)
-    else:
-        from tessera.client.ledger.reading import stored_ledger
-
-        async with stored_ledger(where, at.identity) as ledger:
-            state = (await ledger.folded()).state
-        known, as_of = [left_of(state, name) for name in sorted(state.tree.queues_of)], state.n
+    answer = await api_of(at.find(), at.identity).get("/v1/slots")
+    known, as_of = TypeAdapter(list[Slots]).validate_python(answer["items"]), int(answer["as_of"])
     found = [each for each in known if pool in ("", each.pool)]
     if pool and not found:
         raise Failure(Exit.NOT_FOUND, f"pool {pool}: no queue uses this pool; see `tessera queue list`")
@@ -78,11 +70,6 @@ async def slots(
     else:
         print("\n".join(lines(found, wide=output is Output.WIDE)))
         print(f"as of {as_of}")
-
-
-async def _by_api(api: Api) -> tuple[list[Slots], int]:
-    answer = await api.get("/v1/slots")
-    return TypeAdapter(list[Slots]).validate_python(answer["items"]), int(answer["as_of"])
 
 
 def lines(found: list[Slots], wide: bool = False) -> list[str]:

@@ -65,18 +65,17 @@ async def top(
     every: Annotated[float, typer.Option("--every", help="Seconds between looks", min=0.1)] = EVERY_SECONDS,
 ) -> None:
     """Watch GPUs in use by queue and tenant, and why jobs wait; until Ctrl-C."""
-    async with at.views() as views:
+    views, shard = at.views(), at.find().shard
 
-        async def read() -> list[str]:
-            title, jobs, nodes, queues = (
-                await views.title(),
-                await views.glances(),
-                await views.nodes(),
-                await views.queues(),
-            )
-            return [f"{title}, as of {await views.as_of()}", *overview(jobs, nodes, queues, SystemClock().now_ms())]
+    async def read() -> list[str]:
+        title, work = await views.title(), await views.groups()
+        nodes, queues = await views.nodes(), await views.queues()
+        return [
+            f"shard {shard} at {title}, as of {await views.as_of()}",
+            *overview(work, nodes, queues, SystemClock().now_ms()),
+        ]
 
-        if once:
-            print("\n".join(await read()))
-        else:
-            await watch(read, every)
+    if once:
+        print("\n".join(await read()))
+    else:
+        await watch(read, every)

@@ -1,6 +1,7 @@
 """`ls`, `get` and `nodes`: what the shared views hold."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,8 +9,8 @@ import typer
 
 from tessera.client.cluster.findings import awaited
 from tessera.client.commands.context import AccessOptions, Format, command
-from tessera.client.connect.job_glance import ENDED, JobFilter
-from tessera.client.connect.shard_views import is_whole_id
+from tessera.client.connect.connecting import views_of
+from tessera.client.connect.shard_views import ENDED, ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import EXPECTED, Exit, Failure, Refused
 from tessera.client.views.arrays import count_tasks, failed_lines, failed_tasks, phase_now
@@ -18,8 +19,7 @@ from tessera.client.views.explain import wrapped
 from tessera.client.views.live import watch
 from tessera.client.views.rendering import Column, Output, notify, plain, show, show_value, table
 from tessera.kernel.clock import SystemClock
-from tessera.kernel.errors import KernelError
-from tessera_schemas.subjects import OPERATOR
+from tessera.kernel.errors import Transient
 from tessera_schemas.text.units import format_age, format_memory, format_milli
 from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView
 
@@ -46,44 +46,44 @@ async def ls(
     """List jobs: live ones, oldest first, work in Kubernetes that is refused, then ended ones; an array is one row."""
     if watching and output.for_programs:
         raise Failure(Exit.USAGE, "ls: --watch shows tables; programs follow `tessera events --follow -o json`")
-    phases = frozenset(phase.lower().split(",")) if phase else None
-    wanted = JobFilter(tenant, queue, phases, tasks or output.for_programs)
+    phases = phase.lower().split(",") if phase else ()
+    wanted: dict[str, Any] = {"tenant": tenant, "queue": queue}
+    wanted |= {} if tasks or output.for_programs else {"tasks": "false"}
 
     where = at.find()
-    async with where.views(at.identity) as views:
+    views = views_of(where, at.identity)
 
-        async def read() -> tuple[int, list[JobView], Starts, str]:
-            found, count = await views.list_work(wanted, None if output.for_programs else limit)
-            hidden = count - len(found)
-            return (
-                await views.as_of(),
-                found,
-                await _starts_of(where, at.identity, found),
-                f"{count} jobs" + (f", {hidden} not shown (--limit)" if hidden else ""),
-            )
+    async def read() -> tuple[int, list[JobView], Starts, str]:
+        if output.for_programs:
+            found, hidden = await views.all_work(phases, **wanted), 0
+        else:
+            found, count = await views.list_work(limit, phases, **wanted)
+            hidden = max(0, count - len(found))
+        note = f"{len(found) + hidden} jobs" + (f", {hidden} not shown (--limit)" if hidden else "")
+        waits = any(job.phase == "queued" and job.array is None for job in found)
+        starts = await _starts_in(views) if waits else None
+        return await views.as_of(), found, starts or {}, note
 
-        async def lines() -> list[str]:
-            _, found, starts, note = await read()
-            columns = job_columns(SystemClock().now_ms(), starts)
-            return [*table(columns, found, wide=output is Output.WIDE), note]
+    async def lines() -> list[str]:
+        _, found, starts, note = await read()
+        columns = job_columns(SystemClock().now_ms(), starts)
+        return [*table(columns, found, wide=output is Output.WIDE), note]
 
-        if watching:
-            await watch(lines)
-            return
-        as_of, found, starts, note = await read()
+    if watching:
+        await watch(lines)
+        return
+    as_of, found, starts, note = await read()
     if output.for_programs:
         show_value(output, {"items": [_with_start(job, starts) for job in found]}, as_of)
     else:
         show(output, job_columns(SystemClock().now_ms(), starts), found, as_of, note)
 
 
-async def _starts_of(where: Where, identity: str | None, jobs: Sequence[JobView]) -> Starts:
-    """Expected starts of those that wait, as the gateway says; none where it does not answer whoever asks."""
-    if not any(job.phase == "queued" and job.array is None for job in jobs):
-        return {}
-    from tessera.client.commands.jobs.starts import starts_by_gateway
-
-    return await starts_by_gateway(where, identity) or {}
+async def _starts_in(views: ShardViews) -> Starts | None:
+    """Expected starts of jobs that wait; None where the gateway does not tell them, without which a list stands."""
+    with suppress(Failure, Refused, Transient):
+        return await views.expected_starts()
+    return None
 
 
 def _with_start(job: JobView, starts: Starts) -> dict[str, Any]:
@@ -96,19 +96,15 @@ def _with_start(job: JobView, starts: Starts) -> dict[str, Any]:
 async def get(at: AccessOptions, job: JobReference, output: Format = Output.TABLE) -> None:
     """Show one job, by its id, the beginning of one, or its name."""
     where = at.find()
-    try:
-        async with where.views(at.identity) as views:
-            found, as_of = await views.work(job), await views.as_of()
-            failed = await failed_tasks(views, found)
-    except Failure as failure:
-        raise await _no_longer_shown(where, at.identity, job) or failure from None
-    ran = await _ran_on(where, at.identity, found)
+    views = views_of(where, at.identity)
+    found, as_of = await views.work(job), await views.as_of()
+    failed = await failed_tasks(views, found)
     if output.for_programs:
-        spec = {} if output.kind == "name" else {"spec": await _spec_of(where, found)}
+        spec = {} if output.kind == "name" else {"spec": await _spec_of(where, at.identity, found)}
         tasks = {} if found.array is None else {"failed_tasks": plain(failed)}
-        show_value(output, plain(found) | {"ran_on": ran} | tasks | spec, as_of)
+        show_value(output, plain(found) | {"ran_on": found.nodes} | tasks | spec, as_of)
         return
-    more = [("starts", await _start_of(where, at.identity, found)), ("ran on", ", ".join(ran))]
+    more = [("starts", await _start_of(views, found)), ("ran on", ", ".join(found.nodes))]
     for name, value in [*job_facts(found, SystemClock().now_ms()), *((name, value) for name, value in more if value)]:
         print(f"{name:<10} {value}")
     for line in failed_lines(found, failed):
@@ -116,63 +112,32 @@ async def get(at: AccessOptions, job: JobReference, output: Format = Output.TABL
     print(f"as of {as_of}")
 
 
-async def _no_longer_shown(where: Where, identity: str | None, named: str) -> Refused | None:
-    """Answer about a job that the views have dropped and the ledger remembers, as by HTTP; None for any other."""
-    by_http = where.login is not None and identity is None
-    if by_http or identity not in (None, OPERATOR) or not (where.can_be(OPERATOR) and is_whole_id(named)):
-        return None
-    from tessera.client.ledger.reading import stored_ledger  # folds, which most commands do without
-
-    async with stored_ledger(where) as ledger:
-        ended = (await ledger.folded()).state.ended.get(named)
-    return None if ended is None else Refused((ended.not_shown(SystemClock().now_ms()),))
-
-
-async def _spec_of(where: Where, job: JobView) -> dict[str, Any] | None:
+async def _spec_of(where: Where, identity: str | None, job: JobView) -> dict[str, Any] | None:
     """The spec as it is now; None, with the reason on stderr, where it cannot be read."""
-    from tessera.client.sending.job_specs import read_current_spec
+    from tessera.client.sending.rerunning import read_current_spec
 
     try:
-        return await read_current_spec(where, job)
+        return await read_current_spec(where, identity, job)
     except EXPECTED as error:
         notify(f"note: no spec: {error}")
     return None
 
 
-async def _start_of(where: Where, identity: str | None, job: JobView) -> str:
+async def _start_of(views: ShardViews, job: JobView) -> str:
     """Words for the expected start of a waiting job, as the gateway says; "" where there is none, and for an array."""
     if job.phase != "queued" or job.array is not None:
         return ""
-    from tessera.client.commands.jobs.starts import starts_by_gateway
-
-    starts = await starts_by_gateway(where, identity)
+    starts = await _starts_in(views)
     if starts is None:
         return ""
     return starts[job.job_id].words if job.job_id in starts else "not known"
 
 
-async def _ran_on(where: Where, identity: str | None, job: JobView) -> tuple[str, ...]:
-    """
-    The nodes of a job that has ended. Those of one that is older than numbers are read from the ledger; none where that
-    does not answer or is not open to whoever asks.
-    """
-    if job.phase not in ENDED or job.placements or job.number:
-        return job.nodes
-    from tessera.client.ledger.ran_on import ran_on
-    from tessera.client.ledger.reading import stored_ledger
-
-    try:
-        async with stored_ledger(where, identity) as ledger:
-            return await ran_on(ledger, job)
-    except (Failure, KernelError):
-        return ()
-
-
 @command
 async def nodes(at: AccessOptions, output: Format = Output.TABLE) -> None:
     """List nodes with what is free on them, and below what waits for an operator's word."""
-    async with at.views() as views:
-        found, as_of = await views.nodes(), await views.as_of()
+    views = at.views()
+    found, as_of = await views.nodes(), await views.as_of()
     total = sum(node.gpus for node in found)
     whole = sum(node.gpu_free.count(1000) for node in found)
     show(output, NODES, found, as_of, f"{whole} of {total} GPUs wholly free on {len(found)} nodes")

@@ -21,9 +21,8 @@ from tessera.client.commands.slurm_words.squeue import (
     partitions,
     print_lines,
 )
-from tessera.client.connect.job_glance import ENDED
 from tessera.client.connect.shard_status import shard_status
-from tessera.client.connect.shard_views import ReadViews
+from tessera.client.connect.shard_views import LIVE, ShardViews
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
 from tessera.client.slurm import values
@@ -94,8 +93,8 @@ async def sacct(
         raise Failure(
             Exit.USAGE, f"sacct: start time ({begin}) is after end time ({end}); mend --starttime or --endtime"
         )
-    async with at.views() as views:
-        known, as_of = await views.jobs(), await views.as_of()
+    views = at.views()
+    known, as_of = await views.jobs(), await views.as_of()
     found = fields.select(known, user=user, name=name, queue=partition, named=named)
     found = [job for job in found if (not job.ended_ts or job.ended_ts >= from_ms) and job.submitted_ts <= to_ms]
     found = fields.select(await _each_run(at, found) if each_run else found, states=states)
@@ -144,8 +143,8 @@ def _accounted(said: str, now_ms: int, bare: bool) -> Column[JobView]:
 async def sprio(at: AccessOptions, output: Format = Output.TABLE) -> None:
     """List what decides between waiting jobs: priority class, age, and why they wait; `explain` says the rest."""
     now_ms = SystemClock().now_ms()
-    async with at.views() as views:
-        waiting = [job for job in await views.jobs() if job.phase == "queued"]
+    views = at.views()
+    waiting = await views.jobs(("queued",))
     waiting.sort(key=lambda job: (-job.priority, job.submitted_ts, job.job_id))
     show(output, [fields.column(name, now_ms) for name in WAITING.split(",")], waiting, None)
 
@@ -163,8 +162,8 @@ SHARES: list[Column[QueueView]] = [
 @command
 async def sshare(at: AccessOptions, output: Format = Output.TABLE) -> None:
     """List queues with their weight and what their runs hold now, by which fair share decides."""
-    async with at.views() as views:
-        show(output, SHARES, await views.queues(), None)
+    views = at.views()
+    show(output, SHARES, await views.queues(), None)
 
 
 @command
@@ -227,8 +226,8 @@ async def _show(at: AccessOptions, named: Sequence[str], oneliner: bool) -> Exit
     if entity not in ("job", "node", "partition") or len(names) > 1:
         raise _usage("show")
     try:
-        async with at.views() as views:
-            lines = await _shown(views, entity, name)
+        views = at.views()
+        lines = await _shown(views, entity, name)
     except Failure as failure:
         if failure.code is not Exit.NOT_FOUND:
             raise
@@ -279,10 +278,7 @@ async def _update(at: AccessOptions, update: JobUpdate) -> Exit | None:
 
     async def order(name: str) -> None:
         job = await ordering.find_job_id(where, name, "update")
-        first: JobView | None = None
-        if where.can_read():
-            async with where.views() as views:
-                first = await views.job(job)
+        first = await ordering.job_now(where, job)
         if update.queue and first is not None and first.phase != "queued":
             raise Failure(Exit.CONFLICT, f"job {job}: is {first.phase}; only a waiting job goes to another partition")
         commands = update.commands(job, ids)
@@ -293,7 +289,7 @@ async def _update(at: AccessOptions, update: JobUpdate) -> Exit | None:
     return await ordering.each(words.each_named(update.jobs), order)
 
 
-async def _shown(views: ReadViews, entity: str, name: str) -> list[str]:
+async def _shown(views: ShardViews, entity: str, name: str) -> list[str]:
     """Each as lines of `Name=value`. Raises Failure where nothing is called so."""
     if entity == "job":
         now_ms = SystemClock().now_ms()
@@ -310,14 +306,14 @@ async def _shown(views: ReadViews, entity: str, name: str) -> list[str]:
     return found
 
 
-async def _jobs_shown(views: ReadViews, name: str) -> list[JobView]:
+async def _jobs_shown(views: ShardViews, name: str) -> list[JobView]:
     """The live jobs, or the one of this name, with its tasks where it is an array. Raises Failure."""
     if not name:
-        return [job for job in await views.jobs() if job.phase not in ENDED]
+        return await views.jobs(LIVE)
     found = await views.job(name)
     if found.array is None:
         return [found]
-    tasks = [job for job in await views.jobs() if job.task_of == found.job_id]
+    tasks = await views.jobs(array=found.job_id)
     return [found, *tasks] if found.array.left or not tasks else tasks
 
 

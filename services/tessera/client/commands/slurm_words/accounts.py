@@ -7,6 +7,7 @@ import typer
 
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.slurm_words.squeue import print_lines
+from tessera.client.connect.connecting import accounts_of
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.listing.fields import cut
 from tessera.client.slurm.listing.words import submitter
@@ -41,7 +42,7 @@ async def sacctmgr(
         known = "write show user|account|association|cluster; tenants are in the configuration: `tessera apply`"
         raise Failure(Exit.USAGE, f"sacctmgr {what} {words[0]}: {known}")
     where = at.find()
-    accounts = await where.accounts(at.identity)
+    accounts = await accounts_of(where, at.identity)
     rows = [{"user": submitter(), "account": account, "cluster": where.shard} for account in accounts]
     names = FORMATS[kind]
     for word in words[1:]:

@@ -14,7 +14,7 @@ from tessera.client.commands.slurm_words.sbatch import (
     own_options,
     unfit,
 )
-from tessera.client.connect.job_glance import ENDED
+from tessera.client.connect.shard_views import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import submitting
 from tessera.client.slurm.lease import renewed, waiting_script
@@ -67,7 +67,7 @@ async def salloc(
         own.is_stored(job_id)
         notify(f"salloc: Pending job allocation {number}")
         try:
-            job = await until_started(where, job_id, follow=True)
+            job = await until_started(where, asked.identity, job_id, follow=True)
             if job.phase in ENDED:
                 raise Failure(Exit.CONFLICT, f"salloc: job {number} has {job.phase}" + _why(job))
             notify(f"salloc: Granted job allocation {number}")

@@ -19,8 +19,8 @@ from tessera.client.commands.jobs.logs import copy_log, until_started
 from tessera.client.commands.jobs.submit import judge, key_of, report_end
 from tessera.client.commands.slurm_words.foreground import foreground
 from tessera.client.commands.slurm_words.squeue import DEFAULT_QUEUE
-from tessera.client.connect.job_glance import ENDED
-from tessera.client.connect.shard_views import ID_CHARACTERS
+from tessera.client.connect.connecting import check_token_of, views_of
+from tessera.client.connect.shard_views import ENDED, ID_CHARACTERS
 from tessera.client.connect.where import Where
 from tessera.client.input import files
 from tessera.client.outcomes import Exit, Failure, Mistaken, Refused, with_all_else
@@ -114,7 +114,7 @@ async def srun(
         number = number_or_id(sent.done.number, sent.done.job_id)
         notify(f"srun: job {number} queued")
         try:
-            await until_started(where, sent.done.job_id, follow=True)
+            await until_started(where, asked.identity, sent.done.job_id, follow=True)
             own.is_running = True
             await copy_log(where, asked.identity, sent.done.job_id, sys.stdout.buffer, follow=True)
         except Failure as failure:  # it never started, or who asks may not read logs: its end is still told
@@ -151,7 +151,7 @@ async def _run_step(at: AccessOptions, said: Sequence[Asked], words: Sequence[st
     kubectl, missing = find_kubectl("srun")
     if wrong := [*wrong, *missing]:
         raise Failure(Exit.USAGE, "; ".join(wrong))
-    job = await until_started(at.find(), named, follow=False)
+    job = await until_started(at.find(), at.identity, named, follow=False)
     if job.phase in ENDED:
         raise Failure(Exit.CONFLICT, f"srun: job {job.job_id} has ended ({job.phase})")
     return await run_step(kubectl, job, words, step)  # type: ignore[return-value]  # the program's own code
@@ -265,8 +265,8 @@ async def check_exclusive(at: AccessOptions, script: Script, job: dict[str, Any]
     sizes = set[int]()
     if gpus and script.options["exclusive"] == "yes":
         try:
-            async with at.views() as views:
-                sizes = {node.gpus for node in await views.nodes() if not node.gone and node.gpus >= gpus}
+            views = at.views()
+            sizes = {node.gpus for node in await views.nodes() if not node.gone and node.gpus >= gpus}
         except (Failure, Transient) as failure:
             against.failed("exclusive", failure)
             return
@@ -291,9 +291,9 @@ async def _identity_of(at: AccessOptions, account: str | None) -> str | None:
     if at.identity is not None:
         raise Failure(Exit.USAGE, f"--account={account} and --as {at.identity}: say one of them")
     where = at.find()
-    if where.commands_api is None or where.can_be(account):
+    if where.login is None or where.can_be(account):
         return account
-    await where.check_token_of(account)
+    await check_token_of(where, account)
     return None
 
 
@@ -303,10 +303,10 @@ async def _write_logs(where: Where, identity: str | None, script: Script, job_id
     if not patterns:
         return
     try:
-        async with where.views() as views:  # who submits as a tenant here may be an operator
-            jobs = [await views.job(job_id)]
-            if jobs[0].array is not None:
-                jobs = [job for job in await views.jobs() if job.task_of == job_id]
+        views = views_of(where, identity)
+        jobs = [await views.job(job_id)]
+        if jobs[0].array is not None:
+            jobs = await views.jobs(array=job_id)
     except Failure as failure:  # the job's end is the answer all the same
         notify(f"note: no log is written: {failure}")
         return

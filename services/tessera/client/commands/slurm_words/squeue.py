@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tessera.client.commands.context import AccessOptions, command
-from tessera.client.commands.jobs.starts import expected_starts_of
-from tessera.client.connect.job_glance import ENDED
+from tessera.client.connect.connecting import accounts_of
+from tessera.client.connect.shard_views import ENDED, LIVE
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
 from tessera.client.slurm.listing import fields, words
@@ -72,8 +72,9 @@ async def squeue(
     check_clusters(at, clusters)
     tenant, named = await _who_is_here(at) if me else user, list_of(jobs)
     states = "PD" if start and states is None else states
-    async with at.views() as views:
-        known, as_of = await views.jobs(), await views.as_of()
+    views = at.views()
+    ended_too = everything or states is not None or named  # a name of a job that has ended is none that is unknown
+    known, as_of = await views.jobs(() if ended_too else LIVE), await views.as_of()
     found = [
         job
         for job in fields.select(
@@ -88,7 +89,7 @@ async def squeue(
     now_ms = SystemClock().now_ms()
     if start:
         found = [job for job in found if job.phase == "queued"]
-        starts = await expected_starts_of(at.find(), at.identity)
+        starts = await views.expected_starts()
         found.sort(key=lambda job: (starts[job.job_id].at_ts if job.job_id in starts else INT_MAX, job.submitted_ts))
         show(Output.TABLE, start_columns(starts, now_ms), found, None, gap=1, titles=not noheader)
         return code
@@ -151,7 +152,7 @@ async def _who_is_here(at: AccessOptions) -> str | None:
     where = at.find()
     if where.login is not None and at.identity is None:
         return None
-    tenants = await where.accounts(at.identity)
+    tenants = await accounts_of(where, at.identity)
     return tenants[0] if len(tenants) == 1 else submitter()
 
 
@@ -187,8 +188,8 @@ async def scancel(
     chosen = words.each_named(jobs or ())
     if me or any(each is not None for each in (user, partition, name, state)):
         tenant = await _who_is_here(at) if me else user
-        async with at.views() as views:
-            live = [job for job in await views.jobs() if job.phase not in ENDED]
+        views = at.views()
+        live = await views.jobs(LIVE)
         found = fields.select(
             live, user=tenant, queue=partition, name=name, named=",".join(chosen) or None, states=state
         )
@@ -244,8 +245,8 @@ async def sinfo(
     ] = "table",
 ) -> None:
     """List the nodes of each queue by state, with Slurm's columns."""
-    async with at.views() as views:
-        rows, as_of = partitions(await views.queues(), await views.nodes()), await views.as_of()
+    views = at.views()
+    rows, as_of = partitions(await views.queues(), await views.nodes()), await views.as_of()
     wanted = None if partition is None else set(partition.split(","))
     rows = [row for row in rows if wanted is None or row.queue in wanted]
     if by_node:

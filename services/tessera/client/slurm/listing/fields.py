@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from tessera.client.connect.job_glance import ENDED
+from tessera.client.connect.shard_views import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.listing import words
 from tessera.client.slurm.listing.words import group_of, uid_of
