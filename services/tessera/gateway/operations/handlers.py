@@ -223,23 +223,24 @@ class Handlers:
     async def cancel_job(self, request: web.Request) -> web.Response:
         """Sends the cancel of a job, with its reason and whether notice is cut short."""
         body = await read_body(request, models.CancelBody)
-        return await self._order(request, CancelJob, "cancel_job", why=body.why, now=body.now)
+        return await self._order(request, CancelJob, "cancel_job", **body.model_dump())
 
     async def cancel_jobs(self, request: web.Request) -> web.Response:
         """Sends the cancels of many jobs, some at once; one that is refused keeps no other from being sent."""
         body, caller = await read_body(request, models.CancelJobsBody), request[CALLER]
         jobs, said = list(dict.fromkeys(body.jobs)), list[models.CancelledJob]()
+        fields = body.model_dump(exclude={"jobs"})
         for at in range(0, len(jobs), CANCELS_AT_ONCE):
             said += await asyncio.gather(
-                *(self._cancel_one(caller, job, body) for job in jobs[at : at + CANCELS_AT_ONCE])
+                *(self._cancel_one(caller, job, fields) for job in jobs[at : at + CANCELS_AT_ONCE])
             )
         log.info("jobs_cancelled", jobs=len(jobs), token=caller.token_id)
         return json_response(models.CancelledJobs(as_of=self._state.n, items=tuple(said)), 202)
 
-    async def _cancel_one(self, caller: Caller, job: str, body: models.CancelJobsBody) -> models.CancelledJob:
+    async def _cancel_one(self, caller: Caller, job: str, fields: dict[str, Any]) -> models.CancelledJob:
         try:
             tenant = self._live_of(caller, job).tenant
-            order = CancelJob(kind="cancel_job", v=1, job_id=job, tenant=tenant, why=body.why, now=body.now)
+            order = CancelJob(kind="cancel_job", v=1, job_id=job, tenant=tenant, **fields)
             data = order.model_dump(mode="json", exclude_defaults=True)
             answer = await self._commands.send(tenant, data, caller.tenant is None)
         except Refusal as refusal:
@@ -267,18 +268,18 @@ class Handlers:
         if isinstance(known, Job) and known.adopted is not None:
             detail = f"{known.adopted.owner} has the priority of its PriorityClass in Kubernetes; change it there"
             raise refused(Code.PRIORITY_NOT_ALLOWED, "priority_class", detail)
-        return await self._order(request, SetPriority, "set_priority", priority_class=body.priority_class)
+        return await self._order(request, SetPriority, "set_priority", **body.model_dump())
 
     async def move_job(self, request: web.Request) -> web.Response:
         """Sends the order that lets a waiting job wait in another queue; raises Refusal for a job that runs."""
-        body, known = await read_body(request, models.QueueBody), self._own(request)
+        body, known = (await read_body(request, models.QueueBody)).model_dump(), self._own(request)
         if isinstance(known, Job) and known.phase is not Phase.QUEUED:
             raise refused(Code.NOT_WAITING, "job_id", f"the job is {known.phase.value}; only waiting jobs move")
         if isinstance(known, Job):
-            fault = time_limit_fault(self._state.tree, body.queue, known.tenant, known.time_limit_seconds)
+            fault = time_limit_fault(self._state.tree, body["queue"], known.tenant, known.time_limit_seconds)
             if fault is not None:
                 raise all_of([fault])
-        return await self._order(request, MoveJob, "move_job", queue=body.queue)
+        return await self._order(request, MoveJob, "move_job", **body)
 
     async def update_job(self, request: web.Request) -> web.Response:
         """Sends the order that changes the spec of a job; raises Refusal with all that is against it now."""
@@ -346,7 +347,7 @@ class Handlers:
         if body.attempt not in (None, known.attempt):
             numbers = {"attempt": known.attempt, "said": body.attempt or 0}
             raise refused(Code.NOT_RUNNING, "attempt", numbers=numbers)
-        fields = {"path": body.path, "attempt": known.attempt, "at": body.at}
+        fields = {**body.model_dump(), "attempt": known.attempt}
         return await self._order(request, ReportCheckpoint, "report_checkpoint", **fields)
 
     async def explain_job(self, request: web.Request) -> web.Response:

@@ -4,20 +4,31 @@ Requests and answers of the API as pydantic models; `openapi.json` is made from 
 Requests forbid unknown fields. Answers only ever gain optional ones, and say as of which ledger record they hold.
 """
 
+from collections.abc import Callable
 from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints, create_model
 
-from tessera_schemas.base import INT_MAX, Count, JobId, JobName, Key, Lenient, Name, Strict, Text
+from tessera_schemas.base import INT_MAX, Count, JobId, JobName, Key, Lenient, Millis, Name, Strict
+from tessera_schemas.commands import (
+    CancelJob,
+    ChosenValues,
+    MoveJob,
+    ReportCheckpoint,
+    SetPriority,
+    SubmitJob,
+    SubmitTemplate,
+)
 from tessera_schemas.events import short_type, short_types
-from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
+from tessera_schemas.job import CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason
-from tessera_schemas.views import JobView, NodeView, QueueView
+from tessera_schemas.views import GpuUse, JobView, NodeView, QueueView, RestartCost
 from tessera_schemas.work.short_form import full_job
 from tessera_schemas.work.spec_changes import SpecChanges
-from tessera_schemas.work.templates import Parameter, ParameterName, Value
+from tessera_schemas.work.templates import Parameter
 
+Body = TypeVar("Body", bound=Strict)
 PAGE_MAX = 500
 WAIT_SECONDS_MAX = 300
 
@@ -40,6 +51,26 @@ AsOf = Annotated[int, Field(description="Ledger number as of which the answer ho
 JobIdText = Annotated[str, StringConstraints(max_length=64)]
 
 
+ADDRESS = ("kind", "v", "job_id", "tenant")
+"""Fields of a command that no body has: the path says what is ordered of which job, and the token for whom."""
+
+
+def says(*commands: type[Strict], unjudged: bool = False) -> Callable[[type[Body]], type[Body]]:
+    """Decorator of a body: beside its own it has the fields of commands, as the contract has them or as any JSON."""
+
+    def with_fields(body: type[Body]) -> type[Body]:
+        found = {name: field for command in commands for name, field in command.model_fields.items()}
+        more: Any = {
+            name: (JsonValue, None) if unjudged else (field.annotation, field)
+            for name, field in found.items()
+            if name not in {*ADDRESS, *body.model_fields}
+        }
+        return create_model(body.__name__, __base__=body, __doc__=body.__doc__, __module__=__name__, **more)
+
+    return with_fields
+
+
+@says(SubmitTemplate, SubmitJob)
 class SubmitBody(Strict):
     """
     A job and the key under which it may be sent again; the header `Idempotency-Key` says the key as well.
@@ -50,29 +81,17 @@ class SubmitBody(Strict):
     key: Key | None = None
     spec: JobSpec | None = None
     template: Name | None = None
-    parameters: dict[ParameterName, Value] = Field(default_factory=dict)
-    name: JobName | None = None
-    queue: Name | None = None
-    priority_class: Name | None = None
-    held: Annotated[bool, Field(description="Hold the job: no start before its release")] = False
-    dry_run: Annotated[bool, Field(description="Judge and answer without taking the job in")] = False
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_JOB]})
 
 
+@says(SubmitTemplate, SubmitJob, unjudged=True)
 class SubmitEnvelope(Strict):
     """The body of a submit as far as the gateway reads it: the job is admission's to judge, with all reasons."""
 
     key: Key | None = None
     spec: dict[str, Any] | None = None
     template: JsonValue = None
-    parameters: JsonValue = None
-    name: JsonValue = None
-    queue: JsonValue = None
-    priority_class: JsonValue = None
-    held: JsonValue = None
-    dry_run: JsonValue = None
-    notes: JsonValue = None
 
     def command(self, key: str, tenant: str) -> dict[str, Any]:
         """The command to send, its spec in full form; what the client left out stays out. Raises ShortFormError."""
@@ -83,21 +102,17 @@ class SubmitEnvelope(Strict):
         return {"kind": kind, "v": 1, "tenant": tenant, **said, "key": key}
 
 
+@says(ReportCheckpoint)
 class CheckpointBody(Strict):
     """Path of the program's saved work; `attempt` is its TESSERA_ATTEMPT, so that an old run speaks for itself."""
 
-    path: CheckpointPath
+    path: CheckpointPath  # first, as a refusal names the faults of fields in their order
     attempt: Annotated[int | None, Field(ge=1, strict=True)] = None
-    at: Annotated[
-        CheckpointAt, Field(description="Marker of one checkpoint among several at a path, such as a step")
-    ] = ""
 
 
+@says(CancelJob)
 class CancelBody(Strict):
     """Cancel request; with `now` a running job gets no checkpoint notice, and loses what is left of one."""
-
-    why: Text = ""
-    now: bool = False
 
 
 class CancelJobsBody(CancelBody):
@@ -106,16 +121,14 @@ class CancelJobsBody(CancelBody):
     jobs: Annotated[tuple[JobId, ...], Field(min_length=1, max_length=1000)]
 
 
+@says(SetPriority)
 class PriorityBody(Strict):
     """The class that a job gets; it must be granted to the job's tenant."""
 
-    priority_class: Name
 
-
+@says(MoveJob)
 class QueueBody(Strict):
     """The queue that a waiting job goes to; the job's tenant must be allowed there."""
-
-    queue: Name
 
 
 class UpdateBody(SpecChanges):
@@ -243,7 +256,7 @@ class StoredSubmit(Lenient):
     state: Literal["queued", "existing", "admitted", "stored", "dry_run"]
     as_of: AsOf
     number: Annotated[int, Field(description="Number of the job in its shard; 0 while the ledger has not answered")] = 0
-    notes: Annotated[tuple[str, ...], Field(description="Sentences about values chosen where the job gave none")] = ()
+    notes: ChosenValues = ()
 
 
 class Ordered(Lenient):
@@ -303,7 +316,7 @@ class QueueList(Lenient):
 class LineStart(Lenient):
     """Expected start of a job for which room is kept, and by what the runs before it are expected to end."""
 
-    at_ts: Annotated[int, Field(description="Milliseconds since the Unix epoch")]
+    at_ts: Millis
     rests_on: Annotated[
         tuple[Literal["time_limits", "learnt_runtimes", "stopping_runs"], ...],
         Field(description="Grounds of the estimate: time limits, past run times of such jobs, stops under way"),
@@ -410,28 +423,17 @@ class UsageQuery(Strict):
     hours: Annotated[int, Field(ge=1, le=168, description="Number of hours up to now")] = 6
 
 
-class UsageRestarts(Lenient):
+class UsageRestarts(RestartCost):
     """Runs that were stopped for one reason and begin again; `lost` are GPU-seconds since their last checkpoints."""
 
-    tenant: str
-    reason: str
-    restarts: int
-    lost: int
 
-
-class UsageStep(Lenient):
+class UsageStep(GpuUse):
     """
     GPU-seconds of a pool over `counted_ms` of a step. `held` is by tenant; all other tenants' are
     together under "". `unused` is the part of it that runs hold which were warned that they use none; `idle` is by
     cause, as in `PoolSlots.stranded`, with what can be had under `PoolSlots.unclaimed`.
     """
 
-    pool: str
-    start_ts: int
-    counted_ms: int
-    held: tuple[tuple[str, int], ...] = ()
-    unused: int = 0
-    idle: tuple[tuple[str, int], ...] = ()
     restarts: Annotated[
         tuple[UsageRestarts, ...], Field(description="Restarts, of tenants that the caller may see")
     ] = ()
