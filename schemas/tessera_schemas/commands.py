@@ -212,6 +212,9 @@ class JobEnd(Lenient):
     reason: PublicReason | None = None
 
 
+ChosenValues = Annotated[tuple[str, ...], Field(description="Sentences about values chosen where the job gave none")]
+
+
 class Answer(Lenient):
     """Admission's answer to the client's inbox: accepted, or all reasons why not."""
 
@@ -226,4 +229,4 @@ class Answer(Lenient):
         Field(description="Whether the ledger already had the job with this spec; set if the submit asks for its end"),
     ] = False
     number: Annotated[int, Field(description="Number of an existing job")] = 0
-    notes: Annotated[tuple[str, ...], Field(description="Sentences about values chosen where the job gave none")] = ()
+    notes: ChosenValues = ()

@@ -185,21 +185,26 @@ class RestartCost(Lenient):
     lost: int
 
 
-class GpuUseView(Lenient):
+class GpuUse(Lenient):
     """
-    A pool's GPUs over one step of ledger time, as far as it was counted: thousandths of a GPU times milliseconds.
+    A pool's GPUs over `counted_ms` from `start_ts` on, in thousandths of a GPU times milliseconds.
 
     `held` is by tenant, `unused` the part of it that runs hold which were warned that they use none, `idle` by cause.
     """
 
     pool: str
     start_ts: int
-    upto_ts: Annotated[int, Field(description="End of the counted time")]
     counted_ms: int
-    n: Annotated[int, Field(description="Ledger number up to which use is counted")]
     held: tuple[tuple[str, int], ...] = ()
     unused: int = 0
     idle: tuple[tuple[str, int], ...] = ()
+
+
+class GpuUseView(GpuUse):
+    """Use over one step of ledger time, as far as it was counted."""
+
+    upto_ts: Annotated[int, Field(description="End of the counted time")]
+    n: Annotated[int, Field(description="Ledger number up to which use is counted")]
     restarts: tuple[RestartCost, ...] = ()
 
 

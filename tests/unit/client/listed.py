@@ -5,8 +5,8 @@ from typing import Any
 
 from tessera.client.connect.shard_views import ShardViews
 from tessera.client.outcomes import Exit, Failure
-from tessera.gateway.operations.models import JobQuery
 from tessera.gateway.operations.paging import cursor_of, page_of, place_of
+from tessera.gateway.operations.queries import JobQuery
 from tessera.gateway.reading.naming import _is_called
 from tessera.gateway.reading.views import ORDERS
 from tessera_schemas.base import Json

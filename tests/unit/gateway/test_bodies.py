@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tessera.gateway.entrance.bodies import read_query, strict_json, written
 from tessera.gateway.entrance.problems import Refusal
-from tessera.gateway.operations.models import EventQuery, JobQuery
+from tessera.gateway.operations.queries import EventQuery, JobQuery
 from tessera_schemas.reasons import Code
 
 VALUES: st.SearchStrategy[Any] = st.recursive(

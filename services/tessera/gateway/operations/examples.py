@@ -10,15 +10,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, JsonValue
 
 from tessera.gateway.entrance.problems import refused
-from tessera.gateway.operations.models import (
-    EXAMPLE_JOB,
-    CancelBody,
-    JobPage,
-    OneJob,
-    Ordered,
-    PriorityBody,
-    StoredSubmit,
-)
+from tessera.gateway.operations.models import EXAMPLE_JOB, JobPage, OneJob, Ordered, StoredSubmit
 from tessera_schemas.documents.registry import dataschema
 from tessera_schemas.events import CloudEvent, JobAdmittedV1
 from tessera_schemas.reasons import Code
@@ -85,10 +77,10 @@ EXAMPLES: dict[str, Example] = {
             )
         }
     ),
-    "cancel_job": Example(CancelBody(why="superseded").model_dump(exclude_defaults=True), ORDERED.answers),
+    "cancel_job": Example({"why": "superseded"}, ORDERED.answers),
     "hold_job": ORDERED,
     "release_job": ORDERED,
-    "set_priority": Example(PriorityBody(priority_class="low").model_dump(), ORDERED.answers),
+    "set_priority": Example({"priority_class": "low"}, ORDERED.answers),
     "events": Example(answers={200: f"id: 83\ndata: {EVENT.to_bytes().decode()}\n\n"}),
 }
 """By the name of the operation."""

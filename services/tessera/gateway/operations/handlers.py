@@ -20,7 +20,7 @@ from tessera.gateway.entrance.bodies import read_body, read_query
 from tessera.gateway.entrance.guard import CALLER
 from tessera.gateway.entrance.problems import REFUSED, Refusal, all_of, json_response, refused
 from tessera.gateway.entrance.tokens import Caller
-from tessera.gateway.operations import models
+from tessera.gateway.operations import models, queries
 from tessera.gateway.operations.commanding import Arrivals, Commands, digest_of, find_ledger_faults
 from tessera.gateway.operations.paging import JobLists
 from tessera.gateway.reading.capacity import CapacityReader
@@ -178,7 +178,7 @@ class Handlers:
 
     async def get_job(self, request: web.Request) -> web.Response:
         """Answers with the view of a job, or of refused work, of the caller; raises Refusal where neither is known."""
-        read_query(request, models.NoQuery)
+        read_query(request, queries.NoQuery)
         known = self._own_work(request)
         n, view = await self._views.job(known.job_id, self._state.n)
         if view is None:
@@ -188,7 +188,7 @@ class Handlers:
 
     async def wait_for_job(self, request: web.Request) -> web.Response:
         """Answers as `get_job` once the job has ended, or with what it is when the caller's time is over."""
-        query, known, clock = read_query(request, models.WaitQuery), self._own(request), self._clock
+        query, known, clock = read_query(request, queries.WaitQuery), self._own(request), self._clock
         job, until = known.job_id, clock.monotonic() + query.timeout
         with self._streams.counting(request[CALLER]):
             while True:
@@ -203,7 +203,7 @@ class Handlers:
 
     async def list_jobs(self, request: web.Request) -> web.Response:
         """Answers with a page of jobs and the cursor of the next; raises Refusal for another tenant's."""
-        query, caller = read_query(request, models.JobQuery), request[CALLER]
+        query, caller = read_query(request, queries.JobQuery), request[CALLER]
         if query.tenant is not None and not caller.may_see(query.tenant):
             raise refused(Code.FORBIDDEN, "tenant", "a tenant's token lists its own jobs; leave tenant out")
         array = None if query.array is None else self._job_of(caller, query.array)
@@ -211,7 +211,7 @@ class Handlers:
 
     async def work(self, request: web.Request) -> web.Response:
         """Answers with the caller's live jobs in groups."""
-        read_query(request, models.NoQuery)
+        read_query(request, queries.NoQuery)
         n, jobs = await self._views.jobs()
         tenants, reasons = groups_of(jobs.live(request[CALLER].tenant))
         return json_response(models.WorkGroups(as_of=n, tenants=tenants, reasons=reasons))
@@ -219,23 +219,24 @@ class Handlers:
     async def cancel_job(self, request: web.Request) -> web.Response:
         """Sends the cancel of a job, with its reason and whether notice is cut short."""
         body = await read_body(request, models.CancelBody)
-        return await self._order(request, CancelJob, "cancel_job", why=body.why, now=body.now)
+        return await self._order(request, CancelJob, "cancel_job", **body.model_dump())
 
     async def cancel_jobs(self, request: web.Request) -> web.Response:
         """Sends the cancels of many jobs, some at once; one that is refused keeps no other from being sent."""
         body, caller = await read_body(request, models.CancelJobsBody), request[CALLER]
         jobs, said = list(dict.fromkeys(body.jobs)), list[models.CancelledJob]()
+        fields = body.model_dump(exclude={"jobs"})
         for at in range(0, len(jobs), CANCELS_AT_ONCE):
             said += await asyncio.gather(
-                *(self._cancel_one(caller, job, body) for job in jobs[at : at + CANCELS_AT_ONCE])
+                *(self._cancel_one(caller, job, fields) for job in jobs[at : at + CANCELS_AT_ONCE])
             )
         log.info("jobs_cancelled", jobs=len(jobs), token=caller.token_id)
         return json_response(models.CancelledJobs(as_of=self._state.n, items=tuple(said)), 202)
 
-    async def _cancel_one(self, caller: Caller, job: str, body: models.CancelJobsBody) -> models.CancelledJob:
+    async def _cancel_one(self, caller: Caller, job: str, fields: dict[str, Any]) -> models.CancelledJob:
         try:
             tenant = self._live_of(caller, job).tenant
-            order = CancelJob(kind="cancel_job", v=1, job_id=job, tenant=tenant, why=body.why, now=body.now)
+            order = CancelJob(kind="cancel_job", v=1, job_id=job, tenant=tenant, **fields)
             data = order.model_dump(mode="json", exclude_defaults=True)
             answer = await self._commands.send(tenant, data, caller.tenant is None)
         except Refusal as refusal:
@@ -263,18 +264,18 @@ class Handlers:
         if isinstance(known, Job) and known.adopted is not None:
             detail = f"{known.adopted.owner} has the priority of its PriorityClass in Kubernetes; change it there"
             raise refused(Code.PRIORITY_NOT_ALLOWED, "priority_class", detail)
-        return await self._order(request, SetPriority, "set_priority", priority_class=body.priority_class)
+        return await self._order(request, SetPriority, "set_priority", **body.model_dump())
 
     async def move_job(self, request: web.Request) -> web.Response:
         """Sends the order that lets a waiting job wait in another queue; raises Refusal for a job that runs."""
-        body, known = await read_body(request, models.QueueBody), self._own(request)
+        body, known = (await read_body(request, models.QueueBody)).model_dump(), self._own(request)
         if isinstance(known, Job) and known.phase is not Phase.QUEUED:
             raise refused(Code.NOT_WAITING, "job_id", f"the job is {known.phase.value}; only waiting jobs move")
         if isinstance(known, Job):
-            fault = time_limit_fault(self._state.tree, body.queue, known.tenant, known.time_limit_seconds)
+            fault = time_limit_fault(self._state.tree, body["queue"], known.tenant, known.time_limit_seconds)
             if fault is not None:
                 raise all_of([fault])
-        return await self._order(request, MoveJob, "move_job", queue=body.queue)
+        return await self._order(request, MoveJob, "move_job", **body)
 
     async def update_job(self, request: web.Request) -> web.Response:
         """Sends the order that changes the spec of a job; raises Refusal with all that is against it now."""
@@ -293,7 +294,7 @@ class Handlers:
 
     async def job_classes(self, request: web.Request) -> web.Response:
         """Answers with the classes granted to the job's tenant; raises Refusal for a job that has ended."""
-        read_query(request, models.NoQuery)
+        read_query(request, queries.NoQuery)
         known, tree = self._live(request), self._state.tree
         names = () if known.adopted is not None else tree.granted_classes(known.tenant)
         found = [models.ClassValue(name=name, value=tree.priority(name)) for name in names]
@@ -307,7 +308,7 @@ class Handlers:
 
     async def job_spec(self, request: web.Request) -> web.Response:
         """Answers with the spec that was submitted, and with that of the change that is asked for, if one is."""
-        query, known = read_query(request, models.SpecQuery), self._own(request)
+        query, known = read_query(request, queries.SpecQuery), self._own(request)
         spec = await self._specs.of(known)
         changed = spec
         if query.kind is not None:
@@ -342,12 +343,12 @@ class Handlers:
         if body.attempt not in (None, known.attempt):
             numbers = {"attempt": known.attempt, "said": body.attempt or 0}
             raise refused(Code.NOT_RUNNING, "attempt", numbers=numbers)
-        fields = {"path": body.path, "attempt": known.attempt, "at": body.at}
+        fields = {**body.model_dump(), "attempt": known.attempt}
         return await self._order(request, ReportCheckpoint, "report_checkpoint", **fields)
 
     async def explain_job(self, request: web.Request) -> web.Response:
         """Answers why a job waits, as far as the caller may see, from the gateway's own state at this moment."""
-        read_query(request, models.NoQuery)
+        read_query(request, queries.NoQuery)
         known = self._own_work(request)
         answer = explained(self._state, known.job_id, request[CALLER].tenant, self._clock.now_ms())
         if answer is None:
@@ -359,14 +360,14 @@ class Handlers:
 
     async def job_logs(self, request: web.Request) -> web.StreamResponse:
         """Streams the log of one pod of the caller's job; raises Refusal where there is none."""
-        query = read_query(request, models.LogQuery)
+        query = read_query(request, queries.LogQuery)
         return await self._logs.serve(request, self._own(request), query)
 
     # -- the shard
 
     async def nodes(self, request: web.Request) -> web.Response:
         """A tenant sees the nodes of the pools that its queues use."""
-        read_query(request, models.NoQuery)
+        read_query(request, queries.NoQuery)
         n, nodes = await self._views.nodes()
         caller = request[CALLER]
         pools = {pool for pool in {node.pool for node in nodes} if self._sees_pool(caller, pool)}
@@ -375,7 +376,7 @@ class Handlers:
 
     async def queues(self, request: web.Request) -> web.Response:
         """A tenant sees the queues that take its jobs."""
-        read_query(request, models.NoQuery)
+        read_query(request, queries.NoQuery)
         n, queues = await self._views.queues()
         caller = request[CALLER]
         names = {queue.name for queue in self._queues_of(caller)}
@@ -384,19 +385,19 @@ class Handlers:
 
     async def slots(self, request: web.Request) -> web.Response:
         """Free slots of the pools that the caller sees; counted anew once a second at most."""
-        read_query(request, models.NoQuery)
+        read_query(request, queries.NoQuery)
         found = self._capacity.read()
         return json_response(models.SlotList(as_of=found.as_of, items=found.slots(self._pools_of(request[CALLER]))))
 
     async def idle(self, request: web.Request) -> web.Response:
         """Causes of idle GPUs and reservations by node, of the pools that the caller sees; a second old at most."""
-        read_query(request, models.NoQuery)
+        read_query(request, queries.NoQuery)
         found, caller = self._capacity.read(), request[CALLER]
         return json_response(models.IdleList(as_of=found.as_of, items=found.idle(self._pools_of(caller), caller)))
 
     async def usage(self, request: web.Request) -> web.Response:
         """GPUs over time of the pools that the caller sees; of other tenants only how much they held together."""
-        query, caller, now = read_query(request, models.UsageQuery), request[CALLER], self._clock.now_ms()
+        query, caller, now = read_query(request, queries.UsageQuery), request[CALLER], self._clock.now_ms()
         n, rows = await self._views.usage()
         step_ms, since = step_of(query.hours), now - query.hours * HOUR_MS
         found = sums_by_step(rows, self._capacity.read().uses, self._state.ts, (since, now), step_ms)
@@ -406,7 +407,7 @@ class Handlers:
 
     async def line(self, request: web.Request) -> web.Response:
         """Answers with the order of the pools that the caller sees, and why its own jobs in it wait."""
-        read_query(request, models.NoQuery)
+        read_query(request, queries.NoQuery)
         caller, ts = request[CALLER], self._clock.now_ms()
         pools = sorted(self._pools_of(caller))
         items = tuple(
@@ -427,18 +428,18 @@ class Handlers:
 
     async def me(self, request: web.Request) -> web.Response:
         """Answers with the tenant of the token."""
-        read_query(request, models.NoQuery)
+        read_query(request, queries.NoQuery)
         return json_response(models.Me(tenant=request[CALLER].tenant or ""))
 
     async def status(self, request: web.Request) -> web.Response:
         """Answers with how the shard is; names and words of instances are for operators."""
-        read_query(request, models.NoQuery)
+        read_query(request, queries.NoQuery)
         seen = await self._status.seen()
         return json_response(judge(seen, self._settings.shard, request[CALLER].tenant is None))
 
     async def templates(self, request: web.Request) -> web.Response:
         """Whether a tenant may use the queue of one is judged when it does."""
-        read_query(request, models.NoQuery)
+        read_query(request, queries.NoQuery)
         body = self._state.config.body
         found = sorted(() if body is None else body.templates, key=lambda template: template.name)
         items = tuple(models.TemplateView.model_validate(template.model_dump(exclude={"spec"})) for template in found)
@@ -446,7 +447,7 @@ class Handlers:
 
     async def config(self, request: web.Request) -> web.Response:
         """Answers an operator with the configuration in force, as the lists have it; raises Refusal for a tenant."""
-        read_query(request, models.NoQuery)
+        read_query(request, queries.NoQuery)
         if request[CALLER].tenant is not None:
             raise refused(Code.FORBIDDEN, "Authorization", "the configuration is for operators")
         n, config = await self._views.config()
@@ -454,7 +455,7 @@ class Handlers:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Streams the caller's events until the stream ends."""
-        return await self._streams.serve(request, read_query(request, models.EventQuery))
+        return await self._streams.serve(request, read_query(request, queries.EventQuery))
 
     # -- who may see what
 

@@ -4,23 +4,30 @@ Requests and answers of the API as pydantic models; `openapi.json` is made from 
 Requests forbid unknown fields. Answers only ever gain optional ones, and say as of which ledger record they hold.
 """
 
-from difflib import get_close_matches
-from typing import Annotated, Any, Literal
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import AfterValidator, ConfigDict, Field, JsonValue, StringConstraints
+from pydantic import ConfigDict, Field, JsonValue, create_model
 
-from tessera_schemas.base import INT_MAX, Count, JobId, JobName, Key, Lenient, Name, Strict, Text, later
+from tessera_schemas.base import Count, JobId, Key, Lenient, Millis, Name, Strict, later
+from tessera_schemas.commands import (
+    CancelJob,
+    ChosenValues,
+    MoveJob,
+    ReportCheckpoint,
+    SetPriority,
+    SubmitJob,
+    SubmitTemplate,
+)
 from tessera_schemas.config import Config
-from tessera_schemas.events import short_type, short_types
-from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
+from tessera_schemas.job import CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason
-from tessera_schemas.views import JobView, NodeView, QueueView
+from tessera_schemas.views import GpuUse, JobView, NodeView, QueueView, RestartCost
 from tessera_schemas.work.short_form import full_job
 from tessera_schemas.work.spec_changes import SpecChanges
-from tessera_schemas.work.templates import Parameter, ParameterName, Value
+from tessera_schemas.work.templates import Parameter
 
-PAGE_MAX = 500
-WAIT_SECONDS_MAX = 300
+Body = TypeVar("Body", bound=Strict)
 
 EXAMPLE_ROLE: dict[str, JsonValue] = {
     "name": "worker",
@@ -38,9 +45,28 @@ EXAMPLE_JOB: dict[str, JsonValue] = {
 }
 
 AsOf = Annotated[int, Field(description="Ledger number as of which the answer holds")]
-JobIdText = Annotated[str, StringConstraints(max_length=64)]
 
 
+ADDRESS = ("kind", "v", "job_id", "tenant")
+"""Fields of a command that no body has: the path says what is ordered of which job, and the token for whom."""
+
+
+def says(*commands: type[Strict], unjudged: bool = False) -> Callable[[type[Body]], type[Body]]:
+    """Decorator of a body: beside its own it has the fields of commands, as the contract has them or as any JSON."""
+
+    def with_fields(body: type[Body]) -> type[Body]:
+        found = {name: field for command in commands for name, field in command.model_fields.items()}
+        more: Any = {
+            name: (JsonValue, None) if unjudged else (field.annotation, field)
+            for name, field in found.items()
+            if name not in {*ADDRESS, *body.model_fields}
+        }
+        return create_model(body.__name__, __base__=body, __doc__=body.__doc__, __module__=__name__, **more)
+
+    return with_fields
+
+
+@says(SubmitTemplate, SubmitJob)
 class SubmitBody(Strict):
     """
     A job and the key under which it may be sent again; the header `Idempotency-Key` says the key as well.
@@ -51,29 +77,17 @@ class SubmitBody(Strict):
     key: Key | None = None
     spec: JobSpec | None = None
     template: Name | None = None
-    parameters: dict[ParameterName, Value] = Field(default_factory=dict)
-    name: JobName | None = None
-    queue: Name | None = None
-    priority_class: Name | None = None
-    held: Annotated[bool, Field(description="Hold the job: no start before its release")] = False
-    dry_run: Annotated[bool, Field(description="Judge and answer without taking the job in")] = False
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_JOB]})
 
 
+@says(SubmitTemplate, SubmitJob, unjudged=True)
 class SubmitEnvelope(Strict):
     """The body of a submit as far as the gateway reads it: the job is admission's to judge, with all reasons."""
 
     key: Key | None = None
     spec: dict[str, Any] | None = None
     template: JsonValue = None
-    parameters: JsonValue = None
-    name: JsonValue = None
-    queue: JsonValue = None
-    priority_class: JsonValue = None
-    held: JsonValue = None
-    dry_run: JsonValue = None
-    notes: JsonValue = None
 
     def command(self, key: str, tenant: str) -> dict[str, Any]:
         """The command to send, its spec in full form; what the client left out stays out. Raises ShortFormError."""
@@ -84,21 +98,17 @@ class SubmitEnvelope(Strict):
         return {"kind": kind, "v": 1, "tenant": tenant, **said, "key": key}
 
 
+@says(ReportCheckpoint)
 class CheckpointBody(Strict):
     """Path of the program's saved work; `attempt` is its TESSERA_ATTEMPT, so that an old run speaks for itself."""
 
-    path: CheckpointPath
+    path: CheckpointPath  # first, as a refusal names the faults of fields in their order
     attempt: Annotated[int | None, Field(ge=1, strict=True)] = None
-    at: Annotated[
-        CheckpointAt, Field(description="Marker of one checkpoint among several at a path, such as a step")
-    ] = ""
 
 
+@says(CancelJob)
 class CancelBody(Strict):
     """Cancel request; with `now` a running job gets no checkpoint notice, and loses what is left of one."""
-
-    why: Text = ""
-    now: bool = False
 
 
 class CancelJobsBody(CancelBody):
@@ -107,16 +117,14 @@ class CancelJobsBody(CancelBody):
     jobs: Annotated[tuple[JobId, ...], Field(min_length=1, max_length=1000)]
 
 
+@says(SetPriority)
 class PriorityBody(Strict):
     """The class that a job gets; it must be granted to the job's tenant."""
 
-    priority_class: Name
 
-
+@says(MoveJob)
 class QueueBody(Strict):
     """The queue that a waiting job goes to; the job's tenant must be allowed there."""
-
-    queue: Name
 
 
 class UpdateBody(SpecChanges):
@@ -125,111 +133,6 @@ class UpdateBody(SpecChanges):
 
 class NoBody(Strict):
     """An empty body or `{}`."""
-
-
-ListedPhase = Literal[
-    "queued", "allocated", "binding", "running", "evicting", "succeeded", "failed", "cancelled", "refused"
-]
-"""Phases of jobs, and what a submit is that became none: those are listed for operators."""
-
-
-ListOrder = Literal["newest", "live"]
-
-
-class JobQuery(Strict):
-    """Filter for a list of jobs."""
-
-    tenant: Annotated[Name | None, Field(description="Tenant to list, for operators; tenants see their own")] = None
-    queue: Name | None = None
-    phase: Annotated[tuple[ListedPhase, ...], Field(max_length=16, description="Phases to list, any of these")] = ()
-    name: JobName | None = None
-    array: Annotated[JobIdText | None, Field(description="Array whose tasks to list, by their indexes")] = None
-    tasks: Annotated[bool, Field(description="false: no tasks; their array stands for them")] = True
-    search: Annotated[
-        str,
-        StringConstraints(max_length=100),
-        Field(description="Text to find, in any case, in name, id, queue, tenant, owner or, of live jobs, user"),
-    ] = ""
-    named: Annotated[
-        str,
-        StringConstraints(max_length=100),
-        Field(description="Name of jobs, their number, or the beginning of their id, of four characters at least"),
-    ] = ""
-    order: Annotated[
-        ListOrder,
-        Field(description="`newest` job first; or `live`: live jobs, refused work, ended jobs, each oldest first"),
-    ] = "newest"
-    count: Annotated[bool, Field(description="Count all jobs that match, on this page and on others")] = False
-    limit: Annotated[int, Field(ge=1, le=PAGE_MAX)] = 100
-    cursor: Annotated[
-        str, StringConstraints(max_length=200), Field(description="Cursor: `next` of the page before")
-    ] = ""
-
-
-def known_type(text: str) -> str:
-    """The type as subjects have it. Raises ValueError for one that no event has."""
-    found = short_type(text)
-    if found not in short_types():
-        alike = get_close_matches(found, short_types(), 1)
-        raise ValueError(f"no such event type; {f'is {alike[0]} meant?' if alike else 'see docs/contract.md'}")
-    return found
-
-
-EVENTS_MAX = 1_000
-
-
-class EventQuery(Strict):
-    """Filter for a stream of events, and where it begins and ends; without both from now on, for ever."""
-
-    after: Annotated[
-        int | None, Field(ge=0, le=INT_MAX, description="Event id to begin after; 0: all kept. `Last-Event-ID` wins")
-    ] = None
-    tenant: Annotated[Name | None, Field(description="Tenant of the events, for operators; tenants see their own")] = (
-        None
-    )
-    job: JobIdText | None = None
-    type: Annotated[
-        tuple[Annotated[str, AfterValidator(known_type)], ...],
-        Field(max_length=16, description="Event types, such as `job.allocated.v1`; empty: all"),
-    ] = ()
-    last: Annotated[
-        int | None,
-        Field(ge=1, le=EVENTS_MAX, description="Number of newest kept events to begin with; an `after` wins"),
-    ] = None
-    follow: Annotated[bool, Field(description="false: end at the newest event stored when the stream begins")] = True
-
-
-class LogQuery(Strict):
-    """One pod of a job, and the part of its log to read."""
-
-    rank: Annotated[int, Field(ge=0, le=INT_MAX, description="Rank of the pod in the gang")] = 0
-    attempt: Annotated[int | None, Field(ge=1, le=INT_MAX, description="Attempt of the run; left out: the newest")] = (
-        None
-    )
-    follow: Annotated[bool, Field(description="Follow until the pod ends")] = False
-    tail: Annotated[int, Field(ge=0, le=1_000_000, description="Number of newest lines; 0: all")] = 0
-    since_seconds: Annotated[int, Field(ge=0, le=INT_MAX, description="Age in seconds of the oldest line; 0: all")] = 0
-
-
-class WaitQuery(Strict):
-    """Seconds to wait for a job's end."""
-
-    timeout: Annotated[
-        int,
-        Field(ge=0, le=WAIT_SECONDS_MAX, description="Seconds to wait for the job's end before it is shown as it is"),
-    ] = 60
-
-
-class SpecQuery(Strict):
-    """A change that `explain` offers as `submittable`, by its three fields; without a kind, the spec as it is."""
-
-    kind: Name | None = None
-    role: Annotated[str, StringConstraints(max_length=63), Field(description="Name of the role; empty: all")] = ""
-    value: Annotated[str, StringConstraints(max_length=63), Field(description="New value")] = ""
-
-
-class NoQuery(Strict):
-    """No query."""
 
 
 class Problem(Lenient):
@@ -257,7 +160,7 @@ class StoredSubmit(Lenient):
     state: Literal["queued", "existing", "admitted", "stored", "dry_run"]
     as_of: AsOf
     number: Annotated[int, Field(description="Number of the job in its shard; 0 while the ledger has not answered")] = 0
-    notes: Annotated[tuple[str, ...], Field(description="Sentences about values chosen where the job gave none")] = ()
+    notes: ChosenValues = ()
 
 
 class Ordered(Lenient):
@@ -346,7 +249,7 @@ class QueueList(Lenient):
 class LineStart(Lenient):
     """Expected start of a job for which room is kept, and by what the runs before it are expected to end."""
 
-    at_ts: Annotated[int, Field(description="Milliseconds since the Unix epoch")]
+    at_ts: Millis
     rests_on: Annotated[
         tuple[Literal["time_limits", "learnt_runtimes", "stopping_runs"], ...],
         Field(description="Grounds of the estimate: time limits, past run times of such jobs, stops under way"),
@@ -447,34 +350,17 @@ class IdleList(Lenient):
     items: tuple[NodeIdle, ...]
 
 
-class UsageQuery(Strict):
-    """The time to show, up to now."""
-
-    hours: Annotated[int, Field(ge=1, le=168, description="Number of hours up to now")] = 6
-
-
-class UsageRestarts(Lenient):
+class UsageRestarts(RestartCost):
     """Runs that were stopped for one reason and begin again; `lost` are GPU-seconds since their last checkpoints."""
 
-    tenant: str
-    reason: str
-    restarts: int
-    lost: int
 
-
-class UsageStep(Lenient):
+class UsageStep(GpuUse):
     """
     GPU-seconds of a pool over `counted_ms` of a step. `held` is by tenant; all other tenants' are
     together under "". `unused` is the part of it that runs hold which were warned that they use none; `idle` is by
     cause, as in `PoolSlots.stranded`, with what can be had under `PoolSlots.unclaimed`.
     """
 
-    pool: str
-    start_ts: int
-    counted_ms: int
-    held: tuple[tuple[str, int], ...] = ()
-    unused: int = 0
-    idle: tuple[tuple[str, int], ...] = ()
     restarts: Annotated[
         tuple[UsageRestarts, ...], Field(description="Restarts, of tenants that the caller may see")
     ] = ()

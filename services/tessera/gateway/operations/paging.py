@@ -7,7 +7,7 @@ from tessera.domain.entities import EndedJob, Job
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.gateway.entrance.problems import refused
-from tessera.gateway.operations import models
+from tessera.gateway.operations import models, queries
 from tessera.gateway.reading.naming import ids_named
 from tessera.gateway.reading.views import ORDERS, ListedKind, ListPlace, SharedViews
 from tessera_schemas.reasons import Code
@@ -23,7 +23,7 @@ class JobLists:
     def __init__(self, state: State, views: SharedViews) -> None:
         self._state, self._views = state, views
 
-    async def page(self, query: models.JobQuery, tenant: str | None, array: Job | EndedJob | None) -> models.JobPage:
+    async def page(self, query: queries.JobQuery, tenant: str | None, array: Job | EndedJob | None) -> models.JobPage:
         """The page that is asked for; `array` is the one whose tasks are listed."""
         if query.named:
             return await self._named(query, tenant)
@@ -37,7 +37,7 @@ class JobLists:
         following, count = None if place is None else cursor_of(place), count_of(jobs.kinds, query, tenant)
         return models.JobPage(as_of=n, items=tuple(items), next=following, count=count)
 
-    async def _named(self, query: models.JobQuery, tenant: str | None) -> models.JobPage:
+    async def _named(self, query: queries.JobQuery, tenant: str | None) -> models.JobPage:
         """All jobs that are called so, on one page, up to date as far as the ledger is known here."""
         n, found = await self._views.jobs_of(ids_named(self._state, tenant, query.named), self._state.n)
         return models.JobPage(as_of=n, items=tuple(page_of(found, query, self._user_of)[0]))
@@ -49,7 +49,7 @@ class JobLists:
 
 
 def page_of(
-    rest: Iterable[JobView], query: models.JobQuery, user_of: Callable[[str], str]
+    rest: Iterable[JobView], query: queries.JobQuery, user_of: Callable[[str], str]
 ) -> tuple[list[JobView], ListPlace | None]:
     """The page, and the place behind which the next one begins; None when nothing is left."""
     items: list[JobView] = []
@@ -64,20 +64,20 @@ def page_of(
     return items, None
 
 
-def count_of(kinds: Mapping[ListedKind, int], query: models.JobQuery, tenant: str | None) -> int | None:
+def count_of(kinds: Mapping[ListedKind, int], query: queries.JobQuery, tenant: str | None) -> int | None:
     """Number of jobs on all pages; None unless the query narrows them by tenant, queue and phase alone."""
     if not query.count or query.array or query.name or query.named or query.search:
         return None
     return sum(number for kind, number in kinds.items() if tenant in (None, kind.tenant) and _is_of_kind(kind, query))
 
 
-def _wanted(job: JobView, query: models.JobQuery) -> bool:
+def _wanted(job: JobView, query: queries.JobQuery) -> bool:
     return (
         _is_of_kind(ListedKind.of(job), query) and query.array in (None, job.task_of) and query.name in (None, job.name)
     )
 
 
-def _is_of_kind(kind: ListedKind, query: models.JobQuery) -> bool:
+def _is_of_kind(kind: ListedKind, query: queries.JobQuery) -> bool:
     """Whether the phase, the queue and being a task are as wanted; an array that stands for its tasks runs as they."""
     runs = kind.runs_tasks and not query.tasks and Phase.RUNNING.value in query.phase
     return (

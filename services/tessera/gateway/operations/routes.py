@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from tessera.gateway.operations import models
-from tessera.gateway.operations.models import NoQuery
+from tessera.gateway.operations import models, queries
+from tessera.gateway.operations.queries import NoQuery
 from tessera_schemas.shard.status import ShardStatus
 
 PROBLEMS = (401, 403, 429)
@@ -52,7 +52,7 @@ ROUTES = (
         body=models.SubmitBody,
         keyed=True,
     ),
-    Route("GET", "/v1/jobs", "list_jobs", "List jobs", {200: models.JobPage}, READS, models.JobQuery),
+    Route("GET", "/v1/jobs", "list_jobs", "List jobs", {200: models.JobPage}, READS, queries.JobQuery),
     Route("GET", JOB, "get_job", "Show one job", {200: models.OneJob}, (404, 410, *READS)),
     Route(
         "GET",
@@ -61,7 +61,7 @@ ROUTES = (
         "Show one job once it has ended, or as it is when the time is over",
         {200: models.OneJob},
         (404, *READS),
-        models.WaitQuery,
+        queries.WaitQuery,
     ),
     Route(
         "POST",
@@ -157,7 +157,7 @@ ROUTES = (
         "Show the spec of a job, live or ended, or what it would be with a change that explain tried",
         {200: models.ShownSpec},
         (404, 410, *READS),
-        models.SpecQuery,
+        queries.SpecQuery,
     ),
     Route(
         "POST",
@@ -183,7 +183,7 @@ ROUTES = (
         "Stream what a pod of a job has written",
         {200: "text/plain"},
         (404, 409, *READS),
-        models.LogQuery,
+        queries.LogQuery,
     ),
     Route(
         "GET",
@@ -206,7 +206,7 @@ ROUTES = (
         "List what GPUs were held by whom, idle by what cause, and lost by restarts",
         {200: models.UsageList},
         READS,
-        models.UsageQuery,
+        queries.UsageQuery,
     ),
     Route("GET", "/v1/line", "line", "List the jobs in line, the next one first", {200: models.QueueLine}, (422,)),
     Route("GET", "/v1/status", "status", "Say who leads, what waits and what is wrong", {200: ShardStatus}, (422,)),
@@ -229,7 +229,7 @@ ROUTES = (
         "Stream events as they come, from any place on",
         {200: "text/event-stream"},
         (409, 422, 503),
-        models.EventQuery,
+        queries.EventQuery,
     ),
     Route("GET", "/openapi.json", "openapi", "This description", {200: "application/json"}),
 )

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 
 from tessera.domain.entities import EndedJob, Job, RefusedWork
@@ -49,14 +50,12 @@ def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Exp
         holders=tuple(_holder(holder) for holder in answer.holders.named),
         other_holders=tuple(others.describe() for others in answer.holders.others),
         changes=tuple(
-            ShownChange(
-                kind=change.kind,
-                text=shown(change.describe()),
-                nodes=change.nodes,
-                after=change.after,
-                role=change.role,
-                value=change.value,
-                submittable=tenant is not None and change.kind in KINDS and _is_submitted(answer.job),
+            ShownChange.model_validate(
+                {
+                    **asdict(change),
+                    "text": shown(change.describe()),
+                    "submittable": tenant is not None and change.kind in KINDS and _is_submitted(answer.job),
+                }
             )
             for change in answer.changes
         ),
@@ -70,17 +69,7 @@ def _is_submitted(job: Job | EndedJob | RefusedWork) -> bool:
 
 
 def _holder(holder: Holder) -> ShownHolder:
-    return ShownHolder(
-        text=holder.describe(),
-        name=holder.name,
-        run_id=holder.run_id,
-        job_id=holder.job_id,
-        queue=holder.queue,
-        since_ts=holder.since_ts,
-        until_ts=holder.until_ts,
-        stopping=holder.stopping,
-        kept=holder.kept,
-    )
+    return ShownHolder.model_validate({**asdict(holder), "text": holder.describe()})
 
 
 def line_of(state: State, pool: str) -> list[Job]:

@@ -18,7 +18,7 @@ from tessera.domain.entities import EndedJob, Job
 from tessera.domain.work.phases import Phase
 from tessera.gateway.entrance.guard import CALLER
 from tessera.gateway.entrance.problems import Refusal, refused
-from tessera.gateway.operations.models import LogQuery
+from tessera.gateway.operations.queries import LogQuery
 from tessera.gateway.reading.streaming import HEADERS, Streams
 from tessera.gateway.stored_logs.reading import StoredLogs
 from tessera.kernel.errors import Transient

@@ -23,7 +23,7 @@ from tessera.gateway.entrance.guard import CALLER
 from tessera.gateway.entrance.problems import Refusal, refused
 from tessera.gateway.entrance.tokens import Caller, TokenFile
 from tessera.gateway.measures import Measures
-from tessera.gateway.operations.models import EventQuery
+from tessera.gateway.operations.queries import EventQuery
 from tessera.gateway.reading.hub import EventReader, Hub
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.errors import Transient

@@ -6,7 +6,7 @@ import structlog
 
 from tessera.domain.entities import EndedJob, Job
 from tessera.gateway.entrance.problems import Refusal, refused
-from tessera.gateway.operations.models import LogQuery
+from tessera.gateway.operations.queries import LogQuery
 from tessera.gateway.stored_logs.stores import LogStore, log_key
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.missing_logs import ADOPTED
