@@ -5,9 +5,8 @@ from typing import Any
 
 from tessera.client.connect.shard_views import ShardViews
 from tessera.client.outcomes import Exit, Failure
-from tessera.gateway.operations.paging import cursor_of, page_of, place_of
+from tessera.gateway.operations.paging import cursor_of, is_called, page_of, place_of
 from tessera.gateway.operations.queries import JobQuery
-from tessera.gateway.reading.naming import _is_called
 from tessera.gateway.reading.views import ORDERS
 from tessera_schemas.base import Json
 from tessera_schemas.config import Config
@@ -33,7 +32,7 @@ class ListedJobs:
         asked = JobQuery.model_validate(said | {"phase": (phase,) if isinstance(phase, str) else tuple(phase)})
         place, key = place_of(asked.cursor), ORDERS[asked.order]
         rest = [job for job in sorted(self._jobs, key=key) if place is None or key(job) > place]
-        rest = [job for job in rest if not asked.named or _is_called(job, asked.named)]  # type: ignore[arg-type]
+        rest = [job for job in rest if not asked.named or is_called(job, asked.named)]  # type: ignore[arg-type]
         items, place = page_of(rest, asked, lambda _: "")
         rows = [job.model_dump(mode="json") for job in items]
         return {"as_of": self._as_of, "items": rows, "next": None if place is None else cursor_of(place)}

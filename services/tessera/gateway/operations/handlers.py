@@ -22,7 +22,7 @@ from tessera.gateway.entrance.problems import REFUSED, Refusal, all_of, json_res
 from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations import models, queries
 from tessera.gateway.operations.commanding import Arrivals, Commands, digest_of, find_ledger_faults
-from tessera.gateway.operations.paging import JobLists
+from tessera.gateway.operations.paging import JobPages
 from tessera.gateway.reading.capacity import CapacityReader
 from tessera.gateway.reading.explaining import explained, known_starts, list_positions
 from tessera.gateway.reading.groups import groups_of
@@ -83,7 +83,7 @@ class Handlers:
         self._settings, self._state, self._views = settings, state, views
         self._commands, self._arrivals, self._streams, self._logs = commands, arrivals, streams, logs
         self._specs, self._clock = specs, clock
-        self._lists, self._capacity = JobLists(state, views), CapacityReader(state, clock)
+        self._lists, self._capacity = JobPages(state, views), CapacityReader(state, clock)
         self._starts: dict[str, tuple[float, dict[str, models.LineStart]]] = {}
 
     # -- jobs

@@ -2,22 +2,26 @@
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Iterable, Mapping
+from heapq import nsmallest
 
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.gateway.entrance.problems import refused
 from tessera.gateway.operations import models, queries
-from tessera.gateway.reading.naming import ids_named
 from tessera.gateway.reading.views import ORDERS, ListedKind, ListPlace, SharedViews
 from tessera_schemas.reasons import Code
 from tessera_schemas.views import JobView
 
+ID_PREFIX_MIN = 4
+"""Characters by which a job may be named that are the beginning of its id."""
+NAMED_MAX = 100
+"""Jobs that are found by one name; live ones first, then the newest."""
 LOOKED_AT_MAX = 20_000
 """Jobs that one page looks at; then it ends, maybe empty, and says where to go on."""
 
 
-class JobLists:
+class JobPages:
     """Pages of jobs, of one tenant or of all. Each raises Refusal while Redis is away."""
 
     def __init__(self, state: State, views: SharedViews) -> None:
@@ -106,3 +110,33 @@ def place_of(cursor: str) -> ListPlace | None:
         return int(rank), int(ts), job
     except ValueError:
         raise refused(Code.INVALID_FIELD, "cursor", "not a cursor; send `next` of the page before") from None
+
+
+def ids_named(state: State, tenant: str | None, named: str) -> list[str]:
+    """
+    Ids of jobs, and of refused work, that are called so: by name, number, or the beginning of the id.
+
+    They are the fold's: a list may lack the job that was submitted a moment ago. Of `tenant` alone, None for all. Live jobs come first, then refused work, then ended jobs, the newest first.
+    """
+    known: list[tuple[int, int, str]] = []
+    for rank, jobs in ((0, state.jobs), (2, state.ended)):
+        known += [
+            (rank, -job.submitted_ts, job.job_id)
+            for job in jobs.values()
+            if tenant in (None, job.tenant) and is_called(job, named)
+        ]
+    known += [
+        (1, -work.since_ts, work.work_id)
+        for work in state.refused.values()
+        if tenant in (None, work.tenant) and (named == work.owner.rpartition("/")[2] or _begins(work.work_id, named))
+    ]
+    return [job_id for _, _, job_id in nsmallest(NAMED_MAX, known)]
+
+
+def is_called(job: Job | EndedJob, named: str) -> bool:
+    """Tells whether this is the job's name or number, or the beginning of its id."""
+    return named == job.name or named == str(job.number) or _begins(job.job_id, named)
+
+
+def _begins(job_id: str, named: str) -> bool:
+    return len(named) >= ID_PREFIX_MIN and job_id.startswith(named)
