@@ -1,7 +1,7 @@
 """What the command asks of the lists: an order by turn, a count, jobs by name, groups, and the configuration."""
 
 from tessera_schemas.base import job_id
-from tessera_schemas.config import Queue
+from tessera_schemas.config import ConfigBody, Limits, Queue
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, role, work_refused
 from tests.unit.gateway.gateway_world import World
 
@@ -75,11 +75,13 @@ async def test_live_jobs_are_grouped_by_tenant_and_by_why_they_wait(world: World
 
 async def test_the_configuration_in_force_is_for_operators(world: World) -> None:
     body, lab, operator = config_body(Queue(name="prod")), world.token("lab"), world.token(None)
+    unlimited = body.tenants[0].model_copy(update={"limits": Limits(jobs=None)})
+    body = body.model_copy(update={"tenants": (unlimited, *body.tenants[1:])})
     version = world.committed.state.config.version
     await world.commit(config_proposed(body, version))
     async with world.gateway():
         shown = await world.ask("GET", "/v1/config", operator)
         refused = await world.ask("GET", "/v1/config", lab)
     assert shown.body["config"]["version"] == version + 1
-    assert [queue["name"] for queue in shown.body["config"]["body"]["queues"]] == ["prod"]
+    assert ConfigBody.model_validate(shown.body["config"]["body"]) == body, "what is not limited stays so"
     assert (refused.status, refused.code) == (403, "Forbidden")

@@ -107,9 +107,15 @@ def refused(
     )
 
 
-def json_response(body: Lenient, status: int = 200, headers: Mapping[str, str] | None = None) -> web.Response:
-    """A JSON answer that no cache may keep: two tenants ask for the same path."""
-    return _json(body.model_dump_json(exclude_none=True), status, headers or {})
+def json_response(
+    body: Lenient, status: int = 200, headers: Mapping[str, str] | None = None, *, in_full: bool = False
+) -> web.Response:
+    """
+    A JSON answer that no cache may keep: two tenants ask for the same path.
+
+    Fields without a value are left out unless `in_full`, which a body needs whose defaults are values.
+    """
+    return _json(body.model_dump_json(exclude_none=not in_full), status, headers or {})
 
 
 def _json(text: str, status: int, headers: Mapping[str, str]) -> web.Response:

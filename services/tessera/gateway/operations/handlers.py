@@ -451,7 +451,7 @@ class Handlers:
         if request[CALLER].tenant is not None:
             raise refused(Code.FORBIDDEN, "Authorization", "the configuration is for operators")
         n, config = await self._views.config()
-        return json_response(models.ShownConfig(as_of=n, config=config))
+        return json_response(models.ShownConfig(as_of=n, config=config), in_full=True)  # a limit of None is no limit
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Streams the caller's events until the stream ends."""

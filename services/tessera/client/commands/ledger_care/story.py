@@ -11,6 +11,7 @@ from tessera.client.ledger.reading import stored_ledger
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.sending import ordering
 from tessera.client.views.completing import JobReference
+from tessera.client.views.explain import story_lines
 from tessera.client.views.rendering import Output, notify, show_value, zone_name
 from tessera.kernel.errors import KernelError
 
@@ -32,8 +33,7 @@ async def story(at: AccessOptions, job: JobReference, output: Format = Output.TA
         show_value(output, {"job_id": job_id, "story": [asdict(line) for line in lines]}, None)
         return
     notify(f"times in {zone_name()}")
-    for line in lines:
-        print(line.line())
+    print("\n".join(story_lines([line.line() for line in lines])))
 
 
 async def _taken_n(where: Where, job_id: str) -> int:
