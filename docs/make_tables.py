@@ -110,9 +110,9 @@ def advisory_table() -> str:
 
 PAUSES = {
     PauseRule.NONE: "none",
-    PauseRule.OWN: "the job's own back-off, doubled with each attempt spent",
-    PauseRule.SHORT: "1 s, doubled with each in a row up to 60 s",
-    PauseRule.LATE: "none for the first five in a row, then from 1 s up to 60 s",
+    PauseRule.OWN: "back-off",
+    PauseRule.SHORT: "1 to 60 s",
+    PauseRule.LATE: "late",
 }
 
 
