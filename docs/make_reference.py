@@ -40,7 +40,7 @@ them (`cpu: 500m`, `memory: 64Gi`, `time_limit: 2h`), and a job with a single ro
 `resources`, `template`, …) and its `gpus`, `cpu`, `memory`, `image` and `command` at the top level. Answers have the
 full form. [Examples](../examples/training.yaml); [pods](../pods.md); [launchers](../launchers.md).
 
-An unknown field is refused with its path, never ignored.
+An unknown field is refused with its path, never ignored. A field without a default is empty unless it is set.
 """
 CONFIG_HEAD = """\
 # Reference: the configuration
@@ -49,17 +49,18 @@ Every field of the configuration of a shard, which `tessera apply -f FILE` sends
 `tessera config init` writes a first one for the cluster that is there. [Queues](../queues.md) and
 [policy](../policy.md) say what each choice does and costs; [an example](../examples/config.yaml).
 
-Quotas may be written short, as `quotas: {gpus: 32, cpu: 256, memory: 2Ti}`; with the name in brackets, times are
-written as people write them (`time_limit: 12h`).
+A field without a default is empty unless it is set, or has the defaults of its own fields. Quotas may be written short,
+as `quotas: {gpus: 32, cpu: 256, memory: 2Ti}`; with the name in brackets, times are written as people write them
+(`time_limit: 12h`).
 """
 SETTINGS_HEAD = """\
 # Reference: settings of the services
 
 Every setting, made from the models. In order of precedence: the environment (the name in capitals, with `TESSERA_`
 before it), `tessera.toml` or the file that `TESSERA_CONFIG_FILE` names (its top level for all services, a table per
-service for that one), the credential file, the default. A wrong setting ends the start with one sentence that names it.
-So does a key of the file that is no setting, and a table that is no service's. A variable `TESSERA_…` that is no
-setting of any service is told in a line on stderr with the nearest name, and the start goes on: others set some, too.
+service for that one), the credential file, the default. A wrong setting, an unknown key of the file or a table that is
+no service's ends the start with one sentence that names it. An unknown variable `TESSERA_…` is told in a line on stderr
+with the nearest name, and the start goes on.
 """
 
 
@@ -142,10 +143,8 @@ def _table(rows: Iterator[tuple[str, ...]]) -> str:
 
 def _default(schema: Json) -> str:
     value = schema.get("default")
-    if isinstance(value, dict):
-        return "those of its fields" if value else "none"
-    if value in ("", [], None):
-        return "none"
+    if value in ("", [], None) or isinstance(value, dict):
+        return ""  # none, or those of its fields
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):
@@ -183,7 +182,7 @@ def _plain(schema: Json, models: Mapping[str, Json]) -> str:
             kinds = {"password": "secret", "path": "path"}
             return "name" if schema.get("pattern") == NAME_PATTERN else kinds.get(schema.get("format", ""), "text")
         case "boolean":
-            return "true, false"
+            return "boolean"
         case None:
             return "anything"
     return str(schema["type"])
@@ -192,8 +191,10 @@ def _plain(schema: Json, models: Mapping[str, Json]) -> str:
 def _bounds(schema: Json) -> str:
     least = schema.get("minimum", schema.get("exclusiveMinimum"))
     most = schema.get("maximum", schema.get("exclusiveMaximum"))
-    low = "" if least is None else f"above {least}" if "exclusiveMinimum" in schema else f"from {least:,}"
+    low = "" if least is None else f"above {least}" if "exclusiveMinimum" in schema else f"{least:,}"
     high = "" if most is None or most >= base.INT_MAX else f"to {most:,}" if "maximum" in schema else f"below {most:,}"
+    if least is not None and "exclusiveMinimum" not in schema and not high.startswith("to"):
+        low = f"from {low}"
     return "".join(f" {part}" for part in (low, high) if part)
 
 

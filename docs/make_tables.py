@@ -99,20 +99,28 @@ def honoured_table() -> str:
 
 def refused_table() -> str:
     """Every option of `sbatch` that is known and refused."""
-    refused = (option for option in OPTIONS if option.way_out and not option.advisory)
-    return table(["option", "way out"], ([_said(option), option.way_out] for option in refused))
+    return table(["option", "way out"], _by_way_out(option for option in OPTIONS if not option.advisory))
 
 
 def advisory_table() -> str:
     """Every option of `sbatch` that is passed over with a note."""
-    return table(["option", "note"], ([_said(option), option.way_out] for option in OPTIONS if option.advisory))
+    return table(["option", "note"], _by_way_out(option for option in OPTIONS if option.advisory))
+
+
+def _by_way_out(options: Iterable[Option]) -> Iterable[list[str]]:
+    """One row for all options that have the same way out."""
+    rows: dict[str, list[str]] = {}
+    for option in options:
+        if option.way_out:
+            rows.setdefault(option.way_out, []).append(_said(option))
+    return ([", ".join(said), way_out] for way_out, said in rows.items())
 
 
 PAUSES = {
     PauseRule.NONE: "none",
-    PauseRule.OWN: "the job's own back-off, doubled with each attempt spent",
-    PauseRule.SHORT: "1 s, doubled with each in a row up to 60 s",
-    PauseRule.LATE: "none for the first five in a row, then from 1 s up to 60 s",
+    PauseRule.OWN: "back-off",
+    PauseRule.SHORT: "1 to 60 s",
+    PauseRule.LATE: "late",
 }
 
 

@@ -1,8 +1,8 @@
 """
 What stops when a service stops: the facts that `test_each_service_alone` shows on real processes.
 
-That of the notifier is shown in `tests/integration/test_webhooks.py`. README and docs/architecture.md hold the same
-table; a row here without its test, or a row there that is not here, is a mistake.
+That of the notifier is shown in `tests/integration/test_webhooks.py`. docs/architecture.md holds the same table; a row
+here without its test, or a row there that is not here, is a mistake.
 """
 
 from typing import NamedTuple

@@ -116,7 +116,8 @@ def ids_named(state: State, tenant: str | None, named: str) -> list[str]:
     """
     Ids of jobs, and of refused work, that are called so: by name, number, or the beginning of the id.
 
-    They are the fold's: a list may lack the job that was submitted a moment ago. Of `tenant` alone, None for all. Live jobs come first, then refused work, then ended jobs, the newest first.
+    They are the fold's: a list may lack the job that was submitted a moment ago. Of `tenant` alone, None for all. Live
+    jobs come first, then refused work, then ended jobs, the newest first.
     """
     known: list[tuple[int, int, str]] = []
     for rank, jobs in ((0, state.jobs), (2, state.ended)):
