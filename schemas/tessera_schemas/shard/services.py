@@ -205,8 +205,8 @@ SPECS = (
     ServiceSpec(
         name="gateway",
         decides="nothing; it speaks for the tenant of a token",
-        without_it="no HTTP requests, no streams of events; clients on NATS submit and subscribe, everything submitted "
-        "goes on",
+        without_it="no HTTP requests, no lists, no streams of events; clients on NATS submit and subscribe, everything "
+        "submitted goes on",
         replicas=Replicas.ALONE,
         reads=(*FOLLOWED, "EVENTS"),
         fetches=("FACTS",),  # to see since when the oldest waits
