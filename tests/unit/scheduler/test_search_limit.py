@@ -177,7 +177,7 @@ def test_each_engine_is_computed_with_its_own_limit(monkeypatch: pytest.MonkeyPa
     inputs = Inputs(ledger.state.n + 1, ledger.ts + 1, 1, ledger.facts_upto, orders=(ledger.line(),))
     for engine in LOOKS_OF:
         decide(ledger.state, inputs, engine=engine)
-    assert asked == [*LOOKS_OF.values()] == [LOOKS_MAX, LOOKS_MAX]
+    assert asked == [*LOOKS_OF.values()] == [LOOKS_MAX]
 
 
 @pytest.mark.parametrize("pace", [1, 37, 250, 1_000, 1_024, 60_000])

@@ -28,10 +28,8 @@ __all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
 PARTS = (configuration, jobs, losses, nodes, plans, prices, runs, taken_over, updates)
 """Where the functions stand that judge facts, each registered by its fact's class."""
 
-LOOKS_OF: dict[str, int | None] = {"tessera-7": LOOKS_MAX, ENGINE_ID: LOOKS_MAX}
+LOOKS_OF: dict[str, int | None] = {ENGINE_ID: LOOKS_MAX}
 """The engines whose decisions this build computes, and how many looks in vain one message takes by each."""
-FORMAT_OF = {"tessera-7": 4}
-"""Ledger format that a committer with an older engine id raises a ledger to; all others raise it to `FORMAT`."""
 
 
 def decide(
@@ -50,7 +48,7 @@ def decide(
     # Number, time and orders first: every judgement below asks the state for them, and none may see those of the
     # message before.
     take_in(draft.state, inputs.n, inputs.ts, inputs.facts_upto, inputs.orders)
-    open_message(draft, inputs, FORMAT_OF.get(engine, FORMAT))
+    open_message(draft, inputs)
     # Facts before deadlines: a run whose start is told in this very message has started, whatever its deadline says.
     # And whatever gives room back comes before whatever takes it, so that room is used in the message that learns of
     # it.
@@ -90,10 +88,10 @@ def _order_of(facts: Sequence[TakenFact]) -> Sequence[int]:
     return sorted(range(len(facts)), key=lambda index: (after.get(index, index), index in gone))
 
 
-def open_message(draft: Draft, inputs: Inputs, newest: int) -> None:
-    """Format, epoch and checkpoint records, when this message carries them; `newest` is the engine's own format."""
-    if draft.state.format < newest:
-        draft.add(FormatRaised(kind="format_raised", format=newest))
+def open_message(draft: Draft, inputs: Inputs) -> None:
+    """Format, epoch and checkpoint records, when this message carries them."""
+    if draft.state.format < FORMAT:
+        draft.add(FormatRaised(kind="format_raised", format=FORMAT))
     if inputs.holder:
         draft.add(EpochOpened(kind="epoch_opened", epoch=inputs.epoch, holder=inputs.holder))
     if inputs.state_hash:
