@@ -492,6 +492,7 @@ async def test_a_pod_with_an_unknown_queue_is_told_so_and_starts_once_it_has_ano
 async def test_nothing_is_said_twice_to_a_pod_whose_reason_stays_the_same(users: Users, live: KubernetesLive) -> None:
     users.create(pod("stuck", nodeSelector={"no": "such"}))
     told = await users.until_told("stuck", "Inadmissible", "NoFit")
+    await eventually(lambda: len(users.events("stuck")) == 1, "the event follows the condition")
     async with live.down("binder"):
         pass
     await live.until_ready("binder")
