@@ -352,13 +352,17 @@ class QuotaBook:
         return max(0, use - (quota.nominal if quota else 0))
 
     def _firm_of_leaf(self, queue: str, cell: Cell) -> int:
+        flavor, resource = cell
+        held = self._firm_listed().get(f"{queue}/{flavor}" if flavor else queue)
+        return 0 if held is None else int(getattr(held, resource))
+
+    def _firm_listed(self) -> dict[str, Amount]:
+        """Holdings of firm work, listed when first asked for."""
         if self._firm is None:
             self._firm = {}
             for name, flavor, amount in self._list_firm():
                 self._count_firm(name, flavor, amount, 1)
-        flavor, resource = cell
-        held = self._firm.get(f"{queue}/{flavor}" if flavor else queue)
-        return 0 if held is None else int(getattr(held, resource))
+        return self._firm
 
     def _count_firm(self, queue: str, flavor: str, amount: Amount, sign: int) -> None:
         if self._firm is not None:
@@ -420,6 +424,13 @@ class QuotaBook:
         self.add(job.queue, flavor, job.amount)
         if not self._tree.revocable(job):
             self._count_firm(job.queue, flavor, job.amount, 1)
+
+    def end(self, job: Job | None, queue: str, flavor: str, amount: Amount) -> None:
+        """A run of the job gives back `amount` of what its queue held; None: of work that does not count as firm."""
+        self.add(queue, flavor, amount, -1)
+        if job is not None and not self._tree.revocable(job):
+            self._firm_listed()
+            self._count_firm(queue, flavor, amount, -1)
 
     def add(self, queue: str, flavor: str, amount: Amount, sign: int = 1) -> None:
         """A run of the queue takes (1) or gives back (-1) `amount`."""

@@ -72,7 +72,9 @@ def test_a_run_beyond_its_limit_ends_at_once_and_one_without_gets_as_long_again(
     learn(known.runtimes, kind_of(job("learnt")), HOUR, NOW)
     forecast = Forecast(known)
     assert forecast.end(run("limited")) == late + 1
-    assert forecast.end(run("learnt")) == NOW + 20 * HOUR
+    end = forecast.end(run("learnt"))
+    assert end is not None
+    assert late < end <= NOW + 20 * HOUR, "as long again as was expected, step by step"
 
 
 def test_what_is_being_stopped_comes_back_soon_but_nobody_waits_for_what_never_goes() -> None:

@@ -2,16 +2,19 @@
 
 from typing import Any
 
+import pytest
+
 from tessera.domain.entities import Job
 from tessera.engine.explain.explanation import explain
 from tessera.engine.queueing.ordering import stuck_heads
 from tessera_schemas.config import Policy, Queue, Quota
-from tessera_schemas.facts import AnyFact, DrainRequested
+from tessera_schemas.facts import AnyFact, DrainRequested, PodsMade, RunEnded
 from tessera_schemas.ledger import AnyRecord
 from tessera_schemas.reasons import Code
-from tests.builders import admitted, config_body, node_seen, role
+from tests.builders import admitted, config_body, node_seen, role, run_absent
 from tests.builders import job_spec as spec
 from tests.ledgers import Committed
+from tests.unit.scheduler.committer_world import started
 
 HOUR = 3600
 
@@ -118,22 +121,148 @@ def test_a_job_that_runs_on_takes_what_is_left_of_cpu_too_and_only_once() -> Non
     assert (told(ledger, "one"), told(ledger, "two")) == (None, Code.BEHIND_RESERVATION)
 
 
-def test_the_quota_is_kept_as_well_also_from_short_jobs() -> None:
+def test_quota_is_kept_from_when_the_job_starts_and_not_from_who_has_ended_by_then() -> None:
     ledger = shard(quota=12)
     submit(ledger, ("runs", 4, 2))
     submit(ledger, ("head", 8, 1))
-    submit(ledger, ("short", 1, 1))
-    reason = job(ledger, "short").reason
-    assert reason is not None
-    assert (reason.code, reason.field) == (Code.BEHIND_RESERVATION, "queues.research.gpu_milli")
+    submit(ledger, ("short", 1, 1), ("long", 1, 3))
+    assert (told(ledger, "short"), told(ledger, "long")) == (None, Code.BEHIND_RESERVATION)
 
 
-def test_a_job_without_quota_is_given_no_room() -> None:
+def test_a_job_whose_quota_comes_back_with_the_ends_of_runs_is_given_room_as_well() -> None:
+    """Nominal quota is the pool, as `config init` writes it: who finds no GPU finds no quota either."""
     ledger = shard(quota=8)
     submit(ledger, ("runs", 4, 2))
     submit(ledger, ("head", 8, 1))
-    submit(ledger, ("long", 1, 3))
-    assert (told(ledger, "head"), told(ledger, "long")) == (Code.WAITING_FOR_QUOTA, None)
+    assert told(ledger, "head") is Code.WAITING_FOR_QUOTA
+    submit(ledger, ("long", 1, 3), ("short", 1, 1))
+    assert [told(ledger, key) for key in ("head", "long", "short")] == [Code.RESERVED, Code.BEHIND_RESERVATION, None]
+
+
+def start(ledger: Committed) -> None:
+    """All runs that were allocated start."""
+    waiting = [run for run in ledger.state.runs.values() if not run.started_ts]
+    for run in waiting:
+        ledger.commit(PodsMade(kind="pods_made", run_id=run.run_id, uids=tuple(map(str, range(run.gang.pods)))))
+        ledger.commit(started(run.run_id))
+
+
+def end(ledger: Committed, *jobs: str, ms: int = 1) -> None:
+    """The first runs of these jobs end; then the line is walked."""
+    start(ledger)
+    runs = [f"{job_id}-1" for job_id in jobs]
+    ledger.commit(*(RunEnded(kind="run_ended", run_id=run) for run in runs), ms=ms)
+    ledger.commit(*map(run_absent, runs))
+    ledger.commit(orders=(ledger.line(),))
+
+
+def ids(*keys: str) -> list[str]:
+    return [admitted(key).job_id for key in keys]
+
+
+def test_a_wide_gang_is_passed_by_nobody_under_a_quota_that_is_the_pool() -> None:
+    ledger = shard(*(node_seen(f"node-{i}") for i in range(6)), quota=48)
+    submit(ledger, *((f"short-{i}", 8, 2) for i in range(3)), *((f"long-{i}", 8, 4) for i in range(3)))
+    submit(ledger, ("wide", 8, 1), gang=6)
+    submit(ledger, *((f"later-{i}", 8, 3) for i in range(4)), ("quick", 8, 1))
+    start(ledger)
+    end(ledger, *ids("short-0", "short-1", "short-2"), ms=2 * HOUR * 1000 - 60_000)
+    assert told(ledger, "wide") is Code.RESERVED
+    assert [told(ledger, f"later-{i}") for i in range(4)] == [Code.BEHIND_RESERVATION] * 4
+    assert job(ledger, "quick").attempt == 1, "it has ended when the gang starts"
+    end(ledger, *ids("long-0", "long-1", "long-2", "quick"))
+    assert job(ledger, "wide").attempt == 1
+
+
+def test_backfill_goes_on_beside_a_head_that_leaves_room_and_quota() -> None:
+    ledger = shard(*(node_seen(f"node-{i}") for i in range(3)), quota=24)
+    submit(ledger, ("busy-1", 5, 24), ("busy-2", 5, 24))
+    submit(ledger, ("head", 7, 24), gang=2)
+    submit(ledger, *((f"small-{i}", 1, 1) for i in range(4)))
+    assert told(ledger, "head") is Code.RESERVED
+    assert [job(ledger, f"small-{i}").attempt for i in range(4)] == [1] * 4
+
+
+def of_model(key: str, model: str, gpus: int = 8, hours: int = 1) -> AnyFact:
+    return admitted(key, spec(role(gpus=gpus, gpu_models=(model,)), time_limit_seconds=hours * HOUR))
+
+
+@pytest.mark.parametrize("useless", [0, 3, 6, 15])
+def test_jobs_that_nothing_can_help_take_no_reservation_from_those_that_wait_for_runs(useless: int) -> None:
+    nodes = [node_seen("sick", gpu_model="h100"), *(node_seen(f"node-{i}", gpu_model="a100") for i in range(2))]
+    ledger = shard(*nodes, quota=24)
+    ledger.commit(DrainRequested(kind="drain_requested", node="sick"))
+    ledger.commit(*(of_model(f"run-{i}", "a100", 4, 2) for i in range(4)))
+    ledger.commit(orders=(ledger.line(),))
+    ledger.commit(*(of_model(f"useless-{i}", "h100", gpus=1 + i % 8) for i in range(useless)))
+    ledger.commit(of_model("head", "a100"))
+    ledger.commit(*(of_model(f"single-{i}", "a100", 1, 9) for i in range(4)))
+    end(ledger, *ids("run-0"))
+    assert told(ledger, "head") is Code.RESERVED
+    assert {told(ledger, f"single-{i}") for i in range(4)} == {Code.BEHIND_RESERVATION}
+
+
+def test_each_model_has_a_head_of_its_own() -> None:
+    ledger = shard(node_seen("node-h", gpu_model="h100"), node_seen("node-a", gpu_model="a100"), quota=16)
+    ledger.commit(of_model("run-h", "h100", 4, 24), of_model("run-a", "a100", 4, 2))
+    ledger.commit(orders=(ledger.line(),))
+    ledger.commit(of_model("head-h", "h100"), of_model("head-a", "a100"), of_model("single-a", "a100", 1, 9))
+    ledger.commit(orders=(ledger.line(),))
+    assert [told(ledger, key) for key in ("head-h", "head-a", "single-a")] == [
+        Code.RESERVED,
+        Code.RESERVED,
+        Code.BEHIND_RESERVATION,
+    ]
+
+
+def test_room_that_was_kept_once_stays_kept_while_fair_share_moves_the_order() -> None:
+    ledger = shard(*(node_seen(f"node-{i}") for i in range(3)), quota=24)
+    ledger.commit(admitted("mine", spec(role(gpus=8), time_limit_seconds=9 * HOUR)))
+    singles = [admitted(f"b-{i}", spec(role(gpus=1), time_limit_seconds=2 * HOUR), "other") for i in range(40)]
+    ledger.commit(*singles)
+    ledger.commit(orders=(ledger.line(),))
+    ledger.commit(admitted("gang", spec(role(gpus=8, replicas=2), time_limit_seconds=HOUR)))
+    for single in singles[:17]:  # the order in which the gang stands comes after the first has ended
+        end(ledger, single.job_id)
+    passed = [single.job_id for single in singles[17:] if ledger.state.jobs.get(single.job_id).attempt]  # type: ignore[union-attr]
+    assert (job(ledger, "gang").attempt, passed) == (1, [])
+
+
+def lending(*, nodes: int = 4) -> Committed:
+    queues = [Queue(name="org"), *(Queue(name=name, parent="org", quotas=(SIXTEEN,)) for name in ("a", "b"))]
+    body = config_body(*queues, policy=Policy(backfill="reserve"))
+    return Committed().begin(*(node_seen(f"node-{i}") for i in range(nodes)), body=body)
+
+
+SIXTEEN = Quota(resource="gpu_milli", nominal=16_000)
+
+
+def in_queue(key: str, queue: str, pods: int, hours: int) -> AnyFact:
+    return admitted(key, spec(role(gpus=8, replicas=pods), queue=queue, time_limit_seconds=hours * HOUR))
+
+
+def test_an_owner_within_its_nominal_quota_closes_what_it_lacks_to_borrowers() -> None:
+    ledger = lending()
+    ledger.commit(*(in_queue(f"a-{i}", "a", 1, 5) for i in range(4)))
+    ledger.commit(orders=(ledger.line(),))
+    ledger.commit(in_queue("owner", "b", 2, 1), in_queue("borrower", "a", 1, 1))
+    end(ledger, *ids("a-0"))
+    reason = job(ledger, "borrower").reason
+    assert reason is not None
+    assert (reason.code, reason.detail) == (Code.WAITING_FOR_QUOTA, "an owner within its nominal quota waits for it")
+    end(ledger, *ids("a-1"))
+    assert (job(ledger, "owner").attempt, job(ledger, "borrower").attempt) == (1, 0)
+
+
+def test_an_owner_that_no_end_can_help_closes_nothing() -> None:
+    ledger = lending()
+    ledger.commit(*(DrainRequested(kind="drain_requested", node=f"node-{i}") for i in (2, 3)))
+    ledger.commit(in_queue("a-0", "a", 1, 5))
+    ledger.commit(orders=(ledger.line(),))
+    ledger.commit(admitted("owner", spec(role(gpus=8, replicas=2, gpu_models=("b200",)), queue="b")))
+    ledger.commit(in_queue("a-1", "a", 1, 1))
+    ledger.commit(orders=(ledger.line(),))
+    assert job(ledger, "a-1").attempt == 1
 
 
 def test_room_is_kept_for_as_many_as_the_policy_says() -> None:

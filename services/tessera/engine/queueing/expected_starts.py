@@ -1,28 +1,26 @@
 """
 Expected starts of the jobs in line for which room is kept ahead, and what each of them rests on. Pure.
 
-Nobody else's start is known: who comes behind them, waits for quota, or waits under a policy without reservations may
-be passed at any time. The scheduler computes reservations anew in each pass, and only once somebody could be in the
+Nobody else's start is known: who comes behind them, or waits under a policy without reservations, may be passed at any
+time. The scheduler computes reservations anew in each pass, and only once somebody could be in the
 way; this is the same search on the state as it is, for the jobs that have one or would get one.
 """
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from typing import Literal
 
+from tessera.domain.devices.resources import RoleNeed
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.queueing.reservations import ExpectedEnd, Forecast, Opening, find_opening
+from tessera.engine.queueing.reservations import ExpectedEnd, Forecast
+from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX, RoomAhead, Timeline
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.reasons import Code
 from tessera_schemas.text.units import format_age
-from tessera_schemas.work.placement import Placement
-
-HOPELESS_MAX = 4
-"""So many jobs for which no end of a run makes room are looked at besides those that have a start."""
 
 Basis = Literal["time_limits", "learnt_runtimes", "stopping_runs", "assumed_runtimes"]
 ENDS: Mapping[Basis, str] = {
@@ -61,37 +59,32 @@ class ExpectedStart:
 
 def expected_starts(state: State, pool: str, line: Iterable[Job]) -> dict[str, ExpectedStart]:
     """Expected start of each job of the pool's `line` for which room is kept ahead, by job id; as of `state.ts`."""
-    depth = state.tree.policy.backfill_depth
-    # A bound on forecasts, as in the pass itself: each one may place a gang many times.
-    heads = list(islice((job for job in line if _is_reserved_for(state, job)), depth + HOPELESS_MAX))
-    found: dict[str, ExpectedStart] = {}
+    heads = [job for job in line if _is_reserved_for(state, job)]
     if not heads:
-        return found
-    forecast, book, policy = Forecast(state), state.quota_book(), find_scoring_policy(state, pool)
-    reserved: list[tuple[Job, tuple[Placement, ...]]] = []
-    for job in heads:
-        if len(found) == depth:
-            break
-        best: tuple[int, int, str, Opening, tuple[Basis, ...]] | None = None
-        for at, flavor in enumerate(state.tree.flavors_for(job.queue, job.amount)):
-            if book.lacks(job, flavor):
-                continue
+        return {}
+    policy, book, rooms = find_scoring_policy(state, pool), state.quota_book(), dict[str, RoomAhead]()
+
+    def room(flavor: str) -> RoomAhead:
+        if flavor not in rooms:
             nodes = {node.name: node for node in nodes_for(state, pool, flavor)}
-            places = FeasibleNodes(nodes, policy)
-            # Those before it count as running from now on, just as the scheduler reckons; otherwise two would be told
-            # the same room.
-            for other, placements in reserved:
-                other.gang.take(nodes, placements)
-            ends = forecast.ends_on(nodes)
-            opening = find_opening(job.roles, nodes, ends, places)
-            if opening is not None and (best is None or opening.at < best[0]):
-                best = opening.at, at, flavor, opening, _bases(forecast, ends, opening)
-        if best is not None:
-            at_ts, _, flavor, opening, bases = best
-            # Quota counts as used from now on, as the scheduler reckons it (ADR 0014).
-            book.start(job, flavor)
-            reserved.append((job, opening.placements))
-            found[job.job_id] = ExpectedStart(at_ts, _nodes_of(opening), bases)
+            rooms[flavor] = nodes, FeasibleNodes(nodes, policy)
+        return rooms[flavor]
+
+    # The same search as in the pass itself, with its bounds: those for whom room was kept before come first.
+    ahead, found = Timeline.of(state, pool, room, lambda: book), dict[str, ExpectedStart]()
+    tried = Counter[tuple[str, tuple[RoleNeed, ...], tuple[str, ...]]]()
+    for job in sorted(heads, key=lambda job: job.reason is None or job.reason.code is not Code.RESERVED):
+        kind = job.queue, job.roles, job.avoid
+        if len(tried) == KINDS_MAX and kind not in tried:
+            break
+        if tried[kind] >= ahead.depth or ahead.is_deep(job):
+            continue
+        tried[kind] += 1
+        entered = ahead.enter(job)
+        if entered is not None:
+            kept, ends = entered
+            nodes = tuple(sorted({placement.node for placement in kept.placements}))
+            found[job.job_id] = ExpectedStart(kept.at, nodes, _bases(ahead.forecast, ends, kept.at, nodes))
     return found
 
 
@@ -99,17 +92,12 @@ def _is_reserved_for(state: State, job: Job) -> bool:
     """Whether the job has room kept ahead, or gets it as soon as somebody behind it would fit."""
     policy, code = state.tree.policy, None if job.reason is None else job.reason.code
     waited = state.ts - job.submitted_ts >= policy.backfill_patience_seconds * 1000
-    return policy.backfill == "reserve" and (code is Code.RESERVED or (code is Code.NO_FIT and waited))
+    return policy.backfill == "reserve" and (code is Code.RESERVED or (code in BLOCKED and waited))
 
 
-def _nodes_of(opening: Opening) -> tuple[str, ...]:
-    return tuple(sorted({placement.node for placement in opening.placements}))
-
-
-def _bases(forecast: Forecast, ends: Iterable[ExpectedEnd], opening: Opening) -> tuple[Basis, ...]:
-    """Grounds on which the ends rest of the runs that leave the opening's nodes until then."""
-    nodes = set(_nodes_of(opening))
-    runs = (run for at, runs in ends if at <= opening.at for run in runs)
+def _bases(forecast: Forecast, ends: Iterable[ExpectedEnd], at: int, nodes: Collection[str]) -> tuple[Basis, ...]:
+    """Grounds on which the ends rest of the runs that leave these nodes until `at`."""
+    runs = (run for end, runs in ends if end <= at for run in runs)
     return tuple(sorted({_basis(forecast, run) for run in runs if any(place.node in nodes for place in run.places)}))
 
 

@@ -2,16 +2,17 @@
 Room ahead: from when on, and where, a job that finds no room now can start, once runs have ended that are expected to.
 
 A run ends by its time limit, else when `PERMILLE` of such runs had ended by what was learnt; one that outlives that is
-judged by those that ran as long, or with a limit is about to be stopped. Nothing here is written to the state: it is
-computed again in each pass, as a function of the state and its `ts`. Integer milliseconds.
+expected to run as long again, step by step, or with a limit is about to be stopped. Nothing here is written to the
+state: it is computed again in each pass, as a function of the state and its `ts`. Integer milliseconds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
 from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.domain.entities import Job, Run
+from tessera.domain.queues import QuotaBook
 from tessera.domain.runtimes import JobKind, kind_of
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
@@ -44,12 +45,16 @@ class Forecast:
             known = self._known[kind, limit] = limit or quantile(self._state.runtimes, kind, PERMILLE)
         return known
 
-    def ends_on(self, nodes: Mapping[str, Node]) -> list[ExpectedEnd]:
-        """The ends of the runs that hold something on `nodes`, ascending, without those that nobody expects to end."""
+    def ends_on(self, nodes: Mapping[str, Node], queues: Collection[str] = ()) -> list[ExpectedEnd]:
+        """
+        The ends of the runs that hold something on `nodes`, or quota of these queues, ascending, without those that
+        nobody expects to end.
+        """
         ends = [
             (end, run.run_id, run)
             for run in self._state.runs.values()
-            if any(place.node in nodes for place in run.places) and (end := self.end(run)) is not None
+            if (run.queue in queues or any(place.node in nodes for place in run.places))
+            and (end := self.end(run)) is not None
         ]
         # By id within one time, so that equal states give equal lists; runs of one time are one group, since room
         # between them is never there.
@@ -73,8 +78,12 @@ class Forecast:
         # Past its limit: it is about to be stopped.
         if job.time_limit_seconds:
             return state.ts + 1
-        # It outlived the estimate, which says that it is one of the long ones: only those that ran as long tell of it.
-        return start + quantile(state.runtimes, kind_of(job), PERMILLE, state.ts - start)
+        # It outlived the estimate. What is expected of it grows by as long again, step by step (Tsafrir et al. 2007):
+        # a jump to what the longest ones took would let everybody with a shorter limit onto its room meanwhile.
+        expected = end - start
+        while start + expected <= state.ts:
+            expected *= 2
+        return start + expected
 
     def is_limited(self, run: Run) -> bool:
         """Whether the run ends by its time limit."""
@@ -92,51 +101,105 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaAhead:
+    """
+    Quota that a gang needs as well, from `book`, which is that of now. `end` takes a run out of a book.
+
+    `at` makes the book of a time out of the one without the runs that have ended by then; None: the gang has no quota
+    at that time.
+    """
+
+    book: QuotaBook
+    end: Callable[[QuotaBook, Run], None]
+    at: Callable[[int, QuotaBook], QuotaBook | None]
+
+
+@dataclass(frozen=True, slots=True)
 class Opening:
-    """From `at` on the gang has room at `placements`; `nodes` are all nodes as they are then, without the gang."""
+    """
+    From `at` on the gang has room at `placements`; `nodes` are all nodes as they are then, without the gang.
+
+    `book` is use and lending of quota at that time, without the gang, where quota was asked for.
+    """
 
     at: int
     placements: tuple[Placement, ...]
     nodes: dict[str, Node]
+    book: QuotaBook | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """Nodes and quota after the first `count` ends, with which the gang does not fit."""
+
+    count: int
+    nodes: dict[str, Node]
+    book: QuotaBook | None
+
+
+@dataclass(frozen=True, slots=True)
+class Trying:
+    """A gang that is tried on nodes, and in quota where that is asked for, as they are after some of `ends`."""
+
+    roles: tuple[RoleNeed, ...]
+    ends: Sequence[ExpectedEnd]
+    places: FeasibleNodes
+    quota: QuotaAhead | None
+
+    def after(self, base: Later, count: int, at: int) -> Opening | Later:
+        """The opening at the time `at`, after `count` ends; else what there is then, to go on from."""
+        # Each try goes on from the nodes of the last one that failed, so that no end is applied twice on the way up.
+        nodes, book = dict(base.nodes), None if base.book is None else base.book.copy()
+        for _, runs in self.ends[base.count : count]:
+            for run in runs:
+                run.gang.take(nodes, run.places, -1)
+                if self.quota is not None and book is not None:
+                    self.quota.end(book, run)
+        then = None
+        if self.quota is not None and book is not None:
+            then = self.quota.at(at, book)
+            if then is None:
+                return Later(count, nodes, book)
+        found = place_gang(self.roles, nodes, self.places)
+        return Later(count, nodes, book) if isinstance(found, Reason) else Opening(at, found, nodes, then)
 
 
 def find_opening(
-    roles: tuple[RoleNeed, ...], nodes: dict[str, Node], ends: Sequence[ExpectedEnd], places: FeasibleNodes
+    roles: tuple[RoleNeed, ...],
+    nodes: dict[str, Node],
+    ends: Sequence[ExpectedEnd],
+    places: FeasibleNodes,
+    quota: QuotaAhead | None = None,
+    now: int | None = None,
 ) -> Opening | None:
     """
-    The first of `ends` at which the gang, which finds no room on `nodes` now, has some; None when it never has.
+    The first of `ends` at which the gang has room, and quota where that is asked for; None when it never has.
 
-    It means: try one end after the other. What has fit once fits later too, as far as best fit finds it, so that
-    doubling steps and then halving ones do: the tries are as many as twice the digits of the number of ends.
+    With `now` it may be that time already; without, the gang is known to find no room on `nodes` yet. It means: try one
+    end after the other. What has fit once fits later too, as far as best fit finds it, so that doubling steps and then
+    halving ones do: the tries are as many as twice the digits of the number of ends.
     """
-
-    def tried(base: dict[str, Node], first: int, last: int) -> Opening | dict[str, Node]:
-        # Each try goes on from the nodes of the last one that failed, so that no end is applied twice on the way up.
-        later = dict(base)
-        for _, runs in ends[first:last]:
-            for run in runs:
-                run.gang.take(later, run.places, -1)
-        found = place_gang(roles, later, places)
-        return later if isinstance(found, Reason) else Opening(ends[last - 1][0], found, later)
-
-    low, high, base = 0, 0, nodes  # with the first `low` ends it does not fit
+    trying, base = Trying(roles, ends, places, quota), Later(0, nodes, None if quota is None else quota.book)
+    if now is not None and isinstance(found := trying.after(base, 0, now), Opening):
+        return found
     best: Opening | None = None
+    high = 0
     while best is None:
-        if low == len(ends):
+        if base.count == len(ends):
             return None
-        high = min(2 * low + 1, len(ends))
-        answer = tried(base, low, high)
+        high = min(2 * base.count + 1, len(ends))
+        answer = trying.after(base, high, ends[high - 1][0])
         if isinstance(answer, Opening):
             best = answer
         else:
-            low, base = high, answer
-    while high - low > 1:
-        middle = (low + high) // 2
-        answer = tried(base, low, middle)
+            base = answer
+    while high - base.count > 1:
+        middle = (base.count + high) // 2
+        answer = trying.after(base, middle, ends[middle - 1][0])
         if isinstance(answer, Opening):
             high, best = middle, answer
         else:
-            low, base = middle, answer
+            base = answer
     return best
 
 
@@ -146,7 +209,8 @@ class Reservation:
     Room that is kept for a job: from `at` on, at `placements` on nodes of `flavor`.
 
     `nodes_then` are the nodes of the placements as they are at `at`, with it and with the other reservations that have
-    begun by then: what is free there now and then, a job that runs beyond `at` may have.
+    begun by then, and `book_then` likewise what counts as used of quotas: what is free there now and then, a job that
+    runs beyond `at` may have.
     """
 
     job: Job
@@ -155,6 +219,7 @@ class Reservation:
     placements: tuple[Placement, ...]
     nodes_then: dict[str, Node]
     closes: bool = False
+    book_then: QuotaBook | None = None
 
 
 def make_reservation(
@@ -168,13 +233,18 @@ def make_reservation(
     # Only the reservation's own nodes: everywhere else a job that outlives its beginning takes nothing from it.
     nodes_then = {place.node: opening.nodes[place.node] for place in opening.placements}
     job.gang.take(nodes_then, opening.placements)
+    book_then = opening.book
+    if book_then is not None:
+        book_then.start(job, flavor)
     for other in others:
         # Each of two reservations knows of the other what has begun by its own time: the earlier one must not count the
         # later one's pods, which are not there yet, and the later one must count the earlier one's.
         if other.at > opening.at:  # it has not begun: it was left out of where to look, and does not count yet
             other.job.gang.take(nodes_then, other.placements, -1)
             job.gang.take(other.nodes_then, opening.placements)
-    return Reservation(job, opening.at, flavor, opening.placements, nodes_then, closes)
+            if other.book_then is not None:
+                other.book_then.start(job, flavor)
+    return Reservation(job, opening.at, flavor, opening.placements, nodes_then, closes, book_then)
 
 
 def hide_reserved(node: Node, kept: Sequence[Reservation]) -> Node:

@@ -1,6 +1,6 @@
 """One pass over a pool's order: where its jobs may start. `ReservingPass` does the same around reservations."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tessera.domain.devices.resources import Amount, RoleNeed
@@ -73,14 +73,26 @@ class SchedulingPass:
         self._book = self._book or self._state.quota_book()
         return self._book
 
+    def begin(self, jobs: Sequence[Job]) -> None:
+        """Know the jobs of the line, in its order, before any of them is asked."""
+
+    def note_refused(self, job: Job, code: Code) -> None:
+        """Know that the job does not start now, and the code of the reason."""
+
     def find(self, job: Job) -> Choice | Reason:
         """Choose where the job may start now, or say why it may not; nothing is taken."""
         return choose(
             self._state.tree,
             self._quota_book(),
             job,
-            lambda roles, flavor, avoid: self.capacity(flavor, avoid).find(roles),
+            lambda roles, flavor, avoid: self._choose_place(job, roles, flavor, avoid),
         )
+
+    def _choose_place(
+        self, job: Job, roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]
+    ) -> tuple[Placement, ...] | Reason:
+        """Place the job's gang on the free nodes of a flavor, some left out; or say why not."""
+        return self.capacity(flavor, avoid).find(roles)
 
     def refusal(self, job: Job) -> Code | None:
         """The code of the reason that `find` would give, as far as that is known without a search; else None."""

@@ -1,36 +1,33 @@
 """
 Room kept for blocked jobs during one pass over a pool's line, and who may start beside it.
 
-The first jobs that find no room, as many as the policy says, get a reservation: from when on and where they can start
-(`engine.queueing.reservations`). Nothing of it is held: whoever has ended by then may have the same room now, and a job
-that runs longer may have what is free both now and then. Quota counts as used from now on, as if the job had started
-at its turn.
+The first jobs that find no room or no quota, as many as the policy says on any set of nodes, get a reservation: from
+when on and where they can start (`engine.queueing.timeline`). Nothing of it is held: whoever has ended by then may have
+the same room and quota now, and a job that runs longer may have what is free both now and then.
 
-Nobody is asked before somebody could be in the way: while nobody after them fits, blocked jobs cost nothing.
+Room that was kept once stays kept while the line's order moves: a job that was told `Reserved` is entered first, unless
+a blocked job of a higher class is before it. While an owner within its nominal quota waits, nobody borrows what it
+lacks. Nobody is asked before somebody could be in the way: while nobody after them fits, blocked jobs cost nothing.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from tessera.domain.devices.resources import RoleNeed
 from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.queueing.reservations import (
-    Forecast,
-    Opening,
-    Reservation,
-    find_opening,
-    hide_reserved,
-    make_reservation,
-)
+from tessera.engine.queueing.readiness import awaits_placement, quota_reason
+from tessera.engine.queueing.reservations import Reservation, hide_reserved
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.starting import Choice, choose
+from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX, RoomAhead, Timeline
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import Placement
 
-HOPELESS_MAX = 4
-"""So many blocked jobs for which no end of a run makes room are looked at in one pass, besides those that have it."""
+Kind = tuple[str, bool, tuple[RoleNeed, ...], tuple[str, ...]]
+"""What jobs have in common for which the same room is sought."""
 
 
 class ReservingPass(SchedulingPass):
@@ -39,26 +36,42 @@ class ReservingPass(SchedulingPass):
     def __init__(self, state: State, pool: str, known: CapacityCache) -> None:
         super().__init__(state, pool, known)
         self._policy = state.tree.policy
-        self._forecast = Forecast(state)
-        self._blocked: list[tuple[Job, Reason]] = []  # in the order of the line; nobody has looked for room ahead yet
-        self._hopeless = 0
-        self._reservations: list[Reservation] = []
-        self._used: QuotaBook | None = None  # with what is kept; made with the first reservation
-        self._left: dict[tuple[str, tuple[str, ...], int], FreeCapacity] = {}  # by how many reservations a job outlives
-        self._behind: dict[tuple[str, bool, tuple[RoleNeed, ...], tuple[str, ...], int], Reason] = {}
+        self._ahead = Timeline.of(state, pool, self._room_of, self._quota_book)
+        self._blocked: list[tuple[Job, Reason]] = []  # nobody has looked for room ahead yet
+        self._kinds = Counter[Kind]()
+        self._never: set[Kind] = set()
+        self._kept: set[str] = set()  # jobs that have been told that room is kept for them
+        self._place: dict[str, int] = {}
+        self._owners: QuotaBook | None = None  # with what waiting owners ask for; made with the first of them
+        self._left: dict[tuple[str, tuple[str, ...], int], FreeCapacity] = {}  # by what reservations a job outlives
+        self._behind: dict[tuple[Kind, int], Reason] = {}
         self._reasons: list[tuple[str, Reason]] = []
+
+    def begin(self, jobs: Sequence[Job]) -> None:
+        """Keep the room that was kept before for jobs of the line."""
+        self._place = {job.job_id: place for place, job in enumerate(jobs)}
+        for job in jobs:
+            if job.reason is not None and job.reason.code is Code.RESERVED and awaits_placement(self._state, job):
+                self._kept.add(job.job_id)
+                self._blocked.append((job, job.reason))
 
     def reserves(self, job: Job) -> bool:
         """Whether the job would get a reservation if it found no room, so that it has to be asked itself."""
-        depth = self._policy.backfill_depth
-        # Jobs that were noted count as if each needed a try of its own, so that the number of forecasts in a pass is
-        # bounded before any of them is made.
-        left = depth - len(self._reservations) + HOPELESS_MAX - self._hopeless - len(self._blocked)
-        return len(self._reservations) < depth and left > 0 and self._waited(job, "patience")
+        if job.job_id in self._kept:
+            return True
+        kind = self._kind(job)
+        return (
+            kind not in self._never
+            and self._kinds[kind] < self._policy.backfill_depth
+            and len(self._kinds) < KINDS_MAX
+            and self._waited(job, "patience")
+            and not self._ahead.is_deep(job)
+        )
 
     def count_outlived(self, job: Job) -> int:
-        """The number of reservations that begin before the job ends; equal jobs with an equal number get one answer."""
-        return len(self._outlived(job))
+        """The reservations that begin before the job ends, as bits; equal jobs with equal bits get one answer."""
+        outlived = self._outlived(job)
+        return sum(1 << place for place, each in enumerate(self._ahead.reservations) if each in outlived)
 
     def take_reasons(self) -> Iterator[tuple[str, Reason]]:
         """New reasons of blocked jobs since the last call."""
@@ -71,16 +84,17 @@ class ReservingPass(SchedulingPass):
 
     def refusal(self, job: Job) -> Code | None:
         """The code of the reason that `find` would give, as far as that is known without a search; else None."""
-        kind = job.queue, self.may_borrow(job), job.roles, job.avoid, self.count_outlived(job)
-        if kind in self._behind:
+        if (self._kind(job), self.count_outlived(job)) in self._behind:
             return Code.BEHIND_RESERVATION
         return None if self.reserves(job) else super().refusal(job)
 
     def find(self, job: Job) -> Choice | Reason:
         """Choose where the job may start now without delaying any reservation, or say why it may not."""
+        if job.job_id in self._kept:
+            return self._find_kept(job)
         # The answer to an equal job stands until there is another reservation: what starts in between takes room and
         # gives none.
-        known = self._behind.get((job.queue, self.may_borrow(job), job.roles, job.avoid, self.count_outlived(job)))
+        known = self._behind.get((self._kind(job), self.count_outlived(job)))
         if known is not None:
             return known
         # First as if nothing were reserved. Only a job that fits that way can be in anybody's way, and only then are
@@ -89,94 +103,169 @@ class ReservingPass(SchedulingPass):
         if isinstance(verdict, Reason):
             return self._note_blocked(job, verdict)
         self._look_ahead()
-        return self._choose_around(job, verdict) if self._reservations else verdict
+        return self._choose_around(job, verdict) if self._ahead.reservations else verdict
+
+    def _find_kept(self, job: Job) -> Choice | Reason:
+        """Answer for a job for which room is kept: it may have that, and no other's."""
+        verdict = super().find(job)
+        if isinstance(verdict, Reason):
+            return job.reason or verdict  # it is told anew when reservations are made
+        self._blocked = [entry for entry in self._blocked if entry[0] is not job]
+        self._void(besides=job)
+        self._look_ahead()
+        found = self._choose_around(job, verdict) if self._ahead.reservations else verdict
+        if isinstance(found, Reason):
+            self._blocked.append((job, job.reason or found))
+            return job.reason or found
+        return found
 
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
         """The job was allocated there."""
         super().taken(job, flavor, placements)
-        if self._used is None:
+        self._kept.discard(job.job_id)
+        if self._owners is not None:
+            self._owners.start(job, flavor)
+        outlived = self._outlived(job)
+        if any(each not in outlived for each in self._outlived_of_any_class(job)):
+            self._void()  # it is of a higher class, and may lie where room was kept
             return
-        self._used.start(job, flavor)
         # Only for reservations that begin while the job still runs is its room gone then; a job that has ended by that
         # time takes nothing from them.
-        for reservation in self._outlived(job):
+        for reservation in outlived:
             job.gang.take(reservation.nodes_then, placements)
+            if reservation.book_then is not None:
+                reservation.book_then.start(job, flavor)
         # Only nodes of this start are hidden anew: all others are as they were, and a pass starts many jobs.
         changed = {placement.node for placement in placements}
-        for (flavor_of, avoid, outlived), capacity in self._left.items():
+        for (flavor_of, avoid, bits), capacity in self._left.items():
             whole = self.capacity(flavor_of, avoid).nodes
-            # A count names the reservations since they are sorted by their beginnings: whoever outlives three outlives
-            # the first three. This is why jobs with equal counts may share one view of the room.
-            first = self._reservations[:outlived]
+            first = [each for place, each in enumerate(self._ahead.reservations) if bits >> place & 1]
             for name in changed & whole.keys():
                 capacity.put(hide_reserved(whole[name], first))
 
+    def note_refused(self, job: Job, code: Code) -> None:
+        """Note an owner that waits within its nominal quota: what it lacks is closed to borrowers (I3)."""
+        tree = self._state.tree
+        if code not in (*BLOCKED, Code.RESERVED) or tree.queues[job.queue].parent is None:
+            return
+        book = self._owners or self._quota_book()
+        own = next(
+            (f for f in tree.flavors_for(job.queue, job.amount) if not book.borrows(job.queue, f, job.amount)), None
+        )
+        if own is not None and self._ahead.can_ever(job, own):
+            self._owners = self._owners or book.copy()
+            self._owners.start(job, own)
+
+    def _choose_place(
+        self, job: Job, roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]
+    ) -> tuple[Placement, ...] | Reason:
+        """Place on nodes of the flavor, unless the job would borrow what a waiting owner lacks."""
+        return self._closed_by_owner(job, flavor) or super()._choose_place(job, roles, flavor, avoid)
+
+    def _closed_by_owner(self, job: Job, flavor: str) -> Reason | None:
+        if self._owners is None or not self._quota_book().borrows(job.queue, flavor, job.amount):
+            return None
+        over = self._owners.lacks(job, flavor)
+        if over is None:
+            return None
+        return quota_reason(over).model_copy(update={"detail": "an owner within its nominal quota waits for it"})
+
     def _note_blocked(self, job: Job, verdict: Reason) -> Reason:
         """Note a blocked job. A reason `Reserved` stands until reservations are computed anew."""
-        if verdict.code is not Code.NO_FIT or not self.reserves(job):
-            return verdict
-        self._blocked.append((job, verdict))
-        return job.reason if job.reason is not None and job.reason.code is Code.RESERVED else verdict
+        if verdict.code in BLOCKED and self.reserves(job):
+            self._kinds[self._kind(job)] += 1
+            self._blocked.append((job, verdict))
+        return verdict
 
     def _waited(self, job: Job, what: str) -> bool:
         seconds: int = getattr(self._policy, f"backfill_{what}_seconds")
         return self._state.ts - job.submitted_ts >= seconds * 1000
 
+    def _kind(self, job: Job) -> Kind:
+        return job.queue, self.may_borrow(job), job.roles, job.avoid
+
+    def _void(self, besides: Job | None = None) -> None:
+        """Reservations are made anew when somebody may be in their way again; those for whom they were stay noted."""
+        noted = [
+            (each.job, each.job.reason or Reason(code=Code.NO_FIT))
+            for each in self._ahead.reservations
+            if each.job is not besides
+        ]
+        self._blocked = [*noted, *self._blocked]
+        self._ahead.reservations.clear()
+        self._behind.clear()
+        self._left.clear()
+
     def _look_ahead(self) -> None:
-        """Keep room for the blocked jobs so far. Since they were asked, nobody has started."""
-        for job, verdict in self._blocked:
-            # Past the depth nobody gets one, yet the verdict is told: whoever was noted must have an answer in this
-            # pass.
-            reservation = self._reserve(job) if len(self._reservations) < self._policy.backfill_depth else None
-            if reservation is None:
-                self._hopeless += 1
-                self._reasons.append((job.job_id, verdict))
-                continue
-            self._reservations.append(reservation)
-            # A new reservation may begin before earlier ones, so that every count of outlived ones means others: views
-            # and answers by count are void.
-            self._reservations.sort(key=lambda other: (other.at, other.job.job_id))
-            self._behind.clear()
-            self._left.clear()
-            seconds = (reservation.at - self._state.ts + 999) // 1000
-            numbers = {"from_ts": reservation.at, "seconds": seconds, "pods": len(reservation.placements)}
-            self._reasons.append((job.job_id, Reason(code=Code.RESERVED, field=verdict.field, numbers=numbers)))
-        self._blocked.clear()
+        """Keep room for the blocked jobs so far, those first for whom it was kept before."""
+        if not self._blocked:
+            return
+        priority = self._state.tree.priority_of
+        noted, self._blocked = self._blocked, []
+        higher = [(self._at(job), priority(job)) for job, _ in noted if job.job_id not in self._kept]
 
-    def _reserve(self, job: Job) -> Reservation | None:
-        """The soonest room of all flavors that have quota for it."""
-        self._used = book = self._used or self._state.quota_book()
-        best: tuple[int, int, str, Opening] | None = None
-        for at, flavor in enumerate(self._state.tree.flavors_for(job.queue, job.amount)):
-            opening = None if book.lacks(job, flavor) else self._opening(job, flavor)
-            # Strictly sooner: of equal beginnings the flavor that the queue prefers stays.
-            if opening is not None and (best is None or opening.at < best[0]):
-                best = opening.at, at, flavor, opening
-        if best is None:
-            return None
-        _, _, flavor, opening = best
-        book.start(job, flavor)
-        return make_reservation(job, flavor, opening, self._reservations, self._waited(job, "closing"))
+        def turn(entry: tuple[Job, Reason]) -> tuple[bool, int, str]:
+            job, at = entry[0], self._at(entry[0])
+            kept = job.job_id in self._kept
+            return not kept or any(place < at and above > priority(job) for place, above in higher), at, job.job_id
 
-    def _opening(self, job: Job, flavor: str) -> Opening | None:
+        for job, verdict in sorted(noted, key=turn):
+            if not self._enter(job):
+                self._kept.discard(job.job_id)
+                self._reasons.append((job.job_id, self._why_now(job, verdict)))
+
+    def _at(self, job: Job) -> int:
+        return self._place.get(job.job_id, len(self._place))
+
+    def _why_now(self, job: Job, verdict: Reason) -> Reason:
+        """Why the job does not start, told without the room that is kept for it no more."""
+        found = super().find(job) if verdict.code is Code.RESERVED else verdict
+        return found if isinstance(found, Reason) else Reason(code=Code.NO_FIT)
+
+    def _enter(self, job: Job) -> bool:
+        """Whether room is kept for the job from now on."""
+        if self._ahead.is_deep(job):
+            return False
+        found = None if self._kind(job) in self._never else self._ahead.enter(job, self._waited(job, "closing"))
+        if found is None:
+            self._never.add(self._kind(job))
+            return False
+        reservation, _ = found
+        # A new reservation may begin before earlier ones, so that bits of outlived ones mean others: views and answers
+        # by them are void.
+        self._behind.clear()
+        self._left.clear()
+        seconds = (reservation.at - self._state.ts + 999) // 1000
+        numbers = {"from_ts": reservation.at, "seconds": seconds, "pods": len(reservation.placements)}
+        field = job.reason.field if job.reason is not None and job.reason.code is not Code.RESERVED else ""
+        self._reasons.append((job.job_id, Reason(code=Code.RESERVED, field=field, numbers=numbers)))
+        return True
+
+    def _room_of(self, flavor: str) -> RoomAhead:
         capacity = self.capacity(flavor, ())
-        nodes = dict(capacity.nodes)
-        # Earlier reservations count as running from now on. That may put this one later than it could be, and never on
-        # room that was promised to another.
-        for other in self._reservations:
-            other.job.gang.take(nodes, other.placements)
-        return find_opening(job.roles, nodes, self._forecast.ends_on(nodes), capacity.places)
+        return capacity.nodes, capacity.places
+
+    def _outlived_of_any_class(self, job: Job) -> list[Reservation]:
+        """The reservations that begin before the job ends, the first one first."""
+        if not self._ahead.reservations:
+            return []
+        until = self._state.ts + self._ahead.forecast.runtime(job)
+        return [each for each in self._ahead.reservations if each.at < until and each.job is not job]
 
     def _outlived(self, job: Job) -> list[Reservation]:
-        """The reservations that begin before the job ends, the first one first."""
-        if not self._reservations:
-            return []
-        until = self._state.ts + self._forecast.runtime(job)
-        return [reservation for reservation in self._reservations if reservation.at < until]
+        """Those of them that the job may not delay: it passes a lower class that is behind it in the line."""
+        priority, at = self._state.tree.priority_of, self._at(job)
+        return [
+            each
+            for each in self._outlived_of_any_class(job)
+            if self._at(each.job) < at or priority(each.job) >= priority(job)
+        ]
 
-    def _capacity_left(self, flavor: str, avoid: tuple[str, ...], outlived: list[Reservation]) -> FreeCapacity:
+    def _capacity_left(
+        self, flavor: str, avoid: tuple[str, ...], outlived: list[Reservation], bits: int
+    ) -> FreeCapacity:
         """Free capacity for a job that runs beyond the start of the reservations `outlived`."""
-        key = flavor, avoid, len(outlived)
+        key = flavor, avoid, bits
         capacity = self._left.get(key)
         if capacity is None:
             whole = self.capacity(flavor, avoid)
@@ -187,28 +276,29 @@ class ReservingPass(SchedulingPass):
 
     def _choose_around(self, job: Job, verdict: Choice) -> Choice | Reason:
         """Choose nodes where the job delays no reservation; `verdict` is the choice that ignores them."""
-        outlived, book = self._outlived(job), self._used
-        assert book is not None  # some room is kept
-        closed = any(reservation.closes for reservation in self._reservations)
-        # Who ends before any reservation begins cannot delay one; its choice stands, if the quota that is set aside
-        # leaves enough for it.
-        if not closed and not outlived and book.lacks(job, verdict[0]) is None:
+        outlived, bits = self._outlived(job), self.count_outlived(job)
+        closed = any(reservation.closes for reservation in self._ahead.reservations)
+        # Who ends before any reservation begins cannot delay one, in nodes or in quota: its choice stands.
+        if not closed and not outlived:
             return verdict
 
         def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
-            return self._capacity_left(flavor, avoid, outlived).find(roles)
+            books = (reservation.book_then for reservation in outlived)
+            over = next((o for book in books if book is not None and (o := book.lacks(job, flavor)) is not None), None)
+            against = self._closed_by_owner(job, flavor) or (None if over is None else quota_reason(over))
+            return against or self._capacity_left(flavor, avoid, outlived, bits).find(roles)
 
         # Close to a job that has waited very long nobody starts: expectations may be wrong, and this bound is what
         # keeps wrong ones from starving it (ADR 0014).
-        found = None if closed else choose(self._state.tree, book, job, place)
+        found = None if closed else choose(self._state.tree, self._quota_book(), job, place)
         if found is not None and not isinstance(found, Reason):
             return found
         numbers = {
-            "jobs_with_reserved_room": len(self._reservations),
-            "from_ts": min(reservation.at for reservation in outlived or self._reservations),
-            "expected_end_ts": self._state.ts + self._forecast.runtime(job),
+            "jobs_with_reserved_room": len(self._ahead.reservations),
+            "from_ts": min(reservation.at for reservation in outlived or self._ahead.reservations),
+            "expected_end_ts": self._state.ts + self._ahead.forecast.runtime(job),
         }
         field = found.field if found is not None and found.code is Code.WAITING_FOR_QUOTA else ""
         reason = Reason(code=Code.BEHIND_RESERVATION, field=field, numbers=numbers)
-        self._behind[job.queue, self.may_borrow(job), job.roles, job.avoid, len(outlived)] = reason
+        self._behind[self._kind(job), bits] = reason
         return reason

@@ -97,6 +97,7 @@ class _Line:
         self._draft, self._pool, self.jobs = draft, pool, _named(state, pool)
         reserving = state.tree.policy.backfill == "reserve"
         self._places = (ReservingPass if reserving else SchedulingPass)(state, pool, known)
+        self._places.begin(self.jobs)
         self._limit = SearchLimit(len(self.jobs), state.ts, looks_max)
         self._refused: dict[Alike, Code] = {}
         self._searched = set[Alike]()
@@ -153,6 +154,7 @@ class _Line:
             self._searched.add(alike)
             self._limit.searched_in_vain(self._places.looks(job))
         self._refused[alike] = verdict.code
+        self._places.note_refused(job, verdict.code)
         record_waiting(self._draft, job.job_id, verdict)
         # Remembered only where counts refused it just as it was told: then counts alone answer for it in later passes.
         # What a search found in vain stands for that search.

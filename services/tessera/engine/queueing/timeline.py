@@ -1,0 +1,132 @@
+"""
+Room ahead, in nodes and in quota: from when on, and where, blocked jobs start, and what they take from then on. Pure.
+
+A head of the line is entered with the nodes and the quota that it will take *from when it starts*. Who has ended by
+then, or uses what the head leaves, passes; who would still run is held against the nodes and the quota as they are
+then. Made from a state at its `ts`, never stored in it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tessera.domain.devices.resources import Node
+from tessera.domain.entities import Job, Run
+from tessera.domain.queues import QuotaBook
+from tessera.domain.state import State
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
+from tessera.engine.placement.gangs import place_gang
+from tessera.engine.queueing.reservations import (
+    ExpectedEnd,
+    Forecast,
+    Opening,
+    QuotaAhead,
+    Reservation,
+    find_opening,
+    make_reservation,
+)
+from tessera_schemas.reasons import Code, Reason
+
+KINDS_MAX = 16
+"""So many kinds of blocked jobs are looked at; a kind for which no end makes room is tried once."""
+BLOCKED = (Code.NO_FIT, Code.WAITING_FOR_QUOTA)
+"""Why a job waits for what the ends of runs give back."""
+
+RoomAhead = tuple[dict[str, Node], FeasibleNodes]
+"""Nodes of a flavor as they are now, and what is known about them."""
+
+
+@dataclass(slots=True)
+class Timeline:
+    """
+    Reservations of one pool, the first to begin first; `depth` of them on any set of nodes.
+
+    `room` gives the nodes of a flavor, `book` use and lending of quota, both as of now.
+    """
+
+    state: State
+    pool: str
+    depth: int
+    room: Callable[[str], RoomAhead]
+    book: Callable[[], QuotaBook]
+    forecast: Forecast
+    reservations: list[Reservation]
+
+    @classmethod
+    def of(cls, state: State, pool: str, room: Callable[[str], RoomAhead], book: Callable[[], QuotaBook]) -> "Timeline":
+        """The pool's timeline without any reservation."""
+        return cls(state, pool, state.tree.policy.backfill_depth, room, book, Forecast(state), [])
+
+    def is_deep(self, job: Job) -> bool:
+        """Whether room is kept already for as many jobs as the policy says, among those that could use its nodes."""
+        models = models_of(job)
+        others = (models_of(reservation.job) for reservation in self.reservations)
+        return sum(not (models and other and models.isdisjoint(other)) for other in others) >= self.depth
+
+    def enter(self, job: Job, closes: bool = False) -> tuple[Reservation, list[ExpectedEnd]] | None:
+        """
+        Keep the soonest room of all flavors for the job, and say by which ends of runs; None where no end makes any.
+
+        A job that had room kept before may have it now already, which is then kept from now on.
+        """
+        best: tuple[int, int, str, Opening, list[ExpectedEnd]] | None = None
+        for at, flavor in enumerate(self.state.tree.flavors_for(job.queue, job.amount)):
+            opening, ends = self._opening(job, flavor)
+            # Strictly sooner: of equal beginnings the flavor that the queue prefers stays.
+            if opening is not None and (best is None or opening.at < best[0]):
+                best = opening.at, at, flavor, opening, ends
+        if best is None:
+            return None
+        _, _, flavor, opening, ends = best
+        made = make_reservation(job, flavor, opening, self.reservations, closes)
+        self.reservations.append(made)
+        self.reservations.sort(key=lambda other: (other.at, other.job.job_id))
+        return made, ends
+
+    def can_ever(self, job: Job, flavor: str) -> bool:
+        """Whether the gang has room on nodes of the flavor once every run there is gone."""
+        nodes, places = self.room(flavor)
+        empty = dict(nodes)
+        for run in self.state.runs.values():
+            run.gang.take(empty, run.places, -1)
+        return not isinstance(place_gang(job.roles, empty, places), Reason)
+
+    def _opening(self, job: Job, flavor: str) -> tuple[Opening | None, list[ExpectedEnd]]:
+        whole, places = self.room(flavor)
+        nodes = dict(whole)
+        # Earlier reservations count on their nodes as running from now on. That may put this one later than it could
+        # be, and never on room that was promised to another. In quota they count from when they begin: two heads of two
+        # models would else take it from each other for as long as the later one waits.
+        for other in self.reservations:
+            other.job.gang.take(nodes, other.placements)
+        ends = self.forecast.ends_on(nodes, self._queues_beside(job))
+        quota = QuotaAhead(self.book(), self._end, lambda at, book: self._quota_at(job, flavor, at, book))
+        return find_opening(job.roles, nodes, ends, places, quota, self.state.ts), ends
+
+    def _quota_at(self, job: Job, flavor: str, at: int, book: QuotaBook) -> QuotaBook | None:
+        """The book with what has begun by `at`, if the job may start then and delays nobody who begins later."""
+        then, until = book.copy(), at + self.forecast.runtime(job)
+        for other in self.reservations:
+            if other.at <= at:
+                then.start(other.job, other.flavor)
+            elif other.at < until and other.book_then is not None and other.book_then.lacks(job, flavor) is not None:
+                return None
+        return then if then.lacks(job, flavor) is None else None
+
+    def _queues_beside(self, job: Job) -> frozenset[str]:
+        """Queues of the job's tree: what their runs hold, wherever they run, counts for its quota."""
+        roots = self.state.tree.roots
+        root = roots[job.queue]
+        return frozenset(queue for queue, other in roots.items() if other == root)
+
+    def _end(self, book: QuotaBook, run: Run) -> None:
+        """The run gives back its quota."""
+        job = self.state.jobs.get(run.job_id)
+        if run.queue in self.state.tree.queues:
+            # What is being stopped counts among no firm work any more.
+            book.end(None if run.stopping else job, run.queue, run.flavor, run.amount)
+
+
+def models_of(job: Job) -> frozenset[str]:
+    """GPU models on which the job may run; empty: any, or it needs no GPU."""
+    named = [role.need.gpu_models for role in job.roles if role.need.gpus or role.need.gpu_milli]
+    return frozenset(model for models in named for model in models) if all(named) else frozenset()
