@@ -280,6 +280,19 @@ def test_where_room_is_reserved_the_gain_is_the_time_until_then() -> None:
     assert why_not(reserved(rounds, 60)).code is Code.NO_NET_GAIN
 
 
+def test_a_job_without_anybody_behind_it_gains_the_time_until_room_comes_by_itself() -> None:
+    """Two runs of 24 hours on two nodes, and a job for most of a node that nobody is behind."""
+    rounds = Rounds(nodes={"node-a": 8, "node-b": 8}, preset="off", defragment=True, backfill="reserve")
+    rounds.submit("a", gpus=5, time_limit_seconds=86_400)
+    rounds.submit("b", gpus=4, time_limit_seconds=86_400)
+    rounds.settle()
+    assert {run.placements[0].node for run in rounds.state.runs.values()} == {"node-a", "node-b"}
+    rounds.submit("gang", gpus=7)
+    rounds.round(plans=False)
+    assert rounds.job("gang").reason.code is Code.NO_FIT  # type: ignore[union-attr]
+    assert gained(rounds.state, rounds.job("gang")) > 7000 * 20 * HOUR_MS
+
+
 def test_a_reserved_start_that_has_passed_says_nothing_and_the_wait_so_far_counts_again() -> None:
     rounds = reserved(stuck(scattered(backfill="reserve"), hours=0), 60)
     now = copy(rounds.state)

@@ -75,6 +75,24 @@ def test_it_does_not_grow_while_somebody_waits() -> None:
     assert kinds(world.commit(started())) == ["started"]
 
 
+@pytest.mark.parametrize(
+    ("model", "drained", "on"),
+    [("h100", False, {"node-b"}), ("b200", True, {"node-a"}), ("", False, set())],
+    ids=["its own model", "a drained model", "any model"],
+)
+def test_it_grows_although_somebody_waits_for_what_it_does_not_take(model: str, drained: bool, on: set[str]) -> None:
+    world = elastic()
+    world.commit(node_seen("node-b", 4, gpu_model="b200"))
+    if drained:
+        world.commit(DrainRequested(kind="drain_requested", node="node-b"))
+    models = {"gpu_models": (model,)} if model else {}
+    waits = admitted("waits", job_spec(role(gpus=4 if drained else 8, **models)))
+    world.commit(waits)
+    world.place()
+    records = [record for record in world.commit(started()).records if isinstance(record, Grown)]
+    assert {place.node for record in records for place in record.placements} == on
+
+
 def test_many_runs_that_grow_look_at_the_nodes_once(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(*(node_seen(f"n{at}") for at in range(20)), body=config_body(policy=AT_ONCE))
     world.say(*(admitted(f"k{at}", job_spec(role(gpus=2, max_replicas=3))) for at in range(20)))

@@ -20,6 +20,7 @@ from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.preemption.candidates import eviction_cost, weight
 from tessera.engine.preemption.rules import protected
+from tessera.engine.queueing.timeline import soonest_start
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import Code, Reason
@@ -83,14 +84,17 @@ def gained(state: State, owner: Job) -> int:
     """
     Gain from starting the job now, in thousandths of a GPU · ms: its GPUs times the time that it would still wait.
 
-    A reservation gives that time. Without one, the job is assumed to wait as long again as it has waited since room was
-    first lacking: so relocations never lose more than waiting has lost before. Time on hold, in back-off, or waiting
-    for quota counts for nothing.
+    A reservation gives that time, told to the job or, where the policy keeps room, found by the same timeline: whether
+    somebody stands behind the job changes nothing. Without one, the job is assumed to wait as long again as it has
+    waited since room was first lacking: so relocations never lose more than waiting has lost before. Time on hold, in
+    back-off, or waiting for quota counts for nothing.
     """
     # Only the wait for room is ended by moving others; quota, a hold or a back-off would go on.
     if owner.reason is None or owner.reason.code not in NO_ROOM:
         return 0
     ahead = owner.reason.numbers.get("from_ts", 0) - state.ts if owner.reason.code is Code.RESERVED else 0
+    if owner.reason.code is Code.NO_FIT and state.tree.policy.backfill == "reserve":
+        ahead = (soonest_start(state, owner) or state.ts) - state.ts
     return weight(owner.amount) * max(0, ahead if ahead > 0 else state.ts - owner.told_ts)
 
 

@@ -14,11 +14,8 @@ from typing import Literal
 from tessera.domain.devices.resources import RoleNeed
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
-from tessera.engine.placement.capacity import nodes_for
-from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.queueing.reservations import ExpectedEnd, Forecast
-from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX, RoomAhead, Timeline
-from tessera.engine.scoring.policies import find_scoring_policy
+from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX, Timeline
 from tessera_schemas.reasons import Code
 from tessera_schemas.text.units import format_age
 
@@ -62,16 +59,8 @@ def expected_starts(state: State, pool: str, line: Iterable[Job]) -> dict[str, E
     heads = [job for job in line if _is_reserved_for(state, job)]
     if not heads:
         return {}
-    policy, book, rooms = find_scoring_policy(state, pool), state.quota_book(), dict[str, RoomAhead]()
-
-    def room(flavor: str) -> RoomAhead:
-        if flavor not in rooms:
-            nodes = {node.name: node for node in nodes_for(state, pool, flavor)}
-            rooms[flavor] = nodes, FeasibleNodes(nodes, policy)
-        return rooms[flavor]
-
     # The same search as in the pass itself, with its bounds: those for whom room was kept before come first.
-    ahead, found = Timeline.of(state, pool, room, lambda: book), dict[str, ExpectedStart]()
+    ahead, found = Timeline.now(state, pool), dict[str, ExpectedStart]()
     tried = Counter[tuple[str, tuple[RoleNeed, ...], tuple[str, ...]]]()
     for job in sorted(heads, key=lambda job: job.reason is None or job.reason.code is not Code.RESERVED):
         kind = job.queue, job.roles, job.avoid

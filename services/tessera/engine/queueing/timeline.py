@@ -13,6 +13,7 @@ from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
+from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.reservations import (
@@ -24,6 +25,7 @@ from tessera.engine.queueing.reservations import (
     find_opening,
     make_reservation,
 )
+from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.reasons import Code, Reason
 
 KINDS_MAX = 16
@@ -31,6 +33,8 @@ KINDS_MAX = 16
 BLOCKED = (Code.NO_FIT, Code.WAITING_FOR_QUOTA)
 """Why a job waits for what the ends of runs give back."""
 
+Models = frozenset[str]
+"""GPU models; none stands for any."""
 RoomAhead = tuple[dict[str, Node], FeasibleNodes]
 """Nodes of a flavor as they are now, and what is known about them."""
 
@@ -55,6 +59,19 @@ class Timeline:
     def of(cls, state: State, pool: str, room: Callable[[str], RoomAhead], book: Callable[[], QuotaBook]) -> "Timeline":
         """The pool's timeline without any reservation."""
         return cls(state, pool, state.tree.policy.backfill_depth, room, book, Forecast(state), [])
+
+    @classmethod
+    def now(cls, state: State, pool: str) -> "Timeline":
+        """The same for a state that nobody changes."""
+        policy, book, rooms = find_scoring_policy(state, pool), state.quota_book(), dict[str, RoomAhead]()
+
+        def room(flavor: str) -> RoomAhead:
+            if flavor not in rooms:
+                nodes = {node.name: node for node in nodes_for(state, pool, flavor)}
+                rooms[flavor] = nodes, FeasibleNodes(nodes, policy)
+            return rooms[flavor]
+
+        return cls.of(state, pool, room, lambda: book)
 
     def is_deep(self, job: Job) -> bool:
         """Whether room is kept already for as many jobs as the policy says, among those that could use its nodes."""
@@ -126,7 +143,14 @@ class Timeline:
             book.end(None if run.stopping else job, run.queue, run.flavor, run.amount)
 
 
-def models_of(job: Job) -> frozenset[str]:
+def models_of(job: Job) -> Models:
     """GPU models on which the job may run; empty: any, or it needs no GPU."""
     named = [role.need.gpu_models for role in job.roles if role.need.gpus or role.need.gpu_milli]
     return frozenset(model for models in named for model in models) if all(named) else frozenset()
+
+
+def soonest_start(state: State, job: Job) -> int | None:
+    """Ledger time from which on the job has room and quota, if nobody else comes; None where no end makes any."""
+    pool = state.tree.pool(job.queue)
+    entered = None if pool is None else Timeline.now(state, pool).enter(job)
+    return None if entered is None else entered[0].at

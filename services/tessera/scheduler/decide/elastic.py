@@ -1,6 +1,6 @@
 """Elastic runs: larger while nobody waits for the room. They shrink by plans, which preemption proposes."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 
 from tessera.domain.devices.resources import NOTHING
@@ -8,7 +8,7 @@ from tessera.domain.entities import Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
-from tessera.domain.work.gang import gang_of
+from tessera.domain.work.gang import Gang, gang_of
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.starting import given_ms, start_timeout_ms
 from tessera.engine.placement.capacity import nodes_for
@@ -16,6 +16,7 @@ from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.preemption.growth import may_have
 from tessera.engine.queueing.readiness import startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache
+from tessera.engine.queueing.timeline import KINDS_MAX, Models, Timeline, models_of
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.ledger import Grown, Shrunk
@@ -38,14 +39,15 @@ FAILURES_COUNTED = 10
 
 def grow(draft: Draft, known: CapacityCache, starts_since: int = 0) -> None:
     """
-    Give each elastic run the next pods that fit, where nobody waits: highest priority class first, then the oldest.
+    Give each elastic run the next pods that fit, where nobody waits for them: highest priority class first, then the
+    oldest.
 
     A run that grew or shrank a short while ago keeps its size, so that it does not change with every job that comes.
     """
     state = draft.state
     # Given up before any run grows, so that what late pods held is free for the growth below.
     drop_late(draft, starts_since)
-    crowded: dict[tuple[str, str], bool] = {}
+    wanted: dict[tuple[str, str], Collection[Models]] = {}
     free = _Free(state, known)
     for run in sorted(state.runs.found(state.index.elastic), key=lambda run: _first(state, run)):
         pool = state.tree.pool(run.queue)
@@ -54,10 +56,10 @@ def grow(draft: Draft, known: CapacityCache, starts_since: int = 0) -> None:
         # Whether somebody waits is one question per pool and tree: within a tree quota is shared, so that its runs
         # would all take from the same waiting job.
         where = pool, state.tree.roots[run.queue]
-        if where not in crowded:
-            crowded[where] = _somebody_waits(state, *where)
-        if not crowded[where]:
-            _grow_one(draft, run, pool, free)
+        if where not in wanted:
+            wanted[where] = _wanted_models(state, *where)
+        if frozenset() not in wanted[where]:
+            _grow_one(draft, run, pool, free, frozenset().union(*wanted[where]))
 
 
 def drop_late(draft: Draft, starts_since: int) -> None:
@@ -105,13 +107,15 @@ def _rest_ms(state: State, run: Run) -> int:
     return (max(1, seconds) << min(run.failures, FAILURES_COUNTED) if run.failures else seconds) * 1000
 
 
-def _somebody_waits(state: State, pool: str, root: str) -> bool:
+def _wanted_models(state: State, pool: str, root: str) -> set[Models]:
     """
-    Whether a job that may start waits for what runs of the tree `root` could grow into: room, or quota of that tree.
+    GPU models for which jobs that may start wait, of what runs of the tree `root` could grow into; an empty one: any.
 
-    Of each queue the first ones are asked, as many as an order may name: who is behind them waits for them.
+    Of each queue the first ones are asked, as many as an order may name: who is behind them waits for them. A job for
+    which no end of a run makes room, as those of a drained model, gains nothing by what these runs leave alone.
     """
-    tree = state.tree
+    tree, wanted, kinds = state.tree, set[Models](), dict[Gang, bool]()
+    ahead = Timeline.now(state, pool)
     for queue in sorted(tree.queues_of.get(pool, ())):
         first = () if tree.stopped(queue) is not None else islice(state.index.waiting.get(queue, ()), HEADS_MAX)
         for _, _, _, job_id in first:
@@ -122,9 +126,17 @@ def _somebody_waits(state: State, pool: str, root: str) -> bool:
             # Who waits for quota of another tree gains nothing by what these runs leave alone: for its sake room would
             # stand idle.
             elsewhere = code is Code.WAITING_FOR_QUOTA and tree.roots[queue] != root
-            if not elsewhere and code is not Code.BEHIND_QUEUE_HEAD:  # of which the head is asked itself
-                return True
-    return False
+            if elsewhere or code is Code.BEHIND_QUEUE_HEAD:  # of which the head is asked itself
+                continue
+            if job.gang not in kinds:
+                asked = len(kinds) < KINDS_MAX  # beyond, whoever waits is taken to be helped
+                flavors = tree.flavors_for(job.queue, job.amount)
+                kinds[job.gang] = not asked or any(ahead.can_ever(job, flavor) for flavor in flavors)
+            if kinds[job.gang]:
+                wanted.add(models_of(job))
+                if frozenset() in wanted:
+                    return wanted
+    return wanted
 
 
 class _Free:
@@ -145,13 +157,18 @@ class _Free:
         return found
 
 
-def _grow_one(draft: Draft, run: Run, pool: str, free: _Free) -> None:
-    """Give the run the next pods that fit, if any do; on nodes that failed it only where none fits on others."""
+def _grow_one(draft: Draft, run: Run, pool: str, free: _Free, wanted: Models) -> None:
+    """
+    Give the run the next pods that fit, if any do; on nodes that failed it only where none fits on others, and on none
+    whose GPU model is wanted.
+    """
     state = draft.state
     job = state.jobs.get(run.job_id)
+    nodes = state.nodes.values() if wanted else ()
+    left = tuple(sorted(node.name for node in nodes if node.pool == pool and node.gpu_model in wanted))
     avoid = job.avoid if job is not None and state.format >= NODE_FAILURES_FROM else ()
     # Without nodes to avoid both are the same, and one search is saved.
-    for left_out in dict.fromkeys((avoid, ())):
+    for left_out in dict.fromkeys((tuple(sorted({*avoid, *left})), left)):
         places = _find_places(state, run, free.capacity(pool, run.flavor, left_out), free.book)
         if places:
             deadline = state.ts + start_timeout_ms(state, job)
