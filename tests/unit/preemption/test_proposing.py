@@ -106,16 +106,16 @@ async def test_a_plan_is_proposed_once_and_not_again_before_the_committer_answer
         assert one.names() == ["urgent-0"]
 
 
-async def test_the_next_job_has_its_turn_when_the_plan_before_it_was_carried_out() -> None:
-    """Both would evict the same run: the cheaper one. The second plan waits for the answer to the first."""
+async def test_the_next_job_leaves_the_first_ones_victims_to_it() -> None:
+    """Alone both would evict the same run: the cheaper one."""
     rounds = contested(2)
     async with replica(rounds) as one:
         await one.clock.run(10)
-        assert one.names() == ["urgent-0"]
-        await one.hear(rounds.commit(*one.proposed()))
-        assert one.names() == ["urgent-0", "urgent-1"]
         first, second = one.proposed()
+        assert one.names() == ["urgent-0", "urgent-1"]
         assert not set(first.victims) & set(second.victims)
+        await one.hear(rounds.commit(first, second))
+        assert len(rounds.state.earmarks) == 2
 
 
 async def test_a_refusal_is_an_answer_and_the_next_try_waits_longer_each_time() -> None:

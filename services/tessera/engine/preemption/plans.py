@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass
+from itertools import takewhile
 
 from tessera.domain.entities import Earmark, Job
 from tessera.domain.queues import QuotaBook
@@ -19,6 +20,7 @@ from tessera.engine.placement.capacity import HeldPlaces, leaving, nodes_for, no
 from tessera.engine.preemption.candidates import ELASTIC, Candidate, find_candidates, lost_ms
 from tessera.engine.preemption.rules import is_its_own, not_allowed, outranked
 from tessera.engine.preemption.victim_search import FoundVictims, Search, VictimsKey
+from tessera.engine.queueing.ordering import stuck_heads
 from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason, would_borrow
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanCause, PlanProposed, Shrink
@@ -26,6 +28,8 @@ from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import Placement
 
 VICTIMS_MAX = 256
+HEADS_BEFORE_MAX = 4
+"""So many jobs before one are asked which runs they wait to evict."""
 PLAN_BYTES_MAX = 96 * 1024  # it stands in the ledger message twice: as what was proposed and as what is kept
 
 
@@ -78,16 +82,37 @@ def plan(state: State, job: Job, ts: int, cause: PlanCause) -> Plan | Reason:
     if not awaits_placement(now, job):
         return Reason(code=Code.NOT_WAITING, detail=job.job_id)
     against = not_allowed(now, job, cause)
+    kept = _kept_for_heads(now, job, cause) if against is None else frozenset()
     # Under preset `off` nobody is evicted, yet surplus pods of elastic runs yield to any waiting job. So the search
     # goes on where such runs exist, and `may_evict` refuses whole runs one by one.
     if against is not None and not (cause == "preemption" and now.index.elastic):
         return against
-    return _Planner(now, job, cause).plan()
+    return _Planner(now, job, cause, kept).plan()
+
+
+def _kept_for_heads(state: State, job: Job, cause: PlanCause) -> frozenset[str]:
+    """
+    Runs that jobs before this one in the line would evict once they are old enough, and that are therefore theirs.
+
+    A gang needs its victims past `min_runtime` at one moment, a single needs one: without this the singles behind the
+    gang evict the runs that it waits for, one after the other.
+    """
+    pool = state.tree.pool(job.queue)
+    if pool is None or cause == "defragment":
+        return frozenset()
+    kept, later = set[str](), copy(state)
+    later.ts = state.ts + state.tree.policy.min_runtime_seconds * 1000
+    before = takewhile(lambda head: head.job_id != job.job_id, stuck_heads(state, state.ts, HEADS_BEFORE_MAX))
+    for head in before:
+        if awaits_placement(later, head) and not_allowed(later, head, cause) is None:
+            found = _Planner(later, head, cause, frozenset(kept)).plan()
+            kept |= {victim.run_id for victim in found.victims} if isinstance(found, Plan) else set()
+    return frozenset(kept)
 
 
 class _Planner:
-    def __init__(self, state: State, job: Job, cause: PlanCause) -> None:
-        self._state, self._job, self._cause = state, job, cause
+    def __init__(self, state: State, job: Job, cause: PlanCause, kept: frozenset[str] = frozenset()) -> None:
+        self._state, self._job, self._cause, self._for_heads = state, job, cause, kept
         self._going = leaving(state)
         self._kept: Counter[Code] = Counter()
         self._pieces = 0
@@ -170,7 +195,10 @@ class _Planner:
             path = self._state.tree.path
             found, self._kept = find_candidates(self._state, self._job, self._cause, book, flavor)
             found = [
-                candidate for candidate in found if not candidate.is_lent or keeper not in path(candidate.run.queue)
+                candidate
+                for candidate in found
+                if candidate.run.run_id not in self._for_heads
+                and (not candidate.is_lent or keeper not in path(candidate.run.queue))
             ]
             self._pieces = len(found)
             return found

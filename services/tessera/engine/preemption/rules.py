@@ -59,6 +59,8 @@ def may_evict(
     against = protected(state, victim, run, lent=cause == "reclaim" and run.queue != owner.queue)
     if against is not None:
         return against
+    if cause == "reclaim" and run.queue != owner.queue and _others_hold_the_loan(state, owner, run, book):
+        return Reason(code=Code.EVICTION_BUDGET_SPENT, detail=f"{run.run_id}: younger or smaller runs hold the loan")
     if not _gives_way(state, owner, victim, run, cause, book, run.flavor if flavor is None else flavor):
         return Reason(code=Code.NOT_ALLOWED_BY_PRESET, field="policy.preset", detail=f"{policy.preset}: {run.run_id}")
     return None
@@ -111,6 +113,27 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
     # The flavor counts only where both jobs use the same one. On another, `""` asks about the sum, since quota for any
     # flavor is what both of them share there.
     return all(book.holds_lent(queue, run.flavor if run.flavor == flavor else "", common) for queue in below)
+
+
+def _others_hold_the_loan(state: State, owner: Job, run: Run, book: QuotaBook) -> bool:
+    """
+    Whether the run's queue would be left with less than its own, while runs of it that are no dearer hold the loan.
+
+    What is lent goes back and no more: if only its age protects the right run, the owner waits for it, at most for
+    `min_runtime`.
+    """
+    priority, own = state.tree.priority_of, state.jobs.get(run.job_id)
+    lent = book.lent_to(run.queue, "", owner.amount).gpu_milli
+    if own is None or not owner.amount.gpu_milli or run.amount.gpu_milli <= lent:
+        return False
+    needed, given = min(lent, owner.amount.gpu_milli), 0
+    for other in state.runs.values():
+        job = state.jobs.get(other.job_id)
+        if other is run or other.queue != run.queue or other.stopping or job is None or not job.preemptible:
+            continue
+        if priority(job) <= priority(own) and 0 < other.amount.gpu_milli <= lent:
+            given += other.amount.gpu_milli
+    return 0 < needed <= given
 
 
 def _common(one: Amount, other: Amount) -> Amount:

@@ -13,6 +13,7 @@ jobs and jobs of stopped queues are left out.
 Source: Ghodsi et al., Dominant Resource Fairness, NSDI 2011, section 4.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heapreplace, merge
 from itertools import islice
@@ -21,10 +22,12 @@ from tessera.domain.devices.resources import NOTHING, Amount
 from tessera.domain.entities import Job
 from tessera.domain.queues import UNLIMITED
 from tessera.domain.state import Bucket, QueuedJob, State, WaitingKind
+from tessera.domain.work.gang import Gang
 from tessera.domain.work.starting import refuses_pods
 from tessera.engine import ORDER_ENGINE_ID
 from tessera.engine.queueing.orders import ORDERS, WaitingJobs
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
+from tessera.engine.queueing.timeline import Timeline
 from tessera_schemas.config import OrderName
 from tessera_schemas.reasons import Code
 from tessera_schemas.shard.orders import HEADS_MAX
@@ -34,6 +37,9 @@ STAY = HEADS_MAX - 128
 
 STUCK = (Code.NO_FIT, Code.WAITING_FOR_QUOTA, Code.RESERVED, Code.DOES_NOT_STOP)
 """What others' leaving would change. The committer has tried such a job and said so."""
+
+EQUAL_MAX = 8
+"""So many equal jobs of a line are planned for at a time: what is against one is against all."""
 
 SHARE_UNIT = 1_000_000
 WEIGHT_UNIT = 1_000_000
@@ -101,13 +107,32 @@ def order_jobs(state: State, pool: str, ts: int, may_start: MayStart | None = No
 
 
 def stuck_heads(state: State, ts: int, heads: int) -> list[Job]:
-    """Jobs that found no room or quota, among the first `heads` of each pool without an earmark, in their order."""
+    """
+    Jobs that found no room or quota, the first `heads` of each pool without an earmark, in their order.
+
+    Counted are those alone for whom a plan can be of use: of equal jobs the first `EQUAL_MAX`, and no job that would
+    find no room though every run were gone.
+    """
     found: list[Job] = []
     for pool in sorted(state.tree.queues_of):
-        first = (job for job_id in order_jobs(state, pool, ts) if (job := state.jobs.get(job_id)) is not None)
-        waiting = (job for job in first if state.earmarks.get(job.job_id) is None)
-        found += [job for job in islice(waiting, heads) if job.reason is not None and job.reason.code in STUCK]
+        found += islice(_helpable(state, pool, ts), heads)
     return found
+
+
+def _helpable(state: State, pool: str, ts: int) -> Iterator[Job]:
+    ahead, tree = Timeline.now(state, pool), state.tree
+    equal, possible = Counter[tuple[str, str, Gang, int]](), dict[tuple[str, Gang], bool]()
+    for job_id in islice(order_jobs(state, pool, ts), HEADS_MAX):
+        job = state.jobs.get(job_id)
+        if job is None or job.reason is None or job.reason.code not in STUCK or state.earmarks.get(job_id) is not None:
+            continue
+        kind = job.queue, job.tenant, job.gang, tree.priority_of(job)
+        room = job.queue, job.gang
+        if room not in possible:
+            possible[room] = any(ahead.can_ever(job, flavor) for flavor in tree.flavors_for(job.queue, job.amount))
+        if possible[room] and equal[kind] < EQUAL_MAX:
+            equal[kind] += 1
+            yield job
 
 
 def dominant_share(held: Amount, capacity: Amount) -> int:

@@ -100,11 +100,13 @@ class Timeline:
         return made, ends
 
     def can_ever(self, job: Job, flavor: str) -> bool:
-        """Whether the gang has room on nodes of the flavor once every run there is gone."""
+        """Whether the gang has room on nodes of the flavor once every run and every earmark there is gone."""
         nodes, places = self.room(flavor)
         empty = dict(nodes)
         for run in self.state.runs.values():
             run.gang.take(empty, run.places, -1)
+        for mark in self.state.earmarks.values():
+            mark.gang.take(empty, mark.placements, -1)
         return not isinstance(place_gang(job.roles, empty, places), Reason)
 
     def _opening(self, job: Job, flavor: str) -> tuple[Opening | None, list[ExpectedEnd]]:

@@ -1,0 +1,104 @@
+"""Plans keep to the line: heads have their victims to themselves, and reclaim takes what is lent and no more."""
+
+import pytest
+
+from tessera.engine.preemption.plans import Plan
+from tessera.engine.queueing.ordering import EQUAL_MAX, stuck_heads
+from tessera_schemas.facts import DrainRequested
+from tessera_schemas.reasons import Code, Reason
+from tests.builders import node_seen
+from tests.rounds import Rounds, share
+
+MINUTE_MS = 60_000
+
+
+def two_ages(**policy: object) -> Rounds:
+    """Two full nodes of low singles, those of the first a minute older; min_runtime is a minute."""
+    rounds = Rounds(nodes={"node-a": 8, "node-b": 8}, preset="priority", min_runtime_seconds=60, **policy)
+    for node in "ab":
+        for number in range(8):
+            rounds.submit(f"{node}{number}", priority="low")
+        rounds.settle()
+        rounds.commit(ms=MINUTE_MS - 15_000)
+    return rounds
+
+
+def test_singles_behind_a_gang_do_not_evict_the_runs_that_it_waits_to_evict() -> None:
+    rounds = two_ages()
+    rounds.submit("gang", gpus=8, pods=2)
+    for number in range(4):
+        rounds.submit(f"single-{number}")
+    rounds.round(plans=False)
+    assert isinstance(rounds.plan("gang"), Reason), "half of its victims are too young"
+    assert [type(rounds.plan(f"single-{number}")) for number in range(4)] == [Reason] * 4
+    rounds.commit(ms=MINUTE_MS)
+    found = rounds.plan("gang")
+    assert isinstance(found, Plan)
+    assert len(found.victims) == 16
+    rounds.settle()
+    assert rounds.running("gang")
+
+
+def test_who_needs_none_of_them_evicts_at_once() -> None:
+    rounds = two_ages()
+    rounds.submit("head", gpus=8)
+    rounds.submit("single")
+    rounds.round(plans=False)
+    assert len(rounds.victims("head")) == 8
+    rounds.commit(ms=MINUTE_MS)
+    assert len(rounds.victims("single")) == 1
+    assert not set(rounds.victims("single")) & set(rounds.victims("head"))
+
+
+@pytest.mark.parametrize("useless", [0, 31, 40])
+def test_jobs_that_no_plan_can_help_take_nobodys_place_among_those_that_are_planned_for(useless: int) -> None:
+    nodes = [node_seen("sick", 8, gpu_model="h100"), node_seen("node-a", 8, gpu_model="a100")]
+    rounds = Rounds(nodes=nodes, preset="priority")
+    rounds.commit(DrainRequested(kind="drain_requested", node="sick"))
+    for number in range(8):
+        rounds.submit(f"low-{number}", priority="low", gpu_models=("a100",))
+    rounds.settle()
+    for number in range(useless):
+        rounds.submit(f"useless-{number}", gpu_models=("h100",), gpus=1 + number % 8)
+    rounds.submit("helped", gpus=8, gpu_models=("a100",))
+    rounds.round(plans=False)
+    assert [job.name for job in stuck_heads(rounds.state, rounds.ts, 32)] == ["helped"]
+    assert rounds.settle().running("helped")
+
+
+def test_of_equal_jobs_the_first_are_planned_for() -> None:
+    rounds = Rounds(nodes={"node-a": 8}, preset="priority")
+    rounds.submit("runs", gpus=8)
+    rounds.settle()
+    for number in range(EQUAL_MAX + 5):
+        rounds.submit(f"equal-{number}", gpus=8)
+    rounds.submit("other", gpus=4)
+    rounds.round(plans=False)
+    names = [job.name for job in stuck_heads(rounds.state, rounds.ts, 32)]
+    assert names == [*(f"equal-{number}" for number in range(EQUAL_MAX)), "other"]
+
+
+def lent() -> Rounds:
+    """`a` holds its nominal 8 by an old and dear run, and two GPUs of `b`'s 2 by young singles."""
+    queues = share("all", 0, parent=None), share("a", 8), share("b", 2)
+    rounds = Rounds(*queues, nodes={"node-a": 8, "node-b": 2}, preset="fair", min_runtime_seconds=60)
+    rounds.submit("dear", gpus=8, queue="a", priority="high")
+    rounds.settle()
+    rounds.commit(ms=2 * MINUTE_MS)
+    for number in range(2):
+        rounds.submit(f"young-{number}", queue="a", priority="low")
+    rounds.settle()
+    rounds.submit("owner", queue="b")
+    rounds.round(plans=False)
+    return rounds
+
+
+def test_an_owner_waits_for_young_runs_on_lent_quota_rather_than_stop_what_is_the_borrowers_own() -> None:
+    rounds = lent()
+    found = rounds.plan("owner", "reclaim")
+    assert isinstance(found, Reason)
+    assert found.numbers[f"runs_kept_by_{Code.EVICTION_BUDGET_SPENT.value}"] == 3
+    rounds.commit(ms=MINUTE_MS)
+    assert rounds.victims("owner", "reclaim") in (["young-0"], ["young-1"])
+    rounds.settle()
+    assert rounds.running("dear", "owner")
