@@ -173,8 +173,13 @@ class QueueTree:
         return self.priority(job.priority_class if job is not None else "")
 
     def revocable(self, job: Job) -> bool:
-        """Whether a run of the job may be evicted for other jobs, without which nothing may be borrowed for it."""
-        return job.preemptible and job.evictions < self.policy.evictions_max
+        """
+        Whether what a run of the job holds may be taken back, without which nothing may be borrowed for it.
+
+        How often it was evicted does not matter: lent quota goes back all the same (ADR 0020), and a job that may not
+        be evicted any more would else never run again on an idle cluster.
+        """
+        return job.preemptible
 
     def granted_classes(self, tenant: str) -> tuple[str, ...]:
         """Priority classes that jobs of the tenant may have; all where nothing is said of it."""

@@ -68,7 +68,7 @@ def _within_quota(
     book, against = QuotaBook(tree, {}), []
     flavors, within = tree.flavors_for(queue, amount), list[str]()
     for flavor in flavors:
-        over = book.over(queue, flavor, amount, firm=not preemptible or not tree.policy.evictions_max)
+        over = book.over(queue, flavor, amount, firm=not preemptible)
         if over is None:
             within.append(flavor)
             continue

@@ -74,9 +74,7 @@ def could_start_again(state: State, job: Job, run: Run) -> bool:
 def lacks_again(state: State, book: QuotaBook, run: Run) -> Over | None:
     """The quota that the job of `run`, which `book` does not count any more, would lack after one eviction more."""
     job = state.jobs.get(run.job_id)
-    # As it will be after this eviction: a job whose budget that spends may not borrow again, and would wait where the
-    # plan says that it moves.
-    firm = job is None or not state.tree.revocable(replace(job, evictions=job.evictions + 1))
+    firm = job is None or not state.tree.revocable(job)
     return book.over(run.queue, run.flavor, run.amount, firm)
 
 

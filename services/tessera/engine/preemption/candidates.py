@@ -76,7 +76,7 @@ def find_candidates(
 
 def _lent(state: State, run: Run) -> int:
     job = state.jobs.get(run.job_id)
-    return LENT if job is not None and state.tree.revocable(job) else SPENT
+    return LENT if job is not None and job.evictions < state.tree.policy.evictions_max else SPENT
 
 
 def _grown(state: State, job: Job, cause: PlanCause, book: QuotaBook, flavor: str) -> Iterator[Candidate]:

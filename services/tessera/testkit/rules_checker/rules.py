@@ -269,7 +269,7 @@ class Rules:
         self.demand(not beyond, "I6", f"{what}: it may not be evicted, and borrows {beyond}")
 
     def _revocable(self, job: JobRow) -> bool:
-        return job.preemptible and job.evictions < self.policy.evictions_max
+        return job.preemptible
 
     def _firm_beyond(self, job: JobRow, flavor: str) -> list[FlavorResource]:
         """Resources of which work that may not be evicted holds more than the quotas of its queue and its ancestors."""
