@@ -100,6 +100,7 @@ def _kept_for_heads(state: State, job: Job, cause: PlanCause) -> frozenset[str]:
     pool = state.tree.pool(job.queue)
     if pool is None or cause == "defragment":
         return frozenset()
+    # Judged at the time by which every run of now is old enough: what a head would evict then is its own from now on.
     kept, later = set[str](), copy(state)
     later.ts = state.ts + state.tree.policy.min_runtime_seconds * 1000
     before = takewhile(lambda head: head.job_id != job.job_id, stuck_heads(state, state.ts, HEADS_BEFORE_MAX))

@@ -126,6 +126,7 @@ def _others_hold_the_loan(state: State, owner: Job, run: Run, book: QuotaBook) -
     lent = book.lent_to(run.queue, "", owner.amount).gpu_milli
     if own is None or not owner.amount.gpu_milli or run.amount.gpu_milli <= lent:
         return False
+    # The loan alone is taken back, or less where the owner asks for less.
     needed, given = min(lent, owner.amount.gpu_milli), 0
     for other in state.runs.values():
         job = state.jobs.get(other.job_id)

@@ -27,7 +27,7 @@ from tessera.domain.work.starting import refuses_pods
 from tessera.engine import ORDER_ENGINE_ID
 from tessera.engine.queueing.orders import ORDERS, WaitingJobs
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
-from tessera.engine.queueing.timeline import Timeline
+from tessera.engine.queueing.timeline import RoomTimeline
 from tessera_schemas.config import OrderName
 from tessera_schemas.reasons import Code
 from tessera_schemas.shard.orders import HEADS_MAX
@@ -120,13 +120,14 @@ def stuck_heads(state: State, ts: int, heads: int) -> list[Job]:
 
 
 def _helpable(state: State, pool: str, ts: int) -> Iterator[Job]:
-    ahead, tree = Timeline.now(state, pool), state.tree
+    ahead, tree = RoomTimeline.now(state, pool), state.tree
     equal, possible = Counter[tuple[str, str, Gang, int]](), dict[tuple[str, Gang], bool]()
     for job_id in islice(order_jobs(state, pool, ts), HEADS_MAX):
         job = state.jobs.get(job_id)
         if job is None or job.reason is None or job.reason.code not in STUCK or state.earmarks.get(job_id) is not None:
             continue
         kind = job.queue, job.tenant, job.gang, tree.priority_of(job)
+        # Asked once for equal gangs: an array for a drained model costs one look, and no place among the heads.
         room = job.queue, job.gang
         if room not in possible:
             possible[room] = any(ahead.can_ever(job, flavor) for flavor in tree.flavors_for(job.queue, job.amount))

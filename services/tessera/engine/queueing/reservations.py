@@ -182,6 +182,7 @@ def find_opening(
     trying, base = Trying(roles, ends, places, quota), Later(0, nodes, None if quota is None else quota.book)
     if now is not None and isinstance(found := trying.after(base, 0, now), Opening):
         return found
+    # Up by doubling steps: most openings are a few ends away, and each try places the whole gang.
     best: Opening | None = None
     high = 0
     while best is None:
@@ -233,6 +234,7 @@ def make_reservation(
     # Only the reservation's own nodes: everywhere else a job that outlives its beginning takes nothing from it.
     nodes_then = {place.node: opening.nodes[place.node] for place in opening.placements}
     job.gang.take(nodes_then, opening.placements)
+    # Of quotas the opening's book has what began before; who begins later is told below.
     book_then = opening.book
     if book_then is not None:
         book_then.start(job, flavor)

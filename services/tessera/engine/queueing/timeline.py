@@ -40,7 +40,7 @@ RoomAhead = tuple[dict[str, Node], FeasibleNodes]
 
 
 @dataclass(slots=True)
-class Timeline:
+class RoomTimeline:
     """
     Reservations of one pool, the first to begin first; `depth` of them on any set of nodes.
 
@@ -56,12 +56,14 @@ class Timeline:
     reservations: list[Reservation]
 
     @classmethod
-    def of(cls, state: State, pool: str, room: Callable[[str], RoomAhead], book: Callable[[], QuotaBook]) -> "Timeline":
+    def of(
+        cls, state: State, pool: str, room: Callable[[str], RoomAhead], book: Callable[[], QuotaBook]
+    ) -> "RoomTimeline":
         """The pool's timeline without any reservation."""
         return cls(state, pool, state.tree.policy.backfill_depth, room, book, Forecast(state), [])
 
     @classmethod
-    def now(cls, state: State, pool: str) -> "Timeline":
+    def now(cls, state: State, pool: str) -> "RoomTimeline":
         """The same for a state that nobody changes."""
         policy, book, rooms = find_scoring_policy(state, pool), state.quota_book(), dict[str, RoomAhead]()
 
@@ -76,6 +78,7 @@ class Timeline:
     def is_deep(self, job: Job) -> bool:
         """Whether room is kept already for as many jobs as the policy says, among those that could use its nodes."""
         models = models_of(job)
+        # Two models have no node in common: a head that waits a day for one must not open the other to everybody.
         others = (models_of(reservation.job) for reservation in self.reservations)
         return sum(not (models and other and models.isdisjoint(other)) for other in others) >= self.depth
 
@@ -102,6 +105,7 @@ class Timeline:
     def can_ever(self, job: Job, flavor: str) -> bool:
         """Whether the gang has room on nodes of the flavor once every run and every earmark there is gone."""
         nodes, places = self.room(flavor)
+        # Nodes that are drained or not ready stay out: no end of a run brings them back.
         empty = dict(nodes)
         for run in self.state.runs.values():
             run.gang.take(empty, run.places, -1)
@@ -117,12 +121,14 @@ class Timeline:
         # models would else take it from each other for as long as the later one waits.
         for other in self.reservations:
             other.job.gang.take(nodes, other.placements)
+        # Ends elsewhere count as well where they give back quota of the job's tree.
         ends = self.forecast.ends_on(nodes, self._queues_beside(job))
         quota = QuotaAhead(self.book(), self._end, lambda at, book: self._quota_at(job, flavor, at, book))
         return find_opening(job.roles, nodes, ends, places, quota, self.state.ts), ends
 
     def _quota_at(self, job: Job, flavor: str, at: int, book: QuotaBook) -> QuotaBook | None:
         """The book with what has begun by `at`, if the job may start then and delays nobody who begins later."""
+        # Who begins later is asked at its own beginning: between two of them runs only end, so that quota only grows.
         then, until = book.copy(), at + self.forecast.runtime(job)
         for other in self.reservations:
             if other.at <= at:
@@ -154,5 +160,5 @@ def models_of(job: Job) -> Models:
 def soonest_start(state: State, job: Job) -> int | None:
     """Ledger time from which on the job has room and quota, if nobody else comes; None where no end makes any."""
     pool = state.tree.pool(job.queue)
-    entered = None if pool is None else Timeline.now(state, pool).enter(job)
+    entered = None if pool is None else RoomTimeline.now(state, pool).enter(job)
     return None if entered is None else entered[0].at

@@ -16,7 +16,7 @@ from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.preemption.growth import may_have
 from tessera.engine.queueing.readiness import startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache
-from tessera.engine.queueing.timeline import KINDS_MAX, Models, Timeline, models_of
+from tessera.engine.queueing.timeline import KINDS_MAX, Models, RoomTimeline, models_of
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.ledger import Grown, Shrunk
@@ -115,7 +115,7 @@ def _wanted_models(state: State, pool: str, root: str) -> set[Models]:
     which no end of a run makes room, as those of a drained model, gains nothing by what these runs leave alone.
     """
     tree, wanted, kinds = state.tree, set[Models](), dict[Gang, bool]()
-    ahead = Timeline.now(state, pool)
+    ahead = RoomTimeline.now(state, pool)
     for queue in sorted(tree.queues_of.get(pool, ())):
         first = () if tree.stopped(queue) is not None else islice(state.index.waiting.get(queue, ()), HEADS_MAX)
         for _, _, _, job_id in first:
@@ -164,6 +164,7 @@ def _grow_one(draft: Draft, run: Run, pool: str, free: _Free, wanted: Models) ->
     """
     state = draft.state
     job = state.jobs.get(run.job_id)
+    # What is free of a wanted model is left to who waits for it; of others nobody has a use.
     nodes = state.nodes.values() if wanted else ()
     left = tuple(sorted(node.name for node in nodes if node.pool == pool and node.gpu_model in wanted))
     avoid = job.avoid if job is not None and state.format >= NODE_FAILURES_FROM else ()

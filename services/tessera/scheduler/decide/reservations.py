@@ -22,11 +22,11 @@ from tessera.engine.queueing.readiness import awaits_placement, quota_reason
 from tessera.engine.queueing.reservations import Reservation, hide_reserved
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.starting import Choice, choose
-from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX, RoomAhead, Timeline
+from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX, RoomAhead, RoomTimeline
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import Placement
 
-Kind = tuple[str, bool, tuple[RoleNeed, ...], tuple[str, ...]]
+BlockedKind = tuple[str, bool, tuple[RoleNeed, ...], tuple[str, ...]]
 """What jobs have in common for which the same room is sought."""
 
 
@@ -36,15 +36,15 @@ class ReservingPass(SchedulingPass):
     def __init__(self, state: State, pool: str, known: CapacityCache) -> None:
         super().__init__(state, pool, known)
         self._policy = state.tree.policy
-        self._ahead = Timeline.of(state, pool, self._room_of, self._quota_book)
+        self._ahead = RoomTimeline.of(state, pool, self._room_of, self._quota_book)
         self._blocked: list[tuple[Job, Reason]] = []  # nobody has looked for room ahead yet
-        self._kinds = Counter[Kind]()
-        self._never: set[Kind] = set()
+        self._kinds = Counter[BlockedKind]()
+        self._never: set[BlockedKind] = set()
         self._kept: set[str] = set()  # jobs that have been told that room is kept for them
         self._place: dict[str, int] = {}
         self._owners: QuotaBook | None = None  # with what waiting owners ask for; made with the first of them
         self._left: dict[tuple[str, tuple[str, ...], int], FreeCapacity] = {}  # by what reservations a job outlives
-        self._behind: dict[tuple[Kind, int], Reason] = {}
+        self._behind: dict[tuple[BlockedKind, int], Reason] = {}
         self._reasons: list[tuple[str, Reason]] = []
 
     def begin(self, jobs: Sequence[Job]) -> None:
@@ -70,6 +70,8 @@ class ReservingPass(SchedulingPass):
 
     def count_outlived(self, job: Job) -> int:
         """The reservations that begin before the job ends, as bits; equal jobs with equal bits get one answer."""
+        # Bits and not a number: a job of a higher class outlives others than one of a lower class does, and equal
+        # numbers would give both one answer.
         outlived = self._outlived(job)
         return sum(1 << place for place, each in enumerate(self._ahead.reservations) if each in outlived)
 
@@ -110,6 +112,7 @@ class ReservingPass(SchedulingPass):
         verdict = super().find(job)
         if isinstance(verdict, Reason):
             return job.reason or verdict  # it is told anew when reservations are made
+        # Its own room is free for it alone; the others are entered again, since they were sought around it.
         self._blocked = [entry for entry in self._blocked if entry[0] is not job]
         self._void(besides=job)
         self._look_ahead()
@@ -125,6 +128,7 @@ class ReservingPass(SchedulingPass):
         self._kept.discard(job.job_id)
         if self._owners is not None:
             self._owners.start(job, flavor)
+        # A higher class takes what a lower one behind it was kept: that is sought anew.
         outlived = self._outlived(job)
         if any(each not in outlived for each in self._outlived_of_any_class(job)):
             self._void()  # it is of a higher class, and may lie where room was kept
@@ -148,6 +152,7 @@ class ReservingPass(SchedulingPass):
         tree = self._state.tree
         if code not in (*BLOCKED, Code.RESERVED) or tree.queues[job.queue].parent is None:
             return
+        # Within its nominal quota with all owners before it: beyond that the job is a borrower itself.
         book = self._owners or self._quota_book()
         own = next(
             (f for f in tree.flavors_for(job.queue, job.amount) if not book.borrows(job.queue, f, job.amount)), None
@@ -181,11 +186,12 @@ class ReservingPass(SchedulingPass):
         seconds: int = getattr(self._policy, f"backfill_{what}_seconds")
         return self._state.ts - job.submitted_ts >= seconds * 1000
 
-    def _kind(self, job: Job) -> Kind:
+    def _kind(self, job: Job) -> BlockedKind:
         return job.queue, self.may_borrow(job), job.roles, job.avoid
 
     def _void(self, besides: Job | None = None) -> None:
         """Reservations are made anew when somebody may be in their way again; those for whom they were stay noted."""
+        # All of them: each knows of the others what has begun by its own time, so that none can be taken out alone.
         noted = [
             (each.job, each.job.reason or Reason(code=Code.NO_FIT))
             for each in self._ahead.reservations
@@ -202,6 +208,8 @@ class ReservingPass(SchedulingPass):
             return
         priority = self._state.tree.priority_of
         noted, self._blocked = self._blocked, []
+        # With each start fair share may put somebody else first. If room moved on with the order, two that take turns
+        # would both be passed for ever.
         higher = [(self._at(job), priority(job)) for job, _ in noted if job.job_id not in self._kept]
 
         def turn(entry: tuple[Job, Reason]) -> tuple[bool, int, str]:
@@ -226,6 +234,7 @@ class ReservingPass(SchedulingPass):
         """Whether room is kept for the job from now on."""
         if self._ahead.is_deep(job):
             return False
+        # What no end helps stays so within a pass: starts only take room.
         found = None if self._kind(job) in self._never else self._ahead.enter(job, self._waited(job, "closing"))
         if found is None:
             self._never.add(self._kind(job))
@@ -283,6 +292,7 @@ class ReservingPass(SchedulingPass):
             return verdict
 
         def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
+            # Quota that is there now may be the head's by the time it starts: asked at each beginning that it outlives.
             books = (reservation.book_then for reservation in outlived)
             over = next((o for book in books if book is not None and (o := book.lacks(job, flavor)) is not None), None)
             against = self._closed_by_owner(job, flavor) or (None if over is None else quota_reason(over))
