@@ -50,6 +50,23 @@ def test_who_needs_none_of_them_evicts_at_once() -> None:
     assert not set(rounds.victims("single")) & set(rounds.victims("head"))
 
 
+def test_a_preemptor_takes_a_node_that_becomes_free_before_its_victim_has_stopped() -> None:
+    rounds = Rounds(nodes={"node-a": 8, "node-b": 8}, preset="priority")
+    rounds.submit("low", gpus=8, priority="low")
+    rounds.submit("other", gpus=8, priority="urgent")
+    rounds.settle()
+    rounds.held_back = {rounds.run("low").run_id}
+    rounds.submit("urgent", gpus=8, priority="urgent")
+    rounds.settle()
+    assert not rounds.running("urgent")
+    free = rounds.run("other").placements[0].node
+    rounds.finish("other")
+    rounds.settle()
+    assert rounds.running("urgent")
+    assert rounds.run("urgent").placements[0].node == free
+    assert rounds.state.earmarks.get(rounds.job("urgent").job_id) is None
+
+
 @pytest.mark.parametrize("useless", [0, 31, 40])
 def test_jobs_that_no_plan_can_help_take_nobodys_place_among_those_that_are_planned_for(useless: int) -> None:
     nodes = [node_seen("sick", 8, gpu_model="h100"), node_seen("node-a", 8, gpu_model="a100")]

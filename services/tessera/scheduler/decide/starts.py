@@ -4,12 +4,14 @@ from tessera.domain.entities import ClosedNamespace, Earmark, Job
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
 from tessera.domain.work.starting import closing, explain_closing, start_timeout_ms
-from tessera.engine.placement.capacity import nodes_without
+from tessera.engine.placement.capacity import nodes_for, nodes_without
 from tessera.engine.placement.faults import placement_faults
+from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.readiness import awaits_placement, is_in_line, quota_reason, startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.search_limit import SearchLimit
-from tessera.engine.queueing.starting import Choice
+from tessera.engine.queueing.starting import Choice, choose
+from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler.decide.draft import Draft, record_waiting
 from tessera.scheduler.decide.reservations import ReservingPass
 from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
@@ -27,8 +29,11 @@ PERMIT_BYTES = 128  # besides its UIDs
 ALLOCATION_BYTES_MAX = 384 * 1024  # so that it gets into a message beside the facts that keep coming
 
 
-def start_marked(draft: Draft) -> None:
-    """Start each job whose earmarked room has become free; the others wait for the runs that are being stopped."""
+def start_marked(draft: Draft, known: CapacityCache) -> None:
+    """
+    Start each job whose earmarked room has become free; the others wait for the runs that are being stopped, unless
+    there is room elsewhere by now.
+    """
     state = draft.state
     for owner in sorted(owner for owner, _ in state.earmarks.items()):
         mark, job = state.earmarks.get(owner), state.jobs.get(owner)
@@ -39,16 +44,45 @@ def start_marked(draft: Draft) -> None:
         if not _may_still_be_had(state, job, mark):
             draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="node_lost"))
             continue
-        reason = _not_yet(state, job, mark)
+        reason, choice = _not_yet(state, job, mark), (mark.flavor, mark.placements)
         if reason is not None:
-            record_waiting(draft, owner, reason)
-            continue
+            # A node that became free meanwhile would stand idle until the victims have saved their work.
+            elsewhere = _free_elsewhere(state, job, known)
+            if elsewhere is None:
+                record_waiting(draft, owner, reason)
+                continue
+            choice = elsewhere
         # The message is full. The earmark stays, and the next message, which comes at once, starts the job.
-        if allocation_bytes(job, max(len(p.node) for p in mark.placements)) > draft.bytes_left:
+        if allocation_bytes(job, max(len(p.node) for p in choice[1])) > draft.bytes_left:
             return
         # The earmark goes first, or its own devices would count as taken when the allocation is folded.
         draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="used"))
-        allocate(draft, job, mark.flavor, mark.placements)
+        allocate(draft, job, *choice)
+
+
+def _free_elsewhere(state: State, job: Job, known: CapacityCache) -> Choice | None:
+    """Free room beside all earmarks, its own too, where no room is kept for a job of its class or a higher one."""
+    pool, priority = state.tree.pool(job.queue) or "", state.tree.priority_of
+    line = state.lines.get(pool)
+    before = state.jobs.found(line.jobs if line is not None else ())
+    if any(
+        other.reason is not None and other.reason.code is Code.RESERVED and priority(other) >= priority(job)
+        for other in before
+    ):
+        return None
+    found = choose(
+        state.tree,
+        state.quota_book(besides=job.job_id),
+        job,
+        lambda roles, flavor, avoid: _capacity(state, pool, flavor, avoid, known).find(roles),
+    )
+    return None if isinstance(found, Reason) else found
+
+
+def _capacity(state: State, pool: str, flavor: str, avoid: tuple[str, ...], known: CapacityCache) -> FreeCapacity:
+    if not avoid:
+        return known.renewed(state, pool, flavor)
+    return FreeCapacity(nodes_for(state, pool, flavor, avoid), scoring=find_scoring_policy(state, pool))
 
 
 def _may_still_be_had(state: State, job: Job, mark: Earmark) -> bool:
