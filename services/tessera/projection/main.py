@@ -49,7 +49,7 @@ async def elect(ports: Ports, lease: Leadership, lease_seconds: float) -> None:
 async def project_on(ports: Ports, settings: ProjectionSettings, lease: Leadership, stop: asyncio.Event) -> None:
     """Start over from a snapshot whenever the bus was away meanwhile or the events' stream has lost its end."""
     failures = 0
-    while True:
+    while not stop.is_set():
         try:
             await project(ports, settings, lease, stop)
             return
