@@ -47,7 +47,8 @@ def start_marked(draft: Draft, known: CapacityCache) -> None:
         reason, choice = _not_yet(state, job, mark), (mark.flavor, mark.placements)
         if reason is not None:
             # A node that became free meanwhile would stand idle until the victims have saved their work.
-            elsewhere = _free_elsewhere(state, job, known)
+            stopping = any(state.runs.get(run_id) is not None for run_id in mark.victims)
+            elsewhere = _free_elsewhere(state, job, known) if stopping else None
             if elsewhere is None:
                 record_waiting(draft, owner, reason)
                 continue

@@ -192,13 +192,13 @@ class Rules:
         self.at_work = r.job_id
 
     def _allocated(self, r: m.Allocated) -> None:
-        job = self.jobs.get(r.job_id)
-        if job is None:
+        if (job := self.jobs.get(r.job_id)) is None:
             return
         self.demand(not job.away, "adopted", f"{r.job_id} starts before its owner has made its pods again")
         mark = self.used.pop(r.job_id, None)
-        same = mark is None or (mark.placements, mark.flavor) == (r.placements, r.flavor)
-        self.demand(same, "plan", f"{r.job_id} starts elsewhere than where room was made for it")
+        if mark is not None and not any(run_id in self.runs for run_id in mark.victims):
+            same = (mark.placements, mark.flavor) == (r.placements, r.flavor)
+            self.demand(same, "plan", f"{r.job_id} starts elsewhere than where room was made for it")
         self.demand(r.job_id not in self.marks, "plan", f"{r.job_id} starts, but room is still kept for it")
         self.runs[f"{r.job_id}-{r.attempt}"] = RunRow(
             job, r.flavor, job.amount, nodes=frozenset(place.node for place in r.placements)
