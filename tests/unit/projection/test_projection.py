@@ -508,7 +508,7 @@ async def test_told_to_stop_it_ends_while_the_bus_is_away(world):
 
 
 class Hangs:
-    """A bus whose first call hangs and loses its cancellation, as of Python 3.11; afterwards every call fails at once."""
+    """A bus whose first call hangs and loses its cancellation, as in Python 3.11; later calls fail at once."""
 
     def __init__(self) -> None:
         self.calls = 0
