@@ -165,6 +165,22 @@ def test_free_gpus_are_unclaimed_since_nothing_waits_for_quota_or_for_jobs_that_
     assert (causes(crowded), left(crowded).unclaimed) == ({"none": 2000}, Unclaimed.JOBS_WAIT)
 
 
+def test_free_gpus_are_abandoned_while_all_that_waits_has_lost_its_queue() -> None:
+    rounds = Rounds(share("research", 6, parent=None), share("vision", 2, parent=None), nodes={"node-a": 8})
+    rounds.commit(admitted("left", job_spec(role(gpus=8), queue="vision", name="left")))
+    without = config_body(share("research", 6, parent=None))
+    rounds.commit(config_proposed(without, rounds.state.config.version, abandon=True))
+    assert left(rounds).unclaimed is Unclaimed.ABANDONED
+
+
+def test_slots_of_whole_gpus_are_counted_where_only_shares_are_asked_for() -> None:
+    shared = node_seen("node-a", 8, device_profile="plugin")
+    other = node_seen("node-b", 4, device_profile="plugin", gpu_model="a100")
+    rounds = holding({"gpus": 0, "gpu_milli": 500, "gpu_models": ("h100",)}, nodes=[shared, other])
+    assert free(rounds) == {1: 7, 2: 3, 4: 1, 8: 0}
+    assert causes(rounds) == {"none": 7500, "nobody": 4000}
+
+
 # -- by brute force
 
 

@@ -23,6 +23,7 @@ class Unclaimed(StrEnum):
 
     NOTHING_WAITS = "nothing_waits"
     QUOTA = "quota"  # every job that was looked at waits for its queue's quota
+    ABANDONED = "abandoned"  # all that waits has a queue or tenant that the configuration no longer has
     JOBS_WAIT = "jobs_wait"  # some job waits for another reason: for more at once, for its turn
 
 

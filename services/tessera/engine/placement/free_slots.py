@@ -18,6 +18,7 @@ from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.entities import Earmark
 from tessera.domain.idle import idle_policy
 from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.fits import BundleKind, count_bundles, fits, kind_of, never_fits, never_key
 from tessera.engine.placement.mig import free_positions, held_by_others
@@ -68,7 +69,8 @@ def slots_by_node(state: State, pool: str) -> tuple[Slots, list[NodeCauses]]:
 def unclaimed(state: State, pool: str) -> Unclaimed:
     """
     Why GPUs of the pool that can be had are free. Jobs that were not looked at yet, or wait for their turn alone, say
-    nothing as long as others do.
+    nothing as long as others do. Jobs whose queue or tenant was taken out of the configuration are of no pool, and
+    speak last.
     """
     waiting = quota = False
     for queue in sorted(state.tree.queues_of.get(pool, ())):
@@ -82,7 +84,11 @@ def unclaimed(state: State, pool: str) -> Unclaimed:
                 return Unclaimed.JOBS_WAIT
     if quota:
         return Unclaimed.QUOTA
-    return Unclaimed.JOBS_WAIT if waiting else Unclaimed.NOTHING_WAITS
+    if waiting:
+        return Unclaimed.JOBS_WAIT
+    strays = (job for job_id in state.index.strays if (job := state.jobs.get(job_id)) is not None)
+    abandoned = any(job.phase is Phase.QUEUED and not state.tree.takes(job) for job in strays)
+    return Unclaimed.ABANDONED if abandoned else Unclaimed.NOTHING_WAITS
 
 
 def unused(state: State, pool: str) -> Unused:
@@ -136,7 +142,8 @@ class Tally:
         suited = _suited(self._whole, node), _suited(self._parts, node)
         causes = self._causes(node, *suited)
         self._stranded.update(dict(causes))
-        if node.ready and _serves_whole(node) and (suited[0] or not (self._asked.whole or self._asked.parts)):
+        wanted = suited[0] if self._asked.whole else suited[1] or not self._asked.parts
+        if node.ready and _serves_whole(node) and wanted:
             self._count(node)
         return causes
 

@@ -311,7 +311,10 @@ class PoolSlots(Lenient):
     unused: UnusedGpus = UnusedGpus()
     unclaimed: Annotated[
         str,
-        Field(description="Why free GPUs are unclaimed: nothing_waits, quota (all waiting jobs lack it), jobs_wait"),
+        Field(
+            description="Why free GPUs are unclaimed: nothing_waits, abandoned (all waiting jobs have lost their queue "
+            "or tenant), quota (all waiting jobs lack it), jobs_wait"
+        ),
     ] = "nothing_waits"
 
 

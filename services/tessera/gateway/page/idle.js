@@ -17,9 +17,10 @@ const CAUSES = {
 const WHY_FREE = {
   nothing_waits: "free, and nothing waits",
   quota: "free: all that waits lacks its queue's quota",
+  abandoned: "free: all that waits has lost its queue or tenant",
   jobs_wait: "free: jobs wait for more at once, or for their turn",
 };
-const FREE_COLOUR = { nothing_waits: "free", quota: "quota", jobs_wait: "waiting" };
+const FREE_COLOUR = { nothing_waits: "free", quota: "quota", abandoned: "waiting", jobs_wait: "waiting" };
 
 export const paint = (name) => `var(--${name})`;
 export const colourOf = (cause, unclaimed) => paint(cause === "none" ? FREE_COLOUR[unclaimed] ?? "free" : CAUSES[cause]?.[1] ?? "free");

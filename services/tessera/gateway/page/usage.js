@@ -4,7 +4,7 @@ import { el, row, shape, table, words } from "./dom.js";
 import { causesInOrder, colourOf, paint, sentenceOf } from "./idle.js";
 
 const [WIDE, HIGH] = [1000, 200]; // of the drawing, which is stretched to its place; the words beside it are not
-const UNCLAIMED = ["nothing_waits", "quota", "jobs_wait"];
+const UNCLAIMED = ["nothing_waits", "quota", "abandoned", "jobs_wait"];
 const GROUPS = [
   ["held by jobs", paint("c0")], ["held, and not used", paint("unused")], ["reserved", paint("reserved")],
   ["idle", paint("waiting")], ["not available", paint("fault")],

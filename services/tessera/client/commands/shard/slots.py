@@ -27,6 +27,7 @@ SAID = {
 WHY_FREE = {
     Unclaimed.NOTHING_WAITS: "nothing waits",
     Unclaimed.QUOTA: "what waits lacks its queue's quota",
+    Unclaimed.ABANDONED: "what waits has lost its queue or tenant",
     Unclaimed.JOBS_WAIT: "jobs wait for more at once, or for their turn",
 }
 """Why GPUs that can be had are free."""
