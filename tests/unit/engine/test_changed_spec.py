@@ -24,6 +24,8 @@ SPEC = JobSpec.model_validate(job_spec(NEAR, WIDE, SHARE, BESIDE).model_dump())
     [
         ("queue", "", "other", "queue", "other"),
         ("class", "", "high", "priority_class", "high"),
+        ("cpu", "near", "500", "roles.near.resources.cpu_milli", 500),
+        ("memory", "near", "1048576", "roles.near.resources.memory_bytes", 1_048_576),
         ("gpus", "near", "3", "roles.near.resources.gpus", 3),
         ("share", "share", "250", "roles.share.resources.gpu_milli", 250),
         ("pods", "wide", "1", "roles.wide.replicas", 1),

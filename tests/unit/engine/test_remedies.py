@@ -8,10 +8,10 @@ import pytest
 from tessera.engine.explain.explanation import Explanation, explain
 from tessera.engine.explain.suggestions import TRIES_MAX, TriedChange
 from tessera_schemas.config import PriorityClass, Queue, Tenant
-from tessera_schemas.facts import DrainRequested, HoldRequested, PodsMade, RunStarted
+from tessera_schemas.facts import DrainRequested, HoldRequested, Others, PodsMade, RunStarted
 from tessera_schemas.job import AffinityTerm, Operator, Topology
 from tessera_schemas.reasons import Code
-from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, role
+from tests.builders import GIB, admitted, config_body, config_proposed, job_spec, node_seen, role
 from tests.rounds import Rounds, share
 
 RACK = "rack"
@@ -46,6 +46,22 @@ ROOM: list[tuple[str, Callable[[], Rounds], dict[str, Any], str, dict[str, Any],
         "model",
         {"gpus": 8},
         "any GPU model (it would get a100)",
+    ),
+    (
+        "less CPU",
+        busy,
+        {"gpus": 1, "cpu_milli": 64_000},
+        "cpu",
+        {"gpus": 1, "cpu_milli": 63_000},
+        "63 instead of 64 CPUs per pod",
+    ),
+    (
+        "less memory",
+        busy,
+        {"gpus": 1, "memory_bytes": 512 * GIB},
+        "memory",
+        {"gpus": 1, "memory_bytes": 511 * GIB},
+        "511Gi instead of 512Gi per pod",
     ),
     (
         "no topology",
@@ -300,3 +316,17 @@ def test_a_job_behind_the_head_of_its_queue_is_told_what_the_head_waits_for() ->
     said = explained(rounds, "it").notes
     assert any("The first job of queue research is" in note for note in said)
     assert any(note.startswith("That job waits: NoFit: ") for note in said), said
+
+
+def test_a_job_that_is_short_of_cpu_hears_who_holds_it_and_what_pods_of_others_hold() -> None:
+    """A job without GPUs holds the CPU beside all GPUs, which are free."""
+    rounds = Rounds(nodes=[node_seen("node-a", 8, others=Others(pods=1, cpu_milli=1000))], preset="off")
+    rounds.submit("reads", gpus=0, cpu_milli=60_000)
+    rounds.settle()
+    rounds.submit("it", gpus=8, cpu_milli=8000)
+    rounds.settle()
+    answer = explained(rounds, "it")
+    assert [holder.name for holder in answer.holders.named] == ["reads"]
+    assert "60 CPUs held by reads" in next(answer.holders.describe())
+    assert "Pods that Tessera does not manage hold up to 1 CPU on 1 node." in answer.sentences
+    assert answer.changes[0].text == "3 instead of 8 CPUs per pod"

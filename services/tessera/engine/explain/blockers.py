@@ -108,8 +108,10 @@ def find_quota_blockers(state: State, job: Job, resource: str, flavor: str, view
     return _name_holders(state, job, runs, lambda amount: int(getattr(amount, resource)), viewer)
 
 
-def find_capacity_blockers(state: State, job: Job, places: Iterable[FeasibleNodes], viewer: Viewer) -> Blockers:
-    """Blockers of the nodes that suit the job."""
+def find_capacity_blockers(
+    state: State, job: Job, places: Iterable[FeasibleNodes], viewer: Viewer, resource: str
+) -> Blockers:
+    """Users of the resource, a field of an amount, on the nodes that suit the job."""
     suited: dict[str, None] = {}
     for found in places:
         for group in placement_groups(job.roles):
@@ -117,15 +119,8 @@ def find_capacity_blockers(state: State, job: Job, places: Iterable[FeasibleNode
                 suited |= found.suited(bundles.kind)
     # Runs on nodes that could never take the job are in nobody's way.
     names = {run_id for node in suited for run_id in state.index.runs_on.get(node, ())}
-    wants_gpus = job.amount.gpu_milli > 0
-    return _name_holders(
-        state,
-        job,
-        state.runs.found(sorted(names)),
-        lambda amount: amount.gpu_milli if wants_gpus else amount.cpu_milli,
-        viewer,
-        suited,
-    )
+    runs = state.runs.found(sorted(names))
+    return _name_holders(state, job, runs, lambda amount: int(getattr(amount, resource)), viewer, suited)
 
 
 def _name_holders(

@@ -18,6 +18,8 @@ def _fewer_pods(role: Role, value: str) -> dict[str, Any]:
 
 OF_THE_JOB = {"queue": "queue", "class": "priority_class"}
 OF_ROLES: Mapping[str, RoleChange] = {
+    "cpu": lambda role, value: {"resources": role.resources.model_copy(update={"cpu_milli": int(value)})},
+    "memory": lambda role, value: {"resources": role.resources.model_copy(update={"memory_bytes": int(value)})},
     "gpus": lambda role, value: {"resources": role.resources.model_copy(update={"gpus": int(value)})},
     "share": lambda role, value: {"resources": role.resources.model_copy(update={"gpu_milli": int(value)})},
     "pods": _fewer_pods,

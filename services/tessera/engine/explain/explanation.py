@@ -12,7 +12,7 @@ from tessera.domain.entities import EndedJob, Job, RefusedWork, Run
 from tessera.domain.idle import idle_policy
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
-from tessera.domain.work.evidence import at_their_best
+from tessera.domain.work.evidence import FitFailure, at_their_best
 from tessera.domain.work.phases import Phase
 from tessera.engine.explain.blockers import NOBODY, Blockers, Viewer, find_capacity_blockers, find_quota_blockers
 from tessera.engine.explain.lent_quota import describe_lent_quota
@@ -27,7 +27,7 @@ from tessera.engine.queueing.expected_starts import NOT_KNOWN, expected_starts
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line, quota_reason
 from tessera_schemas.cluster.labels import say_it_is_off
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.text.units import format_age
+from tessera_schemas.text.units import format_age, format_memory, format_milli
 
 FLAVORS_MAX = 4  # of which each is told why it does not do
 DRAINED_MAX = 3
@@ -215,6 +215,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
         if all(empty.lacks(job, flavor) for flavor in tree.flavors_for(job.queue, job.amount)):
             yield "It asks for more than the whole quota: it never starts until the quota is raised."
     if Code.NO_FIT in codes or Code.NO_NODES in codes:
+        yield from _beside_others(state, pool, reasons)
         yield from _hopeless(state, job, pool)
         yield from _drained(state, pool)
     yield from _not_stopping(state, pool, codes)
@@ -243,6 +244,18 @@ def _hopeless(state: State, job: Job, pool: str) -> Iterator[str]:
     else:
         found = Reason(code=Code.NO_SUITABLE_NODE_NOW, field=now.field, numbers=now.numbers, detail=now.detail)
         yield f"Even empty, the pool could not hold it now: {found.sentence()}"
+
+
+def _beside_others(state: State, pool: str, reasons: tuple[Reason, ...]) -> Iterator[str]:
+    """CPU and memory that pods of others hold, where nodes are short of them: no run of ours gives these back."""
+    theirs = [node.others for node in state.nodes.values() if node.pool == pool and node.ready]
+    said = "Pods that Tessera does not manage hold up to"
+    cpu = [use.cpu_milli for use in theirs if use.cpu_milli]
+    if cpu and any(FitFailure.CPU in reason.numbers for reason in reasons):
+        yield f"{said} {format_milli(max(cpu))} CPU on {_each(len(cpu))}."
+    memory = [use.memory_bytes for use in theirs if use.memory_bytes]
+    if memory and any(FitFailure.MEMORY in reason.numbers for reason in reasons):
+        yield f"{said} {format_memory(max(memory))} of memory on {_each(len(memory))}."
 
 
 def _drained(state: State, pool: str) -> Iterator[str]:
@@ -281,10 +294,21 @@ def _holders(what_if: WhatIf, job: Job, pool: str, reasons: tuple[Reason, ...], 
             return find_quota_blockers(what_if.state, job, cell.rpartition(".")[2], flavor, viewer)
         if reason.code is Code.NO_FIT:
             flavors = what_if.state.tree.flavors_for(job.queue, job.amount)[:FLAVORS_MAX]
-            return find_capacity_blockers(
-                what_if.state, job, [what_if.pool(pool, flavor)[1] for flavor in flavors], viewer
-            )
+            places = [what_if.pool(pool, flavor)[1] for flavor in flavors]
+            return find_capacity_blockers(what_if.state, job, places, viewer, _shortest(job, reason))
     return NOBODY
+
+
+def _shortest(job: Job, reason: Reason) -> str:
+    """The resource that most nodes are short of; GPUs before what lies beside them, since nodes name one lack each."""
+    short = {
+        "gpu_milli": max(reason.numbers.get(each, 0) for each in (FitFailure.GPU, FitFailure.DEVICES)),
+        "cpu_milli": reason.numbers.get(FitFailure.CPU, 0),
+        "memory_bytes": reason.numbers.get(FitFailure.MEMORY, 0),
+    }
+    if not any(short.values()):
+        return "gpu_milli" if job.amount.gpu_milli else "cpu_milli"
+    return max(short, key=lambda resource: short[resource])
 
 
 def _keeping(state: State, job: Job, now: int) -> list[Reason | None]:
@@ -352,6 +376,10 @@ def _idle(state: State, job: Job, run: Run) -> Iterator[str]:
         yield f"{since}; {ends.get(policy.action, 'nothing is taken from it')}."
     elif job.idle is not None and policy.action != "off":
         yield f"It is warned once all its GPUs were unused for {format_age(policy.warn_seconds * 1000)}."
+
+
+def _each(nodes: int) -> str:
+    return "1 node" if nodes == 1 else f"each of {nodes} nodes"
 
 
 def _some(names: Sequence[str]) -> str:

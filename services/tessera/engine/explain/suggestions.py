@@ -22,12 +22,20 @@ from tessera.engine.preemption.plans import Plan, Victim, plan
 from tessera.engine.queueing.starting import Choice
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.text.units import format_milli
+from tessera_schemas.text.units import format_memory, format_milli
 
 TRIES_MAX = 96
 VALUES_MAX = 8  # queues, classes, drained nodes and runs that are tried, of each kind
 PLAN_PODS_MAX = 8  # missing pods up to which victims are searched here; `preempt --dry-run` searches for any job
 RUNS_LOOKED_AT = 2_000  # the cheapest ones
+
+AMOUNTS: tuple[tuple[str, str, int, Callable[[int, int], str]], ...] = (
+    ("cpu", "cpu_milli", 1000, lambda less, now: f"{format_milli(less)} instead of {format_milli(now)} CPUs"),
+    ("memory", "memory_bytes", 2**30, lambda less, now: f"{format_memory(less)} instead of {format_memory(now)}"),
+    ("gpus", "gpus", 1, lambda less, now: f"{less} instead of {now} GPUs"),
+    ("share", "gpu_milli", 1, lambda less, now: f"{format_milli(less)} instead of {format_milli(now)} GPUs"),
+)
+"""Amounts of a pod, the cheapest to do without first: kind of change, field, unit to try it in, words for both."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +43,9 @@ class TriedChange:
     """
     One change after which the job starts at once on `nodes`; `after` says who has to be gone first, if anybody.
 
-    `kind` is one word for programs: release, gpus, share, pods, model, topology, spread, together, selector, affinity,
-    queue, class, undrain, evict, end. `value` is what a change of the spec sets, in `role` or, with "", in all
-    (`changed_spec`).
+    `kind` is one word for programs: release, cpu, memory, gpus, share, pods, model, topology, spread, together,
+    selector, affinity, queue, class, undrain, evict, end. `value` is what a change of the spec sets, in `role` or,
+    with "", in all (`changed_spec`).
     """
 
     kind: str
@@ -77,23 +85,17 @@ def _release(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]
         yield from _as(what_if, replace(job, held=False), "release", "let it go (`tessera release`)")
 
 
-def _fewer_gpus(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
+def _less_of_each(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
+    """Tries less of one amount of one role, in its unit where a pod asks for more than one of it."""
     for at, role in enumerate(job.roles):
-        if role.need.gpus > 1:
-            best = _largest(what_if, job, role.need.gpus, _setting(job, at, "gpus"))
+        for kind, field, unit, words in AMOUNTS:
+            now = getattr(role.need, field)
+            step = unit if now > unit else 1
+            best = _largest(what_if, job, -(-now // step), _setting(job, at, field, step)) if now > step else None
             if best is not None:
-                value, choice = best
-                text = f"{value} instead of {role.need.gpus} GPUs per pod{_describe_role(job, role)}"
-                yield _change("gpus", text, choice, role=role.name, value=str(value))
-        elif role.need.gpu_milli > 1:
-            best = _largest(what_if, job, role.need.gpu_milli, _setting(job, at, "gpu_milli"))
-            if best is not None:
-                value, choice = best
-                text = (
-                    f"{format_milli(value)} instead of {format_milli(role.need.gpu_milli)} GPUs "
-                    f"per pod{_describe_role(job, role)}"
-                )
-                yield _change("share", text, choice, role=role.name, value=str(value))
+                value, choice = best[0] * step, best[1]
+                text = f"{words(value, now)} per pod{_describe_role(job, role)}"
+                yield _change(kind, text, choice, role=role.name, value=str(value))
 
 
 def _fewer_pods(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]:
@@ -264,7 +266,7 @@ Way = Callable[[WhatIf, Job, Viewer], Iterator[TriedChange]]
 
 WAYS: tuple[Way, ...] = (
     _release,
-    _fewer_gpus,
+    _less_of_each,
     _fewer_pods,
     _any_model,
     _no_rule,
@@ -306,10 +308,10 @@ def _largest(what_if: WhatIf, job: Job, below: int, other: Callable[[int], Job])
     return low
 
 
-def _setting(job: Job, at: int, field: str) -> Callable[[int], Job]:
+def _setting(job: Job, at: int, field: str, unit: int = 1) -> Callable[[int], Job]:
     def other(value: int) -> Job:
         role = job.roles[at]
-        return _with_role(job, at, replace(role, need=replace(role.need, **{field: value})))
+        return _with_role(job, at, replace(role, need=replace(role.need, **{field: value * unit})))
 
     return other
 
