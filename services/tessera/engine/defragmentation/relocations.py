@@ -72,7 +72,7 @@ def could_start_again(state: State, job: Job, run: Run) -> bool:
 
 
 def lacks_again(state: State, book: QuotaBook, run: Run) -> Over | None:
-    """The quota that the job of `run`, which `book` does not count any more, would lack after one eviction more."""
+    """The quota that the job of `run`, which `book` does not count any more, would lack if it came back."""
     job = state.jobs.get(run.job_id)
     firm = job is None or not state.tree.revocable(job)
     return book.over(run.queue, run.flavor, run.amount, firm)
