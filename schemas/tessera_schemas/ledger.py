@@ -23,7 +23,7 @@ from tessera_schemas.work.placement import Placement
 from tessera_schemas.work.spec_changes import SpecChanges
 
 GENESIS = "0" * 64
-FORMAT = 5
+FORMAT = 6
 """The newest record format that this build reads and writes."""
 
 
