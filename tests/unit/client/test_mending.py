@@ -14,6 +14,7 @@ from tessera.client.cli import app
 from tessera.client.commands import context
 from tessera.client.commands.ledger_care import mending
 from tessera.client.connect.where import Where
+from tessera.client.ledger import opening_file, repairing
 from tessera.client.ledger.backup import Backup
 from tessera.client.ledger.reading import StoredLedger
 from tessera.client.ledger.reconciling import Unexplained, disagreements
@@ -116,6 +117,25 @@ async def test_a_repair_is_never_written_over_anything(tmp_path: Path, whole: li
     with pytest.raises(Failure, match="is not empty"):
         await write_repair(stored(whole[:5]), copy, found, tmp_path / "backup")
     assert Backup.read(tmp_path / "backup") == copy
+
+
+async def test_the_record_of_a_repair_is_whole_or_not_there(
+    tmp_path: Path, whole: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that fills up while the record is written."""
+    ledger, sync = stored(whole, 6), opening_file.sync_to_disk
+
+    def full(path: Path) -> None:
+        if path.name.startswith(RECORD):
+            raise OSError(28, "No space left on device")
+        sync(path)
+
+    found = await examine(ledger, None, Known())
+    for module in (opening_file, repairing):
+        monkeypatch.setattr(module, "sync_to_disk", full)
+    with pytest.raises(OSError, match="No space"):
+        await write_repair(ledger, None, found, tmp_path / "repaired")
+    assert not (tmp_path / "repaired" / RECORD).exists()
 
 
 def pod(run: str, phase: str = "Running", shard: str = SHARD, rank: int = 0) -> dict[str, Any]:

@@ -13,7 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tessera.client.ledger.chain import ChainWalk
-from tessera.client.ledger.opening_file import OpeningFile, check_file, sha256_of, sync_to_disk, write_opening
+from tessera.client.ledger.opening_file import (
+    OpeningFile,
+    check_file,
+    sha256_of,
+    sync_to_disk,
+    write_in_one_step,
+    write_opening,
+)
 from tessera.client.outcomes import Exit, Failure
 from tessera.domain.state import State
 from tessera_schemas.ledger import GENESIS
@@ -174,12 +181,8 @@ class Backup:
         packed.write(data + b"\n")
 
     def _write_manifest(self) -> None:
-        new = self.directory / f"{MANIFEST}.new"
         body: dict[str, object] = {"shard": self.shard}
         if self.opening is not None:
             body["opening"] = asdict(self.opening)
         body["segments"] = [asdict(segment) for segment in self.segments]
-        new.write_text(json.dumps(body, indent=1) + "\n")
-        sync_to_disk(new)
-        new.replace(self.directory / MANIFEST)
-        sync_to_disk(self.directory)
+        write_in_one_step(self.directory / MANIFEST, json.dumps(body, indent=1) + "\n")

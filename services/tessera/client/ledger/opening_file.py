@@ -28,6 +28,15 @@ def sync_to_disk(path: Path) -> None:
         os.close(handle)
 
 
+def write_in_one_step(path: Path, text: str) -> None:
+    """Write a file that is there whole or not at all, whenever the machine stops."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_text(text, encoding="utf-8")
+    sync_to_disk(new)
+    new.replace(path)
+    sync_to_disk(path.parent)
+
+
 def sha256_of(path: Path) -> str:
     """Hash of the file's bytes. Raises OSError when it cannot be read."""
     with path.open("rb") as file:

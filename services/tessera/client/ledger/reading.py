@@ -1,7 +1,7 @@
 """The ledger as bytes: from the stream, up to where it ended when first asked, or from an exported file."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
@@ -16,7 +16,7 @@ from tessera.client.views.story import StoryLine, story
 from tessera.kernel.ledger.shard import Shard, decode_entry, restore
 from tessera.kernel.ledger.snapshots import OPENING, Manifest, Snapshot, snapshots_of
 from tessera.kernel.ledger.stream import StreamLedger
-from tessera.kernel.ports import Bus, Ledger, Message
+from tessera.kernel.ports import Bus, Follow, Ledger, Message
 from tessera_schemas import subjects
 from tessera_schemas.ledger import GENESIS
 from tessera_schemas.shard.ledger_form import Head
@@ -79,20 +79,21 @@ class StoredLedger:
         after = max(after, (await self.begin()).n)
         if after >= head:
             return
-        source = self.ledger.follow(after)
+        async with aclosing(self._read_to(head, self.ledger.follow(after))) as stored:
+            async for message in stored:
+                yield message.seq, message.data
+
+    async def _read_to(self, last: int, source: Follow) -> AsyncGenerator[Message]:
+        """Stored messages of the source up to number `last`. Raises Failure when NATS is silent before."""
         try:
-            while True:
-                batch = await source.next(timeout=SILENCE_SECONDS)
-                if not batch:
-                    raise Failure(
-                        Exit.UNAVAILABLE, f"ledger of {self.shard}: NATS is silent for 30 s; see `tessera doctor`"
-                    )
+            while batch := await source.next(timeout=SILENCE_SECONDS):
                 for message in batch:
-                    yield message.seq, message.data
-                    if message.seq >= head:
+                    yield message
+                    if message.seq >= last:
                         return
         finally:
             await source.close()
+        raise Failure(Exit.UNAVAILABLE, f"shard {self.shard}: NATS is silent for 30 s; see `tessera doctor`")
 
     async def opened_shard(self) -> Shard | None:
         """The fold before the first message, where a generation opens there."""
@@ -107,20 +108,10 @@ class StoredLedger:
         """The public events that are stored when the first is asked for."""
         stream, every = subjects.stream("EVENTS", self.shard), f"events.{self.shard}.>"
         last = await self.bus.last(stream, every)
-        source = self.bus.follow(stream, every, 0)
-        try:
-            while last is not None:
-                batch = await source.next(timeout=SILENCE_SECONDS)
-                if not batch:
-                    raise Failure(
-                        Exit.UNAVAILABLE, f"events of {self.shard}: NATS is silent for 30 s; see `tessera doctor`"
-                    )
-                for message in batch:
+        if last is not None:
+            async with aclosing(self._read_to(last.seq, self.bus.follow(stream, every, 0))) as stored:
+                async for message in stored:
                     yield message
-                    if message.seq >= last.seq:
-                        return
-        finally:
-            await source.close()
 
     async def folded(self) -> Shard:
         """The state at the head. Raises InvariantViolation when the ledger contradicts itself."""

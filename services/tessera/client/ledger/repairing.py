@@ -15,7 +15,7 @@ from shutil import copytree
 
 from tessera.client.ledger.backup import LEVEL, Backup
 from tessera.client.ledger.chain import ChainWalk
-from tessera.client.ledger.opening_file import sha256_of, sync_to_disk
+from tessera.client.ledger.opening_file import sha256_of, sync_to_disk, write_in_one_step
 from tessera.client.ledger.reading import StoredLedger
 from tessera.client.ledger.witnesses import Known
 from tessera.client.outcomes import Exit, Failure
@@ -108,8 +108,7 @@ async def write_repair(ledger: StoredLedger, backup: Backup | None, found: Repai
             packed.write(b"%d " % seq + data + b"\n")
     sync_to_disk(evidence)
     record = {**asdict(found), "evidence": {"file": ASIDE, "sha256": sha256_of(evidence)}}
-    (directory / RECORD).write_text(json.dumps(record, indent=1) + "\n")
-    sync_to_disk(directory / RECORD)
+    write_in_one_step(directory / RECORD, json.dumps(record, indent=1) + "\n")
     return made
 
 
