@@ -5,5 +5,5 @@ A change of behaviour is a new `ENGINE_ID`; a replay recomputes the records whos
 """
 
 ENGINE_ID = "tessera-10"
-ORDER_ENGINE_ID = "tessera-6"
+ORDER_ENGINE_ID = "tessera-10"
 """The rule of orders. Older ones are recomputed as well (`ordering.RULES`, and `LOOKS_OF` of the decisions)."""

@@ -3,6 +3,7 @@
 import pytest
 
 from tessera.engine.queueing.expected_starts import ExpectedStart, expected_starts
+from tessera.engine.queueing.timeline import KINDS_MAX
 from tessera.gateway.reading.explaining import explained, known_starts, list_positions
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import RunAbsent, RunEnded
@@ -32,6 +33,14 @@ def test_the_first_blocked_job_starts_when_the_run_before_it_reaches_its_time_li
     made = full()
     run = made.state.runs.get(f"{admitted('runs').job_id}-1")
     assert starts(made) == {LARGE: ExpectedStart(run.started_ts + 600_000, ("node-a", "node-b"), ("time_limits",))}
+
+
+def test_kinds_that_no_node_could_hold_hide_nobodys_start() -> None:
+    made = full()
+    kinds = [job_spec(role(gpus=16, cpu_milli=1000 + at), priority_class="high") for at in range(KINDS_MAX + 1)]
+    made.commit(*(admitted(f"useless-{at}", kind) for at, kind in enumerate(kinds)))
+    made.commit(orders=(made.line(),))
+    assert list(starts(made)) == [LARGE]
 
 
 def test_who_waits_behind_the_kept_room_or_without_reservations_has_no_expected_start() -> None:

@@ -6,6 +6,7 @@ from tessera.engine.preemption.plans import Plan
 from tessera.engine.queueing.ordering import EQUAL_MAX, stuck_heads
 from tessera_schemas.facts import DrainRequested
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.orders import HEADS_MAX
 from tests.builders import node_seen
 from tests.rounds import Rounds, share
 
@@ -67,7 +68,7 @@ def test_a_preemptor_takes_a_node_that_becomes_free_before_its_victim_has_stoppe
     assert rounds.state.earmarks.get(rounds.job("urgent").job_id) is None
 
 
-@pytest.mark.parametrize("useless", [0, 31, 40])
+@pytest.mark.parametrize("useless", [0, 31, 40, HEADS_MAX + 50])
 def test_jobs_that_no_plan_can_help_take_nobodys_place_among_those_that_are_planned_for(useless: int) -> None:
     nodes = [node_seen("sick", 8, gpu_model="h100"), node_seen("node-a", 8, gpu_model="a100")]
     rounds = Rounds(nodes=nodes, preset="priority")

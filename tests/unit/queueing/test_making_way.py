@@ -6,7 +6,7 @@ import pytest
 
 from tessera.client.ledger.replay import verify
 from tessera.domain.state import State
-from tessera.engine.queueing.ordering import first_in_line, order, order_jobs
+from tessera.engine.queueing.ordering import STAY, TOLD, first_in_line, order, order_jobs
 from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera_schemas.config import PriorityClass, Queue
 from tessera_schemas.facts import AnyFact, BindFailed, CancelRequested
@@ -79,7 +79,22 @@ def test_jobs_that_may_start_give_way_to_nobody() -> None:
     jobs, every = ledger.line().jobs, list(order_jobs(ledger.state, "default", ledger.ts))
     assert len(jobs) == len(set(jobs)) == HEADS_MAX
     assert list(jobs) == sorted(jobs, key=every.index)
-    assert jobs[-1] == every[BLOCKED + 127]
+    assert [job for job in jobs if job in every[:BLOCKED]] == every[:TOLD]
+    assert jobs[-1] == every[BLOCKED + HEADS_MAX - TOLD - 1]
+
+
+def test_jobs_that_no_node_could_hold_hide_none_that_waits_for_runs() -> None:
+    """A thousand wait for eight GPUs on one node, where nodes have four; behind them 500 for what runs hold."""
+    ledger = crowd()
+    ledger.commit(*(admitted(f"run-{at}", job_spec(role(gpus=3))) for at in range(2)))
+    started(ledger)
+    submit(ledger, [admitted(f"m{at}", job_spec(role(gpus=4))) for at in range(500)])
+    every = [admitted(f"m{at}").job_id for at in range(500)]
+    named = [job for job in ledger.line().jobs if job in every]
+    assert len(named) >= STAY - TOLD
+    assert named == [job for job in order_jobs(ledger.state, "default", ledger.ts) if job in every][: len(named)]
+    jobs = first_in_line(ledger.state, "default", ledger.ts)
+    assert not set(jobs) & set(every)
 
 
 def test_an_order_is_the_same_whatever_was_known_before() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing import scheduling_pass
+from tessera.engine.queueing.timeline import KINDS_MAX
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Flavor, Limits, Policy, Queue, Quota, Tenant
 from tessera_schemas.facts import DrainRequested, PlanProposed, PodsLost, PodsMade, RunLost, RunStarted, Shrink
@@ -91,6 +92,14 @@ def test_it_grows_although_somebody_waits_for_what_it_does_not_take(model: str, 
     world.place()
     records = [record for record in world.commit(started()).records if isinstance(record, Grown)]
     assert {place.node for record in records for place in record.placements} == on
+
+
+def test_it_grows_beside_any_number_of_kinds_that_no_node_could_hold() -> None:
+    world = elastic()
+    kinds = [job_spec(role(gpus=16, cpu_milli=1000 + at)) for at in range(KINDS_MAX + 1)]
+    world.commit(*(admitted(f"waits-{at}", kind) for at, kind in enumerate(kinds)))
+    world.place()
+    assert grown(world.commit(started()))
 
 
 def test_many_runs_that_grow_look_at_the_nodes_once(monkeypatch: pytest.MonkeyPatch) -> None:

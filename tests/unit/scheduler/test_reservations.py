@@ -7,6 +7,7 @@ import pytest
 from tessera.domain.entities import Job
 from tessera.engine.explain.explanation import explain
 from tessera.engine.queueing.ordering import stuck_heads
+from tessera.engine.queueing.timeline import KINDS_MAX
 from tessera_schemas.config import Policy, Queue, Quota
 from tessera_schemas.facts import AnyFact, DrainRequested, PodsMade, RunEnded
 from tessera_schemas.ledger import AnyRecord
@@ -183,18 +184,19 @@ def test_backfill_goes_on_beside_a_head_that_leaves_room_and_quota() -> None:
     assert [job(ledger, f"small-{i}").attempt for i in range(4)] == [1] * 4
 
 
-def of_model(key: str, model: str, gpus: int = 8, hours: int = 1) -> AnyFact:
-    return admitted(key, spec(role(gpus=gpus, gpu_models=(model,)), time_limit_seconds=hours * HOUR))
+def of_model(key: str, model: str, gpus: int = 8, hours: int = 1, cpu: int = 1) -> AnyFact:
+    needs = role(gpus=gpus, gpu_models=(model,), cpu_milli=cpu * 1000)
+    return admitted(key, spec(needs, time_limit_seconds=hours * HOUR))
 
 
-@pytest.mark.parametrize("useless", [0, 3, 6, 15])
+@pytest.mark.parametrize("useless", [0, 3, 6, KINDS_MAX - 1, KINDS_MAX, 3 * KINDS_MAX])
 def test_jobs_that_nothing_can_help_take_no_reservation_from_those_that_wait_for_runs(useless: int) -> None:
     nodes = [node_seen("sick", gpu_model="h100"), *(node_seen(f"node-{i}", gpu_model="a100") for i in range(2))]
     ledger = shard(*nodes, quota=24)
     ledger.commit(DrainRequested(kind="drain_requested", node="sick"))
     ledger.commit(*(of_model(f"run-{i}", "a100", 4, 2) for i in range(4)))
     ledger.commit(orders=(ledger.line(),))
-    ledger.commit(*(of_model(f"useless-{i}", "h100", gpus=1 + i % 8) for i in range(useless)))
+    ledger.commit(*(of_model(f"useless-{i}", "h100", gpus=1 + i % 8, cpu=1 + i // 8) for i in range(useless)))
     ledger.commit(of_model("head", "a100"))
     ledger.commit(*(of_model(f"single-{i}", "a100", 1, 9) for i in range(4)))
     end(ledger, *ids("run-0"))

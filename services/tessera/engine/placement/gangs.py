@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from operator import attrgetter
 
-from tessera.domain.devices.resources import Node, RoleNeed
+from tessera.domain.devices.resources import Node, RoleNeed, emptied
 from tessera.domain.work.gang import Gang, gang_of
 from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
@@ -114,6 +114,11 @@ class FreeCapacity:
         return RoomTable(self.nodes, self.places)
 
     @cached_property
+    def _emptied(self) -> "FreeCapacity":
+        """The same nodes without any pod. What is lasting of nodes never changes here, so that it serves as long."""
+        return FreeCapacity(map(emptied, self.nodes.values()), self.places)
+
+    @cached_property
     def _looks(self) -> SearchLooks:
         return SearchLooks(self.table)
 
@@ -184,6 +189,10 @@ class FreeCapacity:
     def is_short_in_all(self, roles: tuple[RoleNeed, ...]) -> bool:
         """Whether they lack that room or the GPUs of all pods together: what a `refusal` says without memory."""
         return self.is_short(roles) or lacks_gpus(gang_of(roles), self.table)
+
+    def could_hold(self, roles: tuple[RoleNeed, ...]) -> bool:
+        """Whether counts and sums leave the gang room once every pod has left the nodes; no search is made."""
+        return self.places.any_ready and not self._emptied.is_short_in_all(roles)
 
     def looks(self, roles: tuple[RoleNeed, ...]) -> int:
         """Number of looks at a pod or a node that a search for the gang takes at most, about."""

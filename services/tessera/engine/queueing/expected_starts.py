@@ -15,6 +15,7 @@ from tessera.domain.devices.resources import RoleNeed
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.engine.queueing.reservations import ExpectedEnd, Forecast
+from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX, RoomTimeline
 from tessera_schemas.reasons import Code
 from tessera_schemas.text.units import format_age
@@ -62,9 +63,12 @@ def expected_starts(state: State, pool: str, line: Iterable[Job]) -> dict[str, E
     # The same search as in the pass itself, with its bounds: those for whom room was kept before come first.
     ahead, found = RoomTimeline.now(state, pool), dict[str, ExpectedStart]()
     tried = Counter[tuple[str, tuple[RoleNeed, ...], tuple[str, ...]]]()
+    could_start = SchedulingPass(state, pool, CapacityCache()).could_start
     for job in sorted(heads, key=lambda job: job.reason is None or job.reason.code is not Code.RESERVED):
         # Equal jobs get one answer each until the depth is reached; a kind that finds none is not asked for ever.
         kind = job.queue, job.roles, job.avoid
+        if not could_start(job):  # counted among the kinds, it would hide the start of one behind it
+            continue
         if len(tried) == KINDS_MAX and kind not in tried:
             break
         if tried[kind] >= ahead.depth or ahead.is_deep(job):

@@ -16,7 +16,7 @@ Source: Ghodsi et al., Dominant Resource Fairness, NSDI 2011, section 4.
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heapreplace, merge
-from itertools import islice
+from itertools import chain, islice
 
 from tessera.domain.devices.resources import NOTHING, Amount
 from tessera.domain.entities import Job
@@ -33,7 +33,15 @@ from tessera_schemas.reasons import Code
 from tessera_schemas.shard.orders import HEADS_MAX
 
 STAY = HEADS_MAX - 128
-"""So many first jobs of a line stay in its order, blocked or not: room is made for the first ones, and told to them."""
+"""
+So many first jobs of a line stay in its order, blocked or not: room is made for the first ones, and told to them.
+
+Beyond `TOLD`, counted are those that the nodes could hold if they were empty: a thousand tasks that wait for a
+drained model would else keep the first one that can be helped out of every order, and no room is kept for it.
+"""
+
+TOLD = 64
+"""So many first jobs of a line stay whatever they wait for, so that they are told."""
 
 STUCK = (Code.NO_FIT, Code.WAITING_FOR_QUOTA, Code.RESERVED, Code.DOES_NOT_STOP)
 """What others' leaving would change. The committer has tried such a job and said so."""
@@ -63,6 +71,15 @@ def order(state: State, pool: str, ts: int, known: CapacityCache | None = None) 
     gives way as a whole or not at all.
     `known` carries from one order to the next what is known of the nodes; the order is the same with and without.
     """
+    return _order(state, pool, ts, known, counts_all=False)
+
+
+def order_until_nine(state: State, pool: str, ts: int, known: CapacityCache | None = None) -> tuple[str, ...]:
+    """The rule of orders of `tessera-6`: among the first `STAY` count those that no node could hold, too."""
+    return _order(state, pool, ts, known, counts_all=True)
+
+
+def _order(state: State, pool: str, ts: int, known: CapacityCache | None, counts_all: bool) -> tuple[str, ...]:
     heads = first_in_line(state, pool, ts)
     # A line that fits into one order needs nobody to make way: the shortcut is the usual case, and no node is looked
     # at.
@@ -75,15 +92,17 @@ def order(state: State, pool: str, ts: int, known: CapacityCache | None = None) 
 
     # Blocked jobs give their places only to jobs that may start, and only from place `STAY` on: the first ones keep
     # theirs, since reservations and plans are made for them.
-    named, stay, come = set(heads), set(heads[:STAY]), list[str]()
-    for job_id in order_jobs(state, pool, ts, may_start):
-        if job_id in named:
-            stay.add(job_id)
-        else:
-            come.append(job_id)
-        # Enough to fill the order: the line behind may have a hundred thousand jobs.
-        if len(stay) + len(come) == HEADS_MAX:
-            break
+    first = heads if counts_all else chain(heads[:TOLD], order_jobs(state, pool, ts, places.could_start))
+    named, stay, come = set(heads), set[str](), dict[str, None]()
+    # No further than fills the order: the line behind may have a hundred thousand jobs.
+    for jobs, most in ((first, STAY), (order_jobs(state, pool, ts, may_start), HEADS_MAX)):
+        for job_id in jobs:
+            if len(stay) + len(come) == most:
+                break
+            if job_id in named:
+                stay.add(job_id)
+            else:
+                come[job_id] = None
     # Only as many leave as come, the last ones first to go: a blocked job stays named wherever nobody takes its place.
     gone = set([job_id for job_id in heads if job_id not in stay][HEADS_MAX - len(stay) - len(come) :])
     return (*(job_id for job_id in heads if job_id not in gone), *come)
@@ -94,7 +113,7 @@ def first_in_line(state: State, pool: str, ts: int, known: CapacityCache | None 
     return tuple(islice(order_jobs(state, pool, ts), HEADS_MAX))
 
 
-RULES = {"tessera-5": first_in_line, ORDER_ENGINE_ID: order}
+RULES = {"tessera-5": first_in_line, "tessera-6": order_until_nine, ORDER_ENGINE_ID: order}
 """The rules of orders that this build computes, by the engine id that an order carries."""
 
 
@@ -122,7 +141,8 @@ def stuck_heads(state: State, ts: int, heads: int) -> list[Job]:
 def _helpable(state: State, pool: str, ts: int) -> Iterator[Job]:
     ahead, tree = RoomTimeline.now(state, pool), state.tree
     equal, possible = Counter[tuple[str, str, Gang, int]](), dict[tuple[str, Gang], bool]()
-    for job_id in islice(order_jobs(state, pool, ts), HEADS_MAX):
+    could_start = SchedulingPass(state, pool, CapacityCache()).could_start
+    for job_id in islice(order_jobs(state, pool, ts, could_start), HEADS_MAX):
         job = state.jobs.get(job_id)
         if job is None or job.reason is None or job.reason.code not in STUCK or state.earmarks.get(job_id) is not None:
             continue

@@ -150,6 +150,11 @@ class SchedulingPass:
 
         return refusal(self._state.tree, self._quota_book(), job, lacks) is None
 
+    def could_start(self, job: Job) -> bool:
+        """Whether the nodes of some flavor could hold the job's gang if all pods were gone, as far as counts say."""
+        flavors = self._state.tree.flavors_for(job.queue, job.amount)
+        return any(self.capacity(flavor, ()).could_hold(job.roles) for flavor in flavors)
+
     def needs_search(self, job: Job) -> bool:
         """
         Whether only a search shows if the job may start, or its new reason: a function of the state alone.

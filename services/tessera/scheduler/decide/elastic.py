@@ -15,7 +15,7 @@ from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.preemption.growth import may_have
 from tessera.engine.queueing.readiness import startable
-from tessera.engine.queueing.scheduling_pass import CapacityCache
+from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.timeline import KINDS_MAX, Models, RoomTimeline, models_of
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
@@ -115,7 +115,7 @@ def _wanted_models(state: State, pool: str, root: str) -> set[Models]:
     which no end of a run makes room, as those of a drained model, gains nothing by what these runs leave alone.
     """
     tree, wanted, kinds = state.tree, set[Models](), dict[Gang, bool]()
-    ahead = RoomTimeline.now(state, pool)
+    ahead, could_start = RoomTimeline.now(state, pool), SchedulingPass(state, pool, CapacityCache()).could_start
     for queue in sorted(tree.queues_of.get(pool, ())):
         first = () if tree.stopped(queue) is not None else islice(state.index.waiting.get(queue, ()), HEADS_MAX)
         for _, _, _, job_id in first:
@@ -128,11 +128,12 @@ def _wanted_models(state: State, pool: str, root: str) -> set[Models]:
             elsewhere = code is Code.WAITING_FOR_QUOTA and tree.roots[queue] != root
             if elsewhere or code is Code.BEHIND_QUEUE_HEAD:  # of which the head is asked itself
                 continue
-            if job.gang not in kinds:
+            # First by sums: a kind that no node could hold takes none of the places of those that are asked exactly.
+            if job.gang not in kinds and could_start(job):
                 asked = len(kinds) < KINDS_MAX  # beyond, whoever waits is taken to be helped
                 flavors = tree.flavors_for(job.queue, job.amount)
                 kinds[job.gang] = not asked or any(ahead.can_ever(job, flavor) for flavor in flavors)
-            if kinds[job.gang]:
+            if kinds.get(job.gang):
                 wanted.add(models_of(job))
                 if frozenset() in wanted:
                     return wanted

@@ -66,6 +66,7 @@ class ReservingPass(SchedulingPass):
             and len(self._kinds) < KINDS_MAX
             and self._waited(job, "patience")
             and not self._ahead.is_deep(job)
+            and self.could_start(job)  # who waits for nodes that are out, or too small, fills none of the places
         )
 
     def count_outlived(self, job: Job) -> int:
