@@ -89,6 +89,7 @@ class Code(StrEnum):
     BEGIN_TIME = "BeginTime"
     DEPENDENCY_NOT_MET = "DependencyNotMet"
     ARRAY_TASKS = "ArrayTasks"
+    ARRAY_LIMIT = "ArrayLimit"
     HELD_AFTER_REQUEUES = "HeldAfterRequeues"
     ARRAY_KEEPS_FAILING = "ArrayKeepsFailing"
     WAITING_FOR_NODE = "WaitingForNode"
@@ -211,6 +212,7 @@ SENTENCES: dict[Code, str] = {
     Code.BEGIN_TIME: "it was submitted to begin later",
     Code.DEPENDENCY_NOT_MET: "it waits for other jobs",
     Code.ARRAY_TASKS: "its tasks wait, run and end each by itself; ask for one of them",
+    Code.ARRAY_LIMIT: "as many tasks of its array run at once as its limit allows",
     Code.HELD_AFTER_REQUEUES: "it could not be started too often in a row; `tessera release` starts it again",
     Code.ARRAY_KEEPS_FAILING: "its tasks fail one after the other; `tessera release` goes on with the others",
     Code.WAITING_FOR_NODE: "it is being stopped, and waits until the node is back or is said to be off",

@@ -37,6 +37,8 @@ ENDED_NODES_FROM = 5
 """The format from which on a job that has ended keeps its time limit, and the nodes of its last run."""
 ENDED_ARRAYS_FROM = 5
 """The format from which on an array that has ended answers for the tasks that it never queued."""
+ARRAY_SLOTS_FROM = 6
+"""The format from which on an array counts its tasks that wait aside, and its limit bounds those that run."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

@@ -108,7 +108,7 @@ class JobArray(Strict):
     """
     A task for each index of `tasks`: a job of its own, equal to the others, that knows its index.
 
-    `limit` is how many tasks may be on their way at once, from their start until they have ended; None: no limit.
+    `limit` is how many tasks may have a run at once; None: no limit.
     """
 
     tasks: Annotated[
@@ -116,7 +116,7 @@ class JobArray(Strict):
         StringConstraints(min_length=1, max_length=1024),
         Field(description="Indexes of the tasks, such as 0-9,20-30:5"),
     ]
-    limit: Annotated[Positive | None, Field(description="Most tasks at once, from start to end; null: no limit")] = None
+    limit: Annotated[Positive | None, Field(description="Most tasks that have a run at once; null: no limit")] = None
 
     @field_validator("tasks")
     @classmethod

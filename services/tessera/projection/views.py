@@ -527,7 +527,7 @@ def _array(job: Job | EndedJob, array: TaskArray) -> ArrayView:
         limit=array.limit,
         left="" if never else ranges_from(array.tasks, array.queued),
         waiting=array.waiting,
-        running=array.live - array.waiting,
+        running=array.running,
         succeeded=array.succeeded,
         failed=array.failed,
         cancelled=array.cancelled + never,

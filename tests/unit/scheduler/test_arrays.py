@@ -7,6 +7,7 @@ import pytest
 from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.storing.statehash import StateHash
 from tessera.engine.explain.explanation import explain
+from tessera.scheduler import decide
 from tessera.testkit.checker import check
 from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
@@ -16,8 +17,9 @@ from tessera_schemas.facts import CancelRequested, HoldRequested, PriorityReques
 from tessera_schemas.job import CheckpointPolicy, Retry
 from tessera_schemas.ledger import LEDGER_MESSAGE
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM
 from tessera_schemas.work.arrays import Dependency, JobArray, task_id
-from tests.builders import SHARD, admitted, config_proposed, job_spec, role, run_absent
+from tests.builders import SHARD, admitted, config_proposed, job_spec, node_seen, role, run_absent
 from tests.rounds import Rounds
 
 FAILED = Reason(code=Code.POD_FAILED, numbers={"exit_code": 3})
@@ -213,6 +215,82 @@ def test_a_task_that_fails_is_tried_again_as_any_job(rounds: Rounds) -> None:
     ends(rounds, task_id(array, 0), well=False)
     rounds.settle()
     assert rounds.state.jobs.get(task_id(array, 0)).attempt == 2
+
+
+# -- the limit bounds what runs
+
+
+def hold(rounds: Rounds, job: str, undo: bool = False) -> None:
+    rounds.commit(HoldRequested(kind="hold_requested", job_id=job, tenant="lab", undo=undo))
+
+
+def test_tasks_in_back_off_and_held_ones_keep_no_slots_and_start_only_in_a_free_one(rounds: Rounds) -> None:
+    retry = Retry(max_attempts=3, on_failure=True, backoff_seconds=60)
+    array = submit(rounds, "sweep", "0-9", limit=2, retry=retry)
+    rounds.settle()
+    ends(rounds, task_id(array, 0), well=False)
+    rounds.settle()
+    assert running(rounds, array) == [1, 2]
+    ends(rounds, task_id(array, 1))
+    rounds.settle()
+    assert running(rounds, array) == [2, 3]
+    rounds.ts += 61_000
+    rounds.settle()
+    assert running(rounds, array) == [2, 3]  # its back-off is over, and both slots are taken
+    assert codes(rounds, task_id(array, 0))[0] is Code.ARRAY_LIMIT
+    assert rounds.state.jobs.get(task_id(array, 0)).reason.code is Code.ARRAY_LIMIT
+    ends(rounds, task_id(array, 2))
+    rounds.settle()
+    assert running(rounds, array) == [0, 3]
+    assert rounds.state.jobs.get(array).array.aside == 0
+
+
+def test_a_held_task_keeps_no_slot(rounds: Rounds) -> None:
+    blocker = submit(rounds, "blocker", name="other")
+    rounds.commit(node_seen("node-a", 1))
+    rounds.settle()
+    array = submit(rounds, "sweep", "0-3", limit=1)
+    rounds.settle()
+    hold(rounds, task_id(array, 0))
+    ends(rounds, blocker)
+    rounds.settle()
+    assert running(rounds, array) == [1]
+    hold(rounds, task_id(array, 0), undo=True)
+    rounds.settle()
+    assert (running(rounds, array), codes(rounds, task_id(array, 0))[0]) == ([1], Code.ARRAY_LIMIT)
+    ends(rounds, task_id(array, 1))
+    rounds.settle()
+    assert running(rounds, array) == [0]
+
+
+def test_held_tasks_do_not_fill_the_window_for_the_others_up_to_a_bound(rounds: Rounds) -> None:
+    array = submit(rounds, "sweep", "0-4999")
+    rounds.settle()
+    for _ in range(5):
+        waiting = [job.job_id for job in rounds.state.jobs.values() if job.task_of == array and not job.attempt]
+        for each in sorted(waiting):
+            if not rounds.state.jobs.get(each).held:
+                hold(rounds, each)
+        rounds.settle()
+    found = rounds.state.jobs.get(array).array
+    assert (found.waiting, found.aside, found.running) == (1024, 1024, 8)
+    rounds.commit(CancelRequested(kind="cancel_requested", job_id=array, tenant="lab"))
+    rounds.settle()
+    assert not len(rounds.state.jobs)
+
+
+def test_an_older_ledger_counts_what_waits_in_back_off_until_its_format_rises(monkeypatch: pytest.MonkeyPatch) -> None:
+    retry = Retry(max_attempts=3, on_failure=True, backoff_seconds=600)
+    with monkeypatch.context() as older:
+        older.setattr(decide, "FORMAT", ARRAY_SLOTS_FROM - 1)
+        rounds = shard()
+        array = submit(rounds, "sweep", "0-9", limit=2, retry=retry)
+        rounds.settle()
+        ends(rounds, task_id(array, 0), well=False)
+        rounds.settle()
+        assert (running(rounds, array), rounds.state.jobs.get(array).array.aside) == ([1], 0)
+    rounds.settle()
+    assert (running(rounds, array), rounds.state.jobs.get(array).array.aside) == ([1, 2], 1)
 
 
 # -- jobs that wait for others

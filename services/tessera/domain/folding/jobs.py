@@ -15,6 +15,7 @@ from tessera.domain.folding.steps import (
     drop_empty,
     end_backoffs,
     hold,
+    is_aside,
     job_of,
     known,
     learn_runtime,
@@ -141,11 +142,13 @@ def apply_held(state: State, record: Held, facts: Sequence[TakenFact]) -> None:
     if job.held is not record.undo and not over_another:
         raise Contradiction(f"record {state.n}: job {job.job_id} is {'held' if job.held else 'not held'} already")
     operator_hold = record.operator and not record.undo
-    troubles = 0 if record.undo else job.troubles
+    troubles, was_aside = 0 if record.undo else job.troubles, is_aside(state, job)
     job = replace(job, held=not record.undo, operator_hold=operator_hold, troubles=troubles)
     if record.undo and job.array is not None and job.array.failing:
         job = replace(job, array=replace(job.array, failing=0))
     state.put_job(job)
+    if is_aside(state, job) is not was_aside:
+        count_task(state, job, aside=-1 if was_aside else 1)
 
 
 @applies(BackInLine)
@@ -214,7 +217,7 @@ def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -
     """Queues a job again and counts the strike or eviction; raises Contradiction while its run is not released."""
     job = job_of(state, record.job_id)
     _still_held(state, job)
-    move(
+    job = move(
         state,
         job,
         Phase.QUEUED,
@@ -229,7 +232,7 @@ def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -
         away=job.adopted is not None,
         nodes=(),
     )
-    count_task(state, job, waiting=1)
+    count_task(state, job, waiting=1, aside=is_aside(state, job))
 
 
 def _last_run_ms(state: State, job: Job) -> int:
@@ -292,7 +295,8 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
         )
     )
     tally_tenant(state, job.tenant, job.amount, -1)
-    count_task(state, job, live=-1, waiting=-(job.phase is Phase.QUEUED), **{phase.value: 1})
+    waits, aside = job.phase is Phase.QUEUED, is_aside(state, job)
+    count_task(state, job, live=-1, waiting=-waits, aside=-aside, **{phase.value: 1})
     _count_failing(state, job, record.quick)
 
 

@@ -13,6 +13,7 @@ from tessera.domain.folding.steps import (
     drop_empty,
     end_backoffs,
     hold,
+    is_aside,
     job_of,
     learn_runtime,
     move,
@@ -75,9 +76,9 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
         raise Contradiction(f"record {state.n}: job {job.job_id} attempt {record.attempt} after {job.attempt}")
     if job.kept_out:
         raise Contradiction(f"record {state.n}: job {job.job_id} is kept out of line")
-    first = job.first_ts or state.ts
+    first, was_aside = job.first_ts or state.ts, is_aside(state, job)
     job = move(state, job, Phase.ALLOCATED, attempt=record.attempt, reason=None, not_before=0, first_ts=first)
-    count_task(state, job, waiting=-1)
+    count_task(state, job, waiting=-1, aside=-was_aside)
     hold(state, job.gang, record.placements, 1)
     tally(state, job.queue, record.flavor, job.amount, 1)
     run = Run(

@@ -7,7 +7,7 @@ from tessera.domain.devices.resources import Node, empty_node
 from tessera.domain.devices.slots import while_held
 from tessera.domain.entities import Drain, Earmark, NodeBackoff, PublishedSlots, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat
-from tessera.domain.folding.steps import applies, forget_node
+from tessera.domain.folding.steps import applies, count_task, forget_node, is_aside
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import remember
@@ -33,7 +33,7 @@ from tessera_schemas.ledger import (
     RefusalNoted,
     TakenFact,
 )
-from tessera_schemas.shard.ledger_form import SUMS_FROM
+from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, SUMS_FROM
 
 FORMAT_OF_MEMORY = 4
 """Before, no node was remembered: states hash as they did."""
@@ -49,8 +49,11 @@ def apply_format_raised(state: State, record: FormatRaised, facts: Sequence[Take
     """Sets the format of later records; raises UnknownFormat for one that this build does not know."""
     if record.format > FORMAT:
         raise UnknownFormat(f"record {state.n}: the ledger uses format {record.format}, this build knows {FORMAT}")
-    state.format = record.format
+    before, state.format = state.format, record.format
     state.set_config(state.config)  # what the configuration does not name counts otherwise from here on
+    for task in list(state.jobs.values()) if before < ARRAY_SLOTS_FROM else ():
+        if is_aside(state, task):
+            count_task(state, task, aside=1)
 
 
 @applies(EpochOpened)

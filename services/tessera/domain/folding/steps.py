@@ -15,7 +15,7 @@ from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang
 from tessera.domain.work.phases import Phase, moved
 from tessera_schemas.ledger import AnyRecord, TakenFact
-from tessera_schemas.shard.ledger_form import ENDED_NODES_FROM, RUN_SUMS_FROM
+from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, ENDED_NODES_FROM, RUN_SUMS_FROM
 from tessera_schemas.work.placement import Placement
 
 Apply = Callable[[State, Any, Sequence[TakenFact]], None]
@@ -136,6 +136,11 @@ def count_task(state: State, task: Job, **changes: int) -> None:
         raise Contradiction(f"record {state.n}: job {job.job_id} is no array")
     sums = {name: getattr(job.array, name) + change for name, change in changes.items()}
     state.put_job(replace(job, array=replace(job.array, **sums)))
+
+
+def is_aside(state: State, task: Job) -> bool:
+    """Whether a task waits and is held or was tried before: its array keeps no slot for it."""
+    return state.format >= ARRAY_SLOTS_FROM and task.phase is Phase.QUEUED and (task.held or task.attempt > 0)
 
 
 def known(state: State, job_id: str) -> bool:

@@ -9,6 +9,8 @@ from tessera_schemas.work.arrays import task_count
 
 WAITING_MAX = 256
 """Tasks of one array that wait at once: half of the longest order, so that no array alone fills it."""
+WAITING_WITH_ASIDE_MAX = 4 * WAITING_MAX
+"""The same with those that are aside, which would else be jobs in memory without a bound."""
 
 
 @fast_init
@@ -17,7 +19,8 @@ class TaskArray:
     """
     An array's tasks: the first `queued` of them were made jobs, and of these `live` have not ended.
 
-    `waiting` of the live ones have no run. The last `failing` that ended failed within seconds. `closed` is why no more
+    `waiting` of the live ones have no run, and `aside` of these are held or were tried before, so that they may be in
+    back-off: no slot is kept for them. The last `failing` that ended failed within seconds. `closed` is why no more
     are queued, None while nothing keeps them; `hurried`: its tasks stop without their notice.
     Each task waits for the success of the task of its index in the arrays that it `follows`.
     """
@@ -34,6 +37,7 @@ class TaskArray:
     follows: tuple[str, ...] = ()
     failing: int = later(0)
     hurried: bool = later(False)
+    aside: int = later(0)
 
     @property
     def count(self) -> int:
@@ -48,7 +52,19 @@ class TaskArray:
     @property
     def has_room(self) -> bool:
         """Whether another task may be queued now."""
-        return self.left > 0 and self.waiting < WAITING_MAX and not 0 < self.limit <= self.live
+        if not self.left or self.waiting - self.aside >= WAITING_MAX or self.waiting >= WAITING_WITH_ASIDE_MAX:
+            return False
+        return not 0 < self.limit <= self.live - self.aside
+
+    @property
+    def running(self) -> int:
+        """Number of tasks that have a run."""
+        return self.live - self.waiting
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many tasks have a run as the limit allows, so that no other starts."""
+        return 0 < self.limit <= self.running
 
     @property
     def is_over(self) -> bool:

@@ -24,6 +24,7 @@ from tessera.engine.queueing.ordering import order_jobs
 from tessera.engine.queueing.readiness import (
     awaits_placement,
     explain_missing_pods,
+    full_array,
     in_backoff,
     no_place_in_line,
     not_in_line,
@@ -195,6 +196,9 @@ class WhatIf:
         closed = closing(state, job)
         if closed is not None:
             yield explain_closing(state, closed, job)
+        full = full_array(state, job)
+        if full is not None:
+            yield full
 
     def behind(self, job: Job) -> tuple[Job | None, int]:
         """The first job of the same queue that it may not pass, and how many of its queue stand before it."""
@@ -259,7 +263,8 @@ class WhatIf:
 
     def _start(self, job: Job) -> bool:
         state = self.state
-        found = self._chosen(job) if self.behind(job)[0] is None else None
+        may_start = full_array(state, job) is None and self.behind(job)[0] is None
+        found = self._chosen(job) if may_start else None
         if found is None or isinstance(found, Reason):
             return False
         flavor, placements = found

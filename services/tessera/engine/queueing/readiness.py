@@ -14,8 +14,8 @@ from tessera_schemas.work.placement import Placement
 
 
 def startable(state: State, job: Job) -> bool:
-    """Whether the job may start now, were there room: it is in line, and its namespace takes pods."""
-    return is_in_line(state, job) and closing(state, job) is None
+    """Whether the job may start now, were there room: in line, in a namespace that takes pods, its array not full."""
+    return is_in_line(state, job) and closing(state, job) is None and full_array(state, job) is None
 
 
 def is_in_line(state: State, job: Job) -> bool:
@@ -27,6 +27,14 @@ def is_in_line(state: State, job: Job) -> bool:
         and state.tree.takes(job)
         and state.tree.stopped(job.queue) is None
     )
+
+
+def full_array(state: State, job: Job) -> Reason | None:
+    """Why a task does not start: as many tasks of its array run as the array's limit allows."""
+    owner = state.jobs.get(job.task_of) if job.task_of else None
+    if owner is None or owner.array is None or not owner.array.is_full:
+        return None
+    return Reason(code=Code.ARRAY_LIMIT, numbers={"running": owner.array.running, "limit": owner.array.limit})
 
 
 def no_place_in_line(tree: QueueTree, job: Job) -> Reason | None:
@@ -61,7 +69,7 @@ def not_in_line(job: Job, ts: int) -> Reason | None:
         return None
     array = job.array
     counts = {name: getattr(array, name) for name in ("waiting", "succeeded", "failed", "cancelled")}
-    numbers = {"tasks": array.count, "not_queued": array.left, "running": array.live - array.waiting, **counts}
+    numbers = {"tasks": array.count, "not_queued": array.left, "running": array.running, **counts}
     return Reason(code=Code.ARRAY_TASKS, numbers=numbers)
 
 

@@ -1,13 +1,13 @@
 """Start what fits: first the jobs for which room was made, then each pool's line."""
 
-from tessera.domain.entities import ClosedNamespace, Earmark, Job
+from tessera.domain.entities import Earmark, Job
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
 from tessera.domain.work.starting import closing, explain_closing, start_timeout_ms
 from tessera.engine.placement.capacity import nodes_for, nodes_without
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.queueing.readiness import awaits_placement, is_in_line, quota_reason, startable
+from tessera.engine.queueing.readiness import awaits_placement, full_array, is_in_line, quota_reason, startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.search_limit import SearchLimit
 from tessera.engine.queueing.starting import Choice, choose
@@ -17,6 +17,7 @@ from tessera.scheduler.decide.reservations import ReservingPass
 from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
 from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM
 from tessera_schemas.work.placement import Placement
 
 PODS_PER_MESSAGE = 2048
@@ -144,7 +145,13 @@ class _Line:
         draft, places = self._draft, self._places
         closed = closing(draft.state, job)
         if closed is not None and not draft.full:
-            self._tell_closed(job, closed)
+            self._tell(job, explain_closing(draft.state, closed, job))
+            return True
+        # Tasks whose back-off is over come into line while others of their array run in their slots.
+        full = full_array(draft.state, job)
+        if full is not None and not draft.full:
+            if draft.state.format >= ARRAY_SLOTS_FROM:
+                self._tell(job, full)
             return True
         # Three ways of being passed over without a record, the cheapest first: nearly all of a long line leaves here.
         if places.still_blocked(job) or not awaits_placement(draft.state, job) or self._knows_why(job):
@@ -169,10 +176,10 @@ class _Line:
         # its own.
         return size <= draft.bytes_left and self._start(job, verdict)
 
-    def _tell_closed(self, job: Job, closed: ClosedNamespace) -> None:
-        """Tell a job that could start, but for its namespace."""
+    def _tell(self, job: Job, reason: Reason) -> None:
+        """Tell a job that could start, but for its namespace or its array."""
         if is_in_line(self._draft.state, job):
-            record_waiting(self._draft, job.job_id, explain_closing(self._draft.state, closed, job))
+            record_waiting(self._draft, job.job_id, reason)
 
     def _start(self, job: Job, choice: Choice) -> bool:
         allocate(self._draft, job, *choice)

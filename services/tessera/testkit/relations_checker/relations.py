@@ -26,6 +26,7 @@ class RelatedJob:
     closed: bool = False
     hurried: bool = False
     held: bool = False
+    runs: bool = False
     stands: str = WAITS  # or how it ended
 
     @property
@@ -104,9 +105,6 @@ class Relations:
             return "is no task of it"
         if array.tasks and array.tasks[-1].job_id >= r.job_id:
             return "does not come in the order of indexes"
-        live = sum(not task.ended for task in array.tasks)
-        if said.limit is not None and live >= said.limit:
-            return f"comes while {live} are on their way"
         return "has the id of another job" if known is not None and not known.ended else ""
 
     def _array_closed(self, r: m.ArrayClosed, job: RelatedJob) -> None:
@@ -134,10 +132,17 @@ class Relations:
     def _allocated(self, r: m.Allocated, job: RelatedJob) -> None:
         self.demand(not job.after, "after", f"{r.job_id} starts, but waits for {job.after}")
         self.demand(job.spec.array is None, "array", f"array {r.job_id} starts itself")
+        job.runs, said = True, None if job.array is None else job.array.spec.array
+        if job.array is not None and said is not None and said.limit is not None:
+            others = [task.job_id for task in job.array.tasks if task.runs and not task.ended and task is not job]
+            self.demand(len(others) < said.limit, "array", f"{r.job_id} runs beside {others}")
         job.stands = job.stands if job.array is None else BEGUN  # an array begins with the devices of its last task
 
     def _started(self, r: m.Started, job: RelatedJob) -> None:
         job.stands = BEGUN
+
+    def _requeued(self, r: m.Requeued, job: RelatedJob) -> None:
+        job.runs = False
 
     def _finished(self, r: m.Finished, job: RelatedJob) -> None:
         never = r.reason is not None and r.reason.code is Code.DEPENDENCY_NEVER_SATISFIED

@@ -50,6 +50,7 @@ WHY: Mapping[str, str] = {
     "DependencyNotMet": "Dependency",
     "DependencyNeverSatisfied": "DependencyNeverSatisfied",
     "ArrayTasks": "None",
+    "ArrayLimit": "JobArrayTaskLimit",
     "OnHold": "JobHeldUser",
     "HeldByOperator": "JobHeldAdmin",
     "QueueStopped": "PartitionDown",
