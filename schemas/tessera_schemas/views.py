@@ -171,6 +171,10 @@ class QueueView(Lenient):
     time_limit_max_seconds: Annotated[
         int, Field(description="Longest time limit by the queue and those above; 0: none")
     ] = 0
+    removed: Annotated[
+        bool,
+        Field(description="Whether the configuration has it no more: what it holds is borrowed, and none of it starts"),
+    ] = False
 
 
 class RestartCost(Lenient):

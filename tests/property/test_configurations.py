@@ -133,7 +133,7 @@ def _views_are_read(state: Any, body: ConfigBody) -> None:
     assert len(quota_rows(rows)) == sum(len(queue.quotas) for queue in body.queues)
     for queue in rows:
         assert all(abs(number) <= INT_MAX for use in queue.quotas for number in (use.used, use.lent, use.available))
-    Quotas().configure(body)
+    Quotas().configure(body, {})
 
 
 @settings(max_examples=150, deadline=None)

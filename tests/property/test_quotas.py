@@ -34,7 +34,7 @@ class Shared:
     def allows(self, queue: str, more: int) -> bool:
         """The checker's word."""
         quotas = Quotas()
-        quotas.configure(self.body)
+        quotas.configure(self.body, {})
         for name, count in self.held.items():
             quotas.add(name, "", {"gpu_milli": count})
         quotas.add(queue, "", {"gpu_milli": more})

@@ -300,6 +300,19 @@ class Use:
 
 @fast_init
 @dataclass(frozen=True, slots=True)
+class RemovedQueue:
+    """
+    A queue that the configuration does not have any more, while runs of it hold something: its pool, and the queues
+    that it was below, the lowest first.
+    """
+
+    name: str
+    pool: str
+    above: tuple[str, ...] = ()
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
 class Earmark:
     """
     Devices kept for one job. The one type for preemption, the blocked head, reclaim and reservation.

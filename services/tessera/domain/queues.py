@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 
 from tessera.domain.devices.levels import with_labels
 from tessera.domain.devices.resources import Amount, Node, role_need, tolerated_taints
-from tessera.domain.entities import Job
+from tessera.domain.entities import Job, RemovedQueue
 from tessera.domain.work.gang import Gang, bearing
 from tessera_schemas.config import Config, Defaults, Flavor, Level, Limits, Policy, Pool, Queue, Quota, Tenant
 from tessera_schemas.job import Role
@@ -23,7 +23,12 @@ Cell = tuple[str, str]
 
 @dataclass(frozen=True)
 class QueueTree:
-    """Look-ups over one configuration; made once per version."""
+    """
+    Look-ups over one configuration; made once per version, and when a removed queue holds nothing any more.
+
+    A queue that was taken out stays among `queues` while runs of it hold something: without quotas of its own, so that
+    all of it is borrowed, and without jobs that could start.
+    """
 
     version: int
     queues: dict[str, Queue]
@@ -39,6 +44,7 @@ class QueueTree:
     pools: tuple[Pool, ...] = ()
     defaults: Defaults = field(default_factory=Defaults)
     mounts: tuple[Mount, ...] = ()
+    removed: frozenset[str] = frozenset()
 
     @cached_property
     def tolerated(self) -> dict[str, tuple[tuple[str, str, str], ...]]:
@@ -80,7 +86,7 @@ class QueueTree:
         """The names of the leaves that use each pool; only they take jobs."""
         pools: dict[str, set[str]] = {}
         for name, queue in self.queues.items():
-            if name not in self.children:
+            if name not in self.children and name not in self.removed:
                 pools.setdefault(queue.pool, set()).add(name)
         return {pool: frozenset(names) for pool, names in pools.items()}
 
@@ -138,7 +144,18 @@ class QueueTree:
     def pool(self, queue: str) -> str | None:
         """The node pool that the queue uses; None when there is no such queue, or it is not one that takes jobs."""
         found = self.queues.get(queue)
-        return None if found is None or queue in self.children else found.pool
+        return None if found is None or queue in self.children or queue in self.removed else found.pool
+
+    @cached_property
+    def loose(self) -> tuple[str, ...]:
+        """Removed queues that stand in no tree any more: what they hold, everybody in their pool could have."""
+        return tuple(name for name in sorted(self.removed) if self.queues[name].parent is None)
+
+    def is_beside(self, queue: str, owner: str) -> bool:
+        """Whether what `queue` holds may be the other's: both are in one tree, or it is loose in the other's pool."""
+        if queue in self.loose:
+            return self.queues[queue].pool == self.queues[owner].pool
+        return self.roots.get(queue) == self.roots[owner]
 
     def takes(self, job: Job) -> bool:
         """Whether the job stands in a line: its queue is there and takes jobs, and its tenant is there."""
@@ -233,13 +250,17 @@ class QueueTree:
 
 
 @lru_cache(maxsize=8)
-def _tree(version: int, body_json: str, knows_all: bool) -> QueueTree:
+def _tree(version: int, body_json: str, knows_all: bool, removed: tuple[RemovedQueue, ...]) -> QueueTree:
     body = Config.model_validate_json(body_json).body
     if body is None:
         return QueueTree(version, {}, {}, {}, (), Policy(), knows_all=knows_all)
+    # Below the nearest queue that it was below and that is inner yet: a leaf would take no jobs any more.
+    inner = {queue.parent for queue in body.queues}
+    places = ((queue, next((name for name in queue.above if name in inner), None)) for queue in removed)
+    kept = (Queue(name=queue.name, pool=queue.pool, parent=parent) for queue, parent in places)
     return QueueTree(
         version,
-        {queue.name: queue for queue in body.queues},
+        {queue.name: queue for queue in (*body.queues, *kept)},
         {tenant.name: tenant for tenant in body.tenants},
         {entry.name: entry.value for entry in body.priority_classes},
         body.flavors,
@@ -250,12 +271,13 @@ def _tree(version: int, body_json: str, knows_all: bool) -> QueueTree:
         body.pools,
         body.defaults,
         body.mounts,
+        frozenset(queue.name for queue in removed),
     )
 
 
-def queue_tree(config: Config, knows_all: bool = True) -> QueueTree:
+def queue_tree(config: Config, knows_all: bool = True, removed: tuple[RemovedQueue, ...] = ()) -> QueueTree:
     """The look-ups of `config`; equal configurations share one. `knows_all` is False before format 4."""
-    return _tree(config.version, config.model_dump_json(), knows_all)
+    return _tree(config.version, config.model_dump_json(), knows_all, removed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,11 +408,13 @@ class QuotaBook:
         """
         The queues from this one up that hold no more than their own with `amount` more, of everything asked for.
 
-        What is lent of theirs goes back to it from whoever is not below them. Nobody is beside a root, so it is none.
+        What is lent of theirs goes back to it from whoever is not below them. Nobody is beside a root, so it is none,
+        unless a removed queue stands in no tree.
         """
         cells, above = _cells(self._tree, queue, flavor, amount), self._tree.path(queue)
         over = {name for cell in cells for name in self._over_with(above, cell, getattr(amount, cell[1]))}
-        return tuple(name for name in above if name not in over and self._tree.queues[name].parent is not None)
+        top = "" if any(self._tree.is_beside(name, queue) for name in self._tree.loose) else above[-1]
+        return tuple(name for name in above if name not in over and name != top)
 
     def _over_with(self, path: tuple[str, ...], cell: Cell, more: int) -> Iterator[str]:
         """Queues of the path that hold above their own with `more` of the first; what one keeps is none of the next."""

@@ -22,6 +22,7 @@ from tessera.domain.entities import (
     PublishedSlots,
     QueueOrder,
     RefusedWork,
+    RemovedQueue,
     Run,
     Use,
 )
@@ -56,8 +57,11 @@ TABLES = (
     "stops",
     "closed",
     "remembered_nodes",
+    "removed_queues",
 )
-LATER_TABLES: frozenset[str] = frozenset({"refused", "backoffs", "stops", "closed", "remembered_nodes"})
+LATER_TABLES: frozenset[str] = frozenset(
+    {"refused", "backoffs", "stops", "closed", "remembered_nodes", "removed_queues"}
+)
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
 
 
@@ -102,6 +106,7 @@ class State:
         self.stops: Table[PoolStops] = Table()
         self.closed: Table[ClosedNamespace] = Table()
         self.remembered_nodes: Table[RememberedNode] = Table()
+        self.removed_queues: Table[RemovedQueue] = Table()
         self.index = Index()
         self.relations = JobRelations()
         self.is_base = True
@@ -118,9 +123,14 @@ class State:
     def set_config(self, config: Config) -> None:
         """Puts a configuration in force: makes its queue tree and, in the base, the waiting lines anew."""
         self.config = config
-        self.tree = queue_tree(config, self.format >= FORMAT_OF_STRAYS)
+        self.make_tree()
         if self.is_base:
             self.index.rebuild_waiting(self)
+
+    def make_tree(self) -> None:
+        """Makes the queue tree anew, of the configuration and of the removed queues that still hold something."""
+        removed = tuple(sorted(self.removed_queues.values(), key=lambda queue: queue.name))
+        self.tree = queue_tree(self.config, self.format >= FORMAT_OF_STRAYS, removed)
 
     def put_job(self, job: Job) -> None:
         """Stores a live job; in the base the sorted indexes follow."""

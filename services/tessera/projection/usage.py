@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from tessera.domain.devices.gpu_use import KEPT_MS, STEP_MS, UseSum, steps_between
 from tessera.domain.entities import Run
 from tessera.domain.state import State
+from tessera.domain.work.stops import pool_of
 from tessera.engine.placement.free_slots import pool_use, slots
 from tessera_schemas.ledger import LedgerMessage, Requeued
 from tessera_schemas.views import GpuUseView, RestartCost
@@ -83,7 +84,7 @@ def _restarts(message: LedgerMessage, state: State) -> Iterator[tuple[str, str, 
         if type(record) is Requeued and (job := state.jobs.get(record.job_id)) is not None:
             run = state.runs.get(job.run_id)
             lost = 0 if run is None else _lost(run, message.ts)
-            yield state.tree.pool(job.queue) or "", job.tenant, record.reason.code.value, lost
+            yield pool_of(state, job.queue), job.tenant, record.reason.code.value, lost
 
 
 def _lost(run: Run, ts: int) -> int:

@@ -142,6 +142,8 @@ class Views:
             queues |= dict.fromkeys(tree.queues) | dict.fromkeys(self._queues())
             if (state.tree.flavors, state.tree.tolerated) != (tree.flavors, tree.tolerated):
                 fields |= {(NODES, name): None for name, _ in state.nodes.items()}
+            # A run counts on the flavor that its nodes have now.
+            fields |= {(JOBS, run.job_id): None for run in state.runs.values()}
             if (state.tree.priorities, state.tree.knows_all) != (tree.priorities, tree.knows_all):
                 fields |= {(JOBS, job.job_id): None for job in state.jobs.values()}
         return fields | {(QUEUES, name): None for name in queues}
@@ -281,6 +283,7 @@ class Views:
             used_cpu_milli=amount.cpu_milli,
             used_memory_bytes=amount.memory_bytes,
             used_gpu_milli=amount.gpu_milli,
+            removed=queue is None or name in state.tree.removed,
             **({} if queue is None else self._in_tree(queue)),
         ).to_bytes()
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tessera.domain.devices.resources import NOTHING
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing import scheduling_pass
 from tessera.engine.queueing.timeline import KINDS_MAX
@@ -294,16 +295,18 @@ def test_what_grows_first_is_the_higher_class_then_the_older() -> None:
     assert [(r.run_id, len(r.placements)) for r in records if isinstance(r, Grown)] == [(f"{K2}-1", 2)]
 
 
-def test_it_keeps_its_size_when_a_new_configuration_tells_flavors_apart_and_it_has_none() -> None:
-    """Else what it grew by would count against no flavor's quota."""
+@pytest.mark.parametrize(("model", "grown"), [("a100", 0), ("h100", 2)])
+def test_it_keeps_its_size_when_a_new_configuration_tells_flavors_apart_and_it_has_none(model: str, grown: int) -> None:
+    """Else what it grew by would count against no flavor's quota; on nodes of one it counts there, and grows."""
     world = elastic(grow_after_seconds=30)
     world.commit(started())
-    flavors = (Flavor(name="new", gpu_models=("h100",)),)
+    flavors = (Flavor(name="new", gpu_models=(model,)),)
     quotas = (Quota(resource="gpu_milli", flavor="new", nominal=64_000),)
     body = config_body(Queue(name="research", quotas=quotas), flavors=flavors, policy=AT_ONCE)
     world.commit(config_proposed(body, expected_version=1))
     world.commit(ms=60_000)
-    assert world.run.extra == ()
+    assert len(world.run.extra) == grown
+    assert world.state.held_by_queue("research/new") == (world.run.amount if grown else NOTHING)
 
 
 def test_a_role_without_gpus_grows_on_the_flavor_of_its_run() -> None:

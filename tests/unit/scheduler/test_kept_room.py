@@ -67,14 +67,16 @@ def test_room_is_kept_up_to_its_deadline_and_no_longer() -> None:
     assert [record.why for record in ended.records if record.kind == "earmark_ended"] == ["deadline"]
 
 
-def test_a_run_on_a_flavor_that_the_quotas_do_not_know_any_more_keeps_its_size() -> None:
-    """What it grew by would count against no quota of the nodes that it stands on."""
+def test_a_run_grows_as_the_quota_of_its_nodes_flavor_allows_from_when_there_is_one() -> None:
+    """Each pod that it grew by counts there, as those that it had before."""
     ledger = Committed().begin(node_seen("node-a", gpus=4), body=body())
     ledger.commit(admitted("k1", job_spec(role(max_replicas=4))))
     ledger.commit(orders=(ledger.line(),))
     made = PodsMade(kind="pods_made", run_id=first_run(), uids=("uid-0",))
     ledger.commit(made, RunStarted(kind="run_started", run_id=first_run()))
-    ledger.commit(config_proposed(body("fast", "slow"), 1))
+    small = Queue(name="research", quotas=(Quota(resource="gpu_milli", nominal=3000, flavor="fast"),))
+    ledger.commit(config_proposed(body().model_copy(update={"queues": (small,)}), 1))
+    assert [record.kind for record in ledger.commit(ms=600_000).records] == ["grown"]
+    assert ledger.state.held_by_queue("research/fast").gpu_milli == 3000
+    ledger.commit(PodsMade(kind="pods_made", run_id=first_run(), uids=("uid-1", "uid-2"), ranks=(1, 2)))
     assert [record.kind for record in ledger.commit(ms=600_000).records] == []
-    again = ledger.commit(config_proposed(body(), 2))
-    assert [record.kind for record in again.records] == ["config_set", "grown"]

@@ -25,7 +25,6 @@ from tests.builders import (
     role,
     run_absent,
 )
-from tests.rounds import Rounds, share
 from tests.unit.scheduler.committer_world import K1, RUN, World, cancel, ended, kinds, made, reasons, started
 
 K2 = job_id(SHARD, "lab", "k2")
@@ -354,19 +353,3 @@ def test_a_job_of_a_stopped_queue_that_moves_is_told_why_it_waits_then() -> None
 
 
 # -- runs of an abandoned queue --------------------------------------------------------------------------------------
-
-
-def test_what_runs_of_a_queue_that_was_abandoned_is_not_evicted_by_the_queues_below_it() -> None:
-    rounds = Rounds(share("team", 8, None))
-    rounds.commit(admitted("k1", job_spec(role(gpus=8), queue="team")))
-    rounds.settle()
-    assert len(rounds.state.runs) == 1
-    body = rounds.state.config.body
-    assert body is not None
-    queues = (share("team", 0, None), share("child", 8, "team"))
-    body = body.model_copy(update={"queues": queues})
-    rounds.commit(config_proposed(body, rounds.state.config.version, abandon=True))
-    rounds.commit(admitted("k2", job_spec(role(gpus=8), queue="child", priority_class="urgent")))
-    rounds.settle()
-    (run,) = rounds.state.runs.values()
-    assert (run.job_id, run.stopping) == (K1, False)

@@ -238,6 +238,56 @@ def test_a_configuration_takes_away_what_live_jobs_name_only_when_asked_to(
     assert broken(shard) == wrong
 
 
+BOOKS = m.FormatRaised(kind="format_raised", format=6)
+HOPPER = (Flavor(name="hopper", gpu_models=("h100",)),)
+
+
+@pytest.mark.parametrize(
+    ("form", "then", "flavor", "wrong"),
+    [
+        pytest.param(BOOKS, tree([], [quota(16_000)]), "", {"I6"}, id="what a removed queue holds counts"),
+        pytest.param(BOOKS, tree([], [quota(20_000)]), "", set(), id="there is enough beside it"),
+        pytest.param(NEWER, tree([], [quota(16_000)]), "", set(), id="before, it did not"),
+        pytest.param(
+            BOOKS,
+            tree([quota(64_000)], [quota(16_000, flavor="hopper")], flavors=HOPPER),
+            "hopper",
+            {"I6"},
+            id="what ran on the nodes of a flavor counts",
+        ),
+        pytest.param(
+            BOOKS,
+            tree([quota(64_000)], [quota(20_000, flavor="hopper")], flavors=HOPPER),
+            "hopper",
+            set(),
+            id="enough of it",
+        ),
+    ],
+)
+def test_a_new_configuration_counts_what_runs_by_its_place_in_it(
+    form: m.FormatRaised, then: ConfigBody, flavor: str, wrong: set[str]
+) -> None:
+    shard = using(tree([], [], [quota(10_000)]), ("q2", 10))
+    shard.add(form)
+    queues = (*then.queues, Queue(name="q2", parent="all")) if flavor else then.queues
+    proposed = config_proposed(then.model_copy(update={"queues": queues}), 1, abandon=True)
+    shard.add(m.ConfigSet(kind="config_set", fact=0, version=2), facts=[proposed])
+    shard.queued("late", job_spec(role(gpus=10), queue="q1"))
+    place = placement(devices=range(10, 20))
+    shard.add(allocation(place, key="late").model_copy(update={"flavor": flavor}))
+    assert broken(shard) == wrong
+
+
+def test_nothing_starts_in_a_removed_queue() -> None:
+    shard = using(tree([], [], [quota(10_000)]), ("q2", 10))
+    shard.add(BOOKS)
+    proposed = config_proposed(tree([], [quota(64_000)]), 1, abandon=True)
+    shard.add(m.ConfigSet(kind="config_set", fact=0, version=2), facts=[proposed])
+    shard.queued("late", job_spec(role(gpus=1), queue="q2"))
+    shard.add(allocation(placement(devices=(10,)), key="late"))
+    assert broken(shard) == {"stop"}
+
+
 def test_no_job_of_a_tenant_that_is_not_there_starts() -> None:
     shard = Shard()
     shard.add(NEWER)

@@ -85,8 +85,8 @@ def _gpus(queue: QueueView) -> QuotaUse | None:
 
 
 def state_of(queue: QueueView) -> str:
-    """Word for whether the queue is stopped; a policy without a word of its own is shown as named."""
-    return STATES.get(queue.stop_policy, queue.stop_policy)
+    """Word for whether the queue is stopped or taken out; a policy without a word of its own is shown as named."""
+    return "removed" if queue.removed else STATES.get(queue.stop_policy, queue.stop_policy)
 
 
 def format_quantity(resource: str, value: int | None) -> str:

@@ -7,6 +7,7 @@ from tessera.domain.devices.levels import unknown_levels
 from tessera.domain.devices.resources import NOTHING
 from tessera.domain.entities import Earmark, EndedJob, Job
 from tessera.domain.errors import Contradiction
+from tessera.domain.folding.books import flavor_of_run
 from tessera.domain.folding.steps import (
     FORMAT_OF_LATER,
     applies,
@@ -186,9 +187,10 @@ def apply_job_moved(state: State, record: JobMoved, facts: Sequence[TakenFact]) 
         raise Contradiction(f"record {state.n}: job {job.job_id} is in queue {job.queue} already")
     run = state.runs.get(job.run_id)
     if run is not None:
+        flavor = flavor_of_run(state, record.queue, run)
         tally(state, run.queue, run.flavor, run.amount, -1)
-        tally(state, record.queue, run.flavor, run.amount, 1)
-        state.put_run(replace(run, queue=record.queue))
+        tally(state, record.queue, flavor, run.amount, 1)
+        state.put_run(replace(run, queue=record.queue, flavor=flavor))
     state.put_job(replace(job, queue=record.queue))
 
 

@@ -7,6 +7,7 @@ from tessera.domain.devices.resources import Node, empty_node
 from tessera.domain.devices.slots import while_held
 from tessera.domain.entities import Drain, Earmark, NodeBackoff, PublishedSlots, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat
+from tessera.domain.folding.books import put_in_force
 from tessera.domain.folding.steps import applies, count_task, forget_node, is_aside
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
@@ -50,7 +51,7 @@ def apply_format_raised(state: State, record: FormatRaised, facts: Sequence[Take
     if record.format > FORMAT:
         raise UnknownFormat(f"record {state.n}: the ledger uses format {record.format}, this build knows {FORMAT}")
     before, state.format = state.format, record.format
-    state.set_config(state.config)  # what the configuration does not name counts otherwise from here on
+    put_in_force(state, state.config)  # what the configuration does not name counts otherwise from here on
     for task in list(state.jobs.values()) if before < ARRAY_SLOTS_FROM else ():
         if is_aside(state, task):
             count_task(state, task, aside=1)
@@ -70,7 +71,7 @@ def apply_config_set(state: State, record: ConfigSet, facts: Sequence[TakenFact]
     fact = facts[record.fact].fact
     if not isinstance(fact, ConfigProposed) or record.version != state.config.version + 1:
         raise Contradiction(f"record {state.n}: configuration {record.version} after {state.config.version}")
-    state.set_config(Config(version=record.version, body=fact.body))
+    put_in_force(state, Config(version=record.version, body=fact.body))
     for node in list(state.nodes.values()):
         tolerating = _tolerating(state, node)
         if tolerating is not node:

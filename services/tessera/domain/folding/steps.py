@@ -67,6 +67,9 @@ def tally(state: State, queue: str, flavor: str, amount: Amount, sign: int, jobs
     for name in (queue, f"{queue}/{flavor}") if flavor else (queue,):
         use = state.queue_use.get(name) or Use(name)
         state.queue_use.put(name, Use(name, use.jobs + sign * jobs, use.amount.plus(amount, sign)))
+    if state.removed_queues.get(queue) is not None and not use.jobs + sign * jobs:
+        state.removed_queues.drop(queue)
+        state.make_tree()
 
 
 def tally_tenant(state: State, tenant: str, amount: Amount, sign: int) -> None:

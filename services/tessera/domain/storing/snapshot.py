@@ -60,7 +60,7 @@ def load(lines: Iterator[bytes], hasher: StateHash | None = None) -> State:
     state.ts, state.format, state.facts_upto = head["ts"], head["format"], head["facts_upto"]
     state.ledger_id = str(head.get("ledger_id", ""))
     state.last_number = head.get("last_number", 0)
-    state.set_config(Config.model_validate(head["config"]))
+    state.config = Config.model_validate(head["config"])
     rows = RowReader()
     for name, bodies in _batches(lines):
         read = rows.read(name, bodies)
@@ -69,6 +69,7 @@ def load(lines: Iterator[bytes], hasher: StateHash | None = None) -> State:
             hasher.adopt(name, keys, bodies)
     if hasher is not None:
         hasher.adopted(state)
+    state.make_tree()
     state.rebuild_index()
     return state
 

@@ -24,6 +24,7 @@ from tessera.domain.entities import (
     PublishedSlots,
     QueueOrder,
     RefusedWork,
+    RemovedQueue,
     Run,
     Use,
 )
@@ -53,6 +54,7 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "stops": (TypeAdapter(PoolStops), "pool"),
     "closed": (TypeAdapter(ClosedNamespace), "tenant"),
     "remembered_nodes": (TypeAdapter(RememberedNode), "name"),
+    "removed_queues": (TypeAdapter(RemovedQueue), "name"),
 }
 KINDS_MAX = 4_096
 """Rows kept to be copied: a shard of more kinds than these reads more of its rows whole."""

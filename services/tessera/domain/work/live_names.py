@@ -17,10 +17,10 @@ from tessera_schemas.reasons import Code, Reason
 
 KEEP = "keep it until they have ended"
 WAYS_OUT = {
-    "queues": "or move what waits with `tessera queue move`; `--abandon`: runs go on, what waits is NoSuchQueue",
+    "queues": "or move what waits with `tessera queue move`; `--abandon`: runs borrow, what waits is NoSuchQueue",
     "tenants": f"{KEEP}; `--abandon`: runs go on, what waits is NoSuchTenant until the tenant is back",
     "priority_classes": "or use `tessera prio`; `--abandon`: they count as the lowest class there is",
-    "flavors": f"{KEEP}; `--abandon`: runs go on and count against no flavor's quota",
+    "flavors": f"{KEEP}; `--abandon`: runs go on and count by the flavors that are left",
 }
 RENAMED = "say `was: {name}` on what takes its place"
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from tessera.domain.devices.resources import WHOLE_GPU, Node
 from tessera.domain.entities import PoolStops, Run
 from tessera.domain.state import State
+from tessera_schemas.shard.ledger_form import BOOKS_ANEW_FROM
 from tessera_schemas.work.run_ends import Word, end_of
 
 Stop = tuple[int, str, str, int]
@@ -27,8 +28,17 @@ def weight(run: Run) -> int:
 
 def pool_weight(state: State, pool: str) -> int:
     """All that runs of the pool's queues hold, by the same measure; at least what their GPUs come to."""
-    uses = [use for name in state.tree.queues_of.get(pool, ()) if (use := state.queue_use.get(name)) is not None]
+    names = [name for name in state.tree.queues if pool_of(state, name) == pool]
+    uses = [use for name in names if (use := state.queue_use.get(name)) is not None]
     return sum(max(use.jobs, use.amount.gpu_milli) for use in uses)
+
+
+def pool_of(state: State, queue: str) -> str:
+    """The pool of what runs of the queue, also when it takes no jobs any more; "" where the queue is not known."""
+    if state.format < BOOKS_ANEW_FROM:
+        return state.tree.pool(queue) or ""
+    known = state.tree.queues.get(queue)
+    return "" if known is None else known.pool
 
 
 def recent_stops(state: State, pool: str) -> tuple[Stop, ...]:
@@ -46,7 +56,7 @@ def _others(state: State, pool: str, run: Run) -> tuple[Stop, ...]:
 
 def count_stop(state: State, run: Run, node: str) -> None:
     """Remembers that a run was stopped because this node seemed lost, as of now."""
-    pool = state.tree.pool(run.queue) or ""
+    pool = pool_of(state, run.queue)
     stops = (*_others(state, pool, run), (state.ts, node, run.job_id, weight(run)))
     if len(stops) > STOPS_MAX:
         (_, first, _, some), (ts, second, _, more), *others = stops
@@ -56,7 +66,7 @@ def count_stop(state: State, run: Run, node: str) -> None:
 
 def is_mass_stop(state: State, run: Run, node: str) -> bool:
     """Whether stopping the run as well, for this node, would be more than may be stopped without an operator's word."""
-    policy, pool = state.tree.policy, state.tree.pool(run.queue) or ""
+    policy, pool = state.tree.policy, pool_of(state, run.queue)
     others = _others(state, pool, run)
     if all(of == node for _, of, _, _ in others):
         return False

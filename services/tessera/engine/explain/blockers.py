@@ -89,7 +89,7 @@ class Viewer:
 
     def may_use(self, queue: str) -> bool:
         """Whether the queue takes jobs of whoever looks; all do of an operator."""
-        found = self.tree.queues.get(queue)
+        found = None if queue in self.tree.removed else self.tree.queues.get(queue)
         return self.tenant is None or (found is not None and (not found.tenants or self.tenant in found.tenants))
 
     def queue(self, name: str) -> str:

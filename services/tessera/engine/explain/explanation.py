@@ -335,6 +335,8 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
         return
     nodes = sorted({placement.node for placement in run.places})
     yield f"Attempt {job.attempt} holds {_places(len(run.places))}{f' on {_some(nodes)}' if nodes else ''}."
+    if run.queue in state.tree.removed:
+        yield f"Queue {run.queue} was removed: what it holds is borrowed, and goes back to owners of quota who wait."
     if run.released_ranks:
         pods = "1 pod has" if len(run.released_ranks) == 1 else f"{len(run.released_ranks)} pods have"
         yield f"{pods} ended before the others; what they held is free."

@@ -58,7 +58,8 @@ def describe_lent_quota(state: State, book: QuotaBook, job: Job, viewer: Viewer)
         names = [run.run_id for run in first if viewer.may_see(run.tenant)][:NAMED_MAX]
         runs = "1 run" if len(first) == 1 else f"{len(first)} runs"
         named = f" ({', '.join(names)}{', …' if len(names) < len(first) else ''})" if names else ""
-        yield f"Lent{whose} to {describe_queue(queue)}, {loan.describe()} in {runs}{named}: {why}."
+        gone = ", which was removed" if queue in state.tree.removed else ""
+        yield f"Lent{whose} to {describe_queue(queue)}{gone}, {loan.describe()} in {runs}{named}: {why}."
 
 
 def _borrowers(state: State, book: QuotaBook, job: Job, flavor: str, keeper: str) -> Iterator[tuple[Run, Amount]]:

@@ -142,7 +142,7 @@ def _other_queue(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedCha
     tree, tried = what_if.state.tree, 0
     for name in sorted(tree.queues):
         open_to = tree.queues[name].tenants
-        if name == job.queue or name in tree.children or (open_to and job.tenant not in open_to):
+        if name == job.queue or tree.pool(name) is None or (open_to and job.tenant not in open_to):
             continue
         tried += 1
         if tried > VALUES_MAX:

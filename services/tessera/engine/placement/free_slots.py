@@ -19,6 +19,7 @@ from tessera.domain.entities import Earmark
 from tessera.domain.idle import idle_policy
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
+from tessera.domain.work.stops import pool_of
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.fits import BundleKind, count_bundles, fits, kind_of, never_fits, never_key
 from tessera.engine.placement.mig import free_positions, held_by_others
@@ -98,7 +99,7 @@ def unused(state: State, pool: str) -> Unused:
         for run in state.runs.values()
         if run.idle_ts
         and not run.stopping
-        and state.tree.pool(run.queue) == pool
+        and pool_of(state, run.queue) == pool
         and idle_policy(state.tree, run.queue, state.jobs.get(run.job_id)).action != "off"
     ]
     return Unused(len(idle), sum(run.amount.gpu_milli for run in idle))
@@ -256,7 +257,7 @@ def pool_use(state: State, left: Slots) -> PoolUse:
     """Use of the pool whose free slots are `left`; what can be had is under the reason why nobody takes it."""
     held: Counter[str] = Counter()
     for who, amount in state.index.held.items():
-        if len(who) == 2 and state.tree.pool(who[0]) == left.pool:  # with a user it is a part of the same
+        if len(who) == 2 and pool_of(state, who[0]) == left.pool:  # with a user it is a part of the same
             held[who[1]] += amount.gpu_milli
     idle: Counter[str] = Counter()
     for cause, milli in left.stranded:

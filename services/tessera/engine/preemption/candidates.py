@@ -59,10 +59,10 @@ def find_candidates(
     """Candidates for `job`, cheapest first, and the number of protected runs by the rule that protects them."""
     found, kept = list(_grown(state, job, cause, book, flavor)), Counter[Code]()
     tree = state.tree
-    root = tree.roots[job.queue]
     for run in state.runs.values():
         ours = run.queue == job.queue
-        if not run.started or run.stopping or not (ours or (cause == "reclaim" and tree.roots.get(run.queue) == root)):
+        theirs = cause == "reclaim" and tree.is_beside(run.queue, job.queue)
+        if not run.started or run.stopping or not (ours or theirs):
             continue
         # The book is the one before any victim: here a run counts as lent if its queue holds anything on loan. That
         # each loan is taken back only once is checked later, piece by piece (`_Admission`).

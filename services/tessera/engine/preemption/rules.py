@@ -54,7 +54,7 @@ def may_evict(
         return refused
     if victim is None or victim.job_id == owner.job_id or run.stopping or victim.phase is not Phase.RUNNING:
         return Reason(code=Code.VICTIM_GONE, detail=run.run_id)
-    if state.tree.pool(run.queue) is None:  # an operator abandoned it: it runs on, and could not come back
+    if run.queue in state.tree.new_queues:  # its job is about to follow its queue's new name, which may keep it
         return Reason(code=Code.NO_SUCH_QUEUE, field="queue", detail=run.run_id)
     against = protected(state, victim, run, lent=cause == "reclaim" and run.queue != owner.queue)
     if against is not None:
@@ -102,14 +102,15 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
     lower = tree.priority_of(victim) < tree.priority_of(owner)
     if owner.queue == victim.queue:
         return lower and tree.policy.preset != "off"
-    if cause != "reclaim" or tree.roots[owner.queue] != tree.roots.get(victim.queue):
+    if cause != "reclaim" or not tree.is_beside(victim.queue, owner.queue):
         return False
     if not lower and tree.queues[owner.queue].reclaim == "lower_priority":
         return False
     common, shared = _common(owner.amount, run.amount), set(tree.path(owner.queue))
     # Every queue between the victim and the common ancestor must be on loan. If one of them is within its own quota,
     # taking from below it would break that queue's promise to serve another's.
-    below = [queue for queue in tree.path(victim.queue) if queue not in shared]
+    # What is loose has nothing of its own, and stands in no tree whose use could be asked for.
+    below = [queue for queue in tree.path(victim.queue) if queue not in shared and queue not in tree.loose]
     # The flavor counts only where both jobs use the same one. On another, `""` asks about the sum, since quota for any
     # flavor is what both of them share there.
     return all(book.holds_lent(queue, run.flavor if run.flavor == flavor else "", common) for queue in below)

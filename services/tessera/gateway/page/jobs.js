@@ -28,7 +28,7 @@ async function found() {
     items.push(...page.items);
     next = page.next ?? null;
   }
-  return { items, more: next !== null, queues: (await queues).items.filter((queue) => !queue.inner).map((queue) => queue.name) };
+  return { items, more: next !== null, queues: (await queues).items.filter((queue) => !queue.inner && !queue.removed).map((queue) => queue.name) };
 }
 
 function list(data, again) {

@@ -13,6 +13,7 @@ import structlog
 
 from tessera.domain.mix import PODS_COUNTED, Mix
 from tessera.domain.state import State
+from tessera.domain.work.stops import pool_of
 from tessera.engine.pricing.pricing_problem import PricingProblem, make_pricing_problem, occupancy_of
 from tessera.kernel.errors import Transient
 from tessera.kernel.messaging.facts import Facts
@@ -80,7 +81,7 @@ class Prices:
 
     def _running(self, pool: str) -> int:
         """Pods that run in the pool, of one gang at most as many as are counted when it comes."""
-        runs = (run for run in self._state.runs.values() if self._state.tree.pool(run.queue) == pool)
+        runs = (run for run in self._state.runs.values() if pool_of(self._state, run.queue) == pool)
         return sum(min(len(run.placements), PODS_COUNTED) for run in runs)
 
     def _is_tried(self, mix: Mix) -> bool:

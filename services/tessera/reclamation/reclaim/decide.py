@@ -32,9 +32,9 @@ def reclaim_plan(state: State, job: Job, ts: int) -> Plan | Reason:
 
 
 def _others_hold_something(state: State, job: Job) -> bool:
-    """Whether another queue of its tree holds anything: else there is no need to search."""
-    roots = state.tree.roots
+    """Whether another queue beside it holds anything: else there is no need to search."""
+    tree = state.tree
     return any(
-        root == roots[job.queue] and queue != job.queue and state.held_by_queue(queue) != NOTHING
-        for queue, root in roots.items()
+        tree.is_beside(queue, job.queue) and queue != job.queue and state.held_by_queue(queue) != NOTHING
+        for queue in tree.queues
     )

@@ -7,7 +7,7 @@ run moves off a cordoned node once there is room for all of it elsewhere and the
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
-from tessera.domain.work.stops import is_mass_stop, pool_weight, recent_stops, weight
+from tessera.domain.work.stops import is_mass_stop, pool_of, pool_weight, recent_stops, weight
 from tessera.engine.defragmentation.relocations import NodesOfRuns, TargetCapacity, could_start_again, lacks_again
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.readiness import book_without
@@ -61,7 +61,7 @@ def _is_held_back(draft: Draft, run: Run, fact: RunLost, node: str) -> bool:
 
 
 def _too_many(state: State, run: Run, fact: RunLost, node: str) -> Reason:
-    policy, pool = state.tree.policy, state.tree.pool(run.queue) or ""
+    policy, pool = state.tree.policy, pool_of(state, run.queue)
     recent = recent_stops(state, pool)
     numbers = {
         "stopped_gpu_milli": min(INT_MAX, sum(part for *_, part in recent)),

@@ -12,16 +12,32 @@ FlavorResource = tuple[str, str]
 
 
 class Quotas:
-    """`use` is what each queue holds of each cell: its runs until their release, and what is kept for its jobs."""
+    """
+    `use` is what each queue holds of each cell: its runs until their release, and what is kept for its jobs. A queue
+    that was `removed` while runs of it live stays without quotas, below the nearest it was below that is an inner one.
+    """
 
     def __init__(self) -> None:
         self.body: ConfigBody | None = None
         self.queues: dict[str, Queue] = {}
+        self.removed: dict[str, str | None] = {}
         self.use: Counter[tuple[str, FlavorResource]] = Counter()
 
-    def configure(self, body: ConfigBody) -> None:
-        """Takes a configuration as the one in force; what is used stays counted."""
-        self.body, self.queues = body, {queue.name: queue for queue in body.queues}
+    def configure(self, body: ConfigBody, pools: Mapping[str, str]) -> None:
+        """Takes a configuration as the one in force; `pools` has those of the queues of which something runs."""
+        inner, names = {queue.parent for queue in body.queues}, {queue.name for queue in body.queues}
+        above = {name: (q.name for q in self.path(name) if q.name in inner) for name in pools.keys() - names}
+        self.removed = {name: next(found, None) for name, found in above.items()}
+        kept = [Queue(name=name, pool=pools[name], parent=parent) for name, parent in self.removed.items()]
+        self.body, self.queues = body, {queue.name: queue for queue in (*body.queues, *kept)}
+
+    def takes_jobs(self, name: str) -> bool:
+        """Whether the queue is there, and neither inner nor removed."""
+        return name in self.queues and name not in self.removed and not self.children(name)
+
+    def is_loose(self, name: str) -> bool:
+        """Whether the queue was removed and stands below none, so that it holds what everybody in its pool could."""
+        return self.removed.get(name, name) is None
 
     def path(self, name: str) -> list[Queue]:
         """The queue and those above it; none of a queue that is not there."""

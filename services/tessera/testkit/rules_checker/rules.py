@@ -22,6 +22,8 @@ FORMAT_OF_REFUSALS = 4
 """Before, a configuration could take away names of live jobs, and jobs of a missing tenant started."""
 OLDER = "tessera-3"
 """The last engine by which work that may not be evicted could borrow."""
+FORMAT_OF_BOOKS = 6
+"""Before, what ran of a removed queue counted nowhere, and a run kept the flavor that it began with."""
 
 
 @dataclass(slots=True, eq=False)  # jobs and runs of equal specs look the same, and are not
@@ -52,6 +54,7 @@ class RunRow:
     roles: dict[int, str] = field(default_factory=dict)  # of the pods that it grew by
     leaving: set[int] = field(default_factory=set)
     nodes: frozenset[str] = frozenset()
+    pods: tuple[Placement, ...] = ()
 
 
 class Rules:
@@ -103,7 +106,7 @@ class Rules:
             if not fact.abandon and self.quotas.body is not None and self.format >= FORMAT_OF_REFUSALS:
                 named = sorted(self._stranded(self.quotas.body, fact.body))
                 self.demand(not named, "config", f"version {r.version} takes away {named}, which live jobs name")
-            self.quotas.configure(fact.body)
+            self._configure(fact.body)
             self.policy = fact.body.policy
             self.lines.configure(fact.body, r.version)
 
@@ -118,6 +121,27 @@ class Rules:
 
     def _format_raised(self, r: m.FormatRaised) -> None:
         self.format = r.format
+        if self.quotas.body is not None:
+            self._configure(self.quotas.body)
+
+    def _configure(self, body: ConfigBody) -> None:
+        """A configuration comes in force; each run counts by its queue's place and its nodes' flavor in it."""
+        runs = [run for run in self.runs.values() if self.format >= FORMAT_OF_BOOKS]
+        nodes = [next((self.nodes[pod.node].pool for pod in run.pods), "default") for run in runs]
+        pools = {run.job.spec.queue: self._pool(run.job) or pool for run, pool in zip(runs, nodes, strict=True)}
+        self.quotas.configure(body, pools)
+        for run in self.runs.values():
+            self._recount(run, run.job.spec.queue, run.job.spec.queue)
+
+    def _recount(self, run: RunRow, before: str, queue: str) -> None:
+        """The run counts in the queue, from format 6 on by the flavor on which most of its GPUs are."""
+        self.quotas.add(before, run.flavor, run.amount, -1)
+        if self.format >= FORMAT_OF_BOOKS:
+            parts = [(self.nodes[p.node], _amount(run.job.spec, [(p.role, 1)])["gpu_milli"] or 1) for p in run.pods]
+            named = self.quotas.flavors(queue, run.amount) - {""}
+            on = {each: -sum(part for node, part in parts if self.quotas.is_on(node, each)) for each in named}
+            run.flavor = min((some, each) for each, some in {"": 0, **on}.items())[1]
+        self.quotas.add(queue, run.flavor, run.amount)
 
     def _job_moved(self, r: m.JobMoved) -> None:
         job = self.jobs.get(r.job_id)
@@ -127,12 +151,10 @@ class Rules:
         renamed = body is not None and any((q.name, q.was) == (r.queue, before) for q in body.queues)
         if r.by or not renamed:
             self._was_asked("job_moved", r.job_id, r.queue, job.tenant)
-        inner = self.quotas.children(r.queue)
-        self.demand(bool(self.quotas.path(r.queue)) and not inner, "config", f"{r.job_id}: {r.queue} takes no jobs")
+        self.demand(self.quotas.takes_jobs(r.queue), "config", f"{r.job_id}: {r.queue} takes no jobs")
         for run in self.runs.values():
             if run.job is job:
-                self.quotas.add(before, run.flavor, run.amount, -1)
-                self.quotas.add(r.queue, run.flavor, run.amount)
+                self._recount(run, before, r.queue)
         mark = self.marks.get(r.job_id)
         if mark is not None:
             self.quotas.add(before, mark.flavor, job.amount, -1)
@@ -201,7 +223,7 @@ class Rules:
             self.demand(same, "plan", f"{r.job_id} starts elsewhere than where room was made for it")
         self.demand(r.job_id not in self.marks, "plan", f"{r.job_id} starts, but room is still kept for it")
         self.runs[f"{r.job_id}-{r.attempt}"] = RunRow(
-            job, r.flavor, job.amount, nodes=frozenset(place.node for place in r.placements)
+            job, r.flavor, job.amount, nodes=frozenset(place.node for place in r.placements), pods=r.placements
         )
         self._starts(r.job_id, job, r.flavor, r.placements)
 
@@ -217,6 +239,7 @@ class Rules:
         run = self.runs.get(r.run_id)
         if run is not None:
             run.roles |= {place.rank: place.role for place in r.placements}
+            run.pods += r.placements
             pods = Counter(run.roles.values()) + Counter({role.name: role.gang for role in run.job.spec.roles})
             most = all(pods[role.name] <= role.most for role in run.job.spec.roles)
             self.demand(most, "elastic", f"{r.run_id} grows to {dict(pods)}")
@@ -249,12 +272,14 @@ class Rules:
         ours = {queue.name for queue in self.quotas.path(owner.spec.queue)}
         below = [queue for queue in self.quotas.path(victim.job.spec.queue) if queue.name not in ours]
         common = {name: min(owner.amount[name], victim.amount[name]) for name in RESOURCES}
+        below = [] if self.quotas.is_loose(victim.job.spec.queue) else below
         return all(self.quotas.lent(q, r.flavor if r.flavor == victim.flavor else "", common) for q in below)
 
     def _keeps_to_its_own(self, owner: JobRow, flavor: str, lenders: list[str]) -> bool:
         """A queue from the owner's up, above none that gives back, has no more than its own; the owner counts."""
         above = {queue.name for name in lenders if name != owner.spec.queue for queue in self.quotas.path(name)}
-        apart = [q for q in self.quotas.path(owner.spec.queue) if q.parent and q.name not in above]
+        loose = any(map(self.quotas.is_loose, lenders))
+        apart = [q for q in self.quotas.path(owner.spec.queue) if (q.parent or loose) and q.name not in above]
         return not all(self.quotas.lent(queue, flavor, owner.amount) for queue in apart)
 
     def _count(self, run: RunRow, sign: int) -> None:
@@ -298,7 +323,7 @@ class Rules:
         """Something is given to the job (`whole`: what it has then): quotas, flavors, the queue and nodes allow it."""
         quotas, queue = self.quotas, job.spec.queue
         path = quotas.path(queue)
-        self.demand(bool(path) and not quotas.children(queue), "stop", f"{what}: there is no queue {queue}")
+        self.demand(quotas.takes_jobs(queue), "stop", f"{what}: there is no queue {queue}")
         stopped = [q.name for q in path if q.stop_policy != "none"]
         self.demand(not stopped, "stop", f"{what}: {stopped} are stopped")
         if self.format >= FORMAT_OF_REFUSALS and whole is None:
@@ -414,7 +439,8 @@ class Rules:
             moves = lower >= 0 and self._pool(owner) == self._pool(victim)
             self.demand(moves, "plan", f"{text}: it is of another pool, or {-lower} higher in priority")
             return
-        right = (lower > 0 or reclaim == "any") and lent and len({*map(self.quotas.root, queues)}) == 1
+        beside = self.quotas.is_loose(queues[1]) or len({*map(self.quotas.root, queues)}) == 1
+        right = (lower > 0 or reclaim == "any") and lent and beside
         right = right if queues[0] != queues[1] else lower > 0 and policy.preset != "off"
         self.demand(right, "plan", f"{text}: queues {queues}, {lower} lower in priority")
 
@@ -441,6 +467,7 @@ class Rules:
         part = _amount(run.job.spec, [(roles[rank], 1) for rank in r.ranks if rank in roles])
         run.roles = {rank: name for rank, name in run.roles.items() if rank not in (r.ranks or run.roles)}
         run.leaving -= {*(r.ranks or run.leaving)}
+        run.pods = tuple(pod for pod in run.pods if r.ranks and pod.rank not in r.ranks)
         self.quotas.add(run.job.spec.queue, run.flavor, part if r.ranks else run.amount, -1)
         run.amount = {name: run.amount[name] - part[name] for name in RESOURCES}
         if not r.ranks:

@@ -164,7 +164,7 @@ def _not_moved(stay: Sequence[JobView], new: str) -> Exit:
 
 def _check_takes_jobs(queues: Iterable[QueueView], name: str) -> None:
     """Raises Failure for a queue that is not there, or that only has queues below it."""
-    found = next((queue for queue in queues if queue.name == name and queue.pool), None)
+    found = next((queue for queue in queues if queue.name == name and queue.pool and not queue.removed), None)
     if found is None:
         raise _no_such(name)
     if found.inner:

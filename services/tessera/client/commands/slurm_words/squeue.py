@@ -280,7 +280,9 @@ class Partition:
 def partitions(queues: Sequence[QueueView], nodes: Sequence[NodeView]) -> list[Partition]:
     """One row for each leaf queue and state of its pool's nodes."""
     rows = []
-    for queue in sorted((queue for queue in queues if not queue.inner), key=lambda queue: queue.name):
+    for queue in sorted(queues, key=lambda queue: queue.name):
+        if queue.inner or queue.removed:
+            continue
         by_state: dict[str, list[str]] = {}
         for node in nodes:
             if node.pool == queue.pool and not node.gone:
