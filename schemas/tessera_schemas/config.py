@@ -143,18 +143,34 @@ class Quota(Strict):
 
     Queues below one parent share what they do not use. A queue without a parent has nobody to borrow from, so that
     its nominal quota is a hard limit. Limits of None: all may be borrowed, all may be lent.
+
+    The nominal quota is an amount, or a part of what the queue's pool has (of the flavor), which follows its nodes.
     """
 
     resource: Annotated[
         Literal["cpu_milli", "memory_bytes", "gpu_milli"],
         Field(description="Resource counted; configuration files may also say gpus, cpu and memory"),
     ]
-    nominal: Annotated[Count, Field(description="Nominal quota: amount promised to the queue")]
+    nominal: Annotated[Count, Field(description="Nominal quota: amount promised to the queue; 0 beside a part")]
     flavor: Annotated[
         str, StringConstraints(max_length=63), Field(description="Node flavor; empty: all nodes together")
     ] = ""
     borrowing_limit: Annotated[Count | None, Field(description="Borrowing allowed above the nominal quota")] = None
     lending_limit: Annotated[Count | None, Field(description="Lending allowed out of the nominal quota")] = None
+    part_percent: Annotated[
+        Positive | None,
+        Field(
+            le=100,
+            description="Nominal quota as a percentage of what the pool's nodes have, of the flavor if one is named; "
+            "GPUs are rounded down to whole ones. Configuration files say it as the quantity: `all`, `50%`",
+        ),
+    ] = later(None)
+
+    @model_validator(mode="after")
+    def _amount_or_part(self) -> Self:
+        if self.part_percent is not None and self.nominal:
+            raise ValueError("nominal: an amount and a part are two quotas; say one of them")
+        return self
 
 
 OrderName = Literal["age", "expected"]

@@ -137,7 +137,7 @@ class QuotaUse(Lenient):
 
     A queue also uses what is kept for its jobs while room is made for them. `lent` is what it could not use now of its
     own quota, since others do; `available` is how much more it could use now, borrowing included. An inner queue's own
-    quota is its nominal one and what those below it put in.
+    quota is its nominal one and what those below it put in. `part_percent`: the part of the pool that `nominal` is now.
     """
 
     resource: str
@@ -149,6 +149,7 @@ class QuotaUse(Lenient):
     borrowed: int = 0
     lent: int = 0
     available: int = 0
+    part_percent: int | None = None
 
 
 class QueueView(Lenient):

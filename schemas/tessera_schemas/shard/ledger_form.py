@@ -39,13 +39,13 @@ ENDED_ARRAYS_FROM = 5
 """The format from which on an array that has ended answers for the tasks that it never queued."""
 ARRAY_SLOTS_FROM = 6
 """The format from which on an array counts its tasks that wait aside, and its limit bounds those that run."""
-ARRAY_LIMITS_FROM = 6
-"""The format from which on the limit of an array counts its tasks that run: held ones and back-offs keep no slot."""
 BOOKS_ANEW_FROM = 6
 """
 The format from which on the books of queues are made anew from where runs stand when the configuration changes, and a
 queue that was taken out stays in them until its last run ends.
 """
+POOL_PARTS_FROM = 6
+"""The format from which on a quota may be a part of its pool, and nodes know since when they lack something."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

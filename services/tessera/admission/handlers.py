@@ -21,6 +21,7 @@ from tessera.engine.queueing.entry import key_conflict
 from tessera.kernel.errors import KernelError, Poison, Transient
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Delivery, Message, Outgoing
+from tessera.kernel.process.known_formats import committer_format
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.job_log import log_fact
 from tessera.kernel.service.spans import step_span
@@ -83,12 +84,19 @@ class CommandHandlers:
             origin = Origin(self._shard, subjects.OPERATOR, message.seq, take_trace(message.headers))
             parsed = reading.read_operator_command(message.data)
             identity = f"{self._controls}.{message.seq}"
-            case = Case(message, origin, decide.judge_operator_command(parsed, origin), identity)
+            known = await self._committer_format() if decide.format_needed(parsed) else None
+            case = Case(message, origin, decide.judge_operator_command(parsed, origin, known), identity)
             cases.append(self._limits.limit_operator_command(case))
         # Their queue is in order: what waits to be looked at again would keep the others waiting.
         results = await self._orders.checked(batch, cases, [_has_listener(case) for case in cases], patient=False)
         await self._settle([case for case in results if isinstance(case, Case)], {})
         return results
+
+    async def _committer_format(self) -> int | None:
+        try:
+            return await committer_format(self._ports.bus, self._shard)
+        except KernelError:
+            return None  # then nothing can be published either
 
     async def flush_counted(self) -> None:
         """Publish the counts of refusals that have no record of their own; what fails is kept for the next time."""

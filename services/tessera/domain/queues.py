@@ -45,6 +45,13 @@ class QueueTree:
     defaults: Defaults = field(default_factory=Defaults)
     mounts: tuple[Mount, ...] = ()
     removed: frozenset[str] = frozenset()
+    made: dict[object, "QueueTree"] = field(default_factory=dict, compare=False, repr=False)
+    """Trees made of this one lately, with numbers for parts of pools (`tessera.domain.quota_parts`)."""
+
+    @cached_property
+    def has_parts(self) -> bool:
+        """Whether any quota is a part of its pool."""
+        return any(quota.part_percent is not None for queue in self.queues.values() for quota in queue.quotas)
 
     @cached_property
     def tolerated(self) -> dict[str, tuple[tuple[str, str, str], ...]]:
@@ -286,6 +293,7 @@ class Over:
     A quota that a job does not fit into: what it wants of `cell` and what is left, borrowing included.
 
     `firm`: what may be borrowed does not count, since the job may not be evicted; `used` is then by such jobs.
+    `percent`: the part of its pool that the quota is, None where it is an amount.
     """
 
     queue: str
@@ -295,6 +303,7 @@ class Over:
     used: int
     nominal: int
     firm: bool = False
+    percent: int | None = None
 
 
 Holding = tuple[str, str, Amount]
@@ -350,7 +359,8 @@ class QuotaBook:
             wanted, left = getattr(amount, cell[1]), self.available(queue, cell)
             if wanted > left:
                 quota = tree.quotas[queue].get(cell)
-                return Over(queue, cell, wanted, left, self.used(queue, cell), quota.nominal if quota else 0)
+                used, nominal = self.used(queue, cell), quota.nominal if quota else 0
+                return Over(queue, cell, wanted, left, used, nominal, percent=quota.part_percent if quota else None)
         return self._over_own(queue, flavor, amount) if firm else None
 
     def _over_own(self, queue: str, flavor: str, amount: Amount) -> Over | None:
@@ -365,7 +375,8 @@ class QuotaBook:
                 continue
             used = self._firm_of_leaf(queue, cell)
             if used + wanted > nominal and self._firm_beyond(tree.roots[queue], cell, (queue, wanted)):
-                return Over(queue, cell, wanted, max(0, nominal - used), used, nominal, firm=True)
+                percent = quota.part_percent if quota else None
+                return Over(queue, cell, wanted, max(0, nominal - used), used, nominal, True, percent)
         return None
 
     def _firm_beyond(self, queue: str, cell: Cell, more: tuple[str, int]) -> int:

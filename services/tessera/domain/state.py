@@ -28,6 +28,7 @@ from tessera.domain.entities import (
 )
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
+from tessera.domain.quota_parts import PoolSizes, Share, add_share, in_numbers, share_of
 from tessera.domain.runtimes import JobKind, Sketch, kind_of
 from tessera.domain.table import Table
 from tessera.domain.work.ended_jobs import EndedJobs
@@ -65,6 +66,7 @@ LATER_TABLES: frozenset[str] = frozenset(
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
 
 
+NEVER = 2**63
 FORMAT_OF_STRAYS = 4
 """Before, a job whose tenant was taken out started all the same, and one whose class was taken out counted as 0."""
 
@@ -86,7 +88,12 @@ class State:
         self.last_number = 0
         """Number of the job that was taken in last, 0 while none has one; no number is ever given twice."""
         self.config = Config()
-        self.tree: QueueTree = queue_tree(self.config)
+        self.configured: QueueTree = queue_tree(self.config)
+        """The configuration's look-ups, with parts of pools as they are configured: what the fold of nodes asks."""
+        self.shares: Table[Share] = Table()
+        self.sizes: PoolSizes = {}
+        self.recount_ts = NEVER
+        self._tree: QueueTree | None = None
         self.jobs: Table[Job] = Table()
         self.remembered = EndedJobs()
         self.ended: Table[EndedJob] = self.remembered
@@ -117,20 +124,63 @@ class State:
         top.__dict__.update(self.__dict__)
         for name in TABLES:
             setattr(top, name, getattr(self, name).overlay())
+        top.shares = self.shares.overlay()
         top.is_base = False
         return top
+
+    @property
+    def tree(self) -> QueueTree:
+        """The configuration as decisions ask for it, with the amounts of quotas that are parts of a pool."""
+        if self._tree is None:
+            self._tree = in_numbers(self.configured, self.sizes)
+        return self._tree
 
     def set_config(self, config: Config) -> None:
         """Puts a configuration in force: makes its queue tree and, in the base, the waiting lines anew."""
         self.config = config
         self.make_tree()
+        self.count_nodes()
         if self.is_base:
             self.index.rebuild_waiting(self)
 
     def make_tree(self) -> None:
         """Makes the queue tree anew, of the configuration and of the removed queues that still hold something."""
         removed = tuple(sorted(self.removed_queues.values(), key=lambda queue: queue.name))
-        self.tree = queue_tree(self.config, self.format >= FORMAT_OF_STRAYS, removed)
+        self.configured, self._tree = queue_tree(self.config, self.format >= FORMAT_OF_STRAYS, removed), None
+
+    def count_nodes(self) -> None:
+        """Counts anew how much each pool has, if any quota is a part of one."""
+        self.shares, self.sizes, self.recount_ts, self._tree = Table(), {}, NEVER, None
+        if self.configured.has_parts:
+            for name in dict.fromkeys(
+                name for table in (self.nodes, self.remembered_nodes) for name, _ in table.items()
+            ):
+                self.count_node(name)
+
+    def count_due(self) -> None:
+        """Follows nodes that have been out for so long that they count no more."""
+        for name in [name for name, share in self.shares.items() if share.until is not None and self.ts >= share.until]:
+            self.count_node(name)
+        ends = (share.until for share in self.shares.values() if share.until is not None)
+        self.recount_ts = min(ends, default=NEVER)
+
+    def count_node(self, name: str) -> None:
+        """Follows what the node counts for where a quota is a part of its pool."""
+        if not self.configured.has_parts:
+            return
+        old, remembered = self.shares.get(name), self.remembered_nodes.get(name)
+        new = share_of(self.configured, self.nodes.get(name), remembered, self.drains.get(name), self.ts)
+        if new == old:
+            return
+        sizes = dict(self.sizes)
+        add_share(sizes, old, -1)
+        add_share(sizes, new)
+        if new is None:
+            self.shares.drop(name)
+        else:
+            self.shares.put(name, new)
+            self.recount_ts = min(self.recount_ts, NEVER if new.until is None else new.until)
+        self.sizes, self._tree = sizes, None
 
     def put_job(self, job: Job) -> None:
         """Stores a live job; in the base the sorted indexes follow."""
@@ -224,6 +274,7 @@ class State:
             self.remembered_nodes.drop(name)
         else:
             self.remembered_nodes.put(name, now)
+        self.count_node(name)
         if self.is_base:
             self.index.memory_changes(old, now)
         if old is None and len(self.remembered_nodes) > REMEMBERED_MAX:
@@ -255,6 +306,7 @@ class State:
             index.node_changes(None, node)
         for remembered in self.remembered_nodes.values():
             index.memory_changes(None, remembered)
+        self.count_nodes()
         self.relations = JobRelations()
         self.relations.rebuild(self.jobs)
 

@@ -314,6 +314,7 @@ class Views:
             borrowed=max(0, used - total),
             lent=max(0, total - used - max(0, available)),
             available=available,
+            part_percent=quota.part_percent,
         )
 
     def _node(self, name: str) -> bytes | None:

@@ -62,9 +62,9 @@ def test_the_file_is_applied_as_it_stands(nodes: tuple[NodeView, ...], tenants: 
     }
     pools = {found.pool for found in nodes} or {"default"}
     assert {queue.pool for queue in body.queues} == pools
-    for pool in pools:  # the nominal quotas of a pool are its GPUs
-        nominal = sum(q.nominal for queue in body.queues if queue.pool == pool for q in queue.quotas)
-        assert nominal == 1000 * sum(found.gpus for found in nodes if found.pool == pool)
+    for pool in pools:  # the nominal quota of a pool is all its GPUs
+        parts = [q.part_percent for queue in body.queues if queue.pool == pool for q in queue.quotas]
+        assert parts == [100] * any(found.gpus for found in nodes if found.pool == pool)
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,8 @@ def test_models_become_flavors_and_labels_become_levels_widest_first() -> None:
 
 
 def test_nodes_that_are_gone_are_no_quota() -> None:
-    assert read(written(node("a"), node("b", gone=True))).queues[0].quotas[0].nominal == 8000
+    assert read(written(node("a"), node("b", gone=True))).queues[0].quotas[0].part_percent == 100
+    assert not read(written(node("a", gpus=0, model=""), node("b", gone=True))).queues[0].quotas
 
 
 def test_each_recommended_value_says_what_it_brings_and_what_it_costs() -> None:
@@ -140,8 +141,8 @@ def test_the_hint_promises_no_more_than_the_pool_has_and_leaves_default_a_queue_
     assert {queue.parent for queue in after.queues} == {None, "everyone"}
     assert "default" not in {queue.parent for queue in after.queues}
     assert len(after.queues) == len(before.queues) + 4
-    assert sum(q.nominal for queue in after.queues for q in queue.quotas) == sum(
-        q.nominal for queue in before.queues for q in queue.quotas
+    assert sum(q.nominal + (q.part_percent or 0) for queue in after.queues for q in queue.quotas) == sum(
+        q.nominal + (q.part_percent or 0) for queue in before.queues for q in queue.quotas
     )
 
 

@@ -42,6 +42,7 @@ from tessera_schemas.facts import (
 )
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason, is_temporary
+from tessera_schemas.shard.ledger_form import POOL_PARTS_FROM
 from tessera_schemas.text.reading import Parsed, bounded, refusal
 from tessera_schemas.work.templates import FromTemplate
 
@@ -177,13 +178,25 @@ def _filled(command: SubmitJob | AdoptJob, origin: Origin, policy: AdmissionPoli
     return spec, (*notes, *limited, *mounted)
 
 
-def judge_operator_command(parsed: Parsed, origin: Origin) -> Outcome:
-    """The outcome of a command on CONTROL."""
+def format_needed(parsed: Parsed) -> int:
+    """The ledger format from which on a committer can read what the command asks for; 0: any can."""
+    command = parsed.command
+    parts = isinstance(command, ApplyConfig) and any(
+        quota.part_percent is not None for queue in command.body.queues for quota in queue.quotas
+    )
+    return POOL_PARTS_FROM if parts else 0
+
+
+def judge_operator_command(parsed: Parsed, origin: Origin, committer_format: int | None = None) -> Outcome:
+    """The outcome of a command on CONTROL; `committer_format` is what the committer knows, None if nobody says."""
     command = parsed.command
     if command is None:
         return _refused(parsed, origin, list(parsed.reasons))
     if isinstance(command, ApplyConfig):
         against = find_config_faults(command.body)
+        if committer_format is not None and committer_format < format_needed(parsed):
+            detail = "a part of the pool; a scheduler of an earlier version leads, replace it first (docs/upgrade.md)"
+            against.append(refusal(Code.UNAVAILABLE, "queues.quotas", detail))
         return _refused(parsed, origin, against) if against else _proposed(command)
     if isinstance(command, DrainNode):
         node, evict, undo, why = command.node, command.evict, command.undo, command.why

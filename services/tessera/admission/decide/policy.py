@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tessera.domain.devices.resources import WHOLE_GPU, Node, RoleNeed, no_slices_taken
-from tessera.domain.queues import QueueTree, queue_tree
+from tessera.domain.devices.resources import WHOLE_GPU, Amount, Node, RoleNeed, no_slices_taken
+from tessera.domain.queues import UNLIMITED, QueueTree, queue_tree
+from tessera.domain.quota_parts import in_numbers, sizes_at_best
 from tessera.domain.work.evidence import RememberedNode, at_their_best
 from tessera.engine.placement.inadmissible import EmptyNodes, unreachable
 from tessera_schemas.config import Config
@@ -62,6 +63,17 @@ class AdmissionPolicy:
     tree: QueueTree | None = None
     pools: Pools = field(default_factory=Pools)
     templates: Mapping[str, JobTemplate] = field(default_factory=dict)
+
+
+def at_its_best(tree: QueueTree | None, nodes: Iterable[Node]) -> QueueTree | None:
+    """
+    The tree with parts of pools as amounts of these nodes, each at its best: what a refusal for good rests on.
+
+    Nothing is refused for the quota of a pool that has no nodes yet.
+    """
+    if tree is None or not tree.has_parts:
+        return tree
+    return in_numbers(tree, sizes_at_best(tree, nodes), Amount(UNLIMITED, UNLIMITED, UNLIMITED))
 
 
 def tree_of(config: Config | None) -> QueueTree | None:

@@ -1,7 +1,7 @@
 """
 A first configuration for the cluster that is there, as a commented file that `tessera apply` takes as it stands.
 
-From the nodes as the views have them: their pools and device profiles, GPUs as nominal quota, GPU models as flavors,
+From the nodes as the views have them: their pools, whose GPUs are nominal quota, device profiles, models as flavors,
 and their topology labels. From `tessera_schemas.shard.recommended` the policy, with what each value costs.
 Pure; the same nodes in any order give the same text.
 """
@@ -111,8 +111,9 @@ def _tenants(cluster: ClusterSurvey) -> Iterator[str]:
 def _queues(cluster: ClusterSurvey) -> Iterator[str]:
     pools = cluster.pools
     largest = min(pools, key=lambda pool: (pool != DEFAULT_QUEUE, -_gpus(pools[pool]), pool))
-    yield "# Where jobs wait; `default` takes those that name no queue. `gpus` is the nominal quota: all that"
-    yield "# the cluster has now; `cpu` and `memory` can be given as well, and are not limited otherwise."
+    yield "# Where jobs wait; `default` takes those that name no queue. `gpus` is the nominal quota: all that the"
+    yield "# pool has, also when it grows or shrinks; `50%` and plain numbers can be said, too. `cpu` and `memory`"
+    yield "# can be given as well, and are not limited otherwise."
     yield from _own_queues(cluster, largest)
     for pool, nodes in pools.items():
         yield f"  - name: {_quoted(DEFAULT_QUEUE if pool == largest else pool)}"
@@ -120,10 +121,10 @@ def _queues(cluster: ClusterSurvey) -> Iterator[str]:
         if pool == largest and len(cluster.tenants) > 1:
             yield f"{HINT}    parent: {_free(ROOT, cluster)}"
         yield f"    tenants: [{', '.join(map(_quoted, cluster.tenants))}]"
-        if gpus := _gpus(nodes):
-            yield f"    quotas: {{gpus: {gpus}}}"
+        if _gpus(nodes):
+            yield "    quotas: {gpus: all}"
         else:
-            yield "    # quotas: {gpus: 8}             # the pool has no GPUs now: nothing is limited"
+            yield "    # quotas: {gpus: all}           # the pool has no GPUs now: nothing is limited"
 
 
 def _own_queues(cluster: ClusterSurvey, largest: str) -> Iterator[str]:
@@ -134,7 +135,7 @@ def _own_queues(cluster: ClusterSurvey, largest: str) -> Iterator[str]:
     pool, root = _quoted(largest), _free(ROOT, cluster)
     yield "# Its tenants share a queue by fair share. To give each a queue of its own, take away each `#+` below: jobs"
     yield "# of `default` stay there, and all these queues lend each other what they do not use. What you promise"
-    yield "# one of them, take from `default`: together they cannot have more than the pool (docs/queues.md)."
+    yield "# one, as `gpus: 30%`, take from `default`: together they have no more than the pool (docs/queues.md)."
     yield "queues:"
     yield f"{HINT}  - {{name: {root}, pool: {pool}}}  # takes no jobs itself"
     nothing = ", quotas: {gpus: 0}" if _gpus(cluster.pools[largest]) else ""

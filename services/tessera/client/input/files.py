@@ -6,6 +6,7 @@ place that refuses them is the contract.
 """
 
 import json
+import re
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
@@ -82,7 +83,11 @@ def read_job(value: Json, where: str) -> tuple[Json, Mistaken | None]:
 
 
 def config_body(value: Json, where: str) -> Json:
-    """A configuration as it is sent; `quotas: {gpus: 32, memory: 1Ti}` stands for the list of quotas, `2d` for time."""
+    """
+    A configuration as it is sent; `quotas: {gpus: 32, memory: 1Ti}` stands for the list of quotas, `2d` for time.
+
+    `all` and `50%` are parts of the pool.
+    """
     body = dict(value)
     if isinstance(body.get("defaults"), dict):
         body["defaults"] = _read(body["defaults"], DEFAULTS, where)
@@ -114,10 +119,32 @@ def _queue(queue: Any, where: str) -> Any:
         queue = {**queue, "idle": {name: _word_off(name, value) for name, value in queue["idle"].items()}}
     if isinstance(queue, dict):
         queue = _read(queue, LONGEST, where)
-    if not isinstance(queue, dict) or not isinstance(queue.get("quotas"), dict):
+    if not isinstance(queue, dict) or not isinstance(queue.get("quotas"), dict | list):
         return queue
-    named = _read(queue["quotas"], QUOTAS, where)
-    return {**queue, "quotas": [{"resource": resource, "nominal": nominal} for resource, nominal in named.items()]}
+    if isinstance(queue["quotas"], list):
+        return {**queue, "quotas": [_quota(quota) for quota in queue["quotas"]]}
+    parts = {QUOTAS[name][0]: _percent(value) for name, value in queue["quotas"].items() if name in QUOTAS}
+    amounts = {name: value for name, value in queue["quotas"].items() if _percent(value) is None or name not in QUOTAS}
+    named = _read(amounts, QUOTAS, where)
+    quotas = [{"resource": resource, "nominal": nominal} for resource, nominal in named.items()]
+    quotas += [
+        {"resource": name, "nominal": 0, "part_percent": part} for name, part in parts.items() if part is not None
+    ]
+    return {**queue, "quotas": quotas}
+
+
+def _quota(quota: Any) -> Any:
+    """A quota of the list; `nominal: all` and `nominal: 50%` are parts of the pool."""
+    percent = _percent(quota.get("nominal")) if isinstance(quota, dict) else None
+    return quota if percent is None else {**quota, "nominal": 0, "part_percent": percent}
+
+
+def _percent(value: Any) -> int | None:
+    """The percentage that `all` and `50%` are of the pool; None of anything else."""
+    if value == "all":
+        return 100
+    found = re.fullmatch(r"([0-9]{1,3}) ?%", value) if isinstance(value, str) else None
+    return int(found[1]) if found else None
 
 
 def _tenant(tenant: Any, where: str) -> Any:

@@ -96,8 +96,16 @@ def format_quantity(resource: str, value: int | None) -> str:
     return format_memory(value) if resource == "memory_bytes" else format_milli(value)
 
 
+def format_nominal(quota: QuotaUse) -> str:
+    """The nominal quota; of a part of the pool which part, and how much that is now: `all (32)`, `50% (16)`."""
+    amount = format_quantity(quota.resource, quota.nominal)
+    if quota.part_percent is None:
+        return amount
+    return f"{'all' if quota.part_percent == 100 else f'{quota.part_percent}%'} ({amount})"
+
+
 def _of(name: str) -> "Column[QueueRow]":
-    title = {"nominal": "QUOTA", "borrowed": "BORROWED", "lent": "LENT"}[name]
+    title = {"borrowed": "BORROWED", "lent": "LENT"}[name]
     return Column(
         title,
         lambda row: "-" if row.gpus is None else format_quantity("gpu_milli", getattr(row.gpus, name)),
@@ -113,7 +121,7 @@ QUEUES: list[Column[QueueRow]] = [
     Column("WEIGHT", lambda row: str(row.queue.weight), right=True),
     Column("SHARE", lambda row: row.share, right=True),
     Column("GPUS", lambda row: format_quantity("gpu_milli", row.used), right=True),
-    _of("nominal"),
+    Column("QUOTA", lambda row: "-" if row.gpus is None else format_nominal(row.gpus), right=True),
     _of("borrowed"),
     _of("lent"),
     Column("WAITING", lambda row: str(row.queue.queued), right=True),
@@ -124,7 +132,7 @@ QUOTAS: list[Column[QuotaRow]] = [
     Column("QUEUE", lambda row: row.queue, shrinks=True),
     Column("RESOURCE", lambda row: RESOURCES.get(row.quota.resource, row.quota.resource)),
     Column("FLAVOR", lambda row: row.quota.flavor or "any", shrinks=True),
-    Column("QUOTA", lambda row: format_quantity(row.quota.resource, row.quota.nominal), right=True),
+    Column("QUOTA", lambda row: format_nominal(row.quota), right=True),
     Column("USED", lambda row: format_quantity(row.quota.resource, row.quota.used), right=True),
     Column("BORROWED", lambda row: format_quantity(row.quota.resource, row.quota.borrowed), right=True),
     Column("LENT", lambda row: format_quantity(row.quota.resource, row.quota.lent), right=True),

@@ -194,7 +194,8 @@ class Node:
     `gpu_beyond` is how much is held in slots that the node does not have now, where nobody says which card a slot is:
     whoever holds it still has as many of the GPUs that are there, so that these count as `gpu_others`, too; a share
     counts as a whole one; None where nothing is held so. `cordoned`: well, but not `ready`, as somebody said. `away_ts`
-    is since when it is silent or cordoned, 0 while it is neither.
+    is since when it is silent or cordoned, 0 while it is neither; `short_ts` since when it is in trouble, or has fewer
+    whole GPUs than its capacity says.
     """
 
     name: str
@@ -228,6 +229,13 @@ class Node:
     gpu_beyond: int | None = later(None)
     tolerated: tuple[tuple[str, str, str], ...] = later(())
     capacity: tuple[tuple[str, int], ...] = later(())
+    short_ts: int = later(0)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether it is in trouble, or has fewer whole GPUs than its capacity says."""
+        most = dict(self.capacity).get(GPU_RESOURCE, 0) if self.device_profile == "whole" else 0
+        return self.trouble is not None or self.gpus < most
 
     @property
     def silent(self) -> bool:

@@ -53,6 +53,8 @@ def take_in(state: State, n: int, ts: int, facts_upto: int, orders: Sequence[Ord
     state.n, state.ts, state.facts_upto = n, ts, facts_upto
     for name in state.lost_due(ts):
         state.remember_node(name, None)
+    if ts >= state.recount_ts:
+        state.count_due()
     for order in orders:
         state.lines.put(order.pool, QueueOrder(order.pool, order.basis_n, order.ts, order.jobs))
     _forget(state)

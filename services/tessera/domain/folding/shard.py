@@ -34,7 +34,7 @@ from tessera_schemas.ledger import (
     RefusalNoted,
     TakenFact,
 )
-from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, SUMS_FROM
+from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, POOL_PARTS_FROM, SUMS_FROM
 
 FORMAT_OF_MEMORY = 4
 """Before, no node was remembered: states hash as they did."""
@@ -93,7 +93,7 @@ def _let_bear(state: State) -> None:
 
 def _tolerating(state: State, node: Node) -> Node:
     """The node with the standing tolerations of its pool."""
-    tolerated = state.tree.tolerated.get(node.pool, ())
+    tolerated = state.configured.tolerated.get(node.pool, ())
     return node if node.tolerated == tolerated else replace(node, tolerated=tolerated)
 
 
@@ -113,7 +113,7 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
         holder.gang.take(anew, holder.places if isinstance(holder, Run) else holder.placements)
     node = anew[node.name]
     if state.format >= SUMS_FROM:
-        node = _counted(node, before, holders, state.ts)
+        node = _counted(state, node, before, holders)
     if node.gone and not node.is_held:
         if before is not None:
             forget_node(state, before)
@@ -121,6 +121,7 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
         state.put_node(node)
     if state.format >= FORMAT_OF_MEMORY:
         state.remember_node(node.name, remember(state.remembered_nodes.get(node.name), before, node, state.ts))
+    state.count_node(node.name)
     if node.ready:
         _end_held_back(state, node)
 
@@ -132,11 +133,13 @@ def _end_held_back(state: State, node: Node) -> None:
             state.put_run(replace(run, held_back=None))
 
 
-def _counted(node: Node, before: Node | None, holders: Sequence[Run | Earmark], ts: int) -> Node:
-    """The node with what is held in slots that it lacks now, and with since when it has been silent or cordoned."""
+def _counted(state: State, node: Node, before: Node | None, holders: Sequence[Run | Earmark]) -> Node:
+    """The node with what is held in slots that it lacks now, and with since when it has been away, or short."""
     if node.silent or node.cordoned:
         same = before is not None and (before.silent, before.cordoned) == (node.silent, node.cordoned)
-        node = replace(node, away_ts=before.away_ts if before is not None and same and before.away_ts else ts)
+        node = replace(node, away_ts=before.away_ts if before is not None and same and before.away_ts else state.ts)
+    if state.format >= POOL_PARTS_FROM and node.is_short:
+        node = replace(node, short_ts=before.short_ts if before is not None and before.short_ts else state.ts)
     if node.device_profile not in NAMES_NO_CARDS:
         return node
     beyond = sum(
@@ -157,6 +160,7 @@ def apply_node_drained(state: State, record: NodeDrained, facts: Sequence[TakenF
         state.drains.drop(record.node)
     else:
         state.drains.put(record.node, Drain(record.node, state.ts, record.why))
+    state.count_node(record.node)
 
 
 @applies(NodeBackedOff)

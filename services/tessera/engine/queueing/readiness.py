@@ -98,7 +98,7 @@ def quota_reason(over: Over) -> Reason:
         "available": over.available,
         "used": min(over.used, INT_MAX),
         "nominal_quota": over.nominal,
-    }
+    } | ({} if over.percent is None else {"percent_of_pool": over.percent})
     detail = ""
     # Which rule kept it waiting is told by its words alone; the numbers of all three look alike.
     if over.firm:

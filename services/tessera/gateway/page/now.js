@@ -66,11 +66,16 @@ function slots(pools) {
       row(heads, [pool.pool, `${size} GPU${size > 1 ? "s" : ""}`, String(count), largest.map(([level, most]) => `${most} in one ${level}`).join(", ")]))));
 }
 
+// A quota that is a part of the pool, with how much that is now.
+function part({ nominal, part_percent: percent }) {
+  return percent ? `${percent === 100 ? "all" : `${percent}%`} (${gpus(nominal)})` : gpus(nominal);
+}
+
 function queues(found) {
   const heads = [["Queue"], ["Waiting", "n"], ["Live", "n"], ["GPUs held", "n"], ["GPU quota"]];
   return table("Queues: what waits, what is live, and how much of the quota is used", heads, found.map((queue) => {
     const quota = queue.quotas.find((one) => one.resource === "gpu_milli" && !one.flavor);
-    const said = quota && `${gpus(quota.used)} of ${gpus(quota.nominal)}${quota.borrowed ? `, ${gpus(quota.borrowed)} borrowed` : ""}${quota.lent ? `, ${gpus(quota.lent)} lent` : ""}`;
+    const said = quota && `${gpus(quota.used)} of ${part(quota)}${quota.borrowed ? `, ${gpus(quota.borrowed)} borrowed` : ""}${quota.lent ? `, ${gpus(quota.lent)} lent` : ""}`;
     const cell = quota ? [el("meter", { min: 0, max: Math.max(quota.nominal, quota.used, 1), value: quota.used, "aria-label": `quota of ${queue.name}` }), ` ${said}`] : "none";
     const stopped = queue.stop_policy === "none" ? "" : " (stopped)";
     return row(heads, [queue.name + stopped, String(queue.queued), String(queue.live), gpus(queue.used_gpu_milli), cell]);

@@ -11,6 +11,7 @@ import orjson
 
 from tessera.kernel.errors import KernelError
 from tessera.kernel.ports import Bus, Clock, Message
+from tessera.kernel.process.leases import LEADER
 from tessera.kernel.process.store_probe import PROBE, PROBE_SECONDS
 from tessera_schemas import subjects
 
@@ -57,6 +58,18 @@ class KnownFormats:
     def _is_heard(self, message: Message, seconds: float) -> bool:
         _, at = self._changed[message.subject]
         return self._clock.monotonic() - at < seconds
+
+
+async def committer_format(bus: Bus, shard: str) -> int | None:
+    """
+    The ledger format that the leading scheduler knows, as it said last; None where none says so. Raises KernelError.
+    """
+    messages = await bus.last_all(subjects.stream("LEASES", shard), subjects.lease(shard, "scheduler", ">"))
+    said = {message.subject: message for message in messages}
+    leader = said.get(subjects.lease(shard, "scheduler", LEADER))
+    probe = leader and said.get(f"{subjects.lease(shard, 'scheduler', PROBE)}.{_field(leader, 'holder')}")
+    known = probe and _field(probe, "format")
+    return known if isinstance(known, int) else None
 
 
 def _field(message: Message, name: str) -> str | int | None:

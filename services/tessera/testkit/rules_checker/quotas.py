@@ -3,18 +3,24 @@
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.config import ConfigBody, Queue, Quota
 from tessera_schemas.facts import NodeSeen
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
 FlavorResource = tuple[str, str]
 """(flavor, resource); flavor "" counts all nodes."""
+OUT_MS = 3_600_000
+"""How long a node that is gone counts where a quota is a part of its pool, by docs/queues.md."""
 
 
 class Quotas:
     """
     `use` is what each queue holds of each cell: its runs until their release, and what is kept for its jobs. A queue
     that was `removed` while runs of it live stays without quotas, below the nearest it was below that is an inner one.
+
+    How much a pool has is known between bounds: all that its nodes have had, and what is well now. A rule that forbids
+    takes the upper one, and one that demands of a run that it holds what is lent takes the lower.
     """
 
     def __init__(self) -> None:
@@ -22,6 +28,10 @@ class Quotas:
         self.queues: dict[str, Queue] = {}
         self.removed: dict[str, str | None] = {}
         self.use: Counter[tuple[str, FlavorResource]] = Counter()
+        self.seen: dict[str, list[tuple[int, NodeSeen]]] = {}
+        self.drained: set[str] = set()
+        self.ts = 0
+        self._least = False
 
     def configure(self, body: ConfigBody, pools: Mapping[str, str]) -> None:
         """Takes a configuration as the one in force; `pools` has those of the queues of which something runs."""
@@ -70,10 +80,13 @@ class Quotas:
             if most is not None and used > most:
                 yield f"queue {queue.name} uses {used} of {most} of {cell}"
 
-    def lent(self, queue: Queue, flavor: str, amount: Mapping[str, int]) -> bool:
-        """Whether the queue, with those below it, takes more than they have, of anything that is asked for."""
+    def lent(self, queue: Queue, flavor: str, amount: Mapping[str, int], least: bool = False) -> bool:
+        """Whether the queue, with those below it, takes more than they have, or surely have, of what is asked for."""
         cells = [cell for cell in self.cells(flavor, amount) if self.covers(queue.name, cell)]
-        return any(self.used(queue, cell) > self._total(queue, cell) for cell in cells)
+        self._least = least
+        found = any(self.used(queue, cell) > self._total(queue, cell) for cell in cells)
+        self._least = False
+        return found
 
     def firm_beyond(self, name: str, cell: FlavorResource, use: Mapping[tuple[str, FlavorResource], int]) -> bool:
         """Whether `use` of a leaf is more than its nominal quota and those above it hold, beside that of the others."""
@@ -125,7 +138,23 @@ class Quotas:
 
     def _nominal(self, queue: Queue, cell: FlavorResource) -> int:
         quota = self.quota(queue, cell)
-        return quota.nominal if quota else 0
+        if quota is None or quota.part_percent is None:
+            return quota.nominal if quota else 0
+        part = self._size(queue.pool, cell) * quota.part_percent // 100
+        return part // 1000 * 1000 if quota.resource == "gpu_milli" else part
+
+    def _size(self, pool: str, cell: FlavorResource) -> int:
+        flavor, resource = cell
+        total = 0
+        for name, states in self.seen.items():
+            since, now = states[-1]
+            of_it = [node.pool == pool and flavor in ("", self.flavor_of(node)) for _, node in states]
+            had = [_amount(node, resource) for (_, node), fits in zip(states, of_it, strict=True) if fits]
+            if self._least:
+                total += had[-1] if all(of_it) and now.ready and not now.gone and name not in self.drained else 0
+            elif had and (not now.gone or self.ts < since + OUT_MS):
+                total += max(had)
+        return total
 
     def _kept(self, queue: Queue, cell: FlavorResource) -> int:
         quota = self.quota(queue, cell)
@@ -143,3 +172,8 @@ class Quotas:
     def quota(self, queue: Queue, cell: FlavorResource) -> Quota | None:
         """Quota of the queue for one cell, or None."""
         return next((quota for quota in queue.quotas if (quota.flavor, quota.resource) == cell), None)
+
+
+def _amount(node: NodeSeen, resource: str) -> int:
+    whole = max(node.gpus, node.capacity.get(GPU_RESOURCE, 0)) * 1000
+    return whole if resource == "gpu_milli" else int(getattr(node, resource))

@@ -63,7 +63,7 @@ class Rules:
         self.n = self.ts = self.format = 0
         self.lines = OrderRules(report)
         self.nodes: dict[str, f.NodeSeen] = {}
-        self.drained: set[str] = set()
+        self.drained = self.quotas.drained
         self.jobs, self.runs, self.marks = dict[str, JobRow](), dict[str, RunRow](), dict[str, m.EarmarkSet]()
         self.at_work = ""  # the job whose pods work already where this message allocates them
         self.used: dict[str, m.EarmarkSet] = {}  # earmarks that ended just now because their owner starts
@@ -78,6 +78,7 @@ class Rules:
     def take(self, message: m.LedgerMessage) -> None:
         """Checks each record of a message in order, then the earmarks used and the plans."""
         self.n, self.ts, self.message, self.used, self.at_work = message.n, message.ts, message, {}, ""
+        self.quotas.ts = self.ts
         self.asked |= {ASKED[type(t.fact)](t.fact) for t in message.facts if type(t.fact) in ASKED}
         updates = (t.fact for t in message.facts if isinstance(t.fact, f.UpdateRequested))
         self.asked |= {("job_updated", u.job_id, each, u.tenant) for u in updates for each in u.changes.given.items()}
@@ -171,6 +172,7 @@ class Rules:
         fact = self._cited(r.fact)
         if isinstance(fact, f.NodeSeen):
             self.nodes[fact.name] = fact
+            self.quotas.seen.setdefault(fact.name, []).append((self.ts, fact))
 
     def _node_drained(self, r: m.NodeDrained) -> None:
         self._was_asked("node_drained", r.node, r.undo)
@@ -273,7 +275,8 @@ class Rules:
         below = [queue for queue in self.quotas.path(victim.job.spec.queue) if queue.name not in ours]
         common = {name: min(owner.amount[name], victim.amount[name]) for name in RESOURCES}
         below = [] if self.quotas.is_loose(victim.job.spec.queue) else below
-        return all(self.quotas.lent(q, r.flavor if r.flavor == victim.flavor else "", common) for q in below)
+        at = r.flavor if r.flavor == victim.flavor else ""
+        return all(self.quotas.lent(q, at, common, least=True) for q in below)
 
     def _keeps_to_its_own(self, owner: JobRow, flavor: str, lenders: list[str]) -> bool:
         """A queue from the owner's up, above none that gives back, has no more than its own; the owner counts."""
