@@ -50,7 +50,7 @@ Every field of the configuration of a shard, which `tessera apply -f FILE` sends
 [policy](../policy.md) say what each choice does and costs; [an example](../examples/config.yaml).
 
 A field without a default is empty unless it is set, or has the defaults of its own fields. Quotas may be written short,
-as `quotas: {gpus: 32, cpu: 256, memory: 2Ti}`; with the name in brackets, times are written as people write them
+as `quotas: {gpus: all, cpu: 256, memory: 50%}`; with the name in brackets, times are written as people write them
 (`time_limit: 12h`).
 """
 SETTINGS_HEAD = """\

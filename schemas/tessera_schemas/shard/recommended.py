@@ -13,6 +13,7 @@ from typing import Any
 
 from tessera_schemas.base import Json
 from tessera_schemas.config import ConfigBody
+from tessera_schemas.text.units import format_part
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,9 @@ def explicit(body: ConfigBody) -> Json:
     given["tenants"] = [
         tenant if "priority_classes" in tenant else {**tenant, "priority_classes": []} for tenant in given["tenants"]
     ]
+    for quota in (quota for queue in given["queues"] for quota in queue.get("quotas", ())):
+        if (percent := quota.pop("part_percent", None)) is not None:
+            quota["nominal"] = format_part(percent)
     return given
 
 

@@ -22,6 +22,11 @@ def format_milli(value: int) -> str:
     return sign + (f"{whole}.{rest:03}".rstrip("0") if rest else str(whole))
 
 
+def format_part(percent: int) -> str:
+    """A part of a whole as configuration files say it: `all`, `50%`."""
+    return "all" if percent == 100 else f"{percent}%"
+
+
 def format_age(milliseconds: int) -> str:
     """The two largest units, such as `3h12m`."""
     total = max(0, milliseconds) // 1000

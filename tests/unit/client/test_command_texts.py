@@ -90,6 +90,18 @@ def test_quotas_are_a_row_for_each_resource_and_flavor() -> None:
     ]
 
 
+def test_a_part_of_the_pool_is_shown_with_how_much_it_is_now() -> None:
+    whole = use(2, nominal=32).model_copy(update={"part_percent": 100})
+    half = use(0, nominal=7).model_copy(update={"part_percent": 50, "flavor": "h100"})
+    queue = QueueView(name="research", pool="default", quotas=(whole, half))
+    assert "all (32)" in table(QUEUES, queue_rows([queue], []))[1]
+    assert ["all (32)" in line or "50% (7)" in line for line in table(QUOTAS, quota_rows([queue]))] == [
+        False,
+        True,
+        True,
+    ]
+
+
 def test_one_queue_is_told_in_words() -> None:
     (row,) = (row for row in queue_rows(TREE, NODES) if row.queue.name == "vision")
     assert dict(queue_facts(row))["jobs"] == "3 jobs wait, 5 live"

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tessera.client.cluster import applying
 from tessera.client.input import files
-from tessera.client.outcomes import Exit, Failure
+from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.sending.keys import CI_SYSTEMS, choose_key
 from tessera.client.sending.submitting import name_of, spec_of_options
 from tessera_schemas.job import Toleration
@@ -242,3 +243,27 @@ def test_a_toleration_is_written_as_kubectl_writes_taints(text: str, said: dict[
     spec = full_job({"name": "a", "gpus": 1, "image": "a", "tolerations": [text, {"key": "own"}]})
     assert spec["roles"][0]["tolerations"] == [said, {"key": "own"}]
     Toleration.model_validate(said)
+
+
+def test_a_quota_may_be_a_part_of_its_pool_and_a_shown_configuration_says_so_again() -> None:
+    said = {
+        "a": {"gpus": "all", "cpu": "25 %", "memory": "1Ki"},
+        "b": [{"resource": "gpu_milli", "nominal": "50%"}, {"resource": "cpu_milli", "nominal": 8000}],
+    }
+    value = {"tenants": [{"name": "lab"}], "queues": [{"name": n, "quotas": quotas} for n, quotas in said.items()]}
+    read = applying.read_file(value, "c.yaml")
+    found = {queue.name: {q.resource: (q.nominal, q.part_percent) for q in queue.quotas} for queue in read.body.queues}
+    assert found == {
+        "a": {"gpu_milli": (0, 100), "cpu_milli": (0, 25), "memory_bytes": (1024, None)},
+        "b": {"gpu_milli": (0, 50), "cpu_milli": (8000, None)},
+    }
+    shown = applying.shown(read.body)
+    assert "nominal: 50%" in shown
+    assert applying.read_file(files.parse_yaml(shown, "shown"), "shown").body == read.body
+
+
+@pytest.mark.parametrize("wrong", ["0%", "101%", "-5%", "half", "1.5%"])
+def test_a_part_is_a_percentage_of_1_to_100(wrong: str) -> None:
+    value = {"tenants": [{"name": "lab"}], "queues": [{"name": "q", "quotas": {"gpus": wrong}}]}
+    with pytest.raises((Refused, Failure)):
+        applying.read_file(value, "c.yaml")

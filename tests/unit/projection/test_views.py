@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tessera.client.slurm.listing.fields import reason_of
 from tessera.domain.entities import Use
+from tessera.domain.quota_parts import OUT_MS
 from tessera.domain.state import State
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
@@ -371,6 +372,17 @@ def test_a_queue_shows_what_it_borrows_and_the_one_beside_it_what_it_lent():
     assert [(q.used, q.borrowed, q.lent, q.available) for q in lender.quotas] == [(0, 0, 2000, 2000)] * 2
     assert (borrower.parent, borrower.inner, top.inner, top.quotas) == ("all", False, True, ())
     assert set(views.rows["queues"]) == {"all", "batch", "research"}, "what is held of a flavor is no queue"
+
+
+def test_a_quota_that_is_a_part_of_its_pool_is_shown_as_it_follows_the_nodes():
+    half = Quota(resource="gpu_milli", nominal=0, part_percent=50)
+    ledger, views = Committed().begin(body=config_body(Queue(name="research", quotas=(half,)))), Followed()
+    seen = []
+    for ms in (1000, OUT_MS):
+        ledger.commit(node_seen("node-b", gone=True), ms=ms)
+        (quota,) = views.fold(ledger.stored[views.shard.state.n :]).view("queues", "research").quotas
+        seen.append((quota.nominal, quota.available, quota.part_percent))
+    assert seen == [(8000, 8000, 50), (4000, 4000, 50)]
 
 
 def test_nothing_is_shown_before_the_first_configuration():

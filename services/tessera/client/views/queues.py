@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.client.views.rendering import Column
-from tessera_schemas.text.units import format_memory, format_milli
+from tessera_schemas.text.units import format_memory, format_milli, format_part
 from tessera_schemas.views import NodeView, QueueView, QuotaUse
 
 RESOURCES = {"gpu_milli": "gpus", "cpu_milli": "cpu", "memory_bytes": "memory"}
@@ -101,7 +101,7 @@ def format_nominal(quota: QuotaUse) -> str:
     amount = format_quantity(quota.resource, quota.nominal)
     if quota.part_percent is None:
         return amount
-    return f"{'all' if quota.part_percent == 100 else f'{quota.part_percent}%'} ({amount})"
+    return f"{format_part(quota.part_percent)} ({amount})"
 
 
 def _of(name: str) -> "Column[QueueRow]":
