@@ -442,6 +442,22 @@ class Policy(Strict):
             "that have waited less; bounds how long shorter jobs pass it",
         ),
     ] = later(172_800)
+    restart_place_seconds: Annotated[
+        Count,
+        Field(
+            le=86_400,
+            description="Seconds for which a gang that restarts keeps what is well of its place, through its back-off "
+            "and until missing nodes are found; costs at most so many idle seconds of its GPUs each time; 0: none",
+        ),
+    ] = later(300)
+    restart_place_failures: Annotated[
+        Count,
+        Field(
+            le=1000,
+            description="Number of failures in a row, of its program or of its starts, after which a gang still keeps "
+            "its place; what nodes and surroundings did to a run that went well does not count",
+        ),
+    ] = later(3)
 
 
 class Defaults(Strict):

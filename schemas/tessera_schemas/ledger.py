@@ -435,12 +435,13 @@ class EarmarkSet(AnyRecord, event=events.JobEarmarkedV1):
     Devices are kept for `owner` until `deadline`; a placement's `gpu_milli` of each device is held.
 
     They may still be held by runs that are being stopped: the owner starts once those are released. `victims` are the
-    runs stopped for it in the same message, and `preset` says which policy allowed that.
+    runs stopped for it in the same message, and `preset` says which policy allowed that. Of cause `restart` it is what
+    is well of the place of the owner's last run, perhaps not for all of its pods.
     """
 
     kind: Literal["earmark_set"]
     owner: JobId
-    cause: Literal["preemption", "head", "reclaim", "defragment", "reservation", "cordon"]
+    cause: Literal["preemption", "head", "reclaim", "defragment", "reservation", "cordon", "restart"]
     deadline: Millis
     placements: Annotated[tuple[Placement, ...], Field(min_length=1)]
     flavor: str = ""
@@ -453,7 +454,7 @@ class EarmarkEnded(AnyRecord, event=events.JobUnearmarkedV1, story="no devices a
 
     kind: Literal["earmark_ended"]
     owner: JobId
-    why: Literal["used", "owner_gone", "node_lost", "outranked", "deadline", "blocked", "stuck"]
+    why: Literal["used", "owner_gone", "node_lost", "outranked", "deadline", "blocked", "stuck", "replaced"]
 
 
 class SlotsLeft(Strict):

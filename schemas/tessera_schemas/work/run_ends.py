@@ -86,6 +86,11 @@ class RunEnd:
         """Whether it spends one of the job's attempts."""
         return self.whose is Whose.PROGRAM
 
+    @property
+    def keeps_place(self) -> bool:
+        """Whether a gang may keep its place for the next attempt: nobody stopped the run to have its room."""
+        return self.word not in (Word.LIMIT, Word.OWNER, Word.POLICY)
+
 
 _P, _N, _S, _O, _T = Whose.PROGRAM, Whose.NODE, Whose.SURROUNDINGS, Whose.OTHERS, Whose.SCHEDULER
 

@@ -1,6 +1,7 @@
 """The frozen entities of a shard's state. A change is a new value."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from tessera.domain.devices.resources import NOTHING, Amount, RoleNeed
 from tessera.domain.storing.fast import fast_init
@@ -296,6 +297,10 @@ class Use:
     name: str
     jobs: int = 0
     amount: Amount = NOTHING
+
+
+RESTART: Literal["restart"] = "restart"
+"""The cause of an earmark that keeps a gang's own place: it may name a part of the gang's pods."""
 
 
 @fast_init

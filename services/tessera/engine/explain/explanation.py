@@ -8,7 +8,7 @@ The first reason is the one that the committer would give now; the others would 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tessera.domain.entities import EndedJob, Job, RefusedWork, Run
+from tessera.domain.entities import RESTART, EndedJob, Job, RefusedWork, Run
 from tessera.domain.idle import idle_policy
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
@@ -194,7 +194,7 @@ def _resources(what_if: WhatIf, job: Job, pool: str) -> Iterator[Reason]:
 def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tuple[Reason, ...]) -> Iterator[str]:
     """Facts beside the reason that its numbers leave out."""
     state, tree = what_if.state, what_if.state.tree
-    mark = state.earmarks.get(job.job_id)
+    mark = what_if.mark
     if mark is not None:
         nodes = sorted({placement.node for placement in mark.placements})
         yield f"Room on {_some(nodes)} is kept for it ({mark.cause}) for {_left(mark.deadline, state.ts)} more."
@@ -224,8 +224,17 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
         yield f"It is elastic: it starts with {job.pods} pods and grows to {most} while nobody waits."
     if job.avoid:
         yield f"It goes to {_some(job.avoid)} only when there is nothing else: it failed there before."
+    yield from _kept_for_restarts(state, pool, {reason.code for reason in reasons})
     if what_if.crowded:
         yield "Many jobs before it have just come and were not looked at yet; ask again in a moment."
+
+
+def _kept_for_restarts(state: State, pool: str, codes: set[Code]) -> Iterator[str]:
+    """Places of gangs that restart, which are nobody's to take but a higher class's and an owner's of the quota."""
+    marks = [m for m in state.earmarks.values() if m.cause == RESTART and _is_of(state, m.placements[0].node, pool)]
+    if marks and codes & {Code.NO_FIT, Code.RESERVED, Code.WAITING_FOR_QUOTA}:
+        nodes, until = sorted({p.node for m in marks for p in m.placements}), max(m.deadline for m in marks)
+        yield f"Gangs that restart keep their places on {_some(nodes)}, for {_left(until, state.ts)} at most."
 
 
 def _hopeless(state: State, job: Job, pool: str) -> Iterator[str]:

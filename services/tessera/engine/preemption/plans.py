@@ -21,6 +21,7 @@ from tessera.engine.preemption.candidates import ELASTIC, Candidate, find_candid
 from tessera.engine.preemption.rules import is_its_own, not_allowed, outranked
 from tessera.engine.preemption.victim_search import FoundVictims, Search, VictimsKey
 from tessera.engine.queueing.ordering import stuck_heads
+from tessera.engine.queueing.own_place import without_own_place
 from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason, would_borrow
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanCause, PlanProposed, Shrink
@@ -77,7 +78,7 @@ def plan(state: State, job: Job, ts: int, cause: PlanCause) -> Plan | Reason:
     """
     # A shallow copy is enough, since a search changes only `ts`; a whole copy would cost as much as a snapshot for each
     # job that is planned for.
-    now = copy(state)  # read only: its tables and indexes are the state's
+    now = copy(without_own_place(state, job))  # read only: its tables and indexes are the state's
     now.ts = max(ts, state.ts)
     if not awaits_placement(now, job):
         return Reason(code=Code.NOT_WAITING, detail=job.job_id)

@@ -26,6 +26,7 @@ from tessera.domain.work.gang import Gang
 from tessera.domain.work.starting import refuses_pods
 from tessera.engine import ORDER_ENGINE_ID
 from tessera.engine.queueing.orders import ORDERS, WaitingJobs
+from tessera.engine.queueing.own_place import keeps_own_place
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.timeline import RoomTimeline
 from tessera_schemas.config import OrderName
@@ -144,7 +145,9 @@ def _helpable(state: State, pool: str, ts: int) -> Iterator[Job]:
     could_start = SchedulingPass(state, pool, CapacityCache()).could_start
     for job_id in islice(order_jobs(state, pool, ts, could_start), HEADS_MAX):
         job = state.jobs.get(job_id)
-        if job is None or job.reason is None or job.reason.code not in STUCK or state.earmarks.get(job_id) is not None:
+        if job is None or job.reason is None or job.reason.code not in STUCK:
+            continue
+        if state.earmarks.get(job_id) is not None and not keeps_own_place(state, job_id):
             continue
         kind = job.queue, job.tenant, job.gang, tree.priority_of(job)
         # Asked once for equal gangs: an array for a drained model costs one look, and no place among the heads.

@@ -19,6 +19,7 @@ from tessera.scheduler.decide.draft import JUDGE, ROOM_BYTES, Draft, Inputs
 from tessera.scheduler.decide.elastic import grow
 from tessera.scheduler.decide.free_slots import record_free_slots
 from tessera.scheduler.decide.jobs import record_stranded
+from tessera.scheduler.decide.restarts import restart_gangs
 from tessera.scheduler.decide.runs import end_overdue
 from tessera.scheduler.decide.starts import place_in_order, start_marked
 from tessera_schemas.facts import RunAbsent, RunEnded
@@ -63,6 +64,7 @@ def decide(
     settle_arrays(draft)
     # Room that was made for somebody is given before any line is walked, or the first of the line would take what
     # others were evicted for.
+    restart_gangs(draft)
     start_marked(draft, known)
     # Pools share the looks of the message: its time is bounded as a whole, however many pools there are (ADR 0039).
     pools, looks = sorted(pool for pool, line in draft.state.lines.items() if line.jobs), LOOKS_OF[engine]

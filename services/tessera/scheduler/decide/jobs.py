@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tessera.domain.entities import Job
+from tessera.domain.entities import RESTART, Job
 from tessera.domain.folding.steps import known
 from tessera.domain.queues import time_limit_fault
 from tessera.domain.state import State
@@ -210,7 +210,16 @@ def on_priority_requested(draft: Draft, index: int, fact: PriorityRequested) -> 
         return
     for each in (job, *live_tasks(draft, job.job_id)):
         if each.priority_class != fact.priority_class and (each is job or each.phase is Phase.QUEUED):
+            _give_up_place(draft, each.job_id, fact.priority_class)
             draft.add(PrioritySet(kind="priority_set", job_id=each.job_id, priority_class=fact.priority_class))
+
+
+def _give_up_place(draft: Draft, job_id: str, priority_class: str) -> None:
+    """A gang that restarts in a lower class stands in line as that class does."""
+    state, mark = draft.state, draft.state.earmarks.get(job_id)
+    lower = state.tree.priority(priority_class) < state.tree.priority_of(state.jobs.get(job_id))
+    if mark is not None and mark.cause == RESTART and lower:
+        give_up_earmark(draft, job_id)
 
 
 @judges(RequeueRequested)

@@ -18,6 +18,7 @@ from tessera.engine.placement.capacity import HeldPlaces, extra_places, leaving,
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.preemption.candidates import eviction_cost
 from tessera.engine.preemption.rules import EVICTED_AS, is_its_own, may_evict, may_shrink, outranked
+from tessera.engine.queueing.own_place import place_given_back, without_own_place
 from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason, would_borrow
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, judges
 from tessera_schemas.base import INT_MAX
@@ -30,9 +31,14 @@ from tessera_schemas.work.placement import Placement
 @judges(PlanProposed)
 def on_plan_proposed(draft: Draft, index: int, fact: PlanProposed) -> None:
     """Victims, the earmark they make room for, and the ends of lesser earmarks in its way: one decision."""
-    verdict = _judge(draft.state, fact)
+    job = draft.state.jobs.get(fact.job_id)
+    # The kept place of a gang that restarts becomes part of the room that is made for all of it.
+    state = draft.state if job is None else without_own_place(draft.state, job)
+    verdict = _judge(state, fact)
     if not isinstance(verdict, Reason):
         records = _carried_out(draft.state, fact, verdict)
+        if state is not draft.state:
+            records.insert(0, place_given_back(fact.job_id))
         # Whole or not at all: half of the victims free no room for a gang, and what they lost would be lost for
         # nothing. Records are therefore made and measured before the first one is added.
         size = sum(len(record.to_bytes()) + 1 for record in records)

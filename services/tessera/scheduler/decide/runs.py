@@ -17,6 +17,7 @@ from tessera.scheduler.decide.draft import SCHEDULER, Draft, judges, record_wait
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.jobs import give_up_earmark, record_closed
 from tessera.scheduler.decide.nodes import back_off, failed_quickly, note_end
+from tessera.scheduler.decide.restarts import keep_place
 from tessera_schemas.facts import (
     BindFailed,
     CheckpointReported,
@@ -480,6 +481,7 @@ def _requeue(draft: Draft, job: Job, run: Run, reason: Reason) -> None:
     elif job.adopted is not None:
         record_waiting(draft, job.job_id, explain_missing_pods(job))
     record_closed(draft, job.job_id, job.queue)
+    keep_place(draft, run, end, pause, strikes + troubles)
 
 
 @judges(PodsBack)

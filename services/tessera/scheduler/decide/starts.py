@@ -1,6 +1,6 @@
 """Start what fits: first the jobs for which room was made, then each pool's line."""
 
-from tessera.domain.entities import Earmark, Job
+from tessera.domain.entities import RESTART, Earmark, Job
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
 from tessera.domain.work.starting import closing, explain_closing, start_timeout_ms
@@ -38,7 +38,7 @@ def start_marked(draft: Draft, known: CapacityCache) -> None:
     state = draft.state
     for owner in sorted(owner for owner, _ in state.earmarks.items()):
         mark, job = state.earmarks.get(owner), state.jobs.get(owner)
-        if mark is None or job is None or not startable(state, job):
+        if mark is None or job is None or mark.cause == RESTART or not startable(state, job):
             continue
         # A configuration or a node may have changed since the plan. Kept on, the earmark would hold room that its owner
         # can never have.

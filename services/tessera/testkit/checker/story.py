@@ -387,7 +387,13 @@ class Story:
         # Who moves has its next place kept before it stops.
         moves = r.cause in ("defragment", "cordon")
         self.demand(job.phase == "queued" or moves, "I4", f"room is kept for {r.owner}: {job.phase}")
-        mark = self.earmarks[r.owner] = self._placed(job, f"the earmark of {r.owner}", r.placements)
+        what, last = f"the earmark of {r.owner}", job.runs[-1].placements if job.runs else []
+        if r.cause == "restart":  # perhaps a part of its last place, and never more
+            self.demand(all(place in last for place in r.placements), "I1", f"{what} is not where it ran")
+            gang = [role for role in job.spec.roles for _ in range(role.gang)]
+            self.earmarks[r.owner] = mark = amounts([gang[place.rank] for place in r.placements], r.placements)
+        else:
+            self.earmarks[r.owner] = mark = self._placed(job, what, r.placements)
         self._take(f"the earmark of {r.owner}", mark, self.checked_nodes.kept)
 
     def _earmark_ended(self, r: m.EarmarkEnded) -> None:

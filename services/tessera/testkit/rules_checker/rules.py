@@ -220,7 +220,7 @@ class Rules:
             return
         self.demand(not job.away, "adopted", f"{r.job_id} starts before its owner has made its pods again")
         mark = self.used.pop(r.job_id, None)
-        if mark is not None and not any(run_id in self.runs for run_id in mark.victims):
+        if mark is not None and mark.cause != "restart" and not any(run_id in self.runs for run_id in mark.victims):
             same = (mark.placements, mark.flavor) == (r.placements, r.flavor)
             self.demand(same, "plan", f"{r.job_id} starts elsewhere than where room was made for it")
         self.demand(r.job_id not in self.marks, "plan", f"{r.job_id} starts, but room is still kept for it")

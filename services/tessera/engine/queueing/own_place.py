@@ -1,0 +1,26 @@
+"""The view of a gang that restarts: to it alone its kept place is free. Pure."""
+
+from tessera.domain.entities import RESTART, Job
+from tessera.domain.folding.fold import apply_record
+from tessera.domain.state import State
+from tessera_schemas.ledger import EarmarkEnded
+
+
+def keeps_own_place(state: State, job_id: str) -> bool:
+    """Whether the job's earmark is the place of its last run: room may be made for what is missing."""
+    mark = state.earmarks.get(job_id)
+    return mark is not None and mark.cause == RESTART
+
+
+def place_given_back(job_id: str) -> EarmarkEnded:
+    """The record by which the place goes over into the room that is made for the whole gang."""
+    return EarmarkEnded(kind="earmark_ended", owner=job_id, why="replaced")
+
+
+def without_own_place(state: State, job: Job) -> State:
+    """The state without the kept place of the job: an overlay, or the state itself where none is kept."""
+    if not keeps_own_place(state, job.job_id):
+        return state
+    over = state.overlay()
+    apply_record(over, place_given_back(job.job_id), ())
+    return over

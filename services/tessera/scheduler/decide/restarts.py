@@ -1,0 +1,165 @@
+"""
+Places of gangs that restart: what the last run held and is well stays earmarked until the next one, for a bounded time.
+
+Whoever is of a higher class, or is owed quota that the gang borrows, may take the room: the earmark ends then.
+"""
+
+from tessera.domain.devices.resources import RoleNeed
+from tessera.domain.entities import RESTART, Earmark, Job, Run
+from tessera.domain.state import State
+from tessera.engine.placement.capacity import is_closed, nodes_for, nodes_without
+from tessera.engine.placement.faults import placement_faults, pod_faults
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
+from tessera.engine.placement.fits import fits
+from tessera.engine.placement.gangs import place_gang
+from tessera.engine.queueing.readiness import awaits_placement, startable
+from tessera.engine.queueing.starting import Choice, choose
+from tessera.engine.scoring.policies import find_scoring_policy
+from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, record_waiting
+from tessera.scheduler.decide.starts import allocate, allocation_bytes
+from tessera_schemas.ledger import EarmarkEnded, EarmarkSet
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_form import RESTART_PLACES_FROM
+from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.run_ends import PauseRule, RunEnd
+
+CLAIMS_MAX = 16
+"""So many kinds of jobs of a line are asked whether they take a gang's room, of those that may."""
+
+
+def keep_place(draft: Draft, run: Run, end: RunEnd, pause: int, tries: int) -> None:
+    """
+    Earmark what the run, released just now, held and is well; `tries` are failures and troubles in a row before it.
+
+    Nothing is kept through a pause (milliseconds) that outlasts the earmark: its room would stand idle for nobody.
+    """
+    state, policy = draft.state, draft.state.tree.policy
+    job, kept_ms = state.jobs.get(run.job_id), policy.restart_place_seconds * 1000
+    if state.format < RESTART_PLACES_FROM or job is None or not _restarts(state, job) or pause >= kept_ms:
+        return
+    counts = end.spends or end.pause is PauseRule.SHORT
+    if not end.keeps_place or (counts and tries >= policy.restart_place_failures):
+        return
+    places = _well(state, job, run)
+    # One pod is placed anew as easily as any other; it is a gang that never finds its room again among small jobs.
+    if job.pods < 2 or not places or state.quota_book().lacks(job, run.flavor) is not None:
+        return
+    mark = EarmarkSet(
+        kind="earmark_set",
+        owner=job.job_id,
+        cause=RESTART,
+        deadline=state.ts + kept_ms,
+        placements=places,
+        flavor=run.flavor,
+    )
+    if len(mark.to_bytes()) + RECORD_BYTES <= draft.bytes_left:
+        draft.add(mark)
+
+
+def _restarts(state: State, job: Job) -> bool:
+    """Whether only time, or its owner's new pods, keep the job from its next run."""
+    open_ = state.tree.takes(job) and state.tree.stopped(job.queue) is None
+    return open_ and not job.held and state.earmarks.get(job.job_id) is None
+
+
+def _well(state: State, job: Job, run: Run) -> tuple[Placement, ...]:
+    """The places of the run's gang whose nodes and devices would take its pods again."""
+    tree, found, pool = state.tree, list[Placement](), state.tree.pool(job.queue)
+    nodes = {node.name: node for node in state.nodes.found({place.node for place in run.gang_places})}
+    if run.flavor not in tree.flavors_for(job.queue, job.amount):
+        return ()
+    for place in run.gang_places:
+        node = nodes.get(place.node)
+        if node is None or node.pool != pool or is_closed(state, node.name) or not tree.is_on(node, run.flavor):
+            continue
+        trial = {node.name: node}
+        if not any(pod_faults(job.roles, (place,), trial)):
+            nodes |= trial
+            found.append(place)
+    return tuple(found)
+
+
+def restart_gangs(draft: Draft) -> None:
+    """Start each gang whose place is kept, once it may start and what is missing is there; else say what is missing."""
+    state = draft.state
+    for mark in sorted((m for m in state.earmarks.values() if m.cause == RESTART), key=lambda m: m.owner):
+        job = state.jobs.get(mark.owner)
+        if job is None or draft.full:
+            continue
+        # Nobody's order is asked before the gang's own: a claim is judged while the room is kept, or never.
+        why = "outranked" if _is_claimed(state, job, mark) else ""
+        if not state.tree.takes(job) or state.tree.stopped(job.queue) is not None:
+            why = "owner_gone"
+        if why:
+            draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why=why))
+            continue
+        if not startable(state, job):
+            continue
+        verdict = _place(state, job, mark)
+        if isinstance(verdict, Reason):
+            record_waiting(draft, job.job_id, verdict)
+        elif allocation_bytes(job, max(len(place.node) for place in verdict[1])) <= draft.bytes_left:
+            draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="used"))
+            allocate(draft, job, *verdict)
+
+
+def _place(state: State, job: Job, mark: Earmark) -> Choice | Reason:
+    """Where the gang starts: its kept places, unless a node of them failed it or some are missing."""
+    nodes = nodes_without(state, (), (mark,))
+    failed = any(place.node in job.avoid for place in mark.placements) and not _keeps_others_out(state, job)
+    whole = not any(placement_faults(job.roles, mark.placements, nodes))
+    if whole and not failed and state.quota_book(besides=job.job_id).lacks(job, mark.flavor) is None:
+        return mark.flavor, mark.placements
+    return _choose(state, job, (mark,))
+
+
+def _keeps_others_out(state: State, job: Job) -> bool:
+    """Whether room is kept for a job of the pool, so that the gang keeps to its own."""
+    line = state.lines.get(state.tree.pool(job.queue) or "")
+    before = state.jobs.found(line.jobs if line is not None else ())
+    return any(other.reason is not None and other.reason.code is Code.RESERVED for other in before)
+
+
+def _choose(state: State, job: Job, without: tuple[Earmark, ...]) -> Choice | Reason:
+    """Where the job would start if these earmarks were not there."""
+    pool, less = state.tree.pool(job.queue) or "", nodes_without(state, (), without)
+    owner = next((mark.owner for mark in without), "")
+
+    def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
+        nodes = {node.name: less.get(node.name, node) for node in nodes_for(state, pool, flavor, avoid)}
+        return place_gang(roles, nodes, FeasibleNodes(nodes, find_scoring_policy(state, pool)))
+
+    return choose(state.tree, state.quota_book(besides=owner), job, place)
+
+
+def _is_claimed(state: State, job: Job, mark: Earmark) -> bool:
+    """Whether somebody in line who may take the room would start in it, and not without it."""
+    line, asked = state.lines.get(state.tree.pool(job.queue) or ""), set[tuple[object, ...]]()
+    kept = nodes_without(state, (), (mark,)).values()
+    for other in state.jobs.found(line.jobs if line is not None else ()):
+        kind = other.queue, other.gang, state.tree.priority_of(other), other.avoid
+        if kind in asked or not awaits_placement(state, other) or not _may_take(state, job, mark, other):
+            continue
+        # Whom none of its nodes suits is not asked, and takes nobody's place among those who are.
+        if all(fits(role.need, node) is not None for role in other.roles for node in kept):
+            continue
+        asked.add(kind)
+        in_it, beside = _choose(state, other, (mark,)), _choose(state, other, ())
+        if isinstance(beside, Reason) and not isinstance(in_it, Reason):
+            return True
+        if len(asked) >= CLAIMS_MAX:
+            break
+    return False
+
+
+def _may_take(state: State, job: Job, mark: Earmark, other: Job) -> bool:
+    """A higher class, or a queue of the same tree within its own quota while the gang's queue borrows."""
+    tree = state.tree
+    if tree.priority_of(other) > tree.priority_of(job):
+        return True
+    if other.queue == job.queue or tree.roots[other.queue] != tree.roots[job.queue]:
+        return False
+    book = state.quota_book(besides=job.job_id)
+    if tree.queues[other.queue].reclaim != "any" or not book.borrows(job.queue, mark.flavor, job.amount):
+        return False
+    return bool(book.keepers(other.queue, mark.flavor, other.amount))
