@@ -19,7 +19,7 @@ from tessera_schemas.job import CheckpointAt, RoleReach
 from tessera_schemas.reasons import Reason
 from tessera_schemas.shard.orders import Order
 from tessera_schemas.work.arrays import DEPENDENCIES_MAX, Dependency
-from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.placement import PASSED_MAX, Passed, Placement
 from tessera_schemas.work.spec_changes import SpecChanges
 
 GENESIS = "0" * 64
@@ -177,6 +177,10 @@ class Allocated(AnyRecord, event=events.JobAllocatedV1):
     flavor: Annotated[
         str, Field(description="Flavor of all nodes, set when the queue's quotas distinguish flavors")
     ] = ""
+    passed: Annotated[
+        tuple[Passed, ...],
+        Field(max_length=PASSED_MAX, description="First blocked jobs before it in line, and why it may pass each"),
+    ] = ()
 
 
 class Permitted(AnyRecord, event=events.JobBindingV1):

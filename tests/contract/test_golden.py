@@ -62,6 +62,7 @@ LATER = {
     "io.tessera.job.refused.v1": {"key", "digest", "conflicts_with"},
     "job_spec.v1": {"user", "idle", "array", "after", "begin_ts", "start_timeout_seconds"},
     "ledger_message.v1": {"facts_wait", "starts_since"},
+    "record.allocated.v1": {"passed"},
     "record.array_closed.v1": {"now"},
     "record.held.v1": {"operator"},
     "record.job_queued.v1": {"number"},

@@ -16,6 +16,7 @@ from tessera.scheduler.decide.starts import ALLOCATION_BYTES_MAX, PODS_PER_MESSA
 from tessera_schemas.facts import AnyFact, PodsMade, RunEnded, RunStarted
 from tessera_schemas.ledger import Allocated, AnyRecord, Waiting
 from tessera_schemas.reasons import Reason
+from tessera_schemas.work.placement import PASSED_MAX, Passed
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
 from tests.ledgers import Committed
 
@@ -30,7 +31,7 @@ def place_plainly(draft: Draft, pool: str, known: CapacityCache, looks_max: int 
         (node for node in state.nodes.values() if node.pool == pool), scoring=find_scoring_policy(state, pool)
     )
     longest = max((len(name) for name in room.nodes), default=0)
-    pods = 0
+    pods, blocked = 0, list[Passed]()
     for job in waiting:
         if job is None or job.phase is not Phase.QUEUED or job.not_before > state.ts:
             continue
@@ -45,13 +46,20 @@ def place_plainly(draft: Draft, pool: str, known: CapacityCache, looks_max: int 
         if isinstance(verdict, Reason):
             if job.reason is None or job.reason.code is not verdict.code:
                 draft.add(Waiting(kind="waiting", job_id=job.job_id, reason=verdict))
+            blocked.append(Passed(job.job_id, "unreserved"))
             continue
         if size > draft.bytes_left:
             return
         deadline = state.ts + state.tree.policy.start_timeout_seconds * 1000
-        attempt = job.attempt + 1
         draft.add(
-            Allocated(kind="allocated", job_id=job.job_id, attempt=attempt, deadline=deadline, placements=verdict)
+            Allocated(
+                kind="allocated",
+                job_id=job.job_id,
+                attempt=job.attempt + 1,
+                deadline=deadline,
+                placements=verdict,
+                passed=tuple(blocked[:PASSED_MAX]),
+            )
         )
         pods += job.pods
         if pods >= PODS_PER_MESSAGE:

@@ -48,6 +48,8 @@ POOL_PARTS_FROM = 6
 """The format from which on a quota may be a part of its pool, and nodes know since when they lack something."""
 RESTART_PLACES_FROM = 6
 """The format from which on a gang that restarts keeps what is well of its place."""
+PASSED_FROM = 6
+"""The format from which on an allocation names the blocked jobs that it passes, and why it may."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

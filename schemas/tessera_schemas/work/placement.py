@@ -1,7 +1,7 @@
-"""Placement of one pod of a gang: node and device slots. Shared by records, events and the domain."""
+"""Placement of one pod of a gang: node and device slots; and whom a start passed. Shared by records, events, domain."""
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import ConfigDict
 
@@ -24,3 +24,25 @@ class Placement:
     devices: tuple[int, ...] = ()
     gpu_milli: int = 0
     mig: tuple[int, int] | None = None
+
+
+PASSED_MAX = 4
+"""So many are named: those for which room is kept, then the first of the others."""
+
+WhyPassed = Literal["ends_before", "beside", "unreserved"]
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """
+    A job that stood before the one that starts, found no room or quota, and was passed by it.
+
+    `why` says why that was allowed: the job that starts is expected to end before the room that is kept for the
+    blocked one is needed (`ends_before`), it takes nothing that the blocked one is kept or could use (`beside`), or no
+    room is kept for the blocked one (`unreserved`).
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    job_id: str
+    why: WhyPassed

@@ -13,7 +13,7 @@ from tessera_schemas.job import JobIdle, Retry
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.arrays import Dependency
-from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.placement import Passed, Placement
 from tessera_schemas.work.spec_changes import SpecChanges
 
 
@@ -35,7 +35,8 @@ class Job:
     `nodes` are those of a run that was released just now, until the job ends or is queued again.
     `user` is whose of the tenant it is, "" where nobody said. An `array` never runs: it stands for its tasks, jobs
     whose `task_of` names it and whose `task` is the index. `after` is what the job still waits for of others, and
-    `changes` are the fields of its spec that were given other values since the submit. Times are ledger milliseconds.
+    `changes` are the fields of its spec that were given other values since the submit. `passed` are blocked jobs that
+    its current or last run passed in line. Times are ledger milliseconds.
     """
 
     job_id: str
@@ -84,6 +85,7 @@ class Job:
     number: int = later(0)
     nodes: tuple[str, ...] = later(())
     changes: SpecChanges | None = later(None)
+    passed: tuple[Passed, ...] = later(())
 
     @property
     def hold(self) -> Reason | None:
@@ -151,6 +153,7 @@ class EndedJob:
     time_limit_seconds: int = later(0)
     nodes: tuple[str, ...] = later(())
     changes: SpecChanges | None = later(None)
+    passed: tuple[Passed, ...] = later(())
 
     def not_shown(self, now_ms: int) -> Reason:
         """Answer about a job that the views have dropped: how and when it ended, and where more is."""

@@ -13,6 +13,7 @@ import structlog
 
 from tessera.domain.devices.resources import WHOLE_GPU
 from tessera.domain.state import State
+from tessera.engine.explain.held_back import held_back
 from tessera.engine.placement.capacity import count_backed_off, nodes_for
 from tessera.engine.placement.free_slots import Tally, asked, unused
 from tessera.kernel.ledger.shard import Shard
@@ -96,7 +97,9 @@ async def _measure_once(ports: Ports, shard: Shard) -> None:
             tally.add(node)
             if at % NODES_AT_ONCE == NODES_AT_ONCE - 1:
                 await ports.clock.sleep(0)
-        found.append(replace(tally.sum(), unused=unused(state, pool)))
+        left = tally.sum()
+        rules = held_back(state, pool, left.can_be_had)
+        found.append(replace(left, unused=unused(state, pool), held_back=rules))
     ports.metrics.left_of_pools(found)
     ports.metrics.nodes_backed_off(count_backed_off(shard.state))
     ports.metrics.sharing.show(sharing(shard.state))

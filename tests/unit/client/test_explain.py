@@ -71,7 +71,7 @@ def test_a_job_that_no_empty_node_holds_hears_that_it_is_hopeless() -> None:
     made = ledger(("k1", 16))
     answer = explain(made.state, of("k1"), made.ts)
     assert answer is not None
-    assert "Even empty" in answer.notes[0]
+    assert any("Even empty" in note for note in answer.notes)
 
 
 def test_a_job_over_quota_hears_the_quota() -> None:
@@ -85,7 +85,7 @@ def test_a_job_larger_than_its_quota_hears_that_it_never_starts() -> None:
     made = ledger(("k1", 5), quota=4000)
     answer = explain(made.state, of("k1"), made.ts)
     assert answer is not None
-    assert "never starts" in answer.notes[0]
+    assert any("never starts" in note for note in answer.notes)
 
 
 def test_a_job_that_fits_waits_for_its_turn() -> None:

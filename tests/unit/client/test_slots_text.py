@@ -1,14 +1,19 @@
 """What `slots` prints: within 80 columns, and with every idle GPU accounted for."""
 
+from dataclasses import replace
+
 from rich.cells import cell_len
 
 from tessera.client.commands.shard.slots import lines
+from tessera.client.views.overview import idle_lines
 from tessera.client.views.rendering import COLUMNS
+from tessera.engine.explain.held_back import held_back
 from tessera.engine.placement.free_slots import slots
 from tessera_schemas.facts import DrainRequested, RunIdle
 from tessera_schemas.job import Topology
-from tests.builders import node_seen
+from tests.builders import admitted, node_seen
 from tests.rounds import Rounds
+from tests.unit.scheduler.reserving_world import shard, submit
 
 
 def printed(rounds: Rounds) -> list[str]:
@@ -30,6 +35,26 @@ def test_sizes_come_first_and_then_where_the_idle_gpus_are() -> None:
         "         1 on nodes that are not ready, or drained",
         "         8 can be had now: nothing waits",
     ]
+
+
+def test_what_rules_keep_idle_is_told_with_the_way_out_in_slots_and_in_top() -> None:
+    ledger = shard()
+    submit(ledger, ("runs", 4, 2))
+    submit(ledger, ("head", 8, 1))
+    submit(ledger, ("long", 1, 9))
+    left = slots(ledger.state, "default")
+    left = replace(left, held_back=held_back(ledger.state, "default", left.can_be_had))
+    told = [" ".join(" ".join(made).split()) for made in (lines([left]), idle_lines([left]))]
+    head = admitted("head").job_id
+    kept = f"kept ahead for train ({head}) (way out: jobs whose time limit ends before it starts may have them)"
+    assert f"1 can be had now: {kept}" in told[0]
+    assert f"1 GPUs idle in pool default: {kept}" in told[1]
+    assert all(cell_len(line) <= COLUMNS for line in (*lines([left]), *idle_lines([left])))
+
+
+def test_top_is_silent_about_gpus_for_which_nothing_waits() -> None:
+    left = slots(Rounds().state, "default")
+    assert idle_lines([replace(left, held_back=held_back(Rounds().state, "default", left.can_be_had))]) == []
 
 
 def test_long_names_of_levels_give_way() -> None:

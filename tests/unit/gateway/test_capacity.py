@@ -7,7 +7,9 @@ from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations.models import NodeIdle
 from tessera.gateway.reading.capacity import CapacityReader, capacity_of
 from tessera.kernel.clock import SystemClock
+from tests.builders import admitted
 from tests.rounds import Rounds
+from tests.unit.scheduler.reserving_world import shard, submit
 
 OPERATOR = Caller(tenant=None, token_id="t0")
 POOLS = {"default"}
@@ -36,7 +38,7 @@ def kept(found: tuple[NodeIdle, ...]) -> set[tuple[str, str, tuple[int, ...], st
 
 def test_the_causes_of_the_nodes_sum_to_those_of_the_pool() -> None:
     found = capacity_of(kept_for_a_gang().state)
-    (pool,) = found.slots(POOLS)
+    (pool,) = found.slots(POOLS, OPERATOR, set())
     sums = dict.fromkeys(map(str, Stranded), 0)
     for node in found.idle(POOLS, OPERATOR):
         for cause, milli in node.stranded:
@@ -57,7 +59,7 @@ def test_an_operator_and_the_owner_see_for_whom_devices_are_kept_and_others_only
 
 def test_nodes_of_pools_that_the_caller_does_not_see_are_left_out() -> None:
     found = capacity_of(kept_for_a_gang().state)
-    assert found.idle(set(), OPERATOR) == found.slots(set()) == ()
+    assert found.idle(set(), OPERATOR) == found.slots(set(), OPERATOR, set()) == ()
 
 
 def test_the_count_is_made_again_only_when_the_ledger_has_moved() -> None:
@@ -65,3 +67,19 @@ def test_the_count_is_made_again_only_when_the_ledger_has_moved() -> None:
     reader = CapacityReader(rounds.state, SystemClock())
     first = reader.read()
     assert reader.read() is first
+
+
+def test_the_rules_that_hold_free_gpus_back_name_to_a_tenant_only_its_own_jobs_and_queues() -> None:
+    ledger = shard()
+    submit(ledger, ("runs", 4, 2))
+    submit(ledger, ("head", 8, 1))
+    submit(ledger, ("long", 1, 9))
+    found, head = capacity_of(ledger.state), admitted("head").job_id
+    for caller in (OPERATOR, Caller(tenant="lab", token_id="t1")):
+        (pool,) = found.slots(POOLS, caller, {"research"})
+        kept = pool.held_back[0]
+        assert (kept.rule, kept.gpu_milli, kept.queue, kept.job_id) == ("kept", 1000, "research", head)
+        assert kept.text.startswith(f"kept ahead for train ({head})")
+        assert sum(each.gpu_milli for each in pool.held_back) == dict(pool.stranded)["none"]
+    (pool,) = found.slots(POOLS, Caller(tenant="other", token_id="t2"), set())
+    assert not any(text in repr(pool) for text in ("train", head, "research"))

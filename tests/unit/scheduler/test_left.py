@@ -1,5 +1,6 @@
 """What is left of the pools, as the leader's metrics."""
 
+from tessera.domain.devices.held_back import HoldsBack
 from tessera.kernel.service.metrics import Metrics
 from tessera.scheduler.free_slots import measuring
 from tests.builders import config_proposed, node_seen
@@ -22,6 +23,10 @@ async def test_the_leader_says_how_many_slots_are_left_and_why_gpus_are_idle() -
         assert value(metrics, "tessera_slots", gpus="8", level="node") == 1
         assert value(metrics, "tessera_idle_gpus", cause="none") == 8
         assert value(metrics, "tessera_idle_gpus", cause="fault") == 4
+        assert value(metrics, "tessera_held_back_gpus", rule="nothing_waits") == 8
+        assert {value(metrics, "tessera_held_back_gpus", rule=rule) for rule in HoldsBack} == {0, 8}, (
+            "each rule has a value"
+        )
 
 
 async def test_a_ledger_that_stands_still_is_not_measured_again() -> None:

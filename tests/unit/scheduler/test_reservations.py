@@ -1,48 +1,17 @@
 """What a blocked job and those behind it are told, and what besides GPUs a reservation keeps."""
 
-from typing import Any
-
 import pytest
 
-from tessera.domain.entities import Job
 from tessera.engine.explain.explanation import explain
 from tessera.engine.queueing.ordering import stuck_heads
 from tessera.engine.queueing.timeline import KINDS_MAX
 from tessera_schemas.config import Policy, Queue, Quota
-from tessera_schemas.facts import AnyFact, DrainRequested, PodsMade, RunEnded
-from tessera_schemas.ledger import AnyRecord
+from tessera_schemas.facts import AnyFact, DrainRequested
 from tessera_schemas.reasons import Code
-from tests.builders import admitted, config_body, node_seen, role, run_absent
+from tests.builders import admitted, config_body, node_seen, role
 from tests.builders import job_spec as spec
 from tests.ledgers import Committed
-from tests.unit.scheduler.committer_world import started
-
-HOUR = 3600
-
-
-def shard(*nodes: AnyFact, quota: int | None = None, **policy: Any) -> Committed:
-    quotas = () if quota is None else (Quota(resource="gpu_milli", nominal=quota * 1000),)
-    body = config_body(
-        Queue(name="research", quotas=quotas), policy=Policy.model_validate({"backfill": "reserve", **policy})
-    )
-    return Committed().begin(*(nodes or (node_seen("node-a"),)), body=body)
-
-
-def submit(ledger: Committed, *jobs: tuple[str, int, int], cpu: int = 1, gang: int = 1) -> tuple[AnyRecord, ...]:
-    """(key, GPUs, hours of the time limit) each, in one message; the records of the next one, which has the order."""
-    ledger.commit(
-        *(
-            admitted(key, spec(role(replicas=gang, gpus=gpus, cpu_milli=cpu * 1000), time_limit_seconds=hours * HOUR))
-            for key, gpus, hours in jobs
-        )
-    )
-    return ledger.commit(orders=(ledger.line(),)).records
-
-
-def job(ledger: Committed, key: str) -> Job:
-    found = ledger.state.jobs.get(admitted(key).job_id)
-    assert isinstance(found, Job)
-    return found
+from tests.unit.scheduler.reserving_world import HOUR, end, ids, job, of_model, shard, start, submit
 
 
 def told(ledger: Committed, key: str) -> Code | None:
@@ -138,27 +107,6 @@ def test_a_job_whose_quota_comes_back_with_the_ends_of_runs_is_given_room_as_wel
     assert told(ledger, "head") is Code.WAITING_FOR_QUOTA
     submit(ledger, ("long", 1, 3), ("short", 1, 1))
     assert [told(ledger, key) for key in ("head", "long", "short")] == [Code.RESERVED, Code.BEHIND_RESERVATION, None]
-
-
-def start(ledger: Committed) -> None:
-    """All runs that were allocated start."""
-    waiting = [run for run in ledger.state.runs.values() if not run.started_ts]
-    for run in waiting:
-        ledger.commit(PodsMade(kind="pods_made", run_id=run.run_id, uids=tuple(map(str, range(run.gang.pods)))))
-        ledger.commit(started(run.run_id))
-
-
-def end(ledger: Committed, *jobs: str, ms: int = 1) -> None:
-    """The first runs of these jobs end; then the line is walked."""
-    start(ledger)
-    runs = [f"{job_id}-1" for job_id in jobs]
-    ledger.commit(*(RunEnded(kind="run_ended", run_id=run) for run in runs), ms=ms)
-    ledger.commit(*map(run_absent, runs))
-    ledger.commit(orders=(ledger.line(),))
-
-
-def ids(*keys: str) -> list[str]:
-    return [admitted(key).job_id for key in keys]
 
 
 def test_a_wide_gang_is_passed_by_nobody_under_a_quota_that_is_the_pool() -> None:

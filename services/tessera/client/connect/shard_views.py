@@ -4,7 +4,10 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pydantic import TypeAdapter
+
 from tessera.client.outcomes import Exit, Failure
+from tessera.domain.devices.free_slots import Slots
 from tessera.domain.work.phases import TERMINAL, Phase
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.base import Lenient
@@ -97,6 +100,10 @@ class ShardViews:
         from tessera.gateway.operations.models import WorkGroups
 
         return WorkGroups.model_validate(await self._get("/v1/work"), extra="ignore")
+
+    async def slots(self) -> list[Slots]:
+        """Free slots of every pool, with the rules by which GPUs that can be had are idle."""
+        return TypeAdapter(list[Slots]).validate_python((await self._get("/v1/slots"))["items"])
 
     async def expected_starts(self) -> "dict[str, LineStart]":
         """Expected starts of waiting jobs by their ids, of those whose start is known."""

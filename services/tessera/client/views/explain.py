@@ -84,9 +84,9 @@ def _held(text: str, since_ts: int, until_ts: int, now_ms: int) -> str:
     return f"{text}{since}{left}"
 
 
-def wrapped(text: str) -> list[str]:
-    """Lines of a paragraph, of at most 80 columns."""
-    return wrap(text, COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
+def wrapped(text: str, indent: int = 2) -> list[str]:
+    """Lines of a paragraph, of at most 80 columns; those after the first one stand in by so many."""
+    return wrap(text, COLUMNS, subsequent_indent=" " * indent, break_on_hyphens=False)
 
 
 def _item(text: str) -> list[str]:

@@ -3,8 +3,11 @@
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from tessera.client.views.explain import wrapped
 from tessera.client.views.queues import QUEUES, queue_rows
 from tessera.client.views.rendering import Column, table
+from tessera.domain.devices.free_slots import Slots
+from tessera.domain.devices.held_back import HoldsBack
 from tessera_schemas.reasons import code_words
 from tessera_schemas.text.units import format_age, format_milli
 from tessera_schemas.views import NodeView, QueueView
@@ -15,14 +18,31 @@ if TYPE_CHECKING:
 TOP_QUEUES = tuple(column for column in QUEUES if column.title not in ("BORROWED", "LENT", "WEIGHT"))
 
 
-def overview(work: "WorkGroups", nodes: Sequence[NodeView], queues: Sequence[QueueView], now_ms: int) -> list[str]:
+def overview(
+    work: "WorkGroups",
+    nodes: Sequence[NodeView],
+    queues: Sequence[QueueView],
+    now_ms: int,
+    pools: Sequence[Slots] = (),
+) -> list[str]:
     """All lines but the first, which says where this is."""
-    lines = [node_line(nodes), "", *table(TOP_QUEUES, queue_rows(queues, nodes))]
+    lines = [node_line(nodes), *idle_lines(pools), "", *table(TOP_QUEUES, queue_rows(queues, nodes))]
     if work.tenants:
         lines += ["", *table(TENANTS, work.tenants)]
     if work.reasons:
         lines += ["", *table(waiting_columns(now_ms), work.reasons)]
     return lines
+
+
+def idle_lines(pools: Iterable[Slots]) -> list[str]:
+    """A line for each rule by which GPUs are idle that can be had while jobs wait, with the way out."""
+    told = [
+        f"{format_milli(each.gpu_milli)} GPUs idle in pool {pool.pool}: {each.describe()}"
+        for pool in pools
+        for each in pool.held_back
+        if each.rule is not HoldsBack.NOTHING_WAITS
+    ]
+    return [line for each in told for line in wrapped(each)]
 
 
 def node_line(nodes: Iterable[NodeView]) -> str:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tessera.domain.devices.held_back import HeldBack
+
 
 class Stranded(StrEnum):
     """Causes that keep an idle GPU, or a part of one, from use; the first that applies, in this order."""
@@ -50,7 +52,7 @@ class Slots:
     One pool. `stranded` has every cause, and its sum is `idle_gpu_milli`.
 
     `unused` is what else is idle: GPUs that runs hold which were warned that they use none of theirs. `unclaimed` says
-    why nobody takes what can be had.
+    why nobody takes what can be had, and `held_back`, where it was asked for, by which rules, in sum all of it.
     """
 
     pool: str
@@ -60,6 +62,12 @@ class Slots:
     sizes: tuple[Size, ...]
     unused: Unused = Unused()
     unclaimed: Unclaimed = Unclaimed.NOTHING_WAITS
+    held_back: tuple[HeldBack, ...] = ()
+
+    @property
+    def can_be_had(self) -> int:
+        """Thousandths of GPUs that can be had."""
+        return dict(self.stranded).get(Stranded.NONE, 0)
 
 
 @dataclass(frozen=True, slots=True)

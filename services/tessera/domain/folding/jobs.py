@@ -294,6 +294,7 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
             job.time_limit_seconds if state.format >= ENDED_NODES_FROM else 0,
             job.nodes,
             job.changes,
+            job.passed,
         )
     )
     tally_tenant(state, job.tenant, job.amount, -1)

@@ -77,7 +77,8 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
     if job.kept_out:
         raise Contradiction(f"record {state.n}: job {job.job_id} is kept out of line")
     first, was_aside = job.first_ts or state.ts, is_aside(state, job)
-    job = move(state, job, Phase.ALLOCATED, attempt=record.attempt, reason=None, not_before=0, first_ts=first)
+    passed, attempt = record.passed, record.attempt
+    job = move(state, job, Phase.ALLOCATED, attempt=attempt, reason=None, not_before=0, first_ts=first, passed=passed)
     count_task(state, job, waiting=-1, aside=-was_aside)
     hold(state, job.gang, record.placements, 1)
     tally(state, job.queue, record.flavor, job.amount, 1)

@@ -5,7 +5,7 @@ A viewer sees own jobs by name; of other tenants, how many runs of which queue h
 viewer, not even the name.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tessera.domain.devices.resources import NOTHING, Amount
@@ -14,6 +14,7 @@ from tessera.domain.queues import QueueTree
 from tessera.domain.state import State
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.placement_groups import placement_groups
+from tessera_schemas.text.units import format_memory
 
 HOLDERS_MAX = 5
 
@@ -25,6 +26,7 @@ class Holder:
 
     `since_ts` is 0 for a run that has not started; `until_ts` is the end of a run by its job's time limit, 0 where it
     has none. Of another tenant's job the names are "", and so is that of a queue that is closed to whoever looks.
+    `resource` is the field of `amount` that the job lacks.
     """
 
     name: str
@@ -36,13 +38,14 @@ class Holder:
     until_ts: int = 0
     stopping: bool = False
     kept: bool = False
+    resource: str = "gpu_milli"
 
     def describe(self) -> str:
         """Words for one run or earmark: how much is held or kept, by whom, and whether the run is being stopped."""
         who = f"{self.name} ({self.run_id or self.job_id})" if self.name else "a job of another tenant"
         ends = ", which is being stopped" if self.stopping else ""
         how = "kept for" if self.kept else "held by"
-        return f"{describe_amount(self.amount)} {how} {who} of {describe_queue(self.queue)}{ends}"
+        return f"{describe_amount(self.amount, self.resource)} {how} {who} of {describe_queue(self.queue)}{ends}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,12 @@ class UnnamedBlockers:
     queue: str
     runs: int
     amount: Amount
+    resource: str = "gpu_milli"
 
     def describe(self) -> str:
         """Words for the runs that are not named: how much how many of them hold, and of which queue."""
         runs = "1 other run" if self.runs == 1 else f"{self.runs} other runs"
-        return f"{describe_amount(self.amount)} held by {runs} of {describe_queue(self.queue)}"
+        return f"{describe_amount(self.amount, self.resource)} held by {runs} of {describe_queue(self.queue)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,7 @@ def find_quota_blockers(state: State, job: Job, resource: str, flavor: str, view
         for run in state.runs.values()
         if state.tree.roots.get(run.queue) == root and (not flavor or run.flavor == flavor)
     )
-    return _name_holders(state, job, runs, lambda amount: int(getattr(amount, resource)), viewer)
+    return _name_holders(state, job, runs, resource, viewer)
 
 
 def find_capacity_blockers(
@@ -120,25 +124,29 @@ def find_capacity_blockers(
     # Runs on nodes that could never take the job are in nobody's way.
     names = {run_id for node in suited for run_id in state.index.runs_on.get(node, ())}
     runs = state.runs.found(sorted(names))
-    return _name_holders(state, job, runs, lambda amount: int(getattr(amount, resource)), viewer, suited)
+    return _name_holders(state, job, runs, resource, viewer, suited)
 
 
 def _name_holders(
     state: State,
     job: Job,
     runs: Iterable[Run],
-    size: Callable[[Amount], int],
+    resource: str,
     viewer: Viewer,
     nodes: Iterable[str] | None = None,
 ) -> Blockers:
+    # Sorted by what is short and not by GPUs: with CPU short, a job without a GPU may be the one in the way.
+    def size(amount: Amount) -> int:
+        return int(getattr(amount, resource))
+
     found = [run for run in runs if size(run.amount)]
     found.sort(key=lambda run: (-size(run.amount), run.allocated_ts, run.run_id))
     # Earmarks first: what is kept for somebody counts as taken, although no run is to be seen there.
-    named = [*_kept(state, job, viewer, None if nodes is None else set(nodes))]
+    named = [*_kept(state, job, resource, viewer, None if nodes is None else set(nodes))]
     rest: dict[str, tuple[int, Amount]] = {}
     for run in found:
         if viewer.may_see(run.tenant) and len(named) < HOLDERS_MAX:
-            named.append(_holder(state, run))
+            named.append(_holder(state, run, resource))
             continue
         # Others' runs are added up by queue, and those of closed queues into one sum: a list of them would tell their
         # number and sizes one by one.
@@ -146,19 +154,21 @@ def _name_holders(
         count, amount = rest.get(queue, (0, NOTHING))
         rest[queue] = count + 1, amount.plus(run.amount)
     order = sorted(rest.items(), key=lambda entry: (-size(entry[1][1]), entry[0]))
-    return Blockers(tuple(named[:HOLDERS_MAX]), tuple(UnnamedBlockers(queue, *held) for queue, held in order))
+    return Blockers(tuple(named[:HOLDERS_MAX]), tuple(UnnamedBlockers(queue, *held, resource) for queue, held in order))
 
 
-def _holder(state: State, run: Run) -> Holder:
+def _holder(state: State, run: Run, resource: str) -> Holder:
     job = state.jobs.get(run.job_id)
     ended = state.ended.get(run.job_id)
     name = job.name if job else ended.name if ended else run.job_id
     limit = job.time_limit_seconds * 1000 if job and run.started_ts else 0
     until = run.started_ts + limit if limit else 0
-    return Holder(name, run.run_id, run.job_id, run.queue, run.amount, run.started_ts, until, run.stopping)
+    return Holder(
+        name, run.run_id, run.job_id, run.queue, run.amount, run.started_ts, until, run.stopping, resource=resource
+    )
 
 
-def _kept(state: State, job: Job, viewer: Viewer, nodes: set[str] | None) -> Iterator[Holder]:
+def _kept(state: State, job: Job, resource: str, viewer: Viewer, nodes: set[str] | None) -> Iterator[Holder]:
     """Room that is kept for others, on these nodes or in the same tree of queues."""
     for owner, mark in sorted(state.earmarks.items()):
         other = state.jobs.get(owner)
@@ -169,7 +179,12 @@ def _kept(state: State, job: Job, viewer: Viewer, nodes: set[str] | None) -> Ite
         if nodes is not None and not any(place.node in nodes for place in mark.placements):
             continue
         name, job_id = (other.name, owner) if viewer.may_see(other.tenant) else ("", "")
-        yield Holder(name, "", job_id, viewer.queue(other.queue), other.amount, 0, mark.deadline, False, True)
+        yield Holder(name, "", job_id, viewer.queue(other.queue), other.amount, 0, mark.deadline, False, True, resource)
+
+
+def name_some(names: Sequence[str]) -> str:
+    """The first few of the names, and how many more there are."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def describe_queue(name: str) -> str:
@@ -177,9 +192,12 @@ def describe_queue(name: str) -> str:
     return f"queue {name}" if name else "other queues"
 
 
-def describe_amount(amount: Amount) -> str:
-    """An amount in words: its GPUs, else its CPUs."""
-    milli, unit = (amount.gpu_milli, "GPU") if amount.gpu_milli else (amount.cpu_milli, "CPU")
+def describe_amount(amount: Amount, resource: str = "gpu_milli") -> str:
+    """An amount in words: of the resource, a field of it; where it has no GPUs, its CPUs."""
+    if resource == "memory_bytes":
+        return f"{format_memory(amount.memory_bytes)} of memory"
+    is_gpu = resource == "gpu_milli" and amount.gpu_milli
+    milli, unit = (amount.gpu_milli, "GPU") if is_gpu else (amount.cpu_milli, "CPU")
     whole, rest = divmod(milli, 1000)
     number = f"{whole}.{rest:03}".rstrip("0") if rest else str(whole)
     return f"{number} {unit}" if milli == 1000 else f"{number} {unit}s"

@@ -5,7 +5,7 @@ The ledger records a reason when its code changes; the numbers here are those of
 The first reason is the one that the committer would give now; the others would keep the job waiting without it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tessera.domain.entities import RESTART, EndedJob, Job, RefusedWork, Run
@@ -14,16 +14,24 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.evidence import FitFailure, at_their_best
 from tessera.domain.work.phases import Phase
-from tessera.engine.explain.blockers import NOBODY, Blockers, Viewer, find_capacity_blockers, find_quota_blockers
+from tessera.engine.explain.blockers import (
+    NOBODY,
+    Blockers,
+    Viewer,
+    find_capacity_blockers,
+    find_quota_blockers,
+    name_some,
+)
+from tessera.engine.explain.kept_room import describe_kept_room
 from tessera.engine.explain.lent_quota import describe_lent_quota
 from tessera.engine.explain.order_reasons import describe_jobs_before, describe_order
+from tessera.engine.explain.passing import describe_passing
 from tessera.engine.explain.suggestions import TriedChange, suggest_changes
 from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.placement.capacity import is_stuck, stopped_ts, stops_by
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.placement.inadmissible import unreachable
 from tessera.engine.queueing.entry import over_limit
-from tessera.engine.queueing.expected_starts import NOT_KNOWN, expected_starts
 from tessera.engine.queueing.readiness import no_place_in_line, not_in_line, quota_reason
 from tessera_schemas.cluster.labels import say_it_is_off
 from tessera_schemas.reasons import Code, Reason
@@ -165,18 +173,6 @@ def _against(what_if: WhatIf, job: Job, pool: str) -> list[Reason]:
     return found
 
 
-def _kept(what_if: WhatIf, job: Job, pool: str) -> Iterator[str]:
-    """The soonest room that there will be for a job for which the committer keeps it."""
-    start = expected_starts(what_if.state, pool, what_if.state.jobs.found(what_if.order)).get(job.job_id)
-    if start is None:
-        return
-    room = f"room is kept on {_some(start.nodes)}"
-    if start.is_guess:
-        yield f"Its start is {NOT_KNOWN}; {room} from when the runs there end."
-    else:
-        yield f"If runs end as expected it starts {start.words(what_if.state.ts)}; {room}."
-
-
 def _resources(what_if: WhatIf, job: Job, pool: str) -> Iterator[Reason]:
     """Quota and room of each flavor, each as if the other were there."""
     tree = what_if.state.tree
@@ -197,8 +193,9 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
     mark = what_if.mark
     if mark is not None:
         nodes = sorted({placement.node for placement in mark.placements})
-        yield f"Room on {_some(nodes)} is kept for it ({mark.cause}) for {_left(mark.deadline, state.ts)} more."
-    yield from _kept(what_if, job, pool)
+        yield f"Room on {name_some(nodes)} is kept for it ({mark.cause}) for {_left(mark.deadline, state.ts)} more."
+    yield from describe_kept_room(what_if, job, pool, viewer)
+    yield from describe_passing(what_if.before, job, what_if.state.ts, viewer)
     yield from describe_jobs_before(what_if, job, viewer)
     yield from describe_order(state, job)
     head, _ = what_if.behind(job)
@@ -223,7 +220,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
         most = job.pods + sum(role.more for role in job.roles)
         yield f"It is elastic: it starts with {job.pods} pods and grows to {most} while nobody waits."
     if job.avoid:
-        yield f"It goes to {_some(job.avoid)} only when there is nothing else: it failed there before."
+        yield f"It goes to {name_some(job.avoid)} only when there is nothing else: it failed there before."
     yield from _kept_for_restarts(state, pool, {reason.code for reason in reasons})
     if what_if.crowded:
         yield "Many jobs before it have just come and were not looked at yet; ask again in a moment."
@@ -234,7 +231,7 @@ def _kept_for_restarts(state: State, pool: str, codes: set[Code]) -> Iterator[st
     marks = [m for m in state.earmarks.values() if m.cause == RESTART and _is_of(state, m.placements[0].node, pool)]
     if marks and codes & {Code.NO_FIT, Code.RESERVED, Code.WAITING_FOR_QUOTA}:
         nodes, until = sorted({p.node for m in marks for p in m.placements}), max(m.deadline for m in marks)
-        yield f"Gangs that restart keep their places on {_some(nodes)}, for {_left(until, state.ts)} at most."
+        yield f"Gangs that restart keep their places on {name_some(nodes)}, for {_left(until, state.ts)} at most."
 
 
 def _hopeless(state: State, job: Job, pool: str) -> Iterator[str]:
@@ -275,7 +272,7 @@ def _drained(state: State, pool: str) -> Iterator[str]:
         yield f"Further nodes that are drained: {len(named) - DRAINED_MAX}."
     cordoned = sorted(n.name for n in state.nodes.values() if n.cordoned and n.pool == pool and not n.gone)
     if cordoned:
-        yield f"Nothing new starts on {_some(cordoned)}: cordoned (`kubectl uncordon` ends it)."
+        yield f"Nothing new starts on {name_some(cordoned)}: cordoned (`kubectl uncordon` ends it)."
 
 
 def _not_stopping(state: State, pool: str, codes: set[Code]) -> Iterator[str]:
@@ -285,7 +282,7 @@ def _not_stopping(state: State, pool: str, codes: set[Code]) -> Iterator[str]:
     stuck = [run for run in state.runs.values() if run.stopping and is_stuck(state, run)]
     nodes = {place.node for run in stuck for place in run.places if _is_of(state, place.node, pool)}
     if nodes:
-        yield f"No plan counts on room on {_some(sorted(nodes))}: runs there were told to stop and do not."
+        yield f"No plan counts on room on {name_some(sorted(nodes))}: runs there were told to stop and do not."
 
 
 def _is_of(state: State, name: str, pool: str) -> bool:
@@ -343,7 +340,7 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
     if run is None:
         return
     nodes = sorted({placement.node for placement in run.places})
-    yield f"Attempt {job.attempt} holds {_places(len(run.places))}{f' on {_some(nodes)}' if nodes else ''}."
+    yield f"Attempt {job.attempt} holds {_places(len(run.places))}{f' on {name_some(nodes)}' if nodes else ''}."
     if run.queue in state.tree.removed:
         yield f"Queue {run.queue} was removed: what it holds is borrowed, and goes back to owners of quota who wait."
     if run.released_ranks:
@@ -391,10 +388,6 @@ def _idle(state: State, job: Job, run: Run) -> Iterator[str]:
 
 def _each(nodes: int) -> str:
     return "1 node" if nodes == 1 else f"each of {nodes} nodes"
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def _places(count: int) -> str:

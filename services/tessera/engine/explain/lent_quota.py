@@ -25,13 +25,14 @@ class _Loan:
     runs: list[Run] = field(default_factory=list)
     amount: Amount = NOTHING
     lent: dict[str, Amount] = field(default_factory=dict)
+    resource: str = "gpu_milli"
 
     def describe(self) -> str:
         """Words for what is lent; runs may hold more than that, since the rest of it is their queue's own."""
         beyond = NOTHING
         for amount in self.lent.values():
             beyond = beyond.plus(amount)
-        lent, held = describe_amount(_shared(beyond, self.amount)), describe_amount(self.amount)
+        lent, held = (describe_amount(each, self.resource) for each in (_shared(beyond, self.amount), self.amount))
         return held if lent == held else f"{lent} of the {held}"
 
 
@@ -44,10 +45,12 @@ def describe_lent_quota(state: State, book: QuotaBook, job: Job, viewer: Viewer)
         # Who has quota, or would borrow, is owed nothing; and a job that is refused as firm waits for its own queue's
         # quota, not for a loan.
         keepers = () if over is None or over.firm else book.keepers(job.queue, flavor, job.amount)
-        if not keepers:
+        if over is None or not keepers:
             continue
+        resource = over.cell[1]
         for run, lent in _borrowers(state, book, job, flavor, keepers[0]):
-            loan = loans.setdefault((viewer.queue(run.queue), _why(state, book, job, run, flavor)), _Loan())
+            why = _why(state, book, job, run, flavor)
+            loan = loans.setdefault((viewer.queue(run.queue), why), _Loan(resource=resource))
             loan.runs.append(run)
             loan.amount = loan.amount.plus(run.amount)
             loan.lent[run.queue] = lent

@@ -54,14 +54,15 @@ PoolNodes = tuple[dict[str, Node], FeasibleNodes]
 
 class WhatIf:
     """
-    `order` is every waiting job of the job's pool in order, `position` its own from 1 on, 0 when it has none.
+    `before` is the state that was asked about. `order` is every waiting job of the job's pool in order, `position` its
+    own from 1 on, 0 when it has none.
 
     `tries` counts the verdicts given, `passes_left` bounds what is tried for others. `crowded` says that too many stand
     before it whom nobody has judged yet, so that nothing can be said for certain.
     """
 
     def __init__(self, state: State, job: Job, ts: int) -> None:
-        self.state = state.overlay()
+        self.before, self.state = state, state.overlay()
         self.state.ts = max(state.ts, ts)
         self.tries = 0
         self.passes_left = PASSES_MAX

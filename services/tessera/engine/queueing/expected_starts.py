@@ -20,6 +20,7 @@ from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX, RoomTimeline
 from tessera_schemas.reasons import Code
 from tessera_schemas.text.units import format_age
 
+StartKind = tuple[str, tuple[RoleNeed, ...], tuple[str, ...]]
 Basis = Literal["time_limits", "learnt_runtimes", "stopping_runs", "assumed_runtimes"]
 ENDS: Mapping[Basis, str] = {
     "time_limits": "the time limits of runs",
@@ -55,27 +56,52 @@ class ExpectedStart:
         return f"in {format_age(self.at_ts - now_ms + 999)}" + (f", by {rests}" if rests else "")
 
 
+@dataclass(frozen=True, slots=True)
+class NoRoom:
+    """
+    Why no room is kept ahead for a blocked job: so many others have it kept (`depth`, these `others`) or were looked at
+    (`kinds`), or no end of a run makes any (`never`).
+    """
+
+    why: Literal["depth", "kinds", "never"]
+    others: tuple[Job, ...] = ()
+
+
 def expected_starts(state: State, pool: str, line: Iterable[Job]) -> dict[str, ExpectedStart]:
     """Expected start of each job of the pool's `line` for which room is kept ahead, by job id; as of `state.ts`."""
+    found = look_ahead(state, pool, line)
+    return {job_id: start for job_id, start in found.items() if isinstance(start, ExpectedStart)}
+
+
+def look_ahead(state: State, pool: str, line: Iterable[Job]) -> dict[str, ExpectedStart | NoRoom]:
+    """Of each blocked job of the pool's `line` the expected start, or why no room is kept for it; as of `state.ts`."""
     heads = [job for job in line if _is_reserved_for(state, job)]
     if not heads:
         return {}
     # The same search as in the pass itself, with its bounds: those for whom room was kept before come first.
-    ahead, found = RoomTimeline.now(state, pool), dict[str, ExpectedStart]()
-    tried = Counter[tuple[str, tuple[RoleNeed, ...], tuple[str, ...]]]()
+    ahead, found = RoomTimeline.now(state, pool), dict[str, ExpectedStart | NoRoom]()
+    tried, never = Counter[StartKind](), set[StartKind]()
     could_start = SchedulingPass(state, pool, CapacityCache()).could_start
     for job in sorted(heads, key=lambda job: job.reason is None or job.reason.code is not Code.RESERVED):
         # Equal jobs get one answer each until the depth is reached; a kind that finds none is not asked for ever.
         kind = job.queue, job.roles, job.avoid
-        if not could_start(job):  # counted among the kinds, it would hide the start of one behind it
-            continue
-        if len(tried) == KINDS_MAX and kind not in tried:
-            break
-        if tried[kind] >= ahead.depth or ahead.is_deep(job):
-            continue
-        tried[kind] += 1
-        entered = ahead.enter(job)
-        if entered is not None:
+        # Counted among the kinds, who no node could hold would hide the start of who comes behind.
+        if not could_start(job):
+            never.add(kind)
+        # Each is told apart, since each has another way out.
+        if kind in never:
+            found[job.job_id] = NoRoom("never")
+        elif len(tried) == KINDS_MAX and kind not in tried:
+            found[job.job_id] = NoRoom("kinds")
+        elif len(others := ahead.beside(job)) >= ahead.depth or tried[kind] >= ahead.depth:
+            found[job.job_id] = NoRoom("depth", tuple(others))
+        else:
+            tried[kind] += 1
+            entered = ahead.enter(job)
+            if entered is None:
+                never.add(kind)
+                found[job.job_id] = NoRoom("never")
+                continue
             kept, ends = entered
             nodes = tuple(sorted({placement.node for placement in kept.placements}))
             found[job.job_id] = ExpectedStart(kept.at, nodes, _bases(ahead.forecast, ends, kept.at, nodes))

@@ -10,9 +10,10 @@ from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.starting import Choice, choose, refusal
+from tessera.engine.queueing.timeline import may_meet
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.placement import Passed, Placement
 
 JOBS_MAX = 8_192
 """Number of refused jobs that are remembered, jobs that have gone included; beyond, all are asked about again."""
@@ -93,6 +94,10 @@ class SchedulingPass:
     ) -> tuple[Placement, ...] | Reason:
         """Place the job's gang on the free nodes of a flavor, some left out; or say why not."""
         return self.capacity(flavor, avoid).find(roles)
+
+    def passed_by(self, job: Job, blocked: Sequence[Job]) -> tuple[Passed, ...]:
+        """Say why the job may start before those that were `blocked` before it; asked before it is `taken`."""
+        return tuple(Passed(each.job_id, "unreserved" if may_meet(job, each) else "beside") for each in blocked)
 
     def refusal(self, job: Job) -> Code | None:
         """The code of the reason that `find` would give, as far as that is known without a search; else None."""

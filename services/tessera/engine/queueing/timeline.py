@@ -77,10 +77,12 @@ class RoomTimeline:
 
     def is_deep(self, job: Job) -> bool:
         """Whether room is kept already for as many jobs as the policy says, among those that could use its nodes."""
-        models = models_of(job)
+        return len(self.beside(job)) >= self.depth
+
+    def beside(self, job: Job) -> list[Job]:
+        """The jobs for which room is kept, among those that could use its nodes."""
         # Two models have no node in common: a head that waits a day for one must not open the other to everybody.
-        others = (models_of(reservation.job) for reservation in self.reservations)
-        return sum(not (models and other and models.isdisjoint(other)) for other in others) >= self.depth
+        return [reservation.job for reservation in self.reservations if may_meet(reservation.job, job)]
 
     def enter(self, job: Job, closes: bool = False) -> tuple[Reservation, list[ExpectedEnd]] | None:
         """
@@ -155,6 +157,12 @@ def models_of(job: Job) -> Models:
     """GPU models on which the job may run; empty: any, or it needs no GPU."""
     named = [role.need.gpu_models for role in job.roles if role.need.gpus or role.need.gpu_milli]
     return frozenset(model for models in named for model in models) if all(named) else frozenset()
+
+
+def may_meet(one: Job, other: Job) -> bool:
+    """Whether both could use the same nodes, as far as GPU models say."""
+    models, others = models_of(one), models_of(other)
+    return not (models and others and models.isdisjoint(others))
 
 
 def soonest_start(state: State, job: Job) -> int | None:

@@ -386,8 +386,9 @@ class Handlers:
     async def slots(self, request: web.Request) -> web.Response:
         """Free slots of the pools that the caller sees; counted anew once a second at most."""
         read_query(request, queries.NoQuery)
-        found = self._capacity.read()
-        return json_response(models.SlotList(as_of=found.as_of, items=found.slots(self._pools_of(request[CALLER]))))
+        found, caller = self._capacity.read(), request[CALLER]
+        items = found.slots(self._pools_of(caller), caller, {queue.name for queue in self._queues_of(caller)})
+        return json_response(models.SlotList(as_of=found.as_of, items=items))
 
     async def idle(self, request: web.Request) -> web.Response:
         """Causes of idle GPUs and reservations by node, of the pools that the caller sees; a second old at most."""

@@ -300,8 +300,19 @@ class UnusedGpus(Lenient):
     gpu_milli: int = 0
 
 
+class HeldBackGpus(Lenient):
+    """GPUs that can be had and a rule keeps idle; `text` has the way out. What the caller does not see is ""."""
+
+    rule: str
+    gpu_milli: int
+    queue: str = ""
+    job_id: str = ""
+    name: str = ""
+    text: str = ""
+
+
 class PoolSlots(Lenient):
-    """Free slots of one pool; `stranded` says what keeps idle GPUs from use, in thousandths."""
+    """Free slots of one pool; `stranded` says what keeps idle thousandths of GPUs, `held_back` what keeps free ones."""
 
     pool: str
     gpus: int
@@ -316,6 +327,7 @@ class PoolSlots(Lenient):
             "or tenant), quota (all waiting jobs lack it), jobs_wait"
         ),
     ] = "nothing_waits"
+    held_back: tuple[HeldBackGpus, ...] = ()
 
 
 class SlotList(Lenient):

@@ -42,6 +42,12 @@ export function whereabouts(pools) {
   return [...sums.values()];
 }
 
+// What keeps GPUs that can be had from jobs that wait, in the gateway's words, with what would change it.
+export function heldBack(pools) {
+  const told = pools.flatMap((pool) => pool.held_back.filter((each) => each.rule !== "nothing_waits").map((each) => el("li", {}, el("strong", {}, gpus(each.gpu_milli)), ` in pool ${pool.pool}: ${each.text}`)));
+  return told.length ? [el("h2", {}, "Idle while jobs wait"), el("ul", {}, told)] : [];
+}
+
 // A bar for the eye and the same as a list for everybody.
 export function legend(found) {
   const all = found.reduce((sum, [, milli]) => sum + milli, 0);

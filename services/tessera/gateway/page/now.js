@@ -2,7 +2,7 @@
 
 import { allJobs, ask } from "./api.js";
 import { el, gpus, jobLink, row, table, words } from "./dom.js";
-import { causesInOrder, colourOf, legend, paint, sentenceOf, whereabouts } from "./idle.js";
+import { causesInOrder, colourOf, heldBack, legend, paint, sentenceOf, whereabouts } from "./idle.js";
 import { backgroundOf, giveLooks, lookOf } from "./looks.js";
 import { chart } from "./usage.js";
 
@@ -45,7 +45,7 @@ export function show(data) {
       tile(`${gpus(taken)} / ${all}`, "GPUs taken"), tile(whole, "whole GPUs free"),
       tile(gpus(total(free) - whole * WHOLE), "free in parts of GPUs"), tile(data.nodes.length, "nodes"),
       tile(closed, "nodes that take nothing new")),
-    el("h2", {}, "Where they are"), legend(whereabouts(data.pools)),
+    el("h2", {}, "Where they are"), legend(whereabouts(data.pools)), ...heldBack(data.pools),
     el("div", { class: "columns" },
       el("section", {}, el("h2", {}, "Free slots"), slots(data.pools), el("h2", {}, "Queues"), queues(data.queues)),
       el("section", {}, el("h2", {}, `GPUs over the last ${HOURS} hours`), chart(data.usage, HOURS))),

@@ -7,12 +7,13 @@ jobs of others, and neither id nor name of these jobs.
 
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 from tessera.domain.devices.free_slots import NodeCauses, Slots
 from tessera.domain.devices.gpu_use import PoolUse
 from tessera.domain.entities import Earmark
 from tessera.domain.state import State
+from tessera.engine.explain.held_back import held_back
 from tessera.engine.placement.free_slots import pool_use, slots_by_node
 from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations.models import KeptDevices, NodeIdle, PoolSlots
@@ -40,14 +41,14 @@ class Capacity:
     """
 
     as_of: int
-    pools: tuple[PoolSlots, ...]
+    pools: tuple[Slots, ...]
     uses: tuple[PoolUse, ...]
     nodes: tuple[NodeCauses, ...]
     kept: dict[str, list[Kept]]
 
-    def slots(self, pools: set[str]) -> tuple[PoolSlots, ...]:
-        """Free slots of these pools, by name."""
-        return tuple(found for found in self.pools if found.pool in pools)
+    def slots(self, pools: set[str], caller: Caller, queues: set[str]) -> tuple[PoolSlots, ...]:
+        """Free slots of these pools, by name, with the names of these queues and of the caller's jobs alone."""
+        return tuple(_shown(found, caller, queues) for found in self.pools if found.pool in pools)
 
     def idle(self, pools: set[str], caller: Caller) -> tuple[NodeIdle, ...]:
         """Nodes of these pools that have idle or reserved GPUs, as the caller may see them."""
@@ -80,15 +81,18 @@ def capacity_of(state: State) -> Capacity:
             nodes[name] = NodeCauses(name, node.pool, ())
     return Capacity(
         state.n,
-        tuple(_shown(slots) for slots, _ in found),
+        tuple(replace(slots, held_back=held_back(state, slots.pool, slots.can_be_had)) for slots, _ in found),
         tuple(pool_use(state, slots) for slots, _ in found),
         tuple(sorted(nodes.values(), key=lambda each: (each.pool, each.node))),
         dict(kept),
     )
 
 
-def _shown(slots: Slots) -> PoolSlots:
-    return PoolSlots.model_validate(asdict(slots))
+def _shown(slots: Slots, caller: Caller, queues: set[str]) -> PoolSlots:
+    # Of whom the caller does not see, the rule alone.
+    seen = [each.seen_by(caller.tenant, queues) for each in slots.held_back]
+    told = [{**asdict(each), "text": each.describe()} for each in seen]
+    return PoolSlots.model_validate({**asdict(slots), "held_back": told})
 
 
 def _reservations(state: State, mark: Earmark) -> Iterator[tuple[str, Kept]]:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
 from tessera.domain.devices.free_slots import Slots
+from tessera.domain.devices.held_back import HoldsBack
 from tessera_schemas.shard.services import SERVICES
 
 HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
@@ -54,9 +55,8 @@ class Metrics:
             ["pool", "gpus", "level"],
             registry=r,
         )
-        self._idle = Gauge(
-            "tessera_idle_gpus", "GPUs that no run holds, by what keeps them", ["pool", "cause"], registry=r
-        )
+        self._idle = Gauge("tessera_idle_gpus", "GPUs that no run holds, by cause", ["pool", "cause"], registry=r)
+        self._by_rule = Gauge("tessera_held_back_gpus", "GPUs that can be had, by rule", ["pool", "rule"], registry=r)
         self._unused = Gauge(
             "tessera_held_idle_gpus", "GPUs of runs that were warned that they use none", ["pool"], registry=r
         )
@@ -139,11 +139,15 @@ class Metrics:
         """The labels are bounded by the configuration and by the largest node; a pool that went is not shown."""
         self._slots.clear()
         self._idle.clear()
+        self._by_rule.clear()
         self._unused.clear()
         self._pool.clear()
         for left in pools:
             self._pool.labels(left.pool).set(left.gpus)
             self._unused.labels(left.pool).set(left.unused.gpu_milli / 1000)
+            for rule in HoldsBack:
+                milli = sum(each.gpu_milli for each in left.held_back if each.rule is rule)
+                self._by_rule.labels(left.pool, rule.value).set(milli / 1000)
             for size in left.sizes:
                 self._slots.labels(left.pool, str(size.gpus), "pool").set(size.slots)
                 for level, most in size.largest:

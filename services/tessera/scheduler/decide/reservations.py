@@ -24,7 +24,7 @@ from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPas
 from tessera.engine.queueing.starting import Choice, choose
 from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX, RoomAhead, RoomTimeline
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.placement import PASSED_MAX, Passed, Placement
 
 BlockedKind = tuple[str, bool, tuple[RoleNeed, ...], tuple[str, ...]]
 """What jobs have in common for which the same room is sought."""
@@ -147,6 +147,15 @@ class ReservingPass(SchedulingPass):
             first = [each for place, each in enumerate(self._ahead.reservations) if bits >> place & 1]
             for name in changed & whole.keys():
                 capacity.put(hide_reserved(whole[name], first))
+
+    def passed_by(self, job: Job, blocked: Sequence[Job]) -> tuple[Passed, ...]:
+        """Name first the jobs for whom room is kept, the others as far as there is space."""
+        outlived, at = {each.job.job_id for each in self._outlived(job)}, self._at(job)
+        kept = [each.job.job_id for each in self._ahead.reservations if self._at(each.job) < at]
+        # Who outlives none of a beginning cannot delay it; else it was found beside what is kept (`_choose_around`).
+        reserved = [Passed(each, "beside" if each in outlived else "ends_before") for each in kept]
+        others = super().passed_by(job, [each for each in blocked if each.job_id not in kept])
+        return (*reserved, *others)[:PASSED_MAX]
 
     def note_refused(self, job: Job, code: Code) -> None:
         """Note an owner that waits within its nominal quota: what it lacks is closed to borrowers (I3)."""

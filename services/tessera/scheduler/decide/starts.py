@@ -17,8 +17,8 @@ from tessera.scheduler.decide.reservations import ReservingPass
 from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
 from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM
-from tessera_schemas.work.placement import Placement
+from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, PASSED_FROM
+from tessera_schemas.work.placement import PASSED_MAX, Passed, Placement
 
 PODS_PER_MESSAGE = 2048
 """How much one message places of one pool, so that it does not take long; the next one reaches the rest of the line."""
@@ -27,6 +27,7 @@ Alike = tuple[str, bool, Gang, tuple[str, ...], int]
 """What equal jobs have in common: they get one verdict."""
 
 PERMIT_BYTES = 128  # besides its UIDs
+ALLOCATION_BYTES = 128 + 64 * PASSED_MAX  # besides its placements
 ALLOCATION_BYTES_MAX = 384 * 1024  # so that it gets into a message beside the facts that keep coming
 
 
@@ -138,10 +139,17 @@ class _Line:
         self._refused: dict[Alike, Code] = {}
         self._searched = set[Alike]()
         self._behind = set[str]()  # queues that let nobody pass their first job
+        self._blocked: list[Job] = []  # the first ones, for whom passes them
         self._pods = 0
 
     def goes_on(self, place: int, job: Job) -> bool:
         """Start the job, or say why not; False when the rest of the line is left to the next message."""
+        goes_on, state = self._judged(place, job), self._draft.state
+        if len(self._blocked) < PASSED_MAX:
+            self._blocked += [each for each in state.jobs.found((job.job_id,)) if awaits_placement(state, each)]
+        return goes_on
+
+    def _judged(self, place: int, job: Job) -> bool:
         draft, places = self._draft, self._places
         closed = closing(draft.state, job)
         if closed is not None and not draft.full:
@@ -182,7 +190,7 @@ class _Line:
             record_waiting(self._draft, job.job_id, reason)
 
     def _start(self, job: Job, choice: Choice) -> bool:
-        allocate(self._draft, job, *choice)
+        allocate(self._draft, job, *choice, self._places.passed_by(job, self._blocked))
         self._places.taken(job, *choice)
         self._refused.clear()
         self._pods += job.pods
@@ -240,7 +248,9 @@ def _alike(job: Job, places: SchedulingPass) -> Alike:
     return job.queue, places.may_borrow(job), job.gang, job.avoid, places.count_outlived(job)
 
 
-def allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
+def allocate(
+    draft: Draft, job: Job, flavor: str, placements: tuple[Placement, ...], passed: tuple[Passed, ...] = ()
+) -> None:
     """Begins the job's next run on these places, and permits pods of users that are there already."""
     state = draft.state
     deadline = state.ts + start_timeout_ms(state, job)
@@ -252,6 +262,7 @@ def allocate(draft: Draft, job: Job, flavor: str, placements: tuple[Placement, .
             deadline=deadline,
             placements=placements,
             flavor=flavor,
+            passed=passed if state.format >= PASSED_FROM else (),
         )
     )
     _permit(draft, job)
@@ -281,7 +292,7 @@ def _most_bytes(draft: Draft, job: Job, pool: str) -> int:
 
 def allocation_bytes(job: Job, longest_name: int) -> int:
     """Upper bound in bytes of the job's allocation record, when the pool's longest node name has that many letters."""
-    return 128 + sum(
+    return ALLOCATION_BYTES + sum(
         role.replicas
         * (64 + len(role.name) + longest_name + 3 * max(1, role.need.gpus) + 12 * bool(role.need.mig_profile))
         for role in job.roles

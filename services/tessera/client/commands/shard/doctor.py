@@ -1,6 +1,7 @@
 """`doctor`: what keeps work from starting, and what to do about it."""
 
 import os
+from contextlib import suppress
 from typing import Any
 
 from pydantic import SecretStr
@@ -9,10 +10,11 @@ from tessera.client.cluster.doctor import check_cluster, check_servers
 from tessera.client.cluster.findings import Finding, awaited
 from tessera.client.cluster.unmet import find_unmet
 from tessera.client.commands.context import ShardOptions, command
-from tessera.client.connect.connecting import cluster_of, open_store
+from tessera.client.connect.connecting import cluster_of, open_store, views_of
 from tessera.client.connect.shard_status import shard_status
 from tessera.client.connect.where import Where
-from tessera.client.outcomes import Exit
+from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.views.overview import idle_lines
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import KernelError, StartupError
 from tessera.kernel.kubernetes.cluster import HttpCluster
@@ -35,7 +37,16 @@ async def doctor(at: ShardOptions) -> Exit | None:
         print(finding.line())
     if not found:
         print("nothing found: NATS, Redis, services, configuration, and rights on Kubernetes are as they should be")
+    for line in await _hints(at.find()):
+        print(line)
     return Exit.FAILED if found else None
+
+
+async def _hints(place: Where) -> list[str]:
+    """GPUs that rules keep idle while jobs wait: no fault, so that the exit code does not say it."""
+    with suppress(Failure, Refused, KernelError):  # no gateway answers: the findings say so
+        return idle_lines(await views_of(place, OPERATOR).slots())
+    return []
 
 
 async def _findings(place: Where) -> list[Finding]:

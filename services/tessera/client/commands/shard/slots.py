@@ -9,6 +9,7 @@ from pydantic import TypeAdapter
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.connect.connecting import api_of
 from tessera.client.outcomes import Exit, Failure
+from tessera.client.views.explain import wrapped
 from tessera.client.views.rendering import Column, Output, plain, show_value, table
 from tessera.domain.devices.free_slots import Slots, Stranded, Unclaimed
 from tessera_schemas.text.units import format_milli
@@ -81,9 +82,13 @@ def lines(found: list[Slots], wide: bool = False) -> list[str]:
         describe_largest.append(
             f"pool {each.pool}: {format_milli(each.idle_gpu_milli)} of {each.gpus} GPUs are idle"[:80]
         )
-        describe_largest += [
-            f"  {format_milli(milli):>8} {_describe(each, cause)}" for cause, milli in each.stranded if milli
-        ]
+        for cause, milli in each.stranded:
+            rules = each.held_back if cause is Stranded.NONE else ()
+            if milli and not rules:
+                describe_largest.append(f"  {format_milli(milli):>8} {_describe(each, cause)}")
+            for rule in rules:
+                told = f"  {format_milli(rule.gpu_milli):>8} can be had now: {rule.describe()}"
+                describe_largest += [told] if wide else wrapped(told, 11)
         describe_largest += _unused_lines(each)
     return describe_largest
 

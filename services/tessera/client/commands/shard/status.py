@@ -72,7 +72,7 @@ async def top(
         nodes, queues = await views.nodes(), await views.queues()
         return [
             f"shard {shard} at {title}, as of {await views.as_of()}",
-            *overview(work, nodes, queues, SystemClock().now_ms()),
+            *overview(work, nodes, queues, SystemClock().now_ms(), await views.slots()),
         ]
 
     if once:
