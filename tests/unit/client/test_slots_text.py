@@ -48,7 +48,7 @@ def test_what_rules_keep_idle_is_told_with_the_way_out_in_slots_and_in_top() -> 
     head = admitted("head").job_id
     kept = f"kept ahead for train ({head}) (way out: jobs whose time limit ends before it starts may have them)"
     assert f"1 can be had now: {kept}" in told[0]
-    assert f"1 GPUs idle in pool default: {kept}" in told[1]
+    assert f"GPUs idle in pool default: 1, {kept}" in told[1]
     assert all(cell_len(line) <= COLUMNS for line in (*lines([left]), *idle_lines([left])))
 
 

@@ -67,7 +67,7 @@ def test_another_tenants_job_that_passed_has_no_name() -> None:
     ("later", "why"),
     [
         ({"priority": "high"}, "its priority class is higher"),
-        ({"queue": "b"}, "by the order of that time it stood before this one"),
+        ({"queue": "b"}, ORDER),
         ({}, "it found room, and none was kept for this job"),
     ],
 )

@@ -132,11 +132,6 @@ def test_backfill_goes_on_beside_a_head_that_leaves_room_and_quota() -> None:
     assert [job(ledger, f"small-{i}").attempt for i in range(4)] == [1] * 4
 
 
-def of_model(key: str, model: str, gpus: int = 8, hours: int = 1, cpu: int = 1) -> AnyFact:
-    needs = role(gpus=gpus, gpu_models=(model,), cpu_milli=cpu * 1000)
-    return admitted(key, spec(needs, time_limit_seconds=hours * HOUR))
-
-
 @pytest.mark.parametrize("useless", [0, 3, 6, KINDS_MAX - 1, KINDS_MAX, 3 * KINDS_MAX])
 def test_jobs_that_nothing_can_help_take_no_reservation_from_those_that_wait_for_runs(useless: int) -> None:
     nodes = [node_seen("sick", gpu_model="h100"), *(node_seen(f"node-{i}", gpu_model="a100") for i in range(2))]

@@ -37,7 +37,7 @@ def overview(
 def idle_lines(pools: Iterable[Slots]) -> list[str]:
     """A line for each rule by which GPUs are idle that can be had while jobs wait, with the way out."""
     told = [
-        f"{format_milli(each.gpu_milli)} GPUs idle in pool {pool.pool}: {each.describe()}"
+        f"GPUs idle in pool {pool.pool}: {format_milli(each.gpu_milli)}, {each.describe()}"
         for pool in pools
         for each in pool.held_back
         if each.rule is not HoldsBack.NOTHING_WAITS

@@ -2,7 +2,7 @@
 Jobs that passed a waiting one: starts since it waits, of jobs behind it in line or that came later, and why. Pure.
 
 Each start names in the ledger the first blocked jobs that it passed (`Allocated.passed`); a job that it does not name,
-although there was space for it, stood behind the one that started.
+although there was space for it, stood behind the one that started, or in no line.
 """
 
 from collections import Counter
@@ -26,7 +26,7 @@ WHY: dict[WhyPassed, str] = {
 }
 HIGHER = "its priority class is higher"
 AGAIN = "it had run before and began again"
-ORDER = "by the order of that time it stood before this one"
+ORDER = "by the order of that time it stood before this one, or this one was out of line"
 
 
 @dataclass(frozen=True, slots=True)

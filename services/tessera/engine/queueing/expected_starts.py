@@ -93,7 +93,7 @@ def look_ahead(state: State, pool: str, line: Iterable[Job]) -> dict[str, Expect
             found[job.job_id] = NoRoom("never")
         elif len(tried) == KINDS_MAX and kind not in tried:
             found[job.job_id] = NoRoom("kinds")
-        elif len(others := ahead.beside(job)) >= ahead.depth or tried[kind] >= ahead.depth:
+        elif len(others := ahead.rivals_of(job)) >= ahead.depth or tried[kind] >= ahead.depth:
             found[job.job_id] = NoRoom("depth", tuple(others))
         else:
             tried[kind] += 1

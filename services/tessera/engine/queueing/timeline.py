@@ -77,9 +77,9 @@ class RoomTimeline:
 
     def is_deep(self, job: Job) -> bool:
         """Whether room is kept already for as many jobs as the policy says, among those that could use its nodes."""
-        return len(self.beside(job)) >= self.depth
+        return len(self.rivals_of(job)) >= self.depth
 
-    def beside(self, job: Job) -> list[Job]:
+    def rivals_of(self, job: Job) -> list[Job]:
         """The jobs for which room is kept, among those that could use its nodes."""
         # Two models have no node in common: a head that waits a day for one must not open the other to everybody.
         return [reservation.job for reservation in self.reservations if may_meet(reservation.job, job)]
