@@ -330,3 +330,13 @@ def test_a_job_that_is_short_of_cpu_hears_who_holds_it_and_what_pods_of_others_h
     assert "60 CPUs held by reads" in next(answer.holders.describe())
     assert "Pods that Tessera does not manage hold up to 1 CPU on 1 node." in answer.sentences
     assert answer.changes[0].text == "3 instead of 8 CPUs per pod"
+    assert answer.changes[-1].text.endswith("which holds 60 CPUs")
+
+
+def test_the_run_whose_end_would_help_is_told_in_the_resource_that_is_short() -> None:
+    rounds = Rounds(nodes={"node-a": 8}, preset="off")
+    rounds.submit("reads", gpus=1, cpu_milli=60_000)
+    rounds.settle()
+    rounds.submit("it", gpus=4, cpu_milli=8000)
+    rounds.settle()
+    assert explained(rounds, "it").changes[-1].text.endswith("which holds 60 CPUs")

@@ -12,8 +12,10 @@ from tessera.domain.devices.resources import NOTHING, Amount
 from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QueueTree
 from tessera.domain.state import State
+from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.placement_groups import placement_groups
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.units import format_memory
 
 HOLDERS_MAX = 5
@@ -180,6 +182,23 @@ def _kept(state: State, job: Job, resource: str, viewer: Viewer, nodes: set[str]
             continue
         name, job_id = (other.name, owner) if viewer.may_see(other.tenant) else ("", "")
         yield Holder(name, "", job_id, viewer.queue(other.queue), other.amount, 0, mark.deadline, False, True, resource)
+
+
+def short_of(job: Job, reason: Reason) -> str:
+    """
+    The resource of a quota that is used up, else the one that most nodes are short of: GPUs before what lies beside
+    them, since nodes name one lack each.
+    """
+    if reason.code is Code.WAITING_FOR_QUOTA:
+        return reason.field.partition(" of ")[0].rpartition(".")[2]
+    short = {
+        "gpu_milli": max(reason.numbers.get(each, 0) for each in (FitFailure.GPU, FitFailure.DEVICES)),
+        "cpu_milli": reason.numbers.get(FitFailure.CPU, 0),
+        "memory_bytes": reason.numbers.get(FitFailure.MEMORY, 0),
+    }
+    if not any(short.values()):
+        return "gpu_milli" if job.amount.gpu_milli else "cpu_milli"
+    return max(short, key=lambda resource: short[resource])
 
 
 def name_some(names: Sequence[str]) -> str:

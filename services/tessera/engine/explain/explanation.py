@@ -21,6 +21,7 @@ from tessera.engine.explain.blockers import (
     find_capacity_blockers,
     find_quota_blockers,
     name_some,
+    short_of,
 )
 from tessera.engine.explain.kept_room import describe_kept_room
 from tessera.engine.explain.lent_quota import describe_lent_quota
@@ -296,25 +297,13 @@ def _holders(what_if: WhatIf, job: Job, pool: str, reasons: tuple[Reason, ...], 
     # them were to blame.
     for reason in reasons:
         if reason.code is Code.WAITING_FOR_QUOTA:
-            cell, _, flavor = reason.field.partition(" of ")
-            return find_quota_blockers(what_if.state, job, cell.rpartition(".")[2], flavor, viewer)
+            flavor = reason.field.partition(" of ")[2]
+            return find_quota_blockers(what_if.state, job, short_of(job, reason), flavor, viewer)
         if reason.code is Code.NO_FIT:
             flavors = what_if.state.tree.flavors_for(job.queue, job.amount)[:FLAVORS_MAX]
             places = [what_if.pool(pool, flavor)[1] for flavor in flavors]
-            return find_capacity_blockers(what_if.state, job, places, viewer, _shortest(job, reason))
+            return find_capacity_blockers(what_if.state, job, places, viewer, short_of(job, reason))
     return NOBODY
-
-
-def _shortest(job: Job, reason: Reason) -> str:
-    """The resource that most nodes are short of; GPUs before what lies beside them, since nodes name one lack each."""
-    short = {
-        "gpu_milli": max(reason.numbers.get(each, 0) for each in (FitFailure.GPU, FitFailure.DEVICES)),
-        "cpu_milli": reason.numbers.get(FitFailure.CPU, 0),
-        "memory_bytes": reason.numbers.get(FitFailure.MEMORY, 0),
-    }
-    if not any(short.values()):
-        return "gpu_milli" if job.amount.gpu_milli else "cpu_milli"
-    return max(short, key=lambda resource: short[resource])
 
 
 def _keeping(state: State, job: Job, now: int) -> list[Reason | None]:

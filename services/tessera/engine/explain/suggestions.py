@@ -14,7 +14,7 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import gang_of
-from tessera.engine.explain.blockers import Viewer, describe_amount, describe_queue
+from tessera.engine.explain.blockers import Viewer, describe_amount, describe_queue, short_of
 from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.placement.capacity import nodes_without
 from tessera.engine.placement.fits import count_bundles, kind_of, never_fits
@@ -208,13 +208,13 @@ def _end_of_one(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChan
     for run in islice(_in_the_way(what_if, job), VALUES_MAX):
         choice = _keep_choice(what_if.after(job, gone=(run,)))
         if choice is not None:
-            seen = viewer.may_see(run.tenant)
+            seen, short = viewer.may_see(run.tenant), "gpu_milli" if job.reason is None else short_of(job, job.reason)
             who = (
                 f"{_name(what_if.state, run)} ({run.run_id})"
                 if seen
                 else f"a run of {describe_queue(viewer.queue(run.queue))}"
             )
-            text = f"the end of {who}, which holds {describe_amount(run.amount)}"
+            text = f"the end of {who}, which holds {describe_amount(run.amount, short)}"
             yield _change("end", text, choice, (run.run_id,) if seen else ())
             return
 
