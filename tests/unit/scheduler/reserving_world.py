@@ -60,5 +60,6 @@ def ids(*keys: str) -> list[str]:
     return [admitted(key).job_id for key in keys]
 
 
-def of_model(key: str, model: str, gpus: int = 8, hours: int = 1) -> AnyFact:
-    return admitted(key, spec(role(gpus=gpus, gpu_models=(model,)), time_limit_seconds=hours * HOUR))
+def of_model(key: str, model: str, gpus: int = 8, hours: int = 1, cpu: int = 1) -> AnyFact:
+    needs = role(gpus=gpus, gpu_models=(model,), cpu_milli=cpu * 1000)
+    return admitted(key, spec(needs, time_limit_seconds=hours * HOUR))
