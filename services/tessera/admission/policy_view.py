@@ -10,7 +10,7 @@ import asyncio
 import structlog
 from pydantic import ValidationError
 
-from tessera.admission.decide.policy import AdmissionPolicy, NodeShapes, at_its_best, templates_of, tree_of
+from tessera.admission.decide.policy import AdmissionPolicy, NodeShapes, templates_of, tree_of
 from tessera.domain.queues import QueueTree
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import Clock, ProjectionStore
@@ -90,7 +90,7 @@ class PolicyView:
                 self._configured, self._stored = (tree_of(config), templates_of(config)), stored
             tree, templates = self._configured
             pools = self._shapes.update(nodes, remembered)
-            self.known = AdmissionPolicy(n, at_its_best(tree, pools.nodes), pools, templates)
+            self.known = AdmissionPolicy(n, pools.in_numbers(tree), pools, templates)
         except (Transient, ValidationError) as error:
             if not self._away:
                 log.warning("policy_not_read", error=str(error), as_of=self.known.n if self.known else None)

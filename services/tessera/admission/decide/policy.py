@@ -32,7 +32,21 @@ class Pools:
         for node in self.nodes:
             self._by_pool.setdefault(node.pool, []).append(node)
         self._empty: dict[tuple[str, int], dict[str, EmptyNodes]] = {}
+        self._numbered: tuple[QueueTree, QueueTree] | None = None
         self._verdicts: dict[tuple[str, str, tuple[str, ...], int, tuple[RoleNeed, ...]], Reason | None] = {}
+
+    def in_numbers(self, tree: QueueTree | None) -> QueueTree | None:
+        """
+        The tree with parts of pools as amounts of these nodes: what a refusal for good rests on.
+
+        Nothing is refused for the quota of a pool that has no nodes yet.
+        """
+        if tree is None or not tree.has_parts:
+            return tree
+        if self._numbered is None or self._numbered[0] is not tree:
+            unknown = Amount(UNLIMITED, UNLIMITED, UNLIMITED)
+            self._numbered = tree, in_numbers(tree, sizes_at_best(tree, self.nodes), unknown)
+        return self._numbered[1]
 
     def inadmissible(
         self, tree: QueueTree, queue: str, flavors: tuple[str, ...], roles: tuple[RoleNeed, ...]
@@ -63,17 +77,6 @@ class AdmissionPolicy:
     tree: QueueTree | None = None
     pools: Pools = field(default_factory=Pools)
     templates: Mapping[str, JobTemplate] = field(default_factory=dict)
-
-
-def at_its_best(tree: QueueTree | None, nodes: Iterable[Node]) -> QueueTree | None:
-    """
-    The tree with parts of pools as amounts of these nodes, each at its best: what a refusal for good rests on.
-
-    Nothing is refused for the quota of a pool that has no nodes yet.
-    """
-    if tree is None or not tree.has_parts:
-        return tree
-    return in_numbers(tree, sizes_at_best(tree, nodes), Amount(UNLIMITED, UNLIMITED, UNLIMITED))
 
 
 def tree_of(config: Config | None) -> QueueTree | None:
