@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tessera.client.ledger.replay import verify
 from tessera.engine.explain.explanation import explain
 from tessera.scheduler import decide
 from tessera.testkit.checker import check
@@ -55,6 +56,7 @@ def judge(rounds: Rounds) -> None:
     check_rules(report, rounds.stored)
     check_pays(report, rounds.stored)
     assert report.violations == []
+    assert verify(rounds.stored).findings == []
 
 
 def gang_among_others(rounds: Rounds, **more: Any) -> Rounds:
