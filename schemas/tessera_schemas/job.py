@@ -215,7 +215,8 @@ class Role(Strict):
     ] = None
     resources: Annotated[Resources, Field(description="Resources of each pod")]
     gpu_models: Annotated[
-        tuple[GpuModel, ...], Field(max_length=32, description="Acceptable GPU models; empty: any")
+        tuple[GpuModel, ...],
+        Field(max_length=32, description="Acceptable GPU models, the first that holds all pods; empty: any"),
     ] = ()
     node_selector: Annotated[
         dict[LabelKey, LabelValue], Field(max_length=32, description="Labels that a node must have")
@@ -239,6 +240,9 @@ class Role(Strict):
         Literal["pod", "together"],
         Field(description="Release of GPUs. pod: as each pod ends. together: once the whole run has ended"),
     ] = "pod"
+    mixed_models: Annotated[
+        bool, Field(description="Whether its pods may be on several GPU models at a time; without, they are on one")
+    ] = later(False)
 
     @property
     def gang(self) -> int:

@@ -50,6 +50,11 @@ RESTART_PLACES_FROM = 6
 """The format from which on a gang that restarts keeps what is well of its place."""
 PASSED_FROM = 6
 """The format from which on an allocation names the blocked jobs that it passes, and why it may."""
+ONE_MODEL_FROM = 6
+"""
+The format from which on the pods of a gang are on one GPU model, and under a launcher their shares on distinct GPUs, of
+jobs taken in since.
+"""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

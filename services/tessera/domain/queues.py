@@ -1,6 +1,6 @@
 """The configuration as decisions ask for it: the queue tree, its quotas, priority classes, flavors of nodes."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
@@ -8,8 +8,9 @@ from tessera.domain.devices.levels import with_labels
 from tessera.domain.devices.resources import Amount, Node, role_need, tolerated_taints
 from tessera.domain.entities import Job, RemovedQueue
 from tessera.domain.work.gang import Gang, bearing
+from tessera.domain.work.one_model import on_one_model
 from tessera_schemas.config import Config, Defaults, Flavor, Level, Limits, Policy, Pool, Queue, Quota, Tenant
-from tessera_schemas.job import Role
+from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.pod_template import Mount
 
@@ -63,10 +64,14 @@ class QueueTree:
         found = self.tenants.get(tenant)
         return () if found is None else tolerated_taints(found.tolerations)
 
-    def gang_of(self, roles: Sequence[Role], tenant: str, as_made: bool) -> Gang:
-        """The gang that a job of the tenant asks for, levels by their labels; its pods bear what its tenant's do."""
-        needs = with_labels([role_need(role, as_made) for role in roles], self.levels)
-        return bearing(needs, self.tolerated_by(tenant))
+    def gang_of(self, spec: JobSpec, tenant: str, as_made: bool, one_model: bool = True) -> Gang:
+        """
+        The gang that a job of the tenant asks for, levels by their labels; its pods bear what its tenant's do.
+
+        Without `one_model`, as in ledgers before `ONE_MODEL_FROM`, GPUs of any models do for it.
+        """
+        needs = with_labels([role_need(role, as_made) for role in spec.roles], self.levels)
+        return bearing(on_one_model(needs, spec, as_made) if one_model else needs, self.tolerated_by(tenant))
 
     def limits_of(self, tenant: str) -> Limits:
         """The tenant's limits; the default ones of a tenant that the configuration does not know."""

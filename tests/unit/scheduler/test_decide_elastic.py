@@ -25,7 +25,7 @@ def elastic(least: int = 2, most: int = 4, gpus: int = 2, **policy: Any) -> Worl
     """A node of eight GPUs on which a job of two to four pods runs as its gang."""
     rules = Policy.model_validate({"grow_after_seconds": 0} | policy)
     world = World(body=config_body(policy=rules))
-    world.queued(role(replicas=least, max_replicas=most, gpus=gpus)).place()
+    world.queued(role(replicas=least, max_replicas=most, gpus=gpus, mixed_models=True)).place()
     world.commit(made(pods=least))
     return world
 

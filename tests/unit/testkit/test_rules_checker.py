@@ -22,9 +22,10 @@ from tessera_schemas.facts import (
     RunIdle,
     RunLost,
 )
-from tessera_schemas.job import JobIdle
+from tessera_schemas.job import JobIdle, JobSpec
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import Adopted
+from tessera_schemas.work.placement import Placement
 from tests.builders import (
     SHARD,
     admitted,
@@ -793,3 +794,52 @@ def test_an_idle_run_is_stopped_as_its_queue_and_its_job_say(
     idle = RunIdle(kind="run_idle", run_id=first_run(), idle_seconds=3600)
     shard.add(shard.revoke(reason=Reason(code=Code.IDLE), by="reclamation"), facts=[idle], ms=seconds * 1000)
     assert broken(shard) == (set() if right else {"idle"})
+
+
+# -- one GPU model ----------------------------------------------------------------------------------------------------
+
+
+def on_two_nodes(known: int, shape: JobSpec, *places: tuple[str, int, int], adopted: bool = False) -> set[str]:
+    """What a job breaks whose pods are on these nodes and devices, with so many thousandths: an H100 and an A100."""
+    shard = Shard(node_seen("node-a", gpu_model="H100"), node_seen("node-b", gpu_model="A100"))
+    shard.add(m.FormatRaised(kind="format_raised", format=known))
+    fact = admitted("k1", shape)
+    fact = fact.model_copy(update={"adopted": MADE}) if adopted else fact
+    shard.add(m.JobQueued(kind="job_queued", fact=0, job_id=fact.job_id), facts=[fact])
+    roles = [role.name for role in shape.roles for _ in range(role.gang)]
+    pods = [
+        Placement(rank, name, node, (device,), milli)
+        for rank, (name, (node, device, milli)) in enumerate(zip(roles, places, strict=True))
+    ]
+    shard.allocated(*pods)
+    return broken(shard)
+
+
+MADE = Adopted(api_version="batch/v1", owner_kind="Job", owner_name="j", owner_uid="u", priority=0)
+BOTH, ONE = (("node-a", 0, 1000), ("node-b", 0, 1000)), (("node-a", 0, 1000), ("node-a", 1, 1000))
+TWO_ROLES = (role("one"), role("two"))
+
+
+@pytest.mark.parametrize(
+    ("known", "shape", "places", "adopted", "wrong"),
+    [
+        pytest.param(6, job_spec(role(replicas=2)), BOTH, False, {"model"}, id="a role on two models"),
+        pytest.param(6, job_spec(role(replicas=2)), ONE, False, set(), id="a role on one model"),
+        pytest.param(5, job_spec(role(replicas=2)), BOTH, False, set(), id="a job of an older ledger"),
+        pytest.param(6, job_spec(role(replicas=2, mixed_models=True)), BOTH, False, set(), id="it may be mixed"),
+        pytest.param(6, job_spec(*TWO_ROLES), BOTH, False, set(), id="two roles"),
+        pytest.param(6, job_spec(*TWO_ROLES, launcher="torchrun"), BOTH, False, {"model"}, id="under a launcher"),
+        pytest.param(6, job_spec(*TWO_ROLES), BOTH, True, {"model"}, id="two roles of users' pods"),
+    ],
+)
+def test_the_pods_of_a_gang_are_on_one_model(
+    known: int, shape: JobSpec, places: Any, adopted: bool, wrong: set[str]
+) -> None:
+    assert on_two_nodes(known, shape, *places, adopted=adopted) == wrong
+
+
+@pytest.mark.parametrize(("launcher", "wrong"), [("torchrun", {"model"}), ("plain", set())])
+def test_shares_under_a_launcher_have_a_device_each(launcher: Any, wrong: set[str]) -> None:
+    shape = job_spec(role(replicas=2, gpus=0, gpu_milli=500), launcher=launcher)
+    assert on_two_nodes(6, shape, ("node-a", 0, 500), ("node-a", 0, 500)) == wrong
+    assert on_two_nodes(6, shape, ("node-a", 0, 500), ("node-a", 1, 500)) == set()

@@ -49,7 +49,7 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
     against += unknown
     pool = tree.pool(spec.queue)
     if pool is not None:
-        gang = tree.gang_of(spec.roles, tenant, as_made=submitted is None)
+        gang = tree.gang_of(spec, tenant, as_made=submitted is None)
         flavors, over = _within_quota(spec.queue, gang.amount, tree, spec.preemptible)
         against += over
         verdict = None if unknown else policy.pools.inadmissible(tree, spec.queue, flavors, gang)

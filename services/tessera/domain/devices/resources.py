@@ -30,7 +30,8 @@ class Need:
     Need of each of `replicas` equal pods. Equal needs compare and hash equal, so verdicts can be shared.
 
     `as_made`: somebody else makes the pods, so that nothing can be put into their containers. `tolerated` are the
-    standing tolerations of the job's tenant, which every pod that the binder makes of it has.
+    standing tolerations of the job's tenant, which every pod that the binder makes of it has. `apart`: of the shares of
+    its gang no two are on one device.
     """
 
     cpu_milli: int
@@ -46,6 +47,7 @@ class Need:
     devices: tuple[tuple[str, int], ...] = ()
     as_made: bool = False
     tolerated: tuple[tuple[str, str, str], ...] = later(())
+    apart: bool = later(False)
 
     @property
     def total_gpu_milli(self) -> int:
@@ -74,7 +76,8 @@ class RoleNeed:
     `levels` are the labels whose domains it tries, narrowest first; `bound` says that the last one may not be left.
     Roles of one `group` share the domain. `beside` names the role whose pods' nodes it goes to, `spread` the label
     over whose values its pods are spread. `more` pods may be added while nobody waits for the room. `together`: its
-    pods are released when the run is, and not one by one as they end.
+    pods are released when the run is, and not one by one as they end. Roles of an equal `one_model`, the name of the
+    first of them, are on one GPU model at a time; `model_order` is the order in which their owner wants models.
     """
 
     name: str
@@ -87,6 +90,8 @@ class RoleNeed:
     spread: str = ""
     more: int = 0
     together: bool = later(False)
+    one_model: str = later("")
+    model_order: tuple[str, ...] = later(())
 
 
 def role_need(role: Role, as_made: bool = False) -> RoleNeed:

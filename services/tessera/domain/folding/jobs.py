@@ -52,7 +52,13 @@ from tessera_schemas.ledger import (
     TaskQueued,
     Waiting,
 )
-from tessera_schemas.shard.ledger_form import ENDED_NODES_FROM, RUN_SUMS_FROM, STOP_TIMES_FROM, UPDATES_FROM
+from tessera_schemas.shard.ledger_form import (
+    ENDED_NODES_FROM,
+    ONE_MODEL_FROM,
+    RUN_SUMS_FROM,
+    STOP_TIMES_FROM,
+    UPDATES_FROM,
+)
 from tessera_schemas.work.run_ends import EVICTIONS
 
 
@@ -65,7 +71,7 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
     spec = fact.spec
     if unknown_levels(spec.roles, state.tree.levels):
         raise Contradiction(f"record {state.n}: job {record.job_id} names a topology level that is not there")
-    gang = state.tree.gang_of(spec.roles, fact.tenant, as_made=fact.adopted is not None)
+    gang = state.tree.gang_of(spec, fact.tenant, fact.adopted is not None, state.format >= ONE_MODEL_FROM)
     array = _array(state, spec)
     job = Job(
         fact.job_id,

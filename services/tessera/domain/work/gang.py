@@ -53,6 +53,20 @@ class Gang(tuple[RoleNeed, ...]):
             total = total.plus(role.need.amount, role.replicas)
         return total
 
+    @cached_property
+    def one_model(self) -> Mapping[str, tuple[RoleNeed, ...]]:
+        """The roles whose pods are on one GPU model at a time, by the name of the first of them."""
+        found: dict[str, tuple[RoleNeed, ...]] = {}
+        for role in self:
+            if role.one_model:
+                found[role.one_model] = (*found.get(role.one_model, ()), role)
+        return found
+
+    @cached_property
+    def apart(self) -> bool:
+        """Whether shares of it are on distinct devices."""
+        return any(role.need.apart for role in self)
+
     def amount_of(self, placements: Iterable[Placement]) -> Amount:
         """Amount that these pods of the gang's roles hold."""
         total = NOTHING

@@ -29,6 +29,7 @@ from tessera.engine.defragmentation.relocations import (
 from tessera.engine.placement.capacity import leaving, nodes_for, nodes_less
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
+from tessera.engine.placement.gpu_models import on_each_model
 from tessera.engine.placement.placement_groups import placement_groups
 from tessera.engine.preemption.candidates import Candidate, eviction_cost
 from tessera.engine.preemption.node_steps import node_steps, take
@@ -44,6 +45,8 @@ from tessera_schemas.work.placement import Placement
 SETS_MAX = 256  # sets of runs that are tried in the order of their cost
 NODES_MAX = 65_536  # looked at by all these tries together, about
 SETS_MIN = 16
+FITS = (Code.WAITING_FOR_TURN, Code.WAITING_FOR_PREEMPTED)
+"""Why nothing has to move."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +83,9 @@ def defragmentation(state: State, job: Job, ts: int, at_any_cost: bool = False) 
     plans: list[tuple[tuple[int, int, tuple[str, ...]], int, Plan]] = []
     refused: list[Reason] = []
     for at, flavor in enumerate(now.tree.flavors_for(job.queue, job.amount)):
-        found = _Search(now, job, flavor, job.avoid).find(at_any_cost)
+        found = _best(now, job, flavor, job.avoid, at_any_cost)
         if job.avoid and isinstance(found, Reason):
-            found = _Search(now, job, flavor).find(at_any_cost)
+            found = _best(now, job, flavor, (), at_any_cost)
         plan = found if isinstance(found, Reason) else _plan(now, job, flavor, found)
         if isinstance(plan, Reason):
             refused.append(plan)
@@ -91,6 +94,15 @@ def defragmentation(state: State, job: Job, ts: int, at_any_cost: bool = False) 
     if plans:
         return min(plans, key=lambda entry: entry[:2])[2]
     return next((reason for reason in refused if reason.code is not Code.WAITING_FOR_QUOTA), refused[0])
+
+
+def _best(state: State, job: Job, flavor: str, avoid: tuple[str, ...], at_any_cost: bool) -> FoundRelocations | Reason:
+    """The cheapest relocations over the GPU models on which the gang may be together; or why there are none."""
+    places = FeasibleNodes({node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor)})
+    found = [_Search(state, each, flavor, avoid).find(at_any_cost) for each in on_each_model(job, places)]
+    waits = [each for each in found if isinstance(each, Reason) and each.code in FITS]
+    moves = [each for each in found if not isinstance(each, Reason)]
+    return waits[0] if waits else min(moves, key=lambda each: each.key) if moves else found[0]
 
 
 def _stands_behind_reserved(state: State, job: Job) -> bool:

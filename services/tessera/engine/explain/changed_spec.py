@@ -24,6 +24,7 @@ OF_ROLES: Mapping[str, RoleChange] = {
     "share": lambda role, value: {"resources": role.resources.model_copy(update={"gpu_milli": int(value)})},
     "pods": _fewer_pods,
     "model": lambda role, value: {"gpu_models": ()},
+    "mixed": lambda role, value: {"mixed_models": True},
     "topology": lambda role, value: {"topology": None},
     "spread": lambda role, value: {"spread": None},
     "together": lambda role, value: {"same_node_as": None},

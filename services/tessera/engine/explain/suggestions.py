@@ -129,6 +129,7 @@ def _no_rule(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[TriedChange]
         ("spread", "no even spread of its pods", lambda r: bool(r.spread), lambda r: replace(r, spread="")),
         ("together", "no same_node_as", lambda r: bool(r.beside), lambda r: replace(r, beside="")),
         ("selector", "no node selector", lambda r: bool(r.need.node_selector), _without("node_selector")),
+        ("mixed", "several GPU models (mixed_models)", lambda r: bool(r.one_model), lambda r: replace(r, one_model="")),
         ("affinity", "no node affinity", lambda r: bool(r.need.affinity), _without("affinity")),
     )
     for kind, text, has, less in rules:

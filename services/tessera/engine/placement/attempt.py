@@ -7,7 +7,7 @@ from operator import attrgetter
 from tessera.domain.devices.resources import Node
 from tessera.domain.work.gang import Gang
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.fits import count_bundles, placed_on, short_of
+from tessera.engine.placement.fits import closed, count_bundles, placed_on, short_of
 from tessera.engine.placement.placement_groups import BundleCounts, BundleSet
 from tessera.engine.placement.rows.room_counts import RoomTable
 from tessera.engine.placement.rows.table import Entry, NodeTable, entry, policy_for
@@ -148,5 +148,6 @@ class Attempt:
             rank = self._first_rank[role.name] + index
             placement = placed_on(node, role.need, rank, role.name, scoring.device(role.need, node))
             node = node.taking(role.need, placement, 1)
+            node = closed(node, placement.devices) if role.need.apart else node
             self.placed.append(placement)
         self.changed[name] = node

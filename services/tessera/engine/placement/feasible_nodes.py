@@ -22,6 +22,7 @@ class FeasibleNodes:
         """`scoring` says which node is taken of those that a pod fits."""
         self._nodes, self.scoring = nodes, scoring
         self._suited: dict[Hashable, tuple[dict[str, None], Counter[FitFailure], Counter[TaintParts]]] = {}
+        self._models: dict[Hashable, tuple[str, ...]] = {}
         self._values: dict[str, dict[str, str]] = {}
         self._domains: dict[str, dict[str, list[str]]] = {}
         self._holding: dict[tuple[BundleKind, str], list[str]] = {}
@@ -53,6 +54,14 @@ class FeasibleNodes:
                 found[1][missed[1]] += 1
                 if missed[1] is FitFailure.TAINT and (taint := first_taint_against(missed[0], node)) is not None:
                     found[2][taint] += 1
+        return found
+
+    def models(self, kind: BundleKind) -> tuple[str, ...]:
+        """GPU models of the nodes that suit it, in order; "" is the one of all GPUs whose model nobody names."""
+        found = self._models.get(kind.never)
+        if found is None:
+            there = (self._nodes[name] for name in self.suited(kind))
+            found = self._models[kind.never] = tuple(sorted({n.gpu_model for n in there if n.gpus or n.gpu_model}))
         return found
 
     @cached_property

@@ -7,11 +7,12 @@ instance needs a position inside one device. How pods are placed relative to eac
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
 from tessera.domain.devices.resources import NO_VALUE, WHOLE_GPU, Need, Node
+from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.mig import free_positions, has_profile, position
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, serves
@@ -155,6 +156,13 @@ def placed_on(node: Node, need: Need, rank: int, role: str, device: int | None =
     return Placement(rank, role, node.name)
 
 
+def closed(node: Node, devices: Collection[int]) -> Node:
+    """The node with nothing free on these devices: so a gang sees those of its shares that are `apart`."""
+    return replace(
+        node, gpu_free=tuple(min(0, left) if at in devices else left for at, left in enumerate(node.gpu_free))
+    )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BundleKind:
     """
@@ -198,7 +206,9 @@ def count_bundles(kind: BundleKind, node: Node) -> int:
     if need.gpus:
         counts.append(node.gpu_free.count(WHOLE_GPU) // need.gpus)
     elif need.gpu_milli:
-        counts.append(sum(left // need.gpu_milli for left in node.gpu_free if left > 0))
+        counts.append(
+            sum(1 if need.apart else left // need.gpu_milli for left in node.gpu_free if left >= need.gpu_milli)
+        )
     elif need.mig_profile:
         counts.append(free_positions(need, node))
     if need.cpu_milli:
@@ -242,4 +252,5 @@ def _sum(needs: tuple[Need, ...]) -> Need:
         sum(need.gpu_milli for need in needs),
         mig_profile=next((need.mig_profile for need in needs if need.mig_profile), ""),
         devices=tuple(sorted(devices.items())),
+        apart=any(need.apart for need in needs),
     )

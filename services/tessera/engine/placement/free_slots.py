@@ -28,7 +28,7 @@ from tessera_schemas.cluster.mig import GEOMETRIES
 from tessera_schemas.reasons import Code
 
 LEVELS_MAX = 4
-NODE_LEVEL, POOL_LEVEL = "node", "pool"
+NODE_LEVEL, POOL_LEVEL, MODEL_LEVEL = "node", "pool", "model"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +129,7 @@ class Tally:
                 self._kept.update({(placement.node, device): placement.gpu_milli for device in placement.devices})
         self._stranded: Counter[Stranded] = Counter()
         self._gpus = self._most = 0
+        self._models = set[str]()
         self._free: dict[int, Counter[tuple[str, str]]] = {}
 
     def add(self, node: Node) -> Counter[Stranded]:
@@ -206,14 +207,21 @@ class Tally:
             found[cause] += (entire - usable) * WHOLE_GPU
 
     def _count(self, node: Node) -> None:
-        gpus = 1
+        gpus, model = 1, node.gpu_model
+        self._models.add(model)
         while gpus <= node.gpus:
             fitting = count_bundles(self._slot(gpus), node)
             if fitting:
                 here = self._free.setdefault(gpus, Counter())
-                here.update({(POOL_LEVEL, self._pool): fitting, (NODE_LEVEL, node.name): fitting})
+                here.update({(POOL_LEVEL, ""): fitting, (NODE_LEVEL, node.name): fitting})
+                # A gang is on one GPU model: what is free of another one beside it makes none larger.
+                here.update({(MODEL_LEVEL, model): fitting})
                 here.update(
-                    {(name, at): fitting for name, label in self._asked.levels if (at := node.label(label)) is not None}
+                    {
+                        (name, f"{at} {model}"): fitting
+                        for name, label in self._asked.levels
+                        if (at := node.label(label)) is not None
+                    }
                 )
             gpus *= 2
 
@@ -227,12 +235,13 @@ class Tally:
         return Slots(self._pool, self._gpus, sum(milli for _, milli in stranded), stranded, tuple(sizes))
 
     def _size(self, gpus: int) -> Size:
-        largest = dict.fromkeys((NODE_LEVEL, *(name for name, _ in self._asked.levels)), 0)
+        several = (MODEL_LEVEL,) if len(self._models) > 1 else ()
+        largest = dict.fromkeys((NODE_LEVEL, *(name for name, _ in self._asked.levels), *several), 0)
         total = 0
         for (level, _), fitting in self._free.get(gpus, {}).items():
             if level == POOL_LEVEL:
                 total = fitting
-            else:
+            elif level in largest:
                 largest[level] = max(largest[level], fitting)
         return Size(gpus, total, tuple(largest.items()))
 

@@ -15,11 +15,13 @@ from tessera.domain.work.gang import Gang, gang_of
 from tessera.engine.placement.attempt import Attempt
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import BundleKind
+from tessera.engine.placement.gpu_models import alternatives
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup, placement_groups
-from tessera.engine.placement.refusals import no_domain, no_fit, not_even
+from tessera.engine.placement.refusals import no_domain, no_fit, no_model, not_even
 from tessera.engine.placement.rows.room_counts import RoomTable
 from tessera.engine.placement.rows.search_looks import SearchLooks
 from tessera.engine.placement.rows.shortage import is_short, lacks_gpus
+from tessera.engine.placement.rows.table import Entry, entry, policy_for
 from tessera.engine.placement.topology import place_together
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 from tessera_schemas.reasons import Code, Reason
@@ -55,6 +57,34 @@ def try_to_place(
     """
     if not places.any_ready:
         return Reason(code=Code.NO_NODES, numbers={"nodes_cordoned": places.cordoned} if places.cordoned else {})
+    bound_gangs: tuple[Gang, ...] = (gang,)
+    if gang.one_model:
+        bound_gangs = alternatives(gang, places, lambda kind: _best_node(kind, nodes, places, table))
+    if bound_gangs == (gang,):
+        attempt, against = _tried(gang, nodes, places, table)
+        return against or attempt
+    refused = list[tuple[Gang, Attempt, Reason]]()
+    for each in bound_gangs:
+        attempt, against = _tried(each, nodes, places, table)
+        if against is None:
+            return attempt
+        refused.append((each, attempt, against))
+    return no_model(gang, refused)
+
+
+def _best_node(
+    kind: BundleKind, nodes: Mapping[str, Node], places: FeasibleNodes, table: RoomTable | None
+) -> Entry | None:
+    if table is not None:
+        return table.ranking(kind).best()
+    scoring = policy_for(kind, places.scoring)
+    return min((e for name in places.suited(kind) if (e := entry(kind, nodes[name], scoring))), default=None)
+
+
+def _tried(
+    gang: Gang, nodes: Mapping[str, Node], places: FeasibleNodes, table: RoomTable | None
+) -> tuple[Attempt, Reason | None]:
+    """A try on the models that the gang is bound to, and why it failed."""
     attempt = Attempt(gang, nodes, places, table)
     for group in placement_groups(gang):
         failed = None if group.anywhere else place_together(group, attempt)
@@ -68,8 +98,11 @@ def try_to_place(
                 None,
             )
         if failed is not None:
-            return _why(failed, group, attempt, gang.pods)
-    return attempt
+            return attempt, _why(failed, group, attempt, gang.pods)
+    if gang.apart:  # further pods of others may share its devices
+        attempt.changed = {name: attempt.before(name) for name in attempt.changed}
+        gang.take(attempt.changed, attempt.placed)
+    return attempt, None
 
 
 def _why(bundles: BundleSet, group: PlacementGroup, attempt: Attempt, pods: int) -> Reason:
@@ -172,7 +205,7 @@ class FreeCapacity:
         gang, table = gang_of(roles), self.table
         if not self.places.any_ready or self._is_still_short(gang):
             return True
-        if not is_short(gang, table):
+        if not all(is_short(each, table) for each in alternatives(gang, self.places)):
             return False
         if len(self._short) >= GANGS_MAX:
             self._short.clear()
@@ -188,7 +221,10 @@ class FreeCapacity:
 
     def is_short_in_all(self, roles: tuple[RoleNeed, ...]) -> bool:
         """Whether they lack that room or the GPUs of all pods together: what a `refusal` says without memory."""
-        return self.is_short(roles) or lacks_gpus(gang_of(roles), self.table)
+        if self.is_short(roles):
+            return True
+        gangs, table = alternatives(gang_of(roles), self.places), self.table
+        return all((len(gangs) > 1 and is_short(each, table)) or lacks_gpus(each, table) for each in gangs)
 
     def could_hold(self, roles: tuple[RoleNeed, ...]) -> bool:
         """Whether counts and sums leave the gang room once every pod has left the nodes; no search is made."""
@@ -196,7 +232,7 @@ class FreeCapacity:
 
     def looks(self, roles: tuple[RoleNeed, ...]) -> int:
         """Number of looks at a pod or a node that a search for the gang takes at most, about."""
-        return self._looks.count(gang_of(roles))
+        return sum(map(self._looks.count, alternatives(gang_of(roles), self.places)))
 
     def _changes(self) -> int:
         self.table.refresh()

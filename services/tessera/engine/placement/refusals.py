@@ -7,13 +7,15 @@ near the nearest came is said of the nodes as they are, without these.
 """
 
 from collections import Counter
+from collections.abc import Container, Sequence
 
 import numpy as np
 
-from tessera.domain.devices.resources import Need, Node
+from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.domain.work.evidence import FitFailure
+from tessera.domain.work.gang import Gang
 from tessera.engine.placement.attempt import Attempt
-from tessera.engine.placement.fits import TaintParts, gpu_memory_for, short_of
+from tessera.engine.placement.fits import TaintParts, gpu_memory_for, kind_of, short_of
 from tessera.engine.placement.mig import free_positions, has_profile, most_free_slices
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup
 from tessera.engine.placement.rows.table import MISSES, WHOLE, Ints, NodeTable
@@ -73,6 +75,43 @@ def not_even(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
         numbers=numbers,
         detail=f"{label}: the pods cannot be spread evenly",
     )
+
+
+def no_model(gang: Gang, refused: Sequence[tuple[Gang, Attempt, Reason]]) -> Reason:
+    """No GPU model has the room: the numbers are those of the model on which most pods found a place."""
+    if not refused:
+        detail = "no GPU model suits all of its roles with GPUs (`mixed_models`)"
+        return Reason(code=Code.NO_FIT, field="roles", numbers={"pods_placed": 0, "pods": gang.pods}, detail=detail)
+    nearest = max(refused, key=lambda each: _placed(each[1], each[2]))[2]
+    counts = [words for name, roles in gang.one_model.items() if (words := _by_model(name, roles, refused))]
+    said = [nearest.detail] if nearest.detail else []
+    detail = "; ".join([*said, *(f"on one GPU model ({words})" for words in counts)])
+    return nearest.model_copy(update={"detail": detail[:1024]})
+
+
+def _placed(attempt: Attempt, reason: Reason, names: Container[str] | None = None) -> int:
+    """Number of pods that found a place, of these roles or of all; of pods that lie together, how many would."""
+    placed = sum(names is None or place.role in names for place in attempt.placed)
+    return max(placed, reason.numbers.get("most_pods_that_fit_one_domain", 0))
+
+
+def _by_model(name: str, roles: Sequence[RoleNeed], refused: Sequence[tuple[Gang, Attempt, Reason]]) -> str:
+    """How many of the roles' pods each model has room for; "" where that is not what is lacking."""
+    if all(gang.one_model[name] == tuple(roles) for gang, _, _ in refused):
+        return ""
+    names, wanted, most = {role.name for role in roles}, sum(role.replicas for role in roles), Counter[str]()
+    alone = True
+    for gang, attempt, reason in refused:
+        bound = gang.one_model[name][0]
+        model = bound.need.gpu_models[0]
+        most[model] = max(most[model], _placed(attempt, reason, names))
+        suited = attempt.places.suited(kind_of((bound.need,)))
+        alone = alone and all(2 * bound.need.gpus > attempt.before(node).gpus for node in suited)
+    if wanted == 1 or max(most.values()) >= wanted:
+        return ""
+    what = "nodes" if alone else "pods"  # where each pod takes a node, these are what people count
+    first, *others = (f"{model or 'no model'}: {most[model]} of {wanted}" for model in dict.fromkeys(most))
+    return "; ".join([f"{first} {what}", *others])
 
 
 def _describe_taints(taints: Counter[TaintParts]) -> str:

@@ -7,9 +7,10 @@ when it was placed, so here the values that have pods are compared.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tessera.domain.devices.resources import Node, RoleNeed
+from tessera.domain.work.gang import gang_of
 from tessera.engine.placement.placement_groups import BundleSet, placement_groups
 from tessera_schemas.work.placement import Placement
 
@@ -25,6 +26,18 @@ def broken(roles: tuple[RoleNeed, ...], placements: Sequence[Placement], nodes: 
             yield from _find_separated(bundles, at)
             if bundles.role.spread and not _even(at[bundles.role.name], bundles.role.spread):
                 yield f"role {bundles.role.name}: its pods are not evenly spread over {bundles.role.spread}"
+    for name, alike in gang_of(roles).one_model.items():
+        models = {node.gpu_model for role in alike for node in at[role.name]}
+        if len(models) > 1:
+            yield f"role {name}: pods that are on one GPU model are on {sorted(models)}"
+    yield from shared_devices(roles, placements)
+
+
+def shared_devices(roles: tuple[RoleNeed, ...], placements: Iterable[Placement]) -> Iterator[str]:
+    """Devices that several shares of a gang are on, each of which has one of its own."""
+    needs = gang_of(roles).need_of
+    used = Counter((p.node, device) for p in placements if needs[p.role].apart for device in p.devices)
+    yield from (f"several of its shares are on device {at} of node {node}" for (node, at), n in used.items() if n > 1)
 
 
 def _in_one_domain(nodes: Sequence[Node], level: str) -> bool:

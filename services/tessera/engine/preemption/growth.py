@@ -6,10 +6,13 @@ tenant's limit, and free capacity. The time of growth is the committer's policy.
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tessera.domain.devices.resources import Amount
+from tessera.domain.devices.resources import Amount, RoleNeed
 from tessera.domain.entities import Run
 from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
 from tessera.engine.placement.faults import pod_faults
+from tessera.engine.placement.gpu_models import on_model
+from tessera.engine.placement.relations import shared_devices
 from tessera_schemas.work.placement import Placement
 
 
@@ -54,5 +57,23 @@ def growth_faults(state: State, run: Run, placements: Sequence[Placement]) -> It
         yield f"no quota of its queue counts flavor {run.flavor or 'any'}"
     if not _within_tenant(state, run.tenant, more):
         yield "its tenant goes over its limit of GPUs"
-    nodes = state.nodes.found(dict.fromkeys(placement.node for placement in placements))
-    yield from pod_faults(run.roles, tuple(placements), {node.name: node for node in nodes})
+    nodes = {node.name: node for node in state.nodes.found(dict.fromkeys(place.node for place in placements))}
+    yield from pod_faults(run.roles, tuple(placements), nodes)
+    yield from shared_devices(run.roles, (*run.places, *placements))
+    for role in run.roles:
+        model, grown = model_of(state, run, role), [nodes.get(p.node) for p in placements if p.role == role.name]
+        if model is not None and any(node is not None and node.gpu_model != model for node in grown):
+            yield f"role {role.name}: its pods are on {model or 'GPUs without a model'}"
+
+
+def one_more(state: State, run: Run, role: RoleNeed) -> RoleNeed:
+    """A role of one pod more of the run, on the GPU model that its pods are on."""
+    one, model = replace(role, replicas=1), model_of(state, run, role)
+    return one if model is None else on_model(one, model)
+
+
+def model_of(state: State, run: Run, role: RoleNeed) -> str | None:
+    """The GPU model that further pods of a role of the run are on; None where any will do."""
+    alike = {each.name for each in run.gang.one_model.get(role.one_model, ())}
+    on = (state.nodes.get(place.node) for place in run.places if place.role in alike)
+    return next((node.gpu_model for node in on if node is not None), None)

@@ -17,6 +17,8 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
 from tessera.engine.placement.capacity import HeldPlaces, leaving, nodes_for, nodes_less
+from tessera.engine.placement.feasible_nodes import FeasibleNodes
+from tessera.engine.placement.gpu_models import on_each_model
 from tessera.engine.preemption.candidates import ELASTIC, Candidate, find_candidates, lost_ms
 from tessera.engine.preemption.rules import is_its_own, not_allowed, outranked
 from tessera.engine.preemption.victim_search import FoundVictims, Search, VictimsKey
@@ -173,13 +175,19 @@ class _Planner:
         first: Reason | None = None
         # From the narrowest claim to the widest: quota of the lowest queue that stays within its own is taken back
         # first. Only where that fails is the job's own queue the one that must not borrow.
+        # On each GPU model by itself: a search over all of them would take runs on several where one model would do.
+        bound = on_each_model(job, FeasibleNodes(nodes))
         for keeper in self._keepers(book, flavor):
-            verdict = Search(
-                state, job, self._cause, flavor, nodes, book, self._pieces_for(keeper, book, flavor), keeper
-            ).find()
-            if isinstance(verdict, FoundVictims):
-                return verdict
-            first = first or verdict
+            pieces = self._pieces_for(keeper, book, flavor)
+            found = list[FoundVictims]()
+            for asked in bound:
+                verdict = Search(state, asked, self._cause, flavor, nodes, book, pieces, keeper).find()
+                if isinstance(verdict, FoundVictims):
+                    found.append(verdict)
+                else:
+                    first = first or verdict
+            if found:
+                return min(found, key=lambda each: each.key)
         assert first is not None
         return first
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from tessera.domain.devices.resources import Node, RoleNeed
 from tessera.domain.work.gang import gang_of
-from tessera.engine.placement.fits import kind_of, placed_on, short_of
+from tessera.engine.placement.fits import closed, kind_of, placed_on, short_of
 from tessera.engine.preemption.candidates import Candidate
 from tessera.engine.preemption.node_steps import take, without
 from tessera_schemas.work.placement import Placement
@@ -59,6 +59,7 @@ class Fixed:
                 return None
             placed.append(placed_on(node, need, pod.rank, pod.role))
             node = node.taking(need, placed[-1], 1)
+            node = closed(node, placed[-1].devices) if need.apart else node
         return placed
 
     def placements(self) -> tuple[Placement, ...]:

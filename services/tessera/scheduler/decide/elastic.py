@@ -12,8 +12,9 @@ from tessera.domain.work.gang import Gang, gang_of
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.starting import given_ms, start_timeout_ms
 from tessera.engine.placement.capacity import nodes_for
-from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.preemption.growth import may_have
+from tessera.engine.placement.fits import closed
+from tessera.engine.placement.gangs import FreeCapacity, place_gang
+from tessera.engine.preemption.growth import may_have, one_more
 from tessera.engine.queueing.readiness import startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.timeline import KINDS_MAX, Models, RoomTimeline, models_of
@@ -186,16 +187,16 @@ def _find_places(state: State, run: Run, capacity: FreeCapacity, book: QuotaBook
     rank = run.next_rank or len(run.placements)
     for role in run.roles:
         have = sum(1 for place in run.all_placements if place.role == role.name)
+        # Pod by pod, not as a gang: surplus is worth having in any number, and the first that does not fit ends the
+        # role.
+        one = gang_of((one_more(state, run, role),))
+        amount = one.amount
         for _ in range(role.replicas + role.more - have):
-            # Pod by pod, not as a gang: surplus is worth having in any number, and the first that does not fit ends the
-            # role.
-            one = gang_of((replace(role, replicas=1),))
-            amount = one.amount
             if len(places) >= PODS_PER_STEP or size >= BYTES_PER_STEP:
                 break
             if book.over(run.queue, run.flavor, amount) or not may_have(state, run, more.plus(amount)):
                 break
-            found = capacity.place(one)
+            found = _place_one(one, capacity, (*run.places, *places))
             if isinstance(found, Reason):
                 break
             # Taken at once, of quota as of room: the next run of this message must not be given the same.
@@ -204,3 +205,17 @@ def _find_places(state: State, run: Run, capacity: FreeCapacity, book: QuotaBook
             size += PLACE_BYTES + len(role.name) + len(found[0].node) + 3 * len(found[0].devices)
             more = more.plus(amount)
     return places
+
+
+def _place_one(one: Gang, capacity: FreeCapacity, run: Sequence[Placement]) -> tuple[Placement, ...] | Reason:
+    """Place one pod more of a run that is on these places; taken of the capacity."""
+    if not one.apart:
+        return capacity.place(one)
+    nodes = dict(capacity.nodes)
+    for place in run:
+        if place.node in nodes:
+            nodes[place.node] = closed(nodes[place.node], place.devices)
+    found = place_gang(one, nodes, capacity.places)
+    if not isinstance(found, Reason):
+        capacity.take(one, found)
+    return found

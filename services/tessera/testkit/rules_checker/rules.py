@@ -1,7 +1,7 @@
 """Rules of policy and operators' commands for each record, in the order of the ledger."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from tessera.testkit.rules_checker.stop_rules import Brake, Stopped, counts, has
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.config import ConfigBody, Policy
-from tessera_schemas.job import JobSpec
+from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.reasons import Code
 from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.placement import Placement
@@ -20,6 +20,8 @@ from tessera_schemas.work.placement import Placement
 CAUSE = {Code.PREEMPTED: "preemption", Code.RECLAIMED: "reclaim", Code.DEFRAGMENTED: "defragment"}
 FORMAT_OF_REFUSALS = 4
 """Before, a configuration could take away names of live jobs, and jobs of a missing tenant started."""
+FORMAT_OF_ONE_MODEL = 6
+"""Jobs that were taken in before have GPUs of any models."""
 OLDER = "tessera-3"
 """The last engine by which work that may not be evicted could borrow."""
 FORMAT_OF_BOOKS = 6
@@ -39,6 +41,7 @@ class JobRow:
     away: bool = False
     preemptible: bool = True
     array: str = ""  # the one that it is a task of
+    one_model: bool = False
     ended: bool = False
 
 
@@ -54,7 +57,7 @@ class RunRow:
     roles: dict[int, str] = field(default_factory=dict)  # of the pods that it grew by
     leaving: set[int] = field(default_factory=set)
     nodes: frozenset[str] = frozenset()
-    pods: tuple[Placement, ...] = ()
+    places: dict[int, Placement] = field(default_factory=dict)
 
 
 class Rules:
@@ -128,7 +131,7 @@ class Rules:
     def _configure(self, body: ConfigBody) -> None:
         """A configuration comes in force; each run counts by its queue's place and its nodes' flavor in it."""
         runs = [run for run in self.runs.values() if self.format >= FORMAT_OF_BOOKS]
-        nodes = [next((self.nodes[pod.node].pool for pod in run.pods), "default") for run in runs]
+        nodes = [next((self.nodes[pod.node].pool for pod in run.places.values()), "default") for run in runs]
         pools = {run.job.spec.queue: self._pool(run.job) or pool for run, pool in zip(runs, nodes, strict=True)}
         self.quotas.configure(body, pools)
         for run in self.runs.values():
@@ -138,7 +141,10 @@ class Rules:
         """The run counts in the queue, from format 6 on by the flavor on which most of its GPUs are."""
         self.quotas.add(before, run.flavor, run.amount, -1)
         if self.format >= FORMAT_OF_BOOKS:
-            parts = [(self.nodes[p.node], _amount(run.job.spec, [(p.role, 1)])["gpu_milli"] or 1) for p in run.pods]
+            parts = [
+                (self.nodes[p.node], _amount(run.job.spec, [(p.role, 1)])["gpu_milli"] or 1)
+                for p in run.places.values()
+            ]
             named = self.quotas.flavors(queue, run.amount) - {""}
             on = {each: -sum(part for node, part in parts if self.quotas.is_on(node, each)) for each in named}
             run.flavor = min((some, each) for each, some in {"": 0, **on}.items())[1]
@@ -184,6 +190,7 @@ class Rules:
             amount = _amount(fact.spec, [(role.name, role.gang) for role in fact.spec.roles])
             self.jobs[r.job_id] = job = JobRow(fact.tenant, fact.spec, fact.spec.priority_class, amount)
             self.lines.add(r.job_id, fact, (self.n, r.fact), self.ts)
+            job.one_model = self.format >= FORMAT_OF_ONE_MODEL
             job.held, job.adopted, job.preemptible = fact.held, fact.adopted, fact.spec.preemptible
             self.asked |= {("held", r.job_id, False, fact.tenant)} if fact.held else set()
 
@@ -224,9 +231,8 @@ class Rules:
             same = (mark.placements, mark.flavor) == (r.placements, r.flavor)
             self.demand(same, "plan", f"{r.job_id} starts elsewhere than where room was made for it")
         self.demand(r.job_id not in self.marks, "plan", f"{r.job_id} starts, but room is still kept for it")
-        self.runs[f"{r.job_id}-{r.attempt}"] = RunRow(
-            job, r.flavor, job.amount, nodes=frozenset(place.node for place in r.placements), pods=r.placements
-        )
+        nodes, places = frozenset(place.node for place in r.placements), {place.rank: place for place in r.placements}
+        self.runs[f"{r.job_id}-{r.attempt}"] = RunRow(job, r.flavor, job.amount, nodes=nodes, places=places)
         self._starts(r.job_id, job, r.flavor, r.placements)
 
     def _permitted(self, r: m.Permitted) -> None:
@@ -241,12 +247,13 @@ class Rules:
         run = self.runs.get(r.run_id)
         if run is not None:
             run.roles |= {place.rank: place.role for place in r.placements}
-            run.pods += r.placements
             pods = Counter(run.roles.values()) + Counter({role.name: role.gang for role in run.job.spec.roles})
             most = all(pods[role.name] <= role.most for role in run.job.spec.roles)
             self.demand(most, "elastic", f"{r.run_id} grows to {dict(pods)}")
             more = _amount(run.job.spec, [(place.role, 1) for place in r.placements])
             run.amount = {name: run.amount[name] + more[name] for name in RESOURCES}
+            run.places |= {place.rank: place for place in r.placements}
+            self._on_one_model(r.run_id, run.job, run.places.values())
             self._takes(r.run_id, run.job, run.flavor, r.placements, more, run.amount)
 
     def _earmark_set(self, r: m.EarmarkSet) -> None:
@@ -292,9 +299,21 @@ class Rules:
 
     def _starts(self, what: str, job: JobRow, flavor: str, places: tuple[Placement, ...]) -> None:
         self.demand(not job.held, "hold", f"{what}: the job is held")
+        if what != self.at_work:
+            self._on_one_model(what, job, places)
         self._takes(what, job, flavor, places, job.amount)
         beyond = [] if self.message.engine == OLDER or self._revocable(job) else self._firm_beyond(job, flavor)
         self.demand(not beyond, "I6", f"{what}: it may not be evicted, and borrows {beyond}")
+
+    def _on_one_model(self, what: str, job: JobRow, places: Iterable[Placement]) -> None:
+        """The pods of a job that are one group are on one GPU model, and its shares on devices of their own."""
+        roles, launched = {role.name: role for role in job.spec.roles}, job.spec.launcher not in (None, "plain")
+        pods = [(roles[place.role], place) for place in places if job.one_model and place.node in self.nodes]
+        bound = [(r, self.nodes[p.node]) for r, p in pods if r.resources.total_gpu_milli and not r.mixed_models]
+        models = {(launched or _group(r, job.adopted is not None), node.gpu_model) for r, node in bound}
+        self.demand(len({of for of, _ in models}) == len(models), "model", f"{what} is on {models}")
+        shares = [(p.node, p.devices) for r, p in pods if launched and r.resources.gpu_milli]
+        self.demand(len(set(shares)) == len(shares), "model", f"{what}: several shares on one device: {shares}")
 
     def _revocable(self, job: JobRow) -> bool:
         return job.preemptible
@@ -470,7 +489,7 @@ class Rules:
         part = _amount(run.job.spec, [(roles[rank], 1) for rank in r.ranks if rank in roles])
         run.roles = {rank: name for rank, name in run.roles.items() if rank not in (r.ranks or run.roles)}
         run.leaving -= {*(r.ranks or run.leaving)}
-        run.pods = tuple(pod for pod in run.pods if r.ranks and pod.rank not in r.ranks)
+        run.places = {rank: place for rank, place in run.places.items() if r.ranks and rank not in r.ranks}
         self.quotas.add(run.job.spec.queue, run.flavor, part if r.ranks else run.amount, -1)
         run.amount = {name: run.amount[name] - part[name] for name in RESOURCES}
         if not r.ranks:
@@ -556,6 +575,12 @@ def _names(body: ConfigBody) -> set[tuple[str, str]]:
 def _named(job: JobRow) -> list[tuple[str, str]]:
     names = [("queue", job.spec.queue), ("tenant", job.tenant)]
     return names if job.adopted is not None else [*names, ("class", job.priority_class)]
+
+
+def _group(role: Role, adopted: bool) -> object:
+    """Equal for roles that are on one model together: of pods that others made those that may use the same nodes."""
+    where = sorted(set(role.gpu_models)), role.node_selector, sorted(map(repr, set(role.affinity)))
+    return repr(where) if adopted else role.same_node_as or role.name
 
 
 def _amount(spec: JobSpec, pods: list[tuple[str, int]]) -> dict[str, int]:

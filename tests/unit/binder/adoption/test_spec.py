@@ -282,6 +282,18 @@ def test_no_pod_whatever_its_shape_makes_the_question_fail(spec: Json, meta: Jso
     assert isinstance(spec_of(gang_of, [hostile], 1), Adoption | Reason)
 
 
+def test_pods_may_say_that_they_may_be_on_several_gpu_models() -> None:
+    job = batch_job(parallelism=2)
+    plain, mixed = (
+        adoption(of_job(2, job, annotations=says), job) for says in ({}, {"tessera.io/mixed-models": "true"})
+    )
+    assert [role.mixed_models for role in (*plain.spec.roles, *mixed.spec.roles)] == [False, True]
+    assert adoption(of_job(2, job, annotations={"tessera.io/mixed-models": "false"}), job).key == plain.key
+    refused = answer(of_job(2, job, annotations={"tessera.io/mixed-models": "maybe"}), job)
+    assert isinstance(refused, Reason)
+    assert refused.field == "metadata.annotations[tessera.io/mixed-models]"
+
+
 def test_pods_that_all_say_so_may_hold_gpus_and_use_none() -> None:
     says = {"tessera.io/allow-idle": "true"}
     job = batch_job(parallelism=2)

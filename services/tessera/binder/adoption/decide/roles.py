@@ -14,7 +14,7 @@ from tessera.binder.adoption.decide.amounts import resources_of
 from tessera.binder.workloads.marks import refused_mark, topology_of
 from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import RELEASE_ANNOTATION
+from tessera_schemas.cluster.labels import MIXED_MODELS_ANNOTATION, RELEASE_ANNOTATION
 from tessera_schemas.job import Operator, Role, Template
 from tessera_schemas.reasons import Code, Reason
 
@@ -53,6 +53,7 @@ def role_of(pod: Json) -> Role | Reason:
                 "topology": topology_of(pod),
                 "template": TEMPLATE,
                 "release": _release(pod),
+                "mixed_models": _mixed_models(pod),
             }
         )
     except _Refused as refused:
@@ -67,6 +68,14 @@ def _release(pod: Json) -> str:
         field = f"metadata.annotations[{RELEASE_ANNOTATION}]"
         raise _Refused(Code.INVALID_FIELD, field, f"{given!r} is neither pod nor together")
     return given
+
+
+def _mixed_models(pod: Json) -> bool:
+    given = text(mapping(pod, "metadata", "annotations"), MIXED_MODELS_ANNOTATION) or "false"
+    if given not in ("true", "false"):
+        field = f"metadata.annotations[{MIXED_MODELS_ANNOTATION}]"
+        raise _Refused(Code.INVALID_FIELD, field, f"{given!r} is neither true nor false")
+    return given == "true"
 
 
 def invalid(error: ValidationError, below: str) -> Reason:

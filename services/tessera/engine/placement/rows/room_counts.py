@@ -160,14 +160,15 @@ class RoomTable(NodeTable):
         for free, asked in zip(part.free, columns.T[:NEVER, :, None], strict=True):
             np.minimum(found, free // np.maximum(asked, 1) + (asked == 0) * UNLIMITED, out=found)
         np.maximum(found, 0, out=found)
-        shares = dict[int, Ints]()
+        shares = dict[tuple[int, bool], Ints]()
         special = ((one, self._special[number]) for one, number in enumerate(at.tolist()) if number in self._special)
         for one, kind in special:
-            milli, room = kind.whole.gpu_milli, found[one]
+            milli, apart, room = kind.whole.gpu_milli, kind.whole.apart, found[one]
             if milli and not kind.whole.gpus:
-                if milli not in shares:
-                    shares[milli] = (np.maximum(part.gpu_free(), 0) // milli).sum(axis=1)
-                np.minimum(room, shares[milli], out=room)
+                if (milli, apart) not in shares:
+                    of_devices = np.maximum(part.gpu_free(), 0) // milli
+                    shares[milli, apart] = (np.minimum(of_devices, 1) if apart else of_devices).sum(axis=1)
+                np.minimum(room, shares[milli, apart], out=room)
             for name, count in kind.whole.devices:
                 np.minimum(room, np.maximum(part.devices(name), 0) // count, out=room)
             if kind.whole.mig_profile:
