@@ -1,5 +1,5 @@
 """
-Which roles of a job are on one GPU model together, in which order their owner wants models, and whose shares are on
+Groups of a job's roles that are on one GPU model, the order in which their owner wants models, and shares that are on
 distinct GPUs. Pure.
 """
 
@@ -33,6 +33,7 @@ def on_one_model(needs: Sequence[RoleNeed], spec: JobSpec, adopted: bool) -> tup
     pods = Counter[str]()
     for need in found:
         pods[need.one_model] += need.replicas + need.more
+    # NCCL refuses two ranks on one device; a lone share has nobody to be apart from.
     shares = sum(need.replicas + need.more for need in found if need.need.apart)
     return tuple(
         replace(

@@ -100,6 +100,7 @@ def _best(state: State, job: Job, flavor: str, avoid: tuple[str, ...], at_any_co
     """The cheapest relocations over the GPU models on which the gang may be together; or why there are none."""
     places = FeasibleNodes({node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor)})
     found = [_Search(state, each, flavor, avoid).find(at_any_cost) for each in on_each_model(job, places)]
+    # Nobody moves for the sake of one model while another one has the room, or is about to.
     waits = [each for each in found if isinstance(each, Reason) and each.code in FITS]
     moves = [each for each in found if not isinstance(each, Reason)]
     return waits[0] if waits else min(moves, key=lambda each: each.key) if moves else found[0]

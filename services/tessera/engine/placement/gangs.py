@@ -58,11 +58,13 @@ def try_to_place(
     if not places.any_ready:
         return Reason(code=Code.NO_NODES, numbers={"nodes_cordoned": places.cordoned} if places.cordoned else {})
     bound_gangs: tuple[Gang, ...] = (gang,)
+    # A gang that is of one pod, or may be mixed, is not even asked: it costs what it did.
     if gang.one_model:
         bound_gangs = alternatives(gang, places, lambda kind: _best_node(kind, nodes, places, table))
     if bound_gangs == (gang,):
         attempt, against = _tried(gang, nodes, places, table)
         return against or attempt
+    # All are tried before one is told: the reason says how near each model came.
     refused = list[tuple[Gang, Attempt, Reason]]()
     for each in bound_gangs:
         attempt, against = _tried(each, nodes, places, table)
@@ -75,6 +77,7 @@ def try_to_place(
 def _best_node(
     kind: BundleKind, nodes: Mapping[str, Node], places: FeasibleNodes, table: RoomTable | None
 ) -> Entry | None:
+    # The same order as by judging every node, which is what a ranking keeps.
     if table is not None:
         return table.ranking(kind).best()
     scoring = policy_for(kind, places.scoring)

@@ -20,19 +20,20 @@ from tessera.engine.placement.fits import BundleKind, kind_of
 ALTERNATIVES_MAX = 64
 """So many choices of models are tried for a gang whose roles choose each for itself: three roles of four models."""
 
-Rank = Callable[[BundleKind], tuple[int, str] | None]
+FindBest = Callable[[BundleKind], tuple[int, str] | None]
 """The best node for a kind as cost and name, the least is the best; None where none has room."""
 
 
-def alternatives(gang: Gang, places: FeasibleNodes, rank: Rank | None = None) -> tuple[Gang, ...]:
+def alternatives(gang: Gang, places: FeasibleNodes, find_best: FindBest | None = None) -> tuple[Gang, ...]:
     """
     The gang once for each choice of GPU models, bound to it; none where no model suits roles that are on one together.
 
-    In the order that the owner wants, else by `rank`: the model first whose best node is.
+    In the order that the owner wants, else by `find_best`: the model first whose best node is.
     """
-    choices = [_choices(name, roles, places, rank) for name, roles in gang.one_model.items()]
+    # Roles that choose apart from each other give the product of their choices; nearly all gangs are one group.
+    choices = [_choices(name, roles, places, find_best) for name, roles in gang.one_model.items()]
     several = [each for each in choices if each is not None]
-    return tuple(bound(gang, each) for each in islice(product(*several), ALTERNATIVES_MAX)) if several else (gang,)
+    return tuple(bind_to(gang, each) for each in islice(product(*several), ALTERNATIVES_MAX)) if several else (gang,)
 
 
 def on_each_model(job: Job, places: FeasibleNodes) -> tuple[Job, ...]:
@@ -42,7 +43,7 @@ def on_each_model(job: Job, places: FeasibleNodes) -> tuple[Job, ...]:
 
 
 def _choices(
-    name: str, roles: Sequence[RoleNeed], places: FeasibleNodes, rank: Rank | None
+    name: str, roles: Sequence[RoleNeed], places: FeasibleNodes, find_best: FindBest | None
 ) -> list[tuple[str, str]] | None:
     """The models on which the roles may be together; None where that is no question."""
     order = roles[0].model_order
@@ -53,10 +54,11 @@ def _choices(
     if not all(models) or len({model for each in models for model in each}) == 1:
         return None
     common = [model for model in models[0] if all(model in each for each in models)]
+    # An owner may want what no score knows; else the pool's scoring keeps what others can do without the least.
     if order:
         common.sort(key=lambda model: order.index(model) if model in order else len(order))
-    elif rank is not None:
-        ranks = {model: rank(kind_of((on_model(roles[0], model).need,))) for model in common}
+    elif find_best is not None:
+        ranks = {model: find_best(kind_of((on_model(roles[0], model).need,))) for model in common}
         common.sort(key=lambda model: (ranks[model] is None, ranks[model] or ()))
     return [(name, model) for model in common]
 
@@ -67,7 +69,7 @@ def on_model(role: RoleNeed, model: str) -> RoleNeed:
 
 
 @lru_cache(maxsize=16_384)
-def bound(gang: Gang, choice: tuple[tuple[str, str], ...]) -> Gang:
+def bind_to(gang: Gang, choice: tuple[tuple[str, str], ...]) -> Gang:
     """The gang with the model of each of these groups of roles."""
     of = dict(choice)
     return gang_of(tuple(on_model(role, of[role.one_model]) if role.one_model in of else role for role in gang))

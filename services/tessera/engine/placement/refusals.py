@@ -96,7 +96,7 @@ def _placed(attempt: Attempt, reason: Reason, names: Container[str] | None = Non
 
 
 def _by_model(name: str, roles: Sequence[RoleNeed], refused: Sequence[tuple[Gang, Attempt, Reason]]) -> str:
-    """How many of the roles' pods each model has room for; "" where that is not what is lacking."""
+    """Number of the roles' pods that each model has room for; "" where something else is lacking."""
     if all(gang.one_model[name] == tuple(roles) for gang, _, _ in refused):
         return ""
     names, wanted, most = {role.name for role in roles}, sum(role.replicas for role in roles), Counter[str]()
@@ -107,6 +107,7 @@ def _by_model(name: str, roles: Sequence[RoleNeed], refused: Sequence[tuple[Gang
         most[model] = max(most[model], _placed(attempt, reason, names))
         suited = attempt.places.suited(kind_of((bound.need,)))
         alone = alone and all(2 * bound.need.gpus > attempt.before(node).gpus for node in suited)
+    # A lone pod has no other to be beside, and where one model has the room the failure is about something else.
     if wanted == 1 or max(most.values()) >= wanted:
         return ""
     what = "nodes" if alone else "pods"  # where each pod takes a node, these are what people count

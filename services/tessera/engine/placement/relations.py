@@ -35,6 +35,7 @@ def broken(roles: tuple[RoleNeed, ...], placements: Sequence[Placement], nodes: 
 
 def shared_devices(roles: tuple[RoleNeed, ...], placements: Iterable[Placement]) -> Iterator[str]:
     """Devices that several shares of a gang are on, each of which has one of its own."""
+    # Pods of other gangs may be on the same devices: only ranks of one run meet there in NCCL.
     needs = gang_of(roles).need_of
     used = Counter((p.node, device) for p in placements if needs[p.role].apart for device in p.devices)
     yield from (f"several of its shares are on device {at} of node {node}" for (node, at), n in used.items() if n > 1)

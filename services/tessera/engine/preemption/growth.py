@@ -74,6 +74,7 @@ def one_more(state: State, run: Run, role: RoleNeed) -> RoleNeed:
 
 def model_of(state: State, run: Run, role: RoleNeed) -> str | None:
     """The GPU model that further pods of a role of the run are on; None where any will do."""
+    # Where its pods are now, and not what was decided at its start: a node's label may have changed since.
     alike = {each.name for each in run.gang.one_model.get(role.one_model, ())}
     on = (state.nodes.get(place.node) for place in run.places if place.role in alike)
     return next((node.gpu_model for node in on if node is not None), None)

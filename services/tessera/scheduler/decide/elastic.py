@@ -211,6 +211,7 @@ def _place_one(one: Gang, capacity: FreeCapacity, run: Sequence[Placement]) -> t
     """Place one pod more of a run that is on these places; taken of the capacity."""
     if not one.apart:
         return capacity.place(one)
+    # The run's own devices are closed to it alone: what is left of them stays free for shares of others.
     nodes = dict(capacity.nodes)
     for place in run:
         if place.node in nodes:
