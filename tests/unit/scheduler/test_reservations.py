@@ -11,6 +11,7 @@ from tessera_schemas.reasons import Code
 from tests.builders import admitted, config_body, node_seen, role
 from tests.builders import job_spec as spec
 from tests.ledgers import Committed
+from tests.rounds import Rounds, share
 from tests.unit.scheduler.reserving_world import HOUR, end, ids, job, of_model, shard, start, submit
 
 
@@ -184,6 +185,19 @@ SIXTEEN = Quota(resource="gpu_milli", nominal=16_000)
 
 def in_queue(key: str, queue: str, pods: int, hours: int) -> AnyFact:
     return admitted(key, spec(role(gpus=8, replicas=pods), queue=queue, time_limit_seconds=hours * HOUR))
+
+
+def test_a_victim_comes_before_a_younger_job_of_its_line_that_was_kept_room_meanwhile() -> None:
+    rounds = Rounds(share("research", 8, parent=None), backfill="reserve")
+    rounds.submit("old", 8, time_limit_seconds=600)
+    rounds.settle()
+    rounds.submit("young", 8, time_limit_seconds=600)
+    rounds.submit("long", 1, time_limit_seconds=900)
+    rounds.submit("urgent", 1, priority="high", time_limit_seconds=60)
+    rounds.settle()
+    assert rounds.evicted() == [["old"]]
+    rounds.finish("urgent")
+    assert rounds.settle().running("old")
 
 
 def test_an_owner_within_its_nominal_quota_closes_what_it_lacks_to_borrowers() -> None:

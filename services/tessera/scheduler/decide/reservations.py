@@ -6,8 +6,9 @@ when on and where they can start (`engine.queueing.timeline`). Nothing of it is 
 the same room and quota now, and a job that runs longer may have what is free both now and then.
 
 Room that was kept once stays kept while the line's order moves: a job that was told `Reserved` is entered first, unless
-a blocked job of a higher class is before it. While an owner within its nominal quota waits, nobody borrows what it
-lacks. Nobody is asked before somebody could be in the way: while nobody after them fits, blocked jobs cost nothing.
+a blocked job is before it that is of a higher class, or older in the same line. While an owner within its nominal quota
+waits, nobody borrows what it lacks. Nobody is asked before somebody could be in the way: while nobody after them fits,
+blocked jobs cost nothing.
 """
 
 from collections import Counter
@@ -129,10 +130,10 @@ class ReservingPass(SchedulingPass):
         self._kept.discard(job.job_id)
         if self._owners is not None:
             self._owners.start(job, flavor)
-        # A higher class takes what a lower one behind it was kept: that is sought anew.
+        # Who lets it pass may have been kept the room that it takes: that is sought anew.
         outlived = self._outlived(job)
         if any(each not in outlived for each in self._outlived_of_any_class(job)):
-            self._void()  # it is of a higher class, and may lie where room was kept
+            self._void()  # it may lie where room was kept
             return
         # Only for reservations that begin while the job still runs is its room gone then; a job that has ended by that
         # time takes nothing from them.
@@ -216,16 +217,15 @@ class ReservingPass(SchedulingPass):
         """Keep room for the blocked jobs so far, those first for whom it was kept before."""
         if not self._blocked:
             return
-        priority = self._state.tree.priority_of
         noted, self._blocked = self._blocked, []
         # With each start fair share may put somebody else first. If room moved on with the order, two that take turns
         # would both be passed for ever.
-        higher = [(self._at(job), priority(job)) for job, _ in noted if job.job_id not in self._kept]
+        others = [job for job, _ in noted if job.job_id not in self._kept]
 
         def turn(entry: tuple[Job, Reason]) -> tuple[bool, int, str]:
             job, at = entry[0], self._at(entry[0])
             kept = job.job_id in self._kept
-            return not kept or any(place < at and above > priority(job) for place, above in higher), at, job.job_id
+            return not kept or any(self._at(o) < at and self._yields(job, o) for o in others), at, job.job_id
 
         for job, verdict in sorted(noted, key=turn):
             if not self._enter(job):
@@ -272,13 +272,23 @@ class ReservingPass(SchedulingPass):
         return [each for each in self._ahead.reservations if each.at < until and each.job is not job]
 
     def _outlived(self, job: Job) -> list[Reservation]:
-        """Those of them that the job may not delay: it passes a lower class that is behind it in the line."""
-        priority, at = self._state.tree.priority_of, self._at(job)
+        """Those of them that the job may not delay: all but who is behind it in the line and lets it pass."""
+        at = self._at(job)
         return [
             each
             for each in self._outlived_of_any_class(job)
-            if self._at(each.job) < at or priority(each.job) >= priority(job)
+            if self._at(each.job) < at or not self._yields(each.job, job)
         ]
+
+    def _yields(self, kept: Job, job: Job) -> bool:
+        """Whether room that was kept is let go for a job before it: of a higher class, or older of the same line."""
+        tree = self._state.tree
+        if tree.priority_of(job) != tree.priority_of(kept):
+            return tree.priority_of(job) > tree.priority_of(kept)
+        # Among jobs that share nothing age alone decides and no start turns it round: the older one was evicted, held
+        # or moved while the other was told.
+        same = (job.queue, job.tenant, job.user) == (kept.queue, kept.tenant, kept.user)
+        return same and tree.queues[job.queue].order == "age"
 
     def _capacity_left(
         self, flavor: str, avoid: tuple[str, ...], outlived: list[Reservation], bits: int
