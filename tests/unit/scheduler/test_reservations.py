@@ -148,6 +148,20 @@ def test_jobs_that_nothing_can_help_take_no_reservation_from_those_that_wait_for
     assert {told(ledger, f"single-{i}") for i in range(4)} == {Code.BEHIND_RESERVATION}
 
 
+@pytest.mark.parametrize(("free", "heads", "passes"), [(1, 2, 1), (2, 3, 1), (1, 3, 0), (3, 4, 1), (3, 5, 0)])
+def test_a_head_is_kept_what_ends_will_free_before_what_is_free_now(free: int, heads: int, passes: int) -> None:
+    """Two nodes come free at once; of those that are free now a gang of `heads` nodes needs what these two lack."""
+    ledger = shard(*(node_seen(f"node-{at}") for at in range(2 + free)))
+    fill = [f"fill-{at}" for at in range(free)]
+    submit(ledger, *((key, 8, 9) for key in fill))
+    submit(ledger, ("wide", 8, 2), gang=2)
+    end(ledger, *ids(*fill))
+    submit(ledger, ("head", 8, 1), gang=heads)
+    submit(ledger, *((f"long-{at}", 7, 3) for at in range(free)))
+    assert told(ledger, "head") is Code.RESERVED
+    assert sum(job(ledger, f"long-{at}").attempt for at in range(free)) == passes
+
+
 def test_each_model_has_a_head_of_its_own() -> None:
     ledger = shard(node_seen("node-h", gpu_model="h100"), node_seen("node-a", gpu_model="a100"), quota=16)
     ledger.commit(of_model("run-h", "h100", 4, 24), of_model("run-a", "a100", 4, 2))

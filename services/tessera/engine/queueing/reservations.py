@@ -6,6 +6,7 @@ expected to run as long again, step by step, or with a limit is about to be stop
 state: it is computed again in each pass, as a function of the state and its `ts`. Integer milliseconds.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -202,6 +203,29 @@ def find_opening(
         else:
             base = answer
     return best
+
+
+def spare_free_now(
+    roles: tuple[RoleNeed, ...], opening: Opening, nodes: Mapping[str, Node], places: FeasibleNodes
+) -> Opening:
+    """
+    The same opening on the nodes with the least free now, as few as hold the gang; `nodes` are those of now.
+
+    What is free now stays open to who delays nobody, as far as what will be freed is enough.
+    """
+    # The usual case of a full pool, in which nothing has to be spared: no gang is placed again.
+    if not any(any(nodes[place.node].gpu_free) for place in opening.placements):
+        return opening
+    fullest = sorted(nodes, key=lambda name: (sum(nodes[name].gpu_free), nodes[name].cpu_free, name))
+    shut = {name: replace(node, pods_free=0) for name, node in opening.nodes.items()}
+
+    def place(many: int) -> tuple[Placement, ...] | Reason:
+        return place_gang(roles, {**shut, **{name: opening.nodes[name] for name in fullest[:many]}}, places)
+
+    # Halving steps: with more nodes the gang has room all the more.
+    many = bisect_left(range(len(nodes)), True, key=lambda count: not isinstance(place(count), Reason))
+    found = place(many)
+    return opening if isinstance(found, Reason) else replace(opening, placements=found)
 
 
 @dataclass(frozen=True, slots=True)

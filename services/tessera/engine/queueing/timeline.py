@@ -24,6 +24,7 @@ from tessera.engine.queueing.reservations import (
     Reservation,
     find_opening,
     make_reservation,
+    spare_free_now,
 )
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.reasons import Code, Reason
@@ -126,7 +127,8 @@ class RoomTimeline:
         # Ends elsewhere count as well where they give back quota of the job's tree.
         ends = self.forecast.ends_on(nodes, self._queues_beside(job))
         quota = QuotaAhead(self.book(), self._end, lambda at, book: self._quota_at(job, flavor, at, book))
-        return find_opening(job.roles, nodes, ends, places, quota, self.state.ts), ends
+        found = find_opening(job.roles, nodes, ends, places, quota, self.state.ts)
+        return None if found is None else spare_free_now(job.roles, found, nodes, places), ends
 
     def _quota_at(self, job: Job, flavor: str, at: int, book: QuotaBook) -> QuotaBook | None:
         """The book with what has begun by `at`, if the job may start then and delays nobody who begins later."""
