@@ -120,3 +120,33 @@ def test_an_owner_waits_for_young_runs_on_lent_quota_rather_than_stop_what_is_th
     assert rounds.victims("owner", "reclaim") in (["young-0"], ["young-1"])
     rounds.settle()
     assert rounds.running("dear", "owner")
+
+
+@pytest.mark.parametrize(("limit", "victims"), [(900, []), (60, [["low"]])])
+def test_a_plan_lies_on_no_room_that_is_kept_for_a_job_before_it(limit: int, victims: list[list[str]]) -> None:
+    """The head may evict one half of the node alone, and waits for the end of both."""
+    rounds = Rounds(share("research", 8, parent=None), backfill="reserve")
+    rounds.submit("busy", 4, time_limit_seconds=100)
+    rounds.submit("low", 4, priority="low", time_limit_seconds=100)
+    rounds.settle()
+    rounds.submit("head", 8, time_limit_seconds=100)
+    rounds.settle()
+    rounds.submit("late", 4, time_limit_seconds=limit)
+    rounds.settle()
+    assert rounds.evicted() == victims
+
+
+def test_a_plan_beside_kept_room_takes_other_victims() -> None:
+    nodes = [node_seen("node-a", 8, gpu_model="h100"), node_seen("node-b", 4, gpu_model="a100")]
+    rounds = Rounds(share("research", 12, parent=None), nodes=nodes, backfill="reserve")
+    rounds.submit("other", 4, priority="low", gpu_models=("a100",), time_limit_seconds=3600)
+    rounds.settle()
+    rounds.commit(ms=MINUTE_MS)
+    rounds.submit("busy", 4, gpu_models=("h100",), time_limit_seconds=100)
+    rounds.submit("low", 4, priority="low", gpu_models=("h100",), time_limit_seconds=100)
+    rounds.settle()
+    rounds.submit("head", 8, gpu_models=("h100",), time_limit_seconds=100)
+    rounds.settle()
+    rounds.submit("late", 4, time_limit_seconds=900)
+    rounds.settle()
+    assert rounds.evicted() == [["other"]], "low costs less, and its end is the head's"

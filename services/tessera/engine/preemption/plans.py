@@ -7,7 +7,7 @@ itself counts as free, so that nobody is evicted for a job that only has to wait
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import takewhile
@@ -25,6 +25,8 @@ from tessera.engine.preemption.victim_search import FoundVictims, Search, Victim
 from tessera.engine.queueing.ordering import stuck_heads
 from tessera.engine.queueing.own_place import without_own_place
 from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason, would_borrow
+from tessera.engine.queueing.reservations import Reservation, hide_reserved
+from tessera.engine.queueing.timeline import RoomTimeline
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanCause, PlanProposed, Shrink
 from tessera_schemas.reasons import Code, Reason
@@ -90,7 +92,35 @@ def plan(state: State, job: Job, ts: int, cause: PlanCause) -> Plan | Reason:
     # goes on where such runs exist, and `may_evict` refuses whole runs one by one.
     if against is not None and not (cause == "preemption" and now.index.elastic):
         return against
-    return _Planner(now, job, cause, kept).plan()
+    found = _Planner(now, job, cause, kept).plan()
+    rooms = _rooms_before(now, job) if isinstance(found, Plan) else []
+    return _Planner(now, job, cause, kept | _runs_in(now, rooms), rooms).plan() if rooms else found
+
+
+def _rooms_before(state: State, job: Job) -> list[Reservation]:
+    """Room that is kept for jobs before this one in the line and begins while it would still run."""
+    pool = state.tree.pool(job.queue)
+    if pool is None or state.tree.policy.backfill == "off":
+        return []
+    ahead = RoomTimeline.now(state, pool)
+    for head in _heads_before(state, job):
+        if not ahead.is_deep(head):
+            ahead.enter(head)
+    until = state.ts + ahead.forecast.runtime(job)
+    return [room for room in ahead.reservations if room.at < until]
+
+
+def _runs_in(state: State, rooms: list[Reservation]) -> set[str]:
+    """Runs that hold devices of these rooms: what their ends free is the heads'."""
+    devices = {(place.node, gpu) for room in rooms for place in room.placements for gpu in place.devices}
+    held = (
+        (run.run_id, (place.node, gpu)) for run in state.runs.values() for place in run.places for gpu in place.devices
+    )
+    return {run_id for run_id, device in held if device in devices}
+
+
+def _heads_before(state: State, job: Job) -> Iterator[Job]:
+    return takewhile(lambda head: head.job_id != job.job_id, stuck_heads(state, state.ts, HEADS_BEFORE_MAX))
 
 
 def _kept_for_heads(state: State, job: Job, cause: PlanCause) -> frozenset[str]:
@@ -106,8 +136,7 @@ def _kept_for_heads(state: State, job: Job, cause: PlanCause) -> frozenset[str]:
     # Judged at the time by which every run of now is old enough: what a head would evict then is its own from now on.
     kept, later = set[str](), copy(state)
     later.ts = state.ts + state.tree.policy.min_runtime_seconds * 1000
-    before = takewhile(lambda head: head.job_id != job.job_id, stuck_heads(state, state.ts, HEADS_BEFORE_MAX))
-    for head in before:
+    for head in _heads_before(state, job):
         if awaits_placement(later, head) and not_allowed(later, head, cause) is None:
             found = _Planner(later, head, cause, frozenset(kept)).plan()
             kept |= {victim.run_id for victim in found.victims} if isinstance(found, Plan) else set()
@@ -115,8 +144,10 @@ def _kept_for_heads(state: State, job: Job, cause: PlanCause) -> frozenset[str]:
 
 
 class _Planner:
-    def __init__(self, state: State, job: Job, cause: PlanCause, kept: frozenset[str] = frozenset()) -> None:
-        self._state, self._job, self._cause, self._for_heads = state, job, cause, kept
+    def __init__(
+        self, state: State, job: Job, cause: PlanCause, kept: frozenset[str], rooms: Sequence[Reservation] = ()
+    ) -> None:
+        self._state, self._job, self._cause, self._for_heads, self._rooms = state, job, cause, kept, rooms
         self._going = leaving(state)
         self._kept: Counter[Code] = Counter()
         self._pieces = 0
@@ -171,6 +202,8 @@ class _Planner:
         nodes = {node.name: node for node in nodes_for(state, state.tree.pool(job.queue) or "", flavor, avoid)}
         # Nodes without what is leaving take the place of those with it; of other pools and flavors nothing is added.
         nodes |= {name: node for name, node in nodes_less(state, held).items() if name in nodes}
+        # A plan is a start that comes later: like any start it leaves alone what is kept for who is before it.
+        nodes = {name: hide_reserved(node, self._rooms) for name, node in nodes.items()} if self._rooms else nodes
 
         first: Reason | None = None
         # From the narrowest claim to the widest: quota of the lowest queue that stays within its own is taken back
