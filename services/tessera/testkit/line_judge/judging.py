@@ -117,8 +117,8 @@ class _Judge:
         return since
 
     def _known_end(self, run: SeenRun, at_ms: int) -> int:
-        """By its time limit; by what came where it was told to stop, or where its start and end took time besides."""
-        if run.stopped_ms is not None and run.stopped_ms <= at_ms:
+        """By its time limit; by what came where its end was told, or where its start and end took time besides."""
+        if (run.over_ms if run.stopped_ms is None else run.stopped_ms) <= at_ms:
             return run.ended_ms
         return max(run.ended_ms if run.stopped_ms is None else 0, run.began_ms + self._schedule.jobs[run.job].limit_ms)
 

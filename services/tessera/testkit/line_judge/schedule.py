@@ -50,7 +50,7 @@ class SeenRun:
     """
     Attempt of a job that held the GPUs of `nodes`, one entry per pod, from `began_ms` until `ended_ms`.
 
-    `stopped_ms`: when it was told to stop for another job, `by`; None: it ended by itself.
+    `stopped_ms`: when it was told to stop for another job, `by`; None: it ended by itself, as was told at `over_ms`.
     `back_ms`: from when on its job may start again.
     """
 
@@ -62,6 +62,7 @@ class SeenRun:
     by: str = ""
     why: str = ""
     back_ms: int = 0
+    over_ms: int = FOR_EVER_MS
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +122,8 @@ class _Reader:
             "job.allocated.v1": self._allocated,
             "job.evicting.v1": self._evicting,
             "job.spared.v1": self._spared,
+            "job.succeeded.v1": self._over,
+            "job.failed.v1": self._over,
             "job.released.v1": self._released,
             "job.requeued.v1": self._requeued,
             "job.earmarked.v1": self._earmarked,
@@ -148,6 +151,10 @@ class _Reader:
 
     def _spared(self, job: AskedJob, at_ms: int, said: Said) -> None:
         self._live[job.name].stopped_ms = None
+
+    def _over(self, job: AskedJob, at_ms: int, said: Said) -> None:
+        if job.name in self._live:
+            self._live[job.name].over_ms = at_ms
 
     def _released(self, job: AskedJob, at_ms: int, said: Said) -> None:
         if not said.get("ranks"):

@@ -1,0 +1,21 @@
+"""The line as a subscriber sees it, in small worlds under the quota that `config init` writes, by the judge's rules."""
+
+import logging
+
+import pytest
+import structlog
+
+from tessera.testkit.sim.line import draw_world, judge_world
+
+FOUND = ((1, False), (4, False), (8, True))
+"""Seeds, and whether all jobs are of one class: in each a start delayed the first blocked job, or GPUs were idle once."""
+
+
+@pytest.mark.parametrize(("seed", "one_class"), FOUND)
+def test_the_first_blocked_job_is_not_delayed_and_nothing_stands_idle_that_is_wanted(
+    seed: int, one_class: bool
+) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    found = judge_world(seed, one_class)
+    assert len(found.waits) == len(draw_world(seed)[1])
+    assert (found.delays, found.idle, found.dearer, found.unfinished) == ([], [], [], [])
