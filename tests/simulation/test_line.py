@@ -8,7 +8,7 @@ import structlog
 from tessera.testkit.sim.line import draw_world, judge_world
 
 FOUND = ((1, False), (4, False), (8, True))
-"""Seeds, and whether all jobs are of one class: in each a start delayed the first blocked job, or GPUs were idle once."""
+"""Seeds, and whether all jobs are of one class; each once had a delayed first blocked job, or idle GPUs."""
 
 
 @pytest.mark.parametrize(("seed", "one_class"), FOUND)

@@ -8,6 +8,7 @@ classes, with time limits a little above what they take. `testkit/line_judge` ju
 
 import argparse
 import asyncio
+import logging
 import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -15,6 +16,7 @@ from functools import partial
 from random import Random
 from typing import Any
 
+import structlog
 from rich.console import Console
 from rich.table import Table
 
@@ -165,7 +167,7 @@ def main() -> int:
     parser.add_argument("--tell", action="store_true", help="say each delay, idle job and eviction that was found")
     asked = parser.parse_args()
     seeds = range(asked.first, asked.first + asked.seeds)
-    with ProcessPoolExecutor(asked.workers) as pool:
+    with ProcessPoolExecutor(asked.workers, initializer=_keep_quiet) as pool:
         verdicts = list(pool.map(partial(judge_world, one_class=asked.one_class), seeds))
     console = Console() if sys.stdout.isatty() else Console(width=140)
     console.print(_table(seeds, verdicts))
@@ -174,6 +176,10 @@ def main() -> int:
             for said in (*verdict.delays, *verdict.idle, *verdict.dearer, *verdict.unfinished):
                 console.print(f"{seed}: {said}", markup=False, highlight=False)
     return 0
+
+
+def _keep_quiet() -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
 def _table(seeds: Sequence[int], verdicts: Sequence[Verdict]) -> Table:
