@@ -13,7 +13,7 @@ from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.base import job_id
 from tessera_schemas.facts import CancelRequested, HoldRequested, PriorityRequested, RunEnded, RunLost
 from tessera_schemas.job import Retry
-from tessera_schemas.ledger import LEDGER_MESSAGE
+from tessera_schemas.ledger import LEDGER_MESSAGE, EarmarkEnded
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import RESTART_PLACES_FROM
 from tests.builders import SHARD, config_proposed, node_seen, run_absent
@@ -26,7 +26,7 @@ AGAIN = Retry(max_attempts=4, on_failure=True)
 def two_nodes(*queues: Any, nodes: int = 2, **policy: Any) -> Rounds:
     """Nodes of 8 GPUs, with the policy that `config init` writes where it matters here."""
     named = {f"node-{name}": 8 for name in "abcd"[:nodes]}
-    more = {"preset": "fair", "backfill": "reserve", "min_runtime_seconds": 60} | policy
+    more: dict[str, Any] = {"preset": "fair", "backfill": "reserve", "min_runtime_seconds": 60} | policy
     return Rounds(*(queues or (share("research", 8 * nodes, parent=None),)), nodes=named, **more)
 
 
@@ -48,7 +48,7 @@ def mark(rounds: Rounds, key: str) -> Any:
 def ends(rounds: Rounds) -> list[str]:
     """Why earmarks ended, in order."""
     read = [LEDGER_MESSAGE.validate_json(stored) for stored in rounds.stored]
-    return [record.why for message in read for record in message.records if record.kind == "earmark_ended"]
+    return [record.why for message in read for record in message.records if isinstance(record, EarmarkEnded)]
 
 
 def judge(rounds: Rounds) -> None:
@@ -122,7 +122,9 @@ def test_of_a_gang_that_lost_a_node_only_what_is_missing_is_sought() -> None:
     assert [place.node for place in mark(rounds, "gang").placements] == [kept]
     assert not rounds.running("other")
     assert not rounds.running("small")
-    assert rounds.job("gang").reason.code is Code.NO_FIT
+    told = rounds.job("gang").reason
+    assert told is not None
+    assert told.code is Code.NO_FIT
     said = explain(rounds.state, rounds.job("small").job_id, rounds.ts)
     assert said is not None
     assert any("Gangs that restart keep their places" in sentence for sentence in said.sentences)
