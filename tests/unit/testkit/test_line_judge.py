@@ -6,10 +6,10 @@ import orjson
 
 from tessera.testkit.line_judge import (
     AskedJob,
-    NodeGpus,
+    LineVerdict,
     Schedule,
     SeenRun,
-    Verdict,
+    WholeGpus,
     easy_starts,
     judge,
     read_schedule,
@@ -28,8 +28,8 @@ def job(
     return AskedJob(name, at * S, pods, gpus, limit * S, value, of)
 
 
-def judged(jobs: Sequence[AskedJob], lived: Sequence[Lived], models: Sequence[str] = ("H100",)) -> Verdict:
-    nodes = tuple(NodeGpus(f"n{at}", 8, model) for at, model in enumerate(models))
+def judged(jobs: Sequence[AskedJob], lived: Sequence[Lived], models: Sequence[str] = ("H100",)) -> LineVerdict:
+    nodes = tuple(WholeGpus(f"n{at}", 8, model) for at, model in enumerate(models))
     runs = [SeenRun(name, begin * S, on, end * S) for name, begin, end, on in lived]
     return judge(Schedule(nodes, {each.name: each for each in jobs}, runs))
 
@@ -102,7 +102,7 @@ def test_a_head_that_can_have_other_nodes_at_the_same_time_keeps_none_idle() -> 
     assert found.idle_gpu_ms == 86 * 4 * S
 
 
-def evicting(victim: str, gpus: int = 1) -> Verdict:
+def evicting(victim: str, gpus: int = 1) -> LineVerdict:
     """A node of a dear run of 6 GPUs and a cheap one of 2; a job of a higher class has one of them stopped."""
     dear, cheap = job("dear", 0, 6, 900, value=-100), job("cheap", 0, 2, 900, value=-100)
     urgent = job("urgent", 100, gpus, 50, value=100)
@@ -115,7 +115,7 @@ def evicting(victim: str, gpus: int = 1) -> Verdict:
     (stopped,) = [run for run in runs[:2] if run.job == victim]
     stopped.ended_ms, stopped.stopped_ms, stopped.by, stopped.why = 101 * S, 100 * S, "urgent", "Preempted"
     jobs = {each.name: each for each in (dear, cheap, urgent)}
-    return judge(Schedule((NodeGpus("n0", 8, "H100"),), jobs, runs))
+    return judge(Schedule((WholeGpus("n0", 8, "H100"),), jobs, runs))
 
 
 def test_an_eviction_that_costs_more_than_another_that_would_do_is_found() -> None:
@@ -126,7 +126,7 @@ def test_an_eviction_that_costs_more_than_another_that_would_do_is_found() -> No
 
 def test_easy_passes_with_true_ends_and_keeps_the_heads_room() -> None:
     jobs = [RUNS, HEAD, job("short", 10, 2, 500), job("long", 11, 2, 500)]
-    schedule = Schedule((NodeGpus("n0", 8, "H100"),), {each.name: each for each in jobs})
+    schedule = Schedule((WholeGpus("n0", 8, "H100"),), {each.name: each for each in jobs})
     lengths = {"runs": 60 * S, "head": 10 * S, "short": 50 * S, "long": 51 * S}
     assert easy_starts(schedule, lengths) == {"runs": 0, "short": 10 * S, "head": 60 * S, "long": 70 * S}
 
@@ -149,7 +149,7 @@ def test_the_public_events_tell_the_schedule() -> None:
         event(9, "released", attempt=2),
     ]
     asked = {"id-1": job("a", 0, 8, 50, pods=2), "id-2": job("b", 0, 1, 50)}
-    found = read_schedule((NodeGpus("n0", 8), NodeGpus("n1", 8)), asked, stored, begin_ms=1_767_225_600_000)
+    found = read_schedule((WholeGpus("n0", 8), WholeGpus("n1", 8)), asked, stored, begin_ms=1_767_225_600_000)
     assert found.jobs["a"].at_ms == 1 * S
     first, second = found.runs
     assert first == SeenRun("a", 2 * S, ("n0", "n1"), 6 * S, 5 * S, "b", "Preempted", 6 * S)

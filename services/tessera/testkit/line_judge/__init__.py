@@ -7,16 +7,16 @@ and `judging` holds one against the other.
 """
 
 from tessera.testkit.line_judge.easy import easy_starts
-from tessera.testkit.line_judge.judging import Figures, Verdict, judge, sum_up
-from tessera.testkit.line_judge.schedule import AskedJob, NodeGpus, Schedule, SeenRun, read_schedule
+from tessera.testkit.line_judge.judging import LineFigures, LineVerdict, judge, sum_up
+from tessera.testkit.line_judge.schedule import AskedJob, Schedule, SeenRun, WholeGpus, read_schedule
 
 __all__ = [
     "AskedJob",
-    "Figures",
-    "NodeGpus",
+    "LineFigures",
+    "LineVerdict",
     "Schedule",
     "SeenRun",
-    "Verdict",
+    "WholeGpus",
     "easy_starts",
     "judge",
     "read_schedule",

@@ -2,17 +2,17 @@
 
 from collections.abc import Mapping
 
-from tessera.testkit.line_judge.profile import Profile
+from tessera.testkit.line_judge.profile import FreeAhead
 from tessera.testkit.line_judge.schedule import AskedJob, Schedule
 
-Running = dict[str, tuple[AskedJob, tuple[str, ...], int]]
+RunsUntil = dict[str, tuple[AskedJob, tuple[str, ...], int]]
 """By name: the job, its nodes and its end."""
 
 
 def easy_starts(schedule: Schedule, lengths_ms: Mapping[str, int]) -> dict[str, int]:
     """When each job would start whose run holds its GPUs for so long; jobs without a length are left out."""
     coming = sorted((job for job in schedule.jobs.values() if job.name in lengths_ms), key=lambda job: job.at_ms)
-    waiting, running, starts = list[AskedJob](), Running(), dict[str, int]()
+    waiting, running, starts = list[AskedJob](), RunsUntil(), dict[str, int]()
     while coming or running:
         now = min([end for _, _, end in running.values()] + ([coming[0].at_ms] if coming else []))
         running = {name: run for name, run in running.items() if run[2] > now}
@@ -27,10 +27,10 @@ def easy_starts(schedule: Schedule, lengths_ms: Mapping[str, int]) -> dict[str, 
 
 
 def _started(
-    schedule: Schedule, waiting: list[AskedJob], running: Running, lengths_ms: Mapping[str, int], now: int
+    schedule: Schedule, waiting: list[AskedJob], running: RunsUntil, lengths_ms: Mapping[str, int], now: int
 ) -> list[tuple[AskedJob, tuple[str, ...]]]:
     """The jobs that start now; once one is blocked, those that leave its soonest room to it."""
-    profile = Profile(schedule.nodes, now)
+    profile = FreeAhead(schedule.nodes, now)
     for job, held, end in running.values():
         profile.take(job.gpus, held, now, end)
     begun, blocked = list[tuple[AskedJob, tuple[str, ...]]](), False

@@ -6,7 +6,7 @@ from itertools import combinations, groupby, pairwise
 from math import ceil
 
 from tessera.testkit.line_judge.easy import easy_starts
-from tessera.testkit.line_judge.profile import Profile, meets
+from tessera.testkit.line_judge.profile import FreeAhead, meets
 from tessera.testkit.line_judge.schedule import FOR_EVER_MS, AskedJob, Schedule, SeenRun
 
 SETTLED_MS = 2_000
@@ -17,7 +17,7 @@ CANDIDATES_MAX = 14
 
 
 @dataclass(slots=True)
-class Verdict:
+class LineVerdict:
     """
     What was found in one schedule. Sentences name jobs and seconds.
 
@@ -34,7 +34,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class LineFigures:
     """Sums over schedules; ratios are to EASY with true ends."""
 
     jobs: int
@@ -48,11 +48,11 @@ class Figures:
     dearer_evictions: int
 
 
-def sum_up(verdicts: Sequence[Verdict]) -> Figures:
+def sum_up(verdicts: Sequence[LineVerdict]) -> LineFigures:
     """One line for all verdicts together."""
     waits = [wait for verdict in verdicts for wait in verdict.waits]
     gangs = [wait for wait in waits if wait[0] > 1]
-    return Figures(
+    return LineFigures(
         len(waits),
         _ratio(_mean(wait[1] for wait in waits), _mean(wait[2] for wait in waits)),
         len(gangs),
@@ -65,7 +65,7 @@ def sum_up(verdicts: Sequence[Verdict]) -> Figures:
     )
 
 
-def judge(schedule: Schedule) -> Verdict:
+def judge(schedule: Schedule) -> LineVerdict:
     """Judges a schedule whose jobs have all ended."""
     return _Judge(schedule).verdict()
 
@@ -74,12 +74,12 @@ class _Judge:
     """Walks through the moments of one schedule; at each it knows what a subscriber knows, time limits among it."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self._schedule, self._found = schedule, Verdict()
+        self._schedule, self._found = schedule, LineVerdict()
         self._models = {node.name: node.model for node in schedule.nodes}
         self._in_order = sorted(schedule.jobs.values(), key=lambda job: job.place)
         self._runs = {name: [run for run in schedule.runs if run.job == name] for name in schedule.jobs}
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> LineVerdict:
         self._compare_waits()
         for run in self._schedule.runs:
             self._judge_start(run)
@@ -122,8 +122,8 @@ class _Judge:
             return run.ended_ms
         return max(run.ended_ms if run.stopped_ms is None else 0, run.began_ms + self._schedule.jobs[run.job].limit_ms)
 
-    def _profile(self, at_ms: int, runs: Iterable[SeenRun]) -> Profile:
-        made = Profile(self._schedule.nodes, at_ms)
+    def _profile(self, at_ms: int, runs: Iterable[SeenRun]) -> FreeAhead:
+        made = FreeAhead(self._schedule.nodes, at_ms)
         for run in runs:
             made.take(self._schedule.jobs[run.job].gpus, run.nodes, at_ms, self._known_end(run, at_ms))
         return made
@@ -246,7 +246,7 @@ class _Judge:
             for some in combinations(able, many):
                 if sum(self._cost(run, at_ms) for run in some) >= cost:
                     continue
-                profile = Profile(self._schedule.nodes, at_ms)
+                profile = FreeAhead(self._schedule.nodes, at_ms)
                 for run in held:
                     if run not in some:
                         profile.take(self._schedule.jobs[run.job].gpus, run.nodes, at_ms, at_ms + 1)
@@ -261,7 +261,7 @@ class _Judge:
         return self._schedule.jobs[run.job].gpus_of_all * (at_ms - run.began_ms + RESTART_MS)
 
 
-def _starts(profile: Profile, jobs: Sequence[AskedJob]) -> dict[str, int]:
+def _starts(profile: FreeAhead, jobs: Sequence[AskedJob]) -> dict[str, int]:
     """When each would start if all are entered in this order."""
     made, starts = profile.copy(), dict[str, int]()
     for job in jobs:

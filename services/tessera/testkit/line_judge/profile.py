@@ -3,22 +3,22 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 
-from tessera.testkit.line_judge.schedule import AskedJob, NodeGpus
+from tessera.testkit.line_judge.schedule import AskedJob, WholeGpus
 
-Found = tuple[int, tuple[str, ...]]
+FoundRoom = tuple[int, tuple[str, ...]]
 """When, and the node of each pod."""
 
 
-class Profile:
+class FreeAhead:
     """Free GPUs from `now_ms` on; what holds some until an end is `taken`."""
 
-    def __init__(self, nodes: Iterable[NodeGpus], now_ms: int) -> None:
+    def __init__(self, nodes: Iterable[WholeGpus], now_ms: int) -> None:
         self._nodes = {node.name: node for node in nodes}
         self._times = [now_ms]
         self._free = {node.name: [node.gpus] for node in self._nodes.values()}
 
-    def copy(self) -> "Profile":
-        made = Profile((), 0)
+    def copy(self) -> "FreeAhead":
+        made = FreeAhead((), 0)
         made._nodes, made._times = self._nodes, list(self._times)
         made._free = {name: list(free) for name, free in self._free.items()}
         return made
@@ -43,7 +43,7 @@ class Profile:
         nodes = [name for least, name in sorted(able) for _ in range(least // job.gpus)]
         return tuple(nodes[: job.pods]) if len(nodes) >= job.pods else None
 
-    def earliest(self, job: AskedJob, length_ms: int) -> Found | None:
+    def earliest(self, job: AskedJob, length_ms: int) -> FoundRoom | None:
         """The soonest moment from which on the gang has room for so long; None: never."""
         for at_ms in self._times:
             nodes = self.place(job, at_ms, at_ms + length_ms)

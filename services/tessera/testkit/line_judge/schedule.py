@@ -7,11 +7,11 @@ from datetime import datetime
 from tessera_schemas.events import CloudEvent, short_type
 
 FOR_EVER_MS = 10**15
-Said = Mapping[str, object]
+EventFields = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
-class NodeGpus:
+class WholeGpus:
     """A node of whole GPUs of one model."""
 
     name: str
@@ -79,7 +79,7 @@ class SeenEarmark:
 class Schedule:
     """Nodes, jobs by name, and runs in the order of their starts."""
 
-    nodes: tuple[NodeGpus, ...]
+    nodes: tuple[WholeGpus, ...]
     jobs: dict[str, AskedJob]
     runs: list[SeenRun] = field(default_factory=list)
     earmarks: list[SeenEarmark] = field(default_factory=list)
@@ -87,7 +87,7 @@ class Schedule:
 
 
 def read_schedule(
-    nodes: Iterable[NodeGpus],
+    nodes: Iterable[WholeGpus],
     asked: Mapping[str, AskedJob],
     stored: Iterable[bytes],
     begin_ms: int = 0,
@@ -137,40 +137,40 @@ class _Reader:
             at_ms = round(datetime.fromisoformat(event.time).timestamp() * 1000) - self._begin_ms
             read(job, at_ms, event.data)
 
-    def _admitted(self, job: AskedJob, at_ms: int, said: Said) -> None:
+    def _admitted(self, job: AskedJob, at_ms: int, said: EventFields) -> None:
         self.made.jobs[job.name] = replace(job, at_ms=at_ms)
 
-    def _allocated(self, job: AskedJob, at_ms: int, said: Said) -> None:
+    def _allocated(self, job: AskedJob, at_ms: int, said: EventFields) -> None:
         self._live[job.name] = SeenRun(job.name, at_ms, _nodes_of(said))
         self.made.runs.append(self._live[job.name])
 
-    def _evicting(self, job: AskedJob, at_ms: int, said: Said) -> None:
+    def _evicting(self, job: AskedJob, at_ms: int, said: EventFields) -> None:
         run, reason, by = self._live[job.name], said["reason"], str(said.get("by", ""))
         run.stopped_ms, run.why = at_ms, str(reason["code"]) if isinstance(reason, dict) else ""
         run.by = self._asked[by].name if by in self._asked else ""
 
-    def _spared(self, job: AskedJob, at_ms: int, said: Said) -> None:
+    def _spared(self, job: AskedJob, at_ms: int, said: EventFields) -> None:
         self._live[job.name].stopped_ms = None
 
-    def _over(self, job: AskedJob, at_ms: int, said: Said) -> None:
+    def _over(self, job: AskedJob, at_ms: int, said: EventFields) -> None:
         if job.name in self._live:
             self._live[job.name].over_ms = at_ms
 
-    def _released(self, job: AskedJob, at_ms: int, said: Said) -> None:
+    def _released(self, job: AskedJob, at_ms: int, said: EventFields) -> None:
         if not said.get("ranks"):
             self._live.pop(job.name).ended_ms = at_ms
 
-    def _requeued(self, job: AskedJob, at_ms: int, said: Said) -> None:
+    def _requeued(self, job: AskedJob, at_ms: int, said: EventFields) -> None:
         last = next(run for run in reversed(self.made.runs) if run.job == job.name)
         last.back_ms = max(at_ms, int(str(said.get("not_before", 0))) - self._begin_ms)
 
-    def _earmarked(self, job: AskedJob, at_ms: int, said: Said) -> None:
+    def _earmarked(self, job: AskedJob, at_ms: int, said: EventFields) -> None:
         self.marks[job.name] = SeenEarmark(job.name, _nodes_of(said), at_ms)
 
-    def _unearmarked(self, job: AskedJob, at_ms: int, said: Said) -> None:
+    def _unearmarked(self, job: AskedJob, at_ms: int, said: EventFields) -> None:
         self.made.earmarks.append(replace(self.marks.pop(job.name), ended_ms=at_ms))
 
 
-def _nodes_of(said: Said) -> tuple[str, ...]:
+def _nodes_of(said: EventFields) -> tuple[str, ...]:
     placements = said["placements"]
     return tuple(str(placement["node"]) for placement in placements) if isinstance(placements, list) else ()

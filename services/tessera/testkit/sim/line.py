@@ -22,7 +22,16 @@ from rich.table import Table
 
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
-from tessera.testkit.line_judge import AskedJob, Figures, NodeGpus, Schedule, Verdict, judge, read_schedule, sum_up
+from tessera.testkit.line_judge import (
+    AskedJob,
+    LineFigures,
+    LineVerdict,
+    Schedule,
+    WholeGpus,
+    judge,
+    read_schedule,
+    sum_up,
+)
 from tessera.testkit.sim.coverage import SIMULATED, Coverage
 from tessera.testkit.sim.faults import Rates
 from tessera.testkit.sim.loop import VirtualLoop
@@ -54,11 +63,11 @@ QUIET_SECONDS = 3600.0
 RECOMMENDED = {found.field: found.value for found in POLICY}
 
 
-def draw_world(seed: int, one_class: bool = False) -> tuple[tuple[NodeGpus, ...], dict[str, tuple[AskedJob, float]]]:
+def draw_world(seed: int, one_class: bool = False) -> tuple[tuple[WholeGpus, ...], dict[str, tuple[AskedJob, float]]]:
     """Nodes, and by key each job with the seconds that its programs run; `at_ms` is when it is submitted."""
     random = Random(seed)
     models = random.choice((("H100",), ("H100",), ("H100", "A100")))
-    nodes = tuple(NodeGpus(f"node-{at}", GPUS, models[at % len(models)]) for at in range(random.randint(1, 4)))
+    nodes = tuple(WholeGpus(f"node-{at}", GPUS, models[at % len(models)]) for at in range(random.randint(1, 4)))
     of = {model: sum(node.gpus for node in nodes if node.model == model) for model in {node.model for node in nodes}}
     jobs, at_ms = dict[str, tuple[AskedJob, float]](), 0
     for number in range(JOBS):
@@ -77,7 +86,7 @@ def draw_world(seed: int, one_class: bool = False) -> tuple[tuple[NodeGpus, ...]
     return nodes, jobs
 
 
-def config_of(nodes: Iterable[NodeGpus]) -> ConfigBody:
+def config_of(nodes: Iterable[WholeGpus]) -> ConfigBody:
     """As `config init` writes it: the pool's GPUs as quota, the recommended policy."""
     quota = Quota(resource="gpu_milli", nominal=sum(node.gpus for node in nodes) * 1000)
     policy = Policy.model_validate({**RECOMMENDED, "min_runtime_seconds": MIN_RUNTIME_SECONDS})
@@ -112,7 +121,7 @@ def run_world(seed: int, one_class: bool = False) -> Schedule:
         return runner.run(_run(seed, one_class, loop))
 
 
-def judge_world(seed: int, one_class: bool = False) -> Verdict:
+def judge_world(seed: int, one_class: bool = False) -> LineVerdict:
     """The verdict on the seed's world."""
     return judge(run_world(seed, one_class))
 
@@ -182,7 +191,7 @@ def _keep_quiet() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
 
 
-def _table(seeds: Sequence[int], verdicts: Sequence[Verdict]) -> Table:
+def _table(seeds: Sequence[int], verdicts: Sequence[LineVerdict]) -> Table:
     heads = ("seed", "jobs", "mean wait", "gangs", "gangs' mean", "gangs' p99", "idle GPU-s", "delaying starts")
     made = Table(title="beside EASY backfill with true ends")
     for head in (*heads, "evictions", "dearer"):
@@ -194,7 +203,7 @@ def _table(seeds: Sequence[int], verdicts: Sequence[Verdict]) -> Table:
     return made
 
 
-def _cells(of: Figures) -> list[str]:
+def _cells(of: LineFigures) -> list[str]:
     ratios = f"{of.mean_wait:.2f}", str(of.gangs), f"{of.gangs_mean:.2f}", f"{of.gangs_p99:.2f}"
     found = of.idle_gpu_seconds, of.delaying_starts, of.evictions, of.dearer_evictions
     return [str(of.jobs), *ratios, *map(str, found)]
