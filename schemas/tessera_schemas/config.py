@@ -458,6 +458,9 @@ class Policy(Strict):
             "its place; what nodes and surroundings did to a run that went well does not count",
         ),
     ] = later(3)
+    kept_beside_gpus_percent: Annotated[
+        Count, Field(le=100, description="Percentage of free GPUs' part of CPU and memory kept for jobs with GPUs")
+    ] = later(0)
 
 
 class Defaults(Strict):

@@ -71,6 +71,14 @@ POLICY = (
         "checkpoint",
     ),
     Recommended(
+        "kept_beside_gpus_percent",
+        50,
+        "jobs without GPUs leave half of each free GPU's part of CPU and memory to those that ask for the GPU, and "
+        "give back the rest of it to a job within its queue's nominal GPUs",
+        "on an idle node with GPUs a job without GPUs gets half of the CPU and memory at most, and is stopped where it "
+        "is in the way",
+    ),
+    Recommended(
         "idle",
         "warn",
         "runs that hold GPUs and use none are told of, by event, `explain` and metric",

@@ -425,12 +425,13 @@ class QuotaBook:
         The queues from this one up that hold no more than their own with `amount` more, of everything asked for.
 
         What is lent of theirs goes back to it from whoever is not below them. Nobody is beside a root, so it is none,
-        unless a removed queue stands in no tree.
+        unless a removed queue stands in no tree, or the job is in it: what lies beside its GPUs comes back from other
+        trees, too.
         """
         cells, above = _cells(self._tree, queue, flavor, amount), self._tree.path(queue)
         over = {name for cell in cells for name in self._over_with(above, cell, getattr(amount, cell[1]))}
         top = "" if any(self._tree.is_beside(name, queue) for name in self._tree.loose) else above[-1]
-        return tuple(name for name in above if name not in over and name != top)
+        return tuple(name for name in above if name not in over and (name == queue or name != top))
 
     def _over_with(self, path: tuple[str, ...], cell: Cell, more: int) -> Iterator[str]:
         """Queues of the path that hold above their own with `more` of the first; what one keeps is none of the next."""

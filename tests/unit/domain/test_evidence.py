@@ -16,8 +16,8 @@ from tessera.engine.placement.inadmissible import inadmissible
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Message
 from tessera.projection.views import Views, all_views
-from tessera_schemas.facts import NodeSeen
-from tests.builders import config_proposed, node_seen
+from tessera_schemas.facts import NodeSeen, Others
+from tests.builders import config_body, config_proposed, node_seen
 from tests.ledgers import Committed
 from tests.unit.engine.engine_builders import GIB, need, taint
 
@@ -49,6 +49,7 @@ CAUSES: dict[FitFailure, tuple[Need, Fields, Fields]] = {
     FitFailure.CPU: (need(cpu_milli=60_000), {}, {"cpu_milli": 1000}),
     FitFailure.MEMORY: (need(memory_bytes=500 * GIB), {}, {"memory_bytes": GIB}),
     FitFailure.PODS: (need(), {}, {"pods": 0}),
+    FitFailure.KEPT: (need(cpu_milli=60_000), {"others": Others(gpus=8)}, {"others": Others()}),
 }
 """For each test a pod, the node on which it fits, and the same node as it fails the test."""
 
@@ -61,7 +62,7 @@ def after(*facts: NodeSeen, days: int = 0) -> Committed:
     """A ledger of the present format that took in these facts, a minute apart, and lived on for some days."""
     made = Committed()
     made.commit(holder="scheduler-1")
-    made.commit(config_proposed())
+    made.commit(config_proposed(config_body(policy={"kept_beside_gpus_percent": 50})))
     for fact in facts:
         made.commit(fact, ms=60_000)
     made.commit(ms=days * DAY_MS)

@@ -1,5 +1,7 @@
 """Whether one pod fits one node: every test on its own, their order, and the devices that are taken."""
 
+from dataclasses import replace
+
 import pytest
 
 from tessera.domain.devices.resources import Need, Node, role_need
@@ -116,10 +118,14 @@ MISSES = [
         need(mig_profile="1g.5gb"), node(), FitFailure.MIG_PROFILE, id="a node of whole GPUs gives no instance"
     ),
     pytest.param(need(mig_profile="1g.18gb"), cut(), FitFailure.MIG_PROFILE, id="a profile of other GPUs"),
+    pytest.param(
+        need(cpu_milli=33_000), replace(node(), kept_percent=50), FitFailure.KEPT, id="no GPU, and more than is open"
+    ),
 ]
 
 FITS = [
     pytest.param(need(gpus=8), node(), id="all GPUs of a node"),
+    pytest.param(need(cpu_milli=32_000), replace(node(), kept_percent=50), id="no GPU, and what is open"),
     pytest.param(need(gpus=1, gpu_models=("a100", "h100")), node(), id="one of several models"),
     pytest.param(
         need(node_selector=(("zone", "a"),)), node(labels={"zone": "a", "more": "x"}), id="the selected label"

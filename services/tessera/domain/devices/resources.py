@@ -200,7 +200,8 @@ class Node:
     whoever holds it still has as many of the GPUs that are there, so that these count as `gpu_others`, too; a share
     counts as a whole one; None where nothing is held so. `cordoned`: well, but not `ready`, as somebody said. `away_ts`
     is since when it is silent or cordoned, 0 while it is neither; `short_ts` since when it is in trouble, or has fewer
-    whole GPUs than its capacity says.
+    whole GPUs than its capacity says. `kept_percent` of each free GPU's part of CPU and memory is kept from jobs without
+    GPUs.
     """
 
     name: str
@@ -235,12 +236,25 @@ class Node:
     tolerated: tuple[tuple[str, str, str], ...] = later(())
     capacity: tuple[tuple[str, int], ...] = later(())
     short_ts: int = later(0)
+    kept_percent: int = later(0)
 
     @property
     def is_short(self) -> bool:
         """Whether it is in trouble, or has fewer whole GPUs than its capacity says."""
         most = dict(self.capacity).get(GPU_RESOURCE, 0) if self.device_profile == "whole" else 0
         return self.trouble is not None or self.gpus < most
+
+    @property
+    def open(self) -> tuple[int, int]:
+        """CPU and memory free to jobs without GPUs: what is kept beside free GPUs is not; who asks for none has it."""
+        if not self.kept_percent:
+            return self.cpu_free, self.memory_free
+        idle = self.kept_percent * sum(left for left in self.gpu_free if left > 0)
+        cpu, memory = (size * idle // (100 * WHOLE_GPU * self.gpus) for size in (self.cpu_milli, self.memory_bytes))
+        return (
+            min(self.cpu_free, max(0, self.cpu_free - cpu)),
+            min(self.memory_free, max(0, self.memory_free - memory)),
+        )
 
     @property
     def silent(self) -> bool:

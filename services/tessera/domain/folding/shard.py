@@ -73,9 +73,9 @@ def apply_config_set(state: State, record: ConfigSet, facts: Sequence[TakenFact]
         raise Contradiction(f"record {state.n}: configuration {record.version} after {state.config.version}")
     put_in_force(state, Config(version=record.version, body=fact.body))
     for node in list(state.nodes.values()):
-        tolerating = _tolerating(state, node)
-        if tolerating is not node:
-            state.put_node(tolerating)
+        configured = _configured(state, node)
+        if configured is not node:
+            state.put_node(configured)
     _let_bear(state)
 
 
@@ -91,10 +91,13 @@ def _let_bear(state: State) -> None:
             state.put_run(replace(run, roles=roles))
 
 
-def _tolerating(state: State, node: Node) -> Node:
-    """The node with the standing tolerations of its pool."""
+def _configured(state: State, node: Node) -> Node:
+    """The node with the standing tolerations of its pool, and the part of it that is kept beside its GPUs, if any."""
     tolerated = state.configured.tolerated.get(node.pool, ())
-    return node if node.tolerated == tolerated else replace(node, tolerated=tolerated)
+    kept = state.configured.policy.kept_beside_gpus_percent if node.gpus else 0
+    if (node.tolerated, node.kept_percent) == (tolerated, kept):
+        return node
+    return replace(node, tolerated=tolerated, kept_percent=kept)
 
 
 @applies(NodeChanged)
@@ -104,7 +107,7 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
     if not isinstance(fact, NodeSeen):
         raise Contradiction(f"record {state.n}: fact {record.fact} is not about a node")
     before = state.nodes.get(fact.name)
-    node = _tolerating(state, empty_node(while_held(fact, before)))
+    node = _configured(state, empty_node(while_held(fact, before)))
     holders: list[Run | Earmark] = []
     if before is not None and before.is_held:  # else nothing holds it, and nobody need be asked
         holders = [*state.runs.found(state.index.runs_on.get(node.name, ())), *state.earmarks.values()]

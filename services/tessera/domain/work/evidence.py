@@ -39,6 +39,7 @@ class FitFailure(StrEnum):
     CPU = "nodes_short_of_cpu"
     MEMORY = "nodes_short_of_memory"
     PODS = "nodes_full_of_pods"
+    KEPT = "nodes_with_room_kept_beside_gpus"
 
 
 @fast_init
@@ -127,6 +128,7 @@ EVIDENCE: dict[FitFailure, FitEvidence] = {
     FitFailure.CPU: FitEvidence(True, "the most CPU that the node could allocate", _at_most("cpu_milli")),
     FitFailure.MEMORY: FitEvidence(True, "the most memory that the node could allocate", _at_most("memory_bytes")),
     FitFailure.PODS: FitEvidence(True, "the most pods that the node could take", _at_most("pods")),
+    FitFailure.KEPT: FitEvidence(False, "nothing: beside GPUs in use nothing is kept", lambda now, was: {}),
 }
 """One row for each test; no other place says what "never" rests on."""
 

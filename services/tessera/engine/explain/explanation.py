@@ -24,7 +24,7 @@ from tessera.engine.explain.blockers import (
     short_of,
 )
 from tessera.engine.explain.kept_room import describe_kept_room
-from tessera.engine.explain.lent_quota import describe_lent_quota
+from tessera.engine.explain.lent_quota import describe_beside_gpus, describe_lent_quota
 from tessera.engine.explain.order_reasons import describe_jobs_before, describe_order
 from tessera.engine.explain.passing import describe_passing
 from tessera.engine.explain.suggestions import TriedChange, suggest_changes
@@ -214,6 +214,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
             yield "It asks for more than the whole quota: it never starts until the quota is raised."
     if Code.NO_FIT in codes or Code.NO_NODES in codes:
         yield from _beside_others(state, pool, reasons)
+        yield from describe_beside_gpus(state, what_if.book, job, viewer)
         yield from _hopeless(state, job, pool)
         yield from _drained(state, pool)
     yield from _not_stopping(state, pool, codes)
@@ -263,6 +264,9 @@ def _beside_others(state: State, pool: str, reasons: tuple[Reason, ...]) -> Iter
     memory = [use.memory_bytes for use in theirs if use.memory_bytes]
     if memory and any(FitFailure.MEMORY in reason.numbers for reason in reasons):
         yield f"{said} {format_memory(max(memory))} of memory on {_each(len(memory))}."
+    if any(FitFailure.KEPT in reason.numbers for reason in reasons):
+        kept = f"{state.tree.policy.kept_beside_gpus_percent} % of each free GPU's part of its node's CPU and memory"
+        yield f"Jobs without GPUs leave {kept} to jobs with GPUs (policy.kept_beside_gpus_percent)."
 
 
 def _drained(state: State, pool: str) -> Iterator[str]:

@@ -13,7 +13,7 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.explain.blockers import Viewer, describe_amount, describe_queue
-from tessera.engine.preemption.rules import KEPT_SECONDS, gives_back, may_evict
+from tessera.engine.preemption.rules import KEPT_SECONDS, gives_back, is_beside_gpus, may_evict
 
 NAMED_MAX = 2
 
@@ -63,6 +63,21 @@ def describe_lent_quota(state: State, book: QuotaBook, job: Job, viewer: Viewer)
         named = f" ({', '.join(names)}{', …' if len(names) < len(first) else ''})" if names else ""
         gone = ", which was removed" if queue in state.tree.removed else ""
         yield f"Lent{whose} to {describe_queue(queue)}{gone}, {loan.describe()} in {runs}{named}: {why}."
+
+
+def describe_beside_gpus(state: State, book: QuotaBook, job: Job, viewer: Viewer) -> Iterator[str]:
+    """A sentence for each queue and reason about runs without GPUs that hold what lies beside GPUs of the job's own."""
+    flavor = state.tree.flavors_for(job.queue, job.amount)[0]
+    held: dict[tuple[str, str], _Loan] = {}
+    if book.keepers(job.queue, flavor, job.amount):
+        for run in state.runs.values():
+            if is_beside_gpus(state, job, run):
+                loan = held.setdefault((viewer.queue(run.queue), _why(state, book, job, run, flavor)), _Loan())
+                loan.runs.append(run)
+                loan.amount = loan.amount.plus(run.amount)
+    for (queue, why), loan in sorted(held.items()):
+        runs = "1 run" if len(loan.runs) == 1 else f"{len(loan.runs)} runs"
+        yield f"Beside GPUs, {runs} of {describe_queue(queue)} without any hold {describe_amount(loan.amount)}: {why}."
 
 
 def _borrowers(state: State, book: QuotaBook, job: Job, flavor: str, keeper: str) -> Iterator[tuple[Run, Amount]]:

@@ -30,13 +30,13 @@ def placement_faults(
 
 def pod_faults(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], trial: dict[str, Node]) -> Iterator[str]:
     """Faults of these pods, one after the other, on their nodes and devices; `trial` is left as with them."""
-    needs = gang_of(roles).need_of
+    needs, of_gpus = gang_of(roles).need_of, gang_of(roles).amount.gpu_milli > 0
     for placement in placements:
         node, need = trial.get(placement.node), needs[placement.role]
         if node is None:
             yield f"rank {placement.rank}: no such node ({placement.node})"
             return
-        miss = fits(need, node)
+        miss = fits(need, node, of_gpus)
         if miss is not None:
             yield f"rank {placement.rank} does not fit node {node.name}: {miss.value}"
         yield from _device_faults(need, node, placement)

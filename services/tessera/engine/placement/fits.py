@@ -26,9 +26,9 @@ TaintParts = tuple[str, str, str]
 """Key, value and effect; in a toleration an empty effect is every effect, an empty value every value."""
 
 
-def fits(need: Need, node: Node) -> FitFailure | None:
-    """The first test that the pod fails on the node; None when it fits now."""
-    return never_fits(need, node) or _find_shortage(need, node)
+def fits(need: Need, node: Node, of_gpus: bool = False) -> FitFailure | None:
+    """The first test that the pod fails on the node; None when it fits now. `of_gpus`: others of its gang have GPUs."""
+    return never_fits(need, node) or short_of(kind_of((need,), of_gpus), node)
 
 
 def never_fits(need: Need, node: Node) -> FitFailure | None:
@@ -168,9 +168,10 @@ class BundleKind:
     """
     Needs of a bundle, whichever gang it is of: `whole` is what one takes of its node, `labels` the keys asked for.
 
-    `devices` are the names of the devices asked for. Kinds with an equal `never` suit the same nodes, and ask for
-    devices of the same names. Equal needs have one object (`kind_of`), so that what is known of a kind is found without
-    comparing needs.
+    `devices` are the names of the devices asked for. `spares`: no pod of the whole gang has a GPU, so that the bundle
+    leaves what is kept beside free GPUs; the others of a gang are to start where its GPUs are. Kinds with an equal
+    `never` suit the same nodes, and ask for devices of the same names. Equal needs have one object (`kind_of`), so that
+    what is known of a kind is found without comparing needs.
     """
 
     needs: tuple[Need, ...]
@@ -178,21 +179,32 @@ class BundleKind:
     labels: frozenset[str]
     never: tuple[tuple[object, ...], ...]
     devices: frozenset[str]
+    spares: bool = False
+
+
+def kind_of(needs: tuple[Need, ...], of_gpus: bool = False) -> BundleKind:
+    """The kind of bundles of one pod for each of these needs; `of_gpus`: others of the gang have GPUs."""
+    return _kind_of(needs, not of_gpus and not any(need.total_gpu_milli for need in needs))
 
 
 @lru_cache(maxsize=16_384)
-def kind_of(needs: tuple[Need, ...]) -> BundleKind:
-    """The kind of bundles of one pod for each of these needs."""
+def _kind_of(needs: tuple[Need, ...], spares: bool) -> BundleKind:
     labels = {key for need in needs for key, _ in need.node_selector}
     labels |= {key for need in needs for key, _, _ in need.affinity}
     never = tuple(map(never_key, needs))
     devices = frozenset(name for need in needs for name in need.device_names)
-    return BundleKind(needs, _sum(needs) if len(needs) > 1 else needs[0], frozenset(labels), never, devices)
+    return BundleKind(needs, _sum(needs) if len(needs) > 1 else needs[0], frozenset(labels), never, devices, spares)
 
 
 def short_of(kind: BundleKind, node: Node) -> FitFailure | None:
     """First resource that a bundle lacks on a node that suits all of its pods."""
-    return _find_shortage(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
+    short = _find_shortage(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
+    # Asked last: a node that lacks the amount itself says so, and never that something is kept.
+    if short is None and kind.spares:
+        cpu, memory = node.open
+        if cpu < kind.whole.cpu_milli or memory < kind.whole.memory_bytes:
+            return FitFailure.KEPT
+    return short
 
 
 def count_bundles(kind: BundleKind, node: Node) -> int:
@@ -211,10 +223,11 @@ def count_bundles(kind: BundleKind, node: Node) -> int:
         )
     elif need.mig_profile:
         counts.append(free_positions(need, node))
+    cpu, memory = node.open if kind.spares else (node.cpu_free, node.memory_free)
     if need.cpu_milli:
-        counts.append(node.cpu_free // need.cpu_milli)
+        counts.append(cpu // need.cpu_milli)
     if need.memory_bytes:
-        counts.append(node.memory_free // need.memory_bytes)
+        counts.append(memory // need.memory_bytes)
     if need.devices:
         counts.append(_sets_of_devices(need, node))
     return max(min(counts), 0)

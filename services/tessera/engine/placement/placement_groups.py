@@ -77,8 +77,8 @@ def _make_group(members: list[RoleNeed], roles: tuple[RoleNeed, ...]) -> Placeme
 def _split_role(role: RoleNeed, roles: tuple[RoleNeed, ...]) -> Iterator[BundleSet]:
     """A role is cut where another one that goes with it has no more pods."""
     beside = [other for other in roles if other.beside == role.name]
-    first = 0
+    first, of_gpus = 0, any(each.need.total_gpu_milli for each in roles)
     for upto in sorted({role.replicas, *(other.replicas for other in beside)}):
         bundle = (role, *(other for other in beside if other.replicas >= upto))
-        yield BundleSet(bundle, kind_of(tuple(each.need for each in bundle)), first, upto - first)
+        yield BundleSet(bundle, kind_of(tuple(each.need for each in bundle), of_gpus), first, upto - first)
         first = upto

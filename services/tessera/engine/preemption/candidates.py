@@ -14,7 +14,7 @@ from tessera.domain.devices.resources import WHOLE_GPU, Amount
 from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
-from tessera.engine.preemption.rules import may_evict, may_shrink
+from tessera.engine.preemption.rules import is_beside_gpus, may_evict, may_shrink
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code
 from tessera_schemas.work.placement import Placement
@@ -61,7 +61,7 @@ def find_candidates(
     tree = state.tree
     for run in state.runs.values():
         ours = run.queue == job.queue
-        theirs = cause == "reclaim" and tree.is_beside(run.queue, job.queue)
+        theirs = cause == "reclaim" and (tree.is_beside(run.queue, job.queue) or is_beside_gpus(state, job, run))
         if not run.started or run.stopping or not (ours or theirs):
             continue
         # The book is the one before any victim: here a run counts as lent if its queue holds anything on loan. That

@@ -20,7 +20,7 @@ class Fixed:
         taken: Sequence[Candidate],
         placements: Sequence[Placement],
     ) -> None:
-        self._needs = gang_of(roles).need_of
+        self._needs, self._of_gpus = gang_of(roles).need_of, gang_of(roles).amount.gpu_milli > 0
         self._pods: dict[str, list[Placement]] = {}
         for placement in placements:
             self._pods.setdefault(placement.node, []).append(placement)
@@ -55,7 +55,7 @@ class Fixed:
             need = self._needs[pod.role]
             # Whether the node suits the pod at all was answered when the pod was placed there, and nothing that comes
             # back changes labels, taints or models. Only amounts are compared, which is what makes this cheap.
-            if short_of(kind_of((need,)), node) is not None:
+            if short_of(kind_of((need,), self._of_gpus), node) is not None:
                 return None
             placed.append(placed_on(node, need, pod.rank, pod.role))
             node = node.taking(need, placed[-1], 1)

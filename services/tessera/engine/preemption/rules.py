@@ -10,7 +10,7 @@ victim (ADR 0013). Borrowed quota goes back whatever the preset says and however
 
 from collections.abc import Iterable, Sequence
 
-from tessera.domain.devices.resources import Amount
+from tessera.domain.devices.resources import WHOLE_GPU, Amount
 from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
@@ -102,9 +102,11 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
     lower = tree.priority_of(victim) < tree.priority_of(owner)
     if owner.queue == victim.queue:
         return lower and tree.policy.preset != "off"
-    if cause != "reclaim" or not tree.is_beside(victim.queue, owner.queue):
+    if cause != "reclaim" or (not lower and tree.queues[owner.queue].reclaim == "lower_priority"):
         return False
-    if not lower and tree.queues[owner.queue].reclaim == "lower_priority":
+    if is_beside_gpus(state, owner, run):
+        return True
+    if not tree.is_beside(victim.queue, owner.queue):
         return False
     common, shared = _common(owner.amount, run.amount), set(tree.path(owner.queue))
     # Every queue between the victim and the common ancestor must be on loan. If one of them is within its own quota,
@@ -114,6 +116,32 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
     # The flavor counts only where both jobs use the same one. On another, `""` asks about the sum, since quota for any
     # flavor is what both of them share there.
     return all(book.holds_lent(queue, run.flavor if run.flavor == flavor else "", common) for queue in below)
+
+
+def is_beside_gpus(state: State, owner: Job, run: Run) -> bool:
+    """
+    Whether a run without GPUs holds CPU or memory that belongs to GPUs which `owner` asks for, by the policy.
+
+    A GPU's part of its node is the node's CPU and memory over its GPUs; who asks for more has no right to it. Nor is
+    there one to what the run's queues have a quota for: that is a promise, too.
+    """
+    tree = state.tree
+    if not (tree.policy.kept_beside_gpus_percent and owner.amount.gpu_milli) or run.amount.gpu_milli:
+        return False
+    if run.queue == owner.queue or tree.pool(run.queue) is None or tree.pool(run.queue) != tree.pool(owner.queue):
+        return False
+    # A quota of CPU or memory anywhere in its tree is a promise, whose own rules say what of it is lent.
+    if {"cpu_milli", "memory_bytes"} & {resource for _, resource in tree.covered[tree.roots[run.queue]]}:
+        return False
+    # Without this bound a job of one GPU could clear a whole node of everybody else's CPU work.
+    needs = [role.need for role in owner.roles if role.need.total_gpu_milli]
+    return any(
+        need.cpu_milli * node.gpus * WHOLE_GPU <= node.cpu_milli * need.total_gpu_milli
+        and need.memory_bytes * node.gpus * WHOLE_GPU <= node.memory_bytes * need.total_gpu_milli
+        for node in state.nodes.found(sorted({place.node for place in run.places}))
+        if node.kept_percent
+        for need in needs
+    )
 
 
 def _others_hold_the_loan(state: State, owner: Job, run: Run, book: QuotaBook) -> bool:

@@ -32,9 +32,12 @@ def reclaim_plan(state: State, job: Job, ts: int) -> Plan | Reason:
 
 
 def _others_hold_something(state: State, job: Job) -> bool:
-    """Whether another queue beside it holds anything: else there is no need to search."""
+    """Whether another queue beside it, or beside its GPUs, holds anything: else there is no need to search."""
     tree = state.tree
+    kept = tree.policy.kept_beside_gpus_percent > 0 and job.amount.gpu_milli > 0
     return any(
-        tree.is_beside(queue, job.queue) and queue != job.queue and state.held_by_queue(queue) != NOTHING
+        (tree.is_beside(queue, job.queue) or (kept and tree.pool(queue) == tree.pool(job.queue)))
+        and queue != job.queue
+        and state.held_by_queue(queue) != NOTHING
         for queue in tree.queues
     )

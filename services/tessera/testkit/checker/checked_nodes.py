@@ -39,11 +39,26 @@ class CheckedNodes:
         self.nodes, self.held, self.kept = dict[str, NodeSeen](), HeldAmounts(), HeldAmounts()
         self.bearing: tuple[Pool | Tenant, ...] = ()
         """Pools and tenants, some with standing tolerations."""
+        self.kept_percent = 0
+        """Part of CPU and memory that jobs without GPUs leave beside each free GPU."""
 
     def take(self, book: HeldAmounts, added: HeldAmounts) -> list[tuple[str, str]]:
         """Add, and return what of the places added to is used above its size."""
         book.update(added)
         return [place for place, more in added.items() if more and book[place] > self._size(book, *place)]
+
+    def crowded(self, used: HeldAmounts, added: HeldAmounts) -> list[str]:
+        """Nodes that, with `added` of a job without GPUs among `used`, leave too little of it beside free GPUs."""
+        return [at[0] for at, more in added.items() if more and self.kept_percent and not self._leaves(used, *at)]
+
+    def _leaves(self, used: HeldAmounts, node: str, what: str) -> bool:
+        seen = self.nodes.get(node, NO_NODE)
+        if what not in ("cpu_milli", "memory_bytes") or any(used[node, f"gpu/{slot}"] for slot in range(seen.gpus, 64)):
+            return True  # where slots are held that the node has lost nobody knows which cards are free
+        free = [1000 - used[node, f"gpu/{slot}"] for slot in range(seen.gpus)]
+        idle = sum(milli for milli in free if milli > 0) - 1000 * min(free.count(1000), seen.others.gpus)
+        left = getattr(seen, what) - getattr(seen.others, what) - used[node, what]
+        return bool(getattr(seen, what) * self.kept_percent * idle // (100_000 * max(1, seen.gpus)) <= left)
 
     def take_over(self, role: Role, node: str) -> None:
         """Take a pod of this role off what others use of the node."""

@@ -187,6 +187,7 @@ class Story:
         self.version, self.memory_ms = r.version, fact.body.policy.key_memory_seconds * 1000
         self.queues, self.levels = {q.name: q for q in fact.body.queues}, {t.name: t.label for t in fact.body.topology}
         self.checked_nodes.bearing = (*fact.body.pools, *fact.body.tenants)
+        self.checked_nodes.kept_percent = fact.body.policy.kept_beside_gpus_percent
 
     def _node_changed(self, r: m.NodeChanged, fact: f.NodeSeen) -> None:
         self.checked_nodes.nodes[fact.name] = fact
@@ -265,14 +266,18 @@ class Story:
         early = self.ts < job.not_before and not job.taken_over  # what works already waits for no back-off
         self.demand(not early, "I4", f"{run_id} begins before {job.not_before}")
         self.demand(all(run.released for run in job.runs), "I2", f"{run_id} begins while another is not released")
-        takes = self._placed(job, run_id, r.placements)
-        run = CheckedRun(
-            run_id, job, r.deadline, list(r.placements), takes, takes.copy(), start_ms=r.deadline - self.ts
-        )
+        takes, start_ms = self._placed(job, run_id, r.placements), r.deadline - self.ts
+        run = CheckedRun(run_id, job, r.deadline, list(r.placements), takes, takes.copy(), start_ms=start_ms)
         self.runs[run_id] = run
         job.runs.append(run)
-        job.taken_over = ()
         self._take(run_id, run.amounts, self.checked_nodes.held, self.checked_nodes.kept)
+        self._spares(run_id, job, takes)
+        job.taken_over = ()
+
+    def _spares(self, run_id: str, job: CheckedJob, added: HeldAmounts) -> None:
+        if not (job.taken_over or any(role.resources.total_gpu_milli for role in job.spec.roles)):
+            used = sum(self.earmarks.values(), self.checked_nodes.held.copy())
+            self.demand(not self.checked_nodes.crowded(used, added), "I1", f"{run_id} uses what is kept beside GPUs")
 
     def _permitted(self, r: m.Permitted, job: CheckedJob, run: CheckedRun) -> None:
         every = range(len(run.placements))
@@ -289,14 +294,9 @@ class Story:
             return
         run.placements += r.placements
         self._may_be(job, r.run_id, gang, r.placements)
-        self._take(
-            r.run_id,
-            amounts(gang, r.placements),
-            self.checked_nodes.held,
-            self.checked_nodes.kept,
-            run.amounts,
-            run.kept,
-        )
+        added, nodes = amounts(gang, r.placements), self.checked_nodes
+        self._take(r.run_id, added, nodes.held, nodes.kept, run.amounts, run.kept)
+        self._spares(r.run_id, job, added)
 
     def _shrunk(self, r: m.Shrunk, job: CheckedJob, run: CheckedRun) -> None:
         extra = {*range(sum(role.gang for role in job.spec.roles), len(run.placements))} - run.leaving - run.free

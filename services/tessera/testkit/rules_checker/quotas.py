@@ -101,7 +101,7 @@ class Quotas:
 
     def covers(self, name: str, cell: FlavorResource) -> bool:
         """Tells whether any queue of the tree has a quota for the cell."""
-        return any(self.quota(queue, cell) for queue in self._tree(name))
+        return any(self.quota(queue, cell) for queue in self.tree(name))
 
     def root(self, name: str) -> str:
         """Name of the root above a queue; "" for a queue that is not configured."""
@@ -111,7 +111,7 @@ class Quotas:
         """
         Flavors that a job of the queue must choose from: those with quotas, without any whose quotas are narrower.
         """
-        cells = {(q.flavor, q.resource) for queue in self._tree(name) for q in queue.quotas if amount.get(q.resource)}
+        cells = {(q.flavor, q.resource) for queue in self.tree(name) for q in queue.quotas if amount.get(q.resource)}
         named = {flavor for flavor, _ in cells if flavor}
         rest = all(("", resource) in cells for flavor, resource in cells if flavor)
         return named | ({"!" + ",".join(sorted(named)) if named else ""} if rest else set())
@@ -165,7 +165,8 @@ class Quotas:
         """Queues whose parent is the named one."""
         return [other for other in self.queues.values() if other.parent == name]
 
-    def _tree(self, name: str) -> list[Queue]:
+    def tree(self, name: str) -> list[Queue]:
+        """Queues of the tree that a queue is in."""
         root = self.root(name)
         return [queue for queue in self.queues.values() if root and self.root(queue.name) == root]
 

@@ -26,6 +26,8 @@ OLDER = "tessera-3"
 """The last engine by which work that may not be evicted could borrow."""
 FORMAT_OF_BOOKS = 6
 """Before, what ran of a removed queue counted nowhere, and a run kept the flavor that it began with."""
+ByResource = dict[str, int]
+PodPlaces = tuple[Placement, ...]
 
 
 @dataclass(slots=True, eq=False)  # jobs and runs of equal specs look the same, and are not
@@ -279,7 +281,8 @@ class Rules:
     def _lent(self, owner: JobRow, r: m.EarmarkSet, victim: RunRow) -> bool:
         """Every queue from the victim's up to the one that it shares with the owner's takes more than it has."""
         ours = {queue.name for queue in self.quotas.path(owner.spec.queue)}
-        below = [queue for queue in self.quotas.path(victim.job.spec.queue) if queue.name not in ours]
+        path = () if self._is_beside(owner, victim) else self.quotas.path(victim.job.spec.queue)
+        below = [queue for queue in path if queue.name not in ours]
         common = {name: min(owner.amount[name], victim.amount[name]) for name in RESOURCES}
         below = [] if self.quotas.is_loose(victim.job.spec.queue) else below
         at = r.flavor if r.flavor == victim.flavor else ""
@@ -289,8 +292,15 @@ class Rules:
         """A queue from the owner's up, above none that gives back, has no more than its own; the owner counts."""
         above = {queue.name for name in lenders if name != owner.spec.queue for queue in self.quotas.path(name)}
         loose = any(map(self.quotas.is_loose, lenders))
-        apart = [q for q in self.quotas.path(owner.spec.queue) if (q.parent or loose) and q.name not in above]
+        own = owner.spec.queue
+        apart = [q for q in self.quotas.path(own) if (q.parent or loose or q.name == own) and q.name not in above]
         return not all(self.quotas.lent(queue, flavor, owner.amount) for queue in apart)
+
+    def _is_beside(self, owner: JobRow, run: RunRow) -> bool:
+        """Whether the run is without GPUs in the owner's pool, and its tree without a quota of CPU or memory."""
+        promised = any(q.resource != "gpu_milli" for each in self.quotas.tree(run.job.spec.queue) for q in each.quotas)
+        beside = self.policy.kept_beside_gpus_percent > 0 and owner.amount["gpu_milli"] > 0 == run.amount["gpu_milli"]
+        return beside and not promised and self._pool(owner) == self._pool(run.job)
 
     def _count(self, run: RunRow, sign: int) -> None:
         """Count the part of the run that is being stopped."""
@@ -334,13 +344,7 @@ class Rules:
         return {name: run.amount[name] - more[name] for name in RESOURCES}
 
     def _takes(
-        self,
-        what: str,
-        job: JobRow,
-        flavor: str,
-        pods: tuple[Placement, ...],
-        amount: dict[str, int],
-        whole: dict[str, int] | None = None,
+        self, what: str, job: JobRow, flavor: str, pods: PodPlaces, amount: ByResource, whole: ByResource | None = None
     ) -> None:
         """Something is given to the job (`whole`: what it has then): quotas, flavors, the queue and nodes allow it."""
         quotas, queue = self.quotas, job.spec.queue
@@ -397,9 +401,8 @@ class Rules:
     def _has_word(self, r: m.Revoked, run: RunRow) -> None:
         """Demand a word that says stop for each run that is stopped; by what was observed, only a part of its pool."""
         spec, drains = run.job.spec, [q.stop_policy for q in self.quotas.path(run.job.spec.queue)]
-        may = run.job.preemptible
-        job_id = r.run_id.partition("-")[0]
-        stopped = Stopped(job_id, run.started_ts is not None, may, run.nodes, "hold_and_drain" in drains)
+        job_id, drained = r.run_id.partition("-")[0], "hold_and_drain" in drains
+        stopped = Stopped(job_id, run.started_ts is not None, run.job.preemptible, run.nodes, drained)
         word = has_word(self.message, r, stopped, self.policy)
         self.demand(word, "stops", f"{r.run_id} is stopped ({r.reason.code}), and nothing in its message says so")
         node = counts(self.message, r)
@@ -461,8 +464,9 @@ class Rules:
             moves = lower >= 0 and self._pool(owner) == self._pool(victim)
             self.demand(moves, "plan", f"{text}: it is of another pool, or {-lower} higher in priority")
             return
-        beside = self.quotas.is_loose(queues[1]) or len({*map(self.quotas.root, queues)}) == 1
-        right = (lower > 0 or reclaim == "any") and lent and beside
+        one = self.quotas.is_loose(queues[1]) or len({*map(self.quotas.root, queues)}) == 1
+        one = one or self._is_beside(owner, run)
+        right = (lower > 0 or reclaim == "any") and lent and one
         right = right if queues[0] != queues[1] else lower > 0 and policy.preset != "off"
         self.demand(right, "plan", f"{text}: queues {queues}, {lower} lower in priority")
 

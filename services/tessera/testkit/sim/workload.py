@@ -192,6 +192,8 @@ def _body(random: Random, stops: bool) -> ConfigBody:
         ),
     )
     # By what was drawn: a draw of its own would change the worlds of all seeds.
+    kept = {1: 0, 5: 50, 20: 100}[body.policy.earmark_seconds]
+    body = body.model_copy(update={"policy": body.policy.model_copy(update={"kept_beside_gpus_percent": kept})})
     return body.model_copy(update={"tenants": _tenants((TOLERATES,))}) if body.policy.earmark_seconds == 5 else body
 
 

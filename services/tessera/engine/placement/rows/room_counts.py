@@ -28,6 +28,8 @@ class RoomTable(NodeTable):
     def __init__(self, nodes: Mapping[str, Node], places: FeasibleNodes) -> None:
         super().__init__(nodes, places)
         self._domains: dict[str, tuple[list[str], Ints]] = {}
+        self.keeps = any(node.kept_percent for node in self.at)
+        """Whether anything is kept beside GPUs."""
         self._forget()
 
     def domains(self, level: str) -> tuple[list[str], Ints]:
@@ -96,7 +98,7 @@ class RoomTable(NodeTable):
         """Begin without any kind."""
         self._kinds: dict[BundleKind, int] = {}
         self._special: dict[int, BundleKind] = {}
-        """Kinds that ask for a share, for devices or for a MIG instance, by number."""
+        """Kinds that ask for a share, devices or a MIG instance, or leave what is kept beside GPUs, by number."""
         self._nevers: dict[object, int] = {}
         self._suiting: list[Bools] = []
         """The rows that suit kinds, by the number that their `never` has."""
@@ -117,7 +119,7 @@ class RoomTable(NodeTable):
         self._suiting += [self.suits(kind)] if never == len(self._suiting) else []
         self._kinds[kind] = at
         self._columns[at, :NEVER] = len(kind.needs), need.cpu_milli, need.memory_bytes, need.gpus
-        if need.gpu_milli or need.devices or need.mig_profile:
+        if need.gpu_milli or need.devices or need.mig_profile or (kind.spares and self.keeps):
             self._special[at] = kind
         self._columns[at, NEVER] = never
         total = int(self._count_all(at)[1].sum())
@@ -171,6 +173,9 @@ class RoomTable(NodeTable):
                 np.minimum(room, shares[milli, apart], out=room)
             for name, count in kind.whole.devices:
                 np.minimum(room, np.maximum(part.devices(name), 0) // count, out=room)
+            if kind.spares and self.keeps:
+                for free, asked in zip(part.open(), (kind.whole.cpu_milli, kind.whole.memory_bytes), strict=True):
+                    np.minimum(room, np.maximum(free, 0) // asked if asked else UNLIMITED, out=room)
             if kind.whole.mig_profile:
                 for cell in np.flatnonzero(room).tolist():
                     room[cell] = count_bundles(kind, part.node(cell))
@@ -187,6 +192,10 @@ class _Now:
     def gpu_free(self) -> Ints:
         """Thousandths free on each device."""
         return self._table.gpu_free[self.rows]
+
+    def open(self) -> Ints:
+        """CPU and memory free to jobs without GPUs."""
+        return self._table.open[:, self.rows]
 
     def devices(self, name: str) -> Ints:
         """Devices of that name that are free."""
@@ -211,6 +220,10 @@ class _Then(_Now):
         """Thousandths free on each device."""
         most = self._table.gpu_free.shape[1]
         return np.array([node.gpu_free + (0,) * (most - len(node.gpu_free)) for node in self._nodes], np.int64)
+
+    def open(self) -> Ints:
+        """CPU and memory free to jobs without GPUs."""
+        return np.array([node.open for node in self._nodes], np.int64).T
 
     def devices(self, name: str) -> Ints:
         """Devices of that name that are free."""

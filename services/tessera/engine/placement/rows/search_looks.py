@@ -19,6 +19,7 @@ _whatever_lasts = attrgetter(
     "device_profile",
     "taints",
     "tolerated",
+    "kept_percent",
     "devices",
     "others.devices",
     "gpus",

@@ -38,7 +38,7 @@ NONE = (1 << 63) - 1
 """Cost of a row that has no room, or is left out."""
 
 PODS, CPU, MEMORY, WHOLE = range(4)
-MISSES = (FitFailure.GPU, FitFailure.DEVICES, FitFailure.CPU, FitFailure.MEMORY, FitFailure.PODS)
+MISSES = (FitFailure.GPU, FitFailure.DEVICES, FitFailure.CPU, FitFailure.MEMORY, FitFailure.PODS, FitFailure.KEPT)
 """What a node may lack, in the order of the tests; a place in it, from 1 on, says what a row lacks."""
 
 Entry = tuple[int, str]
@@ -80,6 +80,8 @@ class NodeTable:
         amounts = [(n.pods_free, n.cpu_free, n.memory_free, n.gpu_free.count(WHOLE_GPU)) for n in there]
         self.free: Ints = np.array(amounts, np.int64).reshape(len(there), 4).T.copy()
         """Pods, CPU, memory and whole GPUs free, by row."""
+        self.open: Ints = np.array([node.open for node in there], np.int64).reshape(len(there), 2).T.copy()
+        """CPU and memory free to jobs without GPUs, by row."""
         self.most = np.array([max(node.gpu_free, default=0) for node in there], np.int64)
         self.gpus_of_others = np.array([len(node.gpu_others) for node in there], np.int64)
         self.changes = 0
@@ -108,6 +110,7 @@ class NodeTable:
             self.replaced.setdefault(row, before)
             gpus = node.gpu_free
             self.free[:, row] = node.pods_free, node.cpu_free, node.memory_free, gpus.count(WHOLE_GPU)
+            self.open[:, row] = node.open
             self.gpu_free[row, : len(gpus)] = gpus
             self.most[row], self.gpus_of_others[row] = max(gpus, default=0), len(node.gpu_others)
             for device, column in self._devices.items():
@@ -152,6 +155,9 @@ class NodeTable:
     def misses(self, kind: BundleKind) -> NDArray[np.int8]:
         """What a bundle lacks first on each row, as a place in `MISSES` from 1 on; 0 where it fits or is not suited."""
         need, found = kind.whole, np.zeros(len(self.names), np.int8)
+        # Put down first, so that each shortage of the node itself takes its place.
+        if kind.spares:
+            np.putmask(found, (self.open[0] < need.cpu_milli) | (self.open[1] < need.memory_bytes), 6)
         np.putmask(found, self.free[PODS] < len(kind.needs), 5)
         np.putmask(found, self.free[MEMORY] < need.memory_bytes, 4)
         np.putmask(found, self.free[CPU] < need.cpu_milli, 3)
@@ -180,7 +186,9 @@ class NodeTable:
             self._rankings.clear()
             self._families.clear()
         whole = kind.whole
-        family = self._families.setdefault((kind.never, whole.gpus, whole.gpu_milli, whole.mig_profile), [])
+        family = self._families.setdefault(
+            (kind.never, whole.gpus, whole.gpu_milli, whole.mig_profile, kind.spares), []
+        )
         spared = self._spared.setdefault(kind.never, {})
         if not family and (bare := _bare(kind)).whole != whole:
             family.append((0, 0, Ranking(bare, self, spared, None)))
@@ -302,4 +310,4 @@ def is_lighter(kind: BundleKind, other: BundleKind) -> bool:
 def _bare(kind: BundleKind) -> BundleKind:
     """The kind without CPU, memory and devices: whatever suits and holds one of its family suits and holds it."""
     whole = Need(0, 0, kind.whole.gpus, kind.whole.gpu_milli, mig_profile=kind.whole.mig_profile)
-    return BundleKind(kind.needs, whole, kind.labels, kind.never, kind.devices)
+    return BundleKind(kind.needs, whole, kind.labels, kind.never, kind.devices, kind.spares)
