@@ -301,7 +301,7 @@ def test_a_renamed_flavor_has_what_runs_on_its_nodes() -> None:
 def test_a_run_on_nodes_of_several_flavors_counts_where_most_of_its_gpus_are() -> None:
     nodes = [node_seen("f", gpu_model="h100"), node_seen("s1", gpu_model="a100"), node_seen("s2", gpu_model="a100")]
     rounds = Rounds(Queue(name="research"), nodes=nodes)
-    rounds.submit("wide", gpus=8, pods=3)
+    rounds.submit("wide", gpus=8, pods=3, mixed_models=True)
     rounds.settle()
     both = Queue(
         name="research",

@@ -200,8 +200,8 @@ class Node:
     whoever holds it still has as many of the GPUs that are there, so that these count as `gpu_others`, too; a share
     counts as a whole one; None where nothing is held so. `cordoned`: well, but not `ready`, as somebody said. `away_ts`
     is since when it is silent or cordoned, 0 while it is neither; `short_ts` since when it is in trouble, or has fewer
-    whole GPUs than its capacity says. `kept_percent` of each free GPU's part of CPU and memory is kept from jobs without
-    GPUs.
+    whole GPUs than its capacity says. `kept_percent` of each free GPU's part of CPU and memory is kept from jobs
+    without GPUs.
     """
 
     name: str
