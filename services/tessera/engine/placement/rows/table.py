@@ -110,7 +110,7 @@ class NodeTable:
             self.replaced.setdefault(row, before)
             gpus = node.gpu_free
             self.free[:, row] = node.pods_free, node.cpu_free, node.memory_free, gpus.count(WHOLE_GPU)
-            self.open[:, row] = node.open
+            self.open[:, row] = node.open if node.kept_percent else (node.cpu_free, node.memory_free)
             self.gpu_free[row, : len(gpus)] = gpus
             self.most[row], self.gpus_of_others[row] = max(gpus, default=0), len(node.gpu_others)
             for device, column in self._devices.items():
