@@ -515,6 +515,7 @@ async def test_a_waiting_jobs_priority_class_is_changed_by_keyboard(live: Live, 
         await page.get_by_role("button", name="Priority…").press("Enter")
         await expect(page.get_by_role("dialog")).to_contain_text("It has class normal.")
         await page.get_by_label("Priority class", exact=True).select_option("low")
+        await expect(page.get_by_role("button", name="Set")).to_be_enabled()
         await page.get_by_role("button", name="Set").press("Enter")
         await expect(page.get_by_role("row", name="Class")).to_contain_text("low")
         await expect(page.get_by_role("dialog")).to_have_count(0)

@@ -6,6 +6,7 @@ reads the base's and sees its own writes in the tables.
 """
 
 from collections.abc import Iterator
+from copy import copy as shallow_copy
 from typing import NamedTuple
 
 from sortedcontainers import SortedList
@@ -454,6 +455,20 @@ class Index:
             self.lines.setdefault(queue, {}).setdefault(tenant, {})[user] = SortedList(places)
         for whose, buckets in by_bucket.items():
             self.buckets[whose] = {bucket: SortedList(places) for bucket, places in buckets.items()}
+
+    def reordered(self, state: State, old: Job, new: Job) -> "Index":
+        """A copy in which a waiting job stands as `new`; of the original nothing changes."""
+        fork, queue = shallow_copy(self), old.queue
+        fork._kinds = None
+        fork.waiting = {**self.waiting, queue: self.waiting.get(queue, SortedList()).copy()}
+        tenants = self.lines.get(queue, {}).items()
+        lines = {name: {user: line.copy() for user, line in users.items()} for name, users in tenants}
+        fork.lines = {**self.lines, queue: lines}
+        whose = queue, old.tenant, old.user
+        fork.buckets = {**self.buckets, whose: {k: v.copy() for k, v in self.buckets.get(whose, {}).items()}}
+        fork._leave(state, old)
+        fork._wait(state, new)
+        return fork
 
     def _wait(self, state: State, job: Job) -> None:
         if not job.kept_out and state.tree.takes(job):

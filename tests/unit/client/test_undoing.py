@@ -61,8 +61,12 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     async def found(*_: Any) -> str:
         return JOB.job_id
 
+    async def told(*_: Any, **__: Any) -> None: ...
+
     for reader in (ordering, orders, drains, queues):
         monkeypatch.setattr(reader, "views_of", lambda shard, *_: shard)
+    for asker in (orders, drains, queues):
+        monkeypatch.setattr(asker, "ask_first", told)
     monkeypatch.setattr(ordering, "send", send)
     monkeypatch.setattr(ordering, "send_all", send_all)
     monkeypatch.setattr(ordering, "find_job_id", found)

@@ -50,6 +50,12 @@ class ConfigChange:
     abandon: bool = False
 
     @property
+    def command(self) -> ApplyConfig:
+        """The order that puts it in force."""
+        version = self.now.version
+        return ApplyConfig(kind="apply_config", v=1, expected_version=version, body=self.body, abandon=self.abandon)
+
+    @property
     def lines(self) -> list[str]:
         """A unified diff of both configurations; empty if they are equal."""
         old, new = _text(self.now.body), _text(self.body)
@@ -150,14 +156,7 @@ async def put_in_force(
     began = clock.monotonic()
     async with open_bus(where, operator) as bus:
         requester = await Requester.open(bus, operator.identity.name)
-        command = ApplyConfig(
-            kind="apply_config",
-            v=1,
-            expected_version=change.now.version,
-            body=change.body,
-            abandon=change.abandon,
-        )
-        answer = await requester.ask(subjects.control(where.shard), command, publish_seconds=seconds)
+        answer = await requester.ask(subjects.control(where.shard), change.command, publish_seconds=seconds)
     if answer is not None and not answer.accepted:
         raise Refused(answer.reasons)
     look_at = began + STRANDED_SECONDS

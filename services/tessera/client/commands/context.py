@@ -35,6 +35,7 @@ InContext = Annotated[
     typer.Option("--context", help="A login of `tessera context list` (else the one in use)", show_default=False),
 ]
 As = Annotated[str | None, typer.Option("--as", help="Identity to use: a tenant or `operator`", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Say what it would do, and do not ask")]
 Format = Annotated[
     Output,
     typer.Option(

@@ -10,13 +10,13 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.domain.devices.free_slots import Slots
 from tessera.domain.work.phases import TERMINAL, Phase
 from tessera.kernel.clock import SystemClock
-from tessera_schemas.base import Lenient
+from tessera_schemas.base import Lenient, Strict
 from tessera_schemas.views import JobView, NodeView, QueueView
 from tessera_schemas.work.arrays import has_task, task_id
 
 if TYPE_CHECKING:
     from tessera.client.connect.api import Api
-    from tessera.gateway.operations.models import LineStart, WorkGroups
+    from tessera.gateway.operations.models import LineStart, ToldConsequences, WorkGroups
     from tessera_schemas.config import Config
     from tessera_schemas.work.templates import JobTemplate
 
@@ -94,6 +94,13 @@ class ShardViews:
             page = await self._get("/v1/jobs", limit=min(limit - len(rows), PAGE), cursor=page["next"], **asked)
             rows += page["items"]
         return [JobView.model_validate(row, extra="ignore") for row in rows], count
+
+    async def consequences(self, command: Strict) -> "ToldConsequences":
+        """Consequences of an order, which is not given."""
+        from tessera.gateway.operations.models import ToldConsequences
+
+        said = {"command": command.model_dump(mode="json")}
+        return ToldConsequences.model_validate((await self._api.post("/v1/consequences", said))[1], extra="ignore")
 
     async def groups(self) -> "WorkGroups":
         """Live jobs by tenant, and queued jobs by the reason for which they wait."""

@@ -24,6 +24,7 @@ from tessera.gateway.operations import models, queries
 from tessera.gateway.operations.commanding import Arrivals, Commands, digest_of, find_ledger_faults
 from tessera.gateway.operations.paging import JobPages
 from tessera.gateway.reading.capacity import CapacityReader
+from tessera.gateway.reading.consequences import told_consequences
 from tessera.gateway.reading.explaining import explained, known_starts, list_positions
 from tessera.gateway.reading.groups import groups_of
 from tessera.gateway.reading.logs import Logs
@@ -36,7 +37,9 @@ from tessera.kernel.ports import Clock
 from tessera.kernel.process.shard_status import judge
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import (
+    ApplyConfig,
     CancelJob,
+    DrainNode,
     HoldJob,
     MoveJob,
     ReleaseJob,
@@ -357,6 +360,15 @@ class Handlers:
         if told:
             answer = answer.model_copy(update={"said": (*answer.said, told), "notes": (told, *answer.notes)})
         return json_response(answer)
+
+    async def consequences(self, request: web.Request) -> web.Response:
+        """Answers what an order would do; raises Refusal for a tenant's unless it is about a job of its own."""
+        order, caller = (await read_body(request, models.ConsequencesBody)).command, request[CALLER]
+        if not isinstance(order, ApplyConfig | DrainNode):
+            self._live_of(caller, order.job_id)
+        elif caller.tenant is not None:
+            raise refused(Code.FORBIDDEN, "command", "such orders are for operators")
+        return json_response(told_consequences(self._state, order, caller.tenant, self._clock.now_ms()))
 
     async def job_logs(self, request: web.Request) -> web.StreamResponse:
         """Streams the log of one pod of the caller's job; raises Refusal where there is none."""

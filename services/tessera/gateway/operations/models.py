@@ -11,10 +11,13 @@ from pydantic import ConfigDict, Field, JsonValue, create_model
 
 from tessera_schemas.base import Count, JobId, Key, Lenient, Millis, Name, Strict, later
 from tessera_schemas.commands import (
+    ApplyConfig,
     CancelJob,
     ChosenValues,
+    DrainNode,
     MoveJob,
     ReportCheckpoint,
+    RequeueJob,
     SetPriority,
     SubmitJob,
     SubmitTemplate,
@@ -129,6 +132,12 @@ class QueueBody(Strict):
 
 class UpdateBody(SpecChanges):
     """New values of fields of a job's spec; what is not said, or null, stays as it is."""
+
+
+class ConsequencesBody(Strict):
+    """An order that somebody means to give, in the form of the contract's commands; it is not carried out."""
+
+    command: Annotated[ApplyConfig | SetPriority | DrainNode | CancelJob | RequeueJob, Field(discriminator="kind")]
 
 
 class NoBody(Strict):
@@ -496,3 +505,50 @@ class Explained(Lenient):
     other_holders: tuple[str, ...] = ()
     changes: tuple[ShownChange, ...] = ()
     tried: Count = 0
+
+
+class StoppedWork(Lenient):
+    """
+    A run that an order would stop, or with `pods` so many pods of an elastic run.
+
+    Of another tenant's the id, name, tenant and queue are "". `lost_gpu_seconds` are those since it last saved or
+    started.
+    """
+
+    job_id: str
+    run_id: str
+    name: str
+    tenant: str
+    queue: str
+    gpu_milli: int
+    lost_gpu_seconds: int
+    code: Annotated[str, Field(description="Reason that its job is told")]
+    pods: Count = 0
+
+
+class ExceededPromise(Lenient):
+    """Nominal quotas that an order makes larger than the pool's capacity, or that of its nodes of the flavor."""
+
+    pool: str
+    flavor: str
+    resource: str
+    promised: int
+    capacity: int
+    queues: tuple[str, ...]
+
+
+class ToldConsequences(Lenient):
+    """
+    Consequences of an order, if it were carried out now; `sentences` say all of it for people.
+
+    Sums are of all runs, of which the `stopped` lose most; `at_least`: too many wait to try all.
+    """
+
+    as_of: AsOf
+    sentences: tuple[str, ...]
+    runs: Annotated[int, Field(description="Number of runs that would be stopped or shrunk")]
+    gpu_milli: int
+    lost_gpu_seconds: int
+    at_least: bool
+    stopped: Annotated[tuple[StoppedWork, ...], Field(description="The first 100")]
+    promises: tuple[ExceededPromise, ...]

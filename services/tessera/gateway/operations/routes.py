@@ -177,6 +177,15 @@ ROUTES = (
         (404, 422),
     ),
     Route(
+        "POST",
+        "/v1/consequences",
+        "consequences",
+        "Say whom an order would stop and what it would promise in excess, without giving it",
+        {200: models.ToldConsequences},
+        (400, 404, 409, 413, 422),
+        body=models.ConsequencesBody,
+    ),
+    Route(
         "GET",
         f"{JOB}/logs",
         "job_logs",

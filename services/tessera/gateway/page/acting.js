@@ -46,8 +46,15 @@ function askIn(title, from, content, verb, act, closing = "Close") {
   box.showModal();
 }
 
-function cancel(job, again) {
-  const text = [el("p", {}, `Cancel ${job.name}? What it has not saved is lost.`)];
+// What an order would do, as the command says it before it asks; nobody is stopped for asking.
+async function foretold(order) {
+  const found = await send("v1/consequences", { command: { v: 1, ...order } }).catch(() => null);
+  const said = found === null ? ["What this would do is not known."] : found.sentences;
+  return said.map((sentence) => el("p", {}, sentence.trim()));
+}
+
+async function cancel(job, again) {
+  const text = [el("p", {}, `Cancel ${job.name}? What it has not saved is lost.`), ...await foretold({ kind: "cancel_job", job_id: job.job_id })];
   askIn(`Cancel ${job.name}`, "cancel", text, "Cancel the job", async (box) => {
     await send(`v1/jobs/${job.job_id}/cancel`, { why: "cancelled on the page" });
     box.close();
@@ -60,8 +67,18 @@ async function prioritize(job, again) {
   if (known instanceof Error) return refusal(`Priority of ${job.name}`, "priority", known);
   const choice = el("select", { id: "class" }, known.classes.map((one) =>
     el("option", { value: one.name, selected: one.name === known.priority_class }, `${one.name} (${one.value})`)));
+  const then = el("div", { role: "status" });
+  let asked = 0;
+  choice.onchange = async () => {
+    const [mine, go] = [++asked, document.getElementById("go")];
+    go.disabled = true; // nobody agrees to what is not said yet
+    const said = choice.value === known.priority_class ? [] : await foretold({ kind: "set_priority", job_id: job.job_id, priority_class: choice.value });
+    if (mine !== asked) return;
+    then.replaceChildren(...said);
+    go.disabled = false;
+  };
   const content = known.classes.length
-    ? [el("p", {}, `It has class ${known.priority_class}. Higher goes first; these are granted to its tenant.`), el("div", { class: "bar" }, el("label", { for: "class" }, "Priority class"), choice)]
+    ? [el("p", {}, `It has class ${known.priority_class}. Higher goes first; these are granted to its tenant.`), el("div", { class: "bar" }, el("label", { for: "class" }, "Priority class"), choice), then]
     : [el("p", {}, `${job.owner || "Its owner"} has its priority from Kubernetes; change it there.`)];
   askIn(`Priority of ${job.name}`, "priority", content, "Set", async (box) => {
     if (known.classes.length) await send(`v1/jobs/${job.job_id}/priority`, { priority_class: choice.value });

@@ -5,12 +5,13 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import AccessOptions, command
+from tessera.client.commands.context import AccessOptions, Yes, command
 from tessera.client.connect.connecting import views_of
 from tessera.client.connect.shard_status import why_views_lack
 from tessera.client.connect.shard_views import ENDED, ShardViews
 from tessera.client.outcomes import Exit, Refused
 from tessera.client.sending import ordering
+from tessera.client.sending.consent import ask_first
 from tessera.client.views.completing import JobReference
 from tessera.client.views.rendering import notify
 from tessera_schemas.base import Strict
@@ -80,6 +81,7 @@ async def prio(
     at: AccessOptions,
     job: JobReference,
     priority_class: Annotated[str, typer.Argument(metavar="CLASS", help="The priority class it gets")],
+    yes: Yes = False,
 ) -> Exit | None:
     """Give a job another priority class; its place in line follows it."""
     return await order_job(
@@ -90,6 +92,7 @@ async def prio(
         lambda view: view.priority_class == priority_class,
         lambda view: f"has priority class {priority_class} now",
         lambda views: check_order(views, job, priority_class),
+        yes=yes,
     )
 
 
@@ -121,10 +124,12 @@ async def order_job(
     check: Callable[[ShardViews], Awaitable[None]] | None = None,
     unchanged: str = "",
     otherwise: str = "",
+    yes: bool | None = None,
 ) -> Exit | None:
     """
     Send a job command, then report what the views show; for a job that has just ended nothing changes. `otherwise` is
-    what else than a delay it may be that nothing is seen of it.
+    what else than a delay it may be that nothing is seen of it. With `yes`, True or False, its consequences are said
+    before, and without it asked about.
 
     The views may show it as `done` because they lack an earlier command, which this one is to undo: it is sent all the
     same, and that nothing changes is said only of views that lack nothing.
@@ -133,6 +138,8 @@ async def order_job(
     job = await ordering.find_job_id(where, named, doing)
     if check is not None and where.can_be(OPERATOR):
         await check(views_of(where, OPERATOR))
+    if yes is not None:
+        await ask_first(where, at.identity, command(job), yes)
     before = await ordering.job_now(where, job)
     answered = await ordering.send(where, at.identity, command(job), job)
     if before is not None and before.phase not in ENDED and done(before):

@@ -13,11 +13,12 @@ import typer
 from tessera.client.cluster import applying
 from tessera.client.cluster.first_config import ClusterSurvey, first_config
 from tessera.client.cluster.unmet import find_unmet
-from tessera.client.commands.context import Format, ShardOptions, command, operators_views
+from tessera.client.commands.context import Format, ShardOptions, Yes, command, operators_views
 from tessera.client.connect.shard_views import ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.input import files
 from tessera.client.outcomes import Exit, Failure, Refused
+from tessera.client.sending.consent import find_consequences
 from tessera.client.views.rendering import Output, notify, show_value
 from tessera_schemas.reasons import Reason
 from tessera_schemas.subjects import OPERATOR, TENANT
@@ -32,7 +33,7 @@ config = typer.Typer(help="Write a first configuration, and show the one in forc
 async def apply(
     at: ShardOptions,
     file: Annotated[Path, typer.Option("--file", "-f", help="The whole configuration (YAML)")],
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask")] = False,
+    yes: Yes = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would change")] = False,
     abandon: Annotated[
         bool,
@@ -52,6 +53,8 @@ async def apply(
     change = applying.ConfigChange(now, read.body, abandon)
     told = Told(change, read.lines, find_unmet(read.body, await views.nodes()))
     told.stranded = await applying.find_stranded_jobs(views, change)
+    consequences = await find_consequences(views, change.command) if change.lines else None
+    told.consequences = () if consequences is None else consequences.sentences
     if not output.for_programs:
         told.show()
     if told.stranded and not abandon:
@@ -81,6 +84,7 @@ class Told:
     warnings: list[Reason]
     stranded: list[Reason] = field(default_factory=list)
     unchanged: bool = False
+    consequences: tuple[str, ...] = ()
     made: list[str] = field(default_factory=list)
     version: int | None = None
 
@@ -89,6 +93,8 @@ class Told:
         now = self.change.now.version
         print("\n".join(self.change.lines) or f"version {now} says the same")
         print("\n".join(self.filled), end="\n" if self.filled else "")
+        for sentence in self.consequences:
+            notify(sentence)
         for warning in self.warnings:
             notify(f"warning: {warning.sentence()}")
         for reason in self.stranded if self.change.abandon else ():
@@ -103,6 +109,7 @@ class Told:
             "filled": self.filled,
             "warnings": [warning.model_dump(mode="json") for warning in self.warnings],
             "abandoned": stranded,
+            "consequences": list(self.consequences),
             "made": self.made,
         }
 

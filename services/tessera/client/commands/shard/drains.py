@@ -4,13 +4,14 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import AccessOptions, command
+from tessera.client.commands.context import AccessOptions, Yes, command
 from tessera.client.connect.connecting import views_of
 from tessera.client.connect.shard_status import why_views_lack
 from tessera.client.connect.shard_views import ENDED, LIVE, ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
+from tessera.client.sending.consent import ask_first
 from tessera_schemas import subjects
 from tessera_schemas.commands import DrainNode
 from tessera_schemas.views import JobView, NodeView
@@ -24,11 +25,14 @@ async def drain(
     node: DrainedNode,
     evict: Annotated[bool, typer.Option("--evict", help="What runs there restarts elsewhere, at once")] = False,
     why: Annotated[str, typer.Option("--why", help="Reason, for the record")] = "",
+    yes: Yes = False,
 ) -> None:
     """Let nothing new start on a node; what runs there goes on, unless --evict."""
     where = _check_operator(at)
     before = await _known(where, node)
-    await give(where, at, DrainNode(kind="drain_node", v=1, node=node, evict=evict, why=why), before)
+    order = DrainNode(kind="drain_node", v=1, node=node, evict=evict, why=why)
+    await ask_first(where, at.identity, order, yes)
+    await give(where, at, order, before)
     views = views_of(where)
     jobs = on_node(await views.jobs(LIVE), node)
     print(drain_line(node, jobs, evict))

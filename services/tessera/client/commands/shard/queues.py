@@ -6,13 +6,14 @@ from typing import Annotated, Literal
 import typer
 
 from tessera.client.cluster import applying
-from tessera.client.commands.context import AccessOptions, Format, ShardOptions, command, operators_views
+from tessera.client.commands.context import AccessOptions, Format, ShardOptions, Yes, command, operators_views
 from tessera.client.connect.connecting import views_of
 from tessera.client.connect.shard_status import why_views_lack
 from tessera.client.connect.shard_views import ENDED, ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
+from tessera.client.sending.consent import ask_first
 from tessera.client.views.queues import QUEUES, QUOTAS, QueueRow, queue_rows, quota_rows, state_of
 from tessera.client.views.rendering import Output, notify, plain, show, show_value, table
 from tessera_schemas.commands import MoveJob
@@ -64,23 +65,23 @@ async def show_queue(
 
 @queue.command("hold")
 @command
-async def hold(at: ShardOptions, name: QueueName) -> None:
+async def hold(at: ShardOptions, name: QueueName, yes: Yes = False) -> None:
     """Let nothing of a queue, or of those below it, start; what runs goes on."""
-    await _stop(at, name, "hold")
+    await _stop(at, name, "hold", yes)
 
 
 @queue.command("drain")
 @command
-async def drain(at: ShardOptions, name: QueueName) -> None:
+async def drain(at: ShardOptions, name: QueueName, yes: Yes = False) -> None:
     """Let nothing of a queue start, and let what runs go back into it."""
-    await _stop(at, name, "hold_and_drain")
+    await _stop(at, name, "hold_and_drain", yes)
 
 
 @queue.command("release")
 @command
-async def release(at: ShardOptions, name: QueueName) -> None:
+async def release(at: ShardOptions, name: QueueName, yes: Yes = False) -> None:
     """Let jobs of a stopped queue start again."""
-    await _stop(at, name, "none")
+    await _stop(at, name, "none", yes)
 
 
 @queue.command("move")
@@ -213,7 +214,7 @@ def _with(queue: Queue, policy: StopPolicy) -> Queue:
     return queue.model_copy(update={"stop_policy": policy})
 
 
-async def _stop(at: ShardOptions, name: str, policy: StopPolicy) -> None:
+async def _stop(at: ShardOptions, name: str, policy: StopPolicy, yes: bool) -> None:
     """Apply the configuration in force with this one change; another change in the meantime is a conflict."""
     where, views = operators_views(at)
     now = await views.config()
@@ -223,6 +224,8 @@ async def _stop(at: ShardOptions, name: str, policy: StopPolicy) -> None:
     if not change.lines and await applying.is_surely_in_force(where, views, change):
         print(f"queue {name}: nothing changes")
         return
+    if change.lines:
+        await ask_first(where, OPERATOR, change.command, yes)
     config = await applying.put_in_force(where, where.identity(OPERATOR), views, change, SEEN_SECONDS)
     effects = {"none": "is open", "hold": "is held", "hold_and_drain": "is held, what runs goes back into it"}
     print(f"queue {name} {effects[policy]} (version {config.version})")

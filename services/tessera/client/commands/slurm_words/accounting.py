@@ -25,6 +25,7 @@ from tessera.client.connect.shard_status import shard_status
 from tessera.client.connect.shard_views import LIVE, ShardViews
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
+from tessera.client.sending.consent import ask_first
 from tessera.client.slurm import values
 from tessera.client.slurm.listing import fields, words
 from tessera.client.slurm.listing.attempts import runs_of
@@ -33,7 +34,7 @@ from tessera.client.slurm.updating import BETWEEN_JOBS, JobUpdate, read_update
 from tessera.client.views.completing import complete_scontrol
 from tessera.client.views.rendering import KINDS, Column, Output, notify, show
 from tessera.kernel.clock import SystemClock
-from tessera_schemas.commands import HoldJob, ReleaseJob, RequeueJob, UpdateJob
+from tessera_schemas.commands import HoldJob, ReleaseJob, RequeueJob, SetPriority, UpdateJob
 from tessera_schemas.views import JobView, NodeView, QueueView
 
 ACCOUNTED = "JobID,JobName,Partition,Account,GPUs,State,ExitCode,Elapsed,GPUHours"
@@ -282,6 +283,8 @@ async def _update(at: AccessOptions, update: JobUpdate) -> Exit | None:
         if update.queue and first is not None and first.phase != "queued":
             raise Failure(Exit.CONFLICT, f"job {job}: is {first.phase}; only a waiting job goes to another partition")
         commands = update.commands(job, ids)
+        for priority in (each for each in commands if isinstance(each, SetPriority)):
+            await ask_first(where, at.identity, priority, yes=True)  # said and not asked: scripts call this
         await ordering.send_all(where, at.identity, [(job, command) for command in commands])
         if commands and isinstance(commands[-1], UpdateJob):
             await await_changes(where, job, commands[-1].changes, first)

@@ -1,0 +1,40 @@
+"""The consequences of an order for whoever means to give it: tenants see no name that is not theirs."""
+
+from dataclasses import asdict
+
+from tessera.domain.state import State
+from tessera.engine.explain.blockers import Viewer
+from tessera.engine.explain.consequences import Order, Stopped, consequences
+from tessera.gateway.operations.models import ExceededPromise, StoppedWork, ToldConsequences
+
+SHOWN_MAX = 100
+
+
+def told_consequences(state: State, order: Order, tenant: str | None, now_ms: int) -> ToldConsequences:
+    """Consequences of the order as `tenant`, None an operator, may see them."""
+    found, viewer = consequences(state, order, now_ms), Viewer(state.tree, tenant)
+    return ToldConsequences(
+        as_of=state.n,
+        sentences=tuple(found.words(viewer)),
+        runs=len(found.stopped),
+        gpu_milli=sum(each.gpu_milli for each in found.stopped),
+        lost_gpu_seconds=found.lost_gpu_ms // 1000,
+        at_least=found.more,
+        stopped=tuple(_shown(each, viewer) for each in found.stopped[:SHOWN_MAX]),
+        promises=tuple(ExceededPromise.model_validate(asdict(promise)) for promise in found.promises),
+    )
+
+
+def _shown(each: Stopped, viewer: Viewer) -> StoppedWork:
+    seen = viewer.may_see(each.tenant)
+    return StoppedWork(
+        job_id=each.job_id if seen else "",
+        run_id=each.run_id if seen else "",
+        name=each.name if seen else "",
+        tenant=each.tenant if seen else "",
+        queue=each.queue if seen else "",
+        gpu_milli=each.gpu_milli,
+        lost_gpu_seconds=each.lost_gpu_ms // 1000,
+        code=each.code.value,
+        pods=each.pods,
+    )
