@@ -47,7 +47,7 @@ from tessera_schemas.text.units import format_memory, format_milli
 
 Order = ApplyConfig | SetPriority | DrainNode | CancelJob | RequeueJob
 
-TRIES_MAX = 64
+TRIES_MAX = 24
 """So many kinds of waiting jobs of a pool are planned for; what more would evict is not known."""
 TOLD_MAX = 10
 HOUR_MS = 3_600_000
