@@ -97,6 +97,20 @@ def test_no_more_tasks_are_on_their_way_than_the_limit_says(rounds: Rounds) -> N
     assert running(rounds, array) == [0, 2, 3]
 
 
+def test_tasks_that_follow_an_array_which_ended_before_it_queued_any_do_not_wait_for_ever(rounds: Rounds) -> None:
+    first = submit(rounds, "first")
+    never = submit(rounds, "never", "0-2", after=(Dependency(condition="afternotok", job=first),))
+    rounds.settle()
+    ends(rounds, first)
+    rounds.settle()
+    assert phase(rounds, never) == "cancelled"
+    follows = submit(rounds, "follows", "0-2", after=(Dependency(condition="aftercorr", job=never),))
+    rounds.settle()
+    rounds.settle()
+    assert phase(rounds, follows) == "failed"
+    assert phase(rounds, task_id(follows, 0)) == "cancelled"
+
+
 def test_an_array_succeeds_when_all_its_tasks_have(rounds: Rounds) -> None:
     array = submit(rounds, "sweep", "0-2")
     rounds.settle()

@@ -58,7 +58,9 @@ def settled(state: State, job: Job, dependency: Dependency) -> bool | None:
     ended = state.ended.get(dependency.job)
     array = array_of_task(state, dependency.job) if ended is None else None
     if (tasks := unqueued_task(array, dependency.job)) is not None:
-        return None if tasks.closed is None else dependency.condition != "afterok"  # cancelled with its array
+        # Cancelled with its array. One that ended before it queued any, as by what it waited for, was never closed.
+        is_open = tasks.closed is None and isinstance(array, Job)
+        return None if is_open else dependency.condition != "afterok"
     if dependency.condition in ("after", "afterany"):
         return True
     if ended is None:

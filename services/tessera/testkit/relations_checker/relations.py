@@ -165,7 +165,7 @@ class Relations:
             return all(row.ended for row in alike) or None
         other = self.jobs.get(dependency.job)
         if other is None and (array := self._array_without(dependency.job)) is not None:
-            return dependency.condition != "afterok" if array.closed else None
+            return dependency.condition != "afterok" if array.closed or array.ended else None
         if other is None or (other.ended and dependency.condition in ("afterok", "afternotok")):
             return other is not None and (other.stands == "succeeded") == (dependency.condition == "afterok")
         return other.ended or (dependency.condition == "after" and other.begun) or None
