@@ -92,6 +92,15 @@ def test_a_job_that_runs_on_takes_what_is_left_of_cpu_too_and_only_once() -> Non
     assert (told(ledger, "one"), told(ledger, "two")) == (None, Code.BEHIND_RESERVATION)
 
 
+def test_cpu_beside_promised_gpus_is_kept_until_they_are_taken_and_nobody_is_told_in_turn() -> None:
+    ledger = shard(kept_beside_gpus_percent=50)
+    submit(ledger, ("runs", 4, 2))
+    submit(ledger, ("head", 8, 1))
+    submit(ledger, ("long", 0, 9), ("other", 0, 9), cpu=52)  # of 64 CPUs 16 are kept beside the four idle GPUs
+    assert [job(ledger, key).attempt for key in ("long", "other")] == [0, 0]
+    assert [ledger.commit(orders=(ledger.line(),)).records for _ in range(3)] == [(), (), ()]
+
+
 def test_quota_is_kept_from_when_the_job_starts_and_not_from_who_has_ended_by_then() -> None:
     ledger = shard(quota=12)
     submit(ledger, ("runs", 4, 2))

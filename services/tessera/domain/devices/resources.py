@@ -201,7 +201,7 @@ class Node:
     counts as a whole one; None where nothing is held so. `cordoned`: well, but not `ready`, as somebody said. `away_ts`
     is since when it is silent or cordoned, 0 while it is neither; `short_ts` since when it is in trouble, or has fewer
     whole GPUs than its capacity says. `kept_percent` of each free GPU's part of CPU and memory is kept from jobs
-    without GPUs.
+    without GPUs; `promised` thousandths of GPUs, free now and taken in what is looked ahead, count as free for that.
     """
 
     name: str
@@ -237,6 +237,7 @@ class Node:
     capacity: tuple[tuple[str, int], ...] = later(())
     short_ts: int = later(0)
     kept_percent: int = later(0)
+    promised: int = later(0)
 
     @property
     def is_short(self) -> bool:
@@ -245,11 +246,21 @@ class Node:
         return self.trouble is not None or self.gpus < most
 
     @property
+    def idle(self) -> int:
+        """Thousandths of its GPUs beside which CPU and memory are kept."""
+        return self.promised + sum(left for left in self.gpu_free if left > 0)
+
+    def promising(self, idle: int) -> "Node":
+        """The node, beside so many thousandths of whose GPUs CPU and memory are kept, though some are taken here."""
+        more = idle - self.idle if self.kept_percent else 0
+        return replace(self, promised=self.promised + more) if more > 0 else self
+
+    @property
     def open(self) -> tuple[int, int]:
         """CPU and memory free to jobs without GPUs: what is kept beside free GPUs is not; who asks for none has it."""
         if not self.kept_percent:
             return self.cpu_free, self.memory_free
-        idle = self.kept_percent * sum(left for left in self.gpu_free if left > 0)
+        idle = self.kept_percent * self.idle
         cpu, memory = (size * idle // (100 * WHOLE_GPU * self.gpus) for size in (self.cpu_milli, self.memory_bytes))
         return (
             min(self.cpu_free, max(0, self.cpu_free - cpu)),

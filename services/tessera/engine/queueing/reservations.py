@@ -287,7 +287,7 @@ def _least(one: Node, other: Node) -> Node:
     # What is free both now and then: a job that runs across that moment needs the same devices on both sides of it, so
     # that GPUs and slices are compared one by one and only the rest as amounts.
     there = dict(other.devices_free)
-    return replace(
+    both = replace(
         one,
         cpu_free=min(one.cpu_free, other.cpu_free),
         memory_free=min(one.memory_free, other.memory_free),
@@ -296,3 +296,5 @@ def _least(one: Node, other: Node) -> Node:
         devices_free=tuple((name, min(free, there.get(name, 0))) for name, free in one.devices_free),
         mig_taken=tuple(tuple(map(max, *slices)) for slices in zip(one.mig_taken, other.mig_taken, strict=True)),
     )
+    # CPU is kept beside GPUs that are free at either time, though no job may have them across both.
+    return both.promising(max(one.idle, other.idle))

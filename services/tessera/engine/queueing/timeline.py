@@ -124,6 +124,8 @@ class RoomTimeline:
         # models would else take it from each other for as long as the later one waits.
         for other in self.reservations:
             other.job.gang.take(nodes, other.placements)
+            # Until they are taken their GPUs are free, and CPU is kept beside them.
+            nodes |= {p.node: nodes[p.node].promising(whole[p.node].idle) for p in other.placements if p.node in nodes}
         # Ends elsewhere count as well where they give back quota of the job's tree.
         ends = self.forecast.ends_on(nodes, self._queues_beside(job))
         quota = QuotaAhead(self.book(), self._end, lambda at, book: self._quota_at(job, flavor, at, book))

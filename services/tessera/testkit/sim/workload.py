@@ -400,6 +400,8 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
         tolerations=(TOLERATES,) if random.random() < 0.5 or needed > UNTAINTED_GPUS else (),
         template=template,
         release="together" if random.random() < 0.1 else "pod",
+        # Else what no model holds whole would wait for ever, as it should.
+        mixed_models=needed > H100_GPUS,
     )
     return JobSpec(
         name=f"job-{random.randrange(1000)}",

@@ -44,7 +44,9 @@ MISSES = (FitFailure.GPU, FitFailure.DEVICES, FitFailure.CPU, FitFailure.MEMORY,
 Entry = tuple[int, str]
 """A cost (the score, negated, above the bits of what is spared) and a name: the smallest is the best."""
 
-_whatever_is_free = attrgetter("gpu_free", "cpu_free", "memory_free", "pods_free", "devices_free", "mig_taken")
+_whatever_is_free = attrgetter(
+    "gpu_free", "cpu_free", "memory_free", "pods_free", "devices_free", "mig_taken", "promised"
+)
 
 
 def state_of(node: Node) -> tuple[object, ...]:
