@@ -95,6 +95,7 @@ class Code(StrEnum):
     WAITING_FOR_NODE = "WaitingForNode"
     STOPS_HELD_BACK = "StopsHeldBack"
     DOES_NOT_STOP = "DoesNotStop"
+    STOP_NOT_NEEDED = "StopNotNeeded"
     NO_SUITABLE_NODE_NOW = "NoSuitableNodeNow"
     NAMESPACE_REFUSES = "NamespaceRefuses"
     # why a plan is not carried out
@@ -218,6 +219,7 @@ SENTENCES: dict[Code, str] = {
     Code.WAITING_FOR_NODE: "it is being stopped, and waits until the node is back or is said to be off",
     Code.STOPS_HELD_BACK: "too many runs would be stopped at once; it goes on until an operator says otherwise",
     Code.DOES_NOT_STOP: "a run that was told to stop has not stopped within its notice and grace",
+    Code.STOP_NOT_NEEDED: "nobody needs its room any more",
     Code.NO_SUITABLE_NODE_NOW: "no node suits it as the nodes are now, but nodes have suited it before",
     Code.NAMESPACE_REFUSES: "Kubernetes refuses the pods of its namespace; one job after the other is tried",
     Code.VICTIM_GONE: "a run that it would evict does not run any more",

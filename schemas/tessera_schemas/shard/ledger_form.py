@@ -55,6 +55,8 @@ ONE_MODEL_FROM = 6
 The format from which on the pods of a gang are on one GPU model, and under a launcher their shares on distinct GPUs, of
 jobs taken in since.
 """
+UNNEEDED_STOPS_FROM = 6
+"""The format from which on a run knows that whoever it is to stop for needs its room no more, and may be spared."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

@@ -60,9 +60,11 @@ from tessera_schemas.facts import AnyFact, BindFailed, PodsMade, RunEnded
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import (
     Allocated,
+    EarmarkEnded,
     Finished,
     Grown,
     JobUpdated,
+    NodeDrained,
     Permitted,
     Released,
     Revoked,
@@ -152,6 +154,14 @@ class Runs:
                     if type(record) is Spared:
                         self._say_again(record.run_id)
                     self.worklist.name(record.run_id)
+                elif type(record) is EarmarkEnded or type(record) is NodeDrained:
+                    self._name_stopping()
+
+    def _name_stopping(self) -> None:
+        """Whoever stops for a job that has gone, or a drain that is over, may be spared."""
+        for run in self._state.runs.values():
+            if run.then == "requeue":
+                self.worklist.name(run.run_id)
 
     def _say_again(self, run_id: str) -> None:
         """Forget that something was said of a run while it was to stop: it has changed nothing."""

@@ -192,7 +192,7 @@ class Run:
     `held_back` is why it goes on although it seems lost. `delay` is why it has not started, in the kubelet's words, and
     `slow_nodes` are the nodes on which its pods do not start. `start_ms` is the time that it was given to start; 0: not
     known. `counted_ts` is up to when its job's `gpu_milli_ms` counts what it holds: when it last grew or shrank; 0:
-    from its allocation on nothing is counted yet.
+    from its allocation on nothing is counted yet. `unneeded`: it is to stop for a job that needs its room no more.
     """
 
     run_id: str
@@ -230,6 +230,7 @@ class Run:
     slow_nodes: tuple[str, ...] = later(())
     start_ms: int = later(0)
     counted_ts: int = later(0)
+    unneeded: bool = later(False)
 
     @property
     def gang(self) -> Gang:

@@ -14,8 +14,10 @@ from tessera_schemas.cluster.labels import (
     RUN_LABEL,
     SHARD_LABEL,
 )
-from tessera_schemas.facts import CancelRequested, DrainRequested
-from tests.builders import SHARD
+from tessera_schemas.config import Policy
+from tessera_schemas.facts import CancelRequested, DrainRequested, PlanProposed
+from tessera_schemas.work.placement import Placement
+from tests.builders import SHARD, admitted
 from tests.unit.binder.binder_builders import api_pod
 from tests.unit.binder.cluster_world import World, train
 
@@ -66,6 +68,50 @@ async def test_every_pod_is_told_when_it_will_be_stopped_and_runs_until_then(wor
     assert len(notices(world)) == 2
     await world.run(4)
     assert world.job(job).attempt == 2
+
+
+async def preempted(world: World) -> tuple[str, str]:
+    """A run of all of a node that is told to stop for another job, which is committed with the plan."""
+    job = await world.submit(spec=train(gpus=8, notice=40, priority_class="low"))
+    (node,) = world.nodes_of(job)
+    urgent = admitted("k2", train(gpus=8, priority_class="urgent"))
+    await world.commit(urgent)
+    place = Placement(0, "worker", node, tuple(range(8)), 1000)
+    fields = {"cause": "preemption", "basis_n": 1, "ts": 1, "engine": "test", "policy": 1, "preset": "fair"}
+    victims = (world.current(job).run_id,)
+    said = await world.commit(
+        PlanProposed.model_validate(
+            {"kind": "plan_proposed", "job_id": urgent.job_id, "victims": victims, "placements": (place,)} | fields
+        )
+    )
+    assert [record.kind for record in said.records][:2] == ["revoked", "earmark_set"], said.records
+    return job, urgent.job_id
+
+
+@pytest.mark.parametrize(("after", "attempt"), [(0, 1), (38, 1), (43, 2)])
+async def test_a_victim_goes_on_if_its_preemptor_goes_within_the_notice_and_is_told_so(
+    after: float, attempt: int
+) -> None:
+    policy = Policy(node_lost_seconds=30, min_runtime_seconds=0, preset="fair")
+    async with World(("node-a",), policy=policy) as world:
+        job, urgent = await preempted(world)
+        await world.run(after)
+        assert attempt == 2 or world.current(job).stopping
+        await cancel(world, urgent)
+        await world.run(60)
+        assert world.job(job).attempt == attempt
+        assert deleting(world) == [False]
+        assert notices(world) == []
+
+
+async def test_an_undrain_within_the_notice_takes_it_back(world: World) -> None:
+    job = await world.submit(spec=train(replicas=2, notice=40))
+    await drain(world, job)
+    await world.run(38)
+    for node in world.nodes_of(job):
+        await world.commit(DrainRequested(kind="drain_requested", node=node, undo=True))
+    await world.run(30)
+    assert (world.job(job).attempt, notices(world)) == (1, [])
 
 
 async def test_a_cancelled_job_gets_its_notice_too(world: World) -> None:

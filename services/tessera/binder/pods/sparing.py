@@ -2,22 +2,24 @@
 Check before the first eviction of a plan: can all of what is to stop be stopped?
 
 A plan stops several runs, ours and users', for one job. If a disruption budget keeps one of them, stopping the others
-would be for nothing, so each run of the plan that nobody has touched yet is said to be untouched, and goes on.
+would be for nothing, so each run of the plan that nobody has touched yet is said to be untouched, and goes on. So is a
+run that nobody needs to stop any more.
 """
 
 from collections.abc import Mapping, Sequence
 
 from tessera.binder.adoption.owners.budgets import EvictionBlock
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.decide.steps import Pod, is_touched
+from tessera.binder.decide.steps import Pod, is_due_notice, is_touched
 from tessera.binder.pods.events import PodEvents
 from tessera.domain.entities import Run
 from tessera.domain.state import State
+from tessera.engine.preemption.rules import is_unneeded
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.facts import RunUntouched
-from tessera_schemas.reasons import Code
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.run_ends import EVICTIONS, WORTH_A_NOTICE
 
 ASKED_SECONDS = 3.0
@@ -52,6 +54,12 @@ class Sparing:
         if not _may_wait(run) or is_touched(run, pods):
             return True
         now = self._clock.monotonic()
+        if is_unneeded(self._state, run) and self._is_untold(run, pods):
+            reason = Reason(code=Code.STOP_NOT_NEEDED)
+            fact = RunUntouched(kind="run_untouched", run_id=run.run_id, revoked_ts=run.stopped_ts, reason=reason)
+            await self._facts.publish(fact, run.run_id)
+            self._worklist.name_later(run.run_id, AGAIN_SECONDS)
+            return False
         if now < self._asked.get(run.run_id, now):
             return True
         against = await self._adopted.find_eviction_block(self._plan_of(run))
@@ -64,6 +72,15 @@ class Sparing:
             await self._adopted.report_blocked(run, against)
             self._worklist.name_later(run.run_id, AGAIN_SECONDS)
         return False
+
+    def _is_untold(self, run: Run, pods: Mapping[str, Pod]) -> bool:
+        """Whether no pod was told to stop: nothing was done yet, or all are within a notice that can be undone."""
+        now_ms = self._clock.now_ms()
+        return run.run_id not in self._asked or all(
+            is_due_notice(run, pod) and (pod.evict_at_ms is None or now_ms < pod.evict_at_ms)
+            for pod in pods.values()
+            if not pod.over
+        )
 
     def _plan_of(self, run: Run) -> Sequence[Run]:
         """The run and those that stop for the same job, as long as room is kept for it."""

@@ -57,6 +57,7 @@ from tessera_schemas.shard.ledger_form import (
     ONE_MODEL_FROM,
     RUN_SUMS_FROM,
     STOP_TIMES_FROM,
+    UNNEEDED_STOPS_FROM,
     UPDATES_FROM,
 )
 from tessera_schemas.work.run_ends import EVICTIONS
@@ -346,6 +347,12 @@ def apply_earmark_ended(state: State, record: EarmarkEnded, facts: Sequence[Take
     mark = state.earmarks.get(record.owner)
     if mark is None:
         raise Contradiction(f"record {state.n}: job {record.owner} has no earmark")
+    # With its deadline over, or its nodes lost, the owner still waits for what stops: spared and evicted again, a run
+    # whose notice is longer than an earmark would never stop.
+    if state.format >= UNNEEDED_STOPS_FROM and record.why in ("owner_gone", "used", "blocked"):
+        for run in state.runs.found(mark.victims):
+            if run.then == "requeue":
+                state.put_run(replace(run, unneeded=True))
     state.earmarks.drop(record.owner)
     hold(state, mark.gang, mark.placements, -1)
     drop_empty(state, mark.placements)

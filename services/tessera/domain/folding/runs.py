@@ -47,7 +47,7 @@ from tessera_schemas.ledger import (
     Warned,
 )
 from tessera_schemas.reasons import Code
-from tessera_schemas.shard.ledger_form import NODE_FAILURES_FROM, RUN_ENDS_FROM
+from tessera_schemas.shard.ledger_form import NODE_FAILURES_FROM, RUN_ENDS_FROM, UNNEEDED_STOPS_FROM
 from tessera_schemas.work.run_ends import ENDS_OF_ITS_OWN, EVICTIONS, FAILURES_OF_NODES
 
 AVOID_MAX = 16
@@ -247,10 +247,11 @@ def _with_nodes(job: Job, nodes: Iterable[str]) -> tuple[str, ...]:
 def apply_spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> None:
     """The revoke is undone; what it said of nodes to avoid never comes from another job's plan."""
     run = run_of(state, record.run_id)
-    if run.revoked is None or run.revoked.code not in EVICTIONS or run.then != "requeue":
+    drained = state.format >= UNNEEDED_STOPS_FROM and run.revoked is not None and run.revoked.code is Code.NODE_DRAINED
+    if run.revoked is None or not (drained or run.revoked.code in EVICTIONS) or run.then != "requeue":
         raise Contradiction(f"record {state.n}: run {run.run_id} does not stop for another job")
     kept_ts = state.ts if record.kept else run.kept_ts
-    state.put_run(replace(run, revoked=None, then="", stopped_ts=0, kept_ts=kept_ts))
+    state.put_run(replace(run, revoked=None, then="", stopped_ts=0, kept_ts=kept_ts, unneeded=False))
     move(state, job_of(state, run.job_id), Phase.RUNNING, reason=None)
 
 

@@ -18,6 +18,7 @@ from tessera.domain.work.phases import Phase
 from tessera.engine.placement.capacity import is_stuck, nodes_less
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_form import UNNEEDED_STOPS_FROM
 
 EVICTED_AS: dict[PlanCause, Code] = {
     "preemption": Code.PREEMPTED,
@@ -235,6 +236,21 @@ def in_the_way(state: State, run: Run) -> list[Earmark]:
         or run.run_id in mark.victims
         or any(placement.node in full for placement in mark.placements)
     ]
+
+
+def is_unneeded(state: State, run: Run) -> bool:
+    """
+    Whether nobody needs that a run stops which was told to: the job that it makes room for has gone, waits no more,
+    or started elsewhere, or the drain of its nodes is over; and no room is kept that counts on its own.
+    """
+    if run.revoked is None or run.then != "requeue" or state.format < UNNEEDED_STOPS_FROM:
+        return False
+    nodes = state.nodes.found({placement.node for placement in run.places})
+    drained = run.revoked.code is Code.NODE_DRAINED and all(
+        node.ready and not node.gone and state.drains.get(node.name) is None for node in nodes
+    )
+    # Room kept for its own job is where it was to move: that ends with the move.
+    return (run.unneeded or drained) and all(mark.owner == run.job_id for mark in in_the_way(state, run))
 
 
 def find_stuck(state: State, mark: Earmark) -> Run | None:

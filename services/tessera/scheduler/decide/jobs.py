@@ -215,10 +215,10 @@ def on_priority_requested(draft: Draft, index: int, fact: PriorityRequested) -> 
 
 
 def _give_up_place(draft: Draft, job_id: str, priority_class: str) -> None:
-    """A gang that restarts in a lower class stands in line as that class does."""
+    """What a job in a lower class would restart in, or evict, is asked about anew: it may be of its new class or above."""
     state, mark = draft.state, draft.state.earmarks.get(job_id)
     lower = state.tree.priority(priority_class) < state.tree.priority_of(state.jobs.get(job_id))
-    if mark is not None and mark.cause == RESTART and lower:
+    if mark is not None and mark.cause in (RESTART, "preemption") and lower:
         give_up_earmark(draft, job_id)
 
 

@@ -10,7 +10,7 @@ from tessera.domain.work.phases import Phase
 from tessera.domain.work.starting import given_ms
 from tessera.domain.work.stops import may_end_instead
 from tessera.engine.placement.capacity import stopped_ts
-from tessera.engine.preemption.rules import find_stuck, in_the_way
+from tessera.engine.preemption.rules import find_stuck, in_the_way, is_unneeded
 from tessera.engine.queueing.readiness import explain_missing_pods
 from tessera.scheduler.decide.arrays import hold_failing_array
 from tessera.scheduler.decide.draft import SCHEDULER, Draft, judges, record_waiting
@@ -398,7 +398,11 @@ def on_run_untouched(draft: Draft, index: int, fact: RunUntouched) -> None:
     # The fact names the stop that it is about: one about an earlier stop, told late, must not undo the present one.
     if run is None or run.revoked is None or run.stopped_ts != fact.revoked_ts:
         return
-    if run.revoked.code not in EVICTIONS or run.then != "requeue":
+    if fact.reason.code is Code.STOP_NOT_NEEDED:
+        # Somebody may have come to count on its room since that was said.
+        if not is_unneeded(draft.state, run):
+            return
+    elif run.revoked.code not in EVICTIONS or run.then != "requeue":
         return  # it is to stop for its own sake, and waits until it may be evicted
     # The earmarks end before the run goes on: it keeps the devices that they were counting on.
     marks = in_the_way(draft.state, run)

@@ -396,7 +396,7 @@ class Rules:
             self.demand(bool(due), "idle", f"{r.run_id} was warned {since} ms ago")
         if r.reason.code in CAUSE:
             self._evicted(r, run, CAUSE[Code(r.reason.code)])
-        run.stopping, run.victim = True, r.reason.code in CAUSE and r.then == "requeue"
+        run.stopping, run.victim = True, r.reason.code in (*CAUSE, Code.NODE_DRAINED) and r.then == "requeue"
 
     def _has_word(self, r: m.Revoked, run: RunRow) -> None:
         """Demand a word that says stop for each run that is stopped; by what was observed, only a part of its pool."""
@@ -433,7 +433,7 @@ class Rules:
         kept = [owner for owner, mark in self.marks.items() if r.run_id in mark.victims]
         self.demand(not kept, "plan", f"{r.run_id} is spared, but room is still kept for {kept}")
         if run is not None:
-            self.demand(run.victim, "plan", f"{r.run_id} is spared, but stops for no other job")
+            self.demand(run.victim, "plan", f"{r.run_id} is spared, but stops for no other job and no drain")
             run.stopping = run.victim = False
 
     def _idle(self, spec: JobSpec) -> tuple[str, int]:
