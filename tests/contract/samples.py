@@ -597,6 +597,7 @@ WHOLE: dict[str, Strict | Lenient] = {
         inner=True,
         weight=3,
         stop_policy="hold",
+        removed=True,
         quotas=(
             views.QuotaUse(
                 resource="gpu_milli",

@@ -23,7 +23,7 @@ PoolSizes = Mapping[tuple[str, str], Amount]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What a node counts for: its amount in its pool and flavor; from `until` on (ms) it may count otherwise."""
+    """Part of a node in its pool: its amount in its pool and flavor; from `until` on (ms) it may count otherwise."""
 
     pool: str
     flavor: str
@@ -34,7 +34,7 @@ class Share:
 def share_of(
     tree: QueueTree, node: Node | None, was: RememberedNode | None, drain: Drain | None, ts: int
 ) -> Share | None:
-    """What the node counts for at `ts`; None: nothing."""
+    """Amount for which the node counts at `ts`; None: nothing."""
     ends = [] if was is None else [was.lost_ts + OUT_MS]
     had = None if was is None or ts >= ends[0] else was.node
     if node is not None and not node.gone:
@@ -65,7 +65,7 @@ def add_share(sizes: dict[tuple[str, str], Amount], share: Share | None, sign: i
 
 
 def sizes_at_best(tree: QueueTree, nodes: Iterable[Node]) -> PoolSizes:
-    """How much pools have of nodes that are each at their best."""
+    """Sizes of pools of nodes that are each at their best."""
     sizes = dict[tuple[str, str], Amount]()
     for node in nodes:
         add_share(sizes, share_of(tree, node, None, None, 0))

@@ -19,7 +19,7 @@ from tessera.engine.pricing.pricing_problem import PricingProblem, make_pricing_
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.engine.scoring.protocol import ScoringPolicy
 from tessera.reclamation.prices.decide import FROM_ARRIVALS, fact_of, is_due
-from tessera.scheduler.decide.prices import why_not
+from tessera.scheduler.decide.pools import why_not
 from tessera_lab.pack.cluster import POOL
 from tessera_schemas.config import Config, ConfigBody, Policy, Queue, Tenant
 from tessera_schemas.facts import PricesLearnt

@@ -1,36 +1,18 @@
 """`tessera config init`: a commented file for the cluster that is there, which may be applied as it stands."""
 
-from typing import Any
-
 import pytest
 
 from tessera.admission.decide.configuration import find_config_faults
-from tessera.client.cluster import applying
-from tessera.client.cluster.first_config import HINT, ClusterSurvey, first_config
-from tessera.client.input import files
+from tessera.client.cluster.first_config import HINT
 from tessera.domain.devices.resources import tolerated_taints
-from tessera_schemas.config import FLAVORS_MAX, ConfigBody
+from tessera_schemas.config import FLAVORS_MAX
 from tessera_schemas.shard.recommended import POLICY
 from tessera_schemas.views import NodeView
 from tests.builders import admitted, config_proposed, job_spec, role
 from tests.rounds import Rounds
+from tests.unit.client.first_configs import node, read, written
 
 ZONE, RACK = "topology.kubernetes.io/zone", "example.org/rack"
-
-
-def node(name: str, gpus: int = 8, model: str = "h100", **more: Any) -> NodeView:
-    return NodeView(name=name, pool=more.pop("pool", "default"), ready=True, gpus=gpus, gpu_model=model, **more)
-
-
-def written(*nodes: NodeView, tenants: tuple[str, ...] = ("demo",)) -> str:
-    return first_config(ClusterSurvey("main", 7, nodes, tenants))
-
-
-def read(text: str) -> ConfigBody:
-    """As `tessera apply` takes it; nothing is left to fill."""
-    found = applying.read_file(files.parse_yaml(text, "init"), "init")
-    assert found.filled == ()
-    return found.body
 
 
 CLUSTERS = {

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tessera.engine.explain.blockers import Viewer
-from tessera.engine.explain.consequences import Consequences, Order, consequences
+from tessera.engine.explain.consequences import Consequences, TriedOrder, consequences
 from tessera_schemas.commands import ApplyConfig, CancelJob, DrainNode, SetPriority
 from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import DrainRequested, PriorityRequested
@@ -13,7 +13,7 @@ from tests.rounds import Rounds, share
 HOUR_MS = 3_600_000
 
 
-def told(rounds: Rounds, order: Order) -> Consequences:
+def told(rounds: Rounds, order: TriedOrder) -> Consequences:
     before = rounds.state.to_bytes() if hasattr(rounds.state, "to_bytes") else None
     waiting = {name: list(places) for name, places in rounds.state.index.waiting.items()}
     found = consequences(rounds.state, order, rounds.ts)

@@ -7,7 +7,7 @@ import pytest
 
 from tessera.client.ledger.replay import verify
 from tessera.projection.events import events_of
-from tessera.scheduler.decide.free_slots import differs
+from tessera.scheduler.decide.pools import differs
 from tessera.testkit.checker.report import Report
 from tessera.testkit.events_checker import check_events
 from tessera_schemas.events import CURSOR_HEADER

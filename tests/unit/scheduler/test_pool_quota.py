@@ -13,7 +13,7 @@ from tessera_schemas.facts import DrainRequested
 from tessera_schemas.reasons import Code
 from tests.builders import admitted, config_proposed, job_spec, node_seen, role
 from tests.rounds import Rounds
-from tests.unit.client.test_first_config import node, read, written
+from tests.unit.client.first_configs import node, read, written
 
 
 @pytest.fixture(autouse=True)

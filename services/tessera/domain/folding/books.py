@@ -1,4 +1,4 @@
-"""What queues hold by the configuration in force: the books are made anew from where runs stand. Pure."""
+"""Books of queues by the configuration in force, made anew from where runs stand. Pure."""
 
 from collections import Counter
 

@@ -45,7 +45,7 @@ from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.orders import HEADS_MAX
 from tessera_schemas.text.units import format_memory, format_milli
 
-Order = ApplyConfig | SetPriority | DrainNode | CancelJob | RequeueJob
+TriedOrder = ApplyConfig | SetPriority | DrainNode | CancelJob | RequeueJob
 
 TRIES_MAX = 24
 """So many kinds of waiting jobs of a pool are planned for; what more would evict is not known."""
@@ -55,7 +55,7 @@ RESOURCE_WORDS = {"gpu_milli": "GPUs", "cpu_milli": "CPUs", "memory_bytes": "of 
 
 
 @dataclass(frozen=True, slots=True)
-class Stopped:
+class StoppedRun:
     """A run that is stopped, or with `pods` the pods of an elastic run that go; and the GPU time that is lost."""
 
     run_id: str
@@ -98,7 +98,7 @@ class Consequences:
     try all of them, so that more may be stopped.
     """
 
-    stopped: tuple[Stopped, ...] = ()
+    stopped: tuple[StoppedRun, ...] = ()
     promises: tuple[Promise, ...] = ()
     notes: tuple[str, ...] = ()
     more: bool = False
@@ -125,41 +125,44 @@ class Consequences:
         return [*said, *self.notes]
 
 
-def consequences(state: State, order: Order, now_ms: int) -> Consequences:
-    """What comes of `order` if it is carried out at once."""
+def consequences(state: State, order: TriedOrder, now_ms: int) -> Consequences:
+    """Consequences of `order` if it is carried out at once."""
     now = state.overlay()
     now.ts = max(state.ts, now_ms)
     match order:
         case ApplyConfig():
-            return _of_config(now, order)
+            return _try_config(now, order)
         case DrainNode():
-            return _of_drain(now, order)
+            return _try_drain(now, order)
         case SetPriority():
-            return _of_class(now, order)
+            return _try_class(now, order)
         case CancelJob() | RequeueJob():
             code = Code.CANCELLED if isinstance(order, CancelJob) else Code.REQUEUE_ASKED
             runs = now.runs.found(job.run_id for job in _with_tasks(now, order.job_id))
             return Consequences(_sorted(_stop(now, run, code) for run in runs if not run.stopping))
 
 
-def _of_config(now: State, order: ApplyConfig) -> Consequences:
+def _try_config(now: State, order: ApplyConfig) -> Consequences:
     if order.body == now.config.body:
         return Consequences()
     then = now.overlay()
     proposed = ConfigProposed(kind="config_proposed", expected_version=now.config.version, body=order.body)
     record = ConfigSet(kind="config_set", fact=0, version=now.config.version + 1)
     apply_record(then, record, (TakenFact(seq=1, service="admission", fact=proposed),))
+    # The committer moves jobs of renamed queues in the messages after; without that they would count as abandoned here.
     for job in list(then.jobs.values()):
         if then.tree.pool(job.queue) is None and (queue := then.tree.new_queues.get(job.queue)) is not None:
             apply_record(then, JobMoved(kind="job_moved", job_id=job.job_id, queue=queue), ())
     then.index = copy(now.index)  # the lines of the waiting are made anew, and the state's own must stay
     then.index.rebuild_waiting(then)
+    # Only what the order itself stops: a queue that was stopped before is no consequence of it.
     closed = {name for name in then.tree.queues if then.tree.stopped(name)}
     closed -= {name for name in now.tree.queues if now.tree.stopped(name)}
     drained = {name for name in then.tree.queues if then.tree.drained(name)}
     drained -= {name for name in now.tree.queues if now.tree.drained(name)}
     emptied = [run for run in then.runs.values() if run.queue in drained and not run.stopping]
     stopped = [_stop(now, run, Code.QUEUE_DRAINED) for run in emptied]
+    # They stop first, so that nobody is said to be evicted for room that comes free anyway.
     for run in emptied:
         apply_record(then, _revoked(run.run_id, Code.QUEUE_DRAINED), ())
     evicted, more = _evicted_with(now, then)
@@ -176,7 +179,7 @@ def _held(then: State, closed: Collection[str], drained: Collection[str]) -> Ite
         yield f"{_count(len(goes_on), 'run')} there go on to their end"
 
 
-def _of_drain(now: State, order: DrainNode) -> Consequences:
+def _try_drain(now: State, order: DrainNode) -> Consequences:
     if order.undo:
         return Consequences()
     there = [run for run in now.runs.found(sorted(now.index.runs_on.get(order.node, ()))) if not run.stopping]
@@ -190,7 +193,7 @@ def _of_drain(now: State, order: DrainNode) -> Consequences:
     return Consequences(notes=tuple(notes))
 
 
-def _leaves(state: State, run: Run, node: str) -> Stopped:
+def _leaves(state: State, run: Run, node: str) -> StoppedRun:
     """The run, or of an elastic one the pods that it grew by, when the node is emptied."""
     if any(placement.node == node for placement in run.gang_places):
         return _stop(state, run, Code.NODE_DRAINED)
@@ -202,7 +205,7 @@ def _on(run: Run, node: str) -> int:
     return run.gang.amount_of([p for p in run.places if p.node == node]).gpu_milli
 
 
-def _of_class(now: State, order: SetPriority) -> Consequences:
+def _try_class(now: State, order: SetPriority) -> Consequences:
     job, then = now.jobs.get(order.job_id), now.overlay()
     if job is None or job.adopted is not None:
         return Consequences()
@@ -225,9 +228,10 @@ def _of_class(now: State, order: SetPriority) -> Consequences:
     return Consequences(_sorted(each for each in evicted if each.run_id == job.run_id))
 
 
-def _evicted_with(now: State, then: State, jobs: Collection[str] | None = None) -> tuple[list[Stopped], bool]:
+def _evicted_with(now: State, then: State, jobs: Collection[str] | None = None) -> tuple[list[StoppedRun], bool]:
     """Runs that are evicted in `then` and not in `now` for jobs that wait, all or these; and whether some were left."""
     after, more = _evicted(then, now.ts, jobs)
+    # The second search is made only where the first found somebody: most orders evict nobody, and cost one.
     if not after:
         return [], more
     before, _ = _evicted(now, now.ts, jobs)
@@ -257,6 +261,7 @@ def _evicted(
             if tries == TRIES_MAX:
                 more = True
                 break
+            # A start and a plan are carried out here, since what one job gets the next cannot have.
             tries += 1
             made = _makes_room(state, job, pool, later, known)
             if made is None:
@@ -324,6 +329,7 @@ def _broken(now: State, then: State) -> Iterator[Promise]:
         nodes = [node for node in then.nodes.values() if node.pool == pool and not node.gone]
         promised = sum(quotas.values())
         capacity = sum(_has(node, resource) for node in nodes if not flavor or then.tree.is_on(node, flavor))
+        # What was promised in excess before is known to whoever runs the cluster, and would be said at every order.
         grew = promised > sum(before.get((pool, flavor, resource), {}).values())
         if nodes and grew and promised > capacity:
             queues = tuple(sorted(name for name, nominal in quotas.items() if nominal))
@@ -353,21 +359,22 @@ def _with_tasks(state: State, job_id: str) -> list[Job]:
     return state.jobs.found([job_id, *sorted(state.relations.tasks.get(job_id, ()))])
 
 
-def _stop(state: State, run: Run, code: Code, ranks: Collection[int] = ()) -> Stopped:
+def _stop(state: State, run: Run, code: Code, ranks: Collection[int] = ()) -> StoppedRun:
     """Surplus pods lose no work; a run that has not started has none."""
     job = state.jobs.get(run.job_id)
+    # Pods that have ended already hold nothing, so that stopping the run costs nothing for them.
     places = [place for place in run.places if place.rank in ranks] if ranks else standing(run)
     gpu_milli = run.gang.amount_of(places).gpu_milli
     lost = 0 if ranks or not run.started else gpu_milli * lost_ms(state, run) // WHOLE_GPU
     name = "" if job is None else job.name
-    return Stopped(run.run_id, run.job_id, name, run.tenant, run.queue, gpu_milli, lost, code, len(ranks))
+    return StoppedRun(run.run_id, run.job_id, name, run.tenant, run.queue, gpu_milli, lost, code, len(ranks))
 
 
-def _sorted(found: Iterable[Stopped]) -> tuple[Stopped, ...]:
+def _sorted(found: Iterable[StoppedRun]) -> tuple[StoppedRun, ...]:
     return tuple(sorted(found, key=lambda each: (-each.lost_gpu_ms, *attrgetter("tenant", "run_id")(each))))
 
 
-def _line(each: Stopped, viewer: Viewer) -> str:
+def _line(each: StoppedRun, viewer: Viewer) -> str:
     who = f"{each.name} ({each.job_id}) of {each.tenant} in {each.queue}"
     who = who if viewer.may_see(each.tenant) else "a job of another tenant"
     what = f"{_count(each.pods, 'pod')} of {who}" if each.pods else who

@@ -38,6 +38,7 @@ def held_back(state: State, pool: str, free_milli: int) -> tuple[HeldBack, ...]:
         return ()
     asked = _Asked(state, pool)
     wanted: dict[tuple[HoldsBack, str], tuple[int, Job]] = {}
+    # One job stands for all that find no room: any of them shows that the pieces are too small.
     large: Job | None = None
     for job in asked.waiting():
         found = asked.rule_of(job)

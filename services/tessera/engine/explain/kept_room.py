@@ -29,6 +29,7 @@ def describe_kept_room(what_if: WhatIf, job: Job, pool: str, viewer: Viewer) -> 
         yield f"Its start is {NOT_KNOWN}; {room} from when the runs there end."
     else:
         yield f"If runs end as expected it starts {found.words(state.ts)}; {room}."
+    # `told_ts` is of the reason that stands, which is told anew only when its code changes.
     if code is Code.RESERVED:
         yield f"Room has been kept for it for {format_age(state.ts - job.told_ts)}."
     else:

@@ -92,16 +92,10 @@ def _tried(
     for group in placement_groups(gang):
         failed = None if group.anywhere else place_together(group, attempt)
         if group.anywhere or (failed is not None and group.may_split):
-            failed = next(
-                (
-                    bundles
-                    for bundles in group.bundle_sets
-                    if not attempt.fill(bundles, None, bundles.first, bundles.count)
-                ),
-                None,
-            )
+            failed = next((b for b in group.bundle_sets if not attempt.fill(b, None, b.first, b.count)), None)
         if failed is not None:
             return attempt, _why(failed, group, attempt, gang.pods)
+    # Within the gang a device counts as full after one share; to all others what is left of it is free.
     if gang.apart:  # further pods of others may share its devices
         attempt.changed = {name: attempt.before(name) for name in attempt.changed}
         gang.take(attempt.changed, attempt.placed)

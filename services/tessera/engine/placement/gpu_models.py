@@ -30,6 +30,7 @@ def alternatives(gang: Gang, places: FeasibleNodes, find_best: FindBest | None =
 
     In the order that the owner wants, else by `find_best`: the model first whose best node is.
     """
+    # Bound gangs are cached by choice: the same objects come back, so that verdicts kept by gang are found.
     # Roles that choose apart from each other give the product of their choices; nearly all gangs are one group.
     choices = [_choices(name, roles, places, find_best) for name, roles in gang.one_model.items()]
     several = [each for each in choices if each is not None]

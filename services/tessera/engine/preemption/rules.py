@@ -10,7 +10,7 @@ victim (ADR 0013). Borrowed quota goes back whatever the preset says and however
 
 from collections.abc import Iterable, Sequence
 
-from tessera.domain.devices.resources import WHOLE_GPU, Amount
+from tessera.domain.devices.resources import WHOLE_GPU, Amount, Need, Node
 from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
@@ -134,14 +134,18 @@ def is_beside_gpus(state: State, owner: Job, run: Run) -> bool:
     # A quota of CPU or memory anywhere in its tree is a promise, whose own rules say what of it is lent.
     if {"cpu_milli", "memory_bytes"} & {resource for _, resource in tree.covered[tree.roots[run.queue]]}:
         return False
-    # Without this bound a job of one GPU could clear a whole node of everybody else's CPU work.
+    # One of its nodes is enough: what comes free there is what the owner lacks.
+    nodes = state.nodes.found(sorted({place.node for place in run.places}))
     needs = [role.need for role in owner.roles if role.need.total_gpu_milli]
-    return any(
+    return any(node.kept_percent and _asks_for_its_part(need, node) for node in nodes for need in needs)
+
+
+def _asks_for_its_part(need: Need, node: Node) -> bool:
+    """Whether a pod with GPUs asks for no more CPU and memory than its GPUs' part of the node."""
+    # Without this bound a job of one GPU could clear a whole node of everybody else's CPU work.
+    return (
         need.cpu_milli * node.gpus * WHOLE_GPU <= node.cpu_milli * need.total_gpu_milli
         and need.memory_bytes * node.gpus * WHOLE_GPU <= node.memory_bytes * need.total_gpu_milli
-        for node in state.nodes.found(sorted({place.node for place in run.places}))
-        if node.kept_percent
-        for need in needs
     )
 
 

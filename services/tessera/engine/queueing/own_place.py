@@ -21,6 +21,7 @@ def without_own_place(state: State, job: Job) -> State:
     """The state without the kept place of the job: an overlay, or the state itself where none is kept."""
     if not keeps_own_place(state, job.job_id):
         return state
+    # Given back for one question alone: to all others, who came first here, the room stays kept.
     over = state.overlay()
     apply_record(over, place_given_back(job.job_id), ())
     return over

@@ -157,6 +157,7 @@ class SchedulingPass:
 
     def could_start(self, job: Job) -> bool:
         """Whether the nodes of some flavor could hold the job's gang if all pods were gone, as far as counts say."""
+        # Necessary and not enough: whom sums let through, the exact searches refuse, at the price of a search.
         flavors = self._state.tree.flavors_for(job.queue, job.amount)
         return any(self.capacity(flavor, ()).could_hold(job.roles) for flavor in flavors)
 

@@ -96,7 +96,7 @@ def _shown(slots: Slots, caller: Caller, queues: set[str]) -> PoolSlots:
 
 
 def _reservations(state: State, mark: Earmark) -> Iterator[tuple[str, Kept]]:
-    """What the earmark keeps, pod by pod, with the node of each."""
+    """Room that the earmark keeps, pod by pod, with the node of each."""
     owner = state.jobs.get(mark.owner)
     tenant, name = ("", "") if owner is None else (owner.tenant, owner.name)
     for place in mark.placements:

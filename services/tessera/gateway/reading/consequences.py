@@ -4,13 +4,13 @@ from dataclasses import asdict
 
 from tessera.domain.state import State
 from tessera.engine.explain.blockers import Viewer
-from tessera.engine.explain.consequences import Order, Stopped, consequences
+from tessera.engine.explain.consequences import StoppedRun, TriedOrder, consequences
 from tessera.gateway.operations.models import ExceededPromise, StoppedWork, ToldConsequences
 
 SHOWN_MAX = 100
 
 
-def told_consequences(state: State, order: Order, tenant: str | None, now_ms: int) -> ToldConsequences:
+def told_consequences(state: State, order: TriedOrder, tenant: str | None, now_ms: int) -> ToldConsequences:
     """Consequences of the order as `tenant`, None an operator, may see them."""
     found, viewer = consequences(state, order, now_ms), Viewer(state.tree, tenant)
     return ToldConsequences(
@@ -25,7 +25,7 @@ def told_consequences(state: State, order: Order, tenant: str | None, now_ms: in
     )
 
 
-def _shown(each: Stopped, viewer: Viewer) -> StoppedWork:
+def _shown(each: StoppedRun, viewer: Viewer) -> StoppedWork:
     seen = viewer.may_see(each.tenant)
     return StoppedWork(
         job_id=each.job_id if seen else "",

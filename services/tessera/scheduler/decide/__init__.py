@@ -12,13 +12,13 @@ from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
 from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.queueing.search_limit import LOOKS_MAX
-from tessera.scheduler.decide import configuration, jobs, losses, nodes, plans, prices, runs, taken_over, updates
+from tessera.scheduler.decide import configuration, jobs, losses, nodes, plans, pools, runs, taken_over, updates
 from tessera.scheduler.decide.arrays import settle_arrays, settle_dependencies
 from tessera.scheduler.decide.configuration import drain_queues, rename_strays
 from tessera.scheduler.decide.draft import JUDGE, ROOM_BYTES, Draft, Inputs
 from tessera.scheduler.decide.elastic import grow
-from tessera.scheduler.decide.free_slots import record_free_slots
 from tessera.scheduler.decide.jobs import record_stranded
+from tessera.scheduler.decide.pools import record_free_slots
 from tessera.scheduler.decide.restarts import restart_gangs
 from tessera.scheduler.decide.runs import end_overdue
 from tessera.scheduler.decide.starts import place_in_order, start_marked
@@ -26,7 +26,7 @@ from tessera_schemas.facts import RunAbsent, RunEnded
 from tessera_schemas.ledger import FORMAT, AnyRecord, Checkpoint, EpochOpened, FormatRaised, TakenFact
 
 __all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
-PARTS = (configuration, jobs, losses, nodes, plans, prices, runs, taken_over, updates)
+PARTS = (configuration, jobs, losses, nodes, plans, pools, runs, taken_over, updates)
 """Where the functions stand that judge facts, each registered by its fact's class."""
 
 LOOKS_OF: dict[str, int | None] = {ENGINE_ID: LOOKS_MAX}

@@ -215,7 +215,7 @@ def on_priority_requested(draft: Draft, index: int, fact: PriorityRequested) -> 
 
 
 def _give_up_place(draft: Draft, job_id: str, priority_class: str) -> None:
-    """What a job in a lower class would restart in, or evict, is asked about anew: it may be of its new class or above."""
+    """Ends what is kept for a job in a lower class: those whom it evicts may be of its new class or above."""
     state, mark = draft.state, draft.state.earmarks.get(job_id)
     lower = state.tree.priority(priority_class) < state.tree.priority_of(state.jobs.get(job_id))
     if mark is not None and mark.cause in (RESTART, "preemption") and lower:

@@ -272,7 +272,7 @@ class ReservingPass(SchedulingPass):
         return [each for each in self._ahead.reservations if each.at < until and each.job is not job]
 
     def _outlived(self, job: Job) -> list[Reservation]:
-        """Those of them that the job may not delay: all but who is behind it in the line and lets it pass."""
+        """Reservations that the job may not delay: all but who is behind it in the line and lets it pass."""
         at = self._at(job)
         return [
             each

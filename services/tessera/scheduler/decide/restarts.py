@@ -37,6 +37,8 @@ def keep_place(draft: Draft, run: Run, end: RunEnd, pause: int, tries: int) -> N
     job, kept_ms = state.jobs.get(run.job_id), policy.restart_place_seconds * 1000
     if state.format < RESTART_PLACES_FROM or job is None or not _restarts(state, job) or pause >= kept_ms:
         return
+    # What nodes and surroundings did is no sign that the next attempt fails as well; a program that fails each time, or
+    # starts that are refused each time, would keep GPUs idle for nothing.
     counts = end.spends or end.pause is PauseRule.SHORT
     if not end.keeps_place or (counts and tries >= policy.restart_place_failures):
         return
@@ -93,6 +95,7 @@ def restart_gangs(draft: Draft) -> None:
         if why:
             draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why=why))
             continue
+        # In its back-off: the room waits for it, as its owner would.
         if not startable(state, job):
             continue
         verdict = _place(state, job, mark)
@@ -104,7 +107,7 @@ def restart_gangs(draft: Draft) -> None:
 
 
 def _place(state: State, job: Job, mark: Earmark) -> Choice | Reason:
-    """Where the gang starts: its kept places, unless a node of them failed it or some are missing."""
+    """Choose where the gang starts: its kept places, unless a node of them failed it or some are missing."""
     nodes = nodes_without(state, (), (mark,))
     failed = any(place.node in job.avoid for place in mark.placements) and not _keeps_others_out(state, job)
     whole = not any(placement_faults(job.roles, mark.placements, nodes))
@@ -121,7 +124,8 @@ def _keeps_others_out(state: State, job: Job) -> bool:
 
 
 def _choose(state: State, job: Job, without: tuple[Earmark, ...]) -> Choice | Reason:
-    """Where the job would start if these earmarks were not there."""
+    """Choose where the job would start if these earmarks were not there."""
+    # All else stands as it is: earmarks of others, and what still stops, are taken from it as from anybody.
     pool, less = state.tree.pool(job.queue) or "", nodes_without(state, (), without)
     owner = next((mark.owner for mark in without), "")
 

@@ -153,13 +153,13 @@ class _Line:
         draft, places = self._draft, self._places
         closed = closing(draft.state, job)
         if closed is not None and not draft.full:
-            self._tell(job, explain_closing(draft.state, closed, job))
+            self._note_waiting(job, explain_closing(draft.state, closed, job))
             return True
         # Tasks whose back-off is over come into line while others of their array run in their slots.
         full = full_array(draft.state, job)
         if full is not None and not draft.full:
             if draft.state.format >= ARRAY_SLOTS_FROM:
-                self._tell(job, full)
+                self._note_waiting(job, full)
             return True
         # Three ways of being passed over without a record, the cheapest first: nearly all of a long line leaves here.
         if places.still_blocked(job) or not awaits_placement(draft.state, job) or self._knows_why(job):
@@ -184,7 +184,7 @@ class _Line:
         # its own.
         return size <= draft.bytes_left and self._start(job, verdict)
 
-    def _tell(self, job: Job, reason: Reason) -> None:
+    def _note_waiting(self, job: Job, reason: Reason) -> None:
         """Tell a job that could start, but for its namespace or its array."""
         if is_in_line(self._draft.state, job):
             record_waiting(self._draft, job.job_id, reason)

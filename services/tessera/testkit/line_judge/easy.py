@@ -10,7 +10,7 @@ RunsUntil = dict[str, tuple[AskedJob, tuple[str, ...], int]]
 
 
 def easy_starts(schedule: Schedule, lengths_ms: Mapping[str, int]) -> dict[str, int]:
-    """When each job would start whose run holds its GPUs for so long; jobs without a length are left out."""
+    """Start of each job whose run holds its GPUs for so long; jobs without a length are left out."""
     coming = sorted((job for job in schedule.jobs.values() if job.name in lengths_ms), key=lambda job: job.at_ms)
     waiting, running, starts = list[AskedJob](), RunsUntil(), dict[str, int]()
     while coming or running:

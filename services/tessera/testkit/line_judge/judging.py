@@ -262,7 +262,7 @@ class _Judge:
 
 
 def _starts(profile: FreeAhead, jobs: Sequence[AskedJob]) -> dict[str, int]:
-    """When each would start if all are entered in this order."""
+    """Start of each job if all are entered in this order."""
     made, starts = profile.copy(), dict[str, int]()
     for job in jobs:
         found = made.earliest(job, job.limit_ms)

@@ -44,7 +44,7 @@ _shape = attrgetter(
 
 @dataclass(slots=True)
 class NodeState:
-    """What a node was from `since` on, up to `until`; None: it still is."""
+    """State of a node from `since` on, up to `until`; None: it still is."""
 
     node: f.NodeSeen
     since: int

@@ -50,7 +50,7 @@ _whatever_is_free = attrgetter(
 
 
 def state_of(node: Node) -> tuple[object, ...]:
-    """What is free on a node, and how many GPUs pods of others have."""
+    """State of a node: its free room, and how many GPUs pods of others have."""
     return _whatever_is_free(node), len(node.gpu_others)
 
 

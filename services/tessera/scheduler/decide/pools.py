@@ -1,18 +1,22 @@
 """
-Say what is left of a pool when it has changed noticeably, so that it becomes a public event: once a period at most.
+Pools as wholes: what their pods are worth, and what is left of them when that has changed noticeably.
 
-The first message of each period of ledger time looks at how many pods of 1, 2, 4, 8 … whole GPUs the nodes would take,
-which is one pass over them. Only where one of these numbers is another by a tenth is everything counted
+Prices are taken when they belong to the mix as it is settled now. What is left becomes a public event, once a period at
+most: the first message of each period of ledger time looks at how many pods of 1, 2, 4, 8 … whole GPUs the nodes would
+take, which is one pass over them. Only where one of these numbers is another by a tenth is everything counted
 (`engine.placement.free_slots`) and said.
 """
 
 from tessera.domain.devices.free_slots import Slots
 from tessera.domain.devices.resources import WHOLE_GPU
+from tessera.domain.mix import DEAREST, Mix, in_full
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.free_slots import slots
-from tessera.scheduler.decide.draft import Draft
-from tessera_schemas.ledger import LeftChanged, SlotsLeft
+from tessera.scheduler.decide.draft import Draft, judges
+from tessera_schemas.facts import PricesLearnt
+from tessera_schemas.ledger import LeftChanged, MixPriced, PricesRefused, SlotsLeft
+from tessera_schemas.reasons import Code, Reason
 
 NOTICEABLE = 10  # one part in so many
 
@@ -68,3 +72,27 @@ def make_record(left: Slots, free: tuple[int, ...]) -> LeftChanged:
         sizes=sizes,
         stranded=stranded,
     )
+
+
+@judges(PricesLearnt)
+def on_prices_learnt(draft: Draft, index: int, fact: PricesLearnt) -> None:
+    """Takes prices in if they belong to the pool's mix as settled now; records their refusal otherwise."""
+    verdict = why_not(draft.state.mixes.get(fact.pool), fact)
+    if verdict is None:
+        draft.add(MixPriced(kind="mix_priced", fact=index, pool=fact.pool))
+    else:
+        draft.add(PricesRefused(kind="prices_refused", fact=index, pool=fact.pool, reason=verdict))
+
+
+def why_not(mix: Mix | None, fact: PricesLearnt) -> Reason | None:
+    """The mix may have been settled anew while it was being priced, and two replicas may have priced it."""
+    settled = 0 if mix is None else mix.settled
+    if mix is None or fact.settled != settled or (mix.priced, mix.priced_gpus) == (settled, fact.gpus):
+        numbers = {"settled": fact.settled, "settled_now": settled}
+        return Reason(code=Code.PRICES_OUTDATED, field=f"pools.{fact.pool}", numbers=numbers)
+    dearest = [DEAREST * in_full(kind) for kind, _ in mix.known]
+    fitting = len(fact.prices) == len(dearest) and all(map(int.__le__, fact.prices, dearest))
+    if not fitting:
+        numbers = {"prices": len(fact.prices), "kinds": len(dearest)}
+        return Reason(code=Code.PRICES_DO_NOT_FIT, field=f"pools.{fact.pool}", numbers=numbers)
+    return None
