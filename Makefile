@@ -206,7 +206,7 @@ container-engine: #: Debian's packages that test-containers runs (docker.io and 
 	else echo "no container engine, and no right to install one: tests that need it are skipped"; fi
 
 test-containers: $(READY) container-engine prometheus #: images, docker-compose.yml, servers' permissions, jobs in real pods on real container engines (minutes)
-	$(BIN)/pytest -q -rs -n0 tests/containers
+	$(BIN)/python -m tests.containers.engine $(BIN)/pytest -q -rs -n 2 --no-loadscope-reorder tests/containers
 
 compose-up: ## run docker-compose.yml in the background, with the simulated cluster (COMPOSE_PROFILES=sim,watch adds more)
 	@$(COMPOSE) up -d

@@ -1,8 +1,13 @@
-"""A container engine: the one that is there, or the distribution's, started for as long as the tests run."""
+"""
+A container engine: the one that is there, or the distribution's, started for as long as the tests run.
+
+`python -m tests.containers.engine COMMAND ...` runs a command beside one, and without where none can run.
+"""
 
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -81,3 +86,17 @@ def _unmount_below(folder: Path) -> None:
     for point in reversed(mounted):
         if point.startswith(f"{folder}/"):
             run("umount", point)
+
+
+def _run_beside(words: list[str]) -> int:
+    try:
+        with running() as which:
+            print(f"containers: {which}", flush=True)
+            return subprocess.call(words)
+    except NoEngine as why:
+        print(f"containers: {why}", flush=True)
+        return subprocess.call(words)
+
+
+if __name__ == "__main__":
+    sys.exit(_run_beside(sys.argv[1:]))
