@@ -38,9 +38,10 @@ from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.cluster.labels import SHARD_LABEL
 from tessera_schemas.commands import ApplyConfig
-from tessera_schemas.config import ConfigBody, Queue, Quota, Subscriber, Tenant
+from tessera_schemas.config import ConfigBody, Queue, Quota, Tenant
 from tessera_schemas.events import CloudEvent, short_type
 from tessera_schemas.job import JobSpec, Resources, Retry, Role, Template
+from tessera_schemas.shard.receivers import Subscriber
 from tessera_schemas.shard.services import SERVICES
 from tests.forked_command import run_command
 

@@ -438,3 +438,22 @@ class QueueOrder:
     basis_n: int
     ts: int
     jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """
+    A quota that a job does not fit into: what it wants of `cell`, (flavor, resource), and what is left to borrow.
+
+    `firm`: what may be borrowed does not count, since the job may not be evicted; `used` is then by such jobs.
+    `percent`: the part of its pool that the quota is, None where it is an amount.
+    """
+
+    queue: str
+    cell: tuple[str, str]
+    wanted: int
+    available: int
+    used: int
+    nominal: int
+    firm: bool = False
+    percent: int | None = None

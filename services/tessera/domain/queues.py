@@ -6,12 +6,23 @@ from functools import cached_property, lru_cache
 
 from tessera.domain.devices.levels import with_labels
 from tessera.domain.devices.resources import Amount, Node, role_need, tolerated_taints
-from tessera.domain.entities import Job, RemovedQueue
+from tessera.domain.entities import Job, Over, RemovedQueue
 from tessera.domain.work.gang import Gang, bearing
 from tessera.domain.work.one_model import on_one_model
-from tessera_schemas.config import Config, Defaults, Flavor, Level, Limits, Policy, Pool, Queue, Quota, Tenant
+from tessera_schemas.config import (
+    Config,
+    ConfigBody,
+    Defaults,
+    Flavor,
+    Level,
+    Limits,
+    Policy,
+    Pool,
+    Queue,
+    Quota,
+    Tenant,
+)
 from tessera_schemas.job import JobSpec
-from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.pod_template import Mount
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
@@ -266,13 +277,9 @@ def _tree(version: int, body_json: str, knows_all: bool, removed: tuple[RemovedQ
     body = Config.model_validate_json(body_json).body
     if body is None:
         return QueueTree(version, {}, {}, {}, (), Policy(), knows_all=knows_all)
-    # Below the nearest queue that it was below and that is inner yet: a leaf would take no jobs any more.
-    inner = {queue.parent for queue in body.queues}
-    places = ((queue, next((name for name in queue.above if name in inner), None)) for queue in removed)
-    kept = (Queue(name=queue.name, pool=queue.pool, parent=parent) for queue, parent in places)
     return QueueTree(
         version,
-        {queue.name: queue for queue in (*body.queues, *kept)},
+        {queue.name: queue for queue in (*body.queues, *_kept(body, removed))},
         {tenant.name: tenant for tenant in body.tenants},
         {entry.name: entry.value for entry in body.priority_classes},
         body.flavors,
@@ -287,28 +294,17 @@ def _tree(version: int, body_json: str, knows_all: bool, removed: tuple[RemovedQ
     )
 
 
+def _kept(body: ConfigBody, removed: tuple[RemovedQueue, ...]) -> Iterator[Queue]:
+    # Below the nearest queue that it was below and that is inner yet: a leaf would take no jobs any more.
+    inner = {queue.parent for queue in body.queues}
+    for queue in removed:
+        parent = next((name for name in queue.above if name in inner), None)
+        yield Queue(name=queue.name, pool=queue.pool, parent=parent)
+
+
 def queue_tree(config: Config, knows_all: bool = True, removed: tuple[RemovedQueue, ...] = ()) -> QueueTree:
     """The look-ups of `config`; equal configurations share one. `knows_all` is False before format 4."""
     return _tree(config.version, config.model_dump_json(), knows_all, removed)
-
-
-@dataclass(frozen=True, slots=True)
-class Over:
-    """
-    A quota that a job does not fit into: what it wants of `cell` and what is left, borrowing included.
-
-    `firm`: what may be borrowed does not count, since the job may not be evicted; `used` is then by such jobs.
-    `percent`: the part of its pool that the quota is, None where it is an amount.
-    """
-
-    queue: str
-    cell: Cell
-    wanted: int
-    available: int
-    used: int
-    nominal: int
-    firm: bool = False
-    percent: int | None = None
 
 
 Holding = tuple[str, str, Amount]
@@ -562,37 +558,3 @@ def _cells(tree: QueueTree, queue: str, flavor: str, amount: Amount) -> list[Cel
     covered = tree.covered[tree.roots[queue]]
     flavors = ("", flavor) if flavor else ("",)
     return [(f, r) for f in flavors for r in RESOURCES if (f, r) in covered and getattr(amount, r)]
-
-
-def suspends_waiting(tree: QueueTree, queue: str) -> bool | None:
-    """The setting of the lowest queue that has one; None if none has, or if the configuration has dropped the queue."""
-    names = tree.path(queue) if queue in tree.queues else ()
-    return next((suspended for name in names if (suspended := tree.queues[name].suspend_waiting) is not None), None)
-
-
-WITHOUT = (
-    "it has no time limit; users' own pods say it as activeDeadlineSeconds, those of a Deployment, StatefulSet or "
-    "DaemonSet, where Kubernetes forbids that, as label kueue.x-k8s.io/max-exec-time-seconds of the pod template; what "
-    "is to run for good belongs in a queue without a longest time limit"
-)
-"""Of a job without a time limit where one has to be: how each kind of work says it, and what is left to the others."""
-
-
-def longest_time_limit(tree: QueueTree, queue: str, tenant: str) -> tuple[int, str]:
-    """Seconds, and the field of the configuration that says so: the least of all that hold; 0 where none does."""
-    bounds = [
-        (tree.queues[name].time_limit_max_seconds, f"queues.{name}.time_limit_max_seconds")
-        for name in (tree.path(queue) if queue in tree.queues else ())
-    ]
-    bounds.append((tree.limits_of(tenant).time_limit_max_seconds, "limits.time_limit_max_seconds"))
-    return min(((seconds, field) for seconds, field in bounds if seconds is not None), default=(0, ""))
-
-
-def time_limit_fault(tree: QueueTree, queue: str, tenant: str, seconds: int) -> Reason | None:
-    """Why a job with this time limit (0: none) may not be in the queue; None when it may."""
-    longest, field = longest_time_limit(tree, queue, tenant)
-    if not longest or 0 < seconds <= longest:
-        return None
-    numbers = {"time_limit_max_seconds": longest} | ({"time_limit_seconds": seconds} if seconds else {})
-    detail = "" if seconds else WITHOUT
-    return Reason(code=Code.EXCEEDS_JOB_LIMIT, field=field, detail=detail, numbers=numbers)

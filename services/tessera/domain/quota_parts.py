@@ -51,8 +51,11 @@ def share_of(
         had = best_of(node, had if had is not None and had.pool == node.pool else None)
     if had is None:
         return None
-    amount = Amount(had.cpu_milli, had.memory_bytes, had.gpus * WHOLE_GPU)
-    return Share(had.pool, tree.flavor_of(had), amount, min((end for end in ends if end > ts), default=None))
+    return Share(had.pool, tree.flavor_of(had), _amount_of(had), min((end for end in ends if end > ts), default=None))
+
+
+def _amount_of(node: Node) -> Amount:
+    return Amount(node.cpu_milli, node.memory_bytes, node.gpus * WHOLE_GPU)
 
 
 def add_share(sizes: dict[tuple[str, str], Amount], share: Share | None, sign: int = 1) -> None:

@@ -15,7 +15,7 @@ from tessera.kernel.service.metrics import Metrics
 from tessera.notifier.addresses import AddressRefused, checked_sockets
 from tessera.notifier.settings import NotifierSettings
 from tessera.notifier.signing import headers, read_secrets
-from tessera_schemas.config import Webhook
+from tessera_schemas.shard.receivers import Webhook
 
 
 class Deliveries:

@@ -16,7 +16,8 @@ from tessera.kernel.tasks.waiting import wait_for
 from tessera.notifier.delivering import Deliveries, Receiver, open_session
 from tessera.notifier.settings import NotifierSettings
 from tessera_schemas import subjects
-from tessera_schemas.config import Config, Webhook
+from tessera_schemas.config import Config
+from tessera_schemas.shard.receivers import Webhook
 
 BATCH = 32
 AGAIN_SECONDS = 1.0

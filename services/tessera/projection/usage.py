@@ -14,8 +14,9 @@ from tessera.domain.entities import Run
 from tessera.domain.state import State
 from tessera.domain.work.stops import pool_of
 from tessera.engine.placement.free_slots import pool_use, slots
-from tessera_schemas.ledger import LedgerMessage, Requeued
+from tessera_schemas.ledger import Allocated, EarmarkEnded, EarmarkSet, Grown, LedgerMessage, Released, Requeued
 from tessera_schemas.views import GpuUseView, RestartCost
+from tessera_schemas.work.placement import Placement
 
 LOOK_MS = 1_000
 LOOK_MS_PER_NODE = 20
@@ -117,3 +118,16 @@ def _sum_of(row: GpuUseView) -> UseSum:
         found.restarts[each.tenant, each.reason] = each.restarts
         found.lost[each.tenant, each.reason] = each.lost
     return found
+
+
+def placements_of(state: State, record: object) -> tuple[Placement, ...]:
+    """Placements at which the record takes or gives back capacity."""
+    if isinstance(record, Allocated | Grown | EarmarkSet):
+        return record.placements
+    if isinstance(record, Released):
+        run = state.runs.get(record.run_id)
+        return () if run is None else run.places
+    if isinstance(record, EarmarkEnded):
+        mark = state.earmarks.get(record.owner)
+        return () if mark is None else mark.placements
+    return ()

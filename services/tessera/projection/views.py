@@ -15,7 +15,8 @@ from pydantic import BaseModel
 
 from tessera.domain.devices.resources import NOTHING, Node, OthersUse
 from tessera.domain.entities import EndedJob, Job
-from tessera.domain.queues import QuotaBook, longest_time_limit
+from tessera.domain.queue_settings import longest_time_limit
+from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.stops import missing_gpus, waiting_on
@@ -23,7 +24,7 @@ from tessera.domain.work.task_array import TaskArray
 from tessera.engine.queueing.readiness import in_backoff
 from tessera.kernel.ports import Change
 from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
-from tessera.projection.usage import UsageHistory
+from tessera.projection.usage import UsageHistory, placements_of
 from tessera_schemas.base import DIGEST_CHARACTERS
 from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import NodeSeen, WorkRefused
@@ -50,7 +51,6 @@ from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.keys import USAGE, VIEWS
 from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView, QueueView, QuotaUse
 from tessera_schemas.work.arrays import ranges_from
-from tessera_schemas.work.placement import Placement
 from tessera_schemas.work.run_ends import RUN_ENDS
 
 M = TypeVar("M", bound=BaseModel)
@@ -442,7 +442,7 @@ def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict
             jobs[record.array] = None
         if type(record) in MOVES_CAPACITY:
             quotas[JOB_OF[type(record)](record)] = None
-            nodes |= {placement.node: None for placement in _placements(state, record)}
+            nodes |= {placement.node: None for placement in placements_of(state, record)}
         if isinstance(record, NodeDrained | NodeBackedOff):
             nodes[record.node] = None
         if isinstance(record, Started | Finished) and len(state.backoffs):
@@ -557,16 +557,3 @@ def _others(others: OthersUse) -> OthersView:
         gpus=others.gpus,
         devices=others.devices,
     )
-
-
-def _placements(state: State, record: object) -> tuple[Placement, ...]:
-    """Placements at which the record takes or gives back capacity."""
-    if isinstance(record, Allocated | Grown | EarmarkSet):
-        return record.placements
-    if isinstance(record, Released):
-        run = state.runs.get(record.run_id)
-        return () if run is None else run.places
-    if isinstance(record, EarmarkEnded):
-        mark = state.earmarks.get(record.owner)
-        return () if mark is None else mark.placements
-    return ()

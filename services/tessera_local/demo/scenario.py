@@ -27,8 +27,9 @@ from tessera_local.demo.plan import QUEUES, SCHEDULER, SUBSCRIBER, TENANT, DemoP
 from tessera_local.demo.screen import Screen, screen
 from tessera_local.demo.summary import DemoOutcome, Kill
 from tessera_local.platform import Platform
-from tessera_schemas.config import ConfigBody, Policy, Queue, Quota, Subscriber, Tenant
+from tessera_schemas.config import ConfigBody, Policy, Queue, Quota, Tenant
 from tessera_schemas.job import GPU_MILLI, JobSpec
+from tessera_schemas.shard.receivers import Subscriber
 from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.views import NodeView
 

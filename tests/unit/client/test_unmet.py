@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from tessera.client.cluster.unmet import find_unmet
-from tessera_schemas.config import Flavor, Level, Pool, Queue, Subscriber, Tenant, Webhook
+from tessera_schemas.config import Flavor, Level, Pool, Queue, Tenant
 from tessera_schemas.reasons import Code
+from tessera_schemas.shard.receivers import Subscriber, Webhook
 from tessera_schemas.views import NodeView
 from tests.builders import config_body, queue
 

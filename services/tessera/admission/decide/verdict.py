@@ -12,7 +12,8 @@ from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.domain.devices.levels import in_short, unknown_levels
 from tessera.domain.devices.resources import Amount
 from tessera.domain.idle import jobs_choose
-from tessera.domain.queues import QueueTree, QuotaBook, longest_time_limit, time_limit_fault
+from tessera.domain.queue_settings import longest_time_limit, time_limit_fault
+from tessera.domain.queues import QueueTree, QuotaBook
 from tessera_schemas.base import Json
 from tessera_schemas.commands import AdoptJob, SubmitJob
 from tessera_schemas.job import GPU_MILLI, JobSpec, not_supported_yet

@@ -10,8 +10,8 @@ pool the run is of, its job starts again as soon as the old pods are gone.
 from collections.abc import Collection, Iterable
 
 from tessera.domain.devices.resources import Node
-from tessera.domain.entities import Job, Run
-from tessera.domain.queues import Over, QuotaBook
+from tessera.domain.entities import Job, Over, Run
+from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang

@@ -127,6 +127,7 @@ class Consequences:
 
 def consequences(state: State, order: TriedOrder, now_ms: int) -> Consequences:
     """Consequences of `order` if it is carried out at once."""
+    # Everything happens on overlays: the live state is read by other requests meanwhile and must stay as it is.
     now = state.overlay()
     now.ts = max(state.ts, now_ms)
     match order:
@@ -195,6 +196,7 @@ def _try_drain(now: State, order: DrainNode) -> Consequences:
 
 def _leaves(state: State, run: Run, node: str) -> StoppedRun:
     """The run, or of an elastic one the pods that it grew by, when the node is emptied."""
+    # A gang that loses one pod has lost all of them, wherever the others stand; surplus pods go one by one.
     if any(placement.node == node for placement in run.gang_places):
         return _stop(state, run, Code.NODE_DRAINED)
     ranks = [extra.placement.rank for extra in run.surplus if extra.placement.node == node]
@@ -224,12 +226,14 @@ def _try_class(now: State, order: SetPriority) -> Consequences:
         return Consequences(_sorted(evicted), more=more)
     if then.tree.priority(order.priority_class) >= now.tree.priority_of(job):
         return Consequences()
+    # A lower class protects the run from fewer jobs; what other runs lose has nothing to do with this order.
     evicted, _ = _evicted_with(now, then)
     return Consequences(_sorted(each for each in evicted if each.run_id == job.run_id))
 
 
 def _evicted_with(now: State, then: State, jobs: Collection[str] | None = None) -> tuple[list[StoppedRun], bool]:
     """Runs that are evicted in `then` and not in `now` for jobs that wait, all or these; and whether some were left."""
+    # Most orders evict nobody: then the line as it stands need not be planned for a second time.
     after, more = _evicted(then, now.ts, jobs)
     # The second search is made only where the first found somebody: most orders evict nobody, and cost one.
     if not after:
@@ -258,12 +262,14 @@ def _evicted(
                 continue
             if not startable(state, job) or state.earmarks.get(job.job_id) is not None:
                 continue
+            # A bound on kinds, not on jobs: equal jobs that are refused cost one try, and a long line is seen whole.
             if tries == TRIES_MAX:
                 more = True
                 break
             # A start and a plan are carried out here, since what one job gets the next cannot have.
             tries += 1
             made = _makes_room(state, job, pool, later, known)
+            # A kind that found no plan finds none later in this pass either, since starts and plans only take room.
             if made is None:
                 refused.add(kind)
                 if state.tree.queues[job.queue].queueing_strategy == "strict_fifo":
@@ -289,11 +295,13 @@ def _makes_room(state: State, job: Job, pool: str, later: int, known: CapacityCa
         )
         apply_record(state, record, ())
         return True
+    # Reclaim first, as the proposers do: a right to quota stands before a higher class, and names other victims.
     made = plan(state, job, later, "reclaim")
     if isinstance(made, Reason) or not made.takes_back:
         made = plan(state, job, later, "preemption")
     if isinstance(made, Reason):
         return None
+    # Its victims are gone and its room is kept for the next ones of the line, which must not plan for the same GPUs.
     for carried_out in _records(state, made):
         apply_record(state, carried_out, ())
     return made
@@ -365,6 +373,7 @@ def _stop(state: State, run: Run, code: Code, ranks: Collection[int] = ()) -> St
     # Pods that have ended already hold nothing, so that stopping the run costs nothing for them.
     places = [place for place in run.places if place.rank in ranks] if ranks else standing(run)
     gpu_milli = run.gang.amount_of(places).gpu_milli
+    # Surplus pods join and leave without a restart, so that the gang goes on from where it is.
     lost = 0 if ranks or not run.started else gpu_milli * lost_ms(state, run) // WHOLE_GPU
     name = "" if job is None else job.name
     return StoppedRun(run.run_id, run.job_id, name, run.tenant, run.queue, gpu_milli, lost, code, len(ranks))

@@ -126,6 +126,7 @@ def is_beside_gpus(state: State, owner: Job, run: Run) -> bool:
     A GPU's part of its node is the node's CPU and memory over its GPUs; who asks for more has no right to it. Nor is
     there one to what the run's queues have a quota for: that is a promise, too.
     """
+    # Cheapest first: where nothing is kept, which is the default, no run is looked at any further.
     tree = state.tree
     if not (tree.policy.kept_beside_gpus_percent and owner.amount.gpu_milli) or run.amount.gpu_milli:
         return False

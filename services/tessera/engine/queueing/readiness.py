@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from tessera.domain.entities import Job, Run
-from tessera.domain.queues import Over, QueueTree, QuotaBook
+from tessera.domain.entities import Job, Over, Run
+from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.starting import closing

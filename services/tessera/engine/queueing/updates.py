@@ -7,7 +7,7 @@ its time limit may be lowered: the pods of a run have a deadline, which Kubernet
 """
 
 from tessera.domain.entities import Job
-from tessera.domain.queues import time_limit_fault
+from tessera.domain.queue_settings import time_limit_fault
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.dependencies import own_dependencies

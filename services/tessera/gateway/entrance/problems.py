@@ -130,3 +130,15 @@ def _json(text: str, status: int, headers: Mapping[str, str]) -> web.Response:
 def all_of(reasons: Sequence[PublicReason]) -> Refusal:
     """A refusal with all reasons of admission or the ledger."""
     return Refusal(*reasons) if reasons else refused(Code.INTERNAL, detail="refused without a reason")
+
+
+def name_spec(reason: PublicReason) -> PublicReason:
+    """Of a submit's body, where a field is not known: those of a job may have been written beside its `spec`."""
+    if reason.code != Code.UNKNOWN_FIELD:
+        return reason
+    return reason.model_copy(update={"detail": "the fields of a job stand in `spec`"})
+
+
+def no_such_job(job: str) -> Refusal:
+    """A refusal that names the job, where its id is one that a job could have."""
+    return refused(Code.NO_SUCH_JOB, "job_id", job if job.isalnum() else "")

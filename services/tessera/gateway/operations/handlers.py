@@ -10,7 +10,7 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from tessera.domain.entities import EndedJob, Job, RefusedWork
-from tessera.domain.queues import time_limit_fault
+from tessera.domain.queue_settings import time_limit_fault
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.explain.changed_spec import changed_spec, differences
@@ -18,7 +18,7 @@ from tessera.engine.queueing.entry import key_conflict
 from tessera.engine.queueing.updates import update_faults
 from tessera.gateway.entrance.bodies import read_body, read_query
 from tessera.gateway.entrance.guard import CALLER
-from tessera.gateway.entrance.problems import REFUSED, Refusal, all_of, json_response, refused
+from tessera.gateway.entrance.problems import REFUSED, Refusal, all_of, json_response, name_spec, no_such_job, refused
 from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations import models, queries
 from tessera.gateway.operations.commanding import Arrivals, Commands, digest_of, find_ledger_faults
@@ -129,7 +129,7 @@ class Handlers:
         try:
             body = await read_body(request, models.SubmitEnvelope)
         except Refusal as refusal:
-            raise Refusal(*map(_say_where_fields_stand, refusal.reasons)) from refusal
+            raise Refusal(*map(name_spec, refusal.reasons)) from refusal
         key, missing = _key(request, body.key), list[Reason]()
         if key is None:
             said = "an idempotency key is required, so that a retry finds the same job"
@@ -186,7 +186,7 @@ class Handlers:
         n, view = await self._views.job(known.job_id, self._state.n)
         if view is None:
             ended = self._state.ended.get(known.job_id)
-            raise _no_such_job(known.job_id) if ended is None else Refusal(ended.not_shown(self._clock.now_ms()))
+            raise no_such_job(known.job_id) if ended is None else Refusal(ended.not_shown(self._clock.now_ms()))
         return json_response(models.OneJob(as_of=n, job=view))
 
     async def wait_for_job(self, request: web.Request) -> web.Response:
@@ -199,7 +199,7 @@ class Handlers:
                     await clock.sleep(WAIT_POLL_SECONDS)
                 n, view = await self._views.job(job, self._state.n)
                 if view is None:  # it was forgotten in between
-                    raise _no_such_job(job)
+                    raise no_such_job(job)
                 if view.ended_ts or clock.monotonic() >= until:
                     return json_response(models.OneJob(as_of=n, job=view))
                 await clock.sleep(WAIT_POLL_SECONDS)  # the views are a moment behind the fold
@@ -355,7 +355,7 @@ class Handlers:
         known = self._own_work(request)
         answer = explained(self._state, known.job_id, request[CALLER].tenant, self._clock.now_ms())
         if answer is None:
-            raise _no_such_job(known.job_id)
+            raise no_such_job(known.job_id)
         told = await self._logs.said_of_start(known) if isinstance(known, Job) else ""
         if told:
             answer = answer.model_copy(update={"said": (*answer.said, told), "notes": (told, *answer.notes)})
@@ -512,7 +512,7 @@ class Handlers:
     def _work_of(self, caller: Caller, job: str) -> Job | EndedJob | RefusedWork:
         known = self._known(job) or self._state.refused.get(job)
         if known is None or not caller.may_see(known.tenant):
-            raise _no_such_job(job)
+            raise no_such_job(job)
         return known
 
     def _own(self, request: web.Request) -> Job | EndedJob:
@@ -562,14 +562,3 @@ def _key(request: web.Request, in_body: str | None) -> str | None:
         return models.SubmitEnvelope(key=given).key
     except ValidationError:
         raise refused(Code.INVALID_FIELD, KEY_HEADER, "1 to 200 printable characters without blanks") from None
-
-
-def _say_where_fields_stand(reason: PublicReason) -> PublicReason:
-    """Of a submit's body, where a field is not known: those of a job may have been written beside its `spec`."""
-    if reason.code != Code.UNKNOWN_FIELD:
-        return reason
-    return reason.model_copy(update={"detail": "the fields of a job stand in `spec`"})
-
-
-def _no_such_job(job: str) -> Exception:
-    return refused(Code.NO_SUCH_JOB, "job_id", job if job.isalnum() else "")

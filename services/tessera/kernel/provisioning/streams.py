@@ -21,8 +21,9 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
 from tessera.kernel.provisioning.credentials import tenant_identity
 from tessera_schemas import subjects
-from tessera_schemas.config import Tenant, Webhook
+from tessera_schemas.config import Tenant
 from tessera_schemas.events import short_type
+from tessera_schemas.shard.receivers import Webhook
 from tessera_schemas.shard.streams import Retention, StreamSpec, streams
 
 ACK_WAIT_SECONDS = 30.0  # a handler that needs longer says so every third of it

@@ -189,8 +189,7 @@ def _find_places(state: State, run: Run, capacity: FreeCapacity, book: QuotaBook
         have = sum(1 for place in run.all_placements if place.role == role.name)
         # Pod by pod, not as a gang: surplus is worth having in any number, and the first that does not fit ends the
         # role.
-        one = gang_of((one_more(state, run, role),))
-        amount = one.amount
+        amount = (one := gang_of((one_more(state, run, role),))).amount
         for _ in range(role.replicas + role.more - have):
             if len(places) >= PODS_PER_STEP or size >= BYTES_PER_STEP:
                 break

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tessera.domain.entities import RESTART, Job
 from tessera.domain.folding.steps import known
-from tessera.domain.queues import time_limit_fault
+from tessera.domain.queue_settings import time_limit_fault
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.queueing.entry import entry_faults, key_conflict

@@ -97,8 +97,7 @@ def read_schedule(
     The schedule that public events tell of the jobs asked for, by job id; their `at_ms` is that of `job.admitted`.
 
     Args:
-        nodes: what the cluster has; it does not change.
-        asked: jobs by id. Events of other jobs are ignored.
+        nodes, asked: what the cluster has, unchanged; jobs by id. Events of other jobs are ignored.
         stored: the events stream from its beginning.
         begin_ms: when the schedule's time is 0, since the Unix epoch.
         min_runtime_ms: the policy's age below which no run is preempted.

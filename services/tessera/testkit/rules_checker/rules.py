@@ -2,19 +2,19 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker.line_rules import OrderRules
 from tessera.testkit.rules_checker.quotas import RESOURCES, FlavorResource, Quotas
+from tessera.testkit.rules_checker.rows import JobRow, RunRow, names_of
 from tessera.testkit.rules_checker.stop_rules import Brake, Stopped, counts, has_word
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.config import ConfigBody, Policy
 from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.reasons import Code
-from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.placement import Placement
 
 CAUSE = {Code.PREEMPTED: "preemption", Code.RECLAIMED: "reclaim", Code.DEFRAGMENTED: "defragment"}
@@ -28,38 +28,6 @@ FORMAT_OF_BOOKS = 6
 """Before, what ran of a removed queue counted nowhere, and a run kept the flavor that it began with."""
 ByResource = dict[str, int]
 PodPlaces = tuple[Placement, ...]
-
-
-@dataclass(slots=True, eq=False)  # jobs and runs of equal specs look the same, and are not
-class JobRow:
-    tenant: str
-    spec: JobSpec
-    priority_class: str
-    amount: dict[str, int]
-    held: bool = False
-    operator_hold: bool = False
-    evictions: int = 0
-    adopted: Adopted | None = None
-    away: bool = False
-    preemptible: bool = True
-    array: str = ""  # the one that it is a task of
-    one_model: bool = False
-    ended: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class RunRow:
-    job: JobRow
-    flavor: str
-    amount: dict[str, int]
-    started_ts: int | None = None
-    stopping: bool = False
-    victim: bool = False
-    warned_ts: int | None = None
-    roles: dict[int, str] = field(default_factory=dict)  # of the pods that it grew by
-    leaving: set[int] = field(default_factory=set)
-    nodes: frozenset[str] = frozenset()
-    places: dict[int, Placement] = field(default_factory=dict)
 
 
 class Rules:
@@ -121,7 +89,7 @@ class Rules:
         lost = _names(now) - _names(wanted)
         lost -= {("queue", queue.was or "") for queue in wanted.queues}
         lost -= {("class", entry.was or "") for entry in wanted.priority_classes}
-        live = {name for job in self.jobs.values() if not job.ended for name in _named(job)}
+        live = {name for job in self.jobs.values() if not job.ended for name in names_of(job)}
         holders = [run.flavor for run in self.runs.values() if not run.job.ended]
         return lost & (live | {("flavor", flavor) for flavor in holders})
 
@@ -574,11 +542,6 @@ def _names(body: ConfigBody) -> set[tuple[str, str]]:
     names |= {("tenant", tenant.name) for tenant in body.tenants}
     names |= {("class", entry.name) for entry in body.priority_classes}
     return names | {("flavor", flavor.name) for flavor in body.flavors}
-
-
-def _named(job: JobRow) -> list[tuple[str, str]]:
-    names = [("queue", job.spec.queue), ("tenant", job.tenant)]
-    return names if job.adopted is not None else [*names, ("class", job.priority_class)]
 
 
 def _group(role: Role, adopted: bool) -> object:

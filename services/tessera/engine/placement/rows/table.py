@@ -107,8 +107,10 @@ class NodeTable:
             if row is None or node is None:
                 continue
             before, self.at[row] = self.at[row], node
+            # Labels and conditions change far more often than what is free; readers of the log need not look again then.
             if state_of(node) == state_of(before):
                 continue
+            # The first of several changes counts: readers compare with the node as they saw it last.
             self.replaced.setdefault(row, before)
             gpus = node.gpu_free
             self.free[:, row] = node.pods_free, node.cpu_free, node.memory_free, gpus.count(WHOLE_GPU)
@@ -120,6 +122,10 @@ class NodeTable:
             self._log.append(row)
             self.changes += 1
         self._stale.clear()
+        self._cut_log()
+
+    def _cut_log(self) -> None:
+        # A reader that is further behind than the log reaches takes all rows anew, which costs no more by then.
         if len(self._log) > max(LOG_MIN, 2 * len(self.names)):
             del self._log[: len(self._log) // 2]
 

@@ -1,0 +1,45 @@
+"""Jobs and runs as the rules checker knows them, from the ledger's records alone."""
+
+from dataclasses import dataclass, field
+
+from tessera_schemas.job import JobSpec
+from tessera_schemas.work.adopted import Adopted
+from tessera_schemas.work.placement import Placement
+
+
+@dataclass(slots=True, eq=False)  # jobs and runs of equal specs look the same, and are not
+class JobRow:
+    tenant: str
+    spec: JobSpec
+    priority_class: str
+    amount: dict[str, int]
+    held: bool = False
+    operator_hold: bool = False
+    evictions: int = 0
+    adopted: Adopted | None = None
+    away: bool = False
+    preemptible: bool = True
+    array: str = ""  # the one that it is a task of
+    one_model: bool = False
+    ended: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class RunRow:
+    job: JobRow
+    flavor: str
+    amount: dict[str, int]
+    started_ts: int | None = None
+    stopping: bool = False
+    victim: bool = False
+    warned_ts: int | None = None
+    roles: dict[int, str] = field(default_factory=dict)  # of the pods that it grew by
+    leaving: set[int] = field(default_factory=set)
+    nodes: frozenset[str] = frozenset()
+    places: dict[int, Placement] = field(default_factory=dict)
+
+
+def names_of(job: JobRow) -> list[tuple[str, str]]:
+    """Names of the configuration that the job uses; work of others has no class."""
+    names = [("queue", job.spec.queue), ("tenant", job.tenant)]
+    return names if job.adopted is not None else [*names, ("class", job.priority_class)]
