@@ -107,7 +107,7 @@ class NodeTable:
             if row is None or node is None:
                 continue
             before, self.at[row] = self.at[row], node
-            # Labels and conditions change far more often than what is free; readers of the log need not look again then.
+            # Labels and conditions change more often than what is free: readers of the log need not look again then.
             if state_of(node) == state_of(before):
                 continue
             # The first of several changes counts: readers compare with the node as they saw it last.
