@@ -201,3 +201,28 @@ def test_views_lack_nothing_once_all_is_decided_and_shown(found: dict[str, Any],
     said = shard_status.lacking(status, 100)
     assert lack in said
     assert bool(said) == bool(lack)
+
+
+@pytest.mark.parametrize(("limit", "code"), [(1, None), (0, Exit.CONFLICT)], ids=["its doing", "of others"])
+async def test_an_order_that_ends_its_job_has_reached_it(
+    monkeypatch: pytest.MonkeyPatch, sent: list[Any], capsys: pytest.CaptureFixture[str], limit: int, code: Exit | None
+) -> None:
+    """A time limit that is over already: by the time that the views are asked, the job has ended by it."""
+    shown = iter([JOB, JOB.model_copy(update={"phase": "failed", "time_limit_seconds": limit})])
+
+    async def job(_: Shard, __: str) -> JobView:
+        return next(shown)
+
+    monkeypatch.setattr(Shard, "job", job)
+    monkeypatch.setattr(Shard, "live_job", job)
+    answered = await orders.order_job(
+        AT,
+        "train",
+        "update",
+        lambda _: SimpleNamespace(kind="update_job"),  # type: ignore[arg-type,return-value]
+        lambda view: view.time_limit_seconds == 1,
+        lambda _: "has its new time limit now",
+    )
+    assert answered is code
+    said = capsys.readouterr()
+    assert ("has its new time limit now" in said.out, "had ended" in said.err) == (code is None, code is not None)

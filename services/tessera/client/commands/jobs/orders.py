@@ -161,7 +161,9 @@ async def order_job(
     if seen is None:
         print(f"job {job}: the command is " + ("accepted" if answered else "stored, and not answered yet"))
         return None
-    if seen and shown[0].phase in ENDED:
+    # An order may end the job, as a time limit that is over already does: then it has reached it.
+    came_in_time = before is not None and before.phase not in ENDED and done(shown[0]) if seen else False
+    if seen and shown[0].phase in ENDED and not came_in_time:
         notify(f"error: job {job}: had ended ({shown[0].phase}) before the command reached it; nothing was changed")
         return Exit.CONFLICT
     if not seen:
