@@ -112,8 +112,12 @@ class NodeTable:
                 continue
             # The first of several changes counts: readers compare with the node as they saw it last.
             self.replaced.setdefault(row, before)
-            gpus = node.gpu_free
-            self.free[:, row] = node.pods_free, node.cpu_free, node.memory_free, gpus.count(WHOLE_GPU)
+            self.free[:, row] = (
+                node.pods_free,
+                node.cpu_free,
+                node.memory_free,
+                (gpus := node.gpu_free).count(WHOLE_GPU),
+            )
             self.open[:, row] = node.open if node.kept_percent else (node.cpu_free, node.memory_free)
             self.gpu_free[row, : len(gpus)] = gpus
             self.most[row], self.gpus_of_others[row] = max(gpus, default=0), len(node.gpu_others)
@@ -122,9 +126,6 @@ class NodeTable:
             self._log.append(row)
             self.changes += 1
         self._stale.clear()
-        self._cut_log()
-
-    def _cut_log(self) -> None:
         # A reader that is further behind than the log reaches takes all rows anew, which costs no more by then.
         if len(self._log) > max(LOG_MIN, 2 * len(self.names)):
             del self._log[: len(self._log) // 2]
