@@ -26,11 +26,18 @@ POLICIES: Mapping[str, tuple[dict[str, str], Policy]] = {
 """What the queue says, and the shard's policy."""
 GAIN = {found.field: found.value for found in RECOMMENDED if found.field == "defragment_min_gain_gpu_seconds"}
 MOVING = {"defragment": True, **GAIN}
-ALONE: Mapping[str, tuple[dict[str, str], Policy]] = {
+WHOLE_POOL = ({"resource": "gpu_milli", "nominal": 0, "part_percent": 100},)
+"""The quota that `config init` writes: `gpus: all`."""
+ALONE: Mapping[str, tuple[Mapping[str, object], Policy]] = {
     **POLICIES,
     **{f"{name}-moving": (how, rules.model_copy(update=MOVING)) for name, (how, rules) in POLICIES.items()},
+    **{f"{name}-quota": ({**how, "quotas": WHOLE_POOL}, rules) for name, (how, rules) in POLICIES.items()},
 }
-"""Configurations for the engine alone, which counts jobs that are started again; relocations as recommended."""
+"""
+Configurations for the engine alone, which counts jobs that are started again; relocations as recommended.
+
+With `-quota` the queue has the pool's GPUs as its quota, without it none.
+"""
 
 
 def config_of(policy: str) -> ConfigBody:

@@ -163,7 +163,8 @@ def queue(
         str | None,
         typer.Option(
             help="Of fifo, skip, sjf-oracle, expected and reserve, with commas between them, skip-moving and so on "
-            "with relocations; through the services fifo, skip, reserve and expected",
+            "with relocations, skip-quota and so on with the quota that `tessera config init` writes; through the "
+            "services fifo, skip, reserve and expected",
             show_default="fifo,skip,sjf-oracle,expected",
         ),
     ] = None,

@@ -9,11 +9,13 @@ from typer.testing import CliRunner
 
 from tessera.client.commands.lab import lab
 from tessera.kernel.errors import StartupError
+from tessera_lab.queue.configured import config_of
 from tessera_lab.queue.measures import measure, offered_load
 from tessera_lab.queue.policies import POLICIES
 from tessera_lab.queue.replay import replay
 from tessera_lab.queue.run import ReplayRequest, node_sizes, run, split
 from tessera_lab.traces.philly import TraceJob
+from tests.unit.client.first_configs import node, read, written
 
 DAY_S = 86_400
 
@@ -105,6 +107,19 @@ def test_a_gang_starves_in_a_stream_of_small_jobs_under_skip_and_not_under_expec
     waited = {p: replay(jobs, POLICIES[p]((8,), history))[jobs.index(gang)] for p in ("skip", "expected")}
     assert waited["skip"] > 2900
     assert waited["expected"] < waited["skip"] / 2
+
+
+def test_room_is_kept_under_the_quota_that_config_init_writes_as_without_any() -> None:
+    """A job of a whole node is blocked; behind it comes a small one that would run for longer than it must wait."""
+    jobs = trace((0, 100, 4), (10, 100, 8), (20, 100, 1))
+    assert waits("reserve-quota", jobs) == waits("reserve", jobs) == [0, 90, 180]
+    assert waits("skip-quota", jobs)[2] == 0
+
+
+def test_the_quota_is_the_one_that_config_init_writes() -> None:
+    (queue,) = read(written(node("n1"))).queues
+    assert config_of("reserve-quota").queues[0].quotas == queue.quotas != ()
+    assert config_of("reserve").queues[0].quotas == ()
 
 
 @pytest.mark.parametrize("policy", ["reserve", "expected"])
