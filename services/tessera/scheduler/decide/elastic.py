@@ -58,7 +58,7 @@ def grow(draft: Draft, known: CapacityCache, starts_since: int = 0) -> None:
         # would all take from the same waiting job.
         where = pool, state.tree.roots[run.queue]
         if where not in wanted:
-            wanted[where] = _wanted_models(state, *where)
+            wanted[where] = _wanted_models(state, *where, known)
         if frozenset() not in wanted[where]:
             _grow_one(draft, run, pool, free, frozenset().union(*wanted[where]))
 
@@ -108,7 +108,7 @@ def _rest_ms(state: State, run: Run) -> int:
     return (max(1, seconds) << min(run.failures, FAILURES_COUNTED) if run.failures else seconds) * 1000
 
 
-def _wanted_models(state: State, pool: str, root: str) -> set[Models]:
+def _wanted_models(state: State, pool: str, root: str, known: CapacityCache) -> set[Models]:
     """
     GPU models for which jobs that may start wait, of what runs of the tree `root` could grow into; an empty one: any.
 
@@ -116,7 +116,7 @@ def _wanted_models(state: State, pool: str, root: str) -> set[Models]:
     which no end of a run makes room, as those of a drained model, gains nothing by what these runs leave alone.
     """
     tree, wanted, kinds = state.tree, set[Models](), dict[Gang, bool]()
-    ahead, could_start = RoomTimeline.now(state, pool), SchedulingPass(state, pool, CapacityCache()).could_start
+    ahead, could_start = RoomTimeline.now(state, pool), SchedulingPass(state, pool, known).could_start
     for queue in sorted(tree.queues_of.get(pool, ())):
         first = () if tree.stopped(queue) is not None else islice(state.index.waiting.get(queue, ()), HEADS_MAX)
         for _, _, _, job_id in first:

@@ -148,8 +148,7 @@ def _is_claimed(state: State, job: Job, mark: Earmark) -> bool:
         if all(fits(role.need, node) is not None for role in other.roles for node in kept):
             continue
         asked.add(kind)
-        in_it, beside = _choose(state, other, (mark,)), _choose(state, other, ())
-        if isinstance(beside, Reason) and not isinstance(in_it, Reason):
+        if not isinstance(_choose(state, other, (mark,)), Reason) and isinstance(_choose(state, other, ()), Reason):
             return True
         if len(asked) >= CLAIMS_MAX:
             break
