@@ -25,6 +25,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no chromium: `make chromium` installs it"),
 ]
 SECONDS = 30.0
+expect.set_options(timeout=SECONDS * 1000)
 POLICY = Policy(backfill="reserve", preset="priority", min_runtime_seconds=0)
 ASKED = """async ([method, path, body]) => {
     const Authorization = `Bearer ${sessionStorage.getItem("tessera-token")}`;
@@ -131,7 +132,7 @@ async def test_a_page_over_a_dead_scheduler_says_so_and_as_of_which_record_it_is
         banner, status = page.locator("#banner"), page.get_by_role("status")
         await expect(banner).to_be_hidden()
         async with live.down("scheduler"):
-            await expect(banner).to_contain_text("no scheduler leads", timeout=SECONDS * 1000)
+            await expect(banner).to_contain_text("no scheduler leads")
             said = await live.command("status", "-o", "json")
             assert (said.code, said.json["led"]) == (1, False)
             when = await page.evaluate("(ts) => new Date(ts).toLocaleTimeString()", said.json["ledger_ts"])
@@ -150,13 +151,13 @@ async def test_idle_gpus_stand_in_a_legend_by_cause_with_counts(live: Live, brow
         empty = page.get_by_role("button", name="8 of 8 GPUs wholly free").first
         drained = await empty.get_attribute("data-node") or ""
         await live.command("drain", drained, "--why", "a fan")
-        await expect(legend).to_contain_text("8 on nodes that are not ready, or drained", timeout=SECONDS * 1000)
+        await expect(legend).to_contain_text("8 on nodes that are not ready, or drained")
         tile = page.locator(f'[data-node="{drained}"]')
         await tile.press("Enter")
         await expect(page.get_by_role("dialog")).to_contain_text("drained a fan")
         await page.keyboard.press("Escape")
         await live.command("undrain", drained)
-        await expect(legend).to_contain_text("24 free: all that waits", timeout=SECONDS * 1000)
+        await expect(legend).to_contain_text("24 free: all that waits")
 
 
 async def test_the_queue_page_says_who_is_next_and_why_it_waits(live: Live, browser: Browser) -> None:
@@ -265,6 +266,20 @@ async def test_all_jobs_are_searched_and_filtered_by_keyboard_and_older_ones_are
         await expect(rows).to_have_count(2)
 
 
+async def test_what_a_person_asks_for_is_not_kept_waiting_by_the_pause_between_readings(
+    live: Live, browser: Browser
+) -> None:
+    async with signed_in(browser, live, "lab") as page:
+        await page.clock.install()
+        await page.reload()  # from here on all of its timers stand when the clock does
+        await page.get_by_role("link", name="Jobs").click()
+        await expect(page.get_by_role("link", name="runs-of-lab")).to_be_visible()
+        await page.clock.pause_at(await page.evaluate("Date.now() / 1000"))
+        await page.get_by_label("Job, queue, tenant or user").press_sequentially("waits")
+        await expect(page.get_by_role("link", name="waits-of-lab")).to_be_visible()
+        await expect(page.get_by_role("link", name="runs-of-lab")).to_have_count(0)
+
+
 async def test_what_has_happened_and_what_happens_is_shown_without_a_reload(live: Live, browser: Browser) -> None:
     await live.until_ended((await live.submit(job("went-before", gpus=1, seconds=0.2), "lab")).job_id)
     async with signed_in(browser, live) as page:
@@ -295,7 +310,7 @@ async def test_a_jobs_log_grows_as_its_pod_writes_and_stays_after_its_end(live: 
         log = page.get_by_role("region", name="Log", exact=True)
         await expect(log).to_contain_text("simulated program, rank 0: 20 s of work")
         assert "exit code 0" not in await log.inner_text()
-        await expect(log).to_contain_text("exit code 0", timeout=SECONDS * 1000)
+        await expect(log).to_contain_text("exit code 0")
         await expect(page.locator("#log-state")).to_have_text("The pod has ended.")
         assert (await log.inner_text()).count("simulated program") == 1
 
@@ -317,7 +332,7 @@ async def test_the_log_of_a_pod_by_which_a_run_has_grown_is_chosen_and_a_line_wi
         await expect(choice.get_by_role("option")).to_have_text(["0"])
         await page.route(re.compile("/v1/jobs/[a-z2-7]{20}$"), grown)
         await page.route(re.compile("/logs.*rank=1"), endless)
-        await expect(choice.get_by_role("option")).to_have_text(["0", "1"], timeout=SECONDS * 1000)
+        await expect(choice.get_by_role("option")).to_have_text(["0", "1"])
         await choice.select_option("1")
         await expect(page.locator("#log-state")).to_have_text("The pod has ended.")
         assert await page.evaluate("document.getElementById('log').textContent.length") == 1_000_000
@@ -554,7 +569,7 @@ async def test_history_draws_the_gpus_in_use_and_counts_them_by_tenant(live: Liv
         for tenant in ("lab", "ops"):
             await expect(held.get_by_role("row").filter(has_text=tenant)).to_be_visible()
         idle = page.get_by_role("region", name="GPU-hours that were idle")
-        await expect(idle).to_contain_text("free: all that waits lacks its queue's quota", timeout=SECONDS * 1000)
+        await expect(idle).to_contain_text("free: all that waits lacks its queue's quota")
         waits = page.get_by_role("region", name="Time in which jobs waited")
         await expect(waits.get_by_role("row").filter(has_text=re.compile(r"default\s*[1-9]"))).to_be_visible()
         await page.get_by_text("The chart in numbers").press("Enter")
@@ -577,7 +592,7 @@ async def test_history_counts_what_a_run_that_had_to_begin_again_has_cost_its_te
     async with signed_in(browser, live, "lab") as page:
         await page.get_by_role("link", name="History").click()
         row = page.get_by_role("region", name=cost).get_by_role("row").filter(has_text="an operator drains a node")
-        await expect(row).to_contain_text("lab", timeout=SECONDS * 1000)
+        await expect(row).to_contain_text("lab")
         assert float(await row.get_by_role("cell").last.inner_text()) >= 0
     async with signed_in(browser, live, "ops") as page:
         await page.get_by_role("link", name="History").click()

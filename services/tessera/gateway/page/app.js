@@ -20,6 +20,8 @@ const leave = document.getElementById("leave");
 let ended = new AbortController();
 let stale = false;
 let reading = false;
+let resting = 0; // the timer of the pause between two readings
+let hurried = false;
 let failures = 0;
 let shown = "";
 
@@ -40,10 +42,13 @@ function warn(why) {
   banner.hidden = !text;
 }
 
-async function read() {
-  if (reading || !token.get()) { stale = true; return; }
+// What a person asked for is not kept waiting by the pause: it is read at once, or as soon as the reading under way has ended.
+async function read({ asked = false } = {}) {
+  hurried ||= asked;
+  if (reading || (resting && !asked) || !token.get()) { stale = true; return; }
+  clearTimeout(resting);
   reading = true;
-  stale = false;
+  stale = hurried = false;
   const [name, id] = place();
   const page = PAGES[name] ?? now;
   const began = performance.now();
@@ -63,7 +68,9 @@ async function read() {
     stale = true;
     failures++;
   }
-  setTimeout(() => { reading = false; if (stale) read(); }, Math.max(Math.min(REST_MS * 2 ** failures, LOOK_MS), 4 * (performance.now() - began)));
+  reading = false;
+  if (hurried) read({ asked: true });
+  else resting = setTimeout(() => { resting = 0; if (stale) read(); }, Math.max(Math.min(REST_MS * 2 ** failures, LOOK_MS), 4 * (performance.now() - began)));
 }
 
 const keyOf = (name, id) => `${name}/${id ?? ""}`;
@@ -136,7 +143,7 @@ setInterval(() => { if (!document.hidden && token.get()) read(); }, LOOK_MS);
 leave.onclick = () => { leaveAllTabs(); signIn(); };
 addEventListener("hashchange", () => {
   jobs.leave();
-  if (token.get()) { reading = false; failures = 0; main.focus({ preventScroll: true }); read(); }
+  if (token.get()) { reading = false; failures = 0; main.focus({ preventScroll: true }); read({ asked: true }); }
 });
 if (token.get()) begin();
 else signIn();

@@ -21,7 +21,7 @@ export async function load() {
 }
 
 export function show(data, id, again) {
-  const choice = el("select", { id: "hours", oninput: (event) => { hours = event.target.value; again(); } },
+  const choice = el("select", { id: "hours", oninput: (event) => { hours = event.target.value; again({ asked: true }); } },
     [["1", "the last hour"], ["24", "the last day"], ["168", "the last week"]].map(([value, name]) => el("option", { value, selected: value === hours }, name)));
   return [
     el("h2", {}, "History"), el("div", { class: "bar" }, el("label", { for: "hours" }, "Show"), choice),

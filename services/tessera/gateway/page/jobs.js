@@ -33,7 +33,7 @@ async function found() {
 
 function list(data, again) {
   const heads = [["Job"], ["Tenant"], ["Queue"], ["Phase"], ["GPUs", "n"], ["Submitted"], ["Reason"]];
-  const want = (name) => (value) => { wanted[name] = value; pages = 1; again(); };
+  const want = (name) => (value) => { wanted[name] = value; pages = 1; again({ asked: true }); };
   const options = (names, besides) => [["", "all"], ...[...new Set([...names, besides])].filter(Boolean).map((name) => [name, name])];
   const sought = wanted.search || wanted.queue || wanted.phase;
   const caption = `${data.more ? "The newest " : ""}${data.items.length} jobs${sought ? " of those searched for" : ""}`;
@@ -48,7 +48,7 @@ function list(data, again) {
     table(caption, heads, data.items.map((job) => row(heads, [
       jobLink(job.job_id, job.task_of ? `${job.name}_${job.task}` : job.name), job.tenant, job.queue, array.phaseOf(job), job.array ? "–" : gpus(job.gpu_milli),
       moment(job.submitted_ts), [job.array ? array.counts(job.array) : "", job.reason ? words(job.reason.code) : ""].filter(Boolean).join("; ")]))),
-    data.more ? el("button", { type: "button", id: "older", onclick: () => { pages++; again(); } }, "Show older jobs") : null,
+    data.more ? el("button", { type: "button", id: "older", onclick: () => { pages++; again({ asked: true }); } }, "Show older jobs") : null,
     el("p", { class: "soft" }, "By user those jobs are found that have not ended."),
   ];
 }
