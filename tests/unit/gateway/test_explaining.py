@@ -18,6 +18,15 @@ def test_another_tenants_job_run_and_queue_are_taken_out() -> None:
     assert told("lab", text) == "8 GPUs are held by another tenant and another tenant"
 
 
+def test_another_tenants_job_that_has_ended_is_taken_out_too() -> None:
+    committed = Committed().begin()
+    theirs = admitted("k1", tenant="other")
+    committed.commit(theirs)
+    committed.end(theirs.job_id, "k1")
+    assert committed.state.ended.get(theirs.job_id) is not None
+    assert hide_other_tenants("lab", f"after {THEIRS}", committed.state) == "after another tenant"
+
+
 def test_ones_own_stay_and_an_operator_reads_all() -> None:
     text = f"1 GPU is held by {MINE}-1 (queue research), 8 by {THEIRS}-2 (queue secret)"
     assert told("lab", text) == f"1 GPU is held by {MINE}-1 (queue research), 8 by another tenant"

@@ -149,12 +149,12 @@ def set_of(world: AdoptionWorld) -> Json:
     return world.core.get("jobsets", NS, "train").object
 
 
-def make_its_jobs(world: AdoptionWorld) -> None:
-    """As the JobSet's controller does once it is resumed."""
+def make_its_jobs(world: AdoptionWorld, gpus: int = 2) -> None:
+    """As the JobSet's controller does once it is resumed, whatever a webhook makes of the pods meanwhile."""
     meta = set_of(world)["metadata"]
     owner = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "name": "train", "controller": True}
     for number in range(2):
-        job = job_of_world(f"train-workers-{number}", pods=2, gpus=2)
+        job = job_of_world(f"train-workers-{number}", pods=2, gpus=gpus)
         job["metadata"]["ownerReferences"] = [owner | {"uid": meta["uid"]}]
         labels = {"replicatedjob-name": "workers", "job-index": str(number)}
         job["spec"]["template"]["metadata"]["labels"] |= {
@@ -179,6 +179,16 @@ async def test_a_job_set_created_suspended_waits_without_pods_and_is_resumed_onc
     await world.run(10)
     assert world.only().phase == "running"
     assert len([one for one in world.owned("train") if one["spec"].get("nodeName")]) == 4
+
+
+async def test_pods_that_ask_for_something_else_than_was_placed_are_not_bound_for_it(world: AdoptionWorld) -> None:
+    make_suspended_set(world)
+    await world.run(5)
+    assert set_of(world)["spec"]["suspend"] is False
+    make_its_jobs(world, gpus=1)
+    await world.run(10)
+    assert world.only().phase == "running"
+    assert [run.amount.gpu_milli for run in world.state.runs.values()] == [4000]  # placed anew, for what they ask
 
 
 async def test_a_job_set_that_is_deleted_while_it_waits_leaves_the_line(world: AdoptionWorld) -> None:
