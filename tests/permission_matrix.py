@@ -17,6 +17,8 @@ from tessera_schemas.shard import keys, services
 
 SERVICES = frozenset(services.SERVICES)
 FOLLOWERS = SERVICES - {"admission", "notifier"} | {"operator"}
+MAKERS = frozenset({"operator", "administrator"})
+"""Those who see every stream, and make consumers."""
 TENANT_NEXT = "$JS.API.CONSUMER.MSG.NEXT.EVENTS_main.acme_ci"
 PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "submit.main.acme": {"acme", "gateway"},
@@ -34,11 +36,11 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "ledger.main": {"scheduler"},
     "events.main.acme.q.job.admitted.v1": {"projection"},
     "snap.main.manifest": {"projection"},
-    "snap.main.generation.manifest": {"projection", "operator"},
+    "snap.main.generation.manifest": {"projection", "administrator"},
     "dlq.main.admission.SUBMIT_main.1": {"admission"},
     "dlq.main.scheduler.FACTS_main.1": {"scheduler"},
     "dlq.main.notifier.EVENTS_main.1": {"notifier"},
-    "$JS.API.CONSUMER.MSG.NEXT.EVENTS_main.notifier_acme_hook": {"operator"},  # until `apply` declares that webhook
+    "$JS.API.CONSUMER.MSG.NEXT.EVENTS_main.notifier_acme_hook": MAKERS,  # until `apply` declares that webhook
     **{f"lease.main.{name}.leader": {name} for name in sorted(SERVICES)},
     "live.ledger.main": set(),
     "live.events.main.acme.q.x": set(),
@@ -49,39 +51,39 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "_INBOX.acme.login.x": {"admission", "gateway"},
     "_INBOX.scheduler.x": {"admission"},
     "$SYS.REQ.SERVER.PING": set(),
-    "$JS.API.STREAM.CREATE.EVIL": {"operator"},
-    "$JS.API.STREAM.UPDATE.LEDGER_main": {"operator"},
+    "$JS.API.STREAM.CREATE.EVIL": {"administrator"},
+    "$JS.API.STREAM.UPDATE.LEDGER_main": {"administrator"},
     "$JS.API.STREAM.DELETE.LEDGER_main": set(),
     "$JS.API.STREAM.PURGE.SUBMIT_main": set(),
     "$JS.API.STREAM.PURGE.FACTS_main": set(),
-    "$JS.API.STREAM.PURGE.LEDGER_main": {"operator"},
-    "$JS.API.STREAM.PURGE.SNAP_main": {"operator"},
+    "$JS.API.STREAM.PURGE.LEDGER_main": {"administrator"},
+    "$JS.API.STREAM.PURGE.SNAP_main": {"administrator"},
     "$JS.API.STREAM.RESTORE.EVIL": set(),
     "$JS.API.STREAM.MSG.DELETE.SUBMIT_main": set(),
     "$JS.API.STREAM.MSG.DELETE.DLQ_main": {"operator"},
-    "$JS.API.CONSUMER.CREATE.EVENTS_main": {"operator"},
-    "$JS.API.CONSUMER.CREATE.EVENTS_main.evil.events.main.acme.>": {"operator"},
-    "$JS.API.CONSUMER.DURABLE.CREATE.EVENTS_main.acme_ci": {"operator"},
-    "$JS.API.CONSUMER.DELETE.SUBMIT_main.admission": {"operator"},
-    "$JS.API.CONSUMER.MSG.NEXT.SUBMIT_main.admission": {"admission", "operator"},
-    "$JS.API.CONSUMER.MSG.NEXT.CONTROL_main.admission-control": {"admission", "operator"},
-    TENANT_NEXT: {"acme", "operator"},
-    "$JS.API.CONSUMER.INFO.EVENTS_main.acme_ci": {"acme", "operator"},  # how clients open a consumer that exists
-    "$JS.API.CONSUMER.INFO.EVENTS_main.other_ci": {"operator"},
-    "$JS.API.CONSUMER.MSG.NEXT.EVENTS_main.other_ci": {"operator"},
+    "$JS.API.CONSUMER.CREATE.EVENTS_main": MAKERS,
+    "$JS.API.CONSUMER.CREATE.EVENTS_main.evil.events.main.acme.>": MAKERS,
+    "$JS.API.CONSUMER.DURABLE.CREATE.EVENTS_main.acme_ci": MAKERS,
+    "$JS.API.CONSUMER.DELETE.SUBMIT_main.admission": MAKERS,
+    "$JS.API.CONSUMER.MSG.NEXT.SUBMIT_main.admission": {"admission"} | MAKERS,
+    "$JS.API.CONSUMER.MSG.NEXT.CONTROL_main.admission-control": {"admission"} | MAKERS,
+    TENANT_NEXT: {"acme"} | MAKERS,
+    "$JS.API.CONSUMER.INFO.EVENTS_main.acme_ci": {"acme"} | MAKERS,  # how clients open a consumer that exists
+    "$JS.API.CONSUMER.INFO.EVENTS_main.other_ci": MAKERS,
+    "$JS.API.CONSUMER.MSG.NEXT.EVENTS_main.other_ci": MAKERS,
     "$JS.ACK.SUBMIT_main.admission.1.1.1.1.0": {"admission"},
     "$JS.ACK.EVENTS_main.acme_ci.1.1.1.1.0": {"acme"},
-    "$JS.API.STREAM.INFO.LEDGER_main": FOLLOWERS | {"admission"},
-    "$JS.API.DIRECT.GET.LEDGER_main": FOLLOWERS | {"admission"},
-    "$JS.API.STREAM.MSG.GET.LEDGER_main": FOLLOWERS | {"admission"},
+    "$JS.API.STREAM.INFO.LEDGER_main": FOLLOWERS | {"admission", "administrator"},
+    "$JS.API.DIRECT.GET.LEDGER_main": FOLLOWERS | {"admission", "administrator"},
+    "$JS.API.STREAM.MSG.GET.LEDGER_main": FOLLOWERS | {"admission", "administrator"},
     "$JS.API.DIRECT.GET.FACTS_main": {"scheduler", "gateway", "operator"},
-    "$JS.API.STREAM.INFO.SUBMIT_main": {"admission", "binder", "gateway", "operator"},
-    "$JS.API.STREAM.INFO.CONTROL_main": {"admission", "operator"},
+    "$JS.API.STREAM.INFO.SUBMIT_main": {"admission", "binder", "gateway"} | MAKERS,
+    "$JS.API.STREAM.INFO.CONTROL_main": {"admission"} | MAKERS,
     "$JS.API.DIRECT.GET.ORDERS_main.order.main.pool": SERVICES | {"operator"},
-    "$JS.API.DIRECT.GET.EVENTS_main": SERVICES | {"operator"},
-    "$JS.API.DIRECT.GET.EVENTS_main.events.main.acme.q.x": SERVICES | {"operator"},
-    "$JS.API.STREAM.MSG.GET.EVENTS_main": SERVICES | {"operator"},
-    "$JS.API.DIRECT.GET.SNAP_main": SERVICES | {"operator"},
+    "$JS.API.DIRECT.GET.EVENTS_main": SERVICES | MAKERS,
+    "$JS.API.DIRECT.GET.EVENTS_main.events.main.acme.q.x": SERVICES | MAKERS,
+    "$JS.API.STREAM.MSG.GET.EVENTS_main": SERVICES | MAKERS,
+    "$JS.API.DIRECT.GET.SNAP_main": SERVICES | MAKERS,
     "$JS.API.DIRECT.GET.DLQ_main": {"operator"},
     "$JS.API.DIRECT.GET.LEASES_main": SERVICES | {"operator"},
     "$JS.API.STREAM.MSG.GET.LEASES_main": SERVICES | {"operator"},
@@ -114,7 +116,7 @@ SUBSCRIBE: dict[str, set[str] | frozenset[str]] = {
     "$JS.EVENT.ADVISORY.>": set(),
     "$SYS.>": set(),
 }
-IDENTITIES = (*services.SERVICES, "operator", "acme", "other")
+IDENTITIES = (*services.SERVICES, "operator", "administrator", "acme", "other")
 
 
 REFUSED = re.compile(r'permissions violation for (?:publish|subscription) to "([^"]+)"', re.IGNORECASE)

@@ -4,6 +4,7 @@ import re
 
 TENANT = "tenant"  # the role of every tenant; its identity is the tenant's own name
 OPERATOR = "operator"
+ADMINISTRATOR = "administrator"
 MAIN_SHARD = "main"
 """The shard that is meant where none is named: nodes without a label are its own."""
 NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")

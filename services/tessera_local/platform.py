@@ -228,7 +228,8 @@ class Platform:
         credentials = self.credentials_of(shard)
         if ensure_identities(credentials, [tenant_identity(tenant, declared)]):
             await reload_nats(self._children[NATS].pid or 0, self.nats.monitor_url, self.clock)
-        await self._as_operator(shard, lambda admin: ensure_subscribers(admin, shard, {tenant: declared}))
+        subscribed = partial(ensure_subscribers, shard=shard, declared={tenant: declared})
+        await self._as(subjects.OPERATOR, shard, subscribed)
         return credentials.file(tenant)
 
     def credentials_of(self, shard: str) -> CredentialDirectory:
@@ -370,7 +371,8 @@ class Platform:
     async def _init(self) -> None:
         for shard in self.shards:
             # Nobody else runs `init --mend` here: a directory of an older version gets the present table.
-            await self._as_operator(shard, partial(ensure_streams, shard=shard, bounds=self._bounds, mend=True))
+            streams = partial(ensure_streams, shard=shard, bounds=self._bounds, mend=True)
+            await self._as(subjects.ADMINISTRATOR, shard, streams)
 
     async def _start_services(self) -> None:
         for part in self.parts:
@@ -428,8 +430,8 @@ class Platform:
         await work
         self.timings[name] = self.clock.monotonic() - began
 
-    async def _as_operator(self, shard: str, work: Callable[[Any], Any]) -> None:
-        login = self.credentials_of(shard).read(subjects.OPERATOR).nats
+    async def _as(self, identity: str, shard: str, work: Callable[[Any], Any]) -> None:
+        login = self.credentials_of(shard).read(identity).nats
         admin = await connect_once(self.nats.url, login.user, login.password)
         try:
             await work(admin)

@@ -181,7 +181,7 @@ class ThreeServerPlatform(ChaosPlatform):
         if ensure_identities(credentials, [tenant_identity(tenant, declared)]):
             for place in self.places:
                 await reload_nats(self._children[place.name].pid or 0, place.monitor_url, self.clock)
-        await self._as_operator(shard, lambda admin: ensure_subscribers(admin, shard, {tenant: declared}))
+        await self._as(subjects.OPERATOR, shard, lambda admin: ensure_subscribers(admin, shard, {tenant: declared}))
         return credentials.file(tenant)
 
     async def leader(self) -> str:

@@ -111,7 +111,7 @@ def _until_said(container: DockerContainer, words: str) -> None:
 @pytest.fixture
 async def provided(running: Servers) -> Servers:
     """The streams, and the durable subscriber of a tenant."""
-    async with running.connected("operator", []) as admin:
+    async with running.connected("administrator", []) as admin:
         await ensure_streams(admin, "main", Bounds(ledger_bytes_max=2**28, events_bytes_max=2**28))
         await ensure_subscribers(admin, "main", {"acme": {"ci": []}})
     return running

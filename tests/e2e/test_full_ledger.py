@@ -98,7 +98,7 @@ async def test_a_ledger_that_gets_full_keeps_new_work_out_and_everything_else_go
     await live.until(lambda state: not len(state.runs), "its devices are free")
     # There is room again once an operator has made some; the same keys are good.
     larger = Bounds(ledger_bytes_max=8 * LEDGER_BYTES, events_bytes_max=EVENTS_BYTES_MAX)
-    await live.platform._as_operator("main", lambda admin: ensure_streams(admin, "main", larger, mend=True))
+    await live.platform._as("administrator", "main", lambda admin: ensure_streams(admin, "main", larger, mend=True))
 
     async def taken() -> bool:
         return await sent(live, job(), "ops", "late") is None

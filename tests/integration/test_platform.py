@@ -27,7 +27,7 @@ from tessera.kernel.nats.once import connect_once
 from tessera_local.free_port import PORTS
 from tessera_local.platform import Platform
 from tessera_local.up import timing_lines
-from tessera_schemas.subjects import OPERATOR
+from tessera_schemas.subjects import ADMINISTRATOR, OPERATOR
 
 # A service that does nothing but start the way a real one does: settings, preflight, health.
 STAND_IN = """
@@ -164,18 +164,18 @@ async def operator(running: Platform) -> AsyncIterator[HttpCluster]:
 async def test_a_directory_of_an_older_version_is_used_on(tmp_path: Path) -> None:
     """Its streams get the present bounds: nobody but `up` would set them there."""
     async with platform(tmp_path) as first:
-        older = await changed_as_operator(first, "EVENTS_main", max_bytes=-1, compression=StoreCompression.S2)
+        older = await changed_as_administrator(first, "EVENTS_main", max_bytes=-1, compression=StoreCompression.S2)
     async with platform(tmp_path) as again:
-        newer = await changed_as_operator(again, "EVENTS_main")
+        newer = await changed_as_administrator(again, "EVENTS_main")
     assert older.max_bytes == -1
     assert newer.max_bytes is not None
     assert newer.max_bytes > 0
     assert newer.compression == StoreCompression.NONE
 
 
-async def changed_as_operator(running: Platform, stream: str, **fields: Any) -> StreamConfig:
+async def changed_as_administrator(running: Platform, stream: str, **fields: Any) -> StreamConfig:
     """The stream's configuration as the server has it, with these fields."""
-    login = running.credentials.read(OPERATOR).nats
+    login = running.credentials.read(ADMINISTRATOR).nats
     admin = await connect_once(running.nats.url, login.user, login.password)
     try:
         found = (await admin.jsm().stream_info(stream)).config

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,9 +18,11 @@ from redis.exceptions import AuthenticationError, ResponseError
 from tessera.kernel.errors import StartupError
 from tessera.kernel.process.preflight import check_redis, open_bus
 from tessera.kernel.process.settings import ServiceSettings, load_settings
+from tessera.kernel.provisioning.credentials import reload_nats
 from tessera.kernel.provisioning.streams import Bounds, ensure_streams, ensure_subscribers
 from tessera_local.platform import EVENTS_BYTES_MAX, LEDGER_BYTES_MAX, Platform
 from tessera_schemas import subjects
+from tests.forked_command import run_command
 from tests.permission_matrix import (
     IDENTITIES,
     NEVER,
@@ -80,7 +83,7 @@ async def connected(platform: Platform, identity: str, refusals: list[str] | Non
 
 
 async def messages(platform: Platform, stream: str) -> int:
-    async with connected(platform, "operator") as admin:
+    async with connected(platform, "administrator") as admin:
         return (await admin.jsm().stream_info(stream)).state.messages
 
 
@@ -88,19 +91,33 @@ async def messages(platform: Platform, stream: str) -> int:
 
 
 async def test_a_second_init_makes_nothing(shared: Platform) -> None:
-    async with connected(shared, "operator") as admin:
+    async with connected(shared, "administrator") as admin:
         assert await ensure_streams(admin, "main", BOUNDS) == []
 
 
 async def test_each_shard_has_streams_of_its_own(platform: Platform) -> None:
-    async with connected(platform, "operator") as admin:
+    async with connected(platform, "administrator") as admin:
         made = await ensure_streams(admin, "second", BOUNDS)
     assert "LEDGER_second" in made
     assert "SUBMIT_second/admission" in made
 
 
+async def test_init_works_before_the_servers_have_read_of_its_identity(platform: Platform) -> None:
+    """As after an update from a version whose operator made the streams: NATS reads its users again when told to."""
+    told = json.loads(platform.credentials.nats_file.read_text().removeprefix("accounts: "))
+    users = {user["user"]: user for user in told["TESSERA"]["users"]}
+    users["operator"]["permissions"]["publish"] = users.pop("administrator")["permissions"]["publish"]
+    told["TESSERA"]["users"] = list(users.values())
+    platform.credentials.nats_file.write_text(f"accounts: {json.dumps(told)}")
+    await reload_nats(platform._children["nats"].pid or 0, platform.nats.monitor_url, platform.clock)
+    words = ("init", "--credentials", str(platform.credentials.path), "--shard", "main", "--mend")
+    where = {"TESSERA_NATS_URL": platform.nats.url, "TESSERA_NATS_MONITOR_URL": platform.nats.monitor_url}
+    code, out, err = await run_command(words, {**os.environ, **where}, 60)
+    assert (code, err) == (0, ""), out
+
+
 async def test_drift_is_refused_with_every_field_that_differs(platform: Platform) -> None:
-    async with connected(platform, "operator") as admin:
+    async with connected(platform, "administrator") as admin:
         stream = (await admin.jsm().stream_info("FACTS_main")).config
         await admin.jsm().update_stream(
             dataclasses.replace(stream, max_age=60.0, max_msg_size=10, duplicate_window=30.0)
@@ -120,7 +137,7 @@ async def test_drift_is_refused_with_every_field_that_differs(platform: Platform
 async def test_a_queue_of_an_older_version_is_drift_and_is_mended_with_its_backlog(
     platform: Platform,
 ) -> None:
-    async with connected(platform, "operator") as admin:
+    async with connected(platform, "administrator") as admin:
         made = (await admin.jsm().stream_info("SUBMIT_main")).config
         older = dataclasses.replace(made, max_msg_size=128 * 1024, max_bytes=-1, sources=None, duplicate_window=120.0)
         await admin.jsm().update_stream(older)
@@ -138,7 +155,7 @@ async def test_a_queue_of_an_older_version_is_drift_and_is_mended_with_its_backl
 
 async def test_compression_of_streams_ends_and_they_keep_what_they_hold(platform: Platform) -> None:
     """Builds between two releases had NATS compress them."""
-    async with connected(platform, "operator") as admin:
+    async with connected(platform, "administrator") as admin:
         for name in ("LEDGER_main", "EVENTS_main"):
             made = (await admin.jsm().stream_info(name)).config
             bound = made.max_bytes if name == "LEDGER_main" else -1
@@ -157,7 +174,7 @@ async def test_compression_of_streams_ends_and_they_keep_what_they_hold(platform
 
 
 async def test_drift_is_mended_only_when_asked(platform: Platform) -> None:
-    async with connected(platform, "operator") as admin:
+    async with connected(platform, "administrator") as admin:
         roomier = dataclasses.replace(BOUNDS, ledger_bytes_max=2 * LEDGER_BYTES_MAX)
         with pytest.raises(StartupError, match=r"LEDGER_main\.max_bytes"):
             await ensure_streams(admin, "main", roomier)
@@ -166,7 +183,7 @@ async def test_drift_is_mended_only_when_asked(platform: Platform) -> None:
 
 
 async def test_a_ledger_loses_nothing_by_itself_and_one_that_denies_purges_goes_on_doing_so(platform: Platform) -> None:
-    async with connected(platform, "operator") as admin:
+    async with connected(platform, "administrator") as admin:
         config = (await admin.jsm().stream_info("LEDGER_main")).config
         assert (config.deny_delete, config.deny_purge, config.allow_rollup_hdrs) == (True, False, False)
         assert (config.discard, config.max_age) == ("new", 0)
@@ -201,7 +218,7 @@ async def test_a_tenants_subscriber_reads_its_own_events_through_its_own_account
 
 
 async def test_subscribers_follow_the_configuration_and_leave_other_tenants_alone(platform: Platform) -> None:
-    async with connected(platform, "operator") as admin:
+    async with connected(platform, "administrator") as admin:
         await ensure_subscribers(admin, "main", {"acme": {"ci": [], "cd": []}, "other": {"ci": []}})
         again = await ensure_subscribers(admin, "main", {"acme": {"ci": [], "cd": []}})
         assert again == {}
@@ -216,7 +233,7 @@ async def test_subscribers_follow_the_configuration_and_leave_other_tenants_alon
 
 async def test_a_subscriber_begins_where_it_is_declared_to_and_never_anew(platform: Platform) -> None:
     declared = {"acme": {"all": [], "fresh": []}}
-    async with connected(platform, "operator") as admin, connected(platform, "projection") as projection:
+    async with connected(platform, "administrator") as admin, connected(platform, "projection") as projection:
         await projection.jetstream().publish("events.main.acme.q.job.admitted.v1", b"{}")
         made = await ensure_subscribers(admin, "main", declared, {("acme", "fresh")})
         assert made == {
@@ -231,12 +248,14 @@ async def test_a_subscriber_begins_where_it_is_declared_to_and_never_anew(platfo
 
 @pytest.mark.parametrize("kind", ["*", ">", "a..b", "job.*", "x.>.y", "a b", ""])
 async def test_an_event_type_that_is_none_is_refused(shared: Platform, kind: str) -> None:
-    async with connected(shared, "operator") as admin:
+    async with connected(shared, "administrator") as admin:
         with pytest.raises(StartupError, match="no event type"):
             await ensure_subscribers(admin, "main", {"acme": {"ci": [kind]}})
 
 
-@pytest.mark.parametrize("name", ["scheduler", "operator", "tenant", "a.b", "a*", ">", "", "A", "x" * 64])
+@pytest.mark.parametrize(
+    "name", ["scheduler", "operator", "administrator", "tenant", "a.b", "a*", ">", "", "A", "x" * 64]
+)
 async def test_a_tenant_cannot_have_a_name_that_is_taken_or_a_pattern(shared: Platform, name: str) -> None:
     with pytest.raises(StartupError):
         await shared.add_tenant(name)

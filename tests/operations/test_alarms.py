@@ -334,7 +334,7 @@ def nodes_of(live: Live, *sent: Submitted) -> list[str]:
 async def bound_ledger(live: Live, size: int) -> None:
     """As `tessera init --mend` does it."""
     bounds = Bounds(ledger_bytes_max=size, events_bytes_max=EVENTS_BYTES_MAX)
-    await live.platform._as_operator("main", lambda admin: ensure_streams(admin, "main", bounds, mend=True))
+    await live.platform._as("administrator", "main", lambda admin: ensure_streams(admin, "main", bounds, mend=True))
 
 
 @asynccontextmanager

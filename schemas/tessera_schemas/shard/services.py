@@ -20,7 +20,7 @@ from tessera_schemas.cluster.cluster_roles import (
     ClusterRole,
     Right,
 )
-from tessera_schemas.subjects import BY_OPERATOR, KUBERNETES, OPERATOR, TENANT
+from tessera_schemas.subjects import ADMINISTRATOR, BY_OPERATOR, KUBERNETES, OPERATOR, TENANT
 
 FOLLOWED = ("LEDGER", "SNAP")
 """What every follower of the ledger reads: the ledger, and the snapshot that it starts from."""
@@ -117,8 +117,15 @@ OPERATOR_ROLE = RoleSpec(
     name=OPERATOR,
     reads=("FACTS", "ORDERS", *FOLLOWED, "EVENTS", "DLQ"),
     fetches=("LEASES",),  # to see who is alive and leads
-    writes={"CONTROL": "", "SNAP": "snap.{shard}.generation.>"},
+    writes={"CONTROL": ""},
 )
+
+ADMINISTRATOR_ROLE = RoleSpec(
+    name=ADMINISTRATOR,
+    fetches=("LEDGER", "SNAP", "EVENTS"),
+    writes={"SNAP": "snap.{shard}.generation.>"},
+)
+"""Who makes the streams, and rolls the ledger over; no everyday command needs its rights."""
 
 SPECS = (
     ServiceSpec(
@@ -220,8 +227,10 @@ SPECS = (
     ),
 )
 SERVICES = tuple(spec.name for spec in SPECS)
-RESERVED_NAMES = (*SERVICES, OPERATOR, TENANT)  # no tenant may be called so
+RESERVED_NAMES = (*SERVICES, OPERATOR, ADMINISTRATOR, TENANT)  # no tenant may be called so
 BY_NAME: Mapping[str, ServiceSpec] = {spec.name: spec for spec in SPECS}
+
+_ROLES: tuple[RoleSpec, ...] = (TENANT_ROLE, *SPECS, OPERATOR_ROLE, ADMINISTRATOR_ROLE)
 
 EVERY_FETCHES = ("ORDERS", "EVENTS", "SNAP")
 """What every service may fetch: to see whether the ledger still has its end."""
@@ -232,24 +241,23 @@ EVERY_USES = ("LEASES",)
 def writers(stream: str) -> tuple[str, ...]:
     """The roles that write a kind of stream."""
     every = SERVICES if stream in EVERY_USES else ()
-    return every or tuple(role.name for role in (TENANT_ROLE, *SPECS, OPERATOR_ROLE) if stream in role.writes)
+    return every or tuple(role.name for role in _ROLES if stream in role.writes)
 
 
 def readers(stream: str) -> tuple[str, ...]:
     """The roles that are told of new messages of a kind of stream, or are handed them out."""
     every = SERVICES if stream in EVERY_USES else ()
-    return every or tuple(role.name for role in (TENANT_ROLE, *SPECS, OPERATOR_ROLE) if stream in role.reads)
+    return every or tuple(role.name for role in _ROLES if stream in role.reads)
 
 
 def fetchers(stream: str) -> tuple[str, ...]:
     """The roles that may fetch from a kind of stream of which nobody tells them."""
     every = SERVICES if stream in EVERY_FETCHES else ()
-    return every or tuple(role.name for role in (*SPECS, OPERATOR_ROLE) if stream in role.fetches)
+    return every + tuple(role.name for role in _ROLES if stream in role.fetches and role.name not in every)
 
 
 def given(stream: str, shard: str) -> tuple[tuple[str, str], ...]:
     """The roles that write a kind of stream elsewhere than in a part of their own, and the subject of each."""
-    roles: tuple[RoleSpec, ...] = (*SPECS, OPERATOR_ROLE)
     return tuple(
-        (role.name, subject.format(shard=shard)) for role in roles for subject in role.writes.get(stream, "").split()
+        (role.name, subject.format(shard=shard)) for role in _ROLES for subject in role.writes.get(stream, "").split()
     )

@@ -88,7 +88,7 @@ async def test_a_directory_of_another_installation_is_refused_and_nothing_is_ove
     await sync(tmp_path / "ours", there)
     before = {name: there.data(name) for name in there.secrets}
     await sync(tmp_path / "theirs", Namespace())
-    with pytest.raises(StartupError, match=r"admission\.json have other passwords"):
+    with pytest.raises(StartupError, match=r"administrator\.json have other passwords"):
         await sync(tmp_path / "theirs", there)
     assert {name: there.data(name) for name in there.secrets} == before
 

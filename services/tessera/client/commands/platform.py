@@ -11,7 +11,7 @@ from tessera.client.connect.locating import DEFAULT_HOME, HOME_VARIABLE, SHARD_V
 from tessera.client.connect.settings import ClientSettings
 from tessera.client.outcomes import Exit, Failure, check_checkout
 from tessera_schemas.shard.services import SERVICES
-from tessera_schemas.subjects import MAIN_SHARD, OPERATOR
+from tessera_schemas.subjects import ADMINISTRATOR, MAIN_SHARD, OPERATOR
 
 if TYPE_CHECKING:
     from tessera.kernel.provisioning.credential_files import CredentialDirectory
@@ -52,9 +52,15 @@ async def init(
     if only_identities:
         return
     settings = load_settings(ClientSettings, credentials_file=None)  # it is made here
-    url, login = settings.nats_url, directory.read(OPERATOR).nats
+    url, login = settings.nats_url, directory.read(ADMINISTRATOR).nats
     try:
-        admin = await connect_once(url, login.user, login.password)
+        try:
+            admin = await connect_once(url, login.user, login.password)
+        except (
+            StartupError
+        ):  # a server of before 0.4 knows him once it has read its list again: till then by its old one
+            login = directory.read(OPERATOR).nats
+            admin = await connect_once(url, login.user, login.password)
         if not settings.allow_anybody:
             await check_closed(url, login.user, login.password)
     except StartupError as error:

@@ -35,7 +35,7 @@ def from_settings(wanted: str | None) -> Where:
         single = read_credential(settings.credentials_file)
     else:
         name = subjects.identity_of(settings.nats_user)
-        role = name if name in (*SERVICES, subjects.OPERATOR) else subjects.TENANT
+        role = name if name in (*SERVICES, subjects.OPERATOR, subjects.ADMINISTRATOR) else subjects.TENANT
         redis = Login(settings.redis_user, settings.redis_password.get_secret_value()) if settings.redis_user else None
         single = Credential(
             Identity(name, role), Login(settings.nats_user, settings.nats_password.get_secret_value()), redis

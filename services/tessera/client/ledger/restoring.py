@@ -78,7 +78,7 @@ async def open_ledger(login: Login, url: str, backup: Backup) -> int:
     if backup.opening is None:
         return 0
     bus = await NatsBus.connect(
-        url, user=login.user, password=login.password, inbox_prefix=subjects.inbox(subjects.OPERATOR)
+        url, user=login.user, password=login.password, inbox_prefix=subjects.inbox(subjects.ADMINISTRATOR)
     )
     try:
         shard = backup.opening.shard(backup.directory)

@@ -25,7 +25,7 @@ GIB, DAY_MS = 1024**3, 86_400_000
 
 
 class NatsStreamAdmin:
-    """StreamAdmin over a connection of the operator's."""
+    """StreamAdmin over a connection of the administrator's."""
 
     def __init__(self, client: Client) -> None:
         self._jetstream = client.jsm()

@@ -32,7 +32,7 @@ PURGED_AT_ONCE = 5_000  # messages: appends wait for the whole of a purge, a sec
 
 
 class StreamAdmin(Protocol):
-    """The operator's rights over the streams of a shard, which no service has."""
+    """The administrator's rights over the streams of a shard, which no service has."""
 
     async def purge_before(self, stream: str, seq: int) -> None:
         """Take every message below sequence `seq` out of the stream."""

@@ -44,8 +44,8 @@ CONSUMER_INFO = "$JS.API.CONSUMER.INFO."
 
 
 def system_identities() -> tuple[Identity, ...]:
-    """The identities that every shard has: one per service, and the operator."""
-    return tuple(Identity(name, name) for name in (*SERVICES, subjects.OPERATOR))
+    """The identities that every shard has: one per service, the operator, and the administrator of its streams."""
+    return tuple(Identity(name, name) for name in (*SERVICES, subjects.OPERATOR, subjects.ADMINISTRATOR))
 
 
 def tenant_identity(tenant: str, subscribers: Iterable[str] = ()) -> Identity:

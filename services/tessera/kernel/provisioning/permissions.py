@@ -43,6 +43,8 @@ def allowed(identity: Identity, shard: str) -> Allowed:
     if identity.role in (subjects.TENANT, subjects.OPERATOR):
         publish.append(subjects.login(shard, identity.name))
     if identity.role == subjects.OPERATOR:
+        publish += [*_LOOKS, "$JS.API.CONSUMER.>", f"$JS.API.STREAM.MSG.DELETE.{subjects.stream('DLQ', shard)}"]
+    if identity.role == subjects.ADMINISTRATOR:
         publish += _admin(shard)
     return Allowed(tuple(sorted(set(publish))), tuple(sorted(set(subscribe))))
 
@@ -79,21 +81,21 @@ def _durable(stream: str, durable: str) -> list[str]:
     ]
 
 
+_LOOKS = ("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST", "$JS.API.STREAM.INFO.*")
+
+
 def _admin(shard: str) -> list[str]:
     """
-    The operator's requests: make, edit and see streams and consumers, drop a dead letter, and roll the ledger over.
+    The administrator's requests: make, edit and see streams and consumers, and roll the ledger over.
 
-    Deleting and restoring a stream, and purging any other, are not here; they need the server's own administrator.
+    Who may edit a stream can bound it to one message, which is a purge by another name: so the operator, whose identity
+    is in use every day, may not. Deleting and restoring a stream, and purging any other, are for nobody.
     """
     return [
-        "$JS.API.INFO",
-        "$JS.API.STREAM.NAMES",
-        "$JS.API.STREAM.LIST",
-        "$JS.API.STREAM.INFO.*",
+        *_LOOKS,
         "$JS.API.STREAM.CREATE.*",
         "$JS.API.STREAM.UPDATE.*",
         "$JS.API.CONSUMER.>",
-        f"$JS.API.STREAM.MSG.DELETE.{subjects.stream('DLQ', shard)}",
         *(f"$JS.API.STREAM.PURGE.{subjects.stream(kind, shard)}" for kind in ("LEDGER", "SNAP")),
     ]
 

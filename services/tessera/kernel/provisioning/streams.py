@@ -115,7 +115,7 @@ def stream_config(spec: StreamSpec, bounds: Bounds) -> api.StreamConfig:
         max_consumers=-1,
         duplicate_window=spec.duplicate_window_seconds,
         deny_delete=kept,
-        deny_purge=False,  # a roll-over purges what is exported; the operator alone may ask for it
+        deny_purge=False,  # a roll-over purges what is exported; the administrator alone may ask for it
         first_seq=bounds.first_seqs.get(spec.name),
         allow_rollup_hdrs=False,
         allow_direct=not queue,

@@ -75,20 +75,21 @@ async def restore(
     kept = Backup.read(directory)
     last = restoring.last_of(kept)
     known = CredentialDirectory(credentials, kept.shard)
-    operator, settings = known.read(subjects.OPERATOR), load_settings(ClientSettings, credentials_file=None)
+    operator, administrator = known.read(subjects.OPERATOR), known.read(subjects.ADMINISTRATOR)
+    settings = load_settings(ClientSettings, credentials_file=None)
     if operator.redis is not None:
         store = RedisStore(settings.redis_url, operator.redis.user, operator.redis.password, kept.shard)
         try:
             await restoring.check_views(store, kept)
         finally:
             await store.close()
-    admin = await connect_once(settings.nats_url, operator.nats.user, operator.nats.password)
+    admin = await connect_once(settings.nats_url, administrator.nats.user, administrator.nats.password)
     try:
         bounds = Bounds(replicas, ledger_gib * 1024**3, events_gib * 1024**3)
         await restoring.make_streams(admin, kept, last, bounds)
     finally:
         await admin.close()
-    opened = await restoring.open_ledger(operator.nats, settings.nats_url, kept)
+    opened = await restoring.open_ledger(administrator.nats, settings.nats_url, kept)
     with progress_of("restore", kept.head.n) as advance:
         await restoring.append_all(known, settings.nats_url, kept, opened, advance)
     print("\n".join(restoring.summary(kept)))

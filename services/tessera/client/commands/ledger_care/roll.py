@@ -15,7 +15,7 @@ from tessera.client.ledger.rolling import roll as roll_over
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.rendering import Output, show_value
 from tessera.kernel.nats.once import connect_once
-from tessera_schemas.subjects import OPERATOR
+from tessera_schemas.subjects import ADMINISTRATOR
 
 
 @command
@@ -44,12 +44,12 @@ async def roll(
         None if older_days is None else int(older_days * DAY_MS),
     )
     where = at.find()
-    async with stored_ledger(where, at.identity) as ledger:
+    async with stored_ledger(where, at.identity or ADMINISTRATOR) as ledger:
         kept = await extend(directory, ledger)
         if not await is_due(ledger, policy):
             print(f"{kept.head}\nnothing to roll over yet")
             return Exit.OK
-        login = where.identity(OPERATOR).nats
+        login = where.identity(ADMINISTRATOR).nats
         client = await connect_once(where.nats_url, login.user, login.password)
         try:
             done = await roll_over(ledger, NatsStreamAdmin(client), kept, policy.keep)
