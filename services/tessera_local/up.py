@@ -1,6 +1,7 @@
 """`tessera up`: the local platform in the foreground, until Ctrl-C or SIGTERM."""
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Mapping, Sequence
@@ -8,11 +9,13 @@ from pathlib import Path
 
 from tessera.client.sending.sdk import Notify
 from tessera.kernel.ports import Clock
-from tessera_local.platform import Platform
+from tessera_local.platform import LEDGER_BYTES_MAX, Platform
 from tessera_schemas import subjects
 from tessera_schemas.shard.services import SERVICES
 
 DEFAULT_DIRECTORY = Path(".tessera")
+ROLL_SECONDS = 3600.0
+ROLLED_GIB = LEDGER_BYTES_MAX / 2 / 1024**3
 
 
 async def up(
@@ -41,11 +44,12 @@ async def up(
     parts = f"NATS, Redis, a simulated cluster, and {len(services)} services for each of {len(shards)} shards"
     notify(f"starting in {platform.directory}: {parts if len(shards) > 1 else parts.partition(' for each')[0]}")
     starting = asyncio.create_task(platform.__aenter__())
-    stopping = asyncio.create_task(stop_asked.wait())
+    stopping, rolling = asyncio.create_task(stop_asked.wait()), asyncio.create_task(_keep_rolling(platform, notify))
     await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
     if not starting.done():
         starting.cancel()
-        await asyncio.gather(starting, return_exceptions=True)  # it stops what it had started
+        rolling.cancel()
+        await asyncio.gather(starting, rolling, return_exceptions=True)  # it stops what it had started
         return
     await starting
     try:
@@ -63,7 +67,36 @@ async def up(
         await stopping
     finally:
         notify("stopping")
+        rolling.cancel()
         await platform.close()
+
+
+async def _keep_rolling(platform: Platform, notify: Notify) -> None:
+    """Roll ledgers over before they are full, as a timer does on a cluster."""
+    while True:
+        await platform.clock.sleep(ROLL_SECONDS)
+        for shard in platform.shards:
+            code, said = await roll_over(platform, shard)
+            if code or "nothing to roll over" not in said:
+                notify(f"ledger of shard {shard}: {said}")
+
+
+async def roll_over(platform: Platform, shard: str, larger_gib: float = ROLLED_GIB) -> tuple[int, str]:
+    """
+    Roll the ledger of a shard over where it has grown larger, into the platform's own backup of it.
+
+    Returns the command's exit code, and what it says.
+    """
+    backup = platform.directory / "backup" / shard
+    words = ("ledger", "roll", str(backup), "--shard", shard, "--larger-gib", str(larger_gib))
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tessera", *words),
+        env={**os.environ, "TESSERA_HOME": str(platform.directory)},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await process.communicate()
+    return process.returncode or 0, said.decode().strip()
 
 
 async def bare_import_seconds(services: Sequence[str], clock: Clock) -> dict[str, float]:

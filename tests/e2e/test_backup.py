@@ -11,6 +11,7 @@ import pytest
 
 from tessera.client.ledger.backup import Backup
 from tessera.kernel.ledger.stream import StreamLedger
+from tessera_local import up
 from tessera_local.platform import Platform
 from tests.e2e.live import TENANTS, Live, configuration, eventually, job, tessera
 
@@ -87,6 +88,10 @@ async def test_a_ledger_is_rolled_over_at_work_copied_and_goes_on_in_new_servers
         said = await live.command("replay", "--verify")
         assert said.code == 0, said.out + said.err
         assert "begins with the generation" in said.out
+        code, told = await up.roll_over(live.platform, live.shard_name)
+        assert (code, "nothing to roll over yet" in told) == (0, True), told
+        code, told = await up.roll_over(live.platform, live.shard_name, larger_gib=0)
+        assert (code, "a generation opens after" in told) == (0, True), told
         assert len(live.stored) > before  # who followed all the while has seen every message
         assert (await live.command("ledger", "backup", str(backup))).code == 0
         kept = [data for _, data in Backup.read(backup).messages()]

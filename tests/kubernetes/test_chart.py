@@ -142,6 +142,27 @@ def test_a_server_that_is_switched_off_and_not_named_is_asked_for(part: str, mis
     assert missing in said.stderr
 
 
+def test_a_ledger_that_would_be_full_before_it_is_rolled_over_is_refused() -> None:
+    said = helm("template", RELEASE, str(CHART), "--set", "init.ledgerGib=4,rollOver.largerGib=4")
+    assert said.returncode != 0
+    assert "rollOver.largerGib" in said.stderr
+
+
+def test_each_shard_is_rolled_over_as_its_administrator_into_a_backup_of_its_own() -> None:
+    (timer,) = [one for one in documents(rendered({"shards": ["main", "east"]})) if one["kind"] == "CronJob"]
+    pod = timer["spec"]["jobTemplate"]["spec"]["template"]["spec"]
+    volumes = {volume["name"]: volume for volume in pod["volumes"]}
+    for container in (*pod["initContainers"], *pod["containers"]):
+        mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+        shard = container["name"]
+        assert container["args"][:5] == ["ledger", "roll", "/backup", "--shard", shard]
+        assert container["args"][7:9] == ["--larger-gib", "4"]
+        assert mounts["/backup"]["subPath"] == shard
+        secret = volumes[mounts["/identity"]["name"]]["secret"]["secretName"]
+        assert secret == f"{RELEASE}-administrator" + ("" if shard == "main" else f"-{shard}")
+    assert pod["automountServiceAccountToken"] is False
+
+
 def test_the_chart_runs_the_services_that_there_are_and_scales_no_leader() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text())["services"]
     assert tuple(values) == SERVICES

@@ -44,7 +44,9 @@ async def sync(root: Path, there: Namespace, shards: list[str] = MAIN) -> list[s
 async def test_an_empty_namespace_gets_a_secret_for_each_service_and_both_servers(tmp_path: Path) -> None:
     there = Namespace()
     written = await sync(tmp_path, there)
-    assert set(written) == {f"rel-{name}" for name in (*SERVICES, "credentials", "nats-auth", "redis-acl")}
+    assert set(written) == {
+        f"rel-{name}" for name in (*SERVICES, "administrator", "credentials", "nats-auth", "redis-acl")
+    }
     identity = json.loads(there.data("rel-binder")["identity.json"])
     assert identity["identity"]["role"] == "binder"
     assert identity["nats"]["password"].encode() in there.data("rel-nats-auth")["nats-auth.conf"]

@@ -1,5 +1,6 @@
 """
-Identities kept in a Kubernetes namespace: the directory of credentials in one Secret, and a Secret per service.
+Identities kept in a Kubernetes namespace: the directory of credentials in one Secret, and one per service and for the
+administrator.
 
 `synchronise` brings a directory and the Secrets to the same: what only one of the two has, the other gets. A Job with
 an empty directory makes the identities of a new installation and keeps those of an old one; an operator's machine
@@ -43,8 +44,8 @@ async def synchronise(root: Path, shards: Sequence[str], store: SecretStore, nam
     """
     Make the identities of these shards where they are missing; then directory and Secrets hold the same.
 
-    Secrets are named after the release: `<release>-credentials` is the directory, `<release>-<service>` (of a further
-    shard `<release>-<service>-<shard>`) one identity; `<release>-nats-auth` and `<release>-redis-acl` are the servers'.
+    Secrets are named after the release: `<release>-credentials` is the directory, `<release>-<name>` (of a further
+    shard `<release>-<name>-<shard>`) one identity; `<release>-nats-auth` and `<release>-redis-acl` are the servers'.
     Returns the names of the Secrets that were written. Raises StartupError when both have an identity and its passwords
     differ, or when a Secret would be too large; ApiError, Transient.
     """
@@ -68,8 +69,8 @@ def secrets_of(root: Path, shards: Sequence[str], release: str) -> dict[str, dic
     for shard in shards:
         directory = CredentialDirectory(root, shard)
         ending = "" if shard == subjects.MAIN_SHARD else f"-{shard}"
-        for service in SERVICES:
-            found[f"{release}-{service}{ending}"] = {IDENTITY_KEY: directory.file(service).read_bytes()}
+        for name in (*SERVICES, subjects.ADMINISTRATOR):
+            found[f"{release}-{name}{ending}"] = {IDENTITY_KEY: directory.file(name).read_bytes()}
     servers = CredentialDirectory(root, subjects.MAIN_SHARD)
     route = {"route-password": (root / ROUTE_PASSWORD).read_bytes()}
     found[f"{release}-nats-auth"] = {servers.nats_file.name: servers.nats_file.read_bytes(), **route}
