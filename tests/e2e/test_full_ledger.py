@@ -84,6 +84,11 @@ async def test_a_ledger_that_gets_full_keeps_new_work_out_and_everything_else_go
     while code_of(await sent(live, large(), "lab", f"more-{flood}")) != "LedgerFull":
         flood += 1
         assert flood * BODY_BYTES < 10 * LEDGER_BYTES, "nothing says that the ledger is full"
+    # Who fills it uses up a share of what is left; others have theirs.
+    assert await sent(live, job(), "ops", "in-time") is None
+    while code_of(await sent(live, large(), "ops", f"more-{flood}")) != "LedgerFull":
+        flood += 1
+        assert flood * BODY_BYTES < 10 * LEDGER_BYTES, "nothing says that the ledger is full"
     # Everybody is told the truth, and what is there goes on.
     said = await sent(live, job(), "ops", "late")
     assert said is not None

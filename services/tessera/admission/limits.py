@@ -22,7 +22,7 @@ from tessera_schemas.reasons import Reason
 
 class TenantLimits:
     def __init__(self, policy: PolicyView, room: LedgerRoom, clock: Clock, replicas: Callable[[], int]) -> None:
-        self._policy, self._room = policy, room
+        self._policy, self._room, self._replicas = policy, room, replicas
         self._jobs, self._orders = Budgets(clock, replicas), Budgets(clock, replicas)
 
     def limit_tenant_command(self, case: Case, deliveries: int) -> Case:
@@ -50,14 +50,18 @@ class TenantLimits:
             if spent is not None:
                 return spent
         if not case.outcome.dry_run:
-            self._room.let_in(size)
+            self._room.let_in(origin.tenant, size)
         return None
 
     def _full(self, case: Case) -> Reason | None:
         fact = case.outcome.fact
         if isinstance(fact, JobRefused):
             return None
-        return self._room.against_work() if isinstance(fact, JobAdmitted) else self._room.against_orders()
+        if not isinstance(fact, JobAdmitted):
+            return self._room.against_orders()
+        tree = self._policy.known.tree if self._policy.known else None
+        tenants = 1 if tree is None else max(1, len(tree.tenants))
+        return self._room.against_work(fact.tenant, tenants * self._replicas())
 
     def _of(self, tenant: str) -> Limits:
         tree = self._policy.known.tree if self._policy.known else None

@@ -31,14 +31,15 @@ async def world_with(**lab: Any) -> World:
     return world
 
 
-async def answer(world: World, command: Any, **more: Any) -> Answer:
-    await world.batch(("lab", command), headers=HEARD, **more)
+async def answer(world: World, command: Any, tenant: str = "lab", **more: Any) -> Answer:
+    headers = {name: inbox.replace(".lab.", f".{tenant}.") for name, inbox in HEARD.items()}
+    await world.batch((tenant, command), headers=headers, **more)
     return world.answers[-1][1]
 
 
-async def codes(world: World, *commands: Any) -> list[str]:
+async def codes(world: World, *commands: Any, tenant: str = "lab") -> list[str]:
     """What each is answered: `accepted`, or the first reason's code."""
-    said = [await answer(world, command) for command in commands]
+    said = [await answer(world, command, tenant) for command in commands]
     return ["accepted" if each.accepted else each.reasons[0].code for each in said]
 
 
@@ -175,13 +176,14 @@ async def test_new_work_is_refused_first_and_orders_last(left: int, job: str, ca
     assert ("drain_requested" in [fact.kind for fact in world.facts]) == (cancel == "accepted")
 
 
-async def test_a_flood_between_two_looks_does_not_run_through_the_reserve() -> None:
+async def test_a_flood_between_two_looks_does_not_run_through_the_reserve_nor_through_others_shares() -> None:
     size = len(encoded(submit("k0")))
     world = await world_with()
     fill(world, 48 * MIB - 5 * size)
     await world.room.look()
     jobs = [submit(f"k{number}") for number in range(7)]
-    assert await codes(world, *jobs) == ["accepted"] * 6 + ["LedgerFull"]  # the reserve is whole before the sixth
+    for tenant in ("lab", "other"):  # the reserve is whole before the sixth of both together
+        assert await codes(world, *jobs[:4], tenant=tenant) == ["accepted"] * 3 + ["LedgerFull"]
     await world.room.look()
     assert await codes(world, jobs[6]) == ["LedgerFull"], "it lies in FACTS"
 

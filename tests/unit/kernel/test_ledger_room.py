@@ -61,3 +61,25 @@ async def test_what_nobody_has_taken_in_yet_needs_room_as_well() -> None:
     ledger.config = replace(ledger.config, bytes_max=6400 * MIB)
     await room.look()
     assert room.against_work() is None
+
+
+async def test_each_tenant_has_an_equal_share_of_the_last_tenth_before_the_reserve() -> None:
+    world = World()
+    room = LedgerRoom(MemoryBus(world.broker), world.clock, Metrics("admission"), SHARD)
+    ledger = world.broker.stream(subjects.stream("LEDGER", SHARD))
+    ledger.config, ledger.bytes = replace(ledger.config, bytes_max=1000 * MIB), 799 * MIB
+    await room.look()
+    room.let_in("flood", 900 * MIB)  # while there is enough nobody counts; it is on its way until the next look
+    ledger.bytes, parts = 800 * MIB + 1, 2 * 2  # two tenants, two replicas
+    await room.look()
+    room.let_in("flood", 24 * MIB)
+    assert room.against_work("flood", parts) is None
+    room.let_in("flood", 1 * MIB)
+    why = room.against_work("flood", parts)
+    assert why is not None
+    assert "a tenant's share of the rest, 24" in why.sentence()
+    assert room.against_work("other", parts) is None
+    assert room.problem() is None  # work of others is taken in
+    ledger.config = replace(ledger.config, bytes_max=2000 * MIB)
+    await room.look()
+    assert room.against_work("flood", parts) is None

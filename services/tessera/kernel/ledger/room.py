@@ -1,10 +1,13 @@
 """
 Room left in the ledger.
 
-The ledger keeps every message until an operator rolls it over, so that it may be full one day. Its last tenth is a
-reserve: new work is refused with `LedgerFull`, while known jobs go on, end and are released, and commands about them
-are taken, until an operator has made the ledger larger.
+The ledger keeps every message until it is rolled over, so that it may be full one day. Its last tenth is a reserve:
+new work is refused with `LedgerFull`, while known jobs go on, end and are released, and commands about them are taken,
+until an operator has made the ledger larger. Of the tenth before that each tenant has an equal share, so that nobody
+who sends more than others fills it for all.
 """
+
+from collections import Counter
 
 import structlog
 
@@ -36,7 +39,8 @@ class LedgerRoom:
         self._ledger, self._facts = subjects.stream("LEDGER", shard), subjects.stream("FACTS", shard)
         self._usage = Usage(0, 0)
         self._facts_bytes: int | None = None
-        self._on_its_way = self._let_in = 0
+        self._on_its_way = self._let_in = self._shared = 0
+        self._taken: Counter[str] = Counter()  # of what is shared, by tenant
         self._reported = False
 
     async def watch(self) -> None:
@@ -45,9 +49,11 @@ class LedgerRoom:
             await self.look()
             await self._clock.sleep(LOOK_SECONDS)
 
-    def let_in(self, size: int) -> None:
+    def let_in(self, tenant: str, size: int) -> None:
         """Count bytes that were accepted since the last look, so that a flood cannot pass between two looks."""
         self._let_in += size
+        if self._shared:
+            self._taken[tenant] += size
 
     async def look(self) -> None:
         """Ask how full facts and ledger are, set the metrics, log a reserve reached or left; outages change nothing."""
@@ -59,6 +65,7 @@ class LedgerRoom:
             return
         self._follow(facts.bytes, usage.bytes)
         self._usage, self._let_in = usage, self._let_in - let_in
+        self._share_what_is_left()
         self._metrics.ledger_bytes.set(self._usage.bytes)
         self._metrics.ledger_bytes_max.set(self._usage.bytes_max)
         if self._is_low != self._reported:
@@ -69,9 +76,17 @@ class LedgerRoom:
             else:
                 log.info("ledger_has_room_again", **numbers)
 
-    def against_work(self) -> Reason | None:
-        """Why nothing new is taken in; None while the ledger has room for it."""
-        return self._reason() if self._is_low else None
+    def against_work(self, tenant: str = "", parts: int = 1) -> Reason | None:
+        """
+        Why nothing new is taken in, or nothing of this tenant; None while the ledger has room for it.
+
+        What is scarce is divided into equal `parts`, one for each tenant at each replica that takes work in.
+        """
+        if self._is_low:
+            return self._reason()
+        if not self._shared or self._taken[tenant] < (share := self._shared // parts):
+            return None
+        return self._reason(f"; a tenant's share of the rest, {format_memory(share)} here, is used")
 
     def against_orders(self) -> Reason | None:
         """Why not even what is asked of known jobs can be kept: the reserve is used up."""
@@ -82,6 +97,14 @@ class LedgerRoom:
         """Why no new work can be taken in, for `/readyz`; None while it can."""
         reason = self.against_work()
         return None if reason is None else f"{reason.sentence()}; {WAY_OUT}"
+
+    def _share_what_is_left(self) -> None:
+        """Begin to share once the tenth before the reserve is reached, and to end when there is more again."""
+        if not self._usage.bytes_max or self._left >= 2 * reserve_of(self._usage):
+            self._shared = 0
+            self._taken.clear()
+        elif not self._shared:
+            self._shared = max(1, self._left - reserve_of(self._usage))
 
     def _follow(self, facts_bytes: int, ledger_bytes: int) -> None:
         """
@@ -106,7 +129,7 @@ class LedgerRoom:
     def _is_low(self) -> bool:
         return bool(self._usage.bytes_max) and self._left < reserve_of(self._usage)
 
-    def _reason(self) -> Reason:
+    def _reason(self, more: str = "") -> Reason:
         waiting = f", {format_memory(self._waiting)} are on their way" if self._waiting else ""
-        detail = f"{format_memory(self._usage.bytes)} of {format_memory(self._usage.bytes_max)} are used{waiting}"
+        detail = f"{format_memory(self._usage.bytes)} of {format_memory(self._usage.bytes_max)} are used{waiting}{more}"
         return Reason(code=Code.LEDGER_FULL, numbers={RETRY_NUMBER: RETRY_SECONDS}, detail=detail)
