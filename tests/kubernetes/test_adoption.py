@@ -253,15 +253,22 @@ async def test_a_gang_is_evicted_whole_and_comes_back_whole_as_the_next_attempt(
     users.delete("job", "evicted")
 
 
-async def test_a_job_that_would_fail_by_the_eviction_is_waited_for(users: Users) -> None:
-    users.create(batch_job("fragile", 2, gpus=8, seconds=5, backoffLimit=1))
-    await users.until_running("fragile")
-    users.create(batch_job("urgent", 2, gpus=8, template={"priorityClassName": "high"}))
-    await users.until_complete("urgent")
-    assert users.job("fragile")["status"]["succeeded"] == 2
-    assert "failed" not in users.job("fragile")["status"]
+async def test_a_gang_of_more_pods_than_its_job_allows_failures_is_stopped_by_suspension(users: Users) -> None:
+    users.create(batch_job("eight", 8, gpus=2, seconds=8))
+    await users.until(lambda: len(users.in_phase("eight", "Running")) == 8, "all eight run")
+    users.delete_pods(users.pods("eight")[0]["metadata"]["name"])
+    await users.until(
+        lambda: (
+            users.job("eight")["metadata"].get("annotations", {}).get("tessera.io/suspended") == "false"
+            and len(users.in_phase("eight", "Running")) == 8
+        ),
+        "the eight run again, since one of them was deleted",
+    )
+    users.create(batch_job("urgent", gpus=8, seconds=1, template={"priorityClassName": "high"}))
+    await users.until_complete("urgent", "eight")
+    assert users.job("eight")["status"]["failed"] == 1, "the pod that its user deleted"
     users.delete("job", "urgent")
-    users.delete("job", "fragile")
+    users.delete("job", "eight")
 
 
 async def test_a_job_that_fails_for_good_or_is_deleted_leaves_the_queue(users: Users, live: KubernetesLive) -> None:

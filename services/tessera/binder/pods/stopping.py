@@ -23,7 +23,6 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import Freshness
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.cluster.labels import EVICT_AT_ANNOTATION, FINALIZER, is_of_another
-from tessera_schemas.work.run_ends import WORTH_A_NOTICE
 
 UNHEARD_AGAIN_SECONDS = 2.0
 
@@ -100,7 +99,9 @@ class Stopping:
             if not pod.deleting:
                 await self._adopted.give_back(run, pod)
         elif self._troubles.fenced(pod.node):
-            await self._adopted.evict(run, pod, self._budget_seconds(), 0)
+            # Its owner first, too: an eviction would count against it. What it took away then goes off the node.
+            if pod.deleting or not await self._suspend_owner(run):
+                await self._adopted.evict(run, pod, self._budget_seconds(), 0)
         elif pod.deleting:
             return
         elif is_due_notice(run, pod):
@@ -109,11 +110,13 @@ class Stopping:
             await self._end(run, pod)
 
     async def _take_users(self, run: Run, pod: Pod) -> None:
-        """A run that is well and comes back is stopped by suspending its owner, and evicted where that cannot be."""
-        job = self._state.jobs.get(run.job_id)
-        comes_back = run.then == "requeue" and run.revoked is not None and run.revoked.code in WORTH_A_NOTICE
-        if job is None or not comes_back or not await self._adopted.suspend(job, run):
+        """Whatever the reason, its owner is suspended; it is evicted where that cannot be."""
+        if not await self._suspend_owner(run):
             await self._adopted.evict(run, pod, self._budget_seconds())
+
+    async def _suspend_owner(self, run: Run) -> bool:
+        job = self._state.jobs.get(run.job_id)
+        return job is not None and await self._adopted.suspend(job, run)
 
     def _budget_seconds(self) -> float:
         """Half of the time for which a plan keeps room: then it is still kept once a budget has been overridden."""

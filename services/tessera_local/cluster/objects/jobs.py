@@ -28,6 +28,7 @@ class JobController:
         self._cluster, self._clock = cluster, clock
         self._made = 0  # of pods; an earlier process may have made some
         self._ended: dict[str, dict[str, str]] = {}
+        self._active: dict[str, dict[str, str]] = {}
 
     async def run(self) -> None:
         """Look at all Jobs every 0.2 s until cancelled; the controller's own calls meet no ordered faults."""
@@ -66,11 +67,15 @@ class JobController:
             for pod in active:
                 self._cluster.delete("pods", pod.meta["namespace"], pod.meta["name"])
             active = []
+        self._active[job.uid] = {pod.uid: pod.labels.get(INDEX_LABEL, "") for pod in active}
         self._settle(job, active, list(ended.values()))
 
     def _count(self, job: Version, pods: Sequence[Version]) -> dict[str, str]:
         """Ends of a Job's pods by UID; a pod that was deleted before its end has failed, and stays counted."""
-        ended = self._ended[job.uid]
+        ended, active = self._ended[job.uid], self._active.pop(job.uid, {})
+        # The real controller's finalizer keeps each pod until it is counted; here one may be gone between two looks.
+        for uid in active.keys() - {pod.uid for pod in pods}:
+            ended.setdefault(uid, f"Failed/{active[uid]}")
         for pod in pods:
             if pod.phase in ENDED_PHASES:
                 ended.setdefault(pod.uid, f"{pod.phase}/{pod.labels.get(INDEX_LABEL, '')}")

@@ -11,7 +11,7 @@ from tessera_local.cluster.in_memory import MemoryCluster
 from tessera_schemas.commands import AdoptJob
 from tessera_schemas.config import Queue
 from tests.builders import SHARD
-from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, run_of, user_pod
+from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job, run_of, user_pod
 
 
 @pytest.fixture
@@ -242,11 +242,12 @@ async def test_a_run_that_must_go_is_evicted_and_its_owners_new_pods_are_its_nex
 async def test_a_job_whose_owner_survives_no_eviction_keeps_its_place_and_is_not_preempted(
     world: AdoptionWorld,
 ) -> None:
-    """As where we may not suspend it."""
-    world.make_job(backoffLimit=1)
+    """As where another controller suspends it."""
+    job = batch_job(backoffLimit=1)
+    job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "team"}
+    world.core.create("jobs", NS, job)
     await world.run(10)
     before = world.only()
-    world.core.faults.answer("patch", 403, count=1)
     await world.drain("node-a")
     await world.run(20)
     waiting = world.only()

@@ -64,7 +64,8 @@ async def test_a_job_in_line_is_told_what_its_owner_survives_and_keeps_its_place
     await world.run(10)
     before = world.only()
     never = {"Worker": {"replicas": 1, "restartPolicy": "Never"}}
-    world.core.patch("pytorchjobs", NS, "train", {"spec": {"pytorchReplicaSpecs": never}})
+    taken = {"metadata": {"labels": {"kueue.x-k8s.io/queue-name": "team"}}}  # another suspends it from now on
+    world.core.patch("pytorchjobs", NS, "train", {"spec": {"pytorchReplicaSpecs": never}, **taken})
     await world.run(60)
     after = world.only()
     assert (after.job_id, after.taken_n, after.phase, after.reason) == (

@@ -191,7 +191,7 @@ def test_pods_that_ask_for_something_else_or_are_more_urgent_give_another_key() 
 
 
 def test_what_their_owner_still_survives_is_no_part_of_the_key() -> None:
-    fresh = batch_job(backoffLimit=1)
+    fresh = batch_job(backoffLimit=1, managedBy="another.io/controller")
     used_up = fresh | {"status": {"failed": 1}}
     before, after = adoption(of_job(1, fresh), fresh), adoption(of_job(1, used_up), used_up)
     assert (before.spec.preemptible, after.spec.preemptible) == (True, False)

@@ -16,12 +16,13 @@ from pydantic import ValidationError
 from tessera.binder.adoption.decide.durations import grace, time_limit
 from tessera.binder.adoption.decide.ranks import as_name, chosen, missing_part, ranked
 from tessera.binder.adoption.decide.roles import invalid
+from tessera.binder.adoption.decide.suspending import is_preemptible
 from tessera.binder.workloads.mark_table import LEAST_PODS, PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
 from tessera.binder.workloads.marks import find_queue, not_honoured, read_mark, refused_mark
 from tessera.binder.workloads.port import Group, GroupKind
 from tessera.binder.workloads.reading import mapping, no, text
 from tessera.binder.workloads.references import controller_of
-from tessera.binder.workloads.registry import domain_of, kind_of_group, parts_of, survives_eviction
+from tessera.binder.workloads.registry import domain_of, kind_of_group, parts_of
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import ALLOW_IDLE_ANNOTATION, QUEUE_LABEL
 from tessera_schemas.job import JobIdle, JobSpec, Retry, Role, Topology
@@ -181,7 +182,7 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
             {
                 "name": as_name(group.name) or "pods",
                 "queue": queue,
-                "preemptible": survives_eviction(group, pods, owner),
+                "preemptible": is_preemptible(group, pods, owner),
                 "roles": tuple({role.name: role for role in roles}.values()),
                 "time_limit_seconds": limit,
                 "termination_grace_seconds": max(map(grace, pods)),

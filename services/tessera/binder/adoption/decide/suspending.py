@@ -6,17 +6,22 @@ pods. A mark on it tells what we suspended from what its user did: that one stay
 who has the next word; whoever stops, resumes, queues or leaves alone an owner asks it. Pure.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tessera.binder.adoption.decide.owner_conditions import ending_of
 from tessera.binder.workloads.mark_table import KUEUE_QUEUE
-from tessera.binder.workloads.port import PLACED, Workload
+from tessera.binder.workloads.port import PLACED, Group, Workload
 from tessera.binder.workloads.reading import at, items, mapping, no, text
-from tessera.binder.workloads.references import OwnerRef, controller_of
-from tessera.binder.workloads.registry import CONTROLLERS, kind_of, kind_of_object
+from tessera.binder.workloads.references import OwnerRef, controller_of, ref_of
+from tessera.binder.workloads.registry import CONTROLLERS, kind_of, kind_of_object, survives_eviction
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import SUSPEND_WAITING_ANNOTATION, SUSPENDED_ANNOTATION
+from tessera_schemas.cluster.labels import (
+    PREEMPTIBLE_ANNOTATION,
+    SUSPEND_WAITING_ANNOTATION,
+    SUSPENDED_ANNOTATION,
+)
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import Adopted
 
@@ -111,6 +116,24 @@ def can_be_suspended(adopted: Adopted) -> bool:
     # with it, or stop by half.
     whole = adopted.group.startswith(f"{owner.group}/{owner.kind}/") and adopted.group.endswith(f"/{owner.uid}")
     return bool(owner.uid) and whole and bool(_suspend_at(kind_of(owner)))
+
+
+def is_preemptible(group: Group, pods: Sequence[Json], owner: Json | None) -> bool:
+    """
+    Whether a group may be stopped for others: by suspending its owner, which costs it nothing, unless its pods say no;
+    else where it survives an eviction.
+    """
+    notes = [text(pod, "metadata", "annotations", PREEMPTIBLE_ANNOTATION) for pod in pods]
+    if owner is not None and set(notes) != {"false"} and _is_stopped_whole(group, owner):
+        return True
+    return survives_eviction(group, pods, owner)
+
+
+def _is_stopped_whole(group: Group, owner: Json) -> bool:
+    """Whether Tessera may suspend the owner, as far as the owner says, and its pods are exactly the group."""
+    ref = ref_of(owner)
+    whole = group.id == f"{ref.group}/{ref.kind}/{ref.namespace}/{ref.uid}"
+    return whole and bool(_suspend_at(kind_of(ref))) and explain_other_suspender(owner, wish_of(owner)) is None
 
 
 def is_suspended(owner: Json) -> bool:
