@@ -101,3 +101,21 @@ def test_a_job_is_told_why_others_stand_before_it() -> None:
         in said
     )
     assert "Its tenant holds 1 GPU in queue research, with weight 1." in said
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "why"),
+    [
+        ({"preset": "priority"}, {"preemptible": False}, "because it is not preemptible"),
+        ({"preset": "off"}, {}, "because policy.preset is off"),
+        ({"preset": "priority", "min_runtime_seconds": 600}, {}, "before it has run for 600 s"),
+    ],
+    ids=["firm", "no preemption", "too young"],
+)
+def test_a_job_is_told_why_a_lower_class_of_its_queue_is_not_preempted(policy: Any, more: Any, why: str) -> None:
+    rounds = Rounds(nodes={"node-a": 8}, **policy)
+    rounds.submit("low", gpus=8, **more)
+    rounds.settle()
+    rounds.submit("urgent", gpus=8, priority="high")
+    rounds.round(plans=False)
+    assert f"A lower class in its queue is not preempted {why}" in told(rounds, "urgent")

@@ -24,7 +24,7 @@ from tessera.engine.explain.blockers import (
     short_of,
 )
 from tessera.engine.explain.kept_room import describe_kept_room
-from tessera.engine.explain.lent_quota import describe_beside_gpus, describe_lent_quota
+from tessera.engine.explain.lent_quota import describe_beside_gpus, describe_lent_quota, describe_lower_classes
 from tessera.engine.explain.order_reasons import describe_jobs_before, describe_order
 from tessera.engine.explain.passing import describe_passing
 from tessera.engine.explain.suggestions import TriedChange, suggest_changes
@@ -40,6 +40,7 @@ from tessera_schemas.text.units import format_age, format_memory, format_milli
 
 FLAVORS_MAX = 4  # of which each is told why it does not do
 DRAINED_MAX = 3
+LACKING = frozenset({Code.NO_FIT, Code.WAITING_FOR_QUOTA})
 REFUSED = "refused"
 """In the place of a phase, for users' work in Kubernetes that never became a job."""
 
@@ -217,6 +218,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
         yield from describe_beside_gpus(state, what_if.book, job, viewer)
         yield from _hopeless(state, job, pool)
         yield from _drained(state, pool)
+    yield from describe_lower_classes(state, job) if codes & LACKING and mark is None else ()
     yield from _not_stopping(state, pool, codes)
     if any(role.more for role in job.roles) and job.amount:
         most = job.pods + sum(role.more for role in job.roles)

@@ -1,9 +1,11 @@
 """
-Lent quota: queues that hold on loan what is a waiting job's own, and why it has not been given back yet. Pure.
+Lent quota: queues that hold on loan what is a waiting job's own, and why it has not been given back yet; and runs of
+lower classes of its own queue, and why they are not preempted. Pure.
 
 Plans are made by the same verdict: a run without a reason here is one that the next plan may stop.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -106,7 +108,7 @@ def _shared(held: Amount, wanted: Amount) -> Amount:
 
 def _why(state: State, book: QuotaBook, job: Job, run: Run, flavor: str) -> str:
     """The rule that keeps the run from being stopped for the job."""
-    policy, victim, ours = state.tree.policy, state.jobs.get(run.job_id), state.tree.queues[job.queue]
+    victim, ours = state.jobs.get(run.job_id), state.tree.queues[job.queue]
     if run.stopping or victim is None:
         return "being stopped already"
     # The rule itself is asked before any words are sought for it, so that what is told can never differ from what a
@@ -115,14 +117,37 @@ def _why(state: State, book: QuotaBook, job: Job, run: Run, flavor: str) -> str:
         return "taken back as soon as a plan fits"
     if ours.reclaim == "never":
         return f"not reclaimable because queues.{job.queue}.reclaim is never"
-    if not victim.preemptible:
-        return "not reclaimable because it is not preemptible"
-    if victim.phase is not Phase.RUNNING:
-        return "not reclaimable before it has started"
-    if run.kept_ts and state.ts - run.kept_ts < KEPT_SECONDS * 1000:
-        return "not reclaimable for now because a disruption budget forbids it"
-    if state.ts - run.started_ts < policy.min_runtime_seconds * 1000:
-        return f"not reclaimable before it has run for {policy.min_runtime_seconds} s (policy.min_runtime_seconds)"
+    kept = _why_protected(state, victim, run)
+    if kept:
+        return f"not reclaimable {kept}"
     if not gives_back(state, job, victim, run, "reclaim", book, flavor):
         return f"not reclaimable because queues.{job.queue}.reclaim is {ours.reclaim}, and its class is no lower"
     return "not reclaimable now"
+
+
+def _why_protected(state: State, victim: Job, run: Run) -> str:
+    """What protects the run from every plan of this moment; "" where nothing does."""
+    seconds = state.tree.policy.min_runtime_seconds
+    if not victim.preemptible:
+        return "because it is not preemptible"
+    if victim.phase is not Phase.RUNNING:
+        return "before it has started"
+    if run.kept_ts and state.ts - run.kept_ts < KEPT_SECONDS * 1000:
+        return "for now because a disruption budget forbids it"
+    is_young = state.ts - run.started_ts < seconds * 1000
+    return f"before it has run for {seconds} s (policy.min_runtime_seconds)" if is_young else ""
+
+
+def describe_lower_classes(state: State, job: Job) -> Iterator[str]:
+    """A sentence for each rule by which runs of lower classes of the job's own queue are not preempted for it."""
+    policy, kept = state.tree.policy, Counter[str]()
+    for run in state.runs.values():
+        victim = state.jobs.get(run.job_id)
+        if victim is not None and run.queue == job.queue and not run.stopping:
+            spent = "because it was evicted too often (policy.evictions_max)"
+            why = _why_protected(state, victim, run) or (spent if victim.evictions >= policy.evictions_max else "")
+            is_lower = state.tree.priority_of(victim) < state.tree.priority_of(job)
+            kept["because policy.preset is off" if policy.preset == "off" else why] += is_lower
+    for why, runs in sorted(kept.items()):
+        if why and runs:
+            yield f"A lower class in its queue is not preempted {why}: {'1 run' if runs == 1 else f'{runs} runs'}."
