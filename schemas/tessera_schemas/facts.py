@@ -321,7 +321,10 @@ class PodsFound(AnyFact, sender="binder"):
 
 
 class PodsLost(AnyFact, sender="binder"):
-    """Surplus pods of an elastic run failed, vanished or could not start: the run is to go on without them."""
+    """
+    Surplus pods of an elastic run failed, vanished or could not start, or the owner of an adopted run took pods of its
+    gang away since it wants fewer: the run is to go on without them.
+    """
 
     kind: Literal["pods_lost"]
     run_id: RunId

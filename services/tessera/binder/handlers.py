@@ -229,11 +229,13 @@ class Runs:
             await self._clear_away(run_id)
             return
         pods = await self._own_pods(run)
+        if (job := self._state.jobs.get(run.job_id)) is not None and job.adopted is not None:
+            run = await self._adopted.without_left(job, run, pods)
         if run.revoked is not None:
             await self._stop(run, pods)
         elif run.over:  # its gang has ended; a pod that it grew by may not have
             await all_of([self._stopping.stop(run, pod) for pod in list(pods.values())])
-        elif (job := self._state.jobs.get(run.job_id)) is not None:
+        elif job is not None:
             if await self._take_over(run, pods):
                 return  # their change brings us back
             await all_of([self._stopping.take_back(pod) for pod in pods.values() if pod.uid in run.uids])

@@ -34,6 +34,8 @@ so that nothing has to be remembered; pods that ask for something else give anot
 | away | the owner is gone or over, or `pods_gone_seconds` have passed | `CancelJob` | ended |
 | claimed | all pods are there and ask for what was allocated | bind | running |
 | claimed | they do not come in time | refuse the bind: the run ends, the room is free | waiting |
+| running | the owner wants more pods, and the run is whole | each of them is a group of its own | running |
+| running | pods are gone that the owner wants no more | `PodsLost`: the run goes on without them | running |
 | running | the run is revoked, and its owner can be suspended | suspend, wait `TAKES_AWAY_SECONDS` | away |
 | running | the run is revoked otherwise | ask all budgets, then evict each pod | away |
 

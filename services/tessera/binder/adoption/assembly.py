@@ -39,7 +39,7 @@ class UsersWork:
         self.pods = Informer(cluster, "pods", clock, USERS_PODS, NAMES_US, who=ports.instance)
         self._watches = OwnerWatches(cluster, clock, ports.instance)
         owners = Owners(cluster, clock, self._watches, lambda queue: suspends_waiting(state.tree, queue))
-        self._groups = Groups(self.pods, owners, clock, settings.shard, self._changed)
+        self._groups = Groups(self.pods, owners, clock, settings.shard, self._changed, state)
         volumes, failed = VolumeClaims(cluster, clock, owners), FailedNodes()
         gpu_sizes = partial(sizes_of_shared_gpus, state)
         self._suspended = Suspended(self._watches, owners, volumes, gpu_sizes, settings.shard, self._changed)

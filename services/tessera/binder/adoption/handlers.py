@@ -38,7 +38,7 @@ from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import has_ended
 from tessera_schemas.facts import JobAdmitted, JobRefused, PodsBack
-from tessera_schemas.ledger import JobTurnedAway
+from tessera_schemas.ledger import Bound, JobTurnedAway, Released
 from tessera_schemas.reasons import Code, Reason
 
 ABOUT_TO_START = (Phase.ALLOCATED, Phase.BINDING)
@@ -90,7 +90,11 @@ class Adopting:
             for group in self._index.take_in(entry):
                 self.worklist.name(group)
             for record in entry.message.records:
-                if type(record) is JobTurnedAway:
+                if isinstance(record, Bound | Released):  # then what its owner made meanwhile may start by itself
+                    run_job = self._state.jobs.get(record.run_id.rpartition("-")[0])
+                    if run_job is not None and run_job.adopted is not None:
+                        self._groups.look_again(run_job.adopted.group)
+                elif type(record) is JobTurnedAway:
                     fact = entry.message.facts[record.fact].fact
                     if isinstance(fact, JobAdmitted | JobRefused):
                         self._turned_away(fact.job_id, record.reasons or getattr(fact, "reasons", ()))

@@ -11,7 +11,7 @@ import structlog
 from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import Claims, Incomplete, NotResumed
 from tessera.binder.adoption.decide.owner_conditions import ending_of
-from tessera.binder.adoption.decide.suspending import Suspender, can_be_suspended
+from tessera.binder.adoption.decide.suspending import Suspender, can_be_suspended, is_suspended
 from tessera.binder.adoption.decide.verdicts import (
     Verdict,
     describe_blocked_eviction,
@@ -29,7 +29,9 @@ from tessera.binder.decide.steps import Pod, is_touched, read_pod
 from tessera.binder.pods.calls import RefusedByCluster, refuse
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.reading import mapping, text
+from tessera.binder.workloads.registry import wanted_pods
 from tessera.domain.entities import Job, Run
+from tessera.domain.storing.fast import replace
 from tessera.kernel.kubernetes.informer import Delta
 from tessera.kernel.kubernetes.users_pods import UsersPods
 from tessera.kernel.messaging.facts import Facts
@@ -38,7 +40,7 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import Freshness
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import GIVEN_BACK_ANNOTATION, NAMES_US, USERS_PODS, is_given_back
-from tessera_schemas.facts import EvictionBlocked, RunEnded
+from tessera_schemas.facts import EvictionBlocked, PodsLost, RunEnded
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import Adopted
 
@@ -75,6 +77,7 @@ class AdoptedRuns:
         self._half_gone: dict[str, float] = {}
         self._suspending = asyncio.Lock()
         self._suspended: dict[str, float] = {}
+        self._left: dict[str, dict[int, None]] = {}
 
     @property
     def synced(self) -> bool:
@@ -93,6 +96,7 @@ class AdoptedRuns:
         self._blocked.pop(run_id, None)
         self._half_gone.pop(run_id, None)
         self._suspended.pop(run_id, None)
+        self._left.pop(run_id, None)
 
     # -- pods -----------------------------------------------------------------------------------------------------
 
@@ -114,6 +118,35 @@ class AdoptedRuns:
         # A pod that is still seen goes before what is remembered of it. Runs without users' pods, most of all, get
         # their own mapping back uncopied.
         return {**succeeded, **users, **ours} if users or succeeded else ours
+
+    async def without_left(self, job: Job, run: Run, pods: Mapping[str, Pod]) -> Run:
+        """
+        The run without the ranks whose pods its owner took away since it wants fewer: they count as released here, and
+        are told to have left until the ledger releases them. A pod that is to be replaced is a loss of the gang.
+        """
+        left = self._left.setdefault(run.run_id, {})
+        away = (rank for rank, uid in enumerate(run.uids) if _is_away(pods.get(uid)))
+        lost = [rank for rank in away if rank not in run.released_ranks and rank not in left]
+        if lost and run.started and not run.stopping and await self._wants_fewer(job):
+            left.update(dict.fromkeys(lost))
+            reason, ranks = Reason(code=Code.SHRUNK, detail="its owner wants fewer pods"), tuple(sorted(left))
+            await self._facts.publish(PodsLost(kind="pods_lost", run_id=run.run_id, ranks=ranks, reason=reason))
+        return replace(run, released_ranks=tuple(sorted({*run.released_ranks, *left}))) if left else run
+
+    async def _wants_fewer(self, job: Job) -> bool:
+        """Whether the owner still has at work as many pods of each part as it wants by now."""
+        if job.adopted is None or not can_be_suspended(job.adopted):
+            return False
+        owner = await self._owners.of(job.tenant, job.adopted, fresh=True)
+        over = owner is None or ending_of(owner) or "deletionTimestamp" in mapping(owner, "metadata")
+        wanted = None if owner is None or over or is_suspended(owner) else wanted_pods(owner)
+        there = self._groups.at_work(job.adopted.group)
+        # What it wants none of at all it does not go on without: then it pauses.
+        return (
+            wanted is not None
+            and any(wanted.values())
+            and all((there[part] if part else there.total()) >= number for part, number in wanted.items())
+        )
 
     def _note_gone(self, run_id: str, pod: Pod) -> None:
         """Owners tidy up: a pod that was seen to succeed has succeeded, whether it is still there or not."""
@@ -328,6 +361,11 @@ class AdoptedRuns:
         if run_id not in self._blocked:
             await self._facts.publish(EvictionBlocked(kind="eviction_blocked", run_id=run_id, reason=reason))
             self._blocked[run_id] = None
+
+
+def _is_away(pod: Pod | None) -> bool:
+    """Whether a pod that had not ended is gone, or on its way out."""
+    return pod is None or (pod.deleting and not pod.over)
 
 
 def _may_be_bound(pod: Json, job: Job, run: Run) -> bool:

@@ -5,25 +5,30 @@ In come the pods of an informer that selects by scheduler name; pods that we mad
 groups of which something changed. Which group a pod is of may need a look at its owner, so it is found out beside the
 watch, a few pods at a time.
 
-Of a gang that needs so many pods at least, those beyond start by themselves once that many are at work (`Whole`).
+Of a gang that needs so many pods at least, those beyond start by themselves once that many are at work (`Whole`). So do
+those of a gang whose owner has raised its number while all of its run are well; one that replaces a pod waits for the
+whole gang.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import structlog
 
 from tessera.binder.adoption.owners.known import NotAllowed, Owners
-from tessera.binder.workloads.port import Group, alone
+from tessera.binder.workloads.port import Group, GroupKind, alone
 from tessera.binder.workloads.reading import mapping, no, text
 from tessera.binder.workloads.references import OwnerRef
-from tessera.binder.workloads.registry import domain_of, group_of, size_of, waits
+from tessera.binder.workloads.registry import domain_of, group_of, part_of, size_of, waits
+from tessera.domain.entities import Run
+from tessera.domain.state import State
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Delta, Informer
 from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import has_ended, shard_of
+from tessera_schemas.cluster.labels import bound_for, has_ended, has_succeeded, shard_of
 from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.reasons import Code, Reason
 
@@ -38,9 +43,10 @@ log = structlog.get_logger()
 
 @dataclass(slots=True)
 class Whole:
-    """All pods of a gang with a least number, also those that stand alone by now; `needs` as it was last known."""
+    """All pods of one owner or gang, also those that stand alone by now; `needs` as it was last known."""
 
     needs: int = REPLICAS_MAX
+    pods: dict[str, None] = field(default_factory=dict)
     at_work: dict[str, None] = field(default_factory=dict)
 
     @property
@@ -57,9 +63,16 @@ class Groups:
     """
 
     def __init__(
-        self, informer: Informer, owners: Owners, clock: Clock, shard: str, on_change: Callable[[str], None]
+        self,
+        informer: Informer,
+        owners: Owners,
+        clock: Clock,
+        shard: str,
+        on_change: Callable[[str], None],
+        state: State,
     ) -> None:
         self.informer, self._owners, self._shard, self._on_change = informer, owners, shard, on_change
+        self._state = state
         self._groups: dict[str, Group] = {}
         self._members: dict[str, dict[str, None]] = {}
         self._group_of: dict[str, str] = {}
@@ -70,7 +83,48 @@ class Groups:
 
     def get(self, group_id: str) -> Group | None:
         """The group; None once its last pod is gone."""
-        return self._groups.get(group_id)
+        group = self._groups.get(group_id)
+        return replace(group, beside=self._beside(group_id)) if group is not None and group.is_counted else group
+
+    def at_work(self, group_id: str) -> Counter[str]:
+        """Pods of the owner that have a node and neither ended nor are on their way out, by part."""
+        return Counter(part_of(pod) for pod in self._alive(group_id) if text(pod, "spec", "nodeName"))
+
+    def look_again(self, group_id: str) -> None:
+        """Find out anew whether the waiting pods of a group start by themselves."""
+        for pod in self.waiting(group_id):
+            self.worklist.name(text(pod, "metadata", "uid"))
+
+    def _alive(self, whole_id: str) -> list[Json]:
+        whole = self._wholes.get(whole_id)
+        pods = (self.informer.objects.get(uid) for uid in (() if whole is None else whole.pods))
+        return [pod for pod in pods if pod is not None and not (has_ended(pod) or _is_leaving(pod))]
+
+    def _beside(self, whole_id: str) -> tuple[tuple[str, int], ...]:
+        """The pods of an owner that start or run by themselves, by part."""
+        apart = [pod for pod in self._alive(whole_id) if self._is_apart(pod, whole_id)]
+        return tuple(sorted(Counter(map(part_of, apart)).items()))
+
+    def _is_apart(self, pod: Json, whole_id: str) -> bool:
+        if not text(pod, "spec", "nodeName"):
+            return self._group_of.get(text(pod, "metadata", "uid")) != whole_id
+        run = self._state.runs.get(bound_for(pod))
+        job = None if run is None else self._state.jobs.get(run.job_id)
+        return job is not None and job.adopted is not None and job.adopted.group != whole_id
+
+    def _goes_on(self, group_id: str) -> bool:
+        """Whether a run of the gang is at work, and nothing of it is missing."""
+        bound = dict.fromkeys(bound_for(pod) for pod in self.pods(group_id) if text(pod, "spec", "nodeName"))
+        runs = [run for run in map(self._state.runs.get, bound) if run is not None and self._is_run_of(run, group_id)]
+        return any(run.bound and not run.stopping and self._is_well(run) for run in runs)
+
+    def _is_run_of(self, run: Run, group_id: str) -> bool:
+        job = self._state.jobs.get(run.job_id)
+        return job is not None and job.adopted is not None and job.adopted.group == group_id
+
+    def _is_well(self, run: Run) -> bool:
+        staying = (uid for rank, uid in enumerate(run.uids) if rank not in run.released_ranks)
+        return all(_is_well(self.informer.objects.get(uid)) for uid in staying)
 
     def ids(self) -> list[str]:
         """Ids of the groups that have pods now."""
@@ -140,17 +194,23 @@ class Groups:
 
     async def _beyond(self, pod: Json, found: Group | Reason) -> Group | Reason:
         """The pod's group, or the pod alone where its gang is at work without it."""
-        if isinstance(found, Reason) or not found.at_least:
+        if isinstance(found, Reason) or not (found.at_least or found.is_counted or found.kind is GroupKind.POD):
             return found
-        uid = text(pod, "metadata", "uid")
-        whole = self._wholes.setdefault(found.id, Whole())
-        self._whole_of[uid] = found.id
+        uid, whole_id = text(pod, "metadata", "uid"), _whole_of(found)
+        if not whole_id:
+            return found
+        whole = self._wholes.setdefault(whole_id, Whole())
+        self._whole_of[uid], whole.pods[uid] = whole_id, None
         owner = None if found.owner is None else await self._owners.look(found.owner)
+        if not found.at_least:
+            grows = found.is_counted and waits(pod) and self._goes_on(whole_id)
+            return _by_itself(pod, found, owner) if grows else found
         size = 1 if found.settles else size_of(found, owner, [pod])
         if isinstance(size, int):
             whole.needs = size
         self._count(uid, pod)
-        return _by_itself(pod, found, owner) if waits(pod) and whole.is_at_work else found
+        goes_on = whole.is_at_work or (found.is_counted and self._goes_on(whole_id))
+        return _by_itself(pod, found, owner) if waits(pod) and goes_on else found
 
     def _count(self, uid: str, pod: Json | None) -> None:
         """Follow which pods of a gang are at work; when enough are, the others are looked at again."""
@@ -158,11 +218,13 @@ class Groups:
         whole = self._wholes.get(whole_id)
         if whole is None:
             return
+        if pod is None:
+            whole.pods.pop(uid, None)
         if pod is None or not text(pod, "spec", "nodeName") or has_ended(pod):
             whole.at_work.pop(uid, None)
             # Kept as long as anybody of the gang is at work or waits: forgotten earlier, its late pods would wait for a
             # whole gang that runs already.
-            if not whole.at_work and whole_id not in self._groups:
+            if not (whole.at_work or whole.pods) and whole_id not in self._groups:
                 self._wholes.pop(whole_id, None)
         elif uid not in whole.at_work:
             whole.at_work[uid] = None
@@ -190,6 +252,22 @@ class Groups:
         if not members:
             del self._members[group_id], self._groups[group_id]
         self._on_change(group_id)
+
+
+def _whole_of(group: Group) -> str:
+    """The id of the group of all pods of the owner, also for one that starts by itself; "" where it has none."""
+    if group.kind is not GroupKind.POD:
+        return group.id
+    ref = group.owner
+    return "" if ref is None else f"{ref.group}/{ref.kind}/{ref.namespace}/{ref.uid}"
+
+
+def _is_well(pod: Json | None) -> bool:
+    return pod is not None and not _is_leaving(pod) and (has_succeeded(pod) or not has_ended(pod))
+
+
+def _is_leaving(pod: Json) -> bool:
+    return "deletionTimestamp" in mapping(pod, "metadata")
 
 
 def _by_itself(pod: Json, of: Group, owner: Json | None) -> Group | Reason:

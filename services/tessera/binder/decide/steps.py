@@ -165,9 +165,10 @@ def to_report(run: Run, pods: Iterable[Pod], boots: Boots = no_boots) -> list[An
     facts: list[AnyFact] = []
     if all(pod.node for pod in there) and not run.bound:
         facts.append(PodsBound(kind="pods_bound", run_id=run.run_id))
-    if all(pod.phase in ("Running", "Succeeded") for pod in there) and not run.started:
+    if not run.started and all(pod.phase in ("Running", "Succeeded") for pod in there):
         facts.append(RunStarted(kind="run_started", run_id=run.run_id))
-    if all(pod.phase == "Succeeded" for pod in there) and not _has_surplus_at_work(run, by_uid):
+    done = all(pod.phase == "Succeeded" or rank in run.released_ranks for rank, pod in enumerate(ours) if pod)
+    if done and not _has_surplus_at_work(run, by_uid):
         facts.append(RunEnded(kind="run_ended", run_id=run.run_id))
     return facts
 
@@ -228,7 +229,9 @@ def is_touched(run: Run, pods: Mapping[str, Pod]) -> bool:
 
 
 def _broken_of_gang(run: Run, pods: Iterable[Pod | None], boots: Boots) -> list[Broken]:
-    pairs = ((rank, pod) for rank, pod in enumerate(pods) if pod is not None and _is_broken(pod))
+    # While the run goes on, a rank that was released has done its part, or its owner took it away. Later it may be any.
+    staying = ((rank, pod) for rank, pod in enumerate(pods) if run.stopping or rank not in run.released_ranks)
+    pairs = ((rank, pod) for rank, pod in staying if pod is not None and _is_broken(pod))
     return [broken_of(pod, rank, run.started, boots) for rank, pod in pairs]
 
 

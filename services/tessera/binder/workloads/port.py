@@ -34,6 +34,9 @@ class GroupKind(StrEnum):
     POD = "Pod"
 
 
+COUNTED = (GroupKind.RAY_CLUSTER, GroupKind.JOB_SET, GroupKind.TRAINING_JOB, GroupKind.JOB)
+
+
 @dataclass(frozen=True, slots=True)
 class GangMark:
     """
@@ -79,7 +82,7 @@ class Group:
     `owner` is the object that `size_of` and `spec_of` have to see, None where they need none. `size` is what the pod
     itself says about it; 0 where the owner says it, or all pods together. For a pod by itself `name` is the pod's.
     `mark` is what the pods name the gang by. `policy` is what Kubernetes' own group of them asks for, and `pod_group`
-    that group, whose status we write.
+    that group, whose status we write. `beside` are the pods of its owner that start or run by themselves, by part.
     """
 
     kind: GroupKind
@@ -91,6 +94,12 @@ class Group:
     mark: GangMark | None = None
     policy: GroupPolicy | None = None
     pod_group: OwnerRef | None = None
+    beside: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether its owner says the number of its pods, and may change it while they run."""
+        return self.kind in COUNTED and self.owner is not None
 
     @property
     def at_least(self) -> bool:

@@ -1,11 +1,13 @@
 """The API's JSON, in which anything may be missing or be of another shape than one thinks. Pure."""
 
+import re
 from datetime import UTC, datetime
 from typing import Any
 
 from tessera_schemas.base import INT_MAX, Json
 from tessera_schemas.reasons import Code, Reason
 
+OTHER_LETTERS = re.compile(r"[^a-z0-9]")
 FIELD_CHARACTERS, DETAIL_CHARACTERS = 300, 500
 
 
@@ -40,6 +42,16 @@ def whole(value: Any, *path: str) -> int | None:
     """A number as the API writes it; None for what is none, for true, and below zero."""
     found = at(value, *path)
     return found if type(found) is int and found >= 0 else None
+
+
+def as_name(given: str) -> str:
+    """A DNS label as like it as can be; "" when nothing of it is left."""
+    return OTHER_LETTERS.sub("-", given.lower())[:63].strip("-")
+
+
+def as_part(given: str) -> str:
+    """What a part of a group is called, as far as it can name a role."""
+    return as_name(given) or "pods"
 
 
 def number_in(words: str) -> int:

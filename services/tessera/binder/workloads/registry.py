@@ -30,7 +30,7 @@ from tessera.binder.workloads.kinds.ray import RayCluster
 from tessera.binder.workloads.kinds.volcano import VolcanoPodGroup
 from tessera.binder.workloads.marks import found_in, read_mark
 from tessera.binder.workloads.port import GangMark, Group, GroupKind, Workload, alone, bounded_size, group_of_owner
-from tessera.binder.workloads.reading import mapping, no, text
+from tessera.binder.workloads.reading import as_part, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, OwnersByRef, controller_of, is_it, not_found
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import FINALIZER, GANG_LABEL, PREEMPTIBLE_ANNOTATION, SCHEDULER_NAME
@@ -193,14 +193,42 @@ def size_of(group: Group, owner: Json | None, pods: Sequence[Json] = ()) -> int 
     if owner is None or not is_it(group.owner, owner):
         return not_found(group.owner)
     wanted = bounded_size(kind_of_group(group).size(owner))
-    if isinstance(wanted, Reason) or group.policy is None:
+    if isinstance(wanted, Reason):
         return wanted
-    return min(wanted, group.policy.min_count)
+    if group.beside:
+        parts = parts_of(group, owner, pods)
+        left = wanted - sum(number for _, number in group.beside)
+        wanted = bounded_size(max(0, sum(parts.values()) if isinstance(parts, dict) and parts else left))
+    return wanted if isinstance(wanted, Reason) or group.policy is None else min(wanted, group.policy.min_count)
 
 
 def parts_of(group: Group, owner: Json | None, pods: Sequence[Json]) -> Mapping[str, int] | Reason:
     """The least number of pods of each part of the gang by name; {} where any pods of it will do."""
-    return kind_of_group(group).parts(group.mark, owner, pods)
+    found, beside = kind_of_group(group).parts(group.mark, owner, pods), dict(group.beside)
+    if isinstance(found, Reason) or not group.is_counted:
+        return found
+    # Pods that do not say of which part they are count as any.
+    if not {part_of(pod) for pod in pods} <= {as_part(name) for name in found}:
+        return {}
+    left = {name: least - beside.get(as_part(name), 0) for name, least in found.items()}
+    return {name: number for name, number in left.items() if number > 0}
+
+
+def wanted_pods(owner: Json) -> Mapping[str, int] | None:
+    """Number of pods that an object keeps at once, or at least, by part, "": of all; None where it does not say."""
+    kind = kind_of_object(owner)
+    size = no(Code.MISSING_FIELD) if kind is None else kind.size(owner)
+    if kind is None or isinstance(size, Reason):
+        return None
+    parts = kind.parts(None, owner, ())
+    return {as_part(name): n for name, n in parts.items()} if isinstance(parts, dict) and parts else {"": size}
+
+
+def part_of(pod: Json) -> str:
+    """The owner's name for the part of the group that the pod is of, as far as it can name a role."""
+    labels, notes = mapping(pod, "metadata", "labels"), mapping(pod, "metadata", "annotations")
+    found = next((name for key in ROLE_LABELS if (name := text(labels, key) or text(notes, key))), "")
+    return as_part(found)
 
 
 def domain_of(group: Group, owner: Json | None) -> tuple[Json | Reason | None, str]:

@@ -42,7 +42,7 @@ from tessera_schemas.cluster.labels import (
     is_of_another,
     ledger_of,
 )
-from tessera_schemas.facts import RunAbsent
+from tessera_schemas.facts import PodsLost, RunAbsent
 from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk, Spared
 
 KEPT_META = ("uid", "name", "namespace", "resourceVersion", "deletionTimestamp")
@@ -113,6 +113,7 @@ class Absences:
         self._look_at: dict[str, None] = dict(self._stopping)
         self._reported: dict[str, None] = {}
         self._reported_ranks: dict[str, set[int]] = {}
+        self._left: dict[str, dict[int, None]] = {}
         self._changed_at: dict[str, float] = {}
         self._ended_at: dict[str, float] = {}
         self._looks = 0
@@ -131,13 +132,26 @@ class Absences:
                         self._stops(f"{record.job_id}-{ended_job.attempt}")
                 elif type(record) is Released or type(record) is Spared:
                     self._is_released(record.run_id)
+            for taken in entry.message.facts:
+                if type(taken.fact) is PodsLost:
+                    self._note_left(taken.fact)
         self._wake.set()
+
+    def _note_left(self, fact: PodsLost) -> None:
+        """Pods of a gang that their owner took away, since it wants fewer: the run goes on, and they are to go."""
+        run = self._state.runs.get(fact.run_id)
+        left = {} if run is None else dict.fromkeys(rank for rank in fact.ranks if rank < len(run.uids))
+        if left:
+            self._left.setdefault(fact.run_id, {}).update(left)
+            self._stops(fact.run_id)
 
     def _is_released(self, run_id: str) -> None:
         """Forget what the record released; the rest of the run stays under watch."""
         run = self._state.runs.get(run_id)
-        if run is not None and (run.stopping or _leaving(run)):
+        left = () if run is None else [rank for rank in self._left.get(run_id, ()) if rank not in run.released_ranks]
+        if run is not None and (run.stopping or _leaving(run) or left):
             return
+        self._left.pop(run_id, None)
         self._stopping.pop(run_id, None)
         self._look_at.pop(run_id, None)
         self._ended_at.pop(run_id, None)
@@ -223,15 +237,26 @@ class Absences:
         reported = self._reported_ranks.get(run.run_id, set())
         absent = await self._absent_of([e for e in _leaving(run) if e.placement.rank not in reported], run)
         await self._report_ranks(run, [extra.placement.rank for extra in absent])
+        if run.run_id in self._left:
+            await self._look_for_ended(run)
 
     async def _look_for_ended(self, run: Run) -> None:
         """Pods that have ended while others of the run have not."""
         gone = self._gone.of(run)
         if run.stopping:
             gone |= {uid for uid in run.permitted if uid in self._users.gone}
+        else:
+            gone |= await self._left_for_good(run)
         ended = ended_ranks(run, self._cached(run), gone)
         reported = self._reported_ranks.get(run.run_id, set())
         await self._report_ranks(run, [rank for rank in ended if rank not in reported])
+
+    async def _left_for_good(self, run: Run) -> set[str]:
+        """The UIDs of pods that left a run which goes on, and of which no object is there any more."""
+        uids = {run.uids[rank] for rank in self._left.get(run.run_id, ()) if rank not in run.released_ranks}
+        uids -= self._users.of(run).keys()
+        unseen = {uid for uid in uids if uid not in self._users.gone}
+        return uids - {pod["metadata"]["uid"] for pod in (await self._list_users(run) if unseen else ())}
 
     async def _report_ranks(self, run: Run, ranks: list[int]) -> None:
         if ranks:

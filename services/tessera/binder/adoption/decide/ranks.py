@@ -6,7 +6,6 @@ give the same answer in whatever order they come.
 """
 
 import json
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -14,9 +13,9 @@ from itertools import groupby
 from tessera.binder.adoption.decide.roles import role_of
 from tessera.binder.workloads.mark_table import SLICE_SIZE
 from tessera.binder.workloads.marks import slice_size
-from tessera.binder.workloads.reading import mapping, no, text
+from tessera.binder.workloads.reading import as_part, mapping, no, text
 from tessera.binder.workloads.references import controller_of
-from tessera.binder.workloads.registry import INDEX_LABELS, ROLE_LABELS
+from tessera.binder.workloads.registry import INDEX_LABELS, part_of
 from tessera_schemas.base import Json
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
@@ -24,7 +23,6 @@ from tessera_schemas.reasons import Code, Reason
 Found = tuple[str, str, Json, Role]
 """What the owner calls the pod's part, what it asks for, the pod, its role."""
 SLICES = f"metadata.annotations[{SLICE_SIZE}]"
-OTHER_LETTERS = re.compile(r"[^a-z0-9]")
 
 
 def chosen(pods: Sequence[Json], size: int, parts: Mapping[str, int] | None = None) -> list[Json]:
@@ -43,41 +41,30 @@ def chosen(pods: Sequence[Json], size: int, parts: Mapping[str, int] | None = No
         named = any(index >= 0 for index in indices)
         # Without an index a pod is its own place. The controller and the part belong to the place, since each of them
         # numbers its pods from 0.
-        by_place.setdefault((controller_of(pod), _hint(pod), *indices) if named else _age(pod), pod)
+        by_place.setdefault((controller_of(pod), part_of(pod), *indices) if named else _age(pod), pod)
     return _by_parts(list(by_place.values()), parts)[:size] if parts else list(by_place.values())[:size]
 
 
 def missing_part(pods: Sequence[Json], parts: Mapping[str, int]) -> tuple[str, int] | None:
     """The first part of which there are not enough among these, and how many there are."""
-    there = Counter(map(_hint, pods))
-    return next(((name, there[_part(name)]) for name, least in parts.items() if there[_part(name)] < least), None)
+    there = Counter(map(part_of, pods))
+    return next(((name, there[as_part(name)]) for name, least in parts.items() if there[as_part(name)] < least), None)
 
 
 def _by_parts(oldest: list[Json], parts: Mapping[str, int]) -> list[Json]:
-    left = Counter({_part(name): least for name, least in parts.items()})
+    left = Counter({as_part(name): least for name, least in parts.items()})
     first: list[Json] = []
     rest: list[Json] = []
     for pod in oldest:
-        hint = _hint(pod)
+        hint = part_of(pod)
         (first if left[hint] > 0 else rest).append(pod)
         left[hint] -= 1
     return first + rest
 
 
-def _part(name: str) -> str:
-    return as_name(name) or "pods"
-
-
 def _age(pod: Json) -> tuple[str, str, str]:
     meta = mapping(pod, "metadata")
     return text(meta, "creationTimestamp"), text(meta, "name"), text(meta, "uid")
-
-
-def _hint(pod: Json) -> str:
-    """The owner's name for this part of the group, as far as it can name a role."""
-    labels, notes = mapping(pod, "metadata", "labels"), mapping(pod, "metadata", "annotations")
-    found = next((name for key in ROLE_LABELS if (name := text(labels, key) or text(notes, key))), "")
-    return _part(found)
 
 
 def _indices(pod: Json) -> tuple[int, ...]:
@@ -96,7 +83,7 @@ def ranked(pods: Sequence[Json]) -> list[tuple[Role, Json]] | Reason:
         # What pods ask for is part of the order, so that equal ones stand together and make one role, whatever order
         # the API server lists them in.
         asked = json.dumps(role.model_dump(mode="json"), sort_keys=True) if len(pods) > 1 else ""
-        found.append((_hint(pod), asked, pod, role))
+        found.append((part_of(pod), asked, pod, role))
     if len(found) > 1:
         found.sort(key=lambda each: (each[0], each[1], *_indices(each[2]), *_age(each[2])[1:]))
     found_ranks: list[tuple[Role, Json]] = []
@@ -151,8 +138,3 @@ def _free_name(hint: str, names: dict[str, None]) -> str:
         name, number = f"{hint[:58]}-{number}", number + 1
     names[name] = None
     return name
-
-
-def as_name(given: str) -> str:
-    """A DNS label as like it as can be; "" when nothing of it is left."""
-    return OTHER_LETTERS.sub("-", given.lower())[:63].strip("-")

@@ -14,13 +14,13 @@ from itertools import chain
 from pydantic import ValidationError
 
 from tessera.binder.adoption.decide.durations import grace, time_limit
-from tessera.binder.adoption.decide.ranks import as_name, chosen, missing_part, ranked
+from tessera.binder.adoption.decide.ranks import chosen, missing_part, ranked
 from tessera.binder.adoption.decide.roles import invalid
 from tessera.binder.adoption.decide.suspending import is_preemptible
 from tessera.binder.workloads.mark_table import LEAST_PODS, PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
 from tessera.binder.workloads.marks import find_queue, not_honoured, read_mark, refused_mark
 from tessera.binder.workloads.port import Group, GroupKind
-from tessera.binder.workloads.reading import mapping, no, text
+from tessera.binder.workloads.reading import as_name, mapping, no, text
 from tessera.binder.workloads.references import controller_of
 from tessera.binder.workloads.registry import domain_of, kind_of_group, parts_of
 from tessera_schemas.base import Json

@@ -1,10 +1,10 @@
 """A JobSet: all pods of all its Jobs start together, unless its Jobs are made one after the other. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tessera.binder.workloads.batch_jobs import comes_in_waves, job_pods, job_survives
-from tessera.binder.workloads.port import PLACED, GroupKind, KindRights, OwnedWorkload, PodSet
+from tessera.binder.workloads.port import PLACED, GangMark, GroupKind, KindRights, OwnedWorkload, PodSet
 from tessera.binder.workloads.reading import items, mapping, no, text, whole
 from tessera.binder.workloads.references import OwnerRef, ref_of
 from tessera_schemas.base import Json
@@ -45,6 +45,13 @@ class JobSet(OwnedWorkload):
                 return no(Code.NOT_SUPPORTED_YET, field, "more than parallelism: its pods would not start together")
             total += max(0, _replicas(part) - done.get(text(part, "name"), 0)) * job_pods(template)
         return total
+
+    def parts(self, mark: GangMark | None, owner: Json | None, pods: Sequence[Json]) -> Mapping[str, int] | Reason:
+        """Number of pods of each replicated Job that are left to do."""
+        done = {text(part, "name"): whole(part, "succeeded") or 0 for part in _statuses(owner or {})}
+        parts = {text(part, "name"): part for part in items(owner, "spec", "replicatedJobs")}
+        jobs = {name: _replicas(part) - done.get(name, 0) for name, part in parts.items()}
+        return {name: n * job_pods(mapping(parts[name], "template")) for name, n in jobs.items() if n > 0}
 
     def survives_eviction(self, pods: Sequence[Json], owner: Json | None) -> bool:
         """One restart of the whole set is left, or none of its Jobs fails by the eviction of all its pods."""

@@ -4,11 +4,20 @@ Training jobs of Kubeflow, PyTorchJob, TFJob, MPIJob and their kin: all replicas
 A TrainJob owns a JobSet, which is looked at instead.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from tessera.binder.workloads.marks import not_honoured_fields
-from tessera.binder.workloads.port import Group, GroupKind, KindRights, OwnedWorkload, PodSet, alone, group_of_owner
+from tessera.binder.workloads.port import (
+    GangMark,
+    Group,
+    GroupKind,
+    KindRights,
+    OwnedWorkload,
+    PodSet,
+    alone,
+    group_of_owner,
+)
 from tessera.binder.workloads.reading import mapping, no, text, whole
 from tessera.binder.workloads.references import OwnerRef, OwnersByRef, ref_of
 from tessera_schemas.base import Json
@@ -55,6 +64,11 @@ class TrainingJob(OwnedWorkload):
         if not parts:
             return no(Code.MISSING_FIELD, "spec.*ReplicaSpecs", f"{text(owner, 'kind')} names no replicas")
         return sum(_left(owner, name, part) for name, part in parts.items())
+
+    def parts(self, mark: GangMark | None, owner: Json | None, pods: Sequence[Json]) -> Mapping[str, int] | Reason:
+        """Number of replicas of each type that are left to do."""
+        left = {name: _left(owner or {}, name, part) for name, part in _parts(owner or {}).items()}
+        return {name: number for name, number in left.items() if number}
 
     def survives_eviction(self, pods: Sequence[Json], owner: Json | None) -> bool:
         """No replica is one of which the operator says that its end ends the job."""

@@ -1,6 +1,6 @@
 """A RayCluster: its head starts with its workers, or with the least of them where an autoscaler adds more. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import ClassVar
 
@@ -32,6 +32,14 @@ class RayCluster(Workload):
     def size(self, owner: Json) -> int | Reason:
         """The head and all workers; where an autoscaler adds workers, the head and the least of them."""
         return 1 + sum(_workers(group, _autoscales(owner)) for group in items(owner, "spec", "workerGroupSpecs"))
+
+    def parts(self, mark: GangMark | None, owner: Json | None, pods: Sequence[Json]) -> Mapping[str, int] | Reason:
+        """The head, and of each group the workers that it keeps at least."""
+        if owner is None:
+            return {}
+        groups = items(owner, "spec", "workerGroupSpecs")
+        least = {text(group, "groupName"): _workers(group, _autoscales(owner)) for group in groups}
+        return {HEAD_GROUP: 1, **{name: number for name, number in least.items() if number}}
 
     def group(self, owner: Json) -> Group | Reason:
         """A gang by Ray's own mark."""
