@@ -254,10 +254,10 @@ def _age(job: JobView) -> tuple[int, str]:
 
 def one_of(jobs: list[JobView], named: str, live_only: bool = False) -> JobView:
     """
-    The job meant by its number, the beginning of an id or a name; of jobs with one name the live one, if it is alone.
+    The job meant by its number, the beginning of an id or a name; of jobs with one name a live one before all others.
 
-    Where all of them have ended, who reads means the newest; with `live_only`, for an order, that is a Failure, too.
-    Raises Failure.
+    Who reads means the newest of several; with `live_only`, for an order, several are a Failure, and so is none that
+    lives. Raises Failure.
     """
     if numbered := [job for job in jobs if job.number and str(job.number) == named]:
         return numbered[0]
@@ -269,9 +269,9 @@ def one_of(jobs: list[JobView], named: str, live_only: bool = False) -> JobView:
         if len(found) == 1:
             return found[0]
         if found:
-            if found is by_name:  # and none of them lives
-                if live_only:
-                    raise Failure(Exit.CONFLICT, f"job {named}: all {len(found)} jobs of this name have ended")
+            if found is by_name and live_only:  # and none of them lives
+                raise Failure(Exit.CONFLICT, f"job {named}: all {len(found)} jobs of this name have ended")
+            if found is not by_id and not live_only:
                 return max(found, key=_age)
             some = ", ".join(job.job_id for job in found[:5]) + (", …" if len(found) > 5 else "")
             raise Failure(Exit.USAGE, f"job {named}: {len(found)} jobs have this name ({some}); give the id of one")
