@@ -240,14 +240,20 @@ class AdoptedRuns:
         return Reason(code=Code.POD_DELETED, numbers={"rank": rank}, detail=f"pod {uid} is gone")
 
     async def judged(self, job: Job, fact: RunEnded) -> RunEnded:
-        """An owner that is complete takes away what is left of its pods: then that is no failure."""
+        """
+        An owner that is complete takes away what is left of its pods, and one that its user pauses all of them: neither
+        is a failure.
+        """
         # Only a pod that is gone leaves room for doubt. Whatever ended with a word of its own is judged by that word.
         if fact.reason is None or fact.reason.code is not Code.POD_DELETED or job.adopted is None:
             return fact
         owner = await self._owners.of(job.tenant, job.adopted, fresh=True)
-        if owner is None or ending_of(owner) != "complete":
+        if owner is not None and ending_of(owner) == "complete":
+            return RunEnded(kind="run_ended", run_id=fact.run_id)
+        if owner is None or ending_of(owner) or not _is_paused(owner):
             return fact
-        return RunEnded(kind="run_ended", run_id=fact.run_id)
+        reason = Reason(code=Code.REQUEUE_ASKED, detail=f"{job.adopted.owner} wants no pods for now")
+        return fact.model_copy(update={"reason": reason, "own": False, "nodes": ()})
 
     # -- stop -----------------------------------------------------------------------------------------------------
 
@@ -361,6 +367,11 @@ class AdoptedRuns:
         if run_id not in self._blocked:
             await self._facts.publish(EvictionBlocked(kind="eviction_blocked", run_id=run_id, reason=reason))
             self._blocked[run_id] = None
+
+
+def _is_paused(owner: Json) -> bool:
+    wanted = wanted_pods(owner)
+    return is_suspended(owner) or (wanted is not None and not any(wanted.values()))
 
 
 def _is_away(pod: Pod | None) -> bool:

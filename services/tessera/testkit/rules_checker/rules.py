@@ -71,8 +71,11 @@ class Rules:
         self.demand(bool(asked), "I13", f"{kind} {name} {what}: neither its tenant nor an operator asked for it")
 
     def _cancels(self, r: m.Revoked | m.Requeued | m.Finished, job_id: str) -> None:
-        if r.reason is not None and r.reason.code in ORDERED and job_id in self.jobs:
-            self._was_asked(ORDERED[Code(r.reason.code)], job_id, True, self.jobs[job_id].tenant)
+        job, code = self.jobs.get(job_id), None if r.reason is None else Code(r.reason.code)
+        # That its owner paused in Kubernetes the binder says: nobody asked for it here.
+        is_paused = job is not None and job.adopted is not None and code is Code.REQUEUE_ASKED
+        if job is not None and code in ORDERED and not is_paused:
+            self._was_asked(ORDERED[code], job_id, True, job.tenant)
 
     def _config_set(self, r: m.ConfigSet) -> None:
         fact = self._cited(r.fact)

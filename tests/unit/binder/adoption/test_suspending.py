@@ -450,3 +450,20 @@ async def test_a_controller_that_never_acts_on_a_resumed_owner_is_named_and_its_
     assert world.only().phase == "queued"
     (told,) = [event for event in world.events() if event["reason"] == "PodsMissing"]
     assert "its controller runs again" in told["message"]
+
+
+@pytest.mark.parametrize("pause", [{"suspend": True}, {"parallelism": 0}], ids=["suspended", "none at once"])
+async def test_what_its_user_pauses_and_resumes_waits_for_no_back_off_however_often(
+    world: AdoptionWorld, pause: dict[str, Any]
+) -> None:
+    world.make_job(pods=2, backoffLimit=100)
+    await world.run(10)
+    for attempt in range(2, 9):
+        world.core.patch("jobs", NS, "train", {"spec": pause})
+        for pod in world.owned():
+            world.core.delete("pods", NS, pod["metadata"]["name"])
+        await world.run(10)
+        world.core.patch("jobs", NS, "train", {"spec": {"suspend": False, "parallelism": 2}})
+        await world.run(5)
+        job = world.only()
+        assert (job.phase, job.attempt, job.strikes, job.troubles) == ("running", attempt, 0, 0)
