@@ -134,7 +134,7 @@ class Runs:
         self._surplus = SurplusPods(self._calls, self._stopping, self._facts, self._templates, state, self._boots)
         self._sparing = Sparing(state, adopted, self._facts, self.events, ports.clock, self.worklist)
         self.warnings = PodWarnings(ports.cluster, ports.clock, settings.pod_warnings_per_second)
-        self._starting = Starting(self._facts, state, ports.clock, self.worklist, self.warnings)
+        self._starting = Starting(self._facts, state, ports.clock, self.worklist, self.warnings, adopted)
         self._checkpoints = Checkpoints(self._facts, settings, state, ports.clock, self.worklist)
 
     # -- what makes a run worth a look ----------------------------------------------------------------------------

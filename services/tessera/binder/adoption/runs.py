@@ -18,6 +18,7 @@ from tessera.binder.adoption.decide.verdicts import (
     describe_missing_pods,
     describe_not_resumed,
     describe_overridden_budget,
+    describe_slow_start,
 )
 from tessera.binder.adoption.decide.volumes import claim_names
 from tessera.binder.adoption.owners.budgets import EvictionBlock, find_eviction_block
@@ -356,6 +357,10 @@ class AdoptedRuns:
         reason = Reason(code=Code.BLOCKED_BY_DISRUPTION_BUDGET, detail=f"pod {pod.name}: {error.message}"[:512])
         await self._make_event(pod.uid, describe_blocked_eviction(reason))
         await self._publish_blocked(run_id, reason)
+
+    async def warn_of_start(self, uid: str, seconds: int, reason: Reason | None) -> None:
+        """Make an event on a pod that has not started for so long."""
+        await self._make_event(uid, describe_slow_start(seconds, reason))
 
     async def _make_event(self, uid: str, verdict: Verdict) -> None:
         """Make an event, once for each code, on a pod that is still there."""

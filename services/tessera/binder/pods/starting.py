@@ -8,6 +8,7 @@ starting is told once it changes; once the kubelet has tried often enough, the r
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tessera.binder.adoption.runs import AdoptedRuns
 from tessera.binder.decide.starting import (
     STUCK_SECONDS,
     Delay,
@@ -52,7 +53,16 @@ class _Told:
 class Starting:
     """Every report may be repeated; what was told is remembered only to save messages."""
 
-    def __init__(self, facts: Facts, state: State, clock: Clock, worklist: Worklist, warnings: PodWarnings) -> None:
+    def __init__(
+        self,
+        facts: Facts,
+        state: State,
+        clock: Clock,
+        worklist: Worklist,
+        warnings: PodWarnings,
+        adopted: AdoptedRuns,
+    ) -> None:
+        self._adopted = adopted
         self._facts, self._state, self._clock, self._worklist = facts, state, clock, worklist
         self._warnings = warnings
         self._told: dict[str, _Told] = {}
@@ -78,8 +88,18 @@ class Starting:
             await self._give_back(run, told, first, delays)
         else:
             is_whole = all(pod is not None and pod.node for pod in gang)
-            works = is_whole and not delays and all(self._is_worked_on(told, pod) for _, pod in waiting)
-            await self._report(run, told, first, _nodes(delays), works)
+            # Users' pods are warned of, and stopped for no silence: images are pulled for as long as it takes.
+            works = not delays and all(self._is_worked_on(told, pod) for _, pod in waiting)
+            await self._report(run, told, first, _nodes(delays), is_whole and (works or job.adopted is not None))
+            if job.adopted is not None:
+                await self._warn(run, told, first, [pod for _, pod in waiting])
+
+    async def _warn(self, run: Run, told: _Told, first: Delay | None, waiting: list[Pod]) -> None:
+        """Make an event on each users' pod that has not started for as long as a start may take."""
+        seconds = given_ms(self._state, run) // 1000
+        for pod in waiting:
+            if self._clock.monotonic() - told.pods[pod.uid].since >= seconds:
+                await self._adopted.warn_of_start(pod.uid, seconds, None if first is None else first.reason)
 
     def _pause(self, run: Run) -> float:
         return min(LOOK_SECONDS, given_ms(self._state, run) / 8000)

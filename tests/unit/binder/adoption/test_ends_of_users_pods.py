@@ -1,5 +1,7 @@
 """Ends and starts of users' own pods: the same words as of pods that Tessera made, and more patience."""
 
+import pytest
+
 from tessera_schemas.base import Json
 from tessera_schemas.ledger import Revoked
 from tessera_schemas.reasons import Code
@@ -41,6 +43,21 @@ async def test_a_bare_pod_whose_image_does_not_exist_is_told_of_and_left_to_its_
         assert job.reason is not None
         assert (job.reason.code, revokes(there)) == (Code.IMAGE_NOT_FOUND, [])
         assert IMAGE in job.reason.detail
+
+
+@pytest.mark.parametrize("kind", ["pod", "job"])
+async def test_a_slow_pull_of_users_pods_is_warned_of_and_stops_nothing(kind: str) -> None:
+    async with AdoptionWorld(start_ms=NEVER_MS) as there:
+        there.make_pod("train") if kind == "pod" else there.make_job(backoffLimit=0)
+        await there.run(10)
+        (pod,) = there.owned()
+        said = {"reason": "ContainerCreating"}
+        status = {"phase": "Pending", "containerStatuses": [{"name": "main", "state": {"waiting": said}}]}
+        there.core.patch("pods", NS, pod["metadata"]["name"], {"status": status}, "status")
+        await there.run(4000, turn=5.0)
+        assert revokes(there) == []
+        assert [event["reason"] for event in there.events()] == ["SlowStart"]
+        assert there.owned()[0]["metadata"]["uid"] == pod["metadata"]["uid"]
 
 
 async def test_a_job_that_survives_it_gives_its_gpus_back_for_an_image_that_does_not_exist() -> None:

@@ -157,6 +157,13 @@ def describe_scheduled(job: Job, run: Run, placement: Placement) -> Verdict:
     return Verdict("Scheduled", message[:MESSAGE_CHARACTERS], warning=False)
 
 
+def describe_slow_start(seconds: int, reason: Reason | None) -> Verdict:
+    """A pod has its node and does not start; it is not stopped for that."""
+    said = "its images may still be pulled" if reason is None else reason.sentence()
+    message = f"not started {seconds} s after its bind: {said}. It keeps its place; delete it to have it placed anew"
+    return Verdict("SlowStart", message[:MESSAGE_CHARACTERS], warning=True)
+
+
 def describe_closed_namespace(namespace: str) -> Verdict:
     """The binder may not bind there: the pods can be told only where it may at least do that."""
     message = f"not submitted: namespace {namespace} has not let the binder in. To go on: {LET_IN}"
