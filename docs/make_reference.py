@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from tessera.binder.workloads.mark_table import SYSTEMS, Mark, System
 from tessera.kernel.process.settings import PREFIX, ServiceSettings
 from tessera_schemas import base
 from tessera_schemas.config import ConfigBody
@@ -52,6 +53,16 @@ Every field of the configuration of a shard, which `tessera apply -f FILE` sends
 A field without a default is empty unless it is set, or has the defaults of its own fields. Quotas may be written short,
 as `quotas: {gpus: all, cpu: 256, memory: 50%}`; with the name in brackets, times are written as people write them
 (`time_limit: 12h`).
+"""
+MARKS_HEAD = """\
+# Reference: marks of other systems
+
+Labels and annotations by which users' objects speak to other systems, and what becomes of each where the pods name our
+scheduler; made from the table that the binder reads. A refused one keeps the pod from being placed, with the reason
+`NotSupportedYet`; one that is told stands in the condition `tessera.io/NotHonoured` of the pod. So does every other
+mark in the domain of one of these systems. `*` is any domain; with a value, marks that hold it are meant, and the first
+row that fits counts. Notes of the other system are passed over.
+[Users' own pods](../kubernetes.md#marks-of-other-systems).
 """
 SETTINGS_HEAD = """\
 # Reference: settings of the services
@@ -198,8 +209,20 @@ def _bounds(schema: Json) -> str:
     return "".join(f" {part}" for part in (low, high) if part)
 
 
+def marks_page() -> str:
+    """Every mark of another system that is known, and what becomes of it."""
+    rows = [_marks_row(system, mark) for system in SYSTEMS for mark in system.marks]
+    return "\n".join([MARKS_HEAD, "| system | mark | | what it gives |", "|---|---|---|---|", *rows, ""])
+
+
+def _marks_row(system: System, mark: Mark) -> str:
+    keys = ", ".join(f"`{key}`" for key in mark.keys) + (f" with `{mark.value}`" if mark.value else "")
+    return f"| {system.name} | {keys} | {mark.treatment.value} | {mark.detail} |"
+
+
 PAGES = {
     "docs/reference/job.md": job_page,
     "docs/reference/configuration.md": config_page,
     "docs/reference/settings.md": settings_page,
+    "docs/reference/marks.md": marks_page,
 }

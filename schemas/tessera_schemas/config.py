@@ -9,13 +9,13 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from tessera_schemas.base import Count, Name, Positive, Strict, later
+from tessera_schemas.base import Count, Name, Positive, Strict, later, printable
 from tessera_schemas.cluster.devices import DeviceProfile
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
 from tessera_schemas.shard.receivers import Subscriber, Webhook
-from tessera_schemas.work.pod_template import Mount, ObjectName
+from tessera_schemas.work.pod_template import Mount, PodGrants
 from tessera_schemas.work.templates import JobTemplate
 
 YEAR_SECONDS = 31_536_000
@@ -43,27 +43,6 @@ class Limits(Strict):
     time_limit_max_seconds: Annotated[
         Positive | None, Field(le=YEAR_SECONDS, description="Longest time limit of a job")
     ] = later(None)
-
-
-class PodGrants(Strict):
-    """
-    Grants for the pods of a tenant's own jobs; a job that asks for more is refused by the name of the field.
-
-    Default grants give no right beyond the tenant's namespace. Users' own pods are Kubernetes' to judge.
-    """
-
-    memory_volumes: Annotated[bool, Field(description="Volumes in memory, such as /dev/shm")] = True
-    env_from: Annotated[bool, Field(description="Variables from secrets and config maps of the tenant's namespace")] = (
-        True
-    )
-    init_containers: Annotated[bool, Field(description="Init containers and sidecars")] = True
-    ports: Annotated[bool, Field(description="Ports declared by containers")] = True
-    higher_limits: Annotated[bool, Field(description="Limits above the requests, which may overcommit nodes")] = False
-    ipc_lock: Annotated[bool, Field(description="Capability IPC_LOCK, which RDMA needs")] = False
-    host_network: Annotated[bool, Field(description="Network of the node instead of the pod's own")] = False
-    runtime_classes: Annotated[
-        tuple[ObjectName, ...], Field(max_length=32, description="RuntimeClasses that pods may name")
-    ] = ()
 
 
 class Tenant(Strict):
@@ -444,6 +423,10 @@ class Defaults(Strict):
     ] = None
 
 
+ForeignQueue = Annotated[str, StringConstraints(min_length=1, max_length=253), AfterValidator(printable)]
+"""Name of a queue in another system's words, as objects in the cluster give it."""
+
+
 class ConfigBody(Strict):
     """Configuration as an operator writes it: the whole of it, each time."""
 
@@ -466,6 +449,14 @@ class ConfigBody(Strict):
     policy: Annotated[Policy, Field(description="Scheduling policy of the shard")] = Policy()
     defaults: Annotated[Defaults, Field(description="Values for jobs that leave fields out")] = later(Defaults())
     mounts: Annotated[tuple[Mount, ...], Field(max_length=256, description="Paths that jobs may mount")] = later(())
+    queue_names: Annotated[
+        dict[ForeignQueue, Name],
+        Field(
+            max_length=10_000,
+            description="Queue of each name that users' objects give by other systems' marks, such as `root.sandbox`; "
+            "other names are those of queues",
+        ),
+    ] = later({})
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -535,6 +526,11 @@ def _dangling(body: ConfigBody) -> Iterator[str]:
     for tenant in body.tenants:
         missing = [name for name in tenant.priority_classes if name not in classes]
         yield from (f"tenants.{tenant.name}.priority_classes: no such class: {name}" for name in missing)
+    for name, queue_name in body.queue_names.items():
+        if queue_name not in queues:
+            yield f"queue_names.{name}: no such queue: {queue_name}"
+        if name in queues:
+            yield f"queue_names.{name}: this is a queue itself"
 
 
 def _misplaced(queue: Queue, queues: dict[str, Queue]) -> Iterator[str]:

@@ -481,6 +481,29 @@ async def test_pods_that_cannot_be_honoured_say_the_field_and_the_way_out(users:
     users.delete_pods("spread")
 
 
+async def test_marks_of_other_systems_are_honoured_refused_or_told(users: Users) -> None:
+    users.create(pod("card", notes={"nvidia.com/use-gpuuuid": "GPU-1"}))
+    users.create(pod("part", labels={"grove.io/podgang": "serve-0"}))
+    users.create(pod("model", notes={"nvidia.com/nouse-gputype": "h100"}))
+    notes = {"karpenter.sh/do-not-disrupt": "true", "koordinator.sh/brand-new": "x"}
+    silent = {"slurmjob.slinky.slurm.net/timelimit": "10", "nvidia.com/use-gputype": "a100,h100"}
+    users.create(pod("kept", notes=notes | silent))
+    armada = {"armadaproject.io/gangId": "pair", "armadaproject.io/gangCardinality": "2"}
+    users.create(pod("pair-0", notes=armada))
+    for name, field in (("card", "nvidia.com/use-gpuuuid"), ("part", "grove.io/podgang")):
+        told = await users.until_told(name, "NotSupportedYet")
+        assert field in told["message"]
+    await users.until_told("model", "Inadmissible", "NoFit")
+    await users.until_told("pair-0", "GangIncomplete")
+    await users.until_succeeded("kept")
+    said = condition(users.pod("kept") or {}, "tessera.io/NotHonoured")["message"]
+    assert all(key in said for key in notes)
+    assert not any(key in said for key in silent)
+    users.create(pod("pair-1", notes=armada))
+    await users.until_succeeded("pair-0", "pair-1")
+    users.delete_pods("card", "part", "model", "kept", "pair-0", "pair-1")
+
+
 async def test_a_pod_that_no_node_can_ever_hold_is_refused_with_the_numbers(users: Users) -> None:
     users.create(pod("giant", gpus=9))
     told = await users.until_told("giant", "Inadmissible")

@@ -39,6 +39,7 @@ ALLOW_IDLE_ANNOTATION = "tessera.io/allow-idle"
 GPU_MEMORY_ANNOTATION = "tessera.io/gpu-memory"
 RELEASE_ANNOTATION = "tessera.io/release"
 MIXED_MODELS_ANNOTATION = "tessera.io/mixed-models"
+GPU_MODELS_ANNOTATION = "tessera.io/gpu-models"
 """On users' own pods, which name our scheduler; GPU_MILLI_ANNOTATION there asks for a share of one GPU."""
 
 RUN_ANNOTATION, RANK_ANNOTATION = RUN_LABEL, RANK_LABEL

@@ -46,6 +46,8 @@ queue that was taken out stays in them until its last run ends.
 """
 POOL_PARTS_FROM = 6
 """The format from which on a quota may be a part of its pool, and nodes know since when they lack something."""
+QUEUE_NAMES_FROM = 6
+"""The format from which on a configuration says which queues the names of other systems' queues stand for."""
 RESTART_PLACES_FROM = 6
 """The format from which on a gang that restarts keeps what is well of its place."""
 PASSED_FROM = 6

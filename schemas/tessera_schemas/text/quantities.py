@@ -37,6 +37,8 @@ GPUS = "GPUs: write 8, 0.5 or 500m"
 TIME = "time: write 90, 30m, 2h or 1d"
 _MILLI = re.compile(r"[0-9.]+m?")
 _TIME = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,15})?)([smhd]?)")
+_SLURMS_TIME = re.compile(r"(?:([0-9]{1,4})-)?([0-9]{1,8})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?")
+_SLURMS_UNITS = {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -61,6 +63,17 @@ def seconds(text: str | float) -> int:
     if match is None:
         raise QuantityError(f"{text!r} is not a quantity of {TIME}")
     return _whole(Fraction(match[1]) * _SECONDS[match[2]], text, TIME)
+
+
+def slurms_seconds(text: str) -> int:
+    """Slurm's times: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]; 0 for none."""
+    match = _SLURMS_TIME.fullmatch(text)
+    if match is None:
+        return 0
+    days, *rest = match.groups()
+    parts = [int(part) for part in rest if part is not None]
+    units = _SLURMS_UNITS[3 if days is not None else len(parts)]
+    return int(days or 0) * 86_400 + sum(part * unit for part, unit in zip(parts, units, strict=False))
 
 
 def _milli(text: str | float, hint: str) -> int:

@@ -241,3 +241,24 @@ class Mount(Strict):
         if self.path == "/" or posixpath.normpath(self.path) != self.path:
             raise ValueError("path: write a directory below /, without .. and without a slash at its end")
         return self
+
+
+class PodGrants(Strict):
+    """
+    Grants for the pods of a tenant's own jobs; a job that asks for more is refused by the name of the field.
+
+    Default grants give no right beyond the tenant's namespace. Users' own pods are Kubernetes' to judge.
+    """
+
+    memory_volumes: Annotated[bool, Field(description="Volumes in memory, such as /dev/shm")] = True
+    env_from: Annotated[bool, Field(description="Variables from secrets and config maps of the tenant's namespace")] = (
+        True
+    )
+    init_containers: Annotated[bool, Field(description="Init containers and sidecars")] = True
+    ports: Annotated[bool, Field(description="Ports declared by containers")] = True
+    higher_limits: Annotated[bool, Field(description="Limits above the requests, which may overcommit nodes")] = False
+    ipc_lock: Annotated[bool, Field(description="Capability IPC_LOCK, which RDMA needs")] = False
+    host_network: Annotated[bool, Field(description="Network of the node instead of the pod's own")] = False
+    runtime_classes: Annotated[
+        tuple[ObjectName, ...], Field(max_length=32, description="RuntimeClasses that pods may name")
+    ] = ()

@@ -8,9 +8,10 @@ from tessera.admission.decide.outcome import Origin, judge_tenant_command
 from tessera.admission.decide.pods import PODS_BYTES_MAX
 from tessera.admission.decide.policy import AdmissionPolicy, tree_of
 from tessera_schemas.base import Strict
-from tessera_schemas.config import Config, ConfigBody, PodGrants, Queue, Tenant
+from tessera_schemas.config import Config, ConfigBody, Queue, Tenant
 from tessera_schemas.job import JobSpec
 from tessera_schemas.text.reading import read_tenant_command
+from tessera_schemas.work.pod_template import PodGrants
 from tests.unit.admission.admission_world import SPEC, changed, encoded
 
 TEMPLATE, RESOURCES = "spec.roles.0.template", "spec.roles.0.resources"

@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from tessera.kernel.ports import Outgoing
-from tessera_schemas.config import Queue, Quota
+from tessera_schemas.config import ConfigBody, Queue, Quota
 from tessera_schemas.facts import ConfigProposed, JobAdmitted, JobRefused
 from tessera_schemas.ledger import FORMAT
 from tessera_schemas.shard.ledger_form import POOL_PARTS_FROM
@@ -37,13 +37,19 @@ async def test_a_job_is_held_to_the_part_of_the_most_that_the_pool_has_had(
         assert [(r.code.value, r.numbers["most"]) for r in fact.reasons] == [("ExceedsMaxQuota", 7000)]
 
 
+NAMES = config_body(Queue(name="research")).model_copy(update={"queue_names": {"root.sandbox": "research"}})
+
+
+@pytest.mark.parametrize("body", [HALF, NAMES], ids=["parts of pools", "names of queues"])
 @pytest.mark.parametrize(("known", "taken"), [(POOL_PARTS_FROM - 1, False), (FORMAT, True), (None, True)])
-async def test_a_committer_of_an_earlier_version_is_sent_no_part(known: int | None, taken: bool) -> None:
+async def test_a_committer_of_an_earlier_version_is_sent_nothing_that_it_cannot_read(
+    known: int | None, taken: bool, body: ConfigBody
+) -> None:
     world = World()
     for name, said in ("leader", {"holder": "scheduler-1"}), ("probe.scheduler-1", {"format": known}):
         if known is not None:
             await world.ports.bus.publish(Outgoing(f"lease.{SHARD}.scheduler.{name}", orjson.dumps(said)))
-    command = {"kind": "apply_config", "v": 1, "expected_version": 0, "body": HALF.model_dump(mode="json")}
+    command = {"kind": "apply_config", "v": 1, "expected_version": 0, "body": body.model_dump(mode="json")}
     await world.controls(command)
     fact = world.facts[-1]
     assert isinstance(fact, ConfigProposed if taken else JobRefused)

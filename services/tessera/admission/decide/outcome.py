@@ -42,7 +42,7 @@ from tessera_schemas.facts import (
 )
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason, is_temporary
-from tessera_schemas.shard.ledger_form import POOL_PARTS_FROM
+from tessera_schemas.shard.ledger_form import POOL_PARTS_FROM, QUEUE_NAMES_FROM
 from tessera_schemas.text.reading import Parsed, bounded, refusal
 from tessera_schemas.work.templates import FromTemplate
 
@@ -181,9 +181,11 @@ def _filled(command: SubmitJob | AdoptJob, origin: Origin, policy: AdmissionPoli
 def format_needed(parsed: Parsed) -> int:
     """The ledger format from which on a committer can read what the command asks for; 0: any can."""
     command = parsed.command
-    parts = isinstance(command, ApplyConfig) and any(
-        quota.part_percent is not None for queue in command.body.queues for quota in queue.quotas
-    )
+    if not isinstance(command, ApplyConfig):
+        return 0
+    if command.body.queue_names:
+        return QUEUE_NAMES_FROM
+    parts = any(quota.part_percent is not None for queue in command.body.queues for quota in queue.quotas)
     return POOL_PARTS_FROM if parts else 0
 
 

@@ -10,13 +10,12 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from tessera_schemas.cluster.devices import steers_devices
-from tessera_schemas.config import PodGrants
 from tessera_schemas.job import JobSpec, Role, Template
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.subjects import SUBMIT_BYTES_MAX
 from tessera_schemas.text.reading import refusal
 from tessera_schemas.work.dangerous import in_reserved_domain
-from tessera_schemas.work.pod_template import NOTICE_DIRECTORY, EnvSource
+from tessera_schemas.work.pod_template import NOTICE_DIRECTORY, EnvSource, PodGrants
 
 PODS_BYTES_MAX = 256 * 1024**2
 """Of the templates of all pods of a job: an eighth of what etcd holds unless told otherwise."""

@@ -1,11 +1,10 @@
 """Assembly of the binder's part for users' own pods: two watches, and the parts that read them."""
 
 from collections.abc import Callable, Coroutine
-from functools import partial
 from typing import Any
 
 from tessera.binder.adoption.cache import Adoptions
-from tessera.binder.adoption.decide.gpu_memory import sizes_of_shared_gpus
+from tessera.binder.adoption.decide.cluster_marks import ClusterMarks
 from tessera.binder.adoption.handlers import Adopting
 from tessera.binder.adoption.owners.failed_nodes import FailedNodes
 from tessera.binder.adoption.owners.known import Owners
@@ -38,14 +37,14 @@ class UsersWork:
         cluster, clock = ports.cluster, ports.clock
         self.pods = Informer(cluster, "pods", clock, USERS_PODS, NAMES_US, who=ports.instance)
         self._watches = OwnerWatches(cluster, clock, ports.instance)
-        owners = Owners(cluster, clock, self._watches, lambda queue: suspends_waiting(state.tree, queue))
+        marks = ClusterMarks(state)
+        owners = Owners(cluster, clock, self._watches, lambda queue: suspends_waiting(state.tree, marks.queue(queue)))
         self._groups = Groups(self.pods, owners, clock, settings.shard, self._changed, state)
         volumes, failed = VolumeClaims(cluster, clock, owners), FailedNodes()
-        gpu_sizes = partial(sizes_of_shared_gpus, state)
-        self._suspended = Suspended(self._watches, owners, volumes, gpu_sizes, settings.shard, self._changed)
+        self._suspended = Suspended(self._watches, owners, volumes, marks, settings.shard, self._changed)
         self.on_run_ready: Callable[[str], None] = lambda _: None
         self.listeners: list[Callable[[list[Delta]], None]] = [failed.take, self._groups.take]
-        adoptions = Adoptions(owners, volumes, gpu_sizes)
+        adoptions = Adoptions(owners, volumes, marks)
         self.runs = AdoptedRuns(ports, settings, self._groups, owners, adoptions, volumes, fresh)
         self._room = LedgerRoom(ports.bus, clock, ports.metrics, settings.shard)
         self._adopting = Adopting(

@@ -1,9 +1,8 @@
 """Cache of the last look at each group of users' pods; a group is looked at several times on its way to a node."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tessera.binder.adoption.decide.gpu_memory import asks_for_memory, with_shares
+from tessera.binder.adoption.decide.cluster_marks import ClusterMarks
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera.binder.adoption.decide.volumes import claim_names
 from tessera.binder.adoption.owners.known import NotAllowed, Owners
@@ -37,8 +36,8 @@ class _Look:
 class Adoptions:
     """Shared by whoever asks, so that one answer serves to submit, to compare and to claim."""
 
-    def __init__(self, owners: Owners, volumes: VolumeClaims, gpu_sizes: Callable[[], Sequence[int]]) -> None:
-        self._owners, self._volumes, self._gpu_sizes = owners, volumes, gpu_sizes
+    def __init__(self, owners: Owners, volumes: VolumeClaims, marks: ClusterMarks) -> None:
+        self._owners, self._volumes, self._marks = owners, volumes, marks
         self._known: BoundedDict[str, _Look] = BoundedDict(REMEMBERED)
 
     async def of(self, group: Group, waiting: list[Json]) -> Adoption | Reason:
@@ -47,7 +46,7 @@ class Adoptions:
         # call.
         owner = None if group.owner is None else await self._owners.look(group.owner)
         # Only pods whose answer follows from nothing but themselves and their owner can be remembered.
-        if any(claim_names(mapping(pod, "spec")) or asks_for_memory(pod) for pod in waiting):
+        if any(claim_names(mapping(pod, "spec")) or self._marks.are_on(pod, owner) for pod in waiting):
             return await self._or_never(group, waiting, await self._looked_up(group, waiting, owner))
         known = self._known.get(group.id)
         # By identity of the objects, not by their content: a comparison of whole pods would cost what it is to save.
@@ -72,11 +71,11 @@ class Adoptions:
         return (kind.never_whole(workers) if kind is not None and workers is not None else None) or found
 
     async def _looked_up(self, group: Group, waiting: list[Json], owner: Json | None) -> Adoption | Reason:
-        """Claims change while their pods do not, and GPUs come and go, so that nothing is remembered."""
+        """Claims change while their pods do not, and GPUs and configuration, too, so that nothing is remembered."""
         size = size_of(group, owner, waiting)
         if isinstance(size, Reason):
             return size
-        pods = await self._volumes.placeable(group.namespace, with_shares(waiting, self._gpu_sizes()))
+        pods = await self._volumes.placeable(group.namespace, self._marks.read(waiting, owner))
         return pods if isinstance(pods, Reason) else spec_of(group, pods, size, owner)
 
     def forget(self, group_id: str) -> None:

@@ -8,42 +8,42 @@ every mark under these systems' prefixes that the table does not know. Every mar
 from collections.abc import Container, Iterable, Iterator
 
 from tessera.binder.workloads.mark_table import (
+    ARMADA_TOPOLOGY,
     GROUP_FIELDS,
-    JOB_SET_ALPHA,
+    KOORDINATOR_QUEUE,
     KUEUE_QUEUE,
     PREFERRED_TOPOLOGY,
-    PREFIXES,
     REQUIRED_TOPOLOGY,
     SHARED_DOMAIN,
     SLICE_SIZE,
     SLICE_TOPOLOGY,
-    TABLE,
+    SLURM_PARTITION,
     VOLCANO,
     YUNIKORN,
     Mark,
     Treatment,
-    wished,
+    mark_of,
 )
 from tessera.binder.workloads.reading import items, mapping, no, number_in, text
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import QUEUE_LABEL
 from tessera_schemas.reasons import Code, Reason
 
-UNKNOWN, UNKNOWN_FIELD = "Tessera does not know this mark", "Tessera does not know this field"
-NODE_SELECTED = f"{JOB_SET_ALPHA}node-selector"
+UNKNOWN_FIELD = "Tessera does not know this field"
+GANG = "gang"
 
 
 def refused_mark(thing: Json, among: str = "metadata") -> Reason | None:
     """The first mark of a pod, or of its owner, that has no equivalent and changes what its program may rely on."""
     for field, key, mark in _marks(thing):
-        if mark.treatment is Treatment.REFUSED and not _is_settled(thing, key):
+        if mark.treatment is Treatment.REFUSED:
             return no(Code.NOT_SUPPORTED_YET, f"{among}.{field}[{key}]", mark.detail)
     return None
 
 
 def not_honoured(pod: Json) -> list[str]:
     """Marks and preferences of a pod or its owner that are not honoured, a sentence for each."""
-    marks = [f"{key}: {mark.detail}" for _, key, mark in _marks(pod) if mark.treatment is Treatment.SAID]
+    marks = [f"{key}: {mark.detail}" for _, key, mark in _marks(pod) if mark.treatment is Treatment.TOLD]
     if read_mark(pod, SHARED_DOMAIN) and topology_of(pod) is None:
         marks.append(f"{SHARED_DOMAIN}: no domain is shared, since {REQUIRED_TOPOLOGY} or the preferred one names none")
     return [*marks, *_preferences(mapping(pod, "spec"))]
@@ -53,21 +53,19 @@ def _marks(thing: Json) -> Iterator[tuple[str, str, Mark]]:
     meta = mapping(thing, "metadata")
     for field in ("labels", "annotations"):
         for key in _keys(meta.get(field)):
-            mark = TABLE.get(key)
-            if mark is not None:
-                if mark.value in ("", meta[field][key]):
-                    yield field, key, mark
-            elif key.startswith(PREFIXES):
-                yield field, key, wished(UNKNOWN)
+            mark = mark_of(key, meta[field][key])
+            if mark is not None and not _is_settled(thing, mark):
+                yield field, key, mark
 
 
 def _keys(found: object) -> Iterable[str]:
     return sorted(key for key in found if isinstance(key, str)) if isinstance(found, dict) else ()
 
 
-def _is_settled(thing: Json, key: str) -> bool:
-    """Tell whether JobSet's node selectors have chosen the domain beforehand, so that pods name their nodes."""
-    return key == f"{JOB_SET_ALPHA}exclusive-topology" and bool(read_mark(thing, NODE_SELECTED))
+def _is_settled(thing: Json, mark: Mark) -> bool:
+    """Tell whether another mark beside it leaves nothing to say."""
+    key, value = mark.settled_by
+    return bool(key) and (found := read_mark(thing, key)) != "" and value in ("", found)
 
 
 def not_honoured_fields(group: Json, below: str, honoured: Container[str]) -> list[str]:
@@ -113,6 +111,8 @@ QUEUES = (
     f"{YUNIKORN}queue",
     "kai.scheduler/queue",
     "runai/queue",
+    KOORDINATOR_QUEUE,
+    SLURM_PARTITION,
 )
 
 
@@ -129,11 +129,15 @@ def find_queue(pod: Json) -> tuple[str, str]:
 
 
 def topology_of(pod: Json) -> Json | None:
-    """The contract's `Topology` that Kueue's marks ask for, of a slice too: one domain, or as few as there can be."""
+    """
+    The contract's `Topology` that Kueue's marks ask for, of a slice too: one domain, or as few as there can be; or
+    Armada's, of which a gang's pods share one.
+    """
     for key, required in ((SLICE_TOPOLOGY, True), (REQUIRED_TOPOLOGY, True), (PREFERRED_TOPOLOGY, False)):
         if level := read_mark(pod, key):
             return {"level": level, "required": required, "group": read_mark(pod, SHARED_DOMAIN) or None}
-    return None
+    level = read_mark(pod, ARMADA_TOPOLOGY)
+    return {"level": level, "required": True, "group": GANG} if level else None
 
 
 def slice_size(pod: Json) -> int | Reason:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 
-from tessera.binder.workloads.kinds.gang import KOORDINATORS, KUEUES, OURS, YUNIKORNS, MarkedGang, read_size
+from tessera.binder.workloads.kinds.gang import ARMADAS, KOORDINATORS, KUEUES, OURS, YUNIKORNS, MarkedGang, read_size
 from tessera.binder.workloads.kinds.job import BatchJob
 from tessera.binder.workloads.kinds.job_set import JobSet
 from tessera.binder.workloads.kinds.kubeflow import TrainingJob
@@ -46,7 +46,7 @@ KINDS: tuple[Workload, ...] = (
 )  # fmt: skip
 """In the order in which their labels tell pods of one group apart."""
 GANGS = (OURS, *COSCHEDULING.marks, *VOLCANO.marks, KUEUES, YUNIKORNS, *LEADER_WORKER_SET.marks, KOORDINATORS,
-         *RAY_CLUSTER.marks)  # fmt: skip
+         ARMADAS, *RAY_CLUSTER.marks)  # fmt: skip
 """In the order in which they count where a pod has several; ours first."""
 ROLE_LABELS = tuple(chain.from_iterable(kind.role_labels for kind in KINDS))
 """Labels, or annotations."""

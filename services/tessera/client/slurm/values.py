@@ -11,7 +11,6 @@ from tessera_schemas.text import quantities
 from tessera_schemas.text.quantities import QuantityError
 from tessera_schemas.work.arrays import INDEX_MAX, TASKS_MAX
 
-TIME_UNITS = {1: (60,), 2: (60, 1), 3: (3600, 60, 1)}
 UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 HOURS = {"midnight": "00:00", "noon": "12:00", "teatime": "16:00"}
 HOSTS_MAX = 64  # values of one affinity term
@@ -35,14 +34,8 @@ class Said:
 
 def seconds_of(said: Said) -> int:
     """Slurm's times: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds]."""
-    match = re.fullmatch(r"(?:([0-9]{1,4})-)?([0-9]{1,8})(?::([0-9]{1,2}))?(?::([0-9]{1,2}))?", said.text)
-    if match is None:
-        said.fail(f"write minutes, 90:00, 2:00:00 or 1-12:00:00; {UNBOUNDED}")
-    days, *rest = match.groups()
-    parts = [int(part) for part in rest if part is not None]
-    units = TIME_UNITS[3 if days is not None else len(parts)]
-    seconds = int(days or 0) * 86_400 + sum(part * unit for part, unit in zip(parts, units, strict=False))
-    return seconds or said.fail(f"no time at all; {UNBOUNDED}")
+    seconds = quantities.slurms_seconds(said.text)
+    return seconds or said.fail(f"write minutes, 90:00, 2:00:00 or 1-12:00:00; {UNBOUNDED}")
 
 
 def count_of(said: Said) -> int:

@@ -56,10 +56,11 @@ class AdoptionWorld(World):
             outcome.judge_tenant_command(parsed, outcome.Origin(SHARD, tenant, seq, adopted=True), policy).fact
         )
 
-    async def configure(self, *queues: Queue) -> None:
+    async def configure(self, *queues: Queue, names: dict[str, str] | None = None) -> None:
         """What an operator applies."""
         version, policy = self.state.config.version, self.state.config.body.policy
-        await self.commit(config_proposed(config_body(*queues, policy=policy), expected_version=version))
+        body = config_body(*queues, policy=policy).model_copy(update={"queue_names": names or {}})
+        await self.commit(config_proposed(body, expected_version=version))
 
     async def drain(self, node: str, undo: bool = False) -> None:
         await self.commit(DrainRequested(kind="drain_requested", node=node, evict=not undo, undo=undo))

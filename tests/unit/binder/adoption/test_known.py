@@ -7,10 +7,12 @@ import pytest
 
 from tessera.binder.adoption import cache as known
 from tessera.binder.adoption.cache import Adoptions
+from tessera.binder.adoption.decide.cluster_marks import ClusterMarks
 from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.workloads.port import Group
 from tessera.binder.workloads.registry import group_of
+from tessera.domain.state import State
 from tessera_schemas.base import Json
 from tests.unit.binder.adoption.adoption_world import user_pod
 
@@ -50,13 +52,13 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 async def test_the_same_pods_are_worked_out_once(looks: list[int]) -> None:
-    adoptions, one = Adoptions(cast(Owners, OneOwner()), cast(VolumeClaims, None), list), pod("a")
+    adoptions, one = Adoptions(cast(Owners, OneOwner()), cast(VolumeClaims, None), ClusterMarks(State())), pod("a")
     assert await adoptions.of(group(), [one]) is await adoptions.of(group(), [one])
     assert looks == [1]
 
 
 async def test_a_pod_that_changed_or_one_more_is_worked_out_anew(looks: list[int]) -> None:
-    adoptions = Adoptions(cast(Owners, OneOwner()), cast(VolumeClaims, None), list)
+    adoptions = Adoptions(cast(Owners, OneOwner()), cast(VolumeClaims, None), ClusterMarks(State()))
     before = await adoptions.of(group(), [pod("a")])
     after = await adoptions.of(group(), [pod("a", gpus=2)])
     assert before != after
@@ -65,7 +67,7 @@ async def test_a_pod_that_changed_or_one_more_is_worked_out_anew(looks: list[int
 
 
 async def test_what_is_forgotten_is_worked_out_anew(looks: list[int]) -> None:
-    adoptions, one = Adoptions(cast(Owners, OneOwner()), cast(VolumeClaims, None), list), pod("a")
+    adoptions, one = Adoptions(cast(Owners, OneOwner()), cast(VolumeClaims, None), ClusterMarks(State())), pod("a")
     await adoptions.of(group(), [one])
     adoptions.forget(group().id)
     await adoptions.of(group(), [one])

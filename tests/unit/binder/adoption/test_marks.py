@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.adoption.decide.gpu_memory import asks_for_memory, with_share
+from tessera.binder.adoption.decide.cluster_marks import GpuNames, asks_for_memory, with_models, with_share
 from tessera.binder.adoption.decide.roles import role_of
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
-from tessera.binder.workloads.mark_table import PREFIXES, TABLE, Treatment
-from tessera.binder.workloads.marks import not_honoured, refused_mark
+from tessera.binder.workloads.mark_table import DOMAINS, MARKS, SYSTEMS, UNKNOWN, Mark, System, Treatment
+from tessera.binder.workloads.marks import QUEUES, not_honoured, refused_mark
 from tessera.binder.workloads.port import GangMark, Group, GroupKind
 from tessera.binder.workloads.registry import GANGS, group_of, size_of
 from tessera_schemas.job import Role
@@ -38,28 +38,140 @@ def adoption(pods: list[Json], *objects: Json) -> Adoption:
 # -- the table --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("key", [key for key, mark in TABLE.items() if mark.treatment is Treatment.REFUSED])
-def test_a_refused_mark_is_refused_by_its_name_and_the_way_out(key: str) -> None:
-    found = role_of(pod(annotations={key: "x"}))
-    assert isinstance(found, Reason)
-    assert (found.code, found.field) == (Code.NOT_SUPPORTED_YET, f"metadata.annotations[{key}]")
-    assert found.detail
+ROWS = [
+    pytest.param(system, mark, key, id=f"{mark.treatment.value}: {key} {mark.value}")
+    for system in SYSTEMS
+    for mark in system.marks
+    for key in mark.keys
+]
 
 
-@pytest.mark.parametrize("key", [key for key, mark in TABLE.items() if mark.treatment is Treatment.SAID])
-def test_a_mark_that_is_passed_over_is_said(key: str) -> None:
-    assert any(key in sentence for sentence in not_honoured(pod(labels={key: TABLE[key].value or "x"})))
+@pytest.mark.parametrize(("system", "mark", "key"), ROWS)
+@pytest.mark.parametrize("where", ["labels", "annotations"])
+def test_every_mark_of_the_table_is_treated_as_it_says(system: System, mark: Mark, key: str, where: str) -> None:
+    """Refused by its name with the way out, told by its name, or taken without a word."""
+    key = key.replace("*", "vendor.example.com")
+    marked = pod(**{where: {key: mark.value or "8"}})
+    against, said = refused_mark(marked), not_honoured(marked)
+    refused = (Code.NOT_SUPPORTED_YET, f"metadata.{where}[{key}]", mark.detail)
+    assert (against and (against.code, against.field, against.detail)) == (
+        refused if mark.treatment is Treatment.REFUSED else None
+    )
+    told = [f"{key}: {mark.detail}"] if mark.treatment is Treatment.TOLD else []
+    assert [sentence for sentence in said if "no domain is shared" not in sentence] == told
+    if mark.treatment is not Treatment.NOTED:
+        assert mark.detail, f"{key} of {system.name} says what is meant, or the way out"
 
 
-@pytest.mark.parametrize("prefix", PREFIXES)
-def test_a_mark_of_a_known_system_that_nobody_knows_is_said(prefix: str) -> None:
-    assert any("brand-new" in sentence for sentence in not_honoured(pod(annotations={f"{prefix}brand-new": "x"})))
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_mark_of_a_known_system_that_nobody_knows_is_told(domain: str) -> None:
+    keys = [f"{domain}/brand-new", f"sub.{domain}/brand-new"] if "." in domain else [f"{domain}-brand-new"]
+    for key in keys:
+        assert not_honoured(pod(annotations={key: "x"})) == [f"{key}: {UNKNOWN}"]
+        assert refused_mark(pod(annotations={key: "x"})) is None
+
+
+def test_a_mark_that_is_nobodys_is_passed_over() -> None:
+    assert not_honoured(pod(labels={"app": "x", "example.com/brand-new": "x", "notkueue.x-k8s.io/a": "x"})) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("cluster-autoscaler.kubernetes.io/safe-to-evict", "true"),
+        ("hami.io/vgpu-node", "n-0"),
+        ("nvidia.com/numa-bind", "false"),
+        ("gang.scheduling.koordinator.sh/groups", '["lab/one"]'),
+        ("gang.scheduling.koordinator.sh/mode", "Strict"),
+        ("slurmjob.slinky.slurm.net/exclusive", "false"),
+        ("spark-role", "executor"),
+    ],
+)
+def test_a_mark_that_asks_for_nothing_by_its_value_is_passed_over(key: str, value: str) -> None:
+    assert (refused_mark(pod(annotations={key: value})), not_honoured(pod(annotations={key: value}))) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("karpenter.sh/do-not-disrupt", "true"),
+        ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
+        ("descheduler.alpha.kubernetes.io/prefer-no-eviction", "true"),
+    ],
+)
+def test_do_not_disrupt_is_told_until_the_pod_says_it_in_our_words(key: str, value: str) -> None:
+    (said,) = not_honoured(pod(annotations={key: value}))
+    assert "tessera.io/preemptible" in said
+    ours = {"tessera.io/preemptible": "false"}
+    assert not_honoured(pod(annotations={key: value, **ours})) == []
+    assert not adoption([pod(annotations={key: value, **ours})]).spec.preemptible
 
 
 def test_every_mark_that_names_a_gang_or_its_size_is_in_the_table() -> None:
     ours = ("tessera.io/", "applicationId")
     keys = {key for gang in GANGS for key in (*gang.names, gang.size, gang.parts, gang.only_with) if key}
-    assert {key for key in keys if not key.startswith(ours)} <= TABLE.keys()
+    assert {key for key in keys if not key.startswith(ours)} <= MARKS.keys()
+
+
+def test_every_mark_that_names_a_queue_is_in_the_table() -> None:
+    assert {key for key in QUEUES if not key.startswith("tessera.io/")} <= MARKS.keys()
+
+
+# -- choice of models -------------------------------------------------------------------------------------------------
+
+
+GPU = {"cpu": "1", "nvidia.com/gpu": "1"}
+CLUSTER: list[GpuNames] = [
+    ("NVIDIA-A100-SXM4-80GB", ("", "NVIDIA-A100-SXM4-80GB")),
+    ("big", ("big", "NVIDIA-H100-80GB-HBM3")),
+    ("Tesla-V100-PCIE-32GB", ("", "Tesla-V100-PCIE-32GB")),
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "models"),
+    [
+        ("H100", ("big",)),
+        ("a100,v100", ("NVIDIA-A100-SXM4-80GB", "Tesla-V100-PCIE-32GB")),
+        ("Tesla V100-PCIE-32GB, NVIDIA A10", ("Tesla-V100-PCIE-32GB", "NVIDIA-A100-SXM4-80GB")),
+        ("B200", ("B200",)),
+        (" , ", ()),
+    ],
+    ids=["by the product", "two words", "with spaces, as HAMi has names", "none that is there", "none"],
+)
+def test_models_that_hamis_mark_asks_for_are_the_roles(words: str, models: tuple[str, ...]) -> None:
+    found = role_of(with_models(pod(asks=GPU, annotations={"nvidia.com/use-gputype": words}), CLUSTER))
+    assert isinstance(found, Role), found
+    assert set(found.gpu_models) == set(models)
+
+
+def test_a_model_that_hamis_mark_excludes_is_a_condition_on_node_labels() -> None:
+    asked = pod(asks=GPU, annotations={"nvidia.com/nouse-gputype": "H100,1080"})
+    found = role_of(with_models(asked, CLUSTER))
+    assert isinstance(found, Role), found
+    assert [(each.key, each.operator, each.values) for each in found.affinity] == [
+        ("nvidia.com/gpu.product", "NotIn", ("NVIDIA-H100-80GB-HBM3",))
+    ]
+    more = [*CLUSTER, ("L4", ("", "NVIDIA-L4"))]
+    assert role_of(with_models(asked, more)) == found, "a model that comes later and is none of it changes nothing"
+
+
+def test_conditions_of_the_pod_stay_beside_an_excluded_model() -> None:
+    own = {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [own]}}}
+    asked = pod(asks=GPU, annotations={"nvidia.com/nouse-gputype": "big"}, affinity=affinity)
+    found = role_of(with_models(asked, CLUSTER))
+    assert isinstance(found, Role), found
+    assert {each.key for each in found.affinity} == {"zone", "tessera.io/gpu-model"}
+
+
+def test_our_own_annotation_names_models_of_pods_with_gpus_alone() -> None:
+    notes = {"tessera.io/gpu-models": "H100, A100,H100"}
+    assert role(asks=GPU, annotations=notes).gpu_models == ("H100", "A100")
+    assert role(annotations=notes).gpu_models == ()
+    found = role_of(pod(asks=GPU, annotations={"tessera.io/gpu-models": "no model"}))
+    assert isinstance(found, Reason)
+    assert found.code is Code.INVALID_FIELD
 
 
 def test_an_owners_mark_that_asks_for_another_system_is_refused_by_the_owners_field() -> None:
@@ -309,6 +421,17 @@ def test_kueues_longest_execution_time_is_the_time_limit() -> None:
     assert adoption(shorter, job).spec.time_limit_seconds == 60
 
 
+@pytest.mark.parametrize(("words", "seconds"), [("30", 1800), ("2:00:00", 7200), ("1-12", 129_600)])
+def test_slurm_bridges_time_limit_is_the_time_limit(words: str, seconds: int) -> None:
+    mark = {"slurmjob.slinky.slurm.net/timelimit": words}
+    assert adoption([pod(annotations=mark)]).spec.time_limit_seconds == seconds
+    both = {**mark, "kueue.x-k8s.io/max-exec-time-seconds": "60"}
+    assert adoption([pod(annotations=both)]).spec.time_limit_seconds == 60
+    found = spec_of(group(pod()), [pod(annotations={"slurmjob.slinky.slurm.net/timelimit": "UNLIMITED"})], 1)
+    assert isinstance(found, Reason)
+    assert found.field == "metadata.annotations[slurmjob.slinky.slurm.net/timelimit]"
+
+
 @pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet", "DaemonSet"])
 def test_a_pod_of_what_never_ends_has_the_time_limit_of_its_own_label(kind: str) -> None:
     """Its template may have no activeDeadlineSeconds; when the time is over its controller makes another pod."""
@@ -422,8 +545,10 @@ def test_a_memory_of_several_gpus_is_not_taken_for_one() -> None:
         {"labels": {"kai.scheduler/queue": "research"}},
         {"labels": {"kai.scheduler/queue": "other", "tessera.io/queue": "research"}},
         {"labels": {"applicationId": "app", "queue": "research"}},
+        {"labels": {"quota.scheduling.koordinator.sh/name": "research"}},
+        {"annotations": {"slurmjob.slinky.slurm.net/partition": "research"}},
     ],
-    ids=["kueue", "volcano", "kai", "ours first", "yunikorn's older label"],
+    ids=["kueue", "volcano", "kai", "ours first", "yunikorn's older label", "koordinator", "slurm-bridge"],
 )
 def test_a_queue_named_by_another_systems_mark_is_ours_of_that_name(more: Json) -> None:
     assert adoption([pod(**more)]).spec.queue == "research"
@@ -452,6 +577,16 @@ def test_a_name_that_no_queue_may_have_is_refused_by_the_field_that_says_it() ->
 
 
 # -- gangs ------------------------------------------------------------------------------------------------------------
+
+
+def test_armadas_gang_has_so_many_pods_in_one_domain() -> None:
+    notes = {"armadaproject.io/gangId": "g", "armadaproject.io/gangCardinality": "2"}
+    pods = [pod(f"g-{n}", annotations={**notes, "armadaproject.io/gangNodeUniformityLabel": RACK}) for n in range(2)]
+    found = adoption(pods)
+    assert (found.group.kind, found.group.name, found.spec.pods()) == (GroupKind.GANG, "g", 2)
+    topology = found.spec.roles[0].topology
+    assert topology is not None
+    assert (topology.level, topology.required) == (RACK, True)
 
 
 def test_ours_counts_before_any_other_mark() -> None:

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from tessera.kernel.ports import ApiError
 from tessera_local.cluster.in_memory import MemoryCluster
 from tessera_local.cluster.machines.nodes import NodeRow, node_object
+from tessera_schemas.config import Queue
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job
 
 Json = dict[str, Any]
@@ -24,6 +25,11 @@ GANGS: dict[str, Any] = {
     "leader and workers": lambda name, i: (
         {"leaderworkerset.sigs.k8s.io/group-key": name, "leaderworkerset.sigs.k8s.io/worker-index": str(i)},
         {"leaderworkerset.sigs.k8s.io/size": "3"},
+    ),
+    "armada": lambda name, _: ({}, {"armadaproject.io/gangId": name, "armadaproject.io/gangCardinality": "3"}),
+    "koordinator": lambda name, _: (
+        {},
+        {"gang.scheduling.koordinator.sh/name": name, "gang.scheduling.koordinator.sh/min-available": "3"},
     ),
     "yunikorn": lambda name, i: (
         {"applicationId": name},
@@ -207,6 +213,36 @@ async def test_pods_that_say_the_memory_that_they_need_share_a_gpu(world: Adopti
     assert [pod["spec"].get("nodeName") for pod in world.owned("first")] == ["shared"] * 2
     second = world.only("second")
     assert (second.phase, second.roles[0].need.gpu_milli) == ("queued", 250)
+
+
+async def test_a_pod_that_excludes_the_model_of_the_only_node_waits_for_another_and_runs_there() -> None:
+    async with AdoptionWorld(nodes=()) as world:
+
+        def add(name: str, model: str) -> None:
+            world.core.create(
+                "nodes", "", node_object(NodeRow(name=name, cpu="64", memory="512Gi", gpus=8, gpu_model=model), name)
+            )
+
+        add("new", "NVIDIA-H100-80GB-HBM3")
+        await world.run(5)
+        world.make_pod("train", notes={"nvidia.com/nouse-gputype": "H100"})
+        world.make_pod("other", notes={"nvidia.com/use-gputype": "A100,H100"})
+        await world.run(10)
+        assert [bound(world, name) for name in ("train", "other")] == [0, 1]
+        add("old", "Tesla-V100")
+        await world.run(60)
+        assert [pod["spec"].get("nodeName") for pod in world.owned("train")] == ["old"]
+
+
+async def test_a_queue_of_another_system_is_the_one_that_the_configuration_says(world: AdoptionWorld) -> None:
+    yunikorn = {"applicationId": "app", "queue": "root.sandbox", "tessera.io/queue": ""}
+    world.make_pod("train", labels=yunikorn)
+    await world.run(10)
+    told = world.condition(world.owned("train")[0])
+    assert (told["reason"], "queue_names" in told["message"]) == ("InvalidField", True)
+    await world.configure(Queue(name="default"), Queue(name="research"), names={"root.sandbox": "research"})
+    await world.run(20)
+    assert (world.only().queue, world.only().phase) == ("research", "running")
 
 
 async def test_an_owner_that_the_binder_may_not_read_is_said_on_its_pods(

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 
-from tessera.binder.workloads.mark_table import TIME_LIMIT
+from tessera.binder.workloads.mark_table import SLURM_TIME_LIMIT, TIME_LIMIT
 from tessera.binder.workloads.marks import found_in
 from tessera.binder.workloads.reading import no, number_in, text, whole
 from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.text.quantities import slurms_seconds
 
 LIMIT_SECONDS_MAX = 31_536_000
 GRACE_SECONDS, GRACE_SECONDS_MAX = 30, 3600
@@ -14,7 +15,8 @@ GRACE_SECONDS, GRACE_SECONDS_MAX = 30, 3600
 
 def time_limit(pods: Sequence[Json], owner: Json | None) -> int | Reason | None:
     """
-    Seconds after which all of them have ended: by their kubelets, or by Kueue's mark, for which reclamation sees to it.
+    Seconds after which all of them have ended: by their kubelets, or by the mark of Kueue or of slurm-bridge, for which
+    reclamation sees to it.
 
     None where one of them may run for ever.
     """
@@ -40,9 +42,11 @@ def grace(pod: Json) -> int:
 
 
 def _marked(thing: Json, among: str) -> int | Reason:
-    """Kueue's longest execution time; 0 for none."""
-    words, field = found_in(thing, TIME_LIMIT)
-    seconds = number_in(words)
-    if words and not seconds:
-        return no(Code.INVALID_FIELD, field.replace("metadata", among, 1), f"{words!r} is no number of seconds")
-    return seconds
+    """The shorter of Kueue's longest execution time and slurm-bridge's time limit; 0 for none."""
+    limits: list[int] = []
+    for mark, read, what in ((TIME_LIMIT, number_in, "number of seconds"), (SLURM_TIME_LIMIT, slurms_seconds, "time")):
+        words, field = found_in(thing, mark)
+        if words and not read(words):
+            return no(Code.INVALID_FIELD, field.replace("metadata", among, 1), f"{words!r} is no {what}")
+        limits += [read(words)] if words else []
+    return min(limits, default=0)

@@ -14,7 +14,7 @@ from tessera.binder.adoption.decide.amounts import resources_of
 from tessera.binder.workloads.marks import refused_mark, topology_of
 from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import MIXED_MODELS_ANNOTATION, RELEASE_ANNOTATION
+from tessera_schemas.cluster.labels import GPU_MODELS_ANNOTATION, MIXED_MODELS_ANNOTATION, RELEASE_ANNOTATION
 from tessera_schemas.job import Operator, Role, Template
 from tessera_schemas.reasons import Code, Reason
 
@@ -23,6 +23,7 @@ TEMPLATE = Template(image="adopted")
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERMS = f"spec.affinity.nodeAffinity.{REQUIRED}.nodeSelectorTerms"
+OF_GPUS = ("gpus", "gpu_milli", "mig_profile")
 FOR_A_WHILE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 
@@ -47,6 +48,7 @@ def role_of(pod: Json) -> Role | Reason:
             {
                 "name": "pods",
                 "resources": wanted,
+                "gpu_models": _gpu_models(pod) if any(wanted.get(name) for name in OF_GPUS) else (),
                 "node_selector": mapping(spec, "nodeSelector"),
                 "tolerations": _unique(_tolerations(spec)),
                 "affinity": _unique(_conditions(spec)),
@@ -68,6 +70,12 @@ def _release(pod: Json) -> str:
         field = f"metadata.annotations[{RELEASE_ANNOTATION}]"
         raise _Refused(Code.INVALID_FIELD, field, f"{given!r} is neither pod nor together")
     return given
+
+
+def _gpu_models(pod: Json) -> list[str]:
+    """The acceptable models in the order of the annotation; each once."""
+    words = text(mapping(pod, "metadata", "annotations"), GPU_MODELS_ANNOTATION).split(",")
+    return list(dict.fromkeys(model for word in words if (model := word.strip())))
 
 
 def _mixed_models(pod: Json) -> bool:

@@ -193,7 +193,8 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
         )
     except ValidationError as error:
         if error.errors()[0]["loc"][:1] == ("queue",):
-            detail = f"{queue!r} is no name of a queue; the label {QUEUE_LABEL} counts before it"
+            detail = f"{queue!r} is no name of a queue; the label {QUEUE_LABEL} counts before it, and an operator may "
+            detail += "say the queue for which it stands, as queue_names of the configuration"
             return no(Code.INVALID_FIELD, field, detail)
         return invalid(error, "spec")
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tessera.binder.adoption.decide.cluster_marks import ClusterMarks
 from tessera.binder.adoption.decide.from_template import sets_of_suspended, spec_of_suspended
-from tessera.binder.adoption.decide.gpu_memory import asks_for_memory, with_shares
 from tessera.binder.adoption.decide.spec import Adoption
 from tessera.binder.adoption.decide.suspending import is_suspended
 from tessera.binder.adoption.decide.volumes import claim_names
@@ -33,11 +33,11 @@ class Suspended:
         watches: OwnerWatches,
         owners: Owners,
         volumes: VolumeClaims,
-        gpu_sizes: Callable[[], Sequence[int]],
+        marks: ClusterMarks,
         shard: str,
         on_change: Callable[[str], None],
     ) -> None:
-        self._watches, self._owners, self._volumes, self._gpu_sizes = watches, owners, volumes, gpu_sizes
+        self._watches, self._owners, self._volumes, self._marks = watches, owners, volumes, marks
         self._shard, self._on_change = shard, on_change
         self._by_group: dict[str, OwnerRef] = {}
         self._known: BoundedDict[str, tuple[Json, Sequence[Json], Adoption | Reason]] = BoundedDict(REMEMBERED)
@@ -68,7 +68,7 @@ class Suspended:
         if sets is None or isinstance(sets, Reason):
             return sets
         classes = await self._owners.priority_classes()
-        if any(claim_names(mapping(each.template, "spec")) or asks_for_memory(each.template) for each in sets):
+        if any(claim_names(mapping(each.template, "spec")) or self._marks.are_on(each.template, job) for each in sets):
             return await self._looked_up(job, sets, classes)
         known = self._known.get(group_id)
         # Conditions are written all the time, by us as well: compared as a whole, each write of ours would lead to
@@ -80,10 +80,10 @@ class Suspended:
         return answer
 
     async def _looked_up(self, owner: Json, sets: Sequence[PodSet], classes: Sequence[Json]) -> Adoption | Reason:
-        """Claims change while their owner does not, and GPUs come and go, so that nothing is remembered."""
+        """Claims change while their owner does not, and GPUs and configuration, too, so that nothing is remembered."""
         placeable = []
         for each in sets:
-            template = with_shares([each.template], self._gpu_sizes())
+            template = self._marks.read([each.template], owner)
             found = await self._volumes.placeable(text(owner, "metadata", "namespace"), template)
             if isinstance(found, Reason):
                 return found

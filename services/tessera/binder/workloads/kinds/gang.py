@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from tessera.binder.workloads.mark_table import KUEUE, YUNIKORN
+from tessera.binder.workloads.mark_table import ARMADA, KOORDINATOR_GANG, KUEUE, YUNIKORN
 from tessera.binder.workloads.marks import APPLICATION, found_in, read_mark
 from tessera.binder.workloads.port import PARTS_MAX, GangMark, GroupKind, Workload
 from tessera.binder.workloads.reading import no, number_in, text
@@ -17,14 +17,13 @@ TASK_GROUP, TASK_GROUPS = f"{YUNIKORN}task-group-name", f"{YUNIKORN}task-groups"
 OURS = GangMark((GANG_LABEL,), size=GANG_SIZE_ANNOTATION)
 KUEUES = GangMark((f"{KUEUE}pod-group-name",), size=f"{KUEUE}pod-group-total-count")
 YUNIKORNS = GangMark(APPLICATION, parts=TASK_GROUPS, at_least=True, only_with=TASK_GROUP)
-KOORDINATORS = GangMark(
-    ("gang.scheduling.koordinator.sh/name",), size="gang.scheduling.koordinator.sh/min-available", at_least=True
-)
+KOORDINATORS = GangMark((f"{KOORDINATOR_GANG}name",), size=f"{KOORDINATOR_GANG}min-available", at_least=True)
+ARMADAS = GangMark((f"{ARMADA}gangId",), size=f"{ARMADA}gangCardinality")
 
 
 class MarkedGang(Workload):
     kind: ClassVar[GroupKind | None] = GroupKind.GANG
-    marks: ClassVar[tuple[GangMark, ...]] = (OURS, KUEUES, YUNIKORNS, KOORDINATORS)
+    marks: ClassVar[tuple[GangMark, ...]] = (OURS, KUEUES, YUNIKORNS, KOORDINATORS, ARMADAS)
     role_labels: ClassVar[tuple[str, ...]] = (TASK_GROUP,)
     index_labels: ClassVar[tuple[str, ...]] = (f"{KUEUE}pod-group-pod-index",)
 
