@@ -51,6 +51,8 @@ GANGS = (OURS, *COSCHEDULING.marks, *VOLCANO.marks, KUEUES, YUNIKORNS, *LEADER_W
 ROLE_LABELS = tuple(chain.from_iterable(kind.role_labels for kind in KINDS))
 """Labels, or annotations."""
 INDEX_LABELS = tuple(chain.from_iterable(kind.index_labels for kind in KINDS))
+OWNER_INDEX_LABELS = frozenset(JOB_SET.index_labels)
+"""Those that number the owners of pods: all pods of one of its Jobs have the same."""
 CONTROLLERS = ("", *chain.from_iterable(kind.controllers for kind in KINDS))
 """Values of `managedBy` by which the kind's own controller looks after an object."""
 VERSIONS: Mapping[str, tuple[str, ...]] = {WORKLOAD_API: (WORKLOAD_API, OLDER_WORKLOAD_API)}

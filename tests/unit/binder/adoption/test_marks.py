@@ -405,6 +405,31 @@ def test_a_tier_of_volcano_by_its_number_is_said_where_it_is_a_preference() -> N
     assert any("PodGroup.spec.networkTopology" in sentence for sentence in found.wishes)
 
 
+@pytest.mark.parametrize(
+    "tasks", [{"nginx": 6}, {"nginx": 2, "ps": 2}, {"nginx": 2}], ids=["6 of 3", "4 of 3", "2 of 3"]
+)
+def test_least_numbers_of_volcanos_tasks_that_sum_to_more_than_the_gang_are_none(tasks: Json) -> None:
+    its = an_object("scheduling.volcano.sh/v1beta1", "PodGroup", "one", minMember=3, minTaskMember=tasks)
+    notes = {"scheduling.k8s.io/group-name": "one", "volcano.sh/task-spec": "nginx"}
+    pods = [pod(f"nginx-{n}", annotations={**notes, "volcano.sh/task-index": str(n)}) for n in range(6)]
+    group = group_of(pods[0], {group_of(pods[0], {}): its})  # type: ignore[dict-item]
+    assert isinstance(group, Group), group
+    assert size_of(group, its, pods) == 3
+    found = spec_of(group, pods, 3, its)
+    assert isinstance(found, Adoption), found
+    assert found.spec.pods() == 3
+
+
+def test_pods_of_a_job_set_whose_jobs_have_no_indexes_all_count() -> None:
+    spec = {"completionMode": "NonIndexed", "parallelism": 4, "completions": 4}
+    parts = [{"name": "w", "template": {"spec": spec}}]
+    whole = an_object("jobset.x-k8s.io/v1alpha2", "JobSet", "ni", replicatedJobs=parts)
+    job = batch_job("ni-w-0", owner=whole, **spec)
+    its = {"jobset.sigs.k8s.io/replicatedjob-name": "w", "jobset.sigs.k8s.io/job-index": "0"}
+    found = adoption([pod(f"ni-w-0-{name}", owner=job, labels=its) for name in "abcd"], whole, job)
+    assert len(set(found.uids)) == found.spec.pods() == 4
+
+
 # -- time and number --------------------------------------------------------------------------------------------------
 
 

@@ -15,7 +15,7 @@ from tessera.binder.workloads.mark_table import SLICE_SIZE
 from tessera.binder.workloads.marks import slice_size
 from tessera.binder.workloads.reading import as_part, mapping, no, text
 from tessera.binder.workloads.references import controller_of
-from tessera.binder.workloads.registry import INDEX_LABELS, part_of
+from tessera.binder.workloads.registry import INDEX_LABELS, OWNER_INDEX_LABELS, part_of
 from tessera_schemas.base import Json
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
@@ -23,6 +23,7 @@ from tessera_schemas.reasons import Code, Reason
 Found = tuple[str, str, Json, Role]
 """What the owner calls the pod's part, what it asks for, the pod, its role."""
 SLICES = f"metadata.annotations[{SLICE_SIZE}]"
+NUMBERS_OF_PODS = tuple(at for at, label in enumerate(INDEX_LABELS) if label not in OWNER_INDEX_LABELS)
 
 
 def chosen(pods: Sequence[Json], size: int, parts: Mapping[str, int] | None = None) -> list[Json]:
@@ -38,7 +39,7 @@ def chosen(pods: Sequence[Json], size: int, parts: Mapping[str, int] | None = No
     # or the gang would change under a job that is about to start.
     for pod in sorted(pods, key=_age):
         indices = _indices(pod)
-        named = any(index >= 0 for index in indices)
+        named = any(indices[at] >= 0 for at in NUMBERS_OF_PODS)
         # Without an index a pod is its own place. The controller and the part belong to the place, since each of them
         # numbers its pods from 0.
         by_place.setdefault((controller_of(pod), part_of(pod), *indices) if named else _age(pod), pod)
@@ -122,7 +123,7 @@ def _slices(hint: str, members: list[Found]) -> list[tuple[str, list[Found]]] | 
 def _only_index(pod: Json) -> int | None:
     """Index of a pod that has a single one: it keeps its slice when others of it have succeeded."""
     given = [index for index in _indices(pod) if index >= 0]
-    return given[0] if len(given) == 1 else None
+    return given[0] if len(given) == 1 and any(_indices(pod)[at] >= 0 for at in NUMBERS_OF_PODS) else None
 
 
 def _name_pod(reason: Reason, pod: Json) -> Reason:

@@ -32,10 +32,10 @@ class VolcanoPodGroup(MarkedPodGroup):
     rights: ClassVar[tuple[KindRights, ...]] = (KindRights("scheduling.volcano.sh", ("podgroups",), ("get",)),)
 
     def parts(self, mark: GangMark | None, owner: Json | None, pods: Sequence[Json]) -> Mapping[str, int] | Reason:
-        """Least number of pods of each task (`minTaskMember`)."""
+        """Least number of pods of each task (`minTaskMember`); as in Volcano none, where they sum to more than all."""
         found = mapping(owner, "spec", "minTaskMember")
-        least = {name: whole(found, name) or 0 for name in sorted(found)[:PARTS_MAX]}
-        return {name: number for name, number in least.items() if number}
+        least = {name: number for name in sorted(found)[:PARTS_MAX] if (number := whole(found, name))}
+        return least if sum(least.values()) <= (whole(owner, "spec", "minMember") or 0) else {}
 
     def domain(self, owner: Json | None) -> tuple[Json | Reason | None, str]:
         """
