@@ -25,10 +25,12 @@ _CLUSTER_WIDE = frozenset(
     {
         *("Namespace", "Node", "PriorityClass", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"),
         *("RuntimeClass", "StorageClass", "PersistentVolume"),
+        *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     }
 )
-_PLURALS = {"PriorityClass": "priorityclasses", "NetworkPolicy": "networkpolicies"} | {
-    kind: f"{kind.lower()}es" for kind in ("RuntimeClass", "StorageClass")
+_PLURALS = {
+    **{kind: f"{kind.lower()}es" for kind in ("PriorityClass", "RuntimeClass", "StorageClass")},
+    **{kind: f"{kind.lower()[:-1]}ies" for kind in ("NetworkPolicy", "ValidatingAdmissionPolicy")},
 }  # what adding an s does not give
 
 

@@ -1,5 +1,6 @@
 """The pods of jobs before a real API server (dry runs): what admission lets through it takes, at the level it says."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from tessera.binder.decide.pods import pod_of
 from tessera.kernel.ports import ApiError
 from tessera_schemas.job import JobSpec, Resources, Template
 from tests.builders import GIB, job_spec, role
-from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.control_plane import ControlPlane, wait_until
 from tests.unit.binder.binder_builders import job, node, run
 
 NAMESPACE = "pods-of-jobs"
@@ -118,3 +119,73 @@ def test_what_the_api_server_refuses_admission_refuses_first(what: str, plane_wi
 def test_what_the_api_server_takes_is_admitted(what: str, plane_with_namespace: ControlPlane) -> None:
     assert refusal(plane_with_namespace, FINE[what]) == ""
     assert malformed(FINE[what]) == []
+
+
+# -- what training needs beyond `baseline` -----------------------------------------------------------------------------
+
+
+TRAINING = "pods-of-training"
+EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "training-pods.yaml"
+SHM = {"name": "shm", "hostPath": {"path": "/dev/shm"}}
+
+
+def user_pod(context: dict[str, Any], **spec: Any) -> dict[str, Any]:
+    """A pod as its user writes it; `context` is its only container's security context."""
+    container = {"name": "main", "image": "train:1", "securityContext": context}
+    return {"metadata": {"name": "train"}, "spec": {"schedulerName": "tessera", "containers": [container], **spec}}
+
+
+LOCKS = {"capabilities": {"add": ["IPC_LOCK"]}}
+TRAINS = {
+    "nothing": user_pod({}),
+    "RDMA": user_pod(LOCKS),
+    "the node's network": user_pod(LOCKS, hostNetwork=True, hostIPC=True, volumes=[SHM]),
+    "a memory volume": user_pod({}, volumes=[{"name": "shm", "emptyDir": {"medium": "Memory"}}]),
+}
+DOES_NOT_TRAIN = {  # this API server lets nobody have privileged containers, so that rule alone is not tried
+    "another capability": user_pod({"capabilities": {"add": ["IPC_LOCK", "SYS_ADMIN"]}}),
+    "the node's processes": user_pod({}, hostPID=True),
+    "a path of the node": user_pod({}, volumes=[SHM | {"hostPath": {"path": "/"}}]),
+    "an init container with a capability": user_pod(
+        {},
+        initContainers=[{"name": "first", "image": "x", "securityContext": {"capabilities": {"add": ["SYS_PTRACE"]}}}],
+    ),
+    "no seccomp": user_pod({"seccompProfile": {"type": "Unconfined"}}),
+    "no seccomp for the pod": user_pod({}, securityContext={"seccompProfile": {"type": "Unconfined"}}),
+    "a sysctl": user_pod({}, securityContext={"sysctls": [{"name": "kernel.shm_rmid_forced", "value": "1"}]}),
+}
+
+
+def against(plane: ControlPlane, pod: dict[str, Any], namespace: str) -> str:
+    try:
+        plane.api().call("POST", f"/api/v1/namespaces/{namespace}/pods", pod, query={"dryRun": "All"})
+    except ApiError as error:
+        return f"{error.status} {error.message}"
+    return ""
+
+
+@pytest.fixture(scope="module")
+def training_namespace(plane: ControlPlane) -> str:
+    """A namespace as docs/install.md makes one for training."""
+    plane.add_namespace(TRAINING)
+    plane.api().apply(EXAMPLE)
+    labels = {"tessera.io/pods": "training", "pod-security.kubernetes.io/enforce": "privileged"}
+    plane.api().patch(f"/api/v1/namespaces/{TRAINING}", {"metadata": {"labels": labels}})
+    wait_until(lambda: bool(against(plane, DOES_NOT_TRAIN["a sysctl"], TRAINING)), "the policy is in force")
+    return TRAINING
+
+
+@pytest.mark.parametrize("what", TRAINS)
+def test_training_pods_pass_where_their_label_is(what: str, plane: ControlPlane, training_namespace: str) -> None:
+    assert against(plane, TRAINS[what], training_namespace) == ""
+
+
+@pytest.mark.parametrize("what", DOES_NOT_TRAIN)
+def test_what_training_does_not_need_is_refused_there(what: str, plane: ControlPlane, training_namespace: str) -> None:
+    assert "tessera-training-pods" in against(plane, DOES_NOT_TRAIN[what], training_namespace)
+
+
+def test_other_namespaces_are_left_to_pod_security(plane_with_namespace: ControlPlane, training_namespace: str) -> None:
+    assert training_namespace != NAMESPACE
+    assert "violates PodSecurity" in against(plane_with_namespace, TRAINS["RDMA"], NAMESPACE)
+    assert against(plane_with_namespace, DOES_NOT_TRAIN["the node's processes"], f"{NAMESPACE}-granted") == ""
