@@ -68,6 +68,26 @@ def test_a_preemptor_takes_a_node_that_becomes_free_before_its_victim_has_stoppe
     assert rounds.state.earmarks.get(rounds.job("urgent").job_id) is None
 
 
+def test_a_gang_starts_with_the_free_nodes_of_its_own_room_and_others_and_spares_its_victim() -> None:
+    rounds = Rounds(nodes=dict.fromkeys(("node-a", "node-b", "node-c"), 8), preset="priority")
+    rounds.submit("low", gpus=8, priority="low")
+    rounds.submit("other", gpus=8, priority="urgent")
+    rounds.settle()
+    rounds.held_back = {rounds.run("low").run_id}
+    rounds.submit("gang", gpus=8, pods=2, priority="urgent")
+    rounds.settle()
+    assert not rounds.running("gang")
+    assert not rounds.run("low").unneeded
+    used = {rounds.run(key).placements[0].node for key in ("low", "other")}
+    rounds.finish("other")
+    rounds.settle()
+    assert rounds.running("gang")
+    nodes = {place.node for place in rounds.run("gang").placements}
+    assert rounds.run("low").placements[0].node not in nodes
+    assert nodes - used
+    assert rounds.run("low").unneeded
+
+
 @pytest.mark.parametrize("useless", [0, 31, 40, HEADS_MAX + 50])
 def test_jobs_that_no_plan_can_help_take_nobodys_place_among_those_that_are_planned_for(useless: int) -> None:
     nodes = [node_seen("sick", 8, gpu_model="h100"), node_seen("node-a", 8, gpu_model="a100")]

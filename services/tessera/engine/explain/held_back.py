@@ -12,16 +12,13 @@ from itertools import islice
 
 from tessera.domain.devices.free_slots import Unclaimed
 from tessera.domain.devices.held_back import HeldBack, HoldsBack
-from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
-from tessera.engine.placement.capacity import nodes_for
-from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.free_slots import unclaimed
 from tessera.engine.placement.gangs import place_gang
-from tessera.engine.queueing.readiness import awaits_placement
-from tessera.engine.scoring.policies import find_scoring_policy
+from tessera.engine.queueing.readiness import awaits_placement, kept_room
+from tessera.engine.queueing.timeline import RoomTimeline
 from tessera_schemas.reasons import Code, Reason
 
 JOBS_MAX = 512
@@ -68,9 +65,7 @@ _ORDER = {rule: place for place, rule in enumerate(HoldsBack)}
 def _named(state: State, pool: str, job: Job, rule: HoldsBack) -> Job:
     """The job behind which this one waits, where the rule has one; else the job itself."""
     if rule is HoldsBack.KEPT:
-        line = state.lines.get(pool)
-        ahead = state.jobs.found(line.jobs if line is not None else ())
-        return next((each for each in ahead if each.reason is not None and each.reason.code is Code.RESERVED), job)
+        return next(kept_room(state, pool), job)
     if rule is HoldsBack.STRICT:
         return next((each for each in state.jobs.found(place[-1] for place in state.index.waiting[job.queue][:1])), job)
     return job
@@ -82,7 +77,7 @@ class _Asked:
     def __init__(self, state: State, pool: str) -> None:
         self._state, self._pool = state, pool
         self._book: QuotaBook | None = None
-        self._rooms: dict[str, tuple[dict[str, Node], FeasibleNodes]] = {}
+        self._room = RoomTimeline.now(state, pool).room
         self._fits: dict[tuple[object, ...], bool] = {}
         self._tried = Counter[str]()
 
@@ -129,9 +124,5 @@ class _Asked:
             if self._tried[job.queue] >= KINDS_MAX:
                 return False
             self._tried[job.queue] += 1
-            if flavor not in self._rooms:
-                nodes = {node.name: node for node in nodes_for(self._state, self._pool, flavor)}
-                self._rooms[flavor] = nodes, FeasibleNodes(nodes, find_scoring_policy(self._state, self._pool))
-            found = place_gang(job.roles, *self._rooms[flavor])
-            known = self._fits[kind] = not isinstance(found, Reason)
+            known = self._fits[kind] = not isinstance(place_gang(job.roles, *self._room(flavor)), Reason)
         return known

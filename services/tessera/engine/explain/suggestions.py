@@ -253,7 +253,7 @@ def _cheapest(state: State, run: Run) -> tuple[int, int, int, str]:
 def _gain(state: State, run: Run, need: Need) -> int:
     """Number of further pods that fit on its nodes without the run."""
     gain, kind = 0, kind_of((need,))
-    for name, node in nodes_without(state, (run,), ()).items():
+    for name, node in nodes_without(state, run).items():
         now = state.nodes.get(name)
         if now is not None and never_fits(need, node) is None:
             gain += count_bundles(kind, node) - count_bundles(kind, now)

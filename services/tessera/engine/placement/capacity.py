@@ -101,13 +101,9 @@ def nodes_for(state: State, pool: str, flavor: str, avoid: Sequence[str] = ()) -
     return nodes
 
 
-def nodes_without(
-    state: State, runs: Iterable[Run], marks: Iterable[Earmark], parts: Iterable[tuple[Run, Sequence[int]]] = ()
-) -> dict[str, Node]:
-    """The nodes that `runs`, `marks` and `parts` (runs with ranks beyond their gang) are on, as without them."""
-    held: list[HeldPlaces] = [(run.gang, run.places) for run in runs]
-    held += [(mark.gang, mark.placements) for mark in marks]
-    return nodes_less(state, [*held, *((run.gang, extra_places(run, ranks)) for run, ranks in parts)])
+def nodes_without(state: State, *gone: Run | Earmark) -> dict[str, Node]:
+    """The nodes that these are on, as they would be without them."""
+    return nodes_less(state, ((each.gang, each.places if isinstance(each, Run) else each.placements) for each in gone))
 
 
 def nodes_less(state: State, held: Iterable[HeldPlaces]) -> dict[str, Node]:

@@ -1,6 +1,6 @@
 """Whether a job may start at all, before any node is looked at: its phase, its pods, its quota. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from tessera.domain.entities import Job, Over, Run
 from tessera.domain.queues import QueueTree, QuotaBook
@@ -27,6 +27,18 @@ def is_in_line(state: State, job: Job) -> bool:
         and state.tree.takes(job)
         and state.tree.stopped(job.queue) is None
     )
+
+
+def named_in_line(state: State, pool: str) -> list[Job]:
+    """The jobs of the pool's line, each once: it is made from an older state, so that some may not start any more."""
+    newest = state.lines.get(pool)
+    named = state.jobs.found(dict.fromkeys(newest.jobs if newest else ()))
+    return [job for job in named if state.tree.pool(job.queue) == pool]
+
+
+def kept_room(state: State, pool: str) -> Iterator[Job]:
+    """The jobs of the pool's line that were told that room is kept for them."""
+    return (job for job in named_in_line(state, pool) if job.reason is not None and job.reason.code is Code.RESERVED)
 
 
 def full_array(state: State, job: Job) -> Reason | None:

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tessera.domain.devices.resources import Amount, RoleNeed
-from tessera.domain.entities import Job
+from tessera.domain.entities import Earmark, Job
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
-from tessera.engine.placement.capacity import nodes_for
+from tessera.engine.placement.capacity import nodes_for, nodes_without
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.starting import Choice, choose, refusal
 from tessera.engine.queueing.timeline import may_meet
@@ -39,7 +39,7 @@ class BlockedJobs:
         return found[1] if found is not None and found[0] is job else None
 
 
-class CapacityCache(dict[tuple[str, str], FreeCapacity]):
+class CapacityCache(dict[tuple[str, str, bool], FreeCapacity]):
     """
     Findings of earlier passes about the nodes of each pool and flavor, and the jobs that they refused.
 
@@ -51,12 +51,24 @@ class CapacityCache(dict[tuple[str, str], FreeCapacity]):
         super().__init__()
         self.blocked: dict[str, BlockedJobs] = {}
 
-    def renewed(self, state: State, pool: str, flavor: str) -> FreeCapacity:
-        """Free capacity of the pass before, updated where nodes changed; else computed anew."""
-        nodes, scoring = nodes_for(state, pool, flavor), find_scoring_policy(state, pool)
-        known = self.get((pool, flavor))
+    def renewed(
+        self, state: State, pool: str, flavor: str, avoid: tuple[str, ...] = (), without: Sequence[Earmark] = ()
+    ) -> FreeCapacity:
+        """
+        Free capacity of the pass before, updated where nodes changed; else computed anew.
+
+        With room that is given back for one question, `without` some earmarks, it is a second view: the first one
+        remembers what was searched in vain, and would forget it for the gain.
+        """
+        nodes, scoring = nodes_for(state, pool, flavor, avoid), find_scoring_policy(state, pool)
+        if without:
+            less = nodes_without(state, *without)
+            nodes = [less.get(node.name, node) for node in nodes]
+        if avoid:
+            return FreeCapacity(nodes, scoring=scoring)
+        known = self.get(key := (pool, flavor, bool(without)))
         if known is None or not known.renewed(nodes, scoring):
-            known = self[pool, flavor] = FreeCapacity(nodes, scoring=scoring)
+            known = self[key] = FreeCapacity(nodes, scoring=scoring)
         return known
 
 
@@ -205,10 +217,7 @@ class SchedulingPass:
 
     def _make_capacity(self, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
         """Free capacity; without nodes to avoid it is that of the pass before, where that serves again."""
-        if not avoid:
-            return self._known.renewed(self._state, self._pool, flavor)
-        nodes = nodes_for(self._state, self._pool, flavor, avoid)
-        return FreeCapacity(nodes, scoring=find_scoring_policy(self._state, self._pool))
+        return self._known.renewed(self._state, self._pool, flavor, avoid)
 
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
         """The job was allocated there: the only room there is knows it too, several are made anew."""

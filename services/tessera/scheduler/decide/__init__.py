@@ -64,7 +64,7 @@ def decide(
     settle_arrays(draft)
     # Room that was made for somebody is given before any line is walked, or the first of the line would take what
     # others were evicted for.
-    restart_gangs(draft)
+    restart_gangs(draft, known)
     start_marked(draft, known)
     # Pools share the looks of the message: its time is bounded as a whole, however many pools there are (ADR 0039).
     pools, looks = sorted(pool for pool, line in draft.state.lines.items() if line.jobs), LOOKS_OF[engine]

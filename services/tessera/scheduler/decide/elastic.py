@@ -11,14 +11,12 @@ from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang, gang_of
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.starting import given_ms, start_timeout_ms
-from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.fits import closed
 from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.preemption.growth import may_have, one_more
 from tessera.engine.queueing.readiness import startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.timeline import KINDS_MAX, Models, RoomTimeline, models_of
-from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.ledger import Grown, Shrunk
 from tessera_schemas.reasons import Code, Reason
@@ -151,8 +149,7 @@ class _Free:
     def capacity(self, pool: str, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
         if avoid:  # what is taken of it is not taken of the common one, which is therefore made anew
             self._capacities.pop((pool, flavor), None)
-            nodes = nodes_for(self._state, pool, flavor, avoid)
-            return FreeCapacity(nodes, scoring=find_scoring_policy(self._state, pool))
+            return self._known.renewed(self._state, pool, flavor, avoid)
         found = self._capacities.get((pool, flavor))
         if found is None:
             found = self._capacities[pool, flavor] = self._known.renewed(self._state, pool, flavor)

@@ -4,21 +4,18 @@ Places of gangs that restart: what the last run held and is well stays earmarked
 Whoever is of a higher class, or is owed quota that the gang borrows, may take the room: the earmark ends then.
 """
 
-from tessera.domain.devices.resources import RoleNeed
 from tessera.domain.entities import RESTART, Earmark, Job, Run
 from tessera.domain.state import State
-from tessera.engine.placement.capacity import is_closed, nodes_for, nodes_without
+from tessera.engine.placement.capacity import is_closed, nodes_without
 from tessera.engine.placement.faults import placement_faults, pod_faults
-from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import fits
-from tessera.engine.placement.gangs import place_gang
-from tessera.engine.queueing.readiness import awaits_placement, startable
-from tessera.engine.queueing.starting import Choice, choose
-from tessera.engine.scoring.policies import find_scoring_policy
+from tessera.engine.queueing.readiness import awaits_placement, kept_room, named_in_line, startable
+from tessera.engine.queueing.scheduling_pass import CapacityCache
+from tessera.engine.queueing.starting import Choice
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, record_waiting
-from tessera.scheduler.decide.starts import allocate, allocation_bytes
+from tessera.scheduler.decide.starts import allocate, allocation_bytes, choose_without
 from tessera_schemas.ledger import EarmarkEnded, EarmarkSet
-from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.reasons import Reason
 from tessera_schemas.shard.ledger_form import RESTART_PLACES_FROM
 from tessera_schemas.work.placement import Placement
 from tessera_schemas.work.run_ends import PauseRule, RunEnd
@@ -81,7 +78,7 @@ def _well(state: State, job: Job, run: Run) -> tuple[Placement, ...]:
     return tuple(found)
 
 
-def restart_gangs(draft: Draft) -> None:
+def restart_gangs(draft: Draft, known: CapacityCache) -> None:
     """Start each gang whose place is kept, once it may start and what is missing is there; else say what is missing."""
     state = draft.state
     for mark in sorted((m for m in state.earmarks.values() if m.cause == RESTART), key=lambda m: m.owner):
@@ -89,7 +86,7 @@ def restart_gangs(draft: Draft) -> None:
         if job is None or draft.full:
             continue
         # Nobody's order is asked before the gang's own: a claim is judged while the room is kept, or never.
-        why = "outranked" if _is_claimed(state, job, mark) else ""
+        why = "outranked" if _is_claimed(state, job, mark, known) else ""
         if not state.tree.takes(job) or state.tree.stopped(job.queue) is not None:
             why = "owner_gone"
         if why:
@@ -98,7 +95,7 @@ def restart_gangs(draft: Draft) -> None:
         # In its back-off: the room waits for it, as its owner would.
         if not startable(state, job):
             continue
-        verdict = _place(state, job, mark)
+        verdict = _place(state, job, mark, known)
         if isinstance(verdict, Reason):
             record_waiting(draft, job.job_id, verdict)
         elif allocation_bytes(job, max(len(place.node) for place in verdict[1])) <= draft.bytes_left:
@@ -106,41 +103,23 @@ def restart_gangs(draft: Draft) -> None:
             allocate(draft, job, *verdict)
 
 
-def _place(state: State, job: Job, mark: Earmark) -> Choice | Reason:
+def _place(state: State, job: Job, mark: Earmark, known: CapacityCache) -> Choice | Reason:
     """Choose where the gang starts: its kept places, unless a node of them failed it or some are missing."""
-    nodes = nodes_without(state, (), (mark,))
-    failed = any(place.node in job.avoid for place in mark.placements) and not _keeps_others_out(state, job)
+    nodes = nodes_without(state, mark)
+    # Where room is kept for a job of the pool, the gang keeps to its own.
+    alone = next(kept_room(state, state.tree.pool(job.queue) or ""), None) is None
+    failed = alone and any(place.node in job.avoid for place in mark.placements)
     whole = not any(placement_faults(job.roles, mark.placements, nodes))
     if whole and not failed and state.quota_book(besides=job.job_id).lacks(job, mark.flavor) is None:
         return mark.flavor, mark.placements
-    return _choose(state, job, (mark,))
+    return choose_without(state, job, (mark,), known)
 
 
-def _keeps_others_out(state: State, job: Job) -> bool:
-    """Whether room is kept for a job of the pool, so that the gang keeps to its own."""
-    line = state.lines.get(state.tree.pool(job.queue) or "")
-    before = state.jobs.found(line.jobs if line is not None else ())
-    return any(other.reason is not None and other.reason.code is Code.RESERVED for other in before)
-
-
-def _choose(state: State, job: Job, without: tuple[Earmark, ...]) -> Choice | Reason:
-    """Choose where the job would start if these earmarks were not there."""
-    # All else stands as it is: earmarks of others, and what still stops, are taken from it as from anybody.
-    pool, less = state.tree.pool(job.queue) or "", nodes_without(state, (), without)
-    owner = next((mark.owner for mark in without), "")
-
-    def place(roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]) -> tuple[Placement, ...] | Reason:
-        nodes = {node.name: less.get(node.name, node) for node in nodes_for(state, pool, flavor, avoid)}
-        return place_gang(roles, nodes, FeasibleNodes(nodes, find_scoring_policy(state, pool)))
-
-    return choose(state.tree, state.quota_book(besides=owner), job, place)
-
-
-def _is_claimed(state: State, job: Job, mark: Earmark) -> bool:
+def _is_claimed(state: State, job: Job, mark: Earmark, known: CapacityCache) -> bool:
     """Whether somebody in line who may take the room would start in it, and not without it."""
-    line, asked = state.lines.get(state.tree.pool(job.queue) or ""), set[tuple[object, ...]]()
-    kept = nodes_without(state, (), (mark,)).values()
-    for other in state.jobs.found(line.jobs if line is not None else ()):
+    asked = set[tuple[object, ...]]()
+    kept = nodes_without(state, mark).values()
+    for other in named_in_line(state, state.tree.pool(job.queue) or ""):
         kind = other.queue, other.gang, state.tree.priority_of(other), other.avoid
         if kind in asked or not awaits_placement(state, other) or not _may_take(state, job, mark, other):
             continue
@@ -148,7 +127,8 @@ def _is_claimed(state: State, job: Job, mark: Earmark) -> bool:
         if all(fits(role.need, node) is not None for role in other.roles for node in kept):
             continue
         asked.add(kind)
-        if not isinstance(_choose(state, other, (mark,)), Reason) and isinstance(_choose(state, other, ()), Reason):
+        with_it = choose_without(state, other, (mark,), known)
+        if not isinstance(with_it, Reason) and isinstance(choose_without(state, other, (), known), Reason):
             return True
         if len(asked) >= CLAIMS_MAX:
             break

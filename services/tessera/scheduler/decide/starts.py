@@ -4,14 +4,20 @@ from tessera.domain.entities import RESTART, Earmark, Job
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
 from tessera.domain.work.starting import closing, explain_closing, start_timeout_ms
-from tessera.engine.placement.capacity import nodes_for, nodes_without
+from tessera.engine.placement.capacity import nodes_without
 from tessera.engine.placement.faults import placement_faults
-from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.queueing.readiness import awaits_placement, full_array, is_in_line, quota_reason, startable
+from tessera.engine.queueing.readiness import (
+    awaits_placement,
+    full_array,
+    is_in_line,
+    kept_room,
+    named_in_line,
+    quota_reason,
+    startable,
+)
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.search_limit import SearchLimit
 from tessera.engine.queueing.starting import Choice, choose
-from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler.decide.draft import Draft, record_waiting
 from tessera.scheduler.decide.reservations import ReservingPass
 from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
@@ -50,7 +56,7 @@ def start_marked(draft: Draft, known: CapacityCache) -> None:
         if reason is not None:
             # A node that became free meanwhile would stand idle until the victims have saved their work.
             stopping = any(state.runs.get(run_id) is not None for run_id in mark.victims)
-            elsewhere = _free_elsewhere(state, job, known) if stopping else None
+            elsewhere = _free_by_now(state, job, mark, known) if stopping else None
             if elsewhere is None:
                 record_waiting(draft, owner, reason)
                 continue
@@ -63,29 +69,25 @@ def start_marked(draft: Draft, known: CapacityCache) -> None:
         allocate(draft, job, *choice)
 
 
-def _free_elsewhere(state: State, job: Job, known: CapacityCache) -> Choice | None:
-    """Free room beside all earmarks, its own too, where no room is kept for a job of its class or a higher one."""
+def _free_by_now(state: State, job: Job, mark: Earmark, known: CapacityCache) -> Choice | None:
+    """Free room, its own earmark's too, where no room is kept for a job of its class or a higher one."""
     pool, priority = state.tree.pool(job.queue) or "", state.tree.priority_of
-    line = state.lines.get(pool)
-    before = state.jobs.found(line.jobs if line is not None else ())
-    if any(
-        other.reason is not None and other.reason.code is Code.RESERVED and priority(other) >= priority(job)
-        for other in before
-    ):
+    if any(priority(other) >= priority(job) for other in kept_room(state, pool)):
         return None
-    found = choose(
-        state.tree,
-        state.quota_book(besides=job.job_id),
-        job,
-        lambda roles, flavor, avoid: _capacity(state, pool, flavor, avoid, known).find(roles),
-    )
+    found = choose_without(state, job, (mark,), known)
     return None if isinstance(found, Reason) else found
 
 
-def _capacity(state: State, pool: str, flavor: str, avoid: tuple[str, ...], known: CapacityCache) -> FreeCapacity:
-    if not avoid:
-        return known.renewed(state, pool, flavor)
-    return FreeCapacity(nodes_for(state, pool, flavor, avoid), scoring=find_scoring_policy(state, pool))
+def choose_without(state: State, job: Job, marks: tuple[Earmark, ...], known: CapacityCache) -> Choice | Reason:
+    """Choose where the job would start now if these earmarks of one owner, or none, were not there."""
+    # All else stands as it is: earmarks of others, and what still stops, are taken from it as from anybody.
+    pool, owner = state.tree.pool(job.queue) or "", next((mark.owner for mark in marks), "")
+    return choose(
+        state.tree,
+        state.quota_book(besides=owner),
+        job,
+        lambda roles, flavor, avoid: known.renewed(state, pool, flavor, avoid, marks).find(roles),
+    )
 
 
 def _may_still_be_had(state: State, job: Job, mark: Earmark) -> bool:
@@ -102,7 +104,7 @@ def _not_yet(state: State, job: Job, mark: Earmark) -> Reason | None:
     over = book.lacks(job, mark.flavor)
     # Without its own earmark and with all that still stops: the job may start once its room is really free, not once it
     # was promised.
-    nodes = nodes_without(state, (), (mark,))
+    nodes = nodes_without(state, mark)
     if over is None and not any(placement_faults(job.roles, mark.placements, nodes)):
         return None
     if stopping or over is None:
@@ -131,7 +133,7 @@ class _Line:
 
     def __init__(self, draft: Draft, pool: str, known: CapacityCache, looks_max: int | None) -> None:
         state = draft.state
-        self._draft, self._pool, self.jobs = draft, pool, _named(state, pool)
+        self._draft, self._pool, self.jobs = draft, pool, named_in_line(state, pool)
         reserving = state.tree.policy.backfill == "reserve"
         self._places = (ReservingPass if reserving else SchedulingPass)(state, pool, known)
         self._places.begin(self.jobs)
@@ -304,11 +306,3 @@ def _too_large(size: int) -> Reason | None:
         return None
     numbers = {"bytes": size, "bytes_max": ALLOCATION_BYTES_MAX}
     return Reason(code=Code.NO_FIT, field="roles", numbers=numbers, detail="one decision cannot name so many pods")
-
-
-def _named(state: State, pool: str) -> list[Job]:
-    """The jobs of the pool's line: it is made from an older state, so that some may not start any more."""
-    newest = state.lines.get(pool)
-    named = dict.fromkeys(newest.jobs if newest else ())  # a job named twice starts once
-    pool_of = state.tree.pool
-    return [job for job in state.jobs.found(named) if pool_of(job.queue) == pool]

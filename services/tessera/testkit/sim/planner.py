@@ -66,7 +66,7 @@ def plan_for(state: State, owner: Job, victims: list[Run], cause: PlanCause = "p
         book.add(run.queue, run.flavor, run.amount, -1)
     for flavor in state.tree.flavors_for(owner.queue, owner.amount):
         nodes = {node.name: node for node in nodes_for(state, pool, flavor)}
-        nodes |= {name: node for name, node in nodes_without(state, victims, ()).items() if name in nodes}
+        nodes |= {name: node for name, node in nodes_without(state, *victims).items() if name in nodes}
         placed = FreeCapacity(nodes.values()).place(owner.roles)
         if isinstance(placed, Reason) or book.lacks(owner, flavor):
             continue
