@@ -175,6 +175,95 @@ def test_what_is_missing_may_stay_missing_until_the_bound_passes() -> None:
     judge(rounds)
 
 
+def lose(rounds: Rounds, *nodes: str, key: str = "gang") -> None:
+    """Nodes of a run are not ready any more, all at once, and the run is stopped and absent."""
+    run = rounds.run(key).run_id
+    reason = Reason(code=Code.NODE_LOST, field=f"nodes.{nodes[0]}")
+    rounds.commit(*(node_seen(node, 8, ready=False) for node in nodes))
+    rounds.commit(RunLost(kind="run_lost", run_id=run, reason=reason, nodes=nodes))
+    rounds.settle()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_of_a_gang_that_lost_two_nodes_what_is_well_stays_kept(at_once: bool) -> None:
+    rounds = two_nodes(nodes=4)
+    rounds.submit("gang", gpus=8, pods=4)
+    rounds.settle()
+    for n in range(2):
+        rounds.submit(f"other-{n}", gpus=8)
+    lose(rounds, *(("node-a", "node-b") if at_once else ("node-a",)))
+    until = mark(rounds, "gang").deadline
+    if not at_once:
+        passes(rounds, 20)
+        rounds.commit(node_seen("node-b", 8, ready=False))
+        rounds.settle()
+    assert sorted(place.node for place in mark(rounds, "gang").placements) == ["node-c", "node-d"]
+    assert mark(rounds, "gang").deadline == until
+    assert not any(rounds.running(f"other-{n}") for n in range(2))
+    rounds.commit(node_seen("node-a", 8), node_seen("node-b", 8))
+    rounds.settle()
+    assert rounds.running("gang")
+    judge(rounds)
+
+
+def test_a_gang_that_lost_its_last_node_keeps_nothing() -> None:
+    rounds = two_nodes()
+    rounds.submit("gang", gpus=8, pods=2)
+    rounds.settle()
+    lose(rounds, "node-a")
+    rounds.commit(node_seen("node-b", 8, ready=False))
+    assert (mark(rounds, "gang"), ends(rounds)) == (None, ["node_lost"])
+    judge(rounds)
+
+
+def test_nobody_younger_takes_piece_by_piece_what_is_missing_of_a_place() -> None:
+    rounds = two_nodes(nodes=3)
+    rounds.submit("gang", gpus=8, pods=2)
+    rounds.settle()
+    for n in range(8):
+        rounds.submit(f"old-{n}", gpus=1, time_limit_seconds=3600)
+    rounds.settle()
+    for n in range(8):
+        rounds.submit(f"young-{n}", gpus=1, time_limit_seconds=7200)
+    brief = rounds.submit("brief", gpus=1, time_limit_seconds=60)
+    passes(rounds, 60)
+    lose(rounds, rounds.run("gang").placements[0].node)
+    for n in range(7):
+        rounds.finish(f"old-{n}")
+        rounds.settle()
+    # Who delays the gang stays out, and who has left before it can start passes.
+    assert not any(rounds.running(f"young-{n}") for n in range(8))
+    assert rounds.running("brief")
+    told = rounds.job("gang").reason
+    assert told is not None
+    assert told.code is Code.RESERVED
+    said = explain(rounds.state, rounds.job("gang").job_id, rounds.ts)
+    assert said is not None
+    assert any("room is kept on" in sentence for sentence in said.sentences)
+    assert any("Room on" in sentence and "is kept for it (restart)" in sentence for sentence in said.sentences)
+    assert rounds.state.jobs.get(brief).reason is None
+    for key in ("brief", "old-7"):
+        rounds.finish(key)
+        rounds.settle()
+    assert rounds.running("gang")
+    judge(rounds)
+
+
+@pytest.mark.parametrize(("strategy", "passes_it"), [("best_effort_fifo", True), ("strict_fifo", False)])
+def test_in_a_strict_queue_nobody_passes_a_gang_that_lacks_a_part_of_its_place(strategy: str, passes_it: bool) -> None:
+    rounds = two_nodes(share("research", 24, parent=None, queueing_strategy=strategy), nodes=3)
+    rounds.submit("gang", gpus=8, pods=2)
+    rounds.submit("old", gpus=4, time_limit_seconds=3600)
+    rounds.settle()
+    lose(rounds, rounds.run("gang").placements[0].node)
+    rounds.submit("brief", gpus=1, time_limit_seconds=60)
+    rounds.settle()
+    assert rounds.running("brief") is passes_it
+    told = rounds.job("brief").reason
+    assert (told is not None and told.code is Code.BEHIND_QUEUE_HEAD) is not passes_it
+    judge(rounds)
+
+
 def test_a_higher_class_takes_the_room_and_an_equal_one_does_not() -> None:
     rounds = gang_among_others(two_nodes(preset="off"))
     fails(rounds, "gang")

@@ -20,7 +20,7 @@ from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.preemption.candidates import eviction_cost, weight
 from tessera.engine.preemption.rules import protected
-from tessera.engine.queueing.timeline import soonest_start
+from tessera.engine.queueing.scheduling_pass import SchedulingPass
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import Code, Reason
@@ -92,7 +92,8 @@ def gained(state: State, owner: Job) -> int:
         return 0
     ahead = owner.reason.numbers.get("from_ts", 0) - state.ts if owner.reason.code is Code.RESERVED else 0
     if owner.reason.code is Code.NO_FIT and state.tree.policy.backfill == "reserve":
-        ahead = (soonest_start(state, owner) or state.ts) - state.ts
+        entered = SchedulingPass(state, state.tree.pool(owner.queue) or "").timeline().enter(owner)
+        ahead = 0 if entered is None else entered[0].at - state.ts
     return weight(owner.amount) * max(0, ahead if ahead > 0 else state.ts - owner.told_ts)
 
 

@@ -17,8 +17,8 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine.placement.free_slots import unclaimed
 from tessera.engine.placement.gangs import place_gang
-from tessera.engine.queueing.readiness import awaits_placement, kept_room
-from tessera.engine.queueing.timeline import RoomTimeline
+from tessera.engine.queueing.readiness import awaits_placement, is_reserved, named_in_line
+from tessera.engine.queueing.scheduling_pass import SchedulingPass
 from tessera_schemas.reasons import Code, Reason
 
 JOBS_MAX = 512
@@ -65,7 +65,7 @@ _ORDER = {rule: place for place, rule in enumerate(HoldsBack)}
 def _named(state: State, pool: str, job: Job, rule: HoldsBack) -> Job:
     """The job behind which this one waits, where the rule has one; else the job itself."""
     if rule is HoldsBack.KEPT:
-        return next(kept_room(state, pool), job)
+        return next(filter(is_reserved, named_in_line(state, pool)), job)
     if rule is HoldsBack.STRICT:
         return next((each for each in state.jobs.found(place[-1] for place in state.index.waiting[job.queue][:1])), job)
     return job
@@ -77,7 +77,7 @@ class _Asked:
     def __init__(self, state: State, pool: str) -> None:
         self._state, self._pool = state, pool
         self._book: QuotaBook | None = None
-        self._room = RoomTimeline.now(state, pool).room
+        self._room = SchedulingPass(state, pool).timeline().room
         self._fits: dict[tuple[object, ...], bool] = {}
         self._tried = Counter[str]()
 

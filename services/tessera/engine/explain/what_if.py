@@ -21,7 +21,7 @@ from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.ordering import order_jobs
-from tessera.engine.queueing.own_place import keeps_own_place, place_given_back
+from tessera.engine.queueing.own_place import own_place, place_given_back
 from tessera.engine.queueing.readiness import (
     awaits_placement,
     explain_missing_pods,
@@ -76,7 +76,7 @@ class WhatIf:
         self.position = self.order.index(job.job_id) + 1 if job.job_id in self.order else 0
         self._let_pass(self.order[: self.position - 1] if self.position else self.order)
         self.mark = self.state.earmarks.get(job.job_id)
-        if keeps_own_place(self.state, job.job_id):
+        if own_place(self.state, job.job_id) is not None:
             # It starts with its own place and what is free beside it; to all others, who came first here, that is kept.
             apply_record(self.state, place_given_back(job.job_id), ())
             self._pools.clear()

@@ -26,7 +26,7 @@ from tessera.engine.queueing.ordering import stuck_heads
 from tessera.engine.queueing.own_place import without_own_place
 from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason, would_borrow
 from tessera.engine.queueing.reservations import Reservation, hide_reserved
-from tessera.engine.queueing.timeline import RoomTimeline
+from tessera.engine.queueing.scheduling_pass import SchedulingPass
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanCause, PlanProposed, Shrink
 from tessera_schemas.reasons import Code, Reason
@@ -102,7 +102,7 @@ def _rooms_before(state: State, job: Job) -> list[Reservation]:
     pool = state.tree.pool(job.queue)
     if pool is None or state.tree.policy.backfill == "off":
         return []
-    ahead = RoomTimeline.now(state, pool)
+    ahead = SchedulingPass(state, pool).timeline()
     for head in _heads_before(state, job):
         if not ahead.is_deep(head):
             ahead.enter(head)

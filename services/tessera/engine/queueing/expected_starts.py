@@ -15,8 +15,8 @@ from tessera.domain.devices.resources import RoleNeed
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.engine.queueing.reservations import ExpectedEnd, Forecast
-from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
-from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX, RoomTimeline
+from tessera.engine.queueing.scheduling_pass import SchedulingPass
+from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX
 from tessera_schemas.reasons import Code
 from tessera_schemas.text.units import format_age
 
@@ -79,14 +79,14 @@ def look_ahead(state: State, pool: str, line: Iterable[Job]) -> dict[str, Expect
     if not heads:
         return {}
     # The same search as in the pass itself, with its bounds: those for whom room was kept before come first.
-    ahead, found = RoomTimeline.now(state, pool), dict[str, ExpectedStart | NoRoom]()
+    places, found = SchedulingPass(state, pool), dict[str, ExpectedStart | NoRoom]()
+    ahead = places.timeline()
     tried, never = Counter[StartKind](), set[StartKind]()
-    could_start = SchedulingPass(state, pool, CapacityCache()).could_start
     for job in sorted(heads, key=lambda job: job.reason is None or job.reason.code is not Code.RESERVED):
         # Equal jobs get one answer each until the depth is reached; a kind that finds none is not asked for ever.
         kind = job.queue, job.roles, job.avoid
         # Counted among the kinds, who no node could hold would hide the start of who comes behind.
-        if not could_start(job):
+        if not places.could_start(job):
             never.add(kind)
         # Each is told apart, since each has another way out.
         if kind in never:

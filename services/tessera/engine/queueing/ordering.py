@@ -26,9 +26,8 @@ from tessera.domain.work.gang import Gang
 from tessera.domain.work.starting import refuses_pods
 from tessera.engine import ORDER_ENGINE_ID
 from tessera.engine.queueing.orders import ORDERS, WaitingJobs
-from tessera.engine.queueing.own_place import keeps_own_place
+from tessera.engine.queueing.own_place import own_place
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
-from tessera.engine.queueing.timeline import RoomTimeline
 from tessera_schemas.config import OrderName
 from tessera_schemas.reasons import Code
 from tessera_schemas.shard.orders import HEADS_MAX
@@ -86,7 +85,7 @@ def _order(state: State, pool: str, ts: int, known: CapacityCache | None, counts
     # at.
     if len(heads) < HEADS_MAX:
         return heads
-    places = SchedulingPass(state, pool, CapacityCache() if known is None else known)
+    places = SchedulingPass(state, pool, known)
 
     def may_start(job: Job) -> bool:
         return not refuses_pods(state, job.tenant) and places.may_start(job)
@@ -140,14 +139,14 @@ def stuck_heads(state: State, ts: int, heads: int) -> list[Job]:
 
 
 def _helpable(state: State, pool: str, ts: int) -> Iterator[Job]:
-    ahead, tree = RoomTimeline.now(state, pool), state.tree
+    places, tree = SchedulingPass(state, pool), state.tree
+    ahead = places.timeline()
     equal, possible = Counter[tuple[str, str, Gang, int]](), dict[tuple[str, Gang], bool]()
-    could_start = SchedulingPass(state, pool, CapacityCache()).could_start
-    for job_id in islice(order_jobs(state, pool, ts, could_start), HEADS_MAX):
+    for job_id in islice(order_jobs(state, pool, ts, places.could_start), HEADS_MAX):
         job = state.jobs.get(job_id)
         if job is None or job.reason is None or job.reason.code not in STUCK:
             continue
-        if state.earmarks.get(job_id) is not None and not keeps_own_place(state, job_id):
+        if state.earmarks.get(job_id) is not None and own_place(state, job_id) is None:
             continue
         kind = job.queue, job.tenant, job.gang, tree.priority_of(job)
         # Asked once for equal gangs: an array for a drained model costs one look, and no place among the heads.

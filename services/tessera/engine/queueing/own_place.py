@@ -1,15 +1,15 @@
 """The view of a gang that restarts: to it alone its kept place is free. Pure."""
 
-from tessera.domain.entities import RESTART, Job
+from tessera.domain.entities import RESTART, Earmark, Job
 from tessera.domain.folding.fold import apply_record
 from tessera.domain.state import State
 from tessera_schemas.ledger import EarmarkEnded
 
 
-def keeps_own_place(state: State, job_id: str) -> bool:
-    """Whether the job's earmark is the place of its last run: room may be made for what is missing."""
+def own_place(state: State, job_id: str) -> Earmark | None:
+    """The job's earmark, if it is the place of its last run: room may be made for what is missing."""
     mark = state.earmarks.get(job_id)
-    return mark is not None and mark.cause == RESTART
+    return mark if mark is not None and mark.cause == RESTART else None
 
 
 def place_given_back(job_id: str) -> EarmarkEnded:
@@ -19,7 +19,7 @@ def place_given_back(job_id: str) -> EarmarkEnded:
 
 def without_own_place(state: State, job: Job) -> State:
     """The state without the kept place of the job: an overlay, or the state itself where none is kept."""
-    if not keeps_own_place(state, job.job_id):
+    if own_place(state, job.job_id) is None:
         return state
     # Given back for one question alone: to all others, who came first here, the room stays kept.
     over = state.overlay()

@@ -1,6 +1,6 @@
 """Whether a job may start at all, before any node is looked at: its phase, its pods, its quota. Pure."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from tessera.domain.entities import Job, Over, Run
 from tessera.domain.queues import QueueTree, QuotaBook
@@ -36,9 +36,9 @@ def named_in_line(state: State, pool: str) -> list[Job]:
     return [job for job in named if state.tree.pool(job.queue) == pool]
 
 
-def kept_room(state: State, pool: str) -> Iterator[Job]:
-    """The jobs of the pool's line that were told that room is kept for them."""
-    return (job for job in named_in_line(state, pool) if job.reason is not None and job.reason.code is Code.RESERVED)
+def is_reserved(job: Job) -> bool:
+    """Whether the job was told that room is kept for it."""
+    return job.reason is not None and job.reason.code is Code.RESERVED
 
 
 def full_array(state: State, job: Job) -> Reason | None:

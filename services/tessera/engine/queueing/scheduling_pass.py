@@ -10,7 +10,7 @@ from tessera.domain.state import State
 from tessera.engine.placement.capacity import nodes_for, nodes_without
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.starting import Choice, choose, refusal
-from tessera.engine.queueing.timeline import may_meet
+from tessera.engine.queueing.timeline import RoomAhead, RoomTimeline, may_meet
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import Passed, Placement
@@ -54,12 +54,9 @@ class CapacityCache(dict[tuple[str, str, bool], FreeCapacity]):
     def renewed(
         self, state: State, pool: str, flavor: str, avoid: tuple[str, ...] = (), without: Sequence[Earmark] = ()
     ) -> FreeCapacity:
-        """
-        Free capacity of the pass before, updated where nodes changed; else computed anew.
-
-        With room that is given back for one question, `without` some earmarks, it is a second view: the first one
-        remembers what was searched in vain, and would forget it for the gain.
-        """
+        """Free capacity of the pass before, updated where nodes changed; else computed anew."""
+        # Without some earmarks, for one question, it is a second view: the first one remembers what was searched in
+        # vain, and would forget it for the gain.
         nodes, scoring = nodes_for(state, pool, flavor, avoid), find_scoring_policy(state, pool)
         if without:
             less = nodes_without(state, *without)
@@ -75,8 +72,8 @@ class CapacityCache(dict[tuple[str, str, bool], FreeCapacity]):
 class SchedulingPass:
     """Quota by queue, room by flavor and avoided nodes."""
 
-    def __init__(self, state: State, pool: str, known: CapacityCache) -> None:
-        self._state, self._pool, self._known = state, pool, known
+    def __init__(self, state: State, pool: str, known: CapacityCache | None = None) -> None:
+        self._state, self._pool, self._known = state, pool, CapacityCache() if known is None else known
         self._book: QuotaBook | None = None
         self._capacities: dict[tuple[str, tuple[str, ...]], FreeCapacity] = {}
         self._standing: BlockedJobs | None = None
@@ -85,6 +82,14 @@ class SchedulingPass:
         """Use and lending of quota in this pass, made when first asked for."""
         self._book = self._book or self._state.quota_book()
         return self._book
+
+    def timeline(self) -> RoomTimeline:
+        """The pool's timeline without any reservation, over what is free in this pass."""
+        return RoomTimeline.of(self._state, self._pool, self._room_of, self._quota_book)
+
+    def _room_of(self, flavor: str) -> RoomAhead:
+        capacity = self.capacity(flavor, ())
+        return capacity.nodes, capacity.places
 
     def begin(self, jobs: Sequence[Job]) -> None:
         """Know the jobs of the line, in its order, before any of them is asked."""

@@ -13,9 +13,9 @@ from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
-from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
+from tessera.engine.queueing.own_place import own_place
 from tessera.engine.queueing.reservations import (
     ExpectedEnd,
     Forecast,
@@ -26,7 +26,6 @@ from tessera.engine.queueing.reservations import (
     make_reservation,
     spare_free_now,
 )
-from tessera.engine.scoring.policies import find_scoring_policy
 from tessera_schemas.reasons import Code, Reason
 
 KINDS_MAX = 16
@@ -62,19 +61,6 @@ class RoomTimeline:
     ) -> "RoomTimeline":
         """The pool's timeline without any reservation."""
         return cls(state, pool, state.tree.policy.backfill_depth, room, book, Forecast(state), [])
-
-    @classmethod
-    def now(cls, state: State, pool: str) -> "RoomTimeline":
-        """The same for a state that nobody changes."""
-        policy, book, rooms = find_scoring_policy(state, pool), state.quota_book(), dict[str, RoomAhead]()
-
-        def room(flavor: str) -> RoomAhead:
-            if flavor not in rooms:
-                nodes = {node.name: node for node in nodes_for(state, pool, flavor)}
-                rooms[flavor] = nodes, FeasibleNodes(nodes, policy)
-            return rooms[flavor]
-
-        return cls.of(state, pool, room, lambda: book)
 
     def is_deep(self, job: Job) -> bool:
         """Whether room is kept already for as many jobs as the policy says, among those that could use its nodes."""
@@ -118,7 +104,7 @@ class RoomTimeline:
 
     def _opening(self, job: Job, flavor: str) -> tuple[Opening | None, list[ExpectedEnd]]:
         whole, places = self.room(flavor)
-        nodes = dict(whole)
+        nodes, book = self._without_own_places(job, whole)
         # Earlier reservations count on their nodes as running from now on. That may put this one later than it could
         # be, and never on room that was promised to another. In quota they count from when they begin: two heads of two
         # models would else take it from each other for as long as the later one waits.
@@ -128,9 +114,23 @@ class RoomTimeline:
             nodes |= {p.node: nodes[p.node].promising(whole[p.node].idle) for p in other.placements if p.node in nodes}
         # Ends elsewhere count as well where they give back quota of the job's tree.
         ends = self.forecast.ends_on(nodes, self._queues_beside(job))
-        quota = QuotaAhead(self.book(), self._end, lambda at, book: self._quota_at(job, flavor, at, book))
+        quota = QuotaAhead(book, self._end, lambda at, book: self._quota_at(job, flavor, at, book))
         found = find_opening(job.roles, nodes, ends, places, quota, self.state.ts)
-        return None if found is None else spare_free_now(job.roles, found, nodes, places), ends
+        # What is free of a gang's own place it is to take, and nothing in its stead.
+        if found is not None and own_place(self.state, job.job_id) is None:
+            found = spare_free_now(job.roles, found, nodes, places)
+        return found, ends
+
+    def _without_own_places(self, job: Job, whole: dict[str, Node]) -> tuple[dict[str, Node], QuotaBook]:
+        """Nodes and book as they were without what the job, and those for whom room is kept, hold of their own."""
+        # A gang's own place is a part of the room that is kept for it: it would else count twice.
+        who = (job, *(reservation.job for reservation in self.reservations))
+        own = [(each, mark) for each in who if (mark := own_place(self.state, each.job_id))]
+        nodes, book = dict(whole), self.book().copy() if own else self.book()
+        for each, mark in own:
+            mark.gang.take(nodes, mark.placements, -1)
+            book.end(each, each.queue, mark.flavor, each.amount)
+        return nodes, book
 
     def _quota_at(self, job: Job, flavor: str, at: int, book: QuotaBook) -> QuotaBook | None:
         """The book with what has begun by `at`, if the job may start then and delays nobody who begins later."""
@@ -167,10 +167,3 @@ def may_meet(one: Job, other: Job) -> bool:
     """Whether both could use the same nodes, as far as GPU models say."""
     models, others = models_of(one), models_of(other)
     return not (models and others and models.isdisjoint(others))
-
-
-def soonest_start(state: State, job: Job) -> int | None:
-    """Ledger time from which on the job has room and quota, if nobody else comes; None where no end makes any."""
-    pool = state.tree.pool(job.queue)
-    entered = None if pool is None else RoomTimeline.now(state, pool).enter(job)
-    return None if entered is None else entered[0].at

@@ -16,7 +16,7 @@ from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.preemption.growth import may_have, one_more
 from tessera.engine.queueing.readiness import startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
-from tessera.engine.queueing.timeline import KINDS_MAX, Models, RoomTimeline, models_of
+from tessera.engine.queueing.timeline import KINDS_MAX, Models, models_of
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
 from tessera_schemas.ledger import Grown, Shrunk
 from tessera_schemas.reasons import Code, Reason
@@ -114,7 +114,8 @@ def _wanted_models(state: State, pool: str, root: str, known: CapacityCache) -> 
     which no end of a run makes room, as those of a drained model, gains nothing by what these runs leave alone.
     """
     tree, wanted, kinds = state.tree, set[Models](), dict[Gang, bool]()
-    ahead, could_start = RoomTimeline.now(state, pool), SchedulingPass(state, pool, known).could_start
+    places = SchedulingPass(state, pool, known)
+    ahead, could_start = places.timeline(), places.could_start
     for queue in sorted(tree.queues_of.get(pool, ())):
         first = () if tree.stopped(queue) is not None else islice(state.index.waiting.get(queue, ()), HEADS_MAX)
         for _, _, _, job_id in first:

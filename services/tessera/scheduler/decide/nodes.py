@@ -15,6 +15,7 @@ from tessera.domain.entities import Run
 from tessera.domain.state import State
 from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.elastic import go_on_without
+from tessera.scheduler.decide.restarts import keep_rest
 from tessera_schemas.facts import DrainRequested, NodeSeen
 from tessera_schemas.ledger import EarmarkEnded, NodeBackedOff, NodeChanged, NodeDrained, Revoked
 from tessera_schemas.reasons import Code, Reason
@@ -45,8 +46,10 @@ def end_earmarks_on(draft: Draft, node: str, devices_from: int | None = None) ->
     """End earmarks on a node that is no longer available, or only on its devices from number `devices_from` on."""
     for mark in sorted(draft.state.earmarks.values(), key=lambda mark: mark.owner):
         there = [p for p in mark.placements if p.node == node]
-        if any(devices_from is None or any(d >= devices_from for d in p.devices) for p in there):
+        lost = [p for p in there if devices_from is None or any(d >= devices_from for d in p.devices)]
+        if lost:
             draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="node_lost"))
+            keep_rest(draft, mark, lost)
 
 
 @judges(DrainRequested)

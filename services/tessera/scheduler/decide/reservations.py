@@ -19,16 +19,22 @@ from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine.placement.gangs import FreeCapacity
-from tessera.engine.queueing.readiness import awaits_placement, quota_reason
+from tessera.engine.queueing.own_place import own_place
+from tessera.engine.queueing.readiness import awaits_placement, is_reserved, quota_reason, startable
 from tessera.engine.queueing.reservations import Reservation, hide_reserved
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.starting import Choice, choose
-from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX, RoomAhead, RoomTimeline
+from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import PASSED_MAX, Passed, Placement
 
 BlockedKind = tuple[str, bool, tuple[RoleNeed, ...], tuple[str, ...]]
 """What jobs have in common for which the same room is sought."""
+
+
+def is_restarting(state: State, job: Job) -> bool:
+    """Whether the job may start and keeps its own place: it waits in line for what it lacks, with the rest in hand."""
+    return own_place(state, job.job_id) is not None and startable(state, job)
 
 
 class ReservingPass(SchedulingPass):
@@ -37,7 +43,7 @@ class ReservingPass(SchedulingPass):
     def __init__(self, state: State, pool: str, known: CapacityCache) -> None:
         super().__init__(state, pool, known)
         self._policy = state.tree.policy
-        self._ahead = RoomTimeline.of(state, pool, self._room_of, self._quota_book)
+        self._ahead = self.timeline()
         self._blocked: list[tuple[Job, Reason]] = []  # nobody has looked for room ahead yet
         self._kinds = Counter[BlockedKind]()
         self._never: set[BlockedKind] = set()
@@ -52,7 +58,8 @@ class ReservingPass(SchedulingPass):
         """Keep the room that was kept before for jobs of the line."""
         self._place = {job.job_id: place for place, job in enumerate(jobs)}
         for job in jobs:
-            if job.reason is not None and job.reason.code is Code.RESERVED and awaits_placement(self._state, job):
+            waits = awaits_placement(self._state, job) or is_restarting(self._state, job)
+            if waits and job.reason is not None and is_reserved(job):
                 self._kept.add(job.job_id)
                 self._blocked.append((job, job.reason))
 
@@ -159,8 +166,14 @@ class ReservingPass(SchedulingPass):
         return (*reserved, *others)[:PASSED_MAX]
 
     def note_refused(self, job: Job, code: Code) -> None:
-        """Note an owner that waits within its nominal quota: what it lacks is closed to borrowers (I3)."""
+        """
+        Note an owner that waits within its nominal quota: what it lacks is closed to borrowers (I3). And a gang that
+        lacks a part of its own place: nobody may take that piece by piece while the rest is idle.
+        """
         tree = self._state.tree
+        if own_place(self._state, job.job_id) is not None:
+            self._note_blocked(job, job.reason or Reason(code=code))
+            return
         if code not in (*BLOCKED, Code.RESERVED) or tree.queues[job.queue].parent is None:
             return
         # Within its nominal quota with all owners before it: beyond that the job is a borrower itself.
@@ -259,10 +272,6 @@ class ReservingPass(SchedulingPass):
         field = job.reason.field if job.reason is not None and job.reason.code is not Code.RESERVED else ""
         self._reasons.append((job.job_id, Reason(code=Code.RESERVED, field=field, numbers=numbers)))
         return True
-
-    def _room_of(self, flavor: str) -> RoomAhead:
-        capacity = self.capacity(flavor, ())
-        return capacity.nodes, capacity.places
 
     def _outlived_of_any_class(self, job: Job) -> list[Reservation]:
         """The reservations that begin before the job ends, the first one first."""

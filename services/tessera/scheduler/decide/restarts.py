@@ -4,14 +4,18 @@ Places of gangs that restart: what the last run held and is well stays earmarked
 Whoever is of a higher class, or is owed quota that the gang borrows, may take the room: the earmark ends then.
 """
 
+from collections.abc import Collection
+
 from tessera.domain.entities import RESTART, Earmark, Job, Run
+from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
 from tessera.engine.placement.capacity import is_closed, nodes_without
 from tessera.engine.placement.faults import placement_faults, pod_faults
 from tessera.engine.placement.fits import fits
-from tessera.engine.queueing.readiness import awaits_placement, kept_room, named_in_line, startable
+from tessera.engine.queueing.readiness import awaits_placement, is_reserved, named_in_line, startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.queueing.starting import Choice
+from tessera.engine.queueing.timeline import BLOCKED
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, record_waiting
 from tessera.scheduler.decide.starts import allocate, allocation_bytes, choose_without
 from tessera_schemas.ledger import EarmarkEnded, EarmarkSet
@@ -43,13 +47,19 @@ def keep_place(draft: Draft, run: Run, end: RunEnd, pause: int, tries: int) -> N
     # One pod is placed anew as easily as any other; it is a gang that never finds its room again among small jobs.
     if job.pods < 2 or not places or state.quota_book().lacks(job, run.flavor) is not None:
         return
+    _keep(draft, job.job_id, state.ts + kept_ms, places, run.flavor)
+
+
+def keep_rest(draft: Draft, mark: Earmark, lost: Collection[Placement]) -> None:
+    """Keep what is well of a gang's place that has just lost some of it, until the time that was set at first."""
+    rest = tuple(place for place in mark.placements if place not in lost)
+    if mark.cause == RESTART and rest:
+        _keep(draft, mark.owner, mark.deadline, rest, mark.flavor)
+
+
+def _keep(draft: Draft, owner: str, deadline: int, places: tuple[Placement, ...], flavor: str) -> None:
     mark = EarmarkSet(
-        kind="earmark_set",
-        owner=job.job_id,
-        cause=RESTART,
-        deadline=state.ts + kept_ms,
-        placements=places,
-        flavor=run.flavor,
+        kind="earmark_set", owner=owner, cause=RESTART, deadline=deadline, placements=places, flavor=flavor
     )
     if len(mark.to_bytes()) + RECORD_BYTES <= draft.bytes_left:
         draft.add(mark)
@@ -97,7 +107,9 @@ def restart_gangs(draft: Draft, known: CapacityCache) -> None:
             continue
         verdict = _place(state, job, mark, known)
         if isinstance(verdict, Reason):
-            record_waiting(draft, job.job_id, verdict)
+            # What it was told of room that is kept for it stands until the line is asked again.
+            if not (is_reserved(job) and verdict.code in BLOCKED):
+                record_waiting(draft, job.job_id, verdict)
         elif allocation_bytes(job, max(len(place.node) for place in verdict[1])) <= draft.bytes_left:
             draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="used"))
             allocate(draft, job, *verdict)
@@ -106,8 +118,9 @@ def restart_gangs(draft: Draft, known: CapacityCache) -> None:
 def _place(state: State, job: Job, mark: Earmark, known: CapacityCache) -> Choice | Reason:
     """Choose where the gang starts: its kept places, unless a node of them failed it or some are missing."""
     nodes = nodes_without(state, mark)
-    # Where room is kept for a job of the pool, the gang keeps to its own.
-    alone = next(kept_room(state, state.tree.pool(job.queue) or ""), None) is None
+    # Where room is kept for another job of the pool, the gang keeps to its own.
+    before = named_in_line(state, state.tree.pool(job.queue) or "")
+    alone = not any(is_reserved(other) for other in before if other is not job)
     failed = alone and any(place.node in job.avoid for place in mark.placements)
     whole = not any(placement_faults(job.roles, mark.placements, nodes))
     if whole and not failed and state.quota_book(besides=job.job_id).lacks(job, mark.flavor) is None:
@@ -117,11 +130,11 @@ def _place(state: State, job: Job, mark: Earmark, known: CapacityCache) -> Choic
 
 def _is_claimed(state: State, job: Job, mark: Earmark, known: CapacityCache) -> bool:
     """Whether somebody in line who may take the room would start in it, and not without it."""
-    asked = set[tuple[object, ...]]()
+    asked, book = set[tuple[object, ...]](), state.quota_book(besides=job.job_id)
     kept = nodes_without(state, mark).values()
     for other in named_in_line(state, state.tree.pool(job.queue) or ""):
         kind = other.queue, other.gang, state.tree.priority_of(other), other.avoid
-        if kind in asked or not awaits_placement(state, other) or not _may_take(state, job, mark, other):
+        if kind in asked or not awaits_placement(state, other) or not _may_take(state.tree, book, job, mark, other):
             continue
         # Whom none of its nodes suits is not asked, and takes nobody's place among those who are.
         if all(fits(role.need, node) is not None for role in other.roles for node in kept):
@@ -135,14 +148,12 @@ def _is_claimed(state: State, job: Job, mark: Earmark, known: CapacityCache) -> 
     return False
 
 
-def _may_take(state: State, job: Job, mark: Earmark, other: Job) -> bool:
+def _may_take(tree: QueueTree, book: QuotaBook, job: Job, mark: Earmark, other: Job) -> bool:
     """A higher class, or a queue of the same tree within its own quota while the gang's queue borrows."""
-    tree = state.tree
     if tree.priority_of(other) > tree.priority_of(job):
         return True
     if other.queue == job.queue or tree.roots[other.queue] != tree.roots[job.queue]:
         return False
-    book = state.quota_book(besides=job.job_id)
     if tree.queues[other.queue].reclaim != "any" or not book.borrows(job.queue, mark.flavor, job.amount):
         return False
     return bool(book.keepers(other.queue, mark.flavor, other.amount))

@@ -10,7 +10,7 @@ from tessera.engine.queueing.readiness import (
     awaits_placement,
     full_array,
     is_in_line,
-    kept_room,
+    is_reserved,
     named_in_line,
     quota_reason,
     startable,
@@ -19,7 +19,7 @@ from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPas
 from tessera.engine.queueing.search_limit import SearchLimit
 from tessera.engine.queueing.starting import Choice, choose
 from tessera.scheduler.decide.draft import Draft, record_waiting
-from tessera.scheduler.decide.reservations import ReservingPass
+from tessera.scheduler.decide.reservations import ReservingPass, is_restarting
 from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
 from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
 from tessera_schemas.reasons import Code, Reason
@@ -72,7 +72,7 @@ def start_marked(draft: Draft, known: CapacityCache) -> None:
 def _free_by_now(state: State, job: Job, mark: Earmark, known: CapacityCache) -> Choice | None:
     """Free room, its own earmark's too, where no room is kept for a job of its class or a higher one."""
     pool, priority = state.tree.pool(job.queue) or "", state.tree.priority_of
-    if any(priority(other) >= priority(job) for other in kept_room(state, pool)):
+    if any(is_reserved(other) and priority(other) >= priority(job) for other in named_in_line(state, pool)):
         return None
     found = choose_without(state, job, (mark,), known)
     return None if isinstance(found, Reason) else found
@@ -162,6 +162,11 @@ class _Line:
         if full is not None and not draft.full:
             if draft.state.format >= ARRAY_SLOTS_FROM:
                 self._note_waiting(job, full)
+            return True
+        # Who restarts was looked at before the line; here it stands in it with what it lacks.
+        if is_restarting(draft.state, job):
+            places.note_refused(job, Code.NO_FIT if job.reason is None else job.reason.code)
+            self._keep_behind(job)
             return True
         # Three ways of being passed over without a record, the cheapest first: nearly all of a long line leaves here.
         if places.still_blocked(job) or not awaits_placement(draft.state, job) or self._knows_why(job):
