@@ -6,6 +6,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Delta, Informer
@@ -86,6 +87,26 @@ async def test_changes_come_with_what_the_copy_held_before(world: World):
     assert delta.type == "DELETED"
     assert world.informer.objects == {}
     assert world.informer.named("a", NS) is None
+
+
+async def test_an_object_that_cannot_be_read_as_a_whole_is_held_and_told_once(world: World):
+    """As a kubelet leaves a container that it cannot find any more; and of another type than anybody would write."""
+    world.pod("a", app="x")
+    world.pod("well")
+    terminated = {"exitCode": 137, "reason": "ContainerStatusUnknown", "startedAt": None, "finishedAt": None}
+    statuses = [{"name": "main", "state": {"terminated": terminated}}]
+    status = {"phase": "Failed", "conditions": None, "containerStatuses": statuses, "reason": ["odd"]}
+    world.core.patch("pods", NS, "a", {"status": status}, "status")
+    with capture_logs() as logs:
+        await world.until(ADDED=2)
+        world.label("a", "y")
+        [delta] = await world.informer.next()
+    told = {"exitCode": 137, "reason": "ContainerStatusUnknown"}
+    assert delta.object["status"]["containerStatuses"] == [{"name": "main", "state": {"terminated": told}}]
+    assert "conditions" not in delta.object["status"]
+    [line] = [one for one in logs if one["event"] == "object_not_readable"]
+    assert (line["kind"], line["namespace"], line["name"], line["fields"]) == ("pods", NS, "a", ["status.reason"])
+    assert world.copy() == {"a", "well"}
 
 
 async def test_the_copy_holds_only_what_was_handed_out(world: World):

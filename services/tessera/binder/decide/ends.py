@@ -101,7 +101,7 @@ def milliseconds(time: object) -> int | None:
     """Milliseconds since the Unix epoch of a time as the API writes it; None for null and for anything else."""
     try:
         return int(datetime.fromisoformat(time).timestamp() * 1000) if isinstance(time, str) else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -138,7 +138,7 @@ def _ran(container: Json) -> bool:
     states = (container.get("state") or {}, container.get("lastState") or {})
     ends = [state["terminated"] for state in states if state.get("terminated")]
     seen = any(each.get("startedAt") or each.get("reason") not in LOST_CONTAINERS for each in ends)
-    return seen or any(state.get("running") for state in states)
+    return seen or any(state.get("running") is not None for state in states)
 
 
 def condition(status: Json, kind: str) -> Json:

@@ -96,15 +96,15 @@ def read_start(pod: Json) -> Start:
     if status.get("phase", "Pending") != "Pending":
         return Start()
     states = [(one, one.get("state") or {}) for one in containers(status)]
-    waiting = [(one, state["waiting"]) for one, state in states if state.get("waiting")]
+    waiting = [(one, state["waiting"]) for one, state in states if state.get("waiting") is not None]
     halts = tuple(
         Halt(one.get("name") or "", one.get("image") or "", each.get("reason") or "", each.get("message") or "")
         for one, each in waiting
         if (each.get("reason") or AT_WORK[0]) not in AT_WORK
     )
-    done = sum(1 for _, state in states if state.get("terminated"))
+    done = sum(1 for _, state in states if state.get("terminated") is not None)
     return Start(
-        prepares=any(state.get("running") for _, state in states),
+        prepares=any(state.get("running") is not None for _, state in states),
         creates=bool(waiting) and (done > 0 or bool(condition(status, READY_TO_START))),
         done=done,
         halts=halts,

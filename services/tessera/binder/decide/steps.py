@@ -100,7 +100,7 @@ def read_pod(pod: Json) -> Pod:
     return Pod(
         uid=meta["uid"],
         name=meta["name"],
-        namespace=meta["namespace"],
+        namespace=meta.get("namespace", ""),
         node=pod.get("spec", {}).get("nodeName") or "",
         phase=status.get("phase", "Pending"),
         deleting="deletionTimestamp" in meta,

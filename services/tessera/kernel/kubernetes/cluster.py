@@ -103,7 +103,7 @@ class HttpCluster:
                 if place and error.status == 410:
                     raise _PageLost from error
                 raise
-            found.extend(map(reduce, answer["items"]))
+            found.extend(map(reduce, answer.get("items") or ()))
             place = answer["metadata"].get("continue") or ""
             if not place:
                 return found, answer["metadata"]["resourceVersion"]

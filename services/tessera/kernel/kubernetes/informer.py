@@ -4,6 +4,8 @@ A kept copy of all pods, nodes or other objects: list once, then watch; whatever
 Out come batches of deltas, in the server's order for each object. A watch that ends goes on where it stopped; when
 the server no longer knows that place (410) or refuses, everything is listed again and the differences come out as
 deltas, deletions first. So nothing is missed, and an object that came and went in between is never seen at all.
+
+What of an object cannot be read is put aside and told (`objects`): no object ends the service that watches it.
 """
 
 import asyncio
@@ -12,7 +14,10 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import Literal
 
+import structlog
+
 from tessera.kernel.errors import Transient
+from tessera.kernel.kubernetes.objects import readable
 from tessera.kernel.ports import ApiError, Clock, Cluster, Reduce, WatchEvent, without_managed_fields
 from tessera.kernel.tasks.task_group import cancel_all
 from tessera.kernel.tasks.waiting import spread
@@ -21,6 +26,9 @@ from tessera_schemas.base import Json
 _QUEUE_BOUND = 4096  # changes read and not yet taken; then reading waits for the consumer
 _FIRST_RETRY_SECONDS = 0.1
 _LONGEST_RETRY_SECONDS = 10.0
+_TOLD = 4096
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,7 @@ class Informer:
         self.objects: dict[str, Json] = {}
         self.synced = False
         self._names: dict[str, str] = {}
+        self._told: dict[str, list[str]] = {}
         self._read: deque[list[Json] | WatchEvent] = deque()  # a whole list, or one change
         self._deltas: deque[Delta] = deque()
         self._version = ""  # where the watch goes on; "" means by listing
@@ -162,8 +171,8 @@ class Informer:
                 await self._back_off(at_once=True)  # servers end watches now and then
 
     async def _list(self) -> None:
-        items, version = await self._cluster.list(self._kind, *self._selectors, self._reduce)
-        self._put(items)
+        items, version = await self._cluster.list(self._kind, *self._selectors, self._readable)
+        self._put([item for item in items if item])
         self._version = version
 
     async def _watch(self) -> None:
@@ -171,13 +180,33 @@ class Informer:
         try:
             async for event in events:
                 self._failures = 0
-                if event.type != "BOOKMARK":
+                meta = event.object.get("metadata") or {}
+                if event.type != "BOOKMARK" and (found := self._readable(event.object)):
                     await self._room()
-                    self._put(WatchEvent(event.type, self._reduce(event.object)))
-                self._version = event.object["metadata"]["resourceVersion"]
+                    self._put(WatchEvent(event.type, found))
+                self._version = meta.get("resourceVersion") or self._version
         finally:
             if isinstance(events, AsyncGenerator):
                 await events.aclose()
+
+    def _readable(self, thing: Json) -> Json:
+        """The object as it is kept; {} for what cannot be told from others."""
+        found, odd = readable(thing)
+        if odd or self._told:
+            self._tell(found.get("metadata", {}), odd)
+        return self._reduce(found) if found else {}
+
+    def _tell(self, meta: Json, odd: list[str]) -> None:
+        """Told once for an object, and again when it is something else of it."""
+        uid, before = meta.get("uid", ""), self._told.pop(meta.get("uid", ""), [])
+        if not odd:
+            return
+        if odd != before:
+            name, namespace = meta.get("name", ""), meta.get("namespace", "")
+            log.warning("object_not_readable", kind=self._kind, name=name, namespace=namespace, fields=odd)
+        if len(self._told) >= _TOLD:
+            self._told.clear()
+        self._told[uid] = odd
 
     def _put(self, read: list[Json] | WatchEvent) -> None:
         self._read.append(read)

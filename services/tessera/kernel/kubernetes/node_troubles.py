@@ -51,14 +51,15 @@ class _Seen:
 
 def is_ready(node: Json) -> bool:
     """Whether the kubelet says that it is well; a cordoned node is."""
-    return any(c["type"] == "Ready" and c["status"] == "True" for c in node.get("status", {}).get("conditions", ()))
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
 
 
 def kind_of(node: Json | None) -> TroubleKind | None:
     """A node that answers is at most cordoned, whatever its taints say: its kubelet still ends what is to end."""
     if node is None:
         return TroubleKind.GONE
-    spec = node.get("spec", {})
+    spec = node.get("spec") or {}
     if is_ready(node):
         return TroubleKind.CORDONED if spec.get("unschedulable", False) else None
     taints = spec.get("taints") or ()

@@ -1,0 +1,139 @@
+"""
+Objects of the API as its watches bring them, made readable in this one place.
+
+The API's own objects say null where nothing is: for times that no kubelet saw, for lists that are empty. Custom
+resources hold whatever their makers wrote. So each object passes here before anybody reads it: null is the same as not
+there, and a field that is of another type than `SHAPES` says is left out and told of. Who reads behind this line finds
+each of those fields with its type, or not at all. Text is taken as it is: a phase or a time may be any word. Pure.
+"""
+
+from typing import Any
+
+from tessera_schemas.base import Json
+
+INT32_MAX = 2**31 - 1
+ODD_MAX = 8
+"""So many fields of an object that cannot be read are named."""
+
+_UNREAD: Any = object
+"""Of no interest to anybody, and long."""
+_AMOUNTS: Any = {"*": (str, int, float)}
+_TEXTS: Any = {"*": str}
+_STATE: Any = {
+    "running": {"startedAt": str},
+    "waiting": {"reason": str, "message": str},
+    "terminated": {"exitCode": int, "reason": str, "message": str, "startedAt": str, "finishedAt": str},
+}
+_DEVICES: Any = [{"name": str, "resources": [{"resourceID": str, "health": str}]}]
+_CONTAINERS: Any = [
+    {
+        "name": str,
+        "image": str,
+        "restartCount": int,
+        "state": _STATE,
+        "lastState": _STATE,
+        "allocatedResourcesStatus": _DEVICES,
+    }
+]
+SHAPES: Any = {
+    "apiVersion": str,
+    "kind": str,
+    "metadata": {
+        "name": str,
+        "namespace": str,
+        "uid": str,
+        "resourceVersion": str,
+        "deletionTimestamp": str,
+        "deletionGracePeriodSeconds": int,
+        "labels": _TEXTS,
+        "annotations": _TEXTS,
+        "finalizers": [str],
+        "ownerReferences": [{"apiVersion": str, "kind": str, "name": str, "uid": str, "controller": bool}],
+        "managedFields": _UNREAD,
+    },
+    "spec": {
+        "nodeName": str,
+        "schedulerName": str,
+        "subdomain": str,
+        "activeDeadlineSeconds": int,
+        "unschedulable": bool,
+        "taints": [{"key": str, "value": str, "effect": str}],
+    },
+    "status": {
+        "phase": str,
+        "reason": str,
+        "message": str,
+        "conditions": [{"type": str, "status": str, "reason": str, "message": str, "lastTransitionTime": str}],
+        "containerStatuses": _CONTAINERS,
+        "initContainerStatuses": _CONTAINERS,
+        "capacity": _AMOUNTS,
+        "allocatable": _AMOUNTS,
+        "nodeInfo": {"bootID": str},
+    },
+}
+"""
+Types of the fields that are read without a question, of pods, nodes, Services and owners alike. A list's one shape is
+that of its items, `*` that of each value of a map; fields that are not named may be anything but null.
+"""
+
+
+def readable(thing: object) -> tuple[Json, list[str]]:
+    """
+    The object without what is null or cannot be read, and the paths of what cannot, in order.
+
+    Nothing of it is changed in place. {} for what has no name, UID and version: nobody could tell it from others.
+    """
+    odd: list[str] = []
+    found = _fitted(thing, SHAPES, "", odd)
+    meta = found.get("metadata", {}) if type(found) is dict else {}
+    if type(meta) is not dict or not all(meta.get(field) for field in ("name", "uid", "resourceVersion")):
+        return {}, ["metadata", *odd][:ODD_MAX]
+    return found, odd[:ODD_MAX]
+
+
+def _fitted(value: Any, shape: Any, path: str, odd: list[str]) -> Any:
+    """The value in this shape; None for one that is of another type."""
+    if shape is _UNREAD:
+        return value
+    if shape is Any:
+        return _without_nulls(value)
+    kind: Any = shape if isinstance(shape, type) else type(shape)
+    if kind is tuple:
+        kind = type(value) if type(value) in shape else None
+    if type(value) is not kind or (kind is int and abs(value) > INT32_MAX):
+        odd.append(path)
+        return None
+    if kind is dict:
+        return _fitted_map(value, shape, path, odd)
+    if kind is list:
+        fitted = [_fitted(one, shape[0], f"{path}[{at}]", odd) for at, one in enumerate(value) if one is not None]
+        return [one for one in fitted if one is not None]
+    return value
+
+
+def _fitted_map(value: Json, shape: Any, path: str, odd: list[str]) -> Json:
+    others = shape.get("*", Any)
+    found: Json = {}
+    for name, one in value.items():
+        if one is not None:
+            fitted = _fitted(one, shape.get(name, others), f"{path}.{name}" if path else name, odd)
+            if fitted is not None:
+                found[name] = fitted
+    return found
+
+
+def _without_nulls(value: Any) -> Any:
+    """The same object where nothing in it is null: pods are many, and their specs long."""
+    if type(value) is dict:
+        found = {name: _without_nulls(one) for name, one in value.items() if one is not None}
+        same = len(found) == len(value) and all(found[name] is one for name, one in value.items())
+        return value if same else found
+    if type(value) is list:
+        items = [_without_nulls(one) for one in value if one is not None]
+        same = len(items) == len(value) and all(map(_is_same, items, value))
+        return value if same else items
+    return value
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other
