@@ -55,7 +55,7 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "$JS.API.STREAM.UPDATE.LEDGER_main": {"administrator"},
     "$JS.API.STREAM.DELETE.LEDGER_main": set(),
     "$JS.API.STREAM.PURGE.SUBMIT_main": set(),
-    "$JS.API.STREAM.PURGE.FACTS_main": set(),
+    "$JS.API.STREAM.PURGE.FACTS_main": {"administrator"},
     "$JS.API.STREAM.PURGE.LEDGER_main": {"administrator"},
     "$JS.API.STREAM.PURGE.SNAP_main": {"administrator"},
     "$JS.API.STREAM.RESTORE.EVIL": set(),

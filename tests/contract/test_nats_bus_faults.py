@@ -57,10 +57,10 @@ class TestAnswers:
         assert number(headers, b"Nats-Sequence") == 7
 
     @pytest.mark.parametrize(
-        "reply", [b"$JS.ACK.Q.worker.3.41.17.1700000000.0", b"$JS.ACK.hub.acc.Q.worker.3.41.17.1700000000.0.tok"]
+        "reply", [b"$JS.ACK.Q.worker.3.41.17.1700000000000.0", b"$JS.ACK.hub.acc.Q.worker.3.41.17.1700000000000.0.tok"]
     )
-    def test_a_delivery_knows_its_sequence_and_count_from_its_ack_subject(self, reply: bytes) -> None:
-        assert delivery_position(reply) == (41, 3)
+    def test_a_delivery_knows_its_sequence_count_and_time_from_its_ack_subject(self, reply: bytes) -> None:
+        assert delivery_position(reply) == (41, 3, 1_700_000)
 
 
 class TestStartup:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -192,6 +193,33 @@ async def test_a_ledger_loses_nothing_by_itself_and_one_that_denies_purges_goes_
         roomier = dataclasses.replace(BOUNDS, ledger_bytes_max=2 * LEDGER_BYTES_MAX)
         assert await ensure_streams(admin, "main", roomier, mend=True) == ["LEDGER_main"]
         assert (await admin.jsm().stream_info("LEDGER_main")).config.deny_purge
+
+
+async def facts_of(admin: Client) -> tuple[int, int]:
+    state = (await admin.jsm().stream_info("FACTS_main")).state
+    return state.first_seq, state.last_seq
+
+
+async def test_facts_go_on_behind_what_the_ledger_has_taken_in(platform: Platform) -> None:
+    """Numbers below that are those of facts that were taken in: whoever got one would never be heard."""
+    fact = "fact.main.admission.job-admitted"
+    async with connected(platform, "scheduler") as scheduler, connected(platform, "admission") as admission:
+        await scheduler.jetstream().publish("ledger.main", b'{"facts_upto": 225}')
+        await admission.jetstream().publish(fact, b"swallowed")
+        async with connected(platform, "operator") as admin:
+            with pytest.raises(StartupError, match=r"FACTS_main.last_seq is 1, expected 225; .* `tessera init --mend`"):
+                await ensure_streams(admin, "main", BOUNDS)
+            assert await facts_of(admin) == (1, 1), "refused, and nothing was changed"
+            assert await ensure_streams(admin, "main", BOUNDS, mend=True) == ["FACTS_main"]
+            assert await facts_of(admin) == (226, 225)
+            assert (await admission.jetstream().publish(fact, b"heard")).seq == 226
+    await platform.stop("nats")
+    (folder,) = (platform.directory / "nats" / "store").glob("**/streams/FACTS_main")
+    shutil.rmtree(folder)
+    await platform.start("nats")
+    async with connected(platform, "operator") as admin:
+        assert await ensure_streams(admin, "main", BOUNDS) == ["FACTS_main"]
+        assert await facts_of(admin) == (226, 225)
 
 
 async def test_a_live_stream_is_heard_on_live_and_its_subject(shared: Platform) -> None:

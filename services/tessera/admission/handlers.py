@@ -18,7 +18,7 @@ from tessera.admission.orders import Case, Doubtful, Orders
 from tessera.admission.policy_view import PolicyView
 from tessera.admission.refusals import Refusals
 from tessera.engine.queueing.entry import key_conflict
-from tessera.kernel.errors import KernelError, Poison, Transient
+from tessera.kernel.errors import InvariantViolation, KernelError, Poison, Transient
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Delivery, Message, Outgoing
 from tessera.kernel.process.known_formats import committer_format
@@ -83,7 +83,7 @@ class CommandHandlers:
             message = delivery.message
             origin = Origin(self._shard, subjects.OPERATOR, message.seq, take_trace(message.headers))
             parsed = reading.read_operator_command(message.data)
-            identity = f"{self._controls}.{message.seq}"
+            identity = _identity(self._controls, message)
             known = await self._committer_format() if decide.format_needed(parsed) else None
             case = Case(message, origin, decide.judge_operator_command(parsed, origin, known), identity)
             cases.append(self._limits.limit_operator_command(case))
@@ -122,9 +122,8 @@ class CommandHandlers:
         trace, by_operator = take_trace(message.headers), sender == subjects.BY_OPERATOR
         adopted = sender == subjects.KUBERNETES
         origin = Origin(self._shard, tenant, message.seq, trace, adopted, by_operator)
-        return Case(
-            message, origin, decide.judge_tenant_command(parsed, origin, policy), f"{self._submits}.{message.seq}"
-        )
+        outcome = decide.judge_tenant_command(parsed, origin, policy)
+        return Case(message, origin, outcome, _identity(self._submits, message))
 
     async def _judge_again(self, read: list[tuple[Message, Parsed]], results: list[object]) -> list[object]:
         """A configuration may have come into force just now: look once more before refusing because of the old one."""
@@ -136,6 +135,8 @@ class CommandHandlers:
     async def _settle(self, cases: list[Case], known: dict[str, JobView]) -> None:
         """
         Publish what is recorded, count the rest, then answer; a dry run is answered and leaves nothing.
+
+        Raises InvariantViolation, and answers nobody, where a fact got a number that another one had.
 
         `known` are jobs that were there before, by the identity of the submit that repeats them.
         """
@@ -153,7 +154,13 @@ class CommandHandlers:
                     continue
             outgoing.append(self._outgoing(case))
             published.append(case)
-        await self._ports.bus.publish_all(outgoing)
+        given = self._limits.facts_end
+        seqs = await self._ports.bus.publish_all(outgoing)
+        if seqs and min(seqs) <= given:
+            raise InvariantViolation(
+                f"a fact became number {min(seqs)} after {given} had been given: FACTS was made anew or restored from "
+                "an older copy; its command is kept; stop all services of the shard, `tessera init --mend`, start them"
+            )
         for case in published:
             with bind(case.message.headers):
                 log_fact(case.outcome.fact)
@@ -220,6 +227,11 @@ class CommandHandlers:
     def _note_refusal(self, fact: JobRefused) -> None:
         for reason in fact.reasons:
             self._ports.metrics.reason(reason.code)
+
+
+def _identity(stream: str, message: Message) -> str:
+    """Names a stored command, also after its stream began anew and gives the same numbers to others."""
+    return f"{stream}.{message.seq}.{message.stored_ms}"
 
 
 def _read(message: Message) -> Parsed:

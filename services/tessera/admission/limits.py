@@ -25,6 +25,11 @@ class TenantLimits:
         self._policy, self._room, self._replicas = policy, room, replicas
         self._jobs, self._orders = Budgets(clock, replicas), Budgets(clock, replicas)
 
+    @property
+    def facts_end(self) -> int:
+        """The highest number that a fact was seen to have, as of the last look."""
+        return self._room.facts_end
+
     def limit_tenant_command(self, case: Case, deliveries: int) -> Case:
         """The case; refused where there is no room, or the tenant's budget is spent."""
         return _unless(self._against(case, deliveries), case)

@@ -70,14 +70,15 @@ class Outgoing:
 @dataclass(frozen=True, slots=True)
 class Usage:
     """
-    Bytes in a stream, 0 as `bytes_max` where nothing bounds it, the number of its first message, 1 if empty, and when
-    that was stored, 0 if empty.
+    Bytes in a stream, 0 as `bytes_max` where nothing bounds it, the number of its first message, 1 if empty, when
+    that was stored, 0 if empty, and the number of the last message that it ever had, 0 without one.
     """
 
     bytes: int
     bytes_max: int
     first_seq: int = 1
     first_ms: int = field(default=0, compare=False)
+    last_seq: int = field(default=0, compare=False)
 
 
 class Follow(Protocol):

@@ -9,8 +9,8 @@ import pytest
 from tessera.admission.handlers import reply_inbox
 from tessera.admission.main import serve
 from tessera.admission.settings import AdmissionSettings
-from tessera.kernel.errors import Transient
-from tessera.kernel.ports import Outgoing
+from tessera.kernel.errors import InvariantViolation, Transient
+from tessera.kernel.ports import Delivery, Message, Outgoing
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import END_HEADER, REPLY_HEADER, SubmitJob
 from tessera_schemas.config import ConfigBody, Queue, Tenant
@@ -46,7 +46,29 @@ async def test_a_command_handled_twice_says_the_same_twice_under_one_cause() -> 
     await world.submits(submit())
     first, second = world.stored
     assert (first.subject, first.data) == (second.subject, second.data)
-    assert FactMessage.model_validate_json(first.data).cause == f"SUBMIT_{SHARD}.1"
+    assert FactMessage.model_validate_json(first.data).cause == f"SUBMIT_{SHARD}.1.0"
+
+
+async def test_the_same_order_under_the_same_number_of_a_stream_that_began_anew_is_another() -> None:
+    """A hold, a release and a hold: the last one must not be taken for the first."""
+    world = await World.with_policy()
+    hold = encoded({"kind": "hold_job", "v": 1, "job_id": "a" * 20, "tenant": "lab"})
+    for stored_ms in (1_000, 2_000):
+        await world.handlers.on_controls([Delivery(Message(f"control.{SHARD}", 1, hold, {}, stored_ms), 1, None)])
+    first, second = world.stored
+    assert first.data != second.data
+
+
+async def test_a_command_whose_fact_got_a_number_that_was_given_before_is_kept_and_not_answered() -> None:
+    """FACTS began anew: the committer would pass the fact over as taken in, and the client be told `admitted`."""
+    world = await World.with_policy()
+    facts = world.broker.stream(f"FACTS_{SHARD}")
+    facts.last_seq = 225
+    await world.room.look()
+    facts.last_seq = 0
+    with pytest.raises(InvariantViolation, match="number 1 after 225 had been given: FACTS was made anew"):
+        await world.submits(submit(), headers={REPLY_HEADER: "_INBOX.lab.1"})
+    assert world.answers == []
 
 
 async def test_a_dry_run_is_answered_like_the_submit_and_leaves_nothing() -> None:

@@ -44,7 +44,7 @@ async def shard(lost: str = "", chain: str = "") -> LedgerEnd:
     await world.order(order)
     store = MemoryStore(MemoryViews(clock))
     await store.replace(known["redis"], (), chain)
-    return LedgerEnd(replace(world.ports(), store=store, clock=clock), SHARD)
+    return LedgerEnd(replace(world.ports(), store=store, clock=clock), SHARD, subjects.OPERATOR)
 
 
 async def test_a_ledger_of_which_nobody_knows_more_than_it_holds_is_whole() -> None:
@@ -124,3 +124,50 @@ async def test_a_ledger_that_lost_its_end_is_known_by_whoever_saw_it_alone() -> 
     end._ports.bus.broker.stream(subjects.stream("LEDGER", SHARD)).remove(END + 1)
     with pytest.raises(InvariantViolation, match="the ledger ends at 3, but this process of this shard knows record 4"):
         await end.check()
+
+
+# -- FACTS: whoever takes facts in goes by their numbers
+
+
+FACTS_UPTO = 225
+
+
+async def shard_that_took_facts_in(stored_facts: int, service: str = "scheduler") -> LedgerEnd:
+    world = World()
+    await world.bus.publish(Outgoing(subjects.ledger(SHARD), orjson.dumps({"facts_upto": FACTS_UPTO})))
+    world.broker.streams[subjects.stream("FACTS", SHARD)].last_seq = stored_facts
+    clock = ImpatientClock()
+    return LedgerEnd(replace(world.ports(), store=MemoryStore(MemoryViews(clock)), clock=clock), SHARD, service)
+
+
+async def test_facts_that_grew_too_old_are_no_loss() -> None:
+    await (await shard_that_took_facts_in(FACTS_UPTO)).check()
+
+
+@pytest.mark.parametrize("service", ["scheduler", "admission", "binder", "reclamation", "preemption", "gateway"])
+async def test_facts_that_begin_anew_halt_whoever_says_or_takes_them(service: str) -> None:
+    """New ones would get the numbers of facts that were taken in, and be passed over while everybody is ready."""
+    with pytest.raises(InvariantViolation, match=r"FACTS_main ends at 12, .* up to 225: .* `tessera init --mend`"):
+        await (await shard_that_took_facts_in(12, service)).check()
+
+
+async def test_facts_that_begin_anew_are_seen_while_a_service_runs_as_soon_as_it_is_connected_again() -> None:
+    end = await shard_that_took_facts_in(FACTS_UPTO)
+    await end.check()
+    watching = asyncio.ensure_future(end.watch())
+    await settle()
+    end._ports.bus.broker.streams[subjects.stream("FACTS", SHARD)].last_seq = 3
+    with pytest.raises(InvariantViolation, match="FACTS_main ends at 3"):
+        await watching
+
+
+async def test_who_may_not_read_the_ledger_asks_for_nothing() -> None:
+    end = await shard_that_took_facts_in(12, "notifier")
+    asked: list[str] = []
+
+    async def note(name: str, *_: object) -> None:
+        asked.append(name)
+
+    end._ports.bus.before = note
+    await end.check()
+    assert asked == []

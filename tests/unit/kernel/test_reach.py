@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from tessera.kernel.errors import Denied, Transient
+from tessera.kernel.errors import Conflict, Denied, Transient
 from tessera.kernel.process.reach import Reach
 from tessera_schemas import subjects
 from tessera_schemas.shard.services import SPECS, ServiceSpec
@@ -71,3 +71,39 @@ async def test_who_only_glances_at_redis_does_not_wait_for_it() -> None:
     reach, ready = reach_of(World(), "scheduler")
     await reach.look()
     assert "redis" not in ready()
+
+
+@pytest.mark.parametrize(
+    ("service", "kind"),
+    [("scheduler", "ORDERS"), ("scheduler", "FACTS"), ("queueing", "LEDGER"), ("gateway", "EVENTS")],
+)
+async def test_who_follows_a_stream_that_begins_anew_begins_anew_with_it(service: str, kind: str) -> None:
+    """Its follower waits behind a number that the stream reaches in days, and every check is green meanwhile."""
+    world = World()
+    reach, ready = reach_of(world, service)
+    stream = subjects.stream(kind, SHARD)
+    world.broker.streams[stream].last_seq = 500
+    await reach.look()
+    world.broker.streams[stream].last_seq = 3
+    await reach.look()
+    assert ready()[f"stream {kind}"] == "ok"
+    with pytest.raises(Conflict, match=f"{stream} ended at 500, and ends at 3 now"):
+        await reach.look()
+
+
+@pytest.mark.parametrize("kind", ["SUBMIT", "CONTROL", "LEASES", "DLQ"])
+async def test_what_nobody_follows_may_begin_anew(kind: str) -> None:
+    """A work queue's place is the server's, and leases are read whole."""
+    world = World()
+    reach, _ = reach_of(world, "admission")
+    for end in (500, 3, 3, 3):
+        world.broker.streams[subjects.stream(kind, SHARD)].last_seq = end
+        await reach.look()
+
+
+async def test_one_look_at_a_deposed_leader_of_a_stream_ends_nobody() -> None:
+    world = World()
+    reach, _ = reach_of(world, "scheduler")
+    for end in (500, 3, 501, 4, 502):
+        world.broker.streams[subjects.stream("ORDERS", SHARD)].last_seq = end
+        await reach.look()

@@ -30,6 +30,10 @@ class Starting:
         self.answer()
         raise NotFoundError
 
+    async def get_last_msg(self, stream: str, subject: str) -> Any:
+        self.answer()
+        raise NotFoundError
+
     async def consumer_info(self, stream: str, durable: str) -> Any:
         self.answer()
         raise NotFoundError

@@ -58,8 +58,8 @@ each new connection before anything is appended there; before that, `append` rai
   before it. The cost of a start is therefore (ledger since the newest trusted snapshot) / (speed of the fold).
 - A *witness* (events, snapshots, orders, Redis) that names a record above the end proves that the ledger lost its end.
   One look is not enough, since a deposed leader of the stream answers with what it had: `DOUBTS_MAX` looks,
-  `DOUBT_SECONDS` apart, must agree. A loss is therefore seen after `LOOK_SECONDS + 3 * DOUBT_SECONDS` (11.5 s) at most
-  while the servers answer. Orders count only at the start, since one from the future must stop nobody later.
+  `DOUBT_SECONDS` apart, must agree. A loss is therefore seen after 10 s and three times `DOUBT_SECONDS` (11.5 s) at
+  most while the servers answer. Orders count only at the start, since one from the future must stop nobody later.
 - A *lease* is trusted by nobody here. A leader that slept past its lease fails at its next swap.
 
 **Failures.**

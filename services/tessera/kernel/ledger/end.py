@@ -11,12 +11,16 @@ Redis also keeps the chain's hash beside its cursor, and each process in its mem
 look, whatever Redis has followed since. A ledger whose record of that number hashes otherwise was written again from
 there on, or Redis belongs to another one: either halts the shard just so.
 
+FACTS is held against the ledger, too: one that ends before the fact up to which the ledger took them in gives numbers
+that were used already to new facts, and those would be passed over as taken in.
+
 What cannot be asked is passed over: losing Redis, or a credential made before this was asked, stops nobody.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+import orjson
 import structlog
 from pydantic import ValidationError
 
@@ -29,8 +33,10 @@ from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.ledger import GENESIS
 from tessera_schemas.shard.ledger_form import Head, chain_after
 from tessera_schemas.shard.orders import ORDER
+from tessera_schemas.shard.streams import streams, used_by
 
-LOOK_SECONDS = 10.0
+CONNECTED_AGAIN_SECONDS = 0.5  # until a look over a new connection: its server may have come back with older streams
+LOOKS_APART = 20  # of these; else 10 s between looks
 DOUBTS_MAX = 4  # looks before it is believed: a deposed leader of the stream answers with what it had
 DOUBT_SECONDS = 0.5
 ORDER_WITNESS = "an order"
@@ -49,14 +55,17 @@ class Witness:
 class LedgerEnd:
     """`check` once before anything is done, then `watch`."""
 
-    def __init__(self, ports: Ports, shard: str) -> None:
+    def __init__(self, ports: Ports, shard: str, role: str) -> None:
         self._ports, self._shard = ports, shard
-        self._witnesses: dict[str, Callable[[], Awaitable[int]]] = {
-            "the public events": self._events,
-            "a snapshot": self._snapshot,
-            ORDER_WITNESS: self._orders,
-            "Redis": ports.store.cursor,
+        may = {spec.name.removesuffix(f"_{shard}") for spec in streams(shard) if spec.fetched_by(role)}
+        witnesses: dict[tuple[str, str], Callable[[], Awaitable[int]]] = {
+            ("the public events", "EVENTS"): self._events,
+            ("a snapshot", "SNAP"): self._snapshot,
+            (ORDER_WITNESS, "ORDERS"): self._orders,
+            ("Redis", "LEDGER"): ports.store.cursor,
         }
+        self._witnesses = {name: ask for (name, kind), ask in witnesses.items() if {kind, "LEDGER"} <= may}
+        self._looks_at_facts = "FACTS" in may | used_by(role, shard).keys()
         self._mute: set[str] = set()
         self._seen = Head(0, GENESIS)
 
@@ -67,7 +76,11 @@ class LedgerEnd:
         Orders are no witnesses here: one from the future must stop nobody who can see that the ledger goes on.
         """
         while True:
-            await self._ports.clock.sleep(LOOK_SECONDS)
+            links = self._ports.bus.links
+            for _ in range(LOOKS_APART):
+                await self._ports.clock.sleep(CONNECTED_AGAIN_SECONDS)
+                if self._ports.bus.links != links:
+                    break
             await self._check([name for name in self._witnesses if name != ORDER_WITNESS])
 
     async def check(self) -> None:
@@ -76,6 +89,8 @@ class LedgerEnd:
 
     async def _check(self, names: list[str]) -> None:
         doubts = 0
+        if not self._witnesses:
+            return  # who may not read the ledger
         while (wrong := await self._look(names)) and (doubts := doubts + 1) < DOUBTS_MAX:
             await self._ports.clock.sleep(DOUBT_SECONDS)
         if wrong:
@@ -89,6 +104,8 @@ class LedgerEnd:
             end = 0 if tail is None else tail.seq
             found = [witness for witness in (*seen, Witness("this process", self._seen.n)) if witness is not None]
             wrong = _lost_end(max(found, key=lambda witness: witness.n), end) or await self._written_again()
+            if not wrong and tail is not None and self._looks_at_facts:
+                wrong = await self._facts_anew(int(orjson.loads(tail.data).get("facts_upto", 0)))
             if not wrong and tail is not None:
                 self._seen = Head(end, chain_after(tail.data))
         except (KernelError, ValueError) as error:
@@ -105,6 +122,17 @@ class LedgerEnd:
             log.debug("ledger_head_not_compared", error=str(error))
             known = None
         return wrong or await self._compared(known, "Redis of this shard was made from one")
+
+    async def _facts_anew(self, taken_in: int) -> str:
+        stream = subjects.stream("FACTS", self._shard)
+        end = (await self._ports.bus.usage(stream)).last_seq  # after the tail, or it might only be older
+        if end >= taken_in:
+            return ""
+        return (
+            f"{stream} ends at {end}, but the ledger has taken facts in up to {taken_in}: it was made anew, or "
+            "restored from an older copy, and new facts would be passed over; stop all services of the shard, have FACTS "
+            "go on behind that by `tessera init --mend`, and start them"
+        )
 
     async def _compared(self, known: Head | None, whose: str) -> str:
         stored = await self._ports.ledger.read(known.n) if known is not None and known.n else None

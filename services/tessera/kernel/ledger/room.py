@@ -41,6 +41,7 @@ class LedgerRoom:
         self._facts_bytes: int | None = None
         self._on_its_way = self._let_in = self._shared = 0
         self._taken: Counter[str] = Counter()  # of what is shared, by tenant
+        self.facts_end = 0  # the highest number that a fact was seen to have
         self._reported = False
 
     async def watch(self) -> None:
@@ -64,6 +65,7 @@ class LedgerRoom:
             log.debug("ledger_room_not_seen", error=str(error))
             return
         self._follow(facts.bytes, usage.bytes)
+        self.facts_end = max(self.facts_end, facts.last_seq)
         self._usage, self._let_in = usage, self._let_in - let_in
         self._share_what_is_left()
         self._metrics.ledger_bytes.set(self._usage.bytes)

@@ -104,7 +104,8 @@ class MemoryBus:
         found = self.broker.stream(stream)
         first = min(found.messages, default=found.last_seq + 1)
         oldest = found.messages.get(first)
-        return Usage(found.bytes, found.config.bytes_max, first, oldest.stored_ms if oldest else 0)
+        first_ms = oldest.stored_ms if oldest else 0
+        return Usage(found.bytes, found.config.bytes_max, first, first_ms, found.last_seq)
 
     async def send(self, subject: str, data: bytes) -> None:
         """Call the listeners before returning; a fault hook that raises keeps the message from them."""

@@ -121,13 +121,14 @@ def milliseconds(stamp: str) -> int:
     return max(0, int(datetime.fromisoformat(stamp).timestamp() * 1000)) if stamp else 0
 
 
-def delivery_position(ack_subject: bytes) -> tuple[int, int]:
+def delivery_position(ack_subject: bytes) -> tuple[int, int, int]:
     """
-    Stream sequence and number of deliveries, from the subject on which a delivery is to be answered.
+    Stream sequence, number of deliveries and time of the message in milliseconds, from the subject on which a delivery
+    is to be answered.
 
-    `$JS.ACK.<stream>.<durable>.<delivered>.<stream seq>.…`, since 2.12 optionally with domain and account before the
-    stream.
+    `$JS.ACK.<stream>.<durable>.<delivered>.<stream seq>.<durable seq>.<ns>.…`, since 2.12 optionally with domain and
+    account before the stream.
     """
     tokens = ack_subject.split(b".")
     at = 6 if len(tokens) >= 11 else 4
-    return int(tokens[at + 1]), int(tokens[at])
+    return int(tokens[at + 1]), int(tokens[at]), int(tokens[at + 3]) // 1_000_000

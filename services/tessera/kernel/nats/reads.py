@@ -81,7 +81,7 @@ class NatsReads:
             raise Transient(f"{stream}: {error.get('description')}")
         state, bytes_max = answer["state"], max(0, answer["config"].get("max_bytes", 0))
         first_ms = milliseconds(state.get("first_ts", "")) if state["bytes"] else 0
-        return Usage(state["bytes"], bytes_max, max(1, state["first_seq"]), first_ms)
+        return Usage(state["bytes"], bytes_max, max(1, state["first_seq"]), first_ms, state["last_seq"])
 
     async def _batch(self, stream: str, request: dict[str, object]) -> tuple[list[Message], int, int]:
         subject = f"$JS.API.DIRECT.GET.{stream}"

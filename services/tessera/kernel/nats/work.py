@@ -166,6 +166,6 @@ class NatsWork:
 
 
 def _delivery(subject: bytes, reply: bytes, data: bytes, headers: bytes) -> Delivery:
-    seq, deliveries = delivery_position(reply)
-    message = Message(subject.decode(), seq, data, own_headers(headers))
+    seq, deliveries, stored_ms = delivery_position(reply)
+    message = Message(subject.decode(), seq, data, own_headers(headers), stored_ms)
     return Delivery(message, deliveries, reply.decode())

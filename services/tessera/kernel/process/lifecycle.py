@@ -183,7 +183,7 @@ async def serve_until_stopped(
 
 async def _watched(serve: Serve, ports: Ports, settings: ServiceSettings, stop: asyncio.Event) -> None:
     """Serve, from a ledger that has its end and as long as it has; ready while NATS stores and all is at hand."""
-    end, probe = LedgerEnd(ports, settings.shard), StoreProbe(ports, settings.shard, settings.service)
+    end, probe = LedgerEnd(ports, settings.shard, settings.service), StoreProbe(ports, settings.shard, settings.service)
     reach = Reach(ports, settings.shard, settings.service)
     ports.health.check("store", lambda: probe.trouble)
     await end.check()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
 
+import orjson
 from nats.aio.client import Client
 from nats.js import api
 from nats.js.errors import APIError, NotFoundError
@@ -23,6 +24,7 @@ from tessera.kernel.provisioning.credentials import tenant_identity
 from tessera_schemas import subjects
 from tessera_schemas.config import Tenant
 from tessera_schemas.events import short_type
+from tessera_schemas.shard.ledger_form import plain_json
 from tessera_schemas.shard.receivers import Webhook
 from tessera_schemas.shard.streams import Retention, StreamSpec, streams
 
@@ -70,14 +72,21 @@ async def ensure_streams(admin: Client, shard: str, bounds: Bounds | None = None
     """
     Make every stream and durable of the shard that is missing; returns the names of what was made or mended.
 
+    FACTS begins behind the last fact that the ledger has taken in, or new ones would be passed over as known.
+
     With `mend`, what differs is set to what the table says, where the server permits it (it never permits to weaken
     a ledger's protection). Raises StartupError on drift otherwise, with all of it in one line.
     """
     made: list[str] = []
     drift: list[Drift] = []
-    jetstream = admin.jsm()
+    jetstream, bounds = admin.jsm(), bounds or Bounds()
+    facts, taken_in = subjects.stream("FACTS", shard), await _facts_taken_in(jetstream, shard)
+    bounds = dataclasses.replace(bounds, first_seqs={facts: taken_in + 1, **bounds.first_seqs})
     for spec in streams(shard):
-        stream_made, stream_drift = await _ensure_stream(jetstream, stream_config(spec, bounds or Bounds()), mend)
+        stream_made, stream_drift = await _ensure_stream(jetstream, stream_config(spec, bounds), mend)
+        if spec.name == facts and not stream_made:
+            stream_made, behind = await _ensure_facts_go_on(jetstream, facts, taken_in, mend)
+            stream_drift += behind
         made += stream_made
         drift += stream_drift
         for durable in spec.durables:
@@ -172,6 +181,29 @@ async def _ensure_stream(
         made = await _answer(partial(jetstream.update_stream, config), f"stream {name}")
         return [name], _differences(name, config, made.config)
     return [], drift
+
+
+async def _facts_taken_in(jetstream: JetStreamManager, shard: str) -> int:
+    """Number of the fact up to which the ledger has taken them in; 0 without a ledger."""
+    ledger = subjects.stream("LEDGER", shard)
+    try:
+        tail = await _answer(partial(jetstream.get_last_msg, ledger, subjects.ledger(shard)), f"stream {ledger}")
+        return int(orjson.loads(plain_json(tail.data or b""))["facts_upto"])
+    except (NotFoundError, orjson.JSONDecodeError, KeyError, TypeError):
+        return 0  # none yet, or damaged: whoever folds it says so
+
+
+async def _ensure_facts_go_on(
+    jetstream: JetStreamManager, facts: str, taken_in: int, mend: bool
+) -> tuple[list[str], list[Drift]]:
+    """With `mend`, a stream that ends before `taken_in` goes on behind it; what it holds counts as taken in."""
+    end = (await _answer(partial(jetstream.stream_info, facts), f"stream {facts}")).state.last_seq
+    if end >= taken_in:
+        return [], []
+    if not mend:
+        return [], [Drift(facts, "last_seq", taken_in, end)]
+    await _answer(partial(jetstream.purge_stream, facts, seq=taken_in + 1), f"stream {facts}")
+    return [facts], []
 
 
 async def _ensure_durable(
