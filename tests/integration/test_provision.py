@@ -206,7 +206,7 @@ async def test_facts_go_on_behind_what_the_ledger_has_taken_in(platform: Platfor
     async with connected(platform, "scheduler") as scheduler, connected(platform, "admission") as admission:
         await scheduler.jetstream().publish("ledger.main", b'{"facts_upto": 225}')
         await admission.jetstream().publish(fact, b"swallowed")
-        async with connected(platform, "operator") as admin:
+        async with connected(platform, "administrator") as admin:
             with pytest.raises(StartupError, match=r"FACTS_main.last_seq is 1, expected 225; .* `tessera init --mend`"):
                 await ensure_streams(admin, "main", BOUNDS)
             assert await facts_of(admin) == (1, 1), "refused, and nothing was changed"
@@ -217,7 +217,7 @@ async def test_facts_go_on_behind_what_the_ledger_has_taken_in(platform: Platfor
     (folder,) = (platform.directory / "nats" / "store").glob("**/streams/FACTS_main")
     shutil.rmtree(folder)
     await platform.start("nats")
-    async with connected(platform, "operator") as admin:
+    async with connected(platform, "administrator") as admin:
         assert await ensure_streams(admin, "main", BOUNDS) == ["FACTS_main"]
         assert await facts_of(admin) == (226, 225)
 

@@ -8,6 +8,8 @@ import pytest
 import pytest_asyncio
 from nats.aio.client import Client
 
+from tessera.kernel.ledger.snapshots import Manifest
+from tessera.kernel.nats.once import connect_once
 from tessera.kernel.provisioning.streams import Bounds, stream_config
 from tessera_local.platform import Platform
 from tessera_schemas import subjects
@@ -61,7 +63,7 @@ async def test_facts_that_began_anew_halt_the_shard_until_they_are_mended(platfo
         before = await live.submit(job("before", gpus=1))
         await live.until_ended(before.job_id)
         await lose(platform, "FACTS")
-        await platform._as_operator("main", remake)
+        await platform._as("administrator", "main", remake)
         for service in ("scheduler", "admission", "binder"):
             assert "`tessera init --mend`" in await until_halted(live, service)
         for service in platform.services:
@@ -71,3 +73,26 @@ async def test_facts_that_began_anew_halt_the_shard_until_they_are_mended(platfo
             await platform.start(service)
         after = await live.submit(job("after", gpus=1))
         await live.until_ended(after.job_id)
+
+
+async def test_a_forged_snapshot_stops_nobody_and_an_operator_drops_it(platform: Platform) -> None:
+    stream, subject = subjects.stream("SNAP", "main"), subjects.snapshot_manifest("main")
+    forged = Manifest(v=1, n=10**9, state_hash="0" * 64, chunks=()).to_bytes()
+
+    async def forge(admin: Client) -> None:
+        login = platform.credentials.read("projection").nats
+        writer = await connect_once(platform.nats.url, login.user, login.password)
+        await writer.jetstream().publish(subject, forged)
+        await writer.close()
+
+    async with Live.on(platform, configuration()) as live:
+        await platform._as("administrator", "main", forge)
+        await platform.restart("scheduler")
+        after = await live.submit(job("after", gpus=1))
+        await live.until_ended(after.job_id)
+        said = await live.command("ledger", "inspect")
+        assert said.code == 0, said
+        said = await live.command("ledger", "drop-snapshots")
+        assert said.code == 0, said
+        last = await live.bus.last(stream, subject)
+        assert last is None or last.data != forged

@@ -7,9 +7,11 @@ from itertools import accumulate
 import orjson
 import pytest
 
+from tessera.domain.state import State
+from tessera.domain.storing.statehash import StateHash
 from tessera.kernel.errors import InvariantViolation, Transient
 from tessera.kernel.ledger.end import LedgerEnd
-from tessera.kernel.ledger.snapshots import Manifest
+from tessera.kernel.ledger.snapshots import Manifest, write_snapshot
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Outgoing
 from tessera_schemas import subjects
@@ -38,8 +40,9 @@ async def shard(lost: str = "", chain: str = "") -> LedgerEnd:
         await world.bus.publish(Outgoing(subjects.ledger(SHARD), stored(prev)))
     event = subjects.event(SHARD, "lab", "default", "job.bound.v1")
     await world.bus.publish(Outgoing(event, b"{}", headers={"Tessera-Cursor": f"{known['events']}.1"}))
-    manifest = Manifest(v=1, n=known["snapshot"], state_hash="0" * 64, chunks=())
-    await world.bus.publish(Outgoing(subjects.snapshot_manifest(SHARD), manifest.to_bytes()))
+    state = State()
+    state.n = known["snapshot"]
+    await write_snapshot(world.bus, SHARD, state, StateHash().of(state))
     order = Order(v=1, pool="default", basis_n=known["order"], ts=1, engine="e", policy=0, jobs=())
     await world.order(order)
     store = MemoryStore(MemoryViews(clock))
@@ -59,6 +62,15 @@ async def test_each_witness_of_a_later_record_halts(lost: str, witness: str) -> 
     end = await shard(lost)
     with pytest.raises(InvariantViolation, match=f"the ledger ends at 3, but {witness} of this shard knows record 4"):
         await end.check()
+
+
+@pytest.mark.parametrize("chunks", [(), (1,), (99,)], ids=["none", "of-another-state", "not-there"])
+async def test_a_snapshot_that_does_not_hold_together_is_no_witness(chunks: tuple[int, ...]) -> None:
+    """One message of whoever may write snapshots would stop every service for good."""
+    end = await shard()
+    forged = Manifest(v=1, n=10**9, state_hash="0" * 64, chunks=chunks)
+    await end._ports.bus.publish(Outgoing(subjects.snapshot_manifest(SHARD), forged.to_bytes()))
+    await end.check()
 
 
 async def test_it_is_seen_while_a_service_runs_too() -> None:

@@ -10,7 +10,7 @@ from tessera.client.connect.connecting import open_store
 from tessera.client.connect.where import Where
 from tessera.client.ledger.reading import StoredLedger
 from tessera.kernel.errors import Transient
-from tessera.kernel.ledger.snapshots import newest_snapshot_n
+from tessera.kernel.ledger.snapshots import holds_together, newest_snapshot_n
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.shard.ledger_form import Head, chain_after
@@ -40,7 +40,9 @@ async def newest_known(ledger: StoredLedger, where: Where) -> Known:
     """Asks the public events, the snapshots, and Redis where it answers and can be read with the identities at hand."""
     last = await ledger.bus.last(subjects.stream("EVENTS", ledger.shard), f"events.{ledger.shard}.>")
     published = "0" if last is None else last.headers[CURSOR_HEADER].partition(".")[0]
-    found = [(int(published), "EVENTS"), (await newest_snapshot_n(ledger.bus, ledger.shard), "a snapshot")]
+    found = [(int(published), "EVENTS")]
+    if await holds_together(ledger.bus, ledger.shard):
+        found.append((await newest_snapshot_n(ledger.bus, ledger.shard), "a snapshot"))
     head = await _redis_head(where)
     if head is not None:
         found.append((head.n, "Redis"))

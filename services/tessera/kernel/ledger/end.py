@@ -2,7 +2,8 @@
 Whether the ledger still has its end, and is still the one that was written.
 
 Whatever is derived from the ledger says up to which record it knows it: the newest public event, the newest snapshot,
-the orders, the views in Redis. One that knows a record which the ledger lacks proves that the ledger was cut, or
+the orders, the views in Redis. A snapshot counts if it holds together: a manifest alone is soon written. One that knows
+a record which the ledger lacks proves that the ledger was cut, or
 restored from an older copy; who then went on would give numbers that were used already to other records. So every
 service that may read the ledger looks before it begins and all the while, and halts its shard; notifier may not, and
 waits for events that nobody publishes any more.
@@ -25,7 +26,7 @@ import structlog
 from pydantic import ValidationError
 
 from tessera.kernel.errors import InvariantViolation, KernelError
-from tessera.kernel.ledger.snapshots import newest_snapshot_n
+from tessera.kernel.ledger.snapshots import holds_together, newest_snapshot_n
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import gather_all
 from tessera_schemas import subjects
@@ -40,6 +41,7 @@ LOOKS_APART = 20  # of these; else 10 s between looks
 DOUBTS_MAX = 4  # looks before it is believed: a deposed leader of the stream answers with what it had
 DOUBT_SECONDS = 0.5
 ORDER_WITNESS = "an order"
+SNAPSHOT_WITNESS = "a snapshot"
 
 log = structlog.get_logger()
 
@@ -60,7 +62,7 @@ class LedgerEnd:
         may = {spec.name.removesuffix(f"_{shard}") for spec in streams(shard) if spec.fetched_by(role)}
         witnesses: dict[tuple[str, str], Callable[[], Awaitable[int]]] = {
             ("the public events", "EVENTS"): self._events,
-            ("a snapshot", "SNAP"): self._snapshot,
+            (SNAPSHOT_WITNESS, "SNAP"): self._snapshot,
             (ORDER_WITNESS, "ORDERS"): self._orders,
             ("Redis", "LEDGER"): ports.store.cursor,
         }
@@ -102,7 +104,8 @@ class LedgerEnd:
         try:
             tail = await self._ports.ledger.tail()  # after the witnesses, or it would only be younger than they are
             end = 0 if tail is None else tail.seq
-            found = [witness for witness in (*seen, Witness("this process", self._seen.n)) if witness is not None]
+            found = [one for one in seen if one is not None and await self._counts(one, end)]
+            found.append(Witness("this process", self._seen.n))
             wrong = _lost_end(max(found, key=lambda witness: witness.n), end) or await self._written_again()
             if not wrong and tail is not None and self._looks_at_facts:
                 wrong = await self._facts_anew(int(orjson.loads(tail.data).get("facts_upto", 0)))
@@ -112,6 +115,15 @@ class LedgerEnd:
             log.debug("ledger_end_not_seen", error=str(error))
             return ""
         return wrong
+
+    async def _counts(self, witness: Witness, end: int) -> bool:
+        """Whoever may write a derived stream must not stop the shard by a word alone."""
+        if witness.name != SNAPSHOT_WITNESS or witness.n <= end:
+            return True
+        whole = await holds_together(self._ports.bus, self._shard)
+        if not whole:
+            log.error("snapshot_is_false", n=witness.n, fix="drop it: `tessera ledger drop-snapshots`")
+        return whole
 
     async def _written_again(self) -> str:
         """A replica that lags, or a ledger that ends before, has no such record: no verdict here."""
@@ -130,8 +142,8 @@ class LedgerEnd:
             return ""
         return (
             f"{stream} ends at {end}, but the ledger has taken facts in up to {taken_in}: it was made anew, or "
-            "restored from an older copy, and new facts would be passed over; stop all services of the shard, have FACTS "
-            "go on behind that by `tessera init --mend`, and start them"
+            "restored from an older copy, and new facts would be passed over; stop all services of the shard, have "
+            "FACTS go on behind that by `tessera init --mend`, and start them"
         )
 
     async def _compared(self, known: Head | None, whose: str) -> str:

@@ -138,6 +138,15 @@ async def newest_snapshot_n(bus: Bus, shard: str, series: SnapshotSubjects = NEW
     return 0 if manifest is None else manifest.n
 
 
+async def holds_together(bus: Bus, shard: str) -> bool:
+    """Whether the newest snapshot has all chunks, and they are the state that its manifest says, by its hash."""
+    stream = subjects.stream("SNAP", shard)
+    message = await bus.last(stream, NEWEST.manifest(shard))
+    manifest = None if message is None else _manifest(message)
+    found = None if manifest is None else await _loaded(bus, stream, manifest)
+    return manifest is not None and found is not None and found.hasher.of(found.state) == manifest.state_hash
+
+
 def _manifest(message: Message) -> Manifest | None:
     try:
         return Manifest.model_validate_json(message.data)
@@ -146,6 +155,13 @@ def _manifest(message: Message) -> Manifest | None:
 
 
 async def _restored(bus: Bus, ledger: Ledger, stream: str, manifest: Manifest) -> Snapshot | None:
+    found = await _loaded(bus, stream, manifest)
+    if found is None or found.hasher.of(found.state) != await _checkpoint_after(ledger, manifest.n):
+        return None
+    return found
+
+
+async def _loaded(bus: Bus, stream: str, manifest: Manifest) -> Snapshot | None:
     parts: list[Message | None] = []
     for first in range(0, len(manifest.chunks), READ_AT_ONCE):
         seqs = manifest.chunks[first : first + READ_AT_ONCE]
@@ -157,10 +173,7 @@ async def _restored(bus: Bus, ledger: Ledger, stream: str, manifest: Manifest) -
         state = load(lines_of(part.data for part in parts if part is not None), hasher)
     except (ValidationError, Contradiction, ValueError, KeyError, TypeError, zlib.error):
         return None
-    state_hash = hasher.of(state)
-    if state.n != manifest.n or state_hash != await _checkpoint_after(ledger, state.n):
-        return None
-    return Snapshot(manifest, state, hasher)
+    return Snapshot(manifest, state, hasher) if state.n == manifest.n else None
 
 
 async def _checkpoint_after(ledger: Ledger, n: int) -> str:

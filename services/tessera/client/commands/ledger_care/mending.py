@@ -4,6 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from nats.errors import Error as NatsError
+from nats.js.errors import APIError
 
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.connect.connecting import cluster_of
@@ -11,10 +13,13 @@ from tessera.client.ledger.backup import Backup
 from tessera.client.ledger.reading import stored_ledger
 from tessera.client.ledger.reconciling import disagreements
 from tessera.client.ledger.repairing import examine, write_repair
+from tessera.client.ledger.rolling import NatsStreamAdmin
 from tessera.client.ledger.witnesses import newest_known
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.rendering import Output, plain, show_value
+from tessera.kernel.nats.once import connect_once
 from tessera.kernel.ports import ApiError
+from tessera_schemas import subjects
 
 
 @command
@@ -75,3 +80,23 @@ async def reconcile(at: AccessOptions, output: Format = Output.TABLE) -> Exit:
             print("\n".join(f"  {line}" for line in one.commands()) or "  -")
         print(f"as of {state.n}, {len(found)} runs on which cluster and ledger disagree")
     return Exit.FAILED if found else Exit.OK
+
+
+@command
+async def drop_snapshots(at: AccessOptions) -> None:
+    """
+    Forget all snapshots, where one is false.
+
+    Services fold the ledger from where it begins until projection has another; what a rolled-over one opens with stays.
+    """
+    where = at.find()
+    login = where.identity(subjects.ADMINISTRATOR).nats
+    client = await connect_once(where.nats_url, login.user, login.password)
+    try:
+        stream, subject = subjects.stream("SNAP", where.shard), subjects.snapshot_manifest(where.shard)
+        await NatsStreamAdmin(client).purge_subject(stream, subject)
+    except (APIError, NatsError) as error:
+        raise Failure(Exit.FAILED, f"snapshots: NATS refuses to drop them ({error})") from error
+    finally:
+        await client.close()
+    print(f"snapshots of shard {where.shard} are dropped; projection takes the next one at a checkpoint")
