@@ -9,6 +9,8 @@ each of those fields with its type, or not at all. Text is taken as it is: a pha
 
 from typing import Any
 
+import orjson
+
 from tessera_schemas.base import Json
 
 INT32_MAX = 2**31 - 1
@@ -84,56 +86,67 @@ def readable(thing: object) -> tuple[Json, list[str]]:
     Nothing of it is changed in place. {} for what has no name, UID and version: nobody could tell it from others.
     """
     odd: list[str] = []
-    found = _fitted(thing, SHAPES, "", odd)
+    found = _fitted(thing, SHAPES, None, odd)
     meta = found.get("metadata", {}) if type(found) is dict else {}
     if type(meta) is not dict or not all(meta.get(field) for field in ("name", "uid", "resourceVersion")):
         return {}, ["metadata", *odd][:ODD_MAX]
     return found, odd[:ODD_MAX]
 
 
-def _fitted(value: Any, shape: Any, path: str, odd: list[str]) -> Any:
-    """The value in this shape; None for one that is of another type."""
+def _fitted(value: Any, shape: Any, path: Any, odd: list[str]) -> Any:
+    """The value in this shape, itself where it has it; None for one that is of another type."""
+    if shape is Any:
+        return value if type(value) is str or not _may_hold_null(value) else _without_nulls(value)
     if shape is _UNREAD:
         return value
-    if shape is Any:
-        return _without_nulls(value)
-    kind: Any = shape if isinstance(shape, type) else type(shape)
-    if kind is tuple:
-        kind = type(value) if type(value) in shape else None
-    if type(value) is not kind or (kind is int and abs(value) > INT32_MAX):
-        odd.append(path)
-        return None
-    if kind is dict:
+    kind = type(value)
+    if kind is dict and type(shape) is dict:
         return _fitted_map(value, shape, path, odd)
-    if kind is list:
-        fitted = [_fitted(one, shape[0], f"{path}[{at}]", odd) for at, one in enumerate(value) if one is not None]
+    if kind is list and type(shape) is list:
+        fitted = [_fitted(one, shape[0], (path, at), odd) for at, one in enumerate(value) if one is not None]
         return [one for one in fitted if one is not None]
-    return value
+    if (kind is shape or (type(shape) is tuple and kind in shape)) and not (kind is int and abs(value) > INT32_MAX):
+        return value
+    odd.append(_named(path))
+    return None
 
 
-def _fitted_map(value: Json, shape: Any, path: str, odd: list[str]) -> Json:
-    others = shape.get("*", Any)
-    found: Json = {}
+def _fitted_map(value: Json, shape: Any, path: Any, odd: list[str]) -> Json:
+    others, found = shape.get("*", Any), value
     for name, one in value.items():
-        if one is not None:
-            fitted = _fitted(one, shape.get(name, others), f"{path}.{name}" if path else name, odd)
-            if fitted is not None:
+        wanted = shape.get(name, others)
+        if wanted is str and type(one) is str:
+            continue
+        fitted = None if one is None else _fitted(one, wanted, (path, name), odd)
+        if fitted is not one or one is None:
+            found = dict(value) if found is value else found
+            if fitted is None:
+                del found[name]
+            else:
                 found[name] = fitted
     return found
 
 
+def _named(path: Any) -> str:
+    """`status.conditions[0].type`, from pairs of what is around and what is in it."""
+    parts: list[str] = []
+    while path is not None:
+        path, part = path
+        parts.append(f"[{part}]" if isinstance(part, int) else f".{part}")
+    return "".join(reversed(parts)).removeprefix(".")
+
+
+def _may_hold_null(value: Any) -> bool:
+    """Whether its text holds the word, which tells at once: pods are many, and their specs long."""
+    try:
+        return b"null" in orjson.dumps(value)
+    except TypeError:  # a number that no field of the API has
+        return True
+
+
 def _without_nulls(value: Any) -> Any:
-    """The same object where nothing in it is null: pods are many, and their specs long."""
     if type(value) is dict:
-        found = {name: _without_nulls(one) for name, one in value.items() if one is not None}
-        same = len(found) == len(value) and all(found[name] is one for name, one in value.items())
-        return value if same else found
+        return {name: _without_nulls(one) for name, one in value.items() if one is not None}
     if type(value) is list:
-        items = [_without_nulls(one) for one in value if one is not None]
-        same = len(items) == len(value) and all(map(_is_same, items, value))
-        return value if same else items
+        return [_without_nulls(one) for one in value if one is not None]
     return value
-
-
-def _is_same(one: object, other: object) -> bool:
-    return one is other
