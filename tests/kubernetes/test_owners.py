@@ -207,3 +207,53 @@ async def test_an_owner_that_can_be_suspended_is_for_a_job_of_a_higher_class_and
     users.api.delete(f"{path}/owner", propagationPolicy="Background")
     users.delete("job", "urgent")
     await users.until(lambda: users.pod("owner-0") is None and users.pod("owner-1") is None, "its pods go with it")
+
+
+# -- owners that scale while their pods run ----------------------------------------------------------------------------
+
+
+def uids(pods: list[Json]) -> set[str]:
+    return {pod["metadata"]["uid"] for pod in pods}
+
+
+async def test_an_elastic_job_grows_and_shrinks_while_its_first_pods_run(users: Users) -> None:
+    path = "/apis/batch/v1/namespaces/lab/jobs/elastic"
+    users.create(batch_job("elastic", 4, gpus=2, seconds=3600, completionMode="Indexed"))
+    await users.until(lambda: len(users.in_phase("elastic", "Running")) == 4, "all four run")
+    first = uids(users.pods("elastic"))
+    users.api.patch(path, {"spec": {"parallelism": 2, "completions": 2}})
+    users.create(batch_job("fits", gpus=4, seconds=1))
+    await users.until_complete("fits")
+    staying = uids(users.in_phase("elastic", "Running"))
+    assert len(staying) == 2, "those that stay go on, and the others gave their GPUs back"
+    assert staying < first
+    users.api.patch(path, {"spec": {"parallelism": 4, "completions": 4}})
+    await users.until(lambda: len(users.in_phase("elastic", "Running")) == 4, "the new ones run beside them")
+    assert staying < uids(users.in_phase("elastic", "Running"))
+    users.delete("job", "elastic")
+    users.delete("job", "fits")
+
+
+async def test_an_idle_worker_that_rays_autoscaler_takes_away_stops_no_other(users: Users) -> None:
+    path, template = "/apis/ray.io/v1/namespaces/lab/rayclusters", TEMPLATE
+    group = {"groupName": "workers", "replicas": 3, "minReplicas": 1, "maxReplicas": 4, "template": template}
+    spec = {"enableInTreeAutoscaling": True, "headGroupSpec": {"template": template}, "workerGroupSpecs": [group]}
+    cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {"name": "owner"}, "spec": spec}
+    owner = users.create(cluster)
+    ref = {key: owner[key] for key in ("apiVersion", "kind")} | {"name": "owner", "uid": owner["metadata"]["uid"]}
+    names = [f"owner-{number}" for number in range(4)]
+    for name in names:
+        part = "headgroup" if name == "owner-0" else "workers"
+        made = pod(name, gpus=2, seconds=3600, labels={"ray.io/cluster": "owner", "ray.io/group": part})
+        made["metadata"]["ownerReferences"] = [ref | {"controller": True}]
+        users.create(made)
+    for name in names:
+        await users.until_phase(name, "Running")
+    users.api.patch(f"{path}/owner", {"spec": {"workerGroupSpecs": [group | {"replicas": 2}]}})
+    users.delete_pods("owner-1")
+    users.create(batch_job("fits", gpus=2, seconds=1))
+    await users.until_complete("fits")
+    for name in ("owner-0", "owner-2", "owner-3"):
+        await users.until_phase(name, "Running")
+    users.api.delete(f"{path}/owner", propagationPolicy="Background")
+    users.delete("job", "fits")

@@ -8,6 +8,7 @@ from tessera.client.cluster import applying
 from tessera.client.input import files
 from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.sending.keys import CI_SYSTEMS, choose_key
+from tessera.client.sending.ordering import describe_cancelled_owner
 from tessera.client.sending.submitting import name_of, spec_of_options
 from tessera_schemas.job import Toleration
 from tessera_schemas.text import quantities, units
@@ -267,3 +268,11 @@ def test_a_part_is_a_percentage_of_1_to_100(wrong: str) -> None:
     value = {"tenants": [{"name": "lab"}], "queues": [{"name": "q", "quotas": {"gpus": wrong}}]}
     with pytest.raises((Refused, Failure)):
         applying.read_file(value, "c.yaml")
+
+
+@pytest.mark.parametrize(
+    ("owner", "said"),
+    [("Pod/web-1", "scale that down (kubectl scale --replicas=0)"), ("Job/train", "Job/train is suspended")],
+)
+def test_a_cancel_says_what_becomes_of_the_owner_of_users_pods(owner: str, said: str) -> None:
+    assert said in describe_cancelled_owner(owner)

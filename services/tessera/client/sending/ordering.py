@@ -34,14 +34,19 @@ def choose_identity(where: Where, identity: str | None) -> "Credential":
 
 
 async def find_job_id(where: Where, named: str, doing: str = "") -> str:
+    """The id of a job, as `find_job` has it."""
+    return (await find_job(where, named, doing))[0]
+
+
+async def find_job(where: Where, named: str, doing: str = "") -> tuple[str, str]:
     """
-    The id of a job by its id, the beginning of one, or its name. Raises Failure.
+    The id of a job by its id, the beginning of one, or its name, and the Kubernetes owner of its pods. Raises Failure.
 
     `doing` is the verb of a command for live jobs: then an ended one is a Failure, too. A whole id needs no list: with
     it a command is sent on NATS while no gateway answers.
     """
     if is_whole_id(named) and not doing:
-        return named
+        return named, ""
     try:
         views = views_of(where)
         if doing and not is_whole_id(named):
@@ -51,11 +56,19 @@ async def find_job_id(where: Where, named: str, doing: str = "") -> str:
     except (Failure, Transient) as error:
         away = not isinstance(error, Failure) or error.code is Exit.UNAVAILABLE
         if whole := named if is_whole_id(named) else _task_by_whole_id(named) if away else "":
-            return whole  # the views may be behind or away, and the command is stored all the same
+            return whole, ""  # the views may be behind or away, and the command is stored all the same
         raise
     if doing and found.phase in ENDED:
         raise Failure(Exit.CONFLICT, f"job {found.job_id}: has ended ({found.phase}); there is nothing to {doing}")
-    return found.job_id
+    return found.job_id, found.owner
+
+
+def describe_cancelled_owner(owner: str) -> str:
+    """What becomes of the owner of a cancelled job's pods, and who else would make pods in their place."""
+    if owner.startswith("Pod/"):
+        whoever = "a Deployment, StatefulSet or Job that made it makes another one, which is a new job"
+        return f"{owner} is evicted; {whoever}: scale that down (kubectl scale --replicas=0) or delete it"
+    return f"{owner} is suspended, or its pods are evicted; to be rid of it delete it in Kubernetes"
 
 
 def _task_by_whole_id(named: str) -> str:

@@ -150,10 +150,12 @@ async def cancel(
 ) -> None:
     """Cancel a job, by its id, the beginning of one, or its name."""
     where = at.find()
-    found = await ordering.find_job_id(where, job, "cancel")
+    found, owner = await ordering.find_job(where, job, "cancel")
     order = CancelJob(kind="cancel_job", v=1, job_id=found, why=why, now=now)
     answered = await ordering.send(where, at.identity, order, found)
     print(f"job {found}: cancellation " + ("is under way" if answered else "is stored, not yet answered"))
+    if owner:
+        notify(ordering.describe_cancelled_owner(owner))
 
 
 def _check_alone(context: typer.Context, command: Sequence[str] | None, what: str, options: Sequence[str]) -> None:
