@@ -84,7 +84,7 @@ class Groups:
     def get(self, group_id: str) -> Group | None:
         """The group; None once its last pod is gone."""
         group = self._groups.get(group_id)
-        return replace(group, beside=self._beside(group_id)) if group is not None and group.is_counted else group
+        return replace(group, beside=self._count_beside(group_id)) if group is not None and group.is_counted else group
 
     def at_work(self, group_id: str) -> Counter[str]:
         """Pods of the owner that have a node and neither ended nor are on their way out, by part."""
@@ -100,7 +100,7 @@ class Groups:
         pods = (self.informer.objects.get(uid) for uid in (() if whole is None else whole.pods))
         return [pod for pod in pods if pod is not None and not (has_ended(pod) or _is_leaving(pod))]
 
-    def _beside(self, whole_id: str) -> tuple[tuple[str, int], ...]:
+    def _count_beside(self, whole_id: str) -> tuple[tuple[str, int], ...]:
         """The pods of an owner that start or run by themselves, by part."""
         apart = [pod for pod in self._alive(whole_id) if self._is_apart(pod, whole_id)]
         return tuple(sorted(Counter(map(part_of, apart)).items()))
