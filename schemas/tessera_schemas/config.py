@@ -406,7 +406,7 @@ class Policy(Strict):
         ),
     ] = later(3)
     kept_beside_gpus_percent: Annotated[
-        Count, Field(le=100, description="Percentage of free GPUs' part of CPU and memory kept for jobs with GPUs")
+        Count, Field(le=100, description="Percentage of free GPUs' CPU, memory and places kept for jobs with GPUs")
     ] = later(0)
 
 

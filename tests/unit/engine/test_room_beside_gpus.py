@@ -58,6 +58,19 @@ def test_memory_is_kept_likewise(gib: int, starts: bool) -> None:
     assert rounds.running("prep") is starts
 
 
+@pytest.mark.parametrize(("pods", "starts"), [(5, True), (6, False)])
+def test_places_for_pods_are_kept_likewise(pods: int, starts: bool) -> None:
+    """Of ten; tiny pods that fill them all would leave its GPUs idle for as long as they run."""
+    rounds = cluster(nodes=(node_seen("gpu-a").model_copy(update={"pods": 10}),))
+    rounds.submit("prep", gpus=0, queue="prep", pods=pods, cpu_milli=1)
+    rounds.settle()
+    assert rounds.running("prep") is starts
+    for number in range(5):
+        rounds.submit(f"train-{number}", gpus=1, queue="train", cpu_milli=1)
+    rounds.settle()
+    assert all(rounds.running(f"train-{number}") for number in range(5))
+
+
 @pytest.mark.parametrize(("cpus", "starts"), [(47, True), (48, False)])
 def test_beside_gpus_that_are_held_nothing_is_kept(cpus: int, starts: bool) -> None:
     """Four of eight are free: half of their 32 CPUs is kept, of the 63 that the other run leaves."""

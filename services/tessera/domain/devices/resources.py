@@ -200,8 +200,8 @@ class Node:
     whoever holds it still has as many of the GPUs that are there, so that these count as `gpu_others`, too; a share
     counts as a whole one; None where nothing is held so. `cordoned`: well, but not `ready`, as somebody said. `away_ts`
     is since when it is silent or cordoned, 0 while it is neither; `short_ts` since when it is in trouble, or has fewer
-    whole GPUs than its capacity says. `kept_percent` of each free GPU's part of CPU and memory is kept from jobs
-    without GPUs; `promised` thousandths of GPUs, free now and taken in what is looked ahead, count as free for that.
+    whole GPUs than its capacity says. `kept_percent` of each free GPU's part of CPU, memory and places is kept from
+    jobs without GPUs; `promised` thousandths of GPUs, free now and taken in what is looked ahead, count as free there.
     """
 
     name: str
@@ -256,16 +256,17 @@ class Node:
         return replace(self, promised=self.promised + more) if more > 0 else self
 
     @property
-    def open(self) -> tuple[int, int]:
-        """CPU and memory free to jobs without GPUs: what is kept beside free GPUs is not; who asks for none has it."""
+    def open(self) -> tuple[int, int, int]:
+        """CPU, memory and places free to jobs without GPUs: what is kept beside free GPUs is not."""
+        free = self.cpu_free, self.memory_free, self.pods_free
         if not self.kept_percent:
-            return self.cpu_free, self.memory_free
-        idle = self.kept_percent * self.idle
-        cpu, memory = (size * idle // (100 * WHOLE_GPU * self.gpus) for size in (self.cpu_milli, self.memory_bytes))
-        return (
-            min(self.cpu_free, max(0, self.cpu_free - cpu)),
-            min(self.memory_free, max(0, self.memory_free - memory)),
+            return free
+        idle, whole = self.kept_percent * self.idle, 100 * WHOLE_GPU * self.gpus
+        sizes = self.cpu_milli, self.memory_bytes, self.pods
+        cpu, memory, pods = (
+            min(left, max(0, left - size * idle // whole)) for left, size in zip(free, sizes, strict=True)
         )
+        return cpu, memory, pods
 
     @property
     def silent(self) -> bool:

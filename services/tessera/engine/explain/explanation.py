@@ -267,7 +267,8 @@ def _beside_others(state: State, pool: str, reasons: tuple[Reason, ...]) -> Iter
     if memory and any(FitFailure.MEMORY in reason.numbers for reason in reasons):
         yield f"{said} {format_memory(max(memory))} of memory on {_each(len(memory))}."
     if any(FitFailure.KEPT in reason.numbers for reason in reasons):
-        kept = f"{state.tree.policy.kept_beside_gpus_percent} % of each free GPU's part of its node's CPU and memory"
+        part = "of each free GPU's part of its node's CPU, memory and places for pods"
+        kept = f"{state.tree.policy.kept_beside_gpus_percent} % {part}"
         yield f"Jobs without GPUs leave {kept} to jobs with GPUs (policy.kept_beside_gpus_percent)."
 
 

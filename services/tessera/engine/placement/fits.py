@@ -201,8 +201,8 @@ def short_of(kind: BundleKind, node: Node) -> FitFailure | None:
     short = _find_shortage(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
     # Asked last: a node that lacks the amount itself says so, and never that something is kept.
     if short is None and kind.spares:
-        cpu, memory = node.open
-        if cpu < kind.whole.cpu_milli or memory < kind.whole.memory_bytes:
+        cpu, memory, pods = node.open
+        if cpu < kind.whole.cpu_milli or memory < kind.whole.memory_bytes or pods < len(kind.needs):
             return FitFailure.KEPT
     return short
 
@@ -214,7 +214,8 @@ def count_bundles(kind: BundleKind, node: Node) -> int:
     Exact: equal pods use up each kind of room evenly, shares of one size do not disturb each other across devices, and
     no two legal positions of one MIG profile overlap.
     """
-    need, counts = kind.whole, [node.pods_free // len(kind.needs)]
+    cpu, memory, pods = node.open if kind.spares else (node.cpu_free, node.memory_free, node.pods_free)
+    need, counts = kind.whole, [pods // len(kind.needs)]
     if need.gpus:
         counts.append(node.gpu_free.count(WHOLE_GPU) // need.gpus)
     elif need.gpu_milli:
@@ -223,7 +224,6 @@ def count_bundles(kind: BundleKind, node: Node) -> int:
         )
     elif need.mig_profile:
         counts.append(free_positions(need, node))
-    cpu, memory = node.open if kind.spares else (node.cpu_free, node.memory_free)
     if need.cpu_milli:
         counts.append(cpu // need.cpu_milli)
     if need.memory_bytes:

@@ -40,7 +40,7 @@ class CheckedNodes:
         self.bearing: tuple[Pool | Tenant, ...] = ()
         """Pools and tenants, some with standing tolerations."""
         self.kept_percent = 0
-        """Part of CPU and memory that jobs without GPUs leave beside each free GPU."""
+        """Part of CPU, memory and places that jobs without GPUs leave beside each free GPU."""
 
     def take(self, book: HeldAmounts, added: HeldAmounts) -> list[tuple[str, str]]:
         """Add, and return what of the places added to is used above its size."""
@@ -53,7 +53,9 @@ class CheckedNodes:
 
     def _leaves(self, used: HeldAmounts, node: str, what: str) -> bool:
         seen = self.nodes.get(node, NO_NODE)
-        if what not in ("cpu_milli", "memory_bytes") or any(used[node, f"gpu/{slot}"] for slot in range(seen.gpus, 64)):
+        if what not in ("cpu_milli", "memory_bytes", "pods") or any(
+            used[node, f"gpu/{slot}"] for slot in range(seen.gpus, 64)
+        ):
             return True  # where slots are held that the node has lost nobody knows which cards are free
         free = [1000 - used[node, f"gpu/{slot}"] for slot in range(seen.gpus)]
         idle = sum(milli for milli in free if milli > 0) - 1000 * min(free.count(1000), seen.others.gpus)

@@ -174,7 +174,8 @@ class RoomTable(NodeTable):
             for name, count in kind.whole.devices:
                 np.minimum(room, np.maximum(part.devices(name), 0) // count, out=room)
             if kind.spares and self.keeps:
-                for free, asked in zip(part.open(), (kind.whole.cpu_milli, kind.whole.memory_bytes), strict=True):
+                each = kind.whole.cpu_milli, kind.whole.memory_bytes, len(kind.needs)
+                for free, asked in zip(part.open(), each, strict=True):
                     np.minimum(room, np.maximum(free, 0) // asked if asked else UNLIMITED, out=room)
             if kind.whole.mig_profile:
                 for cell in np.flatnonzero(room).tolist():
@@ -194,7 +195,7 @@ class _Now:
         return self._table.gpu_free[self.rows]
 
     def open(self) -> Ints:
-        """CPU and memory free to jobs without GPUs."""
+        """CPU, memory and places free to jobs without GPUs."""
         return self._table.open[:, self.rows]
 
     def devices(self, name: str) -> Ints:
@@ -222,7 +223,7 @@ class _Then(_Now):
         return np.array([node.gpu_free + (0,) * (most - len(node.gpu_free)) for node in self._nodes], np.int64)
 
     def open(self) -> Ints:
-        """CPU and memory free to jobs without GPUs."""
+        """CPU, memory and places free to jobs without GPUs."""
         return np.array([node.open for node in self._nodes], np.int64).T
 
     def devices(self, name: str) -> Ints:

@@ -82,7 +82,7 @@ class NodeTable:
         amounts = [(n.pods_free, n.cpu_free, n.memory_free, n.gpu_free.count(WHOLE_GPU)) for n in there]
         self.free: Ints = np.array(amounts, np.int64).reshape(len(there), 4).T.copy()
         """Pods, CPU, memory and whole GPUs free, by row."""
-        self.open: Ints = np.array([node.open for node in there], np.int64).reshape(len(there), 2).T.copy()
+        self.open: Ints = np.array([node.open for node in there], np.int64).reshape(len(there), 3).T.copy()
         """CPU and memory free to jobs without GPUs, by row."""
         self.most = np.array([max(node.gpu_free, default=0) for node in there], np.int64)
         self.gpus_of_others = np.array([len(node.gpu_others) for node in there], np.int64)
@@ -118,7 +118,7 @@ class NodeTable:
                 node.memory_free,
                 (gpus := node.gpu_free).count(WHOLE_GPU),
             )
-            self.open[:, row] = node.open if node.kept_percent else (node.cpu_free, node.memory_free)
+            self.open[:, row] = node.open if node.kept_percent else (node.cpu_free, node.memory_free, node.pods_free)
             self.gpu_free[row, : len(gpus)] = gpus
             self.most[row], self.gpus_of_others[row] = max(gpus, default=0), len(node.gpu_others)
             for device, column in self._devices.items():
@@ -166,7 +166,8 @@ class NodeTable:
         need, found = kind.whole, np.zeros(len(self.names), np.int8)
         # Put down first, so that each shortage of the node itself takes its place.
         if kind.spares:
-            np.putmask(found, (self.open[0] < need.cpu_milli) | (self.open[1] < need.memory_bytes), 6)
+            asked = np.array([need.cpu_milli, need.memory_bytes, len(kind.needs)])
+            np.putmask(found, (self.open < asked[:, None]).any(axis=0), 6)
         np.putmask(found, self.free[PODS] < len(kind.needs), 5)
         np.putmask(found, self.free[MEMORY] < need.memory_bytes, 4)
         np.putmask(found, self.free[CPU] < need.cpu_milli, 3)
