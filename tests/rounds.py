@@ -1,8 +1,9 @@
 """
 A shard in rounds: the real committer and the real planners, and a cluster in which everything starts and stops at once.
 
-Each round publishes the orders, starts what was allocated, lets what was stopped be absent (unless a test holds it
-back), and proposes plans as the services do. `settle` goes on until nothing changes, and fails when that does not end.
+Each round publishes the orders, starts what was allocated, undoes plans for jobs that `budgets` names (their disruption
+budgets allow nothing), lets what was stopped be absent (unless a test holds it back), and proposes plans as the
+services do. `settle` goes on until nothing changes, and fails when that does not end.
 """
 
 from collections.abc import Sequence
@@ -15,9 +16,9 @@ from tessera.preemption.decide import preemption_plan
 from tessera.reclamation.reclaim.decide import reclamation_plan
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Policy, PriorityClass, Queue, Quota
-from tessera_schemas.facts import AnyFact, PlanCause, PodsMade, RunAbsent, RunEnded, RunStarted
+from tessera_schemas.facts import AnyFact, PlanCause, PodsMade, RunAbsent, RunEnded, RunStarted, RunUntouched
 from tessera_schemas.ledger import EarmarkSet, LedgerMessage, PlanRefused, Revoked
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import Code, Reason
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
 from tests.ledgers import Committed
 
@@ -48,6 +49,7 @@ class Rounds(Committed):
         seen = [node_seen(name, gpus) for name, gpus in named.items()] if isinstance(named, dict) else named
         self.commit(*seen)
         self.held_back: set[str] = set()
+        self.budgets: set[str] = set()
         self.plans: list[LedgerMessage] = []
         self.refusals: list[PlanRefused] = []
 
@@ -126,7 +128,7 @@ class Rounds(Committed):
 
     def round(self, plans: bool = True) -> bool:
         """Whether anything happened; without `plans` nobody proposes any."""
-        moved = [self._start(), self._stop(), self._line(), plans and self._propose()]
+        moved = [self._start(), self._spare(), self._stop(), self._line(), plans and self._propose()]
         return any(moved)
 
     def _line(self) -> bool:
@@ -140,6 +142,19 @@ class Rounds(Committed):
             self.commit(PodsMade(kind="pods_made", run_id=run.run_id, uids=uids))
             self.commit(RunStarted(kind="run_started", run_id=run.run_id))
         return bool(begun)
+
+    def _spare(self) -> bool:
+        """As the binder does: nobody of a plan is stopped while a budget keeps one of its victims."""
+        undone = False
+        for mark in list(self.state.earmarks.values()) if self.budgets else ():
+            runs = [run for run in self.state.runs.found(mark.victims) if run.revoked is not None]
+            kept = {run.run_id for run in runs if self.name(run.job_id) in self.budgets and not run.called_in}
+            for run in runs if kept else ():
+                fact = {"run_id": run.run_id, "revoked_ts": run.stopped_ts, "kept": run.run_id in kept}
+                why = Reason(code=Code.BLOCKED_BY_DISRUPTION_BUDGET, detail="budget keep")
+                self.commit(RunUntouched(kind="run_untouched", reason=why, **fact))
+                undone = True
+        return undone
 
     def _stop(self) -> bool:
         gone = [r.run_id for r in self.state.runs.values() if r.stopping and r.run_id not in self.held_back]

@@ -283,18 +283,11 @@ class Policy(Strict):
     defragment_moves_max: Annotated[Positive, Field(le=64, description="Number of runs moved for one job")] = 8
     defragment_min_gain_gpu_seconds: Annotated[
         Count,
-        Field(
-            le=10**12,
-            description="Least GPU time that the waiting job must gain beyond what the moved runs lose",
-        ),
+        Field(le=10**12, description="Least GPU time that the waiting job must gain beyond what the moved runs lose"),
     ] = 0
     fragmentation_event_seconds: Annotated[
         Count,
-        Field(
-            le=86_400,
-            description="Least seconds between two fragmentation events of a pool; an event needs a noticeable "
-            "change; 0: no events",
-        ),
+        Field(le=86_400, description="Least seconds between two events of noticeable fragmentation in a pool; 0: none"),
     ] = 60
     grow_after_seconds: Annotated[
         Count, Field(le=86_400, description="Seconds for which an elastic run keeps its size before it grows again")
@@ -347,8 +340,7 @@ class Policy(Strict):
     requeues_max: Annotated[
         Positive,
         Field(
-            le=1000,
-            description="Consecutive runs kept from starting by nodes or images, after which the job is held",
+            le=1000, description="Consecutive runs kept from starting by nodes or images, after which the job is held"
         ),
     ] = later(10)
     steady_seconds: Annotated[
@@ -407,6 +399,13 @@ class Policy(Strict):
     ] = later(3)
     kept_beside_gpus_percent: Annotated[
         Count, Field(le=100, description="Percentage of free GPUs' CPU, memory and places kept for jobs with GPUs")
+    ] = later(0)
+    lent_kept_seconds: Annotated[
+        Count,
+        Field(
+            le=YEAR_SECONDS,
+            description="Seconds for which a disruption budget keeps lent quota, from the first plan on; 0: no bound",
+        ),
     ] = later(0)
 
 

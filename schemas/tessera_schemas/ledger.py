@@ -245,6 +245,7 @@ class Revoked(AnyRecord, event=events.JobEvictingV1, story="is being stopped, th
         NodeName | Literal[""],
         Field(description="Node that seems lost; the stop counts against the policy's `mass_stop_percent`"),
     ] = ""
+    called_in: Annotated[bool, Field(description="Its disruption budget has kept lent quota for long enough")] = False
 
 
 class StopHeldBack(AnyRecord, event=events.JobStopHeldBackV1, story="seems lost, and is not stopped: {reason}"):

@@ -67,7 +67,7 @@ LATER = {
     "record.held.v1": {"operator"},
     "record.job_queued.v1": {"number"},
     "record.task_queued.v1": {"number"},
-    "record.revoked.v1": {"now", "within", "ended", "observed"},
+    "record.revoked.v1": {"now", "within", "ended", "observed", "called_in"},
     "record.saved.v1": {"at"},
     "view.job.v1": {
         "earlier_ms",

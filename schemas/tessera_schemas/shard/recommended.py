@@ -79,6 +79,12 @@ POLICY = (
         "is in the way",
     ),
     Recommended(
+        "lent_kept_seconds",
+        300,
+        "an owner of lent quota has it back five minutes after a disruption budget first kept it, whatever the budget",
+        "pods on lent quota are then stopped although their PodDisruptionBudget allows no disruption",
+    ),
+    Recommended(
         "idle",
         "warn",
         "runs that hold GPUs and use none are told of, by event, `explain` and metric",

@@ -193,6 +193,8 @@ class Run:
     `slow_nodes` are the nodes on which its pods do not start. `start_ms` is the time that it was given to start; 0: not
     known. `counted_ts` is up to when its job's `gpu_milli_ms` counts what it holds: when it last grew or shrank; 0:
     from its allocation on nothing is counted yet. `unneeded`: it is to stop for a job that needs its room no more.
+    `kept_lent_ts` is when a disruption budget first kept it from giving back what was lent, and `called_in` that it is
+    to stop in spite of that.
     """
 
     run_id: str
@@ -231,6 +233,8 @@ class Run:
     start_ms: int = later(0)
     counted_ts: int = later(0)
     unneeded: bool = later(False)
+    kept_lent_ts: int = later(0)
+    called_in: bool = later(False)
 
     @property
     def gang(self) -> Gang:

@@ -119,3 +119,17 @@ def test_a_job_is_told_why_a_lower_class_of_its_queue_is_not_preempted(policy: A
     rounds.submit("urgent", gpus=8, priority="high")
     rounds.round(plans=False)
     assert f"A lower class in its queue is not preempted {why}" in told(rounds, "urgent")
+
+
+def test_both_jobs_are_told_for_how_long_a_disruption_budget_keeps_lent_quota_and_that_the_run_is_called_in() -> None:
+    rounds = borrowed(policy={"lent_kept_seconds": 300})
+    rounds.budgets.add("soft")
+    rounds.round()
+    rounds.round()
+    for key in ("soft", "promised"):
+        assert "its disruption budget keeps lent quota for " in told(rounds, key), told(rounds, key)
+    rounds.commit(ms=300_000)
+    rounds.held_back.add(rounds.run("soft").run_id)
+    rounds.round()
+    for key in ("soft", "promised"):
+        assert "called in, since its disruption budget has kept lent quota" in told(rounds, key), told(rounds, key)

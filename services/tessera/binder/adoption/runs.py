@@ -306,7 +306,8 @@ class AdoptedRuns:
         Evict a pod; a disruption budget that forbids it is reported, and asked again after a while.
 
         Once the gang has lost a pod the rest does no work, holds its devices, and cannot start again before all of it
-        is gone. After `budget_seconds` of refusals such a pod is deleted, with an event that says so.
+        is gone. After `budget_seconds` of refusals such a pod is deleted, with an event that says so; one of a run that
+        is called in is deleted at once.
         """
         try:
             await self._cluster.evict_pod(pod.namespace, pod.name, pod.uid, grace_seconds)
@@ -317,10 +318,13 @@ class AdoptedRuns:
             # A 429 that says when to come again is the API server's own load, and no budget.
             if error.status != BLOCKED or error.retry_after_seconds is not None:
                 raise
+            if run.called_in:
+                await self._override(run, pod, describe_overridden_budget(error.message))
+                return
             await self._report_blocked_pod(run.run_id, pod, error)
             if not self._is_overdue(run, budget_seconds):
                 raise
-            await self._override(run, pod, budget_seconds, error)
+            await self._override(run, pod, describe_overridden_budget(error.message, budget_seconds))
 
     def _is_overdue(self, run: Run, budget_seconds: float) -> bool:
         """Whether a budget has kept half a gang for too long, as far as we have seen it."""
@@ -331,10 +335,10 @@ class AdoptedRuns:
         since = self._half_gone.setdefault(run.run_id, self._clock.monotonic())
         return self._fresh.seconds(since) >= budget_seconds
 
-    async def _override(self, run: Run, pod: Pod, budget_seconds: float, error: ApiError) -> None:
+    async def _override(self, run: Run, pod: Pod, why: Verdict) -> None:
         log.warning("disruption_budget_overridden", pod=pod.name, namespace=pod.namespace, run=run.run_id)
         # The event first: once the pod is deleted there is nothing left to write it on.
-        await self._make_event(pod.uid, describe_overridden_budget(budget_seconds, error.message))
+        await self._make_event(pod.uid, why)
         await self._cluster.delete_pod(pod.namespace, pod.name, pod.uid)
 
     async def find_eviction_block(self, runs: Sequence[Run]) -> EvictionBlock | None:

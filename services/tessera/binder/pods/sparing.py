@@ -54,23 +54,26 @@ class Sparing:
         if not _may_wait(run) or is_touched(run, pods):
             return True
         now = self._clock.monotonic()
-        if is_unneeded(self._state, run) and self._is_untold(run, pods):
+        unneeded = is_unneeded(self._state, run) and self._is_untold(run, pods)
+        if not unneeded and now < self._asked.get(run.run_id, now):
+            return True
+        # Asked of a run, too, whose plan ended with another's budget: the bounds on what budgets keep of one plan begin
+        # together, or they would add up.
+        against = await self._adopted.find_eviction_block(self._asked_of(run))
+        if against is not None and run.revoked is not None and run.revoked.code in EVICTIONS and run.then == "requeue":
+            await self._report_untouched(run, against)
+            return False
+        if unneeded:
             reason = Reason(code=Code.STOP_NOT_NEEDED)
             fact = RunUntouched(kind="run_untouched", run_id=run.run_id, revoked_ts=run.stopped_ts, reason=reason)
             await self._facts.publish(fact, run.run_id)
             self._worklist.name_later(run.run_id, AGAIN_SECONDS)
             return False
-        if now < self._asked.get(run.run_id, now):
-            return True
-        against = await self._adopted.find_eviction_block(self._plan_of(run))
         if against is None:
             self._asked[run.run_id] = now + ASKED_SECONDS
             return True
-        if run.revoked is not None and run.revoked.code in EVICTIONS and run.then == "requeue":
-            await self._report_untouched(run, against)
-        else:
-            await self._adopted.report_blocked(run, against)
-            self._worklist.name_later(run.run_id, AGAIN_SECONDS)
+        await self._adopted.report_blocked(run, against)
+        self._worklist.name_later(run.run_id, AGAIN_SECONDS)
         return False
 
     def _is_untold(self, run: Run, pods: Mapping[str, Pod]) -> bool:
@@ -82,12 +85,16 @@ class Sparing:
             if not pod.over
         )
 
-    def _plan_of(self, run: Run) -> Sequence[Run]:
-        """The run and those that stop for the same job, as long as room is kept for it."""
+    def _asked_of(self, run: Run) -> Sequence[Run]:
+        """
+        The run and those that stop for the same job, as long as room is kept for it; none that is called in, which
+        stops whatever its budget says.
+        """
         named = [mark.victims for mark in self._state.earmarks.values() if run.run_id in mark.victims]
         others = (self._state.runs.get(run_id) for run_id in dict.fromkeys(each for one in named for each in one))
         stopping = [other for other in others if other is not None and other.revoked is not None]
-        return [run, *(other for other in stopping if other.run_id != run.run_id)]
+        every = [run, *(other for other in stopping if other.run_id != run.run_id)]
+        return [each for each in every if not each.called_in]
 
     def notify(self, run: Run, pods: Mapping[str, Pod]) -> None:
         """Tell the pods for whom they stop, once, while room is kept for that job; another tenant's has no name."""
@@ -107,6 +114,9 @@ class Sparing:
         if self._reported.get(run.run_id) == run.stopped_ts:
             return
         kept = not against.uids.isdisjoint(run.permitted)
+        # The answer is about the first budget alone, and each run has to know its own.
+        if not (kept or run.called_in):
+            kept = await self._adopted.find_eviction_block([run]) is not None
         fact = RunUntouched(
             kind="run_untouched", run_id=run.run_id, revoked_ts=run.stopped_ts, reason=against.reason, kept=kept
         )

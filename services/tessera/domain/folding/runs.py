@@ -47,7 +47,7 @@ from tessera_schemas.ledger import (
     Warned,
 )
 from tessera_schemas.reasons import Code
-from tessera_schemas.shard.ledger_form import NODE_FAILURES_FROM, RUN_ENDS_FROM, UNNEEDED_STOPS_FROM
+from tessera_schemas.shard.ledger_form import LENT_KEPT_FROM, NODE_FAILURES_FROM, RUN_ENDS_FROM, UNNEEDED_STOPS_FROM
 from tessera_schemas.work.run_ends import ENDS_OF_ITS_OWN, EVICTIONS, FAILURES_OF_NODES
 
 AVOID_MAX = 16
@@ -206,7 +206,7 @@ def apply_revoked(state: State, record: Revoked, facts: Sequence[TakenFact]) -> 
         state.put_run(replace(run, then=record.then, hurried=run.hurried or record.now))
         return
     stopped = replace(run, revoked=record.reason, then=record.then, stopped_ts=state.ts, hurried=record.now)
-    state.put_run(replace(stopped, held_back=None))
+    state.put_run(replace(stopped, held_back=None, called_in=record.called_in))
     if record.observed:
         count_stop(state, run, record.observed)
     if state.format >= RUN_ENDS_FROM:
@@ -251,7 +251,11 @@ def apply_spared(state: State, record: Spared, facts: Sequence[TakenFact]) -> No
     if run.revoked is None or not (drained or run.revoked.code in EVICTIONS) or run.then != "requeue":
         raise Contradiction(f"record {state.n}: run {run.run_id} does not stop for another job")
     kept_ts = state.ts if record.kept else run.kept_ts
-    state.put_run(replace(run, revoked=None, then="", stopped_ts=0, kept_ts=kept_ts, unneeded=False))
+    # From the first time on: an owner that comes later finds a loan that was kept for long enough already.
+    lent = record.kept and run.revoked.code is Code.RECLAIMED and state.format >= LENT_KEPT_FROM
+    lent_ts = run.kept_lent_ts or (state.ts if lent else 0)
+    goes_on = replace(run, revoked=None, then="", stopped_ts=0, kept_ts=kept_ts, unneeded=False)
+    state.put_run(replace(goes_on, kept_lent_ts=lent_ts, called_in=False))
     move(state, job_of(state, run.job_id), Phase.RUNNING, reason=None)
 
 

@@ -24,7 +24,12 @@ from tessera.engine.explain.blockers import (
     short_of,
 )
 from tessera.engine.explain.kept_room import describe_kept_room
-from tessera.engine.explain.lent_quota import describe_beside_gpus, describe_lent_quota, describe_lower_classes
+from tessera.engine.explain.lent_quota import (
+    describe_beside_gpus,
+    describe_kept_loan,
+    describe_lent_quota,
+    describe_lower_classes,
+)
 from tessera.engine.explain.order_reasons import describe_jobs_before, describe_order
 from tessera.engine.explain.passing import describe_passing
 from tessera.engine.explain.suggestions import TriedChange, suggest_changes
@@ -196,6 +201,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
     if mark is not None:
         nodes = sorted({placement.node for placement in mark.placements})
         yield f"Room on {name_some(nodes)} is kept for it ({mark.cause}) for {_left(mark.deadline, state.ts)} more."
+        yield from {f"A run is {describe_kept_loan(state, r)}." for r in state.runs.found(mark.victims) if r.called_in}
     yield from describe_kept_room(what_if, job, pool, viewer)
     yield from describe_passing(what_if.before, job, what_if.state.ts, viewer)
     yield from describe_jobs_before(what_if, job, viewer)
@@ -336,12 +342,14 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
     if run is None:
         return
     nodes = sorted({placement.node for placement in run.places})
-    yield f"Attempt {job.attempt} holds {_places(len(run.places))}{f' on {name_some(nodes)}' if nodes else ''}."
+    places = "1 place" if len(run.places) == 1 else f"{len(run.places)} places"
+    yield f"Attempt {job.attempt} holds {places}{f' on {name_some(nodes)}' if nodes else ''}."
     if run.queue in state.tree.removed:
         yield f"Queue {run.queue} was removed: what it holds is borrowed, and goes back to owners of quota who wait."
+    if loan := describe_kept_loan(state, run):
+        yield f"It was to give back what is lent: {loan}."
     if run.released_ranks:
-        pods = "1 pod has" if len(run.released_ranks) == 1 else f"{len(run.released_ranks)} pods have"
-        yield f"{pods} ended before the others; what they held is free."
+        yield f"{len(run.released_ranks)} of its pods ended before the others; what they held is free."
     going = sum(1 for extra in run.extra if extra.leaving)
     if surplus := len(run.surplus) + going:
         less = f", {going} of which are being stopped" if going else ""
@@ -384,10 +392,6 @@ def _idle(state: State, job: Job, run: Run) -> Iterator[str]:
 
 def _each(nodes: int) -> str:
     return "1 node" if nodes == 1 else f"each of {nodes} nodes"
-
-
-def _places(count: int) -> str:
-    return "1 place" if count == 1 else f"{count} places"
 
 
 def _left(deadline: int, ts: int) -> str:

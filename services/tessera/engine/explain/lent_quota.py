@@ -15,9 +15,11 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.explain.blockers import Viewer, describe_amount, describe_queue
-from tessera.engine.preemption.rules import KEPT_SECONDS, gives_back, is_beside_gpus, may_evict
+from tessera.engine.preemption.rules import KEPT_SECONDS, common, gives_back, is_beside_gpus, may_evict
+from tessera_schemas.text.units import format_age
 
 NAMED_MAX = 2
+BY_BUDGET = "for now because a disruption budget forbids it"
 
 
 @dataclass(slots=True)
@@ -34,7 +36,7 @@ class _Loan:
         beyond = NOTHING
         for amount in self.lent.values():
             beyond = beyond.plus(amount)
-        lent, held = (describe_amount(each, self.resource) for each in (_shared(beyond, self.amount), self.amount))
+        lent, held = (describe_amount(each, self.resource) for each in (common(beyond, self.amount), self.amount))
         return held if lent == held else f"{lent} of the {held}"
 
 
@@ -91,19 +93,20 @@ def _borrowers(state: State, book: QuotaBook, job: Job, flavor: str, keeper: str
     for run in state.runs.values():
         if tree.roots.get(run.queue) == root and keeper not in tree.path(run.queue):
             # On another flavor only what both jobs ask for can be in each other's way.
-            amount = run.amount if run.flavor == flavor else _shared(run.amount, job.amount)
+            amount = run.amount if run.flavor == flavor else common(run.amount, job.amount)
             on, victim = run.flavor if run.flavor == flavor else "", state.jobs.get(run.job_id)
             is_own = victim is not None and not victim.preemptible and not book.is_firm_lent(run.queue, on, amount)
             if book.holds_lent(run.queue, on, amount) and not is_own:
                 yield run, book.lent_to(run.queue, on, amount)
 
 
-def _shared(held: Amount, wanted: Amount) -> Amount:
-    return Amount(
-        min(held.cpu_milli, wanted.cpu_milli),
-        min(held.memory_bytes, wanted.memory_bytes),
-        min(held.gpu_milli, wanted.gpu_milli),
-    )
+def describe_kept_loan(state: State, run: Run) -> str:
+    """Until when the run's disruption budget keeps lent quota; "" where the policy sets no bound, or nobody asked."""
+    if run.called_in:
+        return "called in, since its disruption budget has kept lent quota for policy.lent_kept_seconds"
+    bound = run.kept_lent_ts and state.tree.policy.lent_kept_seconds * 1000
+    left = format_age(max(0, run.kept_lent_ts + bound - state.ts + 999))
+    return f"its disruption budget keeps lent quota for {left} more (policy.lent_kept_seconds)" if bound else ""
 
 
 def _why(state: State, book: QuotaBook, job: Job, run: Run, flavor: str) -> str:
@@ -114,12 +117,12 @@ def _why(state: State, book: QuotaBook, job: Job, run: Run, flavor: str) -> str:
     # The rule itself is asked before any words are sought for it, so that what is told can never differ from what a
     # plan may do.
     if may_evict(state, job, run, "reclaim", book, flavor) is None:
-        return "taken back as soon as a plan fits"
+        return describe_kept_loan(state, run) or "taken back as soon as a plan fits"
     if ours.reclaim == "never":
         return f"not reclaimable because queues.{job.queue}.reclaim is never"
     kept = _why_protected(state, victim, run)
     if kept:
-        return f"not reclaimable {kept}"
+        return (describe_kept_loan(state, run) if kept == BY_BUDGET else "") or f"not reclaimable {kept}"
     if not gives_back(state, job, victim, run, "reclaim", book, flavor):
         return f"not reclaimable because queues.{job.queue}.reclaim is {ours.reclaim}, and its class is no lower"
     return "not reclaimable now"
@@ -133,7 +136,7 @@ def _why_protected(state: State, victim: Job, run: Run) -> str:
     if victim.phase is not Phase.RUNNING:
         return "before it has started"
     if run.kept_ts and state.ts - run.kept_ts < KEPT_SECONDS * 1000:
-        return "for now because a disruption budget forbids it"
+        return BY_BUDGET
     is_young = state.ts - run.started_ts < seconds * 1000
     return f"before it has run for {seconds} s (policy.min_runtime_seconds)" if is_young else ""
 

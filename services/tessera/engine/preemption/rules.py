@@ -76,7 +76,7 @@ def protected(state: State, victim: Job, run: Run, lent: bool = False) -> Reason
     policy, age_seconds = state.tree.policy, (state.ts - run.started_ts) // 1000
     # Without this pause a run behind a spent disruption budget would be in every next plan, which is undone each time:
     # the preemptor would never look at other victims.
-    if run.kept_ts and state.ts - run.kept_ts < KEPT_SECONDS * 1000:
+    if run.kept_ts and state.ts - run.kept_ts < KEPT_SECONDS * 1000 and not (lent and may_call_in(state, run)):
         left = KEPT_SECONDS - (state.ts - run.kept_ts) // 1000
         return Reason(
             code=Code.BLOCKED_BY_DISRUPTION_BUDGET, detail=run.run_id, numbers={"not_asked_again_for_seconds": left}
@@ -88,6 +88,11 @@ def protected(state: State, victim: Job, run: Run, lent: bool = False) -> Reason
         return None
     numbers = {"age_seconds": age_seconds, "evictions": victim.evictions, "preemptible": int(victim.preemptible)}
     return Reason(code=Code.EVICTION_BUDGET_SPENT, detail=run.run_id, numbers=numbers)
+
+
+def may_call_in(state: State, run: Run) -> bool:
+    """Whether a loan that the run holds is taken back in spite of its budget, which kept it as long as it may."""
+    return run.kept_lent_ts > 0 and 0 < state.tree.policy.lent_kept_seconds * 1000 <= state.ts - run.kept_lent_ts
 
 
 def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause, book: QuotaBook, flavor: str) -> bool:
@@ -109,14 +114,14 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
         return True
     if not tree.is_beside(victim.queue, owner.queue):
         return False
-    common, shared = _common(owner.amount, run.amount), set(tree.path(owner.queue))
+    alike, shared = common(owner.amount, run.amount), set(tree.path(owner.queue))
     # Every queue between the victim and the common ancestor must be on loan. If one of them is within its own quota,
     # taking from below it would break that queue's promise to serve another's.
     # What is loose has nothing of its own, and stands in no tree whose use could be asked for.
     below = [queue for queue in tree.path(victim.queue) if queue not in shared and queue not in tree.loose]
     # The flavor counts only where both jobs use the same one. On another, `""` asks about the sum, since quota for any
     # flavor is what both of them share there.
-    return all(book.holds_lent(queue, run.flavor if run.flavor == flavor else "", common) for queue in below)
+    return all(book.holds_lent(queue, run.flavor if run.flavor == flavor else "", alike) for queue in below)
 
 
 def is_beside_gpus(state: State, owner: Job, run: Run) -> bool:
@@ -172,7 +177,7 @@ def _others_hold_the_loan(state: State, owner: Job, run: Run, book: QuotaBook) -
     return 0 < needed <= given
 
 
-def _common(one: Amount, other: Amount) -> Amount:
+def common(one: Amount, other: Amount) -> Amount:
     """The smaller of both amounts, resource by resource."""
     return Amount(
         min(one.cpu_milli, other.cpu_milli),

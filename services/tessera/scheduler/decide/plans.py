@@ -17,7 +17,7 @@ from tessera.engine.defragmentation.relocations import (
 from tessera.engine.placement.capacity import HeldPlaces, extra_places, leaving, nodes_less, standing
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.preemption.candidates import eviction_cost
-from tessera.engine.preemption.rules import EVICTED_AS, is_its_own, may_evict, may_shrink, outranked
+from tessera.engine.preemption.rules import EVICTED_AS, is_its_own, may_call_in, may_evict, may_shrink, outranked
 from tessera.engine.queueing.own_place import place_given_back, without_own_place
 from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason, would_borrow
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, judges
@@ -68,6 +68,7 @@ def _carried_out(state: State, fact: PlanProposed, lesser: Sequence[Earmark]) ->
                 reason=_evicted(state, fact, run_id, detail),
                 then="requeue",
                 by=fact.job_id,
+                called_in=_is_called_in(state, fact, run_id),
             )
             for run_id in fact.victims
         ),
@@ -87,6 +88,13 @@ def _carried_out(state: State, fact: PlanProposed, lesser: Sequence[Earmark]) ->
             preset=policy.preset,
         ),
     ]
+
+
+def _is_called_in(state: State, fact: PlanProposed, run_id: str) -> bool:
+    """Whether the victim gives back a loan that its disruption budget has kept for long enough."""
+    job, run = state.jobs.get(fact.job_id), state.runs.get(run_id)
+    lent = fact.cause == "reclaim" and job is not None and run is not None and job.queue != run.queue
+    return lent and run is not None and may_call_in(state, run)
 
 
 def _evicted(state: State, fact: PlanProposed, run_id: str, detail: str) -> Reason:

@@ -32,7 +32,9 @@ class RunRow:
     started_ts: int | None = None
     stopping: bool = False
     victim: bool = False
+    reclaimed: bool = False
     warned_ts: int | None = None
+    kept_lent_ts: int = 0
     roles: dict[int, str] = field(default_factory=dict)  # of the pods that it grew by
     leaving: set[int] = field(default_factory=set)
     nodes: frozenset[str] = frozenset()

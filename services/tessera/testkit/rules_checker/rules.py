@@ -367,7 +367,8 @@ class Rules:
             self.demand(bool(due), "idle", f"{r.run_id} was warned {since} ms ago")
         if r.reason.code in CAUSE:
             self._evicted(r, run, CAUSE[Code(r.reason.code)])
-        run.stopping, run.victim = True, r.reason.code in (*CAUSE, Code.NODE_DRAINED) and r.then == "requeue"
+        run.stopping, run.reclaimed = True, r.reason.code is Code.RECLAIMED
+        run.victim = r.reason.code in (*CAUSE, Code.NODE_DRAINED) and r.then == "requeue"
 
     def _has_word(self, r: m.Revoked, run: RunRow) -> None:
         """Demand a word that says stop for each run that is stopped; by what was observed, only a part of its pool."""
@@ -401,10 +402,11 @@ class Rules:
         """Checks that the binder alone spares a run, and that the run was to stop for another job's sake."""
         run, said = self.runs.get(r.run_id), [t.fact for t in self.message.facts if isinstance(t.fact, f.RunUntouched)]
         self.demand(r.run_id in [fact.run_id for fact in said], "plan", f"{r.run_id} is spared, nobody said untouched")
-        kept = [owner for owner, mark in self.marks.items() if r.run_id in mark.victims]
-        self.demand(not kept, "plan", f"{r.run_id} is spared, but room is still kept for {kept}")
+        named = [owner for owner, mark in self.marks.items() if r.run_id in mark.victims]
+        self.demand(not named, "plan", f"{r.run_id} is spared, but room is still kept for {named}")
         if run is not None:
             self.demand(run.victim, "plan", f"{r.run_id} is spared, but stops for no other job and no drain")
+            run.kept_lent_ts = run.kept_lent_ts or (self.ts if r.kept and run.reclaimed else 0)
             run.stopping = run.victim = False
 
     def _idle(self, spec: JobSpec) -> tuple[str, int]:
@@ -421,6 +423,9 @@ class Rules:
         text = f"{r.run_id} is stopped for {r.by} ({cause}, preset {policy.preset})"
         age = None if run.started_ts is None else (self.ts - run.started_ts) // 1000
         self.demand(age is not None and age >= policy.min_runtime_seconds, "plan", f"{text}: its age is {age} s")
+        kept = self.ts - (run.kept_lent_ts or self.ts)
+        lets = cause == "reclaim" and 0 < policy.lent_kept_seconds * 1000 <= kept
+        self.demand(lets or not r.called_in, "plan", f"{text}: called in, its budget kept lent quota for {kept} ms")
         self.demand(victim.preemptible, "plan", f"{text}: it is not preemptible")
         self.demand(owner is not None, "plan", f"{text}: there is no such job")
         if owner is None:

@@ -133,9 +133,11 @@ def describe_blocked_eviction(reason: Reason) -> Verdict:
     return _verdict(reason, "to be evicted", warning=True)
 
 
-def describe_overridden_budget(seconds: float, refusal: str) -> Verdict:
-    """An event only: what is left of a gang is deleted though a disruption budget forbids it."""
+def describe_overridden_budget(refusal: str, seconds: float = 0) -> Verdict:
+    """An event only: a pod is deleted though a budget forbids it: left of a gang, or, without `seconds`, called in."""
     why = f"another pod of its gang is gone, and a disruption budget has kept this one for {seconds:.0f} seconds"
+    if not seconds:
+        why = "it holds quota that was lent, and its disruption budget has kept that for policy.lent_kept_seconds"
     message = f"deleted: {why} ({refusal}); the gang starts again once all of it is gone"
     return Verdict("DisruptionBudgetOverridden", message[:MESSAGE_CHARACTERS], warning=True)
 
