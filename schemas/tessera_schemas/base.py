@@ -25,6 +25,11 @@ def printable(text: str) -> str:
     return text
 
 
+def all_printable(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """The texts as they are. Raises ValueError as `printable` does."""
+    return tuple(map(printable, texts))
+
+
 JobName = Annotated[
     str, StringConstraints(min_length=1, max_length=200, pattern=r"^\S(.*\S)?$"), AfterValidator(printable)
 ]
@@ -40,6 +45,8 @@ Key = Annotated[str, StringConstraints(min_length=1, max_length=200, pattern=r"^
 Uid = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Text = Annotated[str, StringConstraints(max_length=1024)]
+Sentence = Annotated[Text, AfterValidator(printable)]
+"""Text that a command says; stored ones may be older than this rule."""
 Notes = Annotated[tuple[Annotated[str, StringConstraints(max_length=512)], ...], Field(max_length=32)]
 """Sentences about a submit that its sender wants to be kept with the job."""
 Count = Annotated[int, Field(ge=0, le=INT_MAX, strict=True)]

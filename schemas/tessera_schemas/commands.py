@@ -7,9 +7,23 @@ The tenant is the subject's, which the server enforces; a `tenant` in the payloa
 
 from typing import Annotated, Literal
 
-from pydantic import Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 
-from tessera_schemas.base import LATE, Count, JobId, JobName, Key, Lenient, Name, NodeName, Notes, Strict, Text
+from tessera_schemas.base import (
+    LATE,
+    Count,
+    JobId,
+    JobName,
+    Key,
+    Lenient,
+    Name,
+    NodeName,
+    Notes,
+    Sentence,
+    Strict,
+    all_printable,
+    printable,
+)
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason, Reason
@@ -28,7 +42,11 @@ class SubmitJob(Strict):
     spec: JobSpec
     held: Annotated[bool, Field(description="Hold the job: no start before its release")] = False
     dry_run: Annotated[bool, Field(description="Judge and answer without taking the job in")] = False
-    notes: Annotated[Notes, Field(description="Sentences for the job's story, such as options that a script lost")] = ()
+    notes: Annotated[
+        Notes,
+        AfterValidator(all_printable),
+        Field(description="Sentences for the job's story, such as options that a script lost"),
+    ] = ()
 
     def digest(self) -> str:
         """Hash of what was sent: the same key with another is another job's."""
@@ -79,7 +97,7 @@ class CancelJob(Strict):
     v: Literal[1]
     job_id: JobId
     tenant: Name | None = None
-    why: Text = ""
+    why: Sentence = ""
     now: Annotated[bool, Field(description="Stop without the rest of the checkpoint notice")] = False
 
 
@@ -156,7 +174,9 @@ class ReportCheckpoint(Strict):
     attempt: Annotated[Count, Field(description="Attempt of the run that saved; 0: the present run")] = 0
     tenant: Name | None = None
     at: Annotated[
-        CheckpointAt, Field(description="Marker of one checkpoint among several at a path, such as a step")
+        CheckpointAt,
+        AfterValidator(printable),
+        Field(description="Marker of one checkpoint among several at a path, such as a step"),
     ] = ""
 
 
@@ -170,7 +190,7 @@ class DrainNode(Strict):
     node: NodeName
     evict: bool = False
     undo: bool = False
-    why: Text = ""
+    why: Sentence = ""
 
 
 class ApplyConfig(Strict):

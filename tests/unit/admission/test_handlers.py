@@ -457,6 +457,23 @@ async def test_a_configuration_that_asks_for_too_much_is_refused(
     assert [(r.code.value, r.field) for r in refused.reasons] == expected
 
 
+@pytest.mark.parametrize(
+    ("field", "sent"),
+    [
+        ("why", {**CANCEL, "why": "\x1b]0;owned\x07"}),
+        ("at", {"kind": "report_checkpoint", "v": 1, "job_id": "a" * 20, "path": "s3://b/1", "at": "4000\x1b[2J"}),
+        ("notes", submit(notes=["fine", "\x9b31m"])),
+    ],
+)
+async def test_text_of_a_tenant_that_steers_a_terminal_is_refused_by_name(field: str, sent: object) -> None:
+    world = await World.with_policy()
+    await world.submits(sent)
+    (refused,) = world.facts
+    assert isinstance(refused, JobRefused)
+    assert [(reason.code, reason.field) for reason in refused.reasons] == [(Code.INVALID_FIELD, field)]
+    assert "printable characters only" in refused.reasons[0].detail
+
+
 @pytest.mark.parametrize("sent", [b"", b"{}", {"kind": "submit_job"}, {"kind": "hold_job", "v": 1, "job_id": "a"}])
 async def test_bad_input_of_an_operator_is_refused_too(sent: object) -> None:
     world = World()

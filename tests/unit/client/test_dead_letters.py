@@ -6,7 +6,7 @@ import pytest
 from nats.js.api import RawStreamMsg
 from rich.cells import cell_len
 
-from tessera.client.cluster.dead_letters import Letter, shown
+from tessera.client.cluster.dead_letters import Letter
 from tessera.client.commands.ledger_care.dlq import letter_columns, letter_lines
 from tessera.client.views.rendering import COLUMNS, table
 
@@ -47,7 +47,8 @@ def test_a_letter_without_any_of_its_marks_is_listed_all_the_same() -> None:
 
 def test_nothing_that_a_sender_wrote_steers_the_operators_terminal() -> None:
     body = b"line one\nline two \x1b]0;owned\x07 \xff\x00 \xe2\x80\xae"
-    assert shown(body) == "line one\nline two \\x1b]0;owned\\x07 \\xff\\x00 \\u202e"
+    shown = "line one\nline two \\u001b]0;owned\\u0007 \\xff\\u0000 \\u202e"
+    assert letter_lines(letter(body), NOW)[-1] == shown
     told = "\n".join(letter_lines(letter(body, Reply="\x1b[31m", Reason="a\x9bb"), NOW))
     assert all(character.isprintable() or character == "\n" for character in told)
 

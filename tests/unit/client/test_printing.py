@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from typer import BadParameter
 
+from tessera.client.commands.context import command
 from tessera.client.commands.jobs.events import event_columns
 from tessera.client.commands.ledger_care.ledger import ENTRIES
 from tessera.client.commands.shard.views import NODES, job_columns, job_facts
 from tessera.client.ledger.chain import ChainEntry
 from tessera.client.views.queues import QUOTAS, QuotaRow
-from tessera.client.views.rendering import COLUMNS, Output, show, table
+from tessera.client.views.rendering import COLUMNS, Output, notify, show, table
 from tessera.gateway.operations.models import LineStart
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.reasons import Code, PublicReason
@@ -141,3 +142,25 @@ def test_a_single_job_is_told_without_its_empty_values() -> None:
 def test_a_task_is_listed_by_its_array_and_index() -> None:
     task = JOB.model_copy(update={"task_of": "b" * 20, "task": 7})
     assert table(job_columns(NOW), [task])[1].startswith("b" * 20 + "_7 ")
+
+
+STEERING = "\x1b]0;owned\x07\x1b[2J\x9b1m\r\x08\x7f\u202e\u2066\u2028"
+
+
+@pytest.mark.parametrize("output", ["table", "wide", "json", "yaml", "jsonpath={.items[0].reason.detail}"])
+def test_no_text_of_a_tenant_steers_the_terminal_of_who_looks(output: str, capsys: pytest.CaptureFixture[str]) -> None:
+    @command
+    def look() -> None:
+        row = JOB.model_copy(update={"reason": PublicReason(code="NoFit", detail=f"a{STEERING}b")})
+        show(Output.parse(output), job_columns(NOW), [row], 7)
+        notify(f"note: {row.reason and row.reason.detail}")
+        print(f"{STEERING} as it is")
+
+    look()
+    said = capsys.readouterr()
+    for letter in filter(lambda letter: not letter.isprintable(), STEERING):
+        assert letter not in said.out + said.err, repr(letter)
+    assert "\\u001b" in said.out
+    assert "\\u202e" in said.err
+    if output == "json":
+        assert json.loads(said.out[: said.out.rindex("}") + 1])["items"][0]["reason"]["detail"] == f"a{STEERING}b"

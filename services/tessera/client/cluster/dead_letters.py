@@ -13,6 +13,7 @@ from nats.js.manager import JetStreamManager
 
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure
+from tessera.client.views.rendering import flat
 from tessera.kernel.messaging.dead_letters import (
     CUT_HEADER,
     DELIVERIES_HEADER,
@@ -47,7 +48,7 @@ class Letter:
     @classmethod
     def of(cls, stored: RawStreamMsg) -> "Letter":
         """Letter from a stored message, whose content is untrusted input."""
-        headers = {printable(name): printable(value) for name, value in (stored.headers or {}).items()}
+        headers = {flat(name): flat(value) for name, value in (stored.headers or {}).items()}
         _, _, service, source, source_seq = [*(stored.subject or "").split("."), "", "", "", "", ""][:5]
         data = stored.data or b""
         return cls(
@@ -122,20 +123,6 @@ class DeadLetterBox:
     async def _at_or_after(self, seq: int) -> Letter:
         everything = f"dlq.{self._shard}.>"
         return Letter.of(await self._jetstream.get_msg(self._stream, seq, subject=everything, next=True))
-
-
-def printable(text: str) -> str:
-    """On one line and without what would steer a terminal."""
-    return "".join(letter if letter.isprintable() else "�" for letter in " ".join(text.split()))
-
-
-def shown(data: bytes) -> str:
-    """A body for people: its lines, what is no text or would steer a terminal escaped."""
-    text = data.decode("utf-8", "backslashreplace")
-    return "".join(
-        letter if letter.isprintable() or letter in "\n\t" else letter.encode("unicode_escape").decode()
-        for letter in text
-    )
 
 
 def _number(text: str) -> int:

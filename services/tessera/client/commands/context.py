@@ -5,17 +5,18 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Coroutine
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import Field, dataclass, fields, is_dataclass
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TextIO, cast
 
 import typer
 
 from tessera.client.connect.locating import find
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import EXPECTED, Exit, Refused, exit_of
-from tessera.client.views.rendering import Output, notify
+from tessera.client.views.rendering import Output, PrintableStream, notify
 from tessera_schemas.subjects import OPERATOR
 from tessera_schemas.text.quantities import QuantityError, seconds
 
@@ -114,7 +115,9 @@ def command(work: Callable[..., ExitStatus | Coroutine[Any, Any, ExitStatus]]) -
     @wraps(work)
     def run(**given: Any) -> None:
         made = {name: kind(**{f.name: given.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
-        code = _carry_out(lambda: work(**given, **made))
+        out, err = PrintableStream(sys.stdout), PrintableStream(sys.stderr)
+        with redirect_stdout(cast(TextIO, out)), redirect_stderr(cast(TextIO, err)):
+            code = _carry_out(lambda: work(**given, **made))
         if code == Exit.NOT_FOUND:
             _tell_what_lists_lack(next((at for at in made.values() if isinstance(at, AccessOptions)), None))
         if code:

@@ -40,13 +40,11 @@ async def newest_known(ledger: StoredLedger, where: Where) -> Known:
     """Asks the public events, the snapshots, and Redis where it answers and can be read with the identities at hand."""
     last = await ledger.bus.last(subjects.stream("EVENTS", ledger.shard), f"events.{ledger.shard}.>")
     published = "0" if last is None else last.headers[CURSOR_HEADER].partition(".")[0]
-    found = [(int(published), "EVENTS")]
-    if await holds_together(ledger.bus, ledger.shard):
-        found.append((await newest_snapshot_n(ledger.bus, ledger.shard), "a snapshot"))
+    snapshot = (
+        await newest_snapshot_n(ledger.bus, ledger.shard) if await holds_together(ledger.bus, ledger.shard) else 0
+    )
     head = await _redis_head(where)
-    if head is not None:
-        found.append((head.n, "Redis"))
-    n, name = max(found)
+    n, name = max((int(published), "EVENTS"), (snapshot, "a snapshot"), (0 if head is None else head.n, "Redis"))
     return Known(name, n, head)
 
 

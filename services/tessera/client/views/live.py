@@ -5,7 +5,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from tessera.client.views.rendering import notify
+from tessera.client.views.rendering import STEERING, notify
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 
@@ -34,7 +34,7 @@ async def _show_in_place(read: ReadLines, every_seconds: float) -> None:
                 lines = await read()
             except Transient as error:
                 lines = [f"the views are away ({error}); trying again"]
-            live.update(Text("\n".join(lines[: console.height]), no_wrap=True), refresh=True)
+            live.update(Text("\n".join(lines[: console.height]).translate(STEERING), no_wrap=True), refresh=True)
             await clock.sleep(every_seconds)
 
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TextIO, TypeVar
 
 from pydantic import BaseModel
 from rich.cells import cell_len, set_cell_size
@@ -98,7 +98,7 @@ def table(
     dashes below its titles.
     """
     shown = [column for column in columns if wide or not column.wide]
-    cells = [[column.title for column in shown], *([_flat(column.value(row)) for column in shown] for row in rows)]
+    cells = [[column.title for column in shown], *([flat(column.value(row)) for column in shown] for row in rows)]
     widths = [max(cell_len(line[at]) for line in cells) for at in range(len(shown))]
     if not wide:
         _shrink(widths, shown, gap, columns_of_output())
@@ -162,13 +162,36 @@ def plain(value: Any) -> Any:
     return value
 
 
+class PrintableStream:
+    """
+    A text stream of which no character steers a terminal, whoever wrote it: line ends and tabs aside, control
+    characters and those that turn the direction of writing become their `\\u` escapes, which JSON reads, too.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self.rich_proxied_file = stream  # by this name rich finds the terminal on which it draws
+
+    def write(self, text: str) -> int:
+        """Write the text with its escapes; returns the count of characters that were given."""
+        self.rich_proxied_file.write(text.translate(STEERING))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+_CODES = (*range(0x09), *range(0x0B, 0x20), *range(0x7F, 0xA0), 0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F))
+STEERING = {code: f"\\u{code:04x}" for code in (*_CODES, *range(0x2066, 0x206A))}
+
+
 def notify(text: str) -> None:
     """Write a line for people to stderr; programs read stdout."""
     print(text, file=sys.stderr)
 
 
-def _flat(text: str) -> str:
-    return " ".join(text.split())
+def flat(text: str) -> str:
+    """On one line and without what would steer a terminal."""
+    return " ".join(text.split()).translate(STEERING)
 
 
 def columns_of_output() -> int:

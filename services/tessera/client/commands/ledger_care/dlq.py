@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.cluster.dead_letters import DeadLetterBox, Letter, shown
+from tessera.client.cluster.dead_letters import DeadLetterBox, Letter
 from tessera.client.commands.context import Format, ShardOptions, command
-from tessera.client.views.rendering import Column, Output, show, show_value
+from tessera.client.views.rendering import STEERING, Column, Output, show, show_value
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.text.units import format_age
 
@@ -75,5 +75,6 @@ def letter_lines(letter: Letter, now_ms: int) -> list[str]:
         **({"message id": letter.message_id} if letter.message_id else {}),
         **{f"header {name}": value for name, value in sorted(letter.headers.items())},
     }
+    body = letter.data.decode("utf-8", "backslashreplace").translate(STEERING)
     width = max(map(len, facts))
-    return [*(f"{name:<{width}}  {value}" for name, value in facts.items()), "", shown(letter.data)]
+    return [*(f"{name:<{width}}  {value}" for name, value in facts.items()), "", body]

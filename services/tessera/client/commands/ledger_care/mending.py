@@ -84,17 +84,13 @@ async def reconcile(at: AccessOptions, output: Format = Output.TABLE) -> Exit:
 
 @command
 async def drop_snapshots(at: AccessOptions) -> None:
-    """
-    Forget all snapshots, where one is false.
-
-    Services fold the ledger from where it begins until projection has another; what a rolled-over one opens with stays.
-    """
+    """Forget all snapshots, where one is false; services fold the ledger until projection has another."""
     where = at.find()
     login = where.identity(subjects.ADMINISTRATOR).nats
     client = await connect_once(where.nats_url, login.user, login.password)
     try:
-        stream, subject = subjects.stream("SNAP", where.shard), subjects.snapshot_manifest(where.shard)
-        await NatsStreamAdmin(client).purge_subject(stream, subject)
+        subject = subjects.snapshot_manifest(where.shard)
+        await NatsStreamAdmin(client).purge_subject(subjects.stream("SNAP", where.shard), subject)
     except (APIError, NatsError) as error:
         raise Failure(Exit.FAILED, f"snapshots: NATS refuses to drop them ({error})") from error
     finally:
