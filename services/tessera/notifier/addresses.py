@@ -13,6 +13,10 @@ from typing import Any
 Network = IPv4Network | IPv6Network
 _PROTOCOLS = IPv4Network("192.0.0.0/24")
 """IETF protocol assignments, which Python's releases judge differently."""
+_NOT_PUBLIC = (
+    IPv4Network("168.63.129.16/32"),  # Azure's own services of each machine
+    IPv6Network("3fff::/20"),  # documentation, which Python knows from 3.13 on
+)
 _NAT64 = IPv6Network("64:ff9b::/96")
 
 
@@ -25,6 +29,8 @@ def is_reachable(text: str, allowed: Sequence[Network]) -> bool:
     address = _inner(ip_address(text.partition("%")[0]))
     if any(address.version == network.version and address in network for network in allowed):
         return True
+    if any(address.version == network.version and address in network for network in _NOT_PUBLIC):
+        return False
     if address in _PROTOCOLS or (isinstance(address, IPv6Address) and address.is_site_local):
         return False
     return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)

@@ -32,16 +32,19 @@ class Deliveries:
 
 
 CONTENT_TYPE = "application/cloudevents+json"
-CONNECTIONS_MAX = 100
 
 log = structlog.get_logger()
 
 
 def open_session(settings: NotifierSettings) -> aiohttp.ClientSession:
-    """Session that connects to allowed addresses alone, by no proxy, and keeps no cookies."""
+    """
+    Session that connects to allowed addresses alone, by no proxy, and keeps no cookies.
+
+    It bounds no connections: a wait for one would be shared by all tenants, and taken from the receiver's time.
+    """
     return aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(
-            limit=CONNECTIONS_MAX, socket_factory=checked_sockets(settings.allowed_networks), use_dns_cache=False
+            limit=0, socket_factory=checked_sockets(settings.allowed_networks), use_dns_cache=False
         ),
         cookie_jar=aiohttp.DummyCookieJar(),
         timeout=aiohttp.ClientTimeout(total=settings.deliver_seconds),
@@ -52,7 +55,7 @@ def open_session(settings: NotifierSettings) -> aiohttp.ClientSession:
 
 
 class Receiver:
-    """Delivers to one webhook, several events at a time."""
+    """Delivers to one webhook, several events at a time, while the tenant's `connections` are not used up."""
 
     def __init__(
         self,
@@ -62,17 +65,18 @@ class Receiver:
         settings: NotifierSettings,
         clock: Clock,
         counted: Deliveries,
+        connections: asyncio.Semaphore,
     ) -> None:
         self._tenant, self._webhook, self._session = tenant, webhook, session
         self._settings, self._clock, self._counted = settings, clock, counted
-        self._turn = asyncio.Semaphore(settings.at_once)
+        self._turn, self._connections = asyncio.Semaphore(settings.at_once), connections
 
     async def on_events(self, batch: list[Delivery]) -> Sequence[object]:
         """Outcome of each delivery: None, or why it failed."""
         return await asyncio.gather(*(self._deliver(delivery) for delivery in batch))
 
     async def _deliver(self, delivery: Delivery) -> KernelError | None:
-        async with self._turn:
+        async with self._turn, self._connections:
             try:
                 await self._post(delivery.message.data)
             except KernelError as error:

@@ -1,7 +1,9 @@
 """Wiring of the notifier: the webhooks that are declared now, and one work queue for each."""
 
 import asyncio
+from collections import defaultdict
 from contextlib import suppress
+from functools import partial
 
 import structlog
 from pydantic import ValidationError
@@ -31,11 +33,12 @@ async def serve(ports: Ports, settings: NotifierSettings, stop: asyncio.Event) -
     """Deliver until `stop`; requests in flight are finished."""
     counted = Deliveries(ports.metrics)
     running: dict[tuple[str, str], _Queue] = {}
+    connections: dict[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, settings.connections_per_tenant))
     ports.health.started()
     async with open_session(settings) as session:
 
         def begin(key: tuple[str, str], webhook: Webhook) -> _Queue:
-            receiver = Receiver(key[0], webhook, session, settings, ports.clock, counted)
+            receiver = Receiver(key[0], webhook, session, settings, ports.clock, counted, connections[key[0]])
             return _Queue(webhook, ports, settings, key, receiver)
 
         try:

@@ -25,6 +25,12 @@ class NotifierSettings(ServiceSettings):
     )
     deliver_seconds: float = Field(10.0, gt=0, le=60, description="Time for a receiver to answer")
     at_once: int = Field(8, ge=1, le=256, description="Concurrent requests to one webhook")
+    connections_per_tenant: int = Field(
+        32,
+        ge=1,
+        le=4096,
+        description="Concurrent requests to all webhooks of a tenant: slow ones delay its own alone",
+    )
     config_seconds: float = Field(2.0, gt=0, le=600, description="Maximum age of the known configuration")
     retry_seconds: tuple[float, ...] = Field(
         (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 7200.0, 14_400.0, 28_800.0),
