@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import aiohttp
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
 from tessera.testkit.checker import PodChange
+from tessera_local.child_process import Spawn
 from tessera_local.platform import NATS, Platform
 from tessera_schemas import subjects
 from tessera_schemas.base import job_id
@@ -26,6 +27,7 @@ from tests.e2e.live import GPUS, TENANTS, Live, configuration, eventually
 
 Json = dict[str, Any]
 SETTLE_SECONDS = 240.0
+ODD_EVERY = 5
 
 
 def campaign_config() -> ConfigBody:
@@ -170,6 +172,11 @@ class ChaosPlatform(Platform):
             return [sys.executable, "-m", "tests.chaos.skewed", str(skews / service), service, shard]
 
         super().__init__(directory, tenants=TENANTS, sync=sync, notify=self.ended.append, command=command)
+
+    def _spawn_cluster(self) -> Spawn:
+        """A cluster that says null now and then where the API may."""
+        spawn = super()._spawn_cluster()
+        return replace(spawn, command=[*spawn.command, "--odd-every", str(ODD_EVERY)])
 
 
 @asynccontextmanager

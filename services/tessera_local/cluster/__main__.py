@@ -44,6 +44,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--credentials", type=Path, help="directory of `tessera init`: lets in whom that made")
     parser.add_argument("--start-ms", type=int, default=5, help="from bind to start")
     parser.add_argument("--history", type=int, default=10_000, help="changes that a watch may be behind")
+    parser.add_argument("--odd-every", type=int, default=0, help="of so many versions one says null where it may")
     parser.add_argument("--jobs", action="store_true", help="also run a small controller of batch/v1 Jobs")
     parser.add_argument("--seed", type=int, default=1, help="of the UIDs")
     return parser.parse_args()
@@ -59,7 +60,7 @@ async def _serve(arguments: argparse.Namespace) -> None:
     clock = SystemClock()
     nodes = nodes_from_file(arguments.nodes) if arguments.nodes else []
     access = _access(arguments)
-    options = Options(start_ms=arguments.start_ms, history=arguments.history)
+    options = Options(start_ms=arguments.start_ms, history=arguments.history, odd_every=arguments.odd_every)
     cluster = SimCluster(clock, arguments.seed, options)
     if arguments.pods_file and (saved := take_saved(arguments.pods_file)):
         cluster.put_back(saved)

@@ -211,7 +211,7 @@ class MemoryCluster:
         """Look and patch in one step, held to the UID; the patch is left out when the finalizer is off."""
         await self._enter("patch")
         meta = _decoded(self._core.get("pods", namespace, name))["metadata"]
-        finalizers = meta.get("finalizers", [])
+        finalizers = meta.get("finalizers") or []
         if meta["uid"] != uid or finalizer in finalizers:
             rest = [one for one in finalizers if one != finalizer]
             self._core.patch("pods", namespace, name, {"metadata": {"uid": uid, "finalizers": rest}})

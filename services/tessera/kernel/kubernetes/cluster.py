@@ -300,7 +300,7 @@ class HttpCluster:
         meta = await self._look(namespace, name)
         if meta["uid"] != uid:
             raise _another_uid(name, meta["uid"], uid)
-        finalizers = meta.get("finalizers", [])
+        finalizers = meta.get("finalizers") or []
         if finalizer not in finalizers:
             return
         rest = [one for one in finalizers if one != finalizer]

@@ -152,7 +152,7 @@ REASONS = (
 def seen_on(pod: Json) -> Iterator[str]:
     """Acts of programs that no fault makes them do, by its name in `FAULTS`."""
     status, meta = pod["status"], pod["metadata"]
-    states = [one["state"] for one in status.get("containerStatuses", ())]
+    states = [one["state"] for one in status.get("containerStatuses") or ()]
     if any(state.get("waiting", {}).get("reason") in ("ContainerCreating", "PodInitializing") for state in states):
         yield "slow start"
     told = EVICT_AT_ANNOTATION in (meta.get("annotations") or {}) and "deletionTimestamp" not in meta

@@ -1,12 +1,13 @@
 """Statuses and events that kubelets and controllers write of pods and nodes, in the words of the real ones."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from tessera_local.cluster.api.values import rfc3339
 from tessera_schemas.base import Json
 
 DISRUPTION = "DisruptionTarget"
+TIMES = ("startedAt", "finishedAt", "startTime", "lastTransitionTime", "lastProbeTime", "lastHeartbeatTime")
 CREATING = "ContainerCreating"
 INITIALIZING = "PodInitializing"
 Left = Literal["killed", "stopped", "unknown"]
@@ -153,3 +154,44 @@ def kubelet_event(about: Json, node: str, reason: str, message: str, now: str) -
         "reportingComponent": "kubelet",
         "reportingInstance": node,
     }
+
+
+MAY_BE_NULL = {
+    "metadata": ("labels", "annotations", "finalizers", "ownerReferences", "deletionGracePeriodSeconds"),
+    "spec": ("taints", "unschedulable", "tolerations", "initContainers", "overhead", "activeDeadlineSeconds"),
+    "status": ("conditions", "initContainerStatuses", "containerStatuses", "startTime", "reason", "message"),
+}
+"""What the API and kubelets leave out, or say null of, where nothing is."""
+STRANGE_PHASE = "Odd"
+
+
+def in_odd_words(thing: Json) -> Json:
+    """
+    The same object as a kubelet or an API may say it, too: null for what is not there, for all times of containers and
+    of conditions, and for the containers of a pod that runs; a pod that is about to start has a phase that nobody
+    knows. Nothing is lost that comes by no later version.
+    """
+    found = dict(thing)
+    for part, names in MAY_BE_NULL.items():
+        if part in found or part == "metadata":
+            found[part] = dict.fromkeys(names) | found.get(part, {})
+    status = found.get("status")
+    if thing.get("kind") == "Pod" and status is not None:
+        found["status"] = _without_times(status) | _of_phase(thing, status.get("phase"))
+    elif thing.get("kind") == "Node" and status is not None:
+        found["status"] = _without_times(status)
+    return found
+
+
+def _of_phase(pod: Json, phase: str | None) -> Json:
+    if phase == "Running":
+        return {"containerStatuses": None, "initContainerStatuses": None}
+    starts = phase == "Pending" and pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]
+    return {"phase": STRANGE_PHASE} if starts else {}
+
+
+def _without_times(said: Any) -> Any:
+    """What is said, with null for each time of it."""
+    if isinstance(said, dict):
+        return {name: None if name in TIMES else _without_times(one) for name, one in said.items()}
+    return [_without_times(one) for one in said] if isinstance(said, list) else said

@@ -67,12 +67,14 @@ class Options:
     """
     `start_ms`: from bind to start. `history`: changes that a watch may be behind, per kind.
 
-    `indexed_labels` make lists by that label cheap.
+    `indexed_labels` make lists by that label cheap. `odd_every`: of so many versions of objects one is said in odd
+    words (`in_odd_words`); 0: none is.
     """
 
     start_ms: int = 5
     history: int = 10_000
     indexed_labels: tuple[str, ...] = (RUN_LABEL,)
+    odd_every: int = 0
 
 
 class Store:
@@ -82,7 +84,7 @@ class Store:
         self.counter = Counter()
         self.timers = Timers()
         self.shelves = {
-            resource: Shelf(kind, resource, self.counter, options.history, options.indexed_labels)
+            resource: Shelf(kind, resource, self.counter, options.history, options.indexed_labels, options.odd_every)
             for resource, (_, kind) in KINDS.items()
         }
         self.pods, self.nodes = self.shelves["pods"], self.shelves["nodes"]
