@@ -29,7 +29,9 @@ from tessera.binder.adoption.watch import Groups
 from tessera.binder.decide.steps import Pod, is_touched, read_pod
 from tessera.binder.pods.calls import RefusedByCluster, refuse
 from tessera.binder.settings import BinderSettings
-from tessera.binder.workloads.reading import mapping, text
+from tessera.binder.workloads.batch_jobs import is_winding_up
+from tessera.binder.workloads.reading import mapping, no, text
+from tessera.binder.workloads.references import controller_of
 from tessera.binder.workloads.registry import wanted_pods
 from tessera.domain.entities import Job, Run
 from tessera.domain.storing.fast import replace
@@ -345,7 +347,20 @@ class AdoptedRuns:
         """Why users' pods of these runs cannot all be evicted now. Raises ApiError, Transient."""
         bound = [pod for run in runs for pod in self._users.bound(run.run_id).values()]
         found = (self._groups.informer.objects.get(pod.uid) for pod in bound if not (pod.over or pod.deleting))
-        return await find_eviction_block(self._cluster, [pod for pod in found if pod is not None])
+        pods = [pod for pod in found if pod is not None]
+        return await self._find_winding_up(pods) or await find_eviction_block(self._cluster, pods)
+
+    async def _find_winding_up(self, pods: Sequence[Json]) -> EvictionBlock | None:
+        """A Job that works off a queue makes no more pods once one has succeeded: what is evicted then is lost."""
+        for pod in pods:
+            ref = controller_of(pod)
+            if ref is not None and (ref.group, ref.kind) == ("batch", "Job"):
+                job = await self._owners.look(ref)
+                if job is not None and is_winding_up(job):
+                    why = "its Job makes no pod again once one has succeeded"
+                    uids = frozenset({text(pod, "metadata", "uid")})
+                    return EvictionBlock(no(Code.BLOCKED_BY_DISRUPTION_BUDGET, "spec.completions", why), uids)
+        return None
 
     async def report_blocked(self, run: Run, against: EvictionBlock) -> None:
         """Report a run that is to stop and waits whole until all of it may."""

@@ -33,8 +33,7 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
     meta, status = node["metadata"], node.get("status", {})
     capacity = status.get("allocatable") or status.get("capacity") or {}
     labels, annotations = meta.get("labels") or {}, meta.get("annotations") or {}
-    conditions = status.get("conditions") or ()
-    ready = any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions)
+    ready = any((c.get("type"), c.get("status")) == ("Ready", "True") for c in status.get("conditions") or ())
     cordoned = ready and node.get("spec", {}).get("unschedulable", False)
     pool = labels.get(POOL_LABEL, "default")
     profile, contradiction = chosen_profile(_list_profiles(pool, labels, annotations, pools))

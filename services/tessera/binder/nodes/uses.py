@@ -73,11 +73,6 @@ def only_what_is_read(pod: Json) -> Json:
     return ({} if uses is None else {USES: uses}) | {
         "metadata": {name: value for name, value in meta.items() if name not in NOT_OF_META},
         "spec": {name: spec[name] for name in SPEC if name in spec},
-        "status": {name: status[name] for name in STATUS if name in status} | _conditions(status),
+        "status": {name: status[name] for name in STATUS if name in status}
+        | {"conditions": [one for one in status.get("conditions") or () if one.get("type") in CONDITIONS]},
     }
-
-
-def _conditions(status: Json) -> Json:
-    if not status.get("conditions"):
-        return {}
-    return {"conditions": [one for one in status["conditions"] if one.get("type") in CONDITIONS]}

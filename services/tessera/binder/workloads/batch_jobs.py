@@ -27,7 +27,7 @@ def job_pods(job: Json) -> int:
     """
     Number of pods that the Job controller keeps active: never more than are left to complete, nor than `parallelism`.
     """
-    parallelism, completions, done = _parallelism(job), completions_of(job), _succeeded(job)
+    parallelism, completions, done = _parallelism(job), completions_of(job), _counted(job, "succeeded")
     if completions is None:  # a shared queue of work: once one pod has found it empty, no more are made
         return 0 if done else parallelism
     return min(parallelism, max(0, completions - done))
@@ -37,6 +37,16 @@ def comes_in_waves(job: Json) -> bool:
     """More completions than pods at once: its pods are independent of each other and start as each finds room."""
     completions = completions_of(job)
     return completions is not None and completions > _parallelism(job)
+
+
+def works_off_a_queue(job: Json) -> bool:
+    """Several pods, and neither a number of completions nor a least one of pods: none of them needs another."""
+    return completions_of(job) is None and _parallelism(job) > 1 and not least_pods(job)
+
+
+def is_winding_up(job: Json) -> bool:
+    """Whether a pod has found its queue of work empty: whoever is stopped from now on comes back no more."""
+    return completions_of(job) is None and _counted(job, "succeeded") > 0
 
 
 def least_pods(job: Json) -> int | Reason:
@@ -57,12 +67,10 @@ def _parallelism(job: Json) -> int:
     return 1 if value is None else value
 
 
-def _succeeded(job: Json) -> int:
-    """
-    Number of succeeded pods, with those in `uncountedTerminatedPods`, which are added to the number in a later write.
-    """
-    uncounted = at(job, "status", "uncountedTerminatedPods", "succeeded")
-    return (whole(job, "status", "succeeded") or 0) + (len(uncounted) if isinstance(uncounted, list) else 0)
+def _counted(job: Json, end: str) -> int:
+    """Pods with that end, with those in `uncountedTerminatedPods`, which are added to the number in a later write."""
+    uncounted = at(job, "status", "uncountedTerminatedPods", end)
+    return (whole(job, "status", end) or 0) + (len(uncounted) if isinstance(uncounted, list) else 0)
 
 
 # -- evicted pods -----------------------------------------------------------------------------------------------------
@@ -70,6 +78,8 @@ def _succeeded(job: Json) -> int:
 
 def job_survives(job: Json, pods: Sequence[Json], evicted: int) -> bool:
     """Whether a batch Job goes on after so many of its pods were evicted at once."""
+    if is_winding_up(job):
+        return False
     rules = items(job, "spec", "podFailurePolicy", "rules")
     if rules and _ignores_evictions(rules[0]):
         return True
@@ -79,13 +89,7 @@ def job_survives(job: Json, pods: Sequence[Json], evicted: int) -> bool:
     if per_index is not None:
         return per_index > 0 and all(_failures_of(pod) < per_index for pod in pods)
     limit = whole(job, "spec", "backoffLimit")
-    return (BACKOFF_LIMIT if limit is None else limit) - failed_of(job) >= evicted
-
-
-def failed_of(job: Json) -> int:
-    """Number of failed pods of a batch Job, with those that its status does not count yet."""
-    uncounted = at(job, "status", "uncountedTerminatedPods", "failed")
-    return (whole(job, "status", "failed") or 0) + (len(uncounted) if isinstance(uncounted, list) else 0)
+    return (BACKOFF_LIMIT if limit is None else limit) - _counted(job, "failed") >= evicted
 
 
 def all_come_back(pods: Sequence[Json], owner: Json | None) -> bool:
@@ -114,5 +118,4 @@ def _ignores_evictions(rule: Json) -> bool:
 
 
 def _failures_of(pod: Json) -> int:
-    value = text(pod, "metadata", "annotations", FAILURE_COUNT_ANNOTATION)
-    return int(value) if value.isascii() and value.isdecimal() and len(value) < 10 else 0
+    return number_in(text(pod, "metadata", "annotations", FAILURE_COUNT_ANNOTATION))

@@ -11,7 +11,7 @@ from tessera_local.cluster.in_memory import MemoryCluster
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import PlanProposed
 from tests.builders import config_body, config_proposed
-from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
+from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, batch_job
 from tests.unit.binder.cluster_world import train
 
 GANG: dict[str, Any] = {"labels": {"app": "gang"}}
@@ -79,6 +79,49 @@ async def test_a_dry_run_that_is_refused_is_enough_where_budgets_cannot_be_read(
     await world.run(2)
     assert world.only().phase == "running"
     assert len(world.owned()) == 4
+
+
+def work_queue(pods: int, **more: Any) -> dict[str, Any]:
+    job = batch_job(pods=pods, **more)
+    del job["spec"]["completions"]
+    return job
+
+
+async def test_of_a_job_that_works_off_a_queue_as_many_pods_run_as_find_room(world: AdoptionWorld) -> None:
+    world.core.create("jobs", NS, work_queue(6, gpus=2))
+    await world.run(10)
+    assert len([pod for pod in world.owned() if pod["spec"].get("nodeName")]) == 4
+
+
+async def test_nothing_is_stopped_of_a_job_that_works_off_a_queue_once_one_pod_has_found_it_empty(
+    world: AdoptionWorld,
+) -> None:
+    """Kubernetes makes no pod again from then on: what is evicted is lost, and the Job says that it is complete."""
+    world.core.create("jobs", NS, work_queue(4, gpus=2, seconds=60))
+    await world.run(10)
+    first, *others = world.owned()
+    world.core.patch("pods", NS, first["metadata"]["name"], {"status": {"phase": "Succeeded"}}, "status")
+    await world.run(5)
+    await preempt(world)
+    await world.run(3)
+    there = {pod["metadata"]["uid"]: pod for pod in world.owned()}
+    assert all("deletionTimestamp" not in there[pod["metadata"]["uid"]]["metadata"] for pod in others)
+    told = [event["message"] for event in world.events() if event["reason"] == "BlockedByDisruptionBudget"]
+    assert told
+    assert all("makes no pod again once one has succeeded" in message for message in told)
+    await world.run(80)
+    assert [job.phase for job in world.ended()] == ["succeeded"] * 4
+    assert [job.phase for job in world.ended("urgent")] == ["succeeded"]
+
+
+async def test_a_lost_pod_of_a_job_that_works_off_a_queue_stops_no_other(world: AdoptionWorld) -> None:
+    world.core.create("jobs", NS, work_queue(4, gpus=2))
+    await world.run(10)
+    before = {pod["metadata"]["uid"] for pod in world.owned()}
+    world.core.delete("pods", NS, world.owned()[0]["metadata"]["name"])
+    await world.run(20)
+    kept = {pod["metadata"]["uid"] for pod in world.owned() if "deletionTimestamp" not in pod["metadata"]}
+    assert len(before & kept) == 3
 
 
 async def test_a_gang_that_may_go_goes_whole(world: AdoptionWorld) -> None:

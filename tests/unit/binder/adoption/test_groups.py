@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tessera.binder.workloads.port import Group, GroupKind
 from tessera.binder.workloads.references import OwnerRef
-from tessera.binder.workloads.registry import group_of, size_of, waits
+from tessera.binder.workloads.registry import group_of, size_of, survives_eviction, waits
 from tessera_schemas.cluster.labels import FINALIZER, GANG_LABEL, GANG_SIZE_ANNOTATION, POD_GROUP_LABEL
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import an_object, batch_job, group, known, pod, ref
@@ -86,6 +86,22 @@ def test_pods_of_a_job_with_more_completions_than_parallelism_are_jobs_of_their_
     found = group(pod("a", owner=job), job)
     assert (found.kind, found.owner, size_of(found, job)) == (GroupKind.POD, ref(job), 1)
     assert found.id != group(pod("b", owner=job), job).id
+
+
+def test_pods_of_a_job_that_works_off_a_queue_are_jobs_of_their_own() -> None:
+    job = batch_job(parallelism=6)
+    found = group(pod("a", owner=job), job)
+    assert (found.kind, found.owner, size_of(found, job)) == (GroupKind.POD, ref(job), 1)
+    assert survives_eviction(found, [pod("a", owner=job)], job)
+    one_done = job | {"status": {"succeeded": 1}}
+    assert not survives_eviction(found, [pod("a", owner=job)], one_done)
+
+
+def test_a_job_that_works_off_a_queue_and_says_its_least_number_begins_with_that() -> None:
+    job = batch_job(parallelism=6)
+    job["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "2"}
+    found = group(pod("a", owner=job), job)
+    assert (found.kind, size_of(found, job)) == (GroupKind.JOB, 2)
 
 
 def test_a_job_of_a_job_set_is_part_of_the_set() -> None:

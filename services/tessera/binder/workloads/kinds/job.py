@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from tessera.binder.workloads.batch_jobs import comes_in_waves, job_pods, least_pods
+from tessera.binder.workloads.batch_jobs import comes_in_waves, job_pods, least_pods, works_off_a_queue
 from tessera.binder.workloads.port import (
     PLACED,
     Group,
@@ -57,7 +57,7 @@ class BatchJob(OwnedWorkload):
         whole = self._whole(job, known)
         if whole is not None:
             return whole
-        if comes_in_waves(job):
+        if comes_in_waves(job) or works_off_a_queue(job):
             return alone(pod, controller)
         return self._with_least(itself, job)
 
@@ -87,11 +87,11 @@ class BatchJob(OwnedWorkload):
         return job_pods(owner)
 
     def never_whole(self, owner: Json) -> Reason | None:
-        """A Job of more completions than pods at once is not."""
-        if not comes_in_waves(owner):
+        """A Job of more completions than pods at once is not, nor one that works off a queue."""
+        if not (comes_in_waves(owner) or works_off_a_queue(owner)):
             return None
-        way_out = "more than parallelism: resume it, its pods queue one by one"
-        return no(Code.NOT_SUPPORTED_YET, "spec.completions", way_out)
+        said = "none is said" if works_off_a_queue(owner) else "more than parallelism"
+        return no(Code.NOT_SUPPORTED_YET, "spec.completions", f"{said}: resume it, its pods queue one by one")
 
     def pod_sets(self, owner: Json) -> Sequence[PodSet]:
         """One set, of its template."""
