@@ -193,10 +193,10 @@ class Informer:
         """The object as it is kept; {} for what cannot be told from others."""
         found, odd = readable(thing)
         if odd or self._told:
-            self._tell(found.get("metadata", {}), odd)
+            self._report(found.get("metadata", {}), odd)
         return self._reduce(found) if found else {}
 
-    def _tell(self, meta: Json, odd: list[str]) -> None:
+    def _report(self, meta: Json, odd: list[str]) -> None:
         """Told once for an object, and again when it is something else of it."""
         uid, before = meta.get("uid", ""), self._told.pop(meta.get("uid", ""), [])
         if not odd:

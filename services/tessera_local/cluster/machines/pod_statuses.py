@@ -177,13 +177,13 @@ def in_odd_words(thing: Json) -> Json:
             found[part] = dict.fromkeys(names) | found.get(part, {})
     status = found.get("status")
     if thing.get("kind") == "Pod" and status is not None:
-        found["status"] = _without_times(status) | _of_phase(thing, status.get("phase"))
+        found["status"] = _without_times(status) | _phase_fields(thing, status.get("phase"))
     elif thing.get("kind") == "Node" and status is not None:
         found["status"] = _without_times(status)
     return found
 
 
-def _of_phase(pod: Json, phase: str | None) -> Json:
+def _phase_fields(pod: Json, phase: str | None) -> Json:
     if phase == "Running":
         return {"containerStatuses": None, "initContainerStatuses": None}
     starts = phase == "Pending" and pod["spec"].get("nodeName") and "deletionTimestamp" not in pod["metadata"]
