@@ -110,7 +110,7 @@ class Stopping:
             await self._end(run, pod)
 
     async def _take_users(self, run: Run, pod: Pod) -> None:
-        """Whatever the reason, its owner is suspended; it is evicted where that cannot be."""
+        """The owner is suspended, whatever the reason; it is evicted where that cannot be."""
         if not await self._suspend_owner(run):
             await self._adopted.evict(run, pod, self._budget_seconds())
 

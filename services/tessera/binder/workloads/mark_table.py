@@ -38,7 +38,7 @@ class Treatment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What becomes of the marks `keys`, in the words of `marks.toml`."""
+    """The fate of the marks `keys`, in the words of `marks.toml`."""
 
     treatment: Treatment
     detail: str

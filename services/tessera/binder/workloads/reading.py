@@ -50,7 +50,7 @@ def as_name(given: str) -> str:
 
 
 def as_part(given: str) -> str:
-    """What a part of a group is called, as far as it can name a role."""
+    """Name of a part of a group, as far as it can name a role."""
     return as_name(given) or "pods"
 
 

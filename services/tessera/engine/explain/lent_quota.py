@@ -129,7 +129,7 @@ def _why(state: State, book: QuotaBook, job: Job, run: Run, flavor: str) -> str:
 
 
 def _why_protected(state: State, victim: Job, run: Run) -> str:
-    """What protects the run from every plan of this moment; "" where nothing does."""
+    """Protection of the run from every plan of this moment; "" where nothing does."""
     seconds = state.tree.policy.min_runtime_seconds
     if not victim.preemptible:
         return "because it is not preemptible"

@@ -117,7 +117,7 @@ class LedgerEnd:
         return wrong
 
     async def _counts(self, witness: Witness, end: int) -> bool:
-        """Whoever may write a derived stream must not stop the shard by a word alone."""
+        """A writer of a derived stream must not stop the shard by a word alone."""
         if witness.name != SNAPSHOT_WITNESS or witness.n <= end:
             return True
         whole = await holds_together(self._ports.bus, self._shard)

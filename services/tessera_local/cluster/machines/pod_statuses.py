@@ -191,7 +191,7 @@ def _phase_fields(pod: Json, phase: str | None) -> Json:
 
 
 def _without_times(said: Any) -> Any:
-    """What is said, with null for each time of it."""
+    """The status as it is said, with null for each time of it."""
     if isinstance(said, dict):
         return {name: None if name in TIMES else _without_times(one) for name, one in said.items()}
     return [_without_times(one) for one in said] if isinstance(said, list) else said
