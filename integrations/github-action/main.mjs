@@ -1,6 +1,6 @@
 // Submits a job to Tessera's HTTP API, shows the log of one of its pods, and ends as the job ends.
 
-import { createHash } from "node:crypto";
+import { createHash, randomUUID } from "node:crypto";
 import { appendFileSync, readFileSync } from "node:fs";
 
 const WAIT_SECONDS = 60; // of one request; the gateway answers earlier when the job ends
@@ -18,6 +18,21 @@ const headers = { Authorization: `Bearer ${input("token")}` };
 const deadline = Date.now() + Number(input("timeout-minutes") || "360") * 60_000;
 
 class Refused extends Error {}
+
+// A runner carries out lines such as `::set-output` that it finds in what is printed. The log is the job's, not the
+// workflow's: while it is shown, no command counts, until the word that only this process knows.
+const word = randomUUID();
+let logging = false;
+
+function setLogging(now) {
+  if (now !== logging) process.stdout.write(now ? `::stop-commands::${word}\n` : `\n::${word}::\n`);
+  logging = now;
+}
+
+function tellError(text) {
+  setLogging(false);
+  console.log(`::error::${text.replace(/%/g, "%25").replace(/\r/g, "%0D").replace(/\n/g, "%0A")}`);
+}
 
 let stopped = ""; // why the job is not wanted any more
 
@@ -79,6 +94,7 @@ async function showLog(id, rank, ended) {
             const rest = part.subarray(Math.min(skip, part.length));
             skip -= part.length - rest.length;
             bytes += rest.length;
+            setLogging(true);
             process.stdout.write(rest);
           }
           [shown, bytes] = [job.attempt, 0];
@@ -122,7 +138,7 @@ async function cancel({ id, key }, why) {
   try {
     await ask(`/v1/jobs/${id}/cancel`, sent, Date.now() + CANCEL_MS);
   } catch (error) {
-    return console.log(`::error::job ${id} is not cancelled, and may go on: ${error.message}`);
+    return tellError(`job ${id} is not cancelled, and may go on: ${error.message}`);
   }
   console.log(`job ${id} is cancelled: ${why}`);
 }
@@ -139,7 +155,7 @@ async function main() {
     process.on(signal, () => {
       if (stopped) return; // GitHub sends a second one while the first is being heeded
       stopped = "the workflow was cancelled";
-      submitted.then((sent) => cancel(sent, stopped)).catch((error) => console.log(`::error::${error.message}`)).finally(() => process.exit(1));
+      submitted.then((sent) => cancel(sent, stopped)).catch((error) => tellError(error.message)).finally(() => process.exit(1));
     });
   }
   const sent = await submitted;
@@ -155,6 +171,7 @@ async function main() {
   }
   await Promise.race([log, sleep(AGAIN_MS)]);
   ended.abort();
+  setLogging(false);
   if (process.env.GITHUB_OUTPUT) appendFileSync(process.env.GITHUB_OUTPUT, `phase=${job.phase}\n`);
   const code = job.exit_code === undefined ? "" : `, exit code ${job.exit_code}`;
   console.log(`job ${id} ${job.phase}${code}${job.reason ? ` (${job.reason.code})` : ""}`);
@@ -162,6 +179,6 @@ async function main() {
 }
 
 main().then((code) => process.exit(code), (error) => {
-  console.log(`::error::${error.message}`);
+  tellError(error.message);
   process.exit(1);
 });

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 from collections.abc import AsyncIterator
@@ -105,7 +106,7 @@ class Gateway:
 
     async def logs(self, request: web.Request) -> web.Response:
         attempt, self.run = int(request.query["attempt"]), self.run + 1
-        return web.Response(text=f"line of run {attempt}\n")
+        return web.Response(text=f"line of run {attempt}\n::error::said by the pod\n::set-output name=x::y")
 
 
 async def test_a_workflow_that_is_cancelled_while_it_submits_cancels_the_job_that_comes_of_it(tmp_path: Path) -> None:
@@ -139,7 +140,24 @@ async def test_the_logs_of_all_runs_are_shown(tmp_path: Path) -> None:
         process = await begin(url, tmp_path, "t", key="k1")
         said, _ = await process.communicate()
     assert process.returncode == 0, said.decode()
-    assert [line for line in said.decode().splitlines() if "line of" in line] == ["line of run 1", "line of run 2"]
+    assert re.findall(r"line of run \d", said.decode()) == ["line of run 1", "line of run 2"]
+
+
+async def test_no_line_of_a_log_is_a_command_to_the_runner(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text(json.dumps({"name": "nightly"}))
+    async with Gateway(runs=2).serving() as url:
+        process = await begin(url, tmp_path, "t", key="k1")
+        said, _ = await process.communicate()
+    stopped_by, heeded = "", list[str]()
+    for line in said.decode().splitlines():
+        if stopped_by:
+            stopped_by = "" if line == f"::{stopped_by}::" else stopped_by
+        elif line.startswith("::stop-commands::"):
+            stopped_by = line.removeprefix("::stop-commands::")
+        elif line.startswith("::"):
+            heeded.append(line)
+    assert (heeded, stopped_by) == ([], ""), said.decode()
+    assert "said by the pod" in said.decode()
 
 
 async def test_the_action_submits_shows_the_log_and_ends_as_the_job_does(tmp_path: Path) -> None:
