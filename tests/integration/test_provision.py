@@ -17,6 +17,7 @@ from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, ResponseError
 
 from tessera.kernel.errors import StartupError
+from tessera.kernel.nats.once import connect_once
 from tessera.kernel.process.preflight import check_redis, open_bus
 from tessera.kernel.process.settings import ServiceSettings, load_settings
 from tessera.kernel.provisioning.credentials import reload_nats
@@ -96,11 +97,18 @@ async def test_a_second_init_makes_nothing(shared: Platform) -> None:
         assert await ensure_streams(admin, "main", BOUNDS) == []
 
 
-async def test_each_shard_has_streams_of_its_own(platform: Platform) -> None:
-    async with connected(platform, "administrator") as admin:
-        made = await ensure_streams(admin, "second", BOUNDS)
-    assert "LEDGER_second" in made
-    assert "SUBMIT_second/admission" in made
+async def test_each_shard_has_streams_that_no_other_shards_administrator_sees(
+    tmp_path: Path,
+) -> None:
+    both = Platform(tmp_path / "up", services=[], cluster=False, shards=["main", "second"])
+    async with both:
+        for shard, other in (("main", "second"), ("second", "main")):
+            login = both.credentials_of(shard).read("administrator").nats
+            admin = await connect_once(both.nats.url, login.user, login.password)
+            names = {stream.config.name for stream in await admin.jsm().streams_info()}
+            await admin.close()
+            assert f"LEDGER_{shard}" in names
+            assert not any(name and name.endswith(f"_{other}") for name in names)
 
 
 async def test_init_works_before_the_servers_have_read_of_its_identity(platform: Platform) -> None:

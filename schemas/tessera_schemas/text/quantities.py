@@ -65,11 +65,11 @@ def seconds(text: str | float) -> int:
     return _whole(Fraction(match[1]) * _SECONDS[match[2]], text, TIME)
 
 
-def slurms_seconds(text: str) -> int:
-    """Slurm's times: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]; 0 for none."""
+def slurms_seconds(text: str) -> int | None:
+    """Slurm's times: minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]]; else None."""
     match = _SLURMS_TIME.fullmatch(text)
     if match is None:
-        return 0
+        return None
     days, *rest = match.groups()
     parts = [int(part) for part in rest if part is not None]
     units = _SLURMS_UNITS[3 if days is not None else len(parts)]

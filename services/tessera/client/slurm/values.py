@@ -35,7 +35,9 @@ class Said:
 def seconds_of(said: Said) -> int:
     """Slurm's times: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds]."""
     seconds = quantities.slurms_seconds(said.text)
-    return seconds or said.fail(f"write minutes, 90:00, 2:00:00 or 1-12:00:00; {UNBOUNDED}")
+    if seconds is None:
+        said.fail(f"write minutes, 90:00, 2:00:00 or 1-12:00:00; {UNBOUNDED}")
+    return seconds or said.fail(f"no time at all; {UNBOUNDED}")
 
 
 def count_of(said: Said) -> int:

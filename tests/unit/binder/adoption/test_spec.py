@@ -43,7 +43,7 @@ def gang(*names: str, **more: Any) -> list[Json]:
 
 
 def test_a_batch_job_is_a_gang_of_equal_pods_in_the_default_queue() -> None:
-    job = batch_job("Train.v2"[0:5].lower() + ".v2", parallelism=3)
+    job = batch_job("Train.v2"[0:5].lower() + ".v2", parallelism=3, completions=3)
     found = adoption(of_job(3, job, asks={"cpu": "2", "nvidia.com/gpu": "1"}), job)
     (role,) = found.spec.roles
     assert (found.spec.name, found.spec.queue, role.replicas, role.resources.gpus) == ("train-v2", "default", 3, 1)
@@ -51,7 +51,7 @@ def test_a_batch_job_is_a_gang_of_equal_pods_in_the_default_queue() -> None:
 
 
 def test_what_is_adopted_can_be_submitted() -> None:
-    job = batch_job(parallelism=2)
+    job = batch_job(parallelism=2, completions=2)
     found = adoption(of_job(2, job), job)
     sent = AdoptJob(kind="adopt_job", v=1, key=found.key, spec=found.spec, adopted=found.adopted)
     assert AdoptJob.model_validate_json(sent.to_bytes(), strict=True) == sent
@@ -121,7 +121,7 @@ def test_a_gang_that_is_not_whole_waits_and_says_how_many_are_missing() -> None:
 
 
 def test_of_more_pods_than_the_gang_has_the_oldest_are_taken() -> None:
-    job = batch_job(parallelism=2)
+    job = batch_job(parallelism=2, completions=2)
     pods = of_job(3, job)
     pods[0]["metadata"]["creationTimestamp"] = "2026-01-02T00:00:00Z"
     assert adoption(pods, job, size=2).uids == ("1-1", "1-2")
@@ -175,12 +175,12 @@ def test_a_refusal_of_one_pod_of_several_names_the_pod() -> None:
 
 
 def test_the_next_attempts_pods_of_an_owner_give_the_same_key() -> None:
-    job = batch_job(parallelism=2)
+    job = batch_job(parallelism=2, completions=2)
     assert adoption(of_job(2, job, 1), job).key == adoption(of_job(2, job, 2), job).key
 
 
 def test_pods_that_ask_for_something_else_or_are_more_urgent_give_another_key() -> None:
-    job = batch_job(parallelism=2)
+    job = batch_job(parallelism=2, completions=2)
     keys = {
         adoption(of_job(2, job), job).key,
         adoption(of_job(2, job, asks={"cpu": "2"}), job).key,
@@ -219,7 +219,7 @@ def test_a_pod_group_gives_other_pods_another_key() -> None:
 
 @given(st.integers(1, 6), st.integers(0, 3), st.randoms(use_true_random=False))
 def test_the_order_in_which_pods_are_seen_changes_nothing(count: int, more: int, chance: random.Random) -> None:
-    job = batch_job(parallelism=count)
+    job = batch_job(parallelism=count, completions=count)
     pods = of_job(count + more, job)
     for each in pods:
         each["spec"]["containers"][0]["resources"]["requests"]["cpu"] = str(chance.randint(1, 3))
@@ -283,7 +283,7 @@ def test_no_pod_whatever_its_shape_makes_the_question_fail(spec: Json, meta: Jso
 
 
 def test_pods_may_say_that_they_may_be_on_several_gpu_models() -> None:
-    job = batch_job(parallelism=2)
+    job = batch_job(parallelism=2, completions=2)
     plain, mixed = (
         adoption(of_job(2, job, annotations=says), job) for says in ({}, {"tessera.io/mixed-models": "true"})
     )
@@ -296,7 +296,7 @@ def test_pods_may_say_that_they_may_be_on_several_gpu_models() -> None:
 
 def test_pods_that_all_say_so_may_hold_gpus_and_use_none() -> None:
     says = {"tessera.io/allow-idle": "true"}
-    job = batch_job(parallelism=2)
+    job = batch_job(parallelism=2, completions=2)
     idle = adoption(of_job(2, job, annotations=says), job).spec.idle
     assert idle is not None
     assert idle.allow_idle

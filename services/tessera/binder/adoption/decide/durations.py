@@ -48,5 +48,5 @@ def _marked(thing: Json, among: str) -> int | Reason:
         words, field = found_in(thing, mark)
         if words and not read(words):
             return no(Code.INVALID_FIELD, field.replace("metadata", among, 1), f"{words!r} is no {what}")
-        limits += [read(words)] if words else []
+        limits += [read(words) or 0] if words else []
     return min(limits, default=0)
