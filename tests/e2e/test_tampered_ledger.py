@@ -107,6 +107,7 @@ async def test_a_ledger_altered_without_its_checkpoints_halts_whoever_folds_it(l
     async with Live.at(tmp_path / "other", services=()) as other:
         await other.stop_looking()
         await append(other, changed)
+        await other.platform._init()  # FACTS goes on behind what this ledger has taken in
         for service in ("queueing", "projection", "scheduler"):
             async with other.another(service) as instance:
                 assert "hashes to" in await instance.until_halted()
