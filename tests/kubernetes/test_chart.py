@@ -41,6 +41,7 @@ EVERYTHING: Json = {
     "shards": ["main", "east"],
     "tenants": ["demo"],
     "hami": True,
+    "rollOver.claim": "backup",
     "gateway": {"enabled": True, "allowedHosts": ["tessera.example.com"], "tlsSecret": "gateway-tls"},
     "nats.tls.certManager": {"enabled": True, "issuerRef": {"name": "ours"}},
     "nats.clientsFrom": [{"namespaceSelector": {"matchLabels": {"team": "ci"}}}],
@@ -143,13 +144,17 @@ def test_a_server_that_is_switched_off_and_not_named_is_asked_for(part: str, mis
 
 
 def test_a_ledger_that_would_be_full_before_it_is_rolled_over_is_refused() -> None:
-    said = helm("template", RELEASE, str(CHART), "--set", "init.ledgerGib=4,rollOver.largerGib=4")
+    said = helm("template", RELEASE, str(CHART), "--set", "rollOver.claim=backup,rollOver.largerGib=8")
     assert said.returncode != 0
     assert "rollOver.largerGib" in said.stderr
 
 
 def test_each_shard_is_rolled_over_as_its_administrator_into_a_backup_of_its_own() -> None:
-    (timer,) = [one for one in documents(rendered({"shards": ["main", "east"]})) if one["kind"] == "CronJob"]
+    (timer,) = [
+        one
+        for one in documents(rendered({"shards": ["main", "east"], "rollOver.claim": "backup"}))
+        if one["kind"] == "CronJob"
+    ]
     pod = timer["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     for container in (*pod["initContainers"], *pod["containers"]):

@@ -23,6 +23,7 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.freshness import Freshness
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.cluster.labels import EVICT_AT_ANNOTATION, FINALIZER, is_of_another
+from tessera_schemas.reasons import Code
 
 UNHEARD_AGAIN_SECONDS = 2.0
 
@@ -110,13 +111,15 @@ class Stopping:
             await self._end(run, pod)
 
     async def _take_users(self, run: Run, pod: Pod) -> None:
-        """The owner is suspended, whatever the reason; it is evicted where that cannot be."""
+        """The owner is suspended, unless its time is over; its pods are evicted where that cannot be."""
         if not await self._suspend_owner(run):
             await self._adopted.evict(run, pod, self._budget_seconds())
 
     async def _suspend_owner(self, run: Run) -> bool:
         job = self._state.jobs.get(run.job_id)
-        return job is not None and await self._adopted.suspend(job, run)
+        # A suspended owner comes back: one whose time is over has failed, and its pods count.
+        is_over = run.revoked is not None and run.revoked.code is Code.TIME_LIMIT
+        return job is not None and not is_over and await self._adopted.suspend(job, run)
 
     def _budget_seconds(self) -> float:
         """Half of the time for which a plan keeps room: then it is still kept once a budget has been overridden."""
