@@ -150,7 +150,7 @@ async def test_an_upgrade_under_load_loses_nothing_and_keeps_every_password(
 ) -> None:
     plane = live.plane
     before, old = secrets(plane), {pod["metadata"]["uid"] for pod in pods(plane)}
-    assert len(before) == len(SERVICES) + 3
+    assert len(before) == len(SERVICES) + 4
     values = live.platform.values() | {"settings": {"allow_unsynced": True, "log_level": "warning"}}  # type: ignore[attr-defined]
     async with load(live, every_seconds=1.0):
         await Helm(plane, kubelet)("upgrade", RELEASE, str(CHART), values=values)
@@ -190,7 +190,7 @@ async def test_an_uninstall_leaves_no_pod_with_our_finalizer_and_what_runs_goes_
     (left,) = plane.api().items("/api/v1/namespaces/lab/pods")
     assert (left["metadata"]["uid"], left["status"]["phase"]) == (pod["metadata"]["uid"], "Running")
     assert not left["metadata"].get("finalizers")
-    assert len(secrets(plane)) == len(SERVICES) + 3, "another installation can go on with these"
+    assert len(secrets(plane)) == len(SERVICES) + 4, "another installation can go on with these"
     for kind in ("pods", "services", "serviceaccounts", "configmaps"):
         await asyncio.to_thread(wait_until, lambda kind=kind: not ours(plane, kind), f"no {kind} are left")
     plane.api().delete(f"/api/v1/namespaces/lab/pods/{pod['metadata']['name']}")
@@ -209,6 +209,6 @@ async def test_a_first_installation_makes_its_identities_itself(
     values["nats"] = values["nats"] | {"url": "nats://127.0.0.1:1"}
     own = Helm(own_plane, kubelet)
     await own("install", RELEASE, str(CHART), values=values, wait=False)
-    await asyncio.to_thread(wait_until, lambda: len(secrets(own_plane)) == len(SERVICES) + 3, "the Secrets are made")
+    await asyncio.to_thread(wait_until, lambda: len(secrets(own_plane)) == len(SERVICES) + 4, "the Secrets are made")
     assert set(secrets(own_plane)[f"{RELEASE}-binder"]) == {IDENTITY_KEY}
     await own("uninstall", RELEASE)
