@@ -12,6 +12,7 @@ from dataclasses import replace
 from tessera.admission.decide.outcome import refuse_for
 from tessera.admission.orders import Case
 from tessera.admission.policy_view import PolicyView
+from tessera.domain.queues import QueueTree
 from tessera.kernel.ledger.room import LedgerRoom
 from tessera.kernel.messaging.budgets import Budgets
 from tessera.kernel.ports import Clock
@@ -64,13 +65,16 @@ class TenantLimits:
             return None
         if not isinstance(fact, JobAdmitted):
             return self._room.against_orders()
-        tree = self._policy.known.tree if self._policy.known else None
-        tenants = 1 if tree is None else max(1, len(tree.tenants))
+        tenants = 1 if self._tree is None else max(1, len(self._tree.tenants))
         return self._room.against_work(fact.tenant, tenants * self._replicas())
 
     def _of(self, tenant: str) -> Limits:
-        tree = self._policy.known.tree if self._policy.known else None
-        return Limits() if tree is None else tree.limits_of(tenant)
+        return Limits() if self._tree is None else self._tree.limits_of(tenant)
+
+    @property
+    def _tree(self) -> QueueTree | None:
+        """The queues and tenants of the configuration; None before there is one."""
+        return self._policy.known.tree if self._policy.known else None
 
 
 def _unless(against: Reason | None, case: Case) -> Case:

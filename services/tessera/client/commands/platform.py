@@ -56,9 +56,9 @@ async def init(
     try:
         try:
             admin = await connect_once(url, login.user, login.password)
-        except (
-            StartupError
-        ):  # a server of before 0.4 knows him once it has read its list again: till then by its old one
+        except StartupError:
+            # After an update NATS knows the users of the version before, whose operator makes streams, until it has
+            # read its list again.
             login = directory.read(OPERATOR).nats
             admin = await connect_once(url, login.user, login.password)
         if not settings.allow_anybody:
