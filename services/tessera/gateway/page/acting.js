@@ -27,6 +27,7 @@ export function actions(job, again, tenant) {
 
 // A dialog with an alert and a button that acts; the focus goes back to the button with the id `from`.
 function askIn(title, from, content, verb, act, closing = "Close") {
+  if (document.querySelector("dialog[open]")) return; // asked twice before it could be said: once is enough
   const alert = el("p", { role: "alert", class: "bad" });
   const box = el("dialog", { "aria-label": title, onclose: () => { box.remove(); document.getElementById(from)?.focus(); } });
   const go = button("go", verb, async () => {

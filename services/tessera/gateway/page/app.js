@@ -52,13 +52,16 @@ async function read({ asked = false } = {}) {
   const [name, id] = place();
   const page = PAGES[name] ?? now;
   const began = performance.now();
+  const session = ended.signal;
   try {
-    const [data, shard] = await Promise.all([page.load(id, ended.signal), ask("v1/status").catch(() => null)]);
+    const [data, shard] = await Promise.all([page.load(id, session), ask("v1/status").catch(() => null)]);
+    if (session.aborted) return; // signed out while it was under way: nothing of it is shown
     if (isStill(name, id)) put(page.show(data, id, read), keyOf(name, id));
     say(asOf(shard));
     warn(shard?.standstill ?? "");
     failures = 0;
   } catch (error) {
+    if (session.aborted) return;
     const why = error instanceof Refused ? error.message : "The gateway does not answer; trying again.";
     if (error instanceof Refused && error.status === 401) signIn("This token is not valid any more.");
     else {
@@ -104,8 +107,12 @@ function put(children, key) {
 
 function signIn(why = "") {
   ended.abort();
+  clearTimeout(resting);
+  reading = hurried = false;
+  resting = 0;
   events.forget();
   jobs.leave();
+  for (const box of document.querySelectorAll("dialog")) box.close();
   token.drop();
   nav.hidden = leave.hidden = true;
   say("");
