@@ -391,6 +391,10 @@ async def test_a_dry_run_says_whether_admission_would_take_the_job_in(live: Live
     assert (said.code, "would be admitted as job " in said.err) == (0, True), said
     said = await live.command("sbatch", "--as", "lab", "--test-only", "--container-image=x", "--wrap=true")
     assert (said.code, "would be admitted; nothing was stored" in said.err) == (0, True), said
+    words = ("sbatch", "--as", "lab", "--test-only", "--container-image=x", "--wrap=true")
+    said = await live.command(*words, "--partition=nowhere,night,default")
+    assert (said.code, "--partition=nowhere,night,default: it waits in night" in said.err) == (0, True), said
+    assert refusals(await live.command(*words, "--partition=nowhere,neither")) == ["NoSuchQueue queue"]
     assert refusals(await live.command(*well[:3], "--gpus", "40000", *well[5:])) == [
         "InvalidField roles[0].resources.gpus"
     ]

@@ -1,4 +1,4 @@
-"""CPU and memory of pods that say none: their GPUs' share of the smallest node that could hold them."""
+"""CPU and memory of pods that say none: their share, by GPUs or CPU, of the smallest node that could hold them."""
 
 from typing import Any
 
@@ -39,11 +39,15 @@ CASES = [
     ("more GPUs than any node has", spec(gpus=16), 64_000, 256),
     ("a model that no node has", spec({"gpu_models": ["h200"]}, gpus=2), 8_000, 32),
     ("without GPUs", spec(), 1_000, 1),
+    ("CPU alone", spec(cpu_milli=4_000), 4_000, 28),
+    ("a quarter of a CPU", spec(cpu_milli=250), 250, 1),
+    ("CPU that only a large node has", spec(cpu_milli=96_000), 96_000, 896),
+    ("CPU that no node has", spec(cpu_milli=256_000), 256_000, 1),
 ]
 
 
 @pytest.mark.parametrize(("asked", "cpu_milli", "gib"), [case[1:] for case in CASES], ids=[case[0] for case in CASES])
-def test_what_a_pod_does_not_say_is_its_gpus_share_of_a_node(asked: JobSpec, cpu_milli: int, gib: int) -> None:
+def test_what_a_pod_does_not_say_is_its_share_of_a_node(asked: JobSpec, cpu_milli: int, gib: int) -> None:
     filled, notes = fill_amounts(asked, TREE, NODES)
     resources = filled.roles[0].resources
     assert (resources.cpu_milli, resources.memory_bytes) == (cpu_milli, gib * GIB)

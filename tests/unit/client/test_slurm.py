@@ -13,7 +13,8 @@ from tessera.client.outcomes import Failure, Refused
 from tessera.client.slurm import values
 from tessera.client.slurm.listing import words
 from tessera.client.slurm.scripts import pods
-from tessera.client.slurm.scripts.jobs import file_of
+from tessera.client.slurm.scripts.against import Against
+from tessera.client.slurm.scripts.jobs import file_of, job_of
 from tessera.client.slurm.scripts.options import OPTIONS, split_words
 from tessera.client.slurm.scripts.script import read_script
 from tessera.client.slurm.steps import SlurmStep, read_step, run_step
@@ -24,7 +25,7 @@ from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.views import JobView, NodeView, QueueView
 from tessera_schemas.work.arrays import Dependency
 from tessera_schemas.work.placement import Placement
-from tests.unit.client.slurm_builders import job, run_as, script, spec_of, wrong
+from tests.unit.client.slurm_builders import HERE, NOON, job, read, run_as, script, spec_of, wrong
 
 NOW = 1_760_000_000_000
 MOMENT = datetime.fromtimestamp(NOW / 1000).astimezone()
@@ -181,6 +182,42 @@ def test_a_time_is_read_as_slurm_reads_it(text: str, seconds: int) -> None:
     assert job(f"--time={text}").time_limit_seconds == seconds
 
 
+@pytest.mark.parametrize("text", ["0", "UNLIMITED", "infinite", "-1"])
+def test_no_limit_is_left_to_the_configuration_and_noted(text: str) -> None:
+    made = read(f"--time={text}")
+    against = Against(made)
+    assert "time_limit_seconds" not in job_of(made, "train:1", HERE, NOON, against)
+    assert against.error is None
+    assert f"train.sh: --time={text}: no limit but the configuration's default" in against.notes
+
+
+@pytest.mark.parametrize(
+    ("options", "line", "attempts"),
+    [
+        (("--requeue --no-requeue",), "", 1),
+        (("--no-requeue", "--requeue"), "", 3),
+        (("--no-requeue",), "--requeue", 3),
+        (("--requeue",), "--no-requeue", 1),
+    ],
+)
+def test_of_requeue_and_no_requeue_the_last_one_counts(options: tuple[str, ...], line: str, attempts: int) -> None:
+    assert job(*options, line=line).retry.max_attempts == attempts
+
+
+@pytest.mark.parametrize(
+    ("text", "profile", "models"),
+    [("gpu:3g.40gb:1", "3g.40gb", ()), ("gpu:1g.10gb:1", "1g.10gb", ()), ("gpu:a100_3g.20gb:1", "3g.20gb", ("a100",))],
+)
+def test_a_type_that_is_an_instance_asks_for_one(text: str, profile: str, models: tuple[str, ...]) -> None:
+    role = job(f"--gres={text}").roles[0]
+    assert (role.resources.mig_profile, role.resources.gpus, role.gpu_models) == (profile, 0, models)
+    assert "2 instances of" in wrong(f"--gres={text[:-1]}2")
+
+
+def test_a_job_without_gpus_has_one_cpu_unless_it_says_more() -> None:
+    assert [job(*said).roles[0].resources.cpu_milli for said in ((), ("-c 4",), ("--gpus=1",))] == [1000, 4000, 0]
+
+
 @pytest.mark.parametrize(
     ("text", "begins"),
     [
@@ -283,10 +320,9 @@ def test_an_option_is_passed_over_only_when_told_to() -> None:
         (["--gpus-per-node=a100:1", "--gpus-per-task=h100:1"], "do not say the same"),
         (["--gres=gpu:1,tmpfs:100G"], "nothing but GPUs is counted: delete tmpfs:100G"),
         (["--gpus=a100:1,h100:1"], "a pod has GPUs of one model"),
-        (["--partition=htc,gpu"], "a job waits in one queue: write one of them"),
+        (["--partition=htc,GPU"], "no queue is called so"),
         (["--partition=gpuA100x4"], "no queue is called so"),
         (["--time=soon"], "write minutes"),
-        (["--time=0"], "no time at all; leave it out for no limit but those of the configuration"),
         (["--nodes=1-4"], "write one number"),
         (["--mem=lots"], "write 64G"),
         (["--mem-per-gpu=1G"], "it has no GPU"),

@@ -1,4 +1,4 @@
-"""CPU and memory of pods that say none: their share of a node, by their GPUs. Pure."""
+"""CPU and memory of pods that say none: their share of a node, by their GPUs, or by the CPU that they say. Pure."""
 
 from collections.abc import Iterable
 
@@ -37,7 +37,12 @@ def _share(role: Role, nodes: Iterable[Node]) -> tuple[dict[str, int], str]:
     asked = role.resources
     milli = asked.total_gpu_milli
     if not milli:
-        return _within(WITHOUT_GPUS, asked), "as for each pod without GPUs"
+        shares = [node.memory_bytes * asked.cpu_milli // node.cpu_milli for node in nodes if _holds_cpu(node, asked)]
+        if not shares:
+            return _within(WITHOUT_GPUS, asked), "as for each pod without GPUs"
+        memory = min(shares) * KEPT_EIGHTHS // 8
+        whole = max(memory - memory % GIB, min(memory, GIB), 1)
+        return _within({"memory_bytes": whole}, asked), "its share of a node by its CPU"
     models = set(role.gpu_models)
     fit = [node for node in nodes if node.gpus and node.gpus >= asked.gpus and (not models or node.gpu_model in models)]
     if not fit:
@@ -48,6 +53,10 @@ def _share(role: Role, nodes: Iterable[Node]) -> tuple[dict[str, int], str]:
         share = min(getattr(node, field) * milli * KEPT_EIGHTHS // (8 * WHOLE_GPU * node.gpus) for node in fit)
         least[field] = max(share - share % unit, min(share, unit), 1)
     return _within(least, asked), f"its share of a node with {min(node.gpus for node in fit)} GPUs"
+
+
+def _holds_cpu(node: Node, asked: Resources) -> bool:
+    return 0 < asked.cpu_milli <= node.cpu_milli
 
 
 def _within(amounts: dict[str, int], asked: Resources) -> dict[str, int]:

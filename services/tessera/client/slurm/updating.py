@@ -16,8 +16,6 @@ from tessera_schemas.commands import HoldJob, MoveJob, SetPriority
 T = TypeVar("T")
 BETWEEN_JOBS = re.compile(r",(?![^\[]*\])")
 """Commas of a list of jobs, but for those in brackets of tasks."""
-NO_LIMIT = ("UNLIMITED", "INFINITE", "-1")
-LIMITS = "write minutes, 2:00:00, 1-12:00:00, or UNLIMITED"
 NOT_CHANGED: Mapping[str, str] = {"nice": "say a priority class: QOS=CLASS"}
 """Fields by their names in small letters, and why a job keeps them."""
 
@@ -113,14 +111,9 @@ def _spec_of(
 
 def time_limit(said: Said) -> int:
     """Seconds of a time limit in Slurm's words, 0 for none. Raises Failure, also for one that is told as a change."""
-    if said.text.upper() in NO_LIMIT:
-        return 0
-    if said.text[:1] in ("+", "-"):
-        said.fail(f"say the whole time limit; {LIMITS}")
-    try:
-        return values.seconds_of(said)
-    except Failure:
-        said.fail(LIMITS)
+    if said.text[:1] in ("+", "-") and said.text not in values.NO_LIMIT:
+        said.fail(f"say the whole time limit; write {values.LIMITS}")
+    return values.seconds_of(said)
 
 
 def _name(said: Said) -> str:

@@ -14,7 +14,8 @@ from tessera_schemas.work.arrays import INDEX_MAX, TASKS_MAX
 UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 HOURS = {"midnight": "00:00", "noon": "12:00", "teatime": "16:00"}
 HOSTS_MAX = 64  # values of one affinity term
-UNBOUNDED = "leave it out for no limit but those of the configuration"
+NO_LIMIT = ("UNLIMITED", "INFINITE", "-1")
+LIMITS = "minutes, 90:00, 2:00:00, 1-12:00:00 or UNLIMITED"
 NUMBERS = "[0-9]{1,9}(?:-[0-9]{1,9})?"
 
 
@@ -33,11 +34,14 @@ class Said:
 
 
 def seconds_of(said: Said) -> int:
-    """Slurm's times: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes[:seconds]."""
-    seconds = quantities.slurms_seconds(said.text)
-    if seconds is None:
-        said.fail(f"write minutes, 90:00, 2:00:00 or 1-12:00:00; {UNBOUNDED}")
-    return seconds or said.fail(f"no time at all; {UNBOUNDED}")
+    """Slurm's times, as minutes, hours:minutes:seconds or days-hours:minutes; 0 for none at all and for no limit."""
+    seconds = 0 if said.text.upper() in NO_LIMIT else quantities.slurms_seconds(said.text)
+    return said.fail(f"write {LIMITS}") if seconds is None else seconds
+
+
+def is_unbounded(text: str) -> bool:
+    """Whether a time is no limit at all."""
+    return text.upper() in NO_LIMIT or quantities.slurms_seconds(text) == 0
 
 
 def count_of(said: Said) -> int:
@@ -57,6 +61,10 @@ def memory_of(said: Said) -> int:
         return quantities.memory_bytes(f"{match[1]}{match[2] or 'M'}i")
     except QuantityError as error:
         said.fail(str(error))
+
+
+MIG = re.compile(r"(?:(?P<model>[\w-]+?)[_.])?(?P<profile>[1-9]g\.[0-9]{1,3}gb)")
+"""A type of `gpu` that is an instance of MIG, of any model or of one: `3g.40gb`, `a100_3g.20gb`."""
 
 
 def gpus_of(said: Said) -> tuple[int, str]:
@@ -249,8 +257,13 @@ def grace_of(said: Said) -> int:
     return warning_of(said).seconds
 
 
+def exports_all(text: str) -> bool:
+    """Whether the variables of who submits go along, as they do by default."""
+    return "ALL" in text.upper().split(",")
+
+
 def exported(said: Said, environment: Mapping[str, str]) -> dict[str, str]:
-    """Variables for the pods; those without a value have the one of `environment`; `ALL` adds none."""
+    """Variables that are named for the pods; those without a value have the one of `environment`."""
     if said.text.upper() in ("NONE", "NIL"):
         return {}
     found: dict[str, str] = {}
@@ -274,13 +287,12 @@ def image_of(said: Said) -> str:
     return f"{host}/{image}" if host else image
 
 
-def queue_of(said: Said) -> str:
-    """The name of one queue."""
-    if "," in said.text:
-        said.fail("a job waits in one queue: write one of them (`tessera queue list`)")
-    if not re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", said.text):
+def queues_of(said: Said) -> list[str]:
+    """Names of queues, of which the first that can hold the job is meant."""
+    queues = said.text.split(",")
+    if not all(re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", queue) for queue in queues):
         said.fail("no queue is called so: lower-case letters, digits and dashes (`tessera queue list`)")
-    return said.text
+    return queues
 
 
 MOUNT_FLAGS = ("ro", "rw", "bind", "rbind")
@@ -305,7 +317,7 @@ def mounts_of(said: Said) -> list[dict[str, object]]:
 
 READERS: Mapping[str, Callable[[Said], object]] = {
     "array": array_of,
-    "partition": queue_of,
+    "partition": queues_of,
     "container-image": image_of,
     "container-mounts": mounts_of,
     "constraint": constraint_of,

@@ -248,8 +248,14 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
         identity = await _identity_of(at, options.get("account"))
     except (Failure, Transient) as failure:
         against.failed("account", failure)
-    notes = [note[:NOTE_CHARACTERS] for note in against.notes[:NOTES_MAX]]
-    command = {"kind": "submit_job", "spec": spec, "held": "hold" in options} | ({"notes": notes} if notes else {})
+    command: dict[str, Any] = {"kind": "submit_job", "spec": spec, "held": "hold" in options}
+    if "," in options.get("partition", "") and against.error is None:
+        asked = options["partition"]
+        if (queue := await _first_that_takes(at, identity, command, asked.split(","), against)) is not None:
+            spec["queue"] = queue
+            against.notes.append(f"{script.where}: --partition={asked}: it waits in {queue}")
+    if notes := [note[:NOTE_CHARACTERS] for note in against.notes[:NOTES_MAX]]:
+        command["notes"] = notes
     quiet = "notes" in script.ignored or not {"parsable", "quiet"}.isdisjoint(options)
     error, faults = against.error, find_faults(command)
     if error is not None or faults:
@@ -273,6 +279,23 @@ async def check_exclusive(at: AccessOptions, script: Script, job: dict[str, Any]
     if sizes != {gpus}:
         way_out = "ask for all GPUs of a node (--gpus-per-node), or delete it: whole GPUs are never shared"
         against.add("exclusive", f"{script.where}: --exclusive: {way_out}")
+
+
+async def _first_that_takes(
+    at: AccessOptions, identity: str | None, command: dict[str, Any], queues: Sequence[str], against: Against
+) -> str | None:
+    """The first queue in which admission takes the job in, as with Slurm."""
+    try:
+        async with submitting.connected(at.find(), identity) as tessera:
+            for queue in queues:
+                try:
+                    await tessera.judge(command | {"spec": command["spec"] | {"queue": queue}})
+                except Refused:
+                    continue
+                return queue
+    except (Failure, Transient) as failure:
+        against.failed("partition", failure)
+    return None
 
 
 async def _job_named(at: AccessOptions, job: str, against: Against) -> str:

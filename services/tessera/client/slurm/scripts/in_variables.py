@@ -1,4 +1,7 @@
-"""Variables that a batch script reads and its pods do not have: found by name and line before it is submitted. Pure."""
+"""
+Variables that a batch script reads: those that go along from the shell that submits, as with Slurm, and Slurm's own
+that no pod has. Found by name and line before it is submitted. Pure.
+"""
 
 import re
 from collections.abc import Collection, Iterator
@@ -7,6 +10,13 @@ from tessera.client.slurm.scripts.against import Lost
 from tessera.client.slurm.scripts.pods import RESTART_COUNT, SUBMIT_DIR, is_shell
 
 _READ = re.compile(r"\$(?:\{(?P<braced>[A-Za-z_]\w*)(?P<otherwise>:?[-+=?])?|(?P<plain>[A-Za-z_]\w*))")
+_READ_BY_PYTHON = re.compile(
+    r"""(?:environ\s*\[\s*|environ\.get\(\s*|getenv\(\s*)(?:"(?P<braced>[A-Za-z_]\w*)"|'(?P<plain>[A-Za-z_]\w*)')"""
+)
+_SLURMS = ("SLURM", "SBATCH_")
+_SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|PRIVATE|SESSION|CERT", re.IGNORECASE)
+EXPORTED_MAX, VALUE_CHARACTERS = 64, 1024
+"""Most variables that go along unnamed, and the longest value of one."""
 _COMMENT = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 _OF_EVERY_SHELL = frozenset(
     {"HOME", "PATH", "PWD", "OLDPWD", "SHELL", "HOSTNAME", "TERM", "LANG", "SHLVL", "TMPDIR", "LD_LIBRARY_PATH"}
@@ -19,27 +29,49 @@ _INSTEAD = {
 }
 
 
-def variables_lost(text: str, in_pods: Collection[str], here: Collection[str]) -> Iterator[Lost]:
-    """Notes about Slurm's variables that are not among those `in_pods`, and others that are set `here` alone."""
+def variables_read(text: str, in_pods: Collection[str]) -> Iterator[tuple[int, str]]:
+    """
+    Variables that the script reads before it sets them itself, each once with its line.
+
+    Neither Slurm's own, nor those that are `in_pods`, nor those that every image has.
+    """
+    shell, seen = is_shell(text), set[str]()
+    text = _COMMENT.sub("", text) if shell else text
+    for found in (_READ if shell else _READ_BY_PYTHON).finditer(text):
+        name = found["braced"] or found["plain"]
+        if name in seen or name in in_pods or name in _OF_EVERY_SHELL or name.startswith(_SLURMS):
+            continue
+        if not shell or not _is_set(name, text):
+            seen.add(name)
+            yield text.count("\n", 0, found.start()) + 1, name
+
+
+def kept_here(name: str, value: str) -> str:
+    """Why the value of a variable stays on the machine that submits; "" for one that may go along."""
+    if _SECRET.search(name):
+        return "it looks like a secret"
+    if name.endswith("PATH"):
+        return "it names places of this machine"
+    return "" if len(value) <= VALUE_CHARACTERS and value.isprintable() else "its value is long, or not printable"
+
+
+def variables_lost(text: str, in_pods: Collection[str]) -> Iterator[Lost]:
+    """Notes about Slurm's variables that a script reads and that are not among those `in_pods`."""
     if not is_shell(text):
         return
     text, seen = _COMMENT.sub("", text), set[str]()
     for found in _READ.finditer(text):
         name = found["braced"] or found["plain"]
-        if name in seen or (name in in_pods and name != SUBMIT_DIR):
+        if name in seen or not name.startswith(_SLURMS) or (name in in_pods and name != SUBMIT_DIR):
             continue
         line = text.count("\n", 0, found.start()) + 1
         if name == SUBMIT_DIR:
             seen.add(name)
             yield Lost(line, f"${name}: is the directory in which the pod begins, with files of its own", refused=False)
-        elif name.startswith(("SLURM", "SBATCH_")) and name != RESTART_COUNT:
-            if found["otherwise"] is None and not _is_set(name, text):
-                seen.add(name)
-                way_out = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
-                yield Lost(line, f"${name}: no pod has it, so it is empty{way_out}", refused=False, about=name)
-        elif name in here and name not in _OF_EVERY_SHELL and not _is_set(name, text):
+        elif name != RESTART_COUNT and found["otherwise"] is None and not _is_set(name, text):
             seen.add(name)
-            yield Lost(line, f"${name}: is set here and not in pods; say --export={name}", refused=False, about=name)
+            way_out = f"; {_INSTEAD[name]}" if name in _INSTEAD else ""
+            yield Lost(line, f"${name}: no pod has it, so it is empty{way_out}", refused=False, about=name)
 
 
 def _is_set(name: str, text: str) -> bool:

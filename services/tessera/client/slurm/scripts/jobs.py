@@ -11,7 +11,7 @@ from tessera.client.slurm import values
 from tessera.client.slurm.scripts import pods
 from tessera.client.slurm.scripts.against import Against, Tasks
 from tessera.client.slurm.scripts.in_scripts import found_in
-from tessera.client.slurm.scripts.in_variables import variables_lost
+from tessera.client.slurm.scripts.in_variables import EXPORTED_MAX, kept_here, variables_lost, variables_read
 from tessera.client.slurm.scripts.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script
 from tessera.client.slurm.values import Said
 from tessera_schemas.base import Json
@@ -65,24 +65,30 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
             f"{script.where}: no container image; add `#SBATCH --container-image=IMAGE`, or say --container-image, or "
             "set TESSERA_CONTAINER_IMAGE",
         )
+    if values.is_unbounded(asked.get("time", "1")):
+        against.notes.append(f"{script.where}: --time={asked['time']}: no limit but the configuration's default")
     tasks, replicas = _tasks(options, against)
     gpus, model = tried("gpus", lambda: _gpus(options, tasks, replicas), (1, ""))
     cpu = tried("cpus-per-task", lambda: _cpu(options, gpus), "")
-    if "ALL" in asked.get("export", "").upper().split(","):
-        against.notes.append(f"{script.where}: --export=ALL: pods have their image's variables; name those they need")
     memory = tried("mem", lambda: _memory(options, tasks, int(cpu or 1), gpus), 0)
-    resources: Json = {"cpu": cpu} if cpu else {}  # what nobody says, as `--mem=0`, is the GPUs' share of a node
+    cpus = cpu or ("" if gpus else "1")
+    resources: Json = {"cpu": cpus} if cpus else {}  # what nobody says, as `--mem=0`, is its share of a node
     resources |= {"memory": memory} if memory else {}
-    resources |= {"gpus": gpus} if gpus else {}
+    instance = values.MIG.fullmatch(model) if gpus else None
+    if instance is not None and gpus > 1:
+        against.add("gpus", str(options.fail(f"{gpus} instances of {model}: a pod gets one; ask for one in each task")))
+    resources |= {} if not gpus else {"gpus": gpus} if instance is None else {"mig_profile": instance["profile"]}
     role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
+    model = model if instance is None else instance["model"]
     role |= {"gpu_models": [model]} if model else {}
     role |= {"affinity": terms} if (terms := tried("", lambda: _affinity(options), list[Json]())) else {}
     name = asked.get("job-name") or script.where.rpartition("/")[2]
     array = tried("array", lambda: _array(options), dict[str, str | int]())
+    slurms = pods.variables(name, replicas, gpus, cpu, str(array.get("tasks", "")))
     own = tried("export", lambda: _exported(options, environment), dict[str, str]())
-    env = {name: literally(value) for name, value in own.items()} | pods.variables(
-        name, replicas, gpus, cpu, str(array.get("tasks", ""))
-    )
+    if values.exports_all(asked.get("export", "ALL")) and not script.in_each_pod:
+        own = _read_here(script, environment, slurms, against) | own
+    env = {name: literally(value) for name, value in own.items()} | slurms
     of_a_node = tasks if "nodes" in options or "ntasks-per-node" in options else 1
     warning = tried("signal", lambda: _warning(options), None)
     passes_over = "srun" in script.ignored
@@ -91,7 +97,8 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
         against.add("", mistake)
     if not script.in_each_pod and not command.mistakes:
         _judge_commands(script, Tasks(replicas, of_a_node, gpus), against)
-        _note_variables(script, env, environment, against)
+        for lost in variables_lost(script.text, env):
+            against.notes.append(f"{script.where}:{lost.line}: {lost.said}")
     role["template"] = {
         "image": image or "image",
         "command": command.words,
@@ -117,10 +124,22 @@ def _judge_commands(script: Script, tasks: Tasks, against: Against) -> None:
             against.notes.append(said)
 
 
-def _note_variables(script: Script, in_pods: Collection[str], environment: Mapping[str, str], against: Against) -> None:
-    """Notes what the script reads and its pods do not have."""
-    for found in variables_lost(script.text, in_pods, environment):
-        against.notes.append(f"{script.where}:{found.line}: {found.said}")
+def _read_here(
+    script: Script, environment: Mapping[str, str], in_pods: Collection[str], against: Against
+) -> dict[str, str]:
+    """Variables that the script reads and does not set, as they are here; each is noted, also one that stays here."""
+    found = dict[str, str]()
+    for line, name in variables_read(script.text, in_pods):
+        if name not in environment:
+            continue
+        value, said = environment[name], f"{script.where}:{line}: ${name}"
+        if (why := kept_here(name, value)) or len(found) == EXPORTED_MAX:
+            way_out = f"say --export=ALL,{name}"
+            against.notes.append(f"{said}: is not handed on: {why or 'too many others are'}; {way_out} for it")
+        else:
+            found[name] = value
+            against.notes.append(f"{said}: goes along as it is here, as with Slurm; --export=NONE leaves it out")
+    return found
 
 
 def _check_each(options: ScriptOptions, environment: Mapping[str, str], now: datetime, against: Against) -> None:
@@ -170,15 +189,13 @@ def _exported(options: ScriptOptions, environment: Mapping[str, str]) -> dict[st
 def _read_job_options(options: ScriptOptions, now: datetime, against: Against) -> Json:
     asked = options.script.options
     priority = asked.get("qos") or asked.get("priority")
-    queue = (
-        against.tried("partition", partial(values.queue_of, options.value("partition")), "")
-        if "partition" in asked
-        else ""
-    )
-    job: Json = {"queue": queue} if queue else {}
+    job: Json = {}
+    if "partition" in asked:
+        queues = against.tried("partition", partial(values.queues_of, options.value("partition")), [""])
+        job |= {"queue": queues[0]} if queues[0] else {}
     job |= {"priority_class": priority} if priority else {}
-    readers: dict[str, tuple[str, Callable[[Said], int]]] = {
-        "time": ("time_limit_seconds", values.seconds_of),
+    readers: dict[str, tuple[str, Callable[[Said], int | None]]] = {
+        "time": ("time_limit_seconds", lambda said: values.seconds_of(said) or None),
         "signal": ("termination_grace_seconds", values.grace_of),
         "begin": ("begin_ts", partial(values.begin_ms, now=now)),
     }
@@ -186,7 +203,7 @@ def _read_job_options(options: ScriptOptions, now: datetime, against: Against) -
         field, read = readers[name]
         value = against.tried(name, partial(read, options.value(name)), None)
         job |= {} if value is None else {field: value}
-    return job | ({"retry": {"max_attempts": 1}} if "no-requeue" in options and "requeue" not in options else {})
+    return job | ({"retry": {"max_attempts": 1}} if "no-requeue" in options else {})
 
 
 def _affinity(options: ScriptOptions) -> list[Json]:

@@ -55,11 +55,17 @@ OPTIONS: tuple[Option, ...] = (
     Option("error", "with `--wait` as `--output`; a pod has one log for both", short="e"),
     Option("exclusive", "nothing more, where a pod asks for all GPUs of a node; refused where it does not", flag=True),
     Option("exclude", "nodes on which it does not run: `gpu-[1-3],gpu-7`", short="x"),
-    Option("export", "variables of the pods: `A=1,B` (B as it is here), `NONE`; `ALL` adds none, with a note"),
+    Option(
+        "export",
+        "variables of the pods: `A=1,B` (B as it is here), `NONE`; `ALL`, the default: "
+        "[those that the script reads](#variables-of-your-shell)",
+    ),
     Option("gpus", "GPUs of the whole job, divided by its pods: `8`, `h100:8`", short="G"),
     Option("gpus-per-node", "GPUs of a node, divided by its tasks"),
     Option("gpus-per-task", "GPUs of a pod"),
-    Option("gres", "`gpu:8`, `gpu:h100:8`: as `--gpus-per-node`"),
+    Option(
+        "gres", "`gpu:8`, `gpu:h100:8`: as `--gpus-per-node`; `gpu:3g.40gb:1`, `gpu:a100_3g.20gb:1`: an instance of MIG"
+    ),
     Option("hold", "it is submitted held", short="H", flag=True),
     Option("job-name", "the name; without it the script's", short="J"),
     Option("mem", "memory of a node, divided by its tasks; megabytes without a unit"),
@@ -67,7 +73,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("mem-per-gpu", "memory of a pod, times its GPUs"),
     Option(
         "no-requeue",
-        "tries the program once; a run that others broke is queued again",
+        "tries the program once; a run that others broke is queued again; of it and `--requeue` the last one counts",
         flag=True,
     ),
     Option("nodelist", "nodes on which alone it runs", short="w"),
@@ -76,7 +82,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("ntasks-per-node", "tasks of a node; with `--ntasks` the most of one"),
     Option("output", "with `--wait`: file to which the log is written, `%A_%a`, `%j`, `%x`, `%u`, `%t`", short="o"),
     Option("parsable", "the number alone is printed", flag=True),
-    Option("partition", "the queue", short="p"),
+    Option("partition", "the queue; of `a,b` the first that can hold the job", short="p"),
     Option("priority", "the priority class, by name"),
     Option("quiet", "the number is not printed, either", short="Q", flag=True),
     Option("qos", "the priority class, by name", short="q"),
@@ -87,7 +93,11 @@ OPTIONS: tuple[Option, ...] = (
         "script's shell; `TERM`: whatever traps it",
     ),
     Option("test-only", "admission judges it, and it is not submitted", flag=True),
-    Option("time", "the time limit: `90`, `2:00:00`, `1-12:00:00`; without it the default (docs/limits.md)", short="t"),
+    Option(
+        "time",
+        "the time limit: `90`, `2:00:00`, `1-12:00:00`; without it, or `UNLIMITED`, the default (docs/limits.md)",
+        short="t",
+    ),
     Option("wait", "until the job has ended; its end is the exit code", short="W", flag=True),
     Option("wrap", "a command in place of a script"),
     _advisory("acctg-freq", "usage is measured at its own pace"),

@@ -22,6 +22,7 @@ _PREFIXES = {"sbatch": "SBATCH_", "salloc": "SALLOC_"}
 
 WAYS_TO_COUNT = ("gres", "gpus", "gpus-per-node", "gpus-per-task")
 WAYS_TO_REMEMBER = ("mem", "mem-per-cpu", "mem-per-gpu")
+WAYS_TO_TRY = ("no-requeue", "requeue")
 """Options that say the same in other ways: one of the command line takes the place of any of the script."""
 
 
@@ -81,7 +82,7 @@ def read_script(
             mistakes += [("", sentence) for sentence in wrong]
     here: dict[str, str] = {}
     notes += _take(here, against, said, where, 0, ignored)
-    for ways in (WAYS_TO_COUNT, WAYS_TO_REMEMBER):
+    for ways in (WAYS_TO_COUNT, WAYS_TO_REMEMBER, WAYS_TO_TRY):
         if any(name in here for name in ways):
             options = {name: value for name, value in options.items() if name not in ways}
     options |= here
@@ -111,6 +112,8 @@ def _take(
             notes.append(f"{at}: --{name} is passed over: {option.way_out}")
             continue
         if option is not None and option.becomes:
+            for other in WAYS_TO_TRY if name in WAYS_TO_TRY else ():
+                options.pop(other, None)  # the last one counts
             options[name] = value
             continue
         code = Code.UNKNOWN_FIELD if option is None else Code.NOT_SUPPORTED_YET
