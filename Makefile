@@ -16,7 +16,7 @@ PLATFORM_WORKERS ?= $(shell expr $$(getconf _NPROCESSORS_ONLN) \* 3)
 FIRST ?= 1
 CODE := schemas services tests docs deploy
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
-IMAGES := admission queueing scheduler preemption reclamation binder projection notifier gateway gateway-logs client
+IMAGES := admission queueing scheduler preemption reclamation binder projection notifier gateway gateway-logs client steps
 IMAGE_FLAGS ?=
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 SERVICES := admission queueing scheduler preemption reclamation binder projection notifier gateway
@@ -188,7 +188,7 @@ down: ## end the platform that `make up` started in this directory
 logs: #: follow the logs of the local platform
 	@tail -n 20 -F .tessera/logs/*.log
 
-images: ## build the container image of each service, and `client` (IMAGE_FLAGS go to docker build)
+images: ## build the container image of each service, `client` and `steps` (IMAGE_FLAGS go to docker build)
 	@for name in $(IMAGES); do echo "tessera-$$name:$(VERSION)"; \
 	  docker build -q $(IMAGE_FLAGS) -f deploy/Dockerfile --target $$name -t tessera-$$name:$(VERSION) \
 	    --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) . >/dev/null || exit 1; done

@@ -1,6 +1,8 @@
 """
 What is in the images: size over the base, layers that several share, packages; and an SBOM of each (CycloneDX).
 
+One that does not stand on the base has no packages: a program of the standard library alone.
+
 `python deploy/image_report.py IMAGE…` prints a table and writes build/sbom/NAME.cdx.json. Sizes are in MB (10^6 bytes).
 """
 
@@ -24,11 +26,13 @@ def main(images: list[str]) -> None:
     dockerfile = Path(__file__).with_name("Dockerfile").read_text()
     base = next(line for line in dockerfile.splitlines() if line.startswith(BASE_ARGUMENT)).removeprefix(BASE_ARGUMENT)
     base_layers = _layers(base)
-    own = {image: _layers(image)[len(base_layers) :] for image in images}
+    all_layers = {image: _layers(image) for image in images}
+    on_base = [image for image, layers in all_layers.items() if layers[: len(base_layers)] == base_layers]
+    own = {image: layers[len(base_layers) * (image in on_base) :] for image, layers in all_layers.items()}
     shared = Counter(layer for layers in own.values() for layer, _ in layers)
     print(f"{'image':32}{'over base':>10}{'shared':>8}{'alone':>8}  packages that not all have")
-    packages = {image: _packages(image) for image in images}
-    common = set.intersection(*(set(found) for found in packages.values()))
+    packages = {image: _packages(image) if image in on_base else [] for image in images}
+    common = set.intersection(*(set(packages[image]) for image in on_base))
     for image, layers in own.items():
         whole = sum(size for _, size in layers)
         alone = sum(size for layer, size in layers if shared[layer] == 1)

@@ -22,10 +22,11 @@ PREFIX = "tessera-"
 
 def service(spec: ServiceSpec) -> dict[str, Any]:
     """The roles of a service, by their short names."""
+    options = {value: _short(role) for value, role in spec.tenant_options.items()}
     return {
         "clusterRoles": [_short(role) for role in spec.cluster_roles],
         "tenantRole": _short(spec.tenant_role) if spec.tenant_role else "",
-    }
+    } | ({"tenantOptions": options} if options else {})
 
 
 def role(made: ClusterRole) -> dict[str, Any]:
@@ -41,7 +42,8 @@ def text() -> str:
     """The whole file."""
     of_services = [*(one for spec in SPECS for one in spec.cluster_roles), *(spec.tenant_role for spec in SPECS)]
     roles = {_short(one): role(one) for one in of_services if one}
-    data = {"services": {spec.name: service(spec) for spec in SPECS}, "roles": roles}
+    options = {_short(one): role(one) for spec in SPECS for one in spec.tenant_options.values()}
+    data = {"services": {spec.name: service(spec) for spec in SPECS}, "roles": roles, "options": options}
     return MADE + yaml.safe_dump(data, sort_keys=False, width=120, default_flow_style=None)
 
 

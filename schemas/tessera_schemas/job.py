@@ -396,8 +396,11 @@ class JobSpec(Strict):
     retry: Annotated[Retry, Field(description="Retries after a failure of the program")] = Retry()
     checkpoint: Annotated[CheckpointPolicy | None, Field(description="How the program saves its work")] = None
     launcher: Annotated[
-        Literal["plain", "torchrun", "mpi"] | None,
-        Field(description="torchrun: pods find one another by name and have torchrun's variables. plain: neither"),
+        Literal["plain", "torchrun", "steps", "mpi"] | None,
+        Field(
+            description="torchrun: pods find one another by name and have torchrun's variables. steps: the command "
+            "runs once, in the first pod, and starts processes in the others. plain: neither"
+        ),
     ] = None
     datasets: Annotated[tuple[DatasetHint, ...], Field(max_length=16, description="Not honoured yet: refused")] = ()
     labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32, description="Labels for the pods")] = Field(
@@ -491,10 +494,10 @@ def _wrong_groups(roles: tuple[Role, ...]) -> Iterator[str]:
 
 
 NOT_YET_JOB = ("datasets",)
+WITHOUT_MPI = "write launcher: steps, and start mpirun in its command with a hostfile of the pods (docs/launchers.md)"
 
 
-def not_supported_yet(spec: JobSpec) -> list[str]:
-    """The fields of `spec` that ask for something nothing honours yet, by path."""
-    asked = [name for name in NOT_YET_JOB if getattr(spec, name)]
-    asked += ["launcher"] if spec.launcher == "mpi" else []
-    return asked
+def not_supported_yet(spec: JobSpec) -> dict[str, str]:
+    """The fields of `spec` that ask for something nothing honours yet, by path, with the way there is ("": none)."""
+    asked = dict.fromkeys((name for name in NOT_YET_JOB if getattr(spec, name)), "")
+    return asked | ({"launcher": WITHOUT_MPI} if spec.launcher == "mpi" else {})

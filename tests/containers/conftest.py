@@ -68,7 +68,7 @@ def prometheus(engine: str, tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="session")
 def images(servers: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Every image of `make images`; of the network the build sees what the machine sees."""
-    _stand_in(tmp_path_factory, stand_ins.PYTHONS[0])
+    _stand_in(tmp_path_factory, stand_ins.PYTHONS[0], stand_ins.GO)
     with _in_turn(tmp_path_factory) as shared:
         made = shared / "images.made"
         if not made.exists():

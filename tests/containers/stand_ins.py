@@ -1,8 +1,9 @@
 """
 Stand-ins for the images that the Dockerfile and the compose file name, for machines that reach no image registry.
 
-One root file system from Debian's packages carries them all; on it come a CPython of this machine, the nats-server of
-the Python package, the distribution's Redis and Prometheus. An image that the engine has already is left as it is.
+One root file system from Debian's packages carries them all; on it come a CPython and the Go of this machine, the
+nats-server of the Python package, the distribution's Redis and Prometheus. An image that the engine has already is left
+as it is.
 """
 
 import os
@@ -17,6 +18,7 @@ from tessera_local.servers import find_nats_server
 from tests.containers.engine import docker
 
 ROOT = "tessera-stand-in/debian:bookworm"
+GO = "golang:1.26-bookworm"
 PYTHONS = ("python:3.12-slim-bookworm", "python:3.11-slim-bookworm")
 NATS, REDIS, PROMETHEUS = "nats:2.15-alpine", "redis:7-bookworm", "prom/prometheus:v2.55.1"
 PACKAGES = "ca-certificates busybox-static redis-server libssl3 libffi8 libsqlite3-0 libreadline8 libbz2-1.0 libuuid1"
@@ -106,6 +108,18 @@ def _prefix(version: str) -> Path:
     raise NoStandIn(f"no CPython {version} of its own folder on this machine, to make python:{version} from")
 
 
+def _go(image: str, folder: Path) -> None:
+    """What builds a program of the standard library alone."""
+    go = shutil.which("go")
+    if go is None:
+        raise NoStandIn("no go on the path, to make an image of Go from")
+    root = Path(subprocess.run([go, "env", "GOROOT"], capture_output=True, text=True, check=True).stdout.strip())
+    for part in ("bin", "pkg/tool", "pkg/include", "src"):
+        shutil.copytree(root / part, folder / "go" / part, symlinks=True, ignore=shutil.ignore_patterns("testdata"))
+    shutil.copy2(root / "VERSION", folder / "go" / "VERSION")
+    _build(image, folder, "COPY go /usr/local/go", "ENV PATH=/usr/local/go/bin:/usr/local/bin:/usr/bin:/bin")
+
+
 def _nats(image: str, folder: Path) -> None:
     shutil.copy2(find_nats_server(), folder / "nats-server")
     _build(
@@ -137,6 +151,7 @@ def _prometheus(image: str, folder: Path) -> None:
 
 _MAKERS: dict[str, Callable[[str, Path], None]] = {
     **dict.fromkeys(PYTHONS, _python),
+    GO: _go,
     NATS: _nats,
     REDIS: _redis,
     PROMETHEUS: _prometheus,

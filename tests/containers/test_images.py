@@ -15,6 +15,7 @@ VERSION = "0.4.0"
 FORBIDDEN = ("pytest", "mypy", "hypothesis", "ruff", "matplotlib", "testcontainers")
 MISSING_PART = 5
 IMAGES = (*SERVICES, "gateway-logs", "client")
+STEPS_MEGABYTES = 10
 MEGABYTES = dict.fromkeys(SERVICES, 60.0) | {"binder": 110, "gateway-logs": 140, "reclamation": 370, "client": 180}
 MEGABYTES |= dict.fromkeys(("admission", "queueing", "scheduler", "preemption", "gateway"), 120.0)
 """Over the base, at most; docs/install.md says why the last four hold more."""
@@ -48,11 +49,21 @@ def test_an_image_says_what_it_is_and_runs_as_nobody_in_particular(images: str, 
     assert name == "client" or "/livez" in " ".join(said["Healthcheck"]["Test"])
 
 
+def test_the_step_runner_is_alone_in_its_image_and_installs_itself_as_nobody_in_particular(images: str) -> None:
+    said = json.loads(docker("image", "inspect", _image("steps")).stdout)[0]
+    assert said["Config"]["User"] == "65532:65532"
+    assert len(said["RootFS"]["Layers"]) == 1
+    hardened = ("--read-only", "--cap-drop=ALL", "--network=none", "--tmpfs=/tessera:mode=1777,exec")
+    done = docker("run", "--rm", *hardened, _image("steps"), "install", "/tessera", check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_report_names_every_package_and_writes_an_sbom(images: str) -> None:
     done = run("make", "-C", str(ROOT), "image-report", timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     rows = {line.split()[0]: line.split() for line in done.stdout.splitlines() if line.startswith("tessera-")}
-    assert set(rows) == {_image(name) for name in IMAGES}
+    assert set(rows) == {_image(name) for name in (*IMAGES, "steps")}
+    assert float(rows[_image("steps")][1]) <= STEPS_MEGABYTES
     for name, limit in MEGABYTES.items():
         assert float(rows[_image(name)][1]) <= limit
     for name in IMAGES:

@@ -641,9 +641,10 @@ def service(name: str, **labels: str) -> dict[str, Any]:
 
 async def test_a_service_is_made_once_read_listed_by_its_label_and_deleted_by_its_uid(api: Setup):
     name = f"run-{api.name()}"
-    await api.cluster.create_service(api.ns, service(name, run=name))
+    created = await api.cluster.create_service(api.ns, service(name, run=name))
     assert (await refused(api.cluster.create_service(api.ns, service(name, run=name)))).status == 409
     made = await api.cluster.get_service(api.ns, name)
+    assert created["metadata"]["uid"] == made["metadata"]["uid"]
     assert made["spec"]["clusterIP"] == "None"
     found, _ = await api.cluster.list("services", f"run={name}")
     assert [one["metadata"]["uid"] for one in found] == [made["metadata"]["uid"]]
@@ -651,3 +652,25 @@ async def test_a_service_is_made_once_read_listed_by_its_label_and_deleted_by_it
     await api.cluster.delete_service(api.ns, name, made["metadata"]["uid"])
     assert (await refused(api.cluster.get_service(api.ns, name))).status == 404
     assert (await refused(api.cluster.delete_service(api.ns, name, made["metadata"]["uid"]))).status == 404
+
+
+async def test_a_secret_is_made_once_and_goes_with_the_service_that_owns_it(api: Setup):
+    name = f"run-{api.name()}"
+    made = await api.cluster.create_service(api.ns, service(name, run=name))
+    owner = {"apiVersion": "v1", "kind": "Service", "name": name, "uid": made["metadata"]["uid"]}
+    meta = {"name": name, "ownerReferences": [owner]}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": meta, "immutable": True, "data": {"key": "AAAA"}}
+    await api.cluster.create_secret(api.ns, secret)
+    assert (await refused(api.cluster.create_secret(api.ns, secret))).status == 409
+    await api.cluster.delete_service(api.ns, name, made["metadata"]["uid"])
+
+    async def is_there() -> bool:
+        try:
+            await api.cluster.get_object("v1", "Secret", api.ns, name)
+        except ApiError as error:
+            return error.status != 404
+        return True
+
+    async with asyncio.timeout(20):
+        while await is_there():
+            await asyncio.sleep(0.05)

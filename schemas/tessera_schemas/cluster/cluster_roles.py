@@ -97,3 +97,8 @@ BINDER = ClusterRole(
         Rule(("ray.io",), ("rayclusters/status",), ("patch",)),
     ),
 )
+STEPS_KEYS = ClusterRole(
+    "tessera-steps-keys",
+    "Keys of runs with `launcher: steps`: made, never read. Each goes with the Service of its run, which owns it.",
+    (Rule(("",), ("secrets",), ("create",)),),
+)

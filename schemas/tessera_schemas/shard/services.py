@@ -17,6 +17,7 @@ from tessera_schemas.cluster.cluster_roles import (
     OWNER_READER,
     POD_READER,
     READ_VERBS,
+    STEPS_KEYS,
     ClusterRole,
     Right,
 )
@@ -65,7 +66,8 @@ class ServiceSpec(RoleSpec):
     """
     One service.
 
-    `cluster_roles` hold in the whole cluster and only read; `tenant_role` holds in the namespace of each tenant.
+    `cluster_roles` hold in the whole cluster and only read; `tenant_role` holds in the namespace of each tenant, and
+    there `tenant_options`, too, where the chart's value of that name is enabled.
     `answers`: to the private inbox of whoever sent a command. `speaks_for_tenants`: it sends commands for tenants, and
     hears the answers. `serves_http`: it is reached by others than through streams. `calls_out`: it connects to servers
     that are not of the installation. `yields`: no start of a pod waits
@@ -79,6 +81,7 @@ class ServiceSpec(RoleSpec):
     redis: RedisUse = RedisUse.GLANCES
     cluster_roles: tuple[ClusterRole, ...] = ()
     tenant_role: ClusterRole | None = None
+    tenant_options: Mapping[str, ClusterRole] = field(default_factory=dict)
     outside: tuple[str, ...] = ()
     answers: bool = False
     speaks_for_tenants: bool = False
@@ -106,7 +109,7 @@ class ServiceSpec(RoleSpec):
         return frozenset(right for role in self.cluster_roles for right in role.rights())
 
     def tenant_rights(self) -> frozenset[Right]:
-        """Rights in the namespace of each tenant, besides those in the whole cluster."""
+        """Rights in the namespace of each tenant, besides those in the whole cluster, without any option."""
         return self.tenant_role.rights() if self.tenant_role else frozenset()
 
 
@@ -186,6 +189,7 @@ SPECS = (
         writes={"FACTS": "", "SUBMIT": f"submit.{{shard}}.*.{KUBERNETES}"},
         cluster_roles=(NODE_READER, POD_READER, OWNER_READER),
         tenant_role=BINDER,
+        tenant_options={"steps": STEPS_KEYS},
     ),
     ServiceSpec(
         name="projection",

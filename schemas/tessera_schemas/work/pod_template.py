@@ -56,6 +56,9 @@ SHARED_MEMORY_PATH = "/dev/shm"  # noqa: S108 - a mount point, no file of ours
 NOTICE_DIRECTORY, NOTICE_FILE = "/etc/tessera", "evict-at"
 """Where a job that declares checkpoints reads its notice."""
 
+STEPS_DIRECTORY, STEPS_KEY_DIRECTORY, STEPS_CONTAINER = "/tessera", "/tessera-key", "tessera-steps"
+"""Where pods with `launcher: steps` have the step runner and its key, and the container that puts the runner there."""
+
 
 class Volume(Strict):
     """Source of files. A path of the host is not among the kinds, on purpose."""

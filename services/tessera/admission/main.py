@@ -19,7 +19,7 @@ from tessera_schemas import subjects
 async def serve(ports: Ports, settings: AdmissionSettings, stop: asyncio.Event) -> None:
     """Judge commands until `stop`; what is in flight is finished and answered."""
     shard, clock = settings.shard, ports.clock
-    policy = PolicyView(ports.store, clock, settings.policy_seconds)
+    policy = PolicyView(ports.store, clock, settings.policy_seconds, bool(settings.steps_image))
     members = Members(ports.bus, clock, shard, "admission", ports.instance, settings.lease_seconds)
     room = LedgerRoom(ports.bus, clock, ports.metrics, shard)
     limits = TenantLimits(policy, room, clock, lambda: members.count)

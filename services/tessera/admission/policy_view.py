@@ -24,10 +24,13 @@ log = structlog.get_logger()
 
 
 class PolicyView:
-    """`known` is the newest policy read; None until there was one."""
+    """
+    `known` is the newest policy read; None until there was one. `has_steps`: the installation has an image for
+    `launcher: steps`.
+    """
 
-    def __init__(self, store: ProjectionStore, clock: Clock, seconds: float) -> None:
-        self._store, self._clock, self._seconds = store, clock, seconds
+    def __init__(self, store: ProjectionStore, clock: Clock, seconds: float, has_steps: bool = False) -> None:
+        self._store, self._clock, self._seconds, self._has_steps = store, clock, seconds, has_steps
         self._shapes = NodeShapes()
         self._stored: bytes | None = None
         self._configured: tuple[QueueTree | None, dict[str, JobTemplate]] = None, {}
@@ -90,7 +93,7 @@ class PolicyView:
                 self._configured, self._stored = (tree_of(config), templates_of(config)), stored
             tree, templates = self._configured
             pools = self._shapes.update(nodes, remembered)
-            self.known = AdmissionPolicy(n, pools.in_numbers(tree), pools, templates)
+            self.known = AdmissionPolicy(n, pools.in_numbers(tree), pools, templates, self._has_steps)
         except (Transient, ValidationError) as error:
             if not self._away:
                 log.warning("policy_not_read", error=str(error), as_of=self.known.n if self.known else None)

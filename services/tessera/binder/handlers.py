@@ -129,7 +129,8 @@ class Runs:
         self.events = PodEvents(ports.cluster, ports.clock, settings.scheduled_events_per_second)
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
         self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist, state, hami, adopted, self.events)
-        self._names = Names(ports.cluster, ports.clock, settings.shard, self._calls, state, reach)
+        shard, new_key = settings.shard, ports.new_key
+        self._names = Names(ports.cluster, ports.clock, shard, self._calls, state, reach, new_key)
         self._boots, self._ask_boot = ownership.boot_of, ownership.ask_boot
         self._surplus = SurplusPods(self._calls, self._stopping, self._facts, self._templates, state, self._boots)
         self._sparing = Sparing(state, adopted, self._facts, self.events, ports.clock, self.worklist)

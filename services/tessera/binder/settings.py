@@ -1,6 +1,6 @@
 """Settings of the binder."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -95,6 +95,14 @@ class BinderSettings(ServiceSettings):
         ge=0,
         le=1000,
         description="Most conditions `tessera.io/Placed` written on Jobs and their like per second; 0: none",
+    )
+    steps_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
+        "IfNotPresent", description="When nodes pull the image of the step runner"
+    )
+    cluster_domain: str = Field(
+        "cluster.local",
+        pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$",
+        description="Domain of the cluster's names of Services",
     )
     attempts: int = Field(
         5, ge=1, le=100, description="Tries of a call that the API server fails to answer, before the run is given back"

@@ -26,3 +26,8 @@ def trace_id() -> str:
 def password() -> str:
     """A password or bearer token of 256 bits; hexadecimal, so that no configuration format has to quote it."""
     return secrets.token_hex(32)
+
+
+def run_key() -> bytes:
+    """The key of a run, 256 bits, by which its pods know one another."""
+    return secrets.token_bytes(32)

@@ -393,11 +393,14 @@ class Cluster(Protocol):
     async def remove_finalizer(self, namespace: str, name: str, uid: str, finalizer: str) -> None:
         """409 when the object changed meanwhile, 404 when it is gone; nothing when it is off already."""
 
-    async def create_service(self, namespace: str, service: Json) -> None:
-        """409 AlreadyExists when the name is taken."""
+    async def create_service(self, namespace: str, service: Json) -> Json:
+        """Service as stored; 409 AlreadyExists when the name is taken."""
 
     async def get_service(self, namespace: str, name: str) -> Json:
         """Service as stored now; 404 when no service has that name."""
 
     async def delete_service(self, namespace: str, name: str, uid: str) -> None:
         """409 when the UID differs, 404 when it is gone."""
+
+    async def create_secret(self, namespace: str, secret: Json) -> None:
+        """409 AlreadyExists when the name is taken. Secrets are never read."""

@@ -217,11 +217,12 @@ class MemoryCluster:
             self._core.patch("pods", namespace, name, {"metadata": {"uid": uid, "finalizers": rest}})
         await self.after("patch")
 
-    async def create_service(self, namespace: str, service: Json) -> None:
+    async def create_service(self, namespace: str, service: Json) -> Json:
         """Store a copy of `service`; no port or address comes to be."""
         await self._enter("create", "services")
-        self._core.create("services", namespace, orjson.loads(orjson.dumps(service)))
+        created = self._core.create("services", namespace, orjson.loads(orjson.dumps(service)))
         await self.after("create")
+        return _decoded(created)
 
     async def get_service(self, namespace: str, name: str) -> Json:
         """Copy of the service, which the caller may change."""
@@ -235,6 +236,12 @@ class MemoryCluster:
         await self._enter("delete", "services")
         self._core.delete("services", namespace, name, _delete_options(uid, None))
         await self.after("delete")
+
+    async def create_secret(self, namespace: str, secret: Json) -> None:
+        """Store a copy of `secret`, which goes with an object that owns it."""
+        await self._enter("create", "secrets")
+        self._core.create("secrets", namespace, orjson.loads(orjson.dumps(secret)))
+        await self.after("create")
 
     async def _enter(self, verb: str, kind: str = "pods") -> None:
         await self._clock.sleep(0)  # others run between two calls, as they would over a network

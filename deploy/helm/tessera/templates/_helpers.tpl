@@ -35,6 +35,12 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- with $image.registry }}{{ . }}/{{ end }}{{ $image.repository }}{{ if $image.perService }}-{{ $name }}{{ end }}:{{ $image.tag | default $root.Chart.AppVersion }}
 {{- end -}}
 
+{{/* The image of the step runner: one of its own, whatever the services have. */}}
+{{- define "tessera.stepsImage" -}}
+{{- $image := .Values.image -}}
+{{- .Values.steps.image | default (printf "%s%s-steps:%s" (ternary "" (printf "%s/" $image.registry) (empty $image.registry)) $image.repository ($image.tag | default .Chart.AppVersion)) -}}
+{{- end -}}
+
 {{- define "tessera.tls" -}}
 {{- if and .Values.nats.enabled (or .Values.nats.tls.secret .Values.nats.tls.certManager.enabled) }}yes{{ end -}}
 {{- end -}}

@@ -71,12 +71,17 @@ class Pools:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
-    """Admission's view of the configuration as of ledger record `n`; `tree` is None before the first configuration."""
+    """
+    Admission's view of the configuration as of ledger record `n`; `tree` is None before the first configuration.
+
+    `has_steps`: the installation has an image for `launcher: steps`.
+    """
 
     n: int = 0
     tree: QueueTree | None = None
     pools: Pools = field(default_factory=Pools)
     templates: Mapping[str, JobTemplate] = field(default_factory=dict)
+    has_steps: bool = False
 
 
 def tree_of(config: Config | None) -> QueueTree | None:

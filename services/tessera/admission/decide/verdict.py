@@ -6,6 +6,7 @@ Limits that count (jobs, GPUs of a tenant) are not here: replicas of admission r
 
 from typing import Any
 
+from tessera.admission.decide.launching import not_launched
 from tessera.admission.decide.mounts import unmapped
 from tessera.admission.decide.pods import not_granted, not_the_clients, too_large_together
 from tessera.admission.decide.policy import AdmissionPolicy
@@ -31,7 +32,8 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
     spec, tree = command.spec, policy.tree
     submitted = command if isinstance(command, SubmitJob) else None
     against = mismatch(submitted.tenant, tenant) if submitted else []
-    against += [refusal(Code.NOT_SUPPORTED_YET, path) for path in not_supported_yet(spec)]
+    against += [refusal(Code.NOT_SUPPORTED_YET, path, way) for path, way in not_supported_yet(spec).items()]
+    against += not_launched(spec, policy.has_steps)
     against += not_the_clients(spec)
     against += too_large_together(spec) if submitted else []
     if tree is None:

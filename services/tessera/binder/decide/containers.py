@@ -27,6 +27,8 @@ RESTRICTED: Json = {
     "seccompProfile": {"type": "RuntimeDefault"},
 }
 NOTICE, SHARED_MEMORY = "tessera", "shared-memory"
+OURS = "TESSERA_"
+"""The beginning of variables that no job may say otherwise."""
 
 
 def containers(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given) -> Json:
@@ -41,12 +43,10 @@ def containers(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices
 def _container(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Given) -> Json:
     template = role.template
     # What a job says itself of its launcher stays; what it is and what it was given is ours to say.
-    launched = {
-        name: value
-        for name, value in launcher_of(spec).variables(run, rank, spec, role).items()
-        if name not in template.env_from
-    }
-    own = _identity(job, run, rank, role)
+    by_launcher = launcher_of(spec).variables(run, rank, spec, role)
+    launched = {name: value for name, value in by_launcher.items() if name not in template.env_from}
+    ours = {name: value for name, value in by_launcher.items() if name.startswith(OURS)}
+    own = _identity(job, run, rank, role) | ours
     # First, so that a value of the job's own may refer to them, as `$(TESSERA_JOB_ID)`; last, since they win.
     env = own | launched | _own(template.env) | own | devices.env
     container = _common(role.name, template, role, spec) | {

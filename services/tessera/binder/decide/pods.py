@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from tessera.binder.decide import containers
 from tessera.binder.decide.devices import Given, given
 from tessera.binder.launchers.naming import name_in_dns
+from tessera.binder.launchers.port import NOTHING_AROUND, Surroundings
 from tessera.binder.launchers.registry import launcher_of
 from tessera.domain.devices.resources import NO_VALUE, Node, role_need
 from tessera.domain.entities import Job, Run
@@ -38,7 +39,15 @@ from tessera_schemas.work.placement import Placement
 SPEC_LABEL_CHARACTERS = 16
 
 
-def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int, node: Node | None) -> Json:
+def pod_of(
+    job: Job,
+    run: Run,
+    rank: int,
+    spec: JobSpec,
+    allocated_n: int,
+    node: Node | None,
+    around: Surroundings = NOTHING_AROUND,
+) -> Json:
     """
     The unbound pod of `rank`; the same run, rank and devices of its node give the same pod.
 
@@ -47,6 +56,7 @@ def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int, node:
     placement = placement_of(run, rank)
     role = next(role for role in spec.roles if role.name == placement.role)
     tolerated = tolerations(role, node, job.gang.need_of[role.name].tolerated)
+    body = _spec(job, run, rank, spec, role, given(role.resources, placement, node), tolerated)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -57,7 +67,7 @@ def pod_of(job: Job, run: Run, rank: int, spec: JobSpec, allocated_n: int, node:
             "annotations": _annotations(role.template, spec, placement, allocated_n),
             "finalizers": [FINALIZER],
         },
-        "spec": _spec(job, run, rank, spec, role, given(role.resources, placement, node), tolerated),
+        "spec": launcher_of(spec).dressed(body, run, spec, role, around),
     }
 
 

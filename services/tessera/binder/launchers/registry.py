@@ -2,11 +2,15 @@
 
 from collections.abc import Mapping
 
-from tessera.binder.launchers import plain, torchrun
+from tessera.binder.launchers import plain, steps, torchrun
 from tessera.binder.launchers.port import Launcher
 from tessera_schemas.job import JobSpec
 
-LAUNCHERS: Mapping[str, Launcher] = {"plain": plain.launcher, "torchrun": torchrun.launcher}
+LAUNCHERS: Mapping[str, Launcher] = {
+    "plain": plain.launcher,
+    "torchrun": torchrun.launcher,
+    "steps": steps.launcher,
+}
 """Those that are honoured; the contract refuses a job that names another."""
 
 

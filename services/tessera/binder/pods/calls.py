@@ -7,6 +7,8 @@ from typing import Any, Protocol, TypeVar
 from tessera.binder.decide.devices import NoDevice, at_bind
 from tessera.binder.decide.pods import in_shard, placement_of, pod_of, spec_label
 from tessera.binder.decide.steps import Pod
+from tessera.binder.launchers.port import Surroundings
+from tessera.binder.launchers.steps import key_of
 from tessera.binder.nodes.hami_lock import HamiLock
 from tessera.binder.nodes.ownership import Ownership
 from tessera.binder.pods.events import PodEvents
@@ -80,14 +82,13 @@ class Calls:
         self._cluster, self._settings, self._pods = cluster, settings, pods
         self._ownership, self._worklist, self._state, self._hami = ownership, worklist, state, hami
         self._adopted, self._events = adopted, events
+        self._around = Surroundings(settings.steps_image, settings.steps_pull_policy, settings.cluster_domain)
 
     async def make(self, job: Job, run: Run, rank: int, spec: JobSpec) -> str:
         """The UID of the pod of this rank, made now or by an earlier try."""
         pod = self._pod(job, run, rank, spec)
         try:
-            made = await self._cluster.create_pod(
-                job.tenant, in_shard(pod, self._settings.shard, self._state.ledger_id)
-            )
+            made = await self._cluster.create_pod(job.tenant, self._in_shard(pod))
         except ApiError as error:
             if error.status != 409:
                 raise self._judged(run, rank, error) from error
@@ -110,16 +111,14 @@ class Calls:
         if node is not None and node.gone:
             raise Transient(f"node {node.name} is gone")
         try:
-            return pod_of(job, run, rank, spec, self._state.n, node)
+            return pod_of(job, run, rank, spec, self._state.n, node, self._around)
         except NoDevice as error:
             raise RefusedByCluster(rank, error.reason) from error
 
-    async def make_service(self, job: Job, run: Run, service: Json) -> None:
-        """The run's Service, made now or by an earlier try; its content follows from its name."""
+    async def make_service(self, job: Job, run: Run, service: Json) -> tuple[str, bool]:
+        """UID of the run's Service, and whether it is new; else an earlier try made it, of the same content."""
         try:
-            await self._cluster.create_service(
-                job.tenant, in_shard(service, self._settings.shard, self._state.ledger_id)
-            )
+            made = await self._cluster.create_service(job.tenant, self._in_shard(service))
         except ApiError as error:
             if error.status != 409:
                 raise self._judged(run, 0, error) from error
@@ -128,6 +127,30 @@ class Calls:
             of_run = (there["metadata"].get("labels") or {}).get(RUN_LABEL) == run.run_id
             if not of_run or self._is_of_another(there):
                 raise refuse(0, Code.BIND_REFUSED, f"service {name} exists and is not ours") from error
+            return there["metadata"]["uid"], False
+        return made["metadata"]["uid"], True
+
+    async def make_key(self, job: Job, run: Run, service: Json, key: bytes) -> None:
+        """
+        The run's Service and the Secret that it owns, made now or by an earlier try.
+
+        Nobody may read Secrets here, ours or not. The Service comes first: under one that was made just now no earlier
+        try left a Secret.
+        """
+        if not self._around.steps_image:
+            raise refuse(0, Code.BIND_REFUSED, "launcher: steps needs the setting steps_image, which this binder lacks")
+        uid, is_new = await self.make_service(job, run, service)
+        try:
+            await self._cluster.create_secret(job.tenant, self._in_shard(key_of(service, uid, key)))
+        except ApiError as error:
+            if error.status != 409:
+                raise self._judged(run, 0, error) from error
+            if is_new:
+                name = service["metadata"]["name"]
+                raise refuse(0, Code.BIND_REFUSED, f"secret {name} exists and is not ours") from error
+
+    def _in_shard(self, made: Json) -> Json:
+        return in_shard(made, self._settings.shard, self._state.ledger_id)
 
     def _is_of_another(self, found: Json) -> bool:
         return is_of_another(ledger_of(found), self._state.ledger_id)

@@ -2,10 +2,11 @@
 The headless Services that give runs their names: made before the pods, kept while the run is held, gone with it.
 
 What is there is seen by a watch of its own, so that one that is left over, by us or by a binder that died, is found
-and deleted, and one that somebody deleted under a run is made again.
+and deleted, and one that somebody deleted under a run is made again. A run's key is made with its Service, which owns
+it, and Kubernetes takes it away with that: under pods that have not started by then their run starts anew.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import structlog
 
@@ -34,9 +35,16 @@ class Names:
     """Every step may be repeated: a Service's name and content follow from its run."""
 
     def __init__(
-        self, cluster: Cluster, clock: Clock, shard: str, calls: Calls, state: State, reach: LedgerReach
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        shard: str,
+        calls: Calls,
+        state: State,
+        reach: LedgerReach,
+        new_key: Callable[[], bytes],
     ) -> None:
-        self._reach = reach
+        self._reach, self._new_key = reach, new_key
         self._cluster, self._clock, self._calls, self._state = cluster, clock, calls, state
         self._not_again_before: dict[str, float] = {}
         self._there: PodsByRun[Json] = PodsByRun(Informer(cluster, "services", clock, pods_of_shard(shard)), dict)
@@ -59,9 +67,12 @@ class Names:
         await self._there.informer.close()
 
     async def make(self, job: Job, run: Run, spec: JobSpec) -> None:
-        """Make the run's Service before its pods, if its launcher needs one. Raises RefusedByCluster, ApiError."""
-        if launcher_of(spec).has_names:
-            await self._calls.make_service(job, run, service_of(job, run.run_id, self._state.n))
+        """Make the run's Service and key before its pods, as its launcher asks. Raises RefusedByCluster, ApiError."""
+        launcher, service = launcher_of(spec), service_of(job, run.run_id, self._state.n)
+        if launcher.has_key:
+            await self._calls.make_key(job, run, service, self._new_key())
+        elif launcher.has_names:
+            await self._calls.make_service(job, run, service)
 
     async def keep(self, job: Job, run: Run, pods: Iterable[Pod]) -> None:
         """

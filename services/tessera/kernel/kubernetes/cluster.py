@@ -307,9 +307,9 @@ class HttpCluster:
         wanted = {"uid": uid, "resourceVersion": meta["resourceVersion"], "finalizers": rest}
         await self._patch(namespace, name, {"metadata": wanted}, _MERGE_PATCH)
 
-    async def create_service(self, namespace: str, service: Json) -> None:
-        """One POST in the lane of creates and binds; the server's answer is not decoded."""
-        await self._call("POST", f"/api/v1/namespaces/{namespace}/services", body=service)
+    async def create_service(self, namespace: str, service: Json) -> Json:
+        """One POST in the lane of creates and binds."""
+        return _decoded(await self._call("POST", f"/api/v1/namespaces/{namespace}/services", body=service))
 
     async def get_service(self, namespace: str, name: str) -> Json:
         """One GET, which waits its turn among creates and binds."""
@@ -319,6 +319,10 @@ class HttpCluster:
         """One DELETE with the UID as precondition, in the lane of releases."""
         path = f"/api/v1/namespaces/{namespace}/services/{name}"
         await self._call("DELETE", path, body=_delete_options(uid, None), lane=self._release_lane)
+
+    async def create_secret(self, namespace: str, secret: Json) -> None:
+        """One POST in the lane of creates and binds; the server's answer is not decoded."""
+        await self._call("POST", f"/api/v1/namespaces/{namespace}/secrets", body=secret)
 
     async def _patch(self, namespace: str, name: str, patch: Any, content_type: str) -> None:
         path = _pod(namespace, name)

@@ -71,6 +71,13 @@ class ServiceSettings(BaseSettings):
         SecretStr(""), description="Token for the Kubernetes API, in place of the kubeconfig's"
     )
 
+    steps_image: str = Field(
+        "",
+        max_length=512,
+        description="Image of the step runner, which admission and binder need for `launcher: steps`; empty: such jobs "
+        "are refused",
+    )
+
     http_host: str = Field("127.0.0.1", description="Address of health checks and metrics; loopback by default")
     http_port: int = Field(0, ge=0, le=65_535, description="Port of health checks and metrics; 0 takes a free one")
     port_file: Path | None = Field(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from tessera.kernel import ids
 from tessera.kernel.ports import Bus, Clock, Cluster, Ledger, ProjectionStore
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
@@ -15,8 +16,8 @@ class Ports:
     Every way to the world that a service has. A service is `async def serve(ports, settings, stop)` in its `main`:
     it runs until `stop` is set, finishes what is in flight and returns; it raises InvariantViolation to halt.
 
-    `new_tx` gives transaction ids; it is injected so that a simulated run is the same run again. `spans` takes what the
-    service reports of jobs' traces.
+    `new_tx` gives transaction ids, `new_key` keys of runs; they are injected so that a simulated run is the same run
+    again. `spans` takes what the service reports of jobs' traces.
     """
 
     clock: Clock
@@ -29,3 +30,4 @@ class Ports:
     instance: str
     new_tx: Callable[[], str]
     spans: Spans = NO_SPANS
+    new_key: Callable[[], bytes] = ids.run_key

@@ -138,6 +138,7 @@ class SimulatedServices:
             metrics=metrics,
             instance=f"{name}-{self._started}",
             new_tx=lambda: f"{random.getrandbits(128):032x}",
+            new_key=lambda: random.randbytes(32),
         )
 
     async def _run(

@@ -26,6 +26,7 @@ KINDS = {
     "nodes": ("v1", "Node"),
     "events": ("v1", "Event"),
     "services": ("v1", "Service"),
+    "secrets": ("v1", "Secret"),
     "jobs": ("batch/v1", "Job"),
     "poddisruptionbudgets": ("policy/v1", "PodDisruptionBudget"),
     "persistentvolumeclaims": ("v1", "PersistentVolumeClaim"),
@@ -214,9 +215,18 @@ class Store:
         shelf.remove(found)
         if shelf is self.nodes:
             self.kubelets.node_gone(found.meta["name"])
+        elif shelf.resource == "services":
+            self._collect(found.uid)
         else:
             self.kubelets.touched(found.uid, self.now_ms())
         return found
+
+    def _collect(self, owner: str) -> None:
+        """The garbage collector, as far as anything relies on it here: Secrets go with a Service that owns them."""
+        secrets = self.shelves["secrets"]
+        for one in secrets.select(EVERYTHING):
+            if any(ref["uid"] == owner for ref in one.meta.get("ownerReferences") or ()):
+                self.remove(secrets, one)
 
     def with_condition(self, found: Version, name: str, status: str, reason: str = "", message: str = "") -> Json:
         """The object's status with one condition set."""

@@ -1,0 +1,76 @@
+"""What `launcher: steps` asks of a job, and of the installation; each that is missing is named."""
+
+from typing import Any
+
+import pytest
+
+from tessera.admission.decide.launching import not_launched
+from tessera.admission.decide.outcome import Origin, judge_tenant_command
+from tessera.admission.decide.policy import AdmissionPolicy
+from tessera_schemas.job import Role, Template
+from tessera_schemas.text.reading import read_tenant_command
+from tests.builders import job_spec, role
+from tests.unit.admission.admission_world import changed, encoded
+
+SIDECAR = {"name": "tessera-steps", "image": "x", "resources": {"cpu_milli": 1, "memory_bytes": 1}}
+
+
+def started(name: str = "worker", command: tuple[str, ...] = ("train",), **fields: Any) -> Role:
+    template = {"image": "train:1", "command": command} | fields.pop("template", {})
+    return role(name, **fields).model_copy(update={"template": Template.model_validate(template)})
+
+
+def against(*roles: Role, has_steps: bool = True, launcher: str = "steps") -> list[tuple[str, str]]:
+    return [(one.code, one.field) for one in not_launched(job_spec(*roles, launcher=launcher), has_steps)]
+
+
+def test_a_job_that_says_its_command_is_taken_in() -> None:
+    assert against(started(replicas=2)) == []
+    assert against(started(), started("other", command=())) == []
+    assert against(started(), started("other")) == []
+
+
+def test_an_installation_without_the_image_says_so_and_who_mends_it() -> None:
+    assert against(started(), has_steps=False) == [("NotSupportedYet", "launcher")]
+    (reason,) = not_launched(job_spec(started(), launcher="steps"), has_steps=False)
+    assert "steps_image" in reason.detail
+
+
+@pytest.mark.parametrize("launcher", ["plain", "torchrun"])
+def test_of_other_launchers_nothing_is_asked(launcher: str) -> None:
+    assert against(started(command=()), has_steps=False, launcher=launcher) == []
+
+
+REFUSED = {
+    "the image's own command": ((started(command=()),), "roles[0].template.command"),
+    "a command that would never run": ((started(), started("b", command=("x",))), "roles[1].template.command"),
+    "a job that grows": ((started(max_replicas=4),), "roles[0].max_replicas"),
+    "the node's network": ((started(template={"host_network": True}),), "roles[0].template.host_network"),
+    "a role called like our container": ((started("tessera-steps"),), "roles[0]"),
+    "a container called like ours": ((started(template={"init_containers": (SIDECAR,)}),), "roles[0]"),
+    **{
+        f"a volume at {path}": (
+            (started(template={"volumes": ({"kind": "empty", "mount_path": path},)}),),
+            "roles[0].template.volumes[0].mount_path",
+        )
+        for path in ("/tessera", "/tessera/", "//tessera/bin", "/tessera-key")
+    },
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_would_not_be_as_meant_is_refused_by_the_name_of_the_field(what: str) -> None:
+    roles, field = REFUSED[what]
+    assert against(*roles) == [("InvalidField", field)]
+
+
+def test_a_volume_beside_ours_is_fine() -> None:
+    assert against(started(template={"volumes": ({"kind": "empty", "mount_path": "/tessera-data"},)})) == []
+
+
+@pytest.mark.parametrize(("launcher", "told"), [("mpi", "write launcher: steps"), ("steps", "steps_image")])
+def test_who_submits_is_told_the_way(launcher: str, told: str) -> None:
+    command = read_tenant_command(encoded(changed("spec.launcher", launcher)))
+    answer = judge_tenant_command(command, Origin("main", "lab", 1), AdmissionPolicy()).answer
+    (detail,) = [reason.detail for reason in answer.reasons if reason.field == "launcher"]
+    assert told in detail
