@@ -45,11 +45,11 @@ def is_unbounded(text: str) -> bool:
 
 
 def count_of(said: Said) -> int:
-    """A number from 1 on; of nodes also `2-2`, as Slurm has a least and a most."""
-    least, _, most = said.text.partition("-") if said.name == "nodes" else (said.text, "", "")
-    if not re.fullmatch(r"[1-9][0-9]{0,5}", least) or most not in ("", least):
+    """A number from 1 on; of nodes the least of `2-4`, as Slurm has a least and a most."""
+    least, dash, most = said.text.partition("-") if said.name == "nodes" else (said.text, "", "")
+    if not all(re.fullmatch(r"[1-9][0-9]{0,5}", each) for each in (least, *((most,) if dash else ()))):
         said.fail("write one number from 1 on")
-    return int(least)
+    return said.fail("the most is below the least") if dash and int(most) < int(least) else int(least)
 
 
 def memory_of(said: Said) -> int:
@@ -324,7 +324,9 @@ READERS: Mapping[str, Callable[[Said], object]] = {
     "dependency": dependencies_of,
     "signal": grace_of,
     "time": seconds_of,
-    **dict.fromkeys(("cpus-per-task", "cpus-per-gpu", "nodes", "ntasks", "ntasks-per-node"), count_of),
+    **dict.fromkeys(
+        ("cpus-per-task", "cpus-per-gpu", "nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu"), count_of
+    ),
     **dict.fromkeys(("exclude", "nodelist"), hosts_of),
     **dict.fromkeys(("gres", "gpus", "gpus-per-node", "gpus-per-task"), gpus_of),
     **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), memory_of),

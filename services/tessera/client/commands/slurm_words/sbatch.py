@@ -31,7 +31,8 @@ from tessera.client.slurm.abbreviated import SPEAKS
 from tessera.client.slurm.listing import fields
 from tessera.client.slurm.listing.words import submitter
 from tessera.client.slurm.scripts.against import Against
-from tessera.client.slurm.scripts.jobs import file_of, job_of
+from tessera.client.slurm.scripts.jobs import file_of, job_of, needs_steps
+from tessera.client.slurm.scripts.layout import Room
 from tessera.client.slurm.scripts.options import OWN, Asked, split_words
 from tessera.client.slurm.scripts.script import Script, preset, read_script
 from tessera.client.slurm.steps import find_kubectl, read_step, run_step
@@ -44,6 +45,7 @@ from tessera_schemas.views import JobView
 NOTES_MAX, NOTE_CHARACTERS = 32, 512
 """Of notes that are kept with the job, as the contract has them."""
 IMAGE_VARIABLE = "TESSERA_CONTAINER_IMAGE"
+WITHOUT_STEPS = "this installation has no step runner: each task is a pod and runs the whole script (docs/slurm.md)"
 FOR_SBATCH = ("array", "wait", "output", "error")
 SlurmWords = Annotated[
     list[str] | None, typer.Argument(help="Slurm's options, then what is to run", show_default=False)
@@ -229,7 +231,8 @@ async def asked_of(at: AccessOptions, script: Script) -> Submit:
     """The submit that the script asks for, with what it waits for by id, and all that is against it."""
     options, against = script.options, Against(script)
     now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
-    job = job_of(script, os.environ.get(IMAGE_VARIABLE), os.environ, now, against)
+    rooms = await _rooms(at, script, against)
+    job = job_of(script, os.environ.get(IMAGE_VARIABLE), os.environ, now, against, rooms)
     spec = files.job_spec(job, script.where)
     spec.setdefault("queue", DEFAULT_QUEUE)
     spec["user"] = submitter()
@@ -279,6 +282,35 @@ async def check_exclusive(at: AccessOptions, script: Script, job: dict[str, Any]
     if sizes != {gpus}:
         way_out = "ask for all GPUs of a node (--gpus-per-node), or delete it: whole GPUs are never shared"
         against.add("exclusive", f"{script.where}: --exclusive: {way_out}")
+
+
+async def _rooms(at: AccessOptions, script: Script, against: Against) -> list[Room] | None:
+    """Sizes of the nodes for a script that starts tasks by steps; None where it has none, or its pods are its tasks."""
+    if script.in_each_pod or "spread-tasks" in script.options or not needs_steps(script):
+        return None
+    if not await _has_steps(at, script):
+        against.notes.append(f"{script.where}: {WITHOUT_STEPS}")
+        return None
+    try:
+        nodes = await at.views().nodes()
+    except (Failure, Transient):
+        return []  # it is one pod then, where it says no number of nodes
+    return [Room(node.cpu_milli, node.memory_bytes, node.gpus, node.gpu_model) for node in nodes if not node.gone]
+
+
+async def _has_steps(at: AccessOptions, script: Script) -> bool:
+    """Whether admission takes in jobs with steps; where nobody says, a submit will say."""
+    role = {"name": "worker", "resources": {"cpu_milli": 1}, "template": {"image": "image", "command": ["true"]}}
+    spec = {"name": "steps", "queue": DEFAULT_QUEUE, "launcher": "steps", "roles": [role]}
+    try:
+        identity = await _identity_of(at, script.options.get("account"))
+        async with submitting.connected(at.find(), identity) as tessera:
+            await tessera.judge({"kind": "submit_job", "spec": spec})
+    except Refused as refused:
+        return not any(reason.field == "launcher" for reason in refused.reasons)
+    except (Failure, Transient):
+        return True
+    return True
 
 
 async def _first_that_takes(

@@ -62,6 +62,28 @@ def found_in(text: str, tasks: Tasks) -> list[Lost]:
     return sorted(dict.fromkeys(found), key=lambda each: each.line)
 
 
+def lost_to_steps(text: str) -> list[Lost]:
+    """All that the commands of a script mean and no pod does, where the script runs once and its tasks by steps."""
+    commands = list(simple_commands(text)) if is_shell(text) else []
+    found = [each for command in commands for each in _lost_to_steps(command)]
+    return sorted(dict.fromkeys(found + software_of_a_cluster(commands)), key=lambda each: each.line)
+
+
+def _lost_to_steps(command: Simple) -> Iterator[Lost]:
+    name, words = command.name, command.words[1:]
+    if name == "srun":
+        for option, value in split_step(words)[0]:
+            if (way_out := srun.refused_by_runner(option, value)) is not None:
+                yield Lost(command.line, f"srun {_shown(option, value)}: {way_out}")
+    elif name == "scontrol":
+        yield from _scontrol(command.line, words)
+    elif name in AWAY:
+        yield Lost(command.line, f"{name}: is not there in a pod, so it fails", refused=False, about=name)
+    elif name in _LINES_OF_THEIR_OWN and words:
+        for inner in simple_commands(words[0], command.line):
+            yield from _lost_to_steps(inner)
+
+
 def _mpi_of(name: str, words: Sequence[str]) -> str:
     """The program that starts the ranks of an MPI job, as the command or behind others; "" for none."""
     bases = [name, *(word.rpartition("/")[2] for word in words)]

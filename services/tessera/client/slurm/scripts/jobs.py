@@ -1,57 +1,46 @@
 """The job that a batch script asks for. Pure: the environment and the time are arguments."""
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm import values
-from tessera.client.slurm.scripts import pods
-from tessera.client.slurm.scripts.against import Against, Tasks
-from tessera.client.slurm.scripts.in_scripts import found_in
+from tessera.client.slurm.scripts import nodes, pods
+from tessera.client.slurm.scripts.against import Against, Lost, Tasks
+from tessera.client.slurm.scripts.in_scripts import found_in, lost_to_steps
 from tessera.client.slurm.scripts.in_variables import EXPORTED_MAX, kept_here, variables_lost, variables_read
-from tessera.client.slurm.scripts.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script
+from tessera.client.slurm.scripts.layout import Layout, Room
+from tessera.client.slurm.scripts.pods import ScriptCommand
+from tessera.client.slurm.scripts.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script, ScriptOptions
 from tessera.client.slurm.values import Said
 from tessera_schemas.base import Json
 from tessera_schemas.work.pod_template import literally
 
+_TASKS = frozenset({"nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu"})
+_STARTS = re.compile(r"\b(?:srun|scontrol|mpirun|mpiexec|orterun|ssh|pdsh)\b")
 HOSTNAME = "kubernetes.io/hostname"
 
 
-@dataclass(frozen=True, slots=True)
-class ScriptOptions:
-    """The options of a script, each as a value that knows where it stands."""
-
-    script: Script
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.script.options
-
-    def value(self, name: str) -> Said:
-        """The option's value; raises KeyError for one that is not there."""
-        return Said(self.script.where, name, self.script.options[name])
-
-    def count(self, name: str) -> int:
-        """The option's number; 1 where it is not there."""
-        return values.count_of(self.value(name)) if name in self else 1
-
-    def fail(self, why: str) -> Failure:
-        """A mistake of the options together."""
-        return Failure(Exit.USAGE, f"{self.script.where}: {why}")
-
-    def one_of(self, names: tuple[str, ...]) -> str:
-        """The one that is used of several ways to say the same, "" for none. Raises Failure for two."""
-        given = [name for name in names if name in self]
-        if len(given) > 1:
-            raise self.fail(f"--{' and --'.join(given)}: say one of them")
-        return given[0] if given else ""
+def needs_steps(script: Script) -> bool:
+    """Whether a script has several tasks or nodes, or speaks of what starts them."""
+    return not _TASKS.isdisjoint(script.options) or _STARTS.search(script.text) is not None
 
 
-def job_of(script: Script, image: str | None, environment: Mapping[str, str], now: datetime, against: Against) -> Json:
+def job_of(
+    script: Script,
+    image: str | None,
+    environment: Mapping[str, str],
+    now: datetime,
+    against: Against,
+    rooms: Sequence[Room] | None = None,
+) -> Json:
     """
     The job as a file of ours would say it, its dependencies left out.
+
+    With the `rooms` of the pool's nodes (empty: not known) its pods are Slurm's nodes, and the script runs once; with
+    None a pod is a task and runs the whole script.
 
     What cannot be meant is noted in `against`, and has a plain value in the job, so that the rest can be judged.
     """
@@ -67,36 +56,26 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
         )
     if values.is_unbounded(asked.get("time", "1")):
         against.notes.append(f"{script.where}: --time={asked['time']}: no limit but the configuration's default")
-    tasks, replicas = _tasks(options, against)
-    gpus, model = tried("gpus", lambda: _gpus(options, tasks, replicas), (1, ""))
-    cpu = tried("cpus-per-task", lambda: _cpu(options, gpus), "")
-    memory = tried("mem", lambda: _memory(options, tasks, int(cpu or 1), gpus), 0)
-    cpus = cpu or ("" if gpus else "1")
-    resources: Json = {"cpu": cpus} if cpus else {}  # what nobody says, as `--mem=0`, is its share of a node
-    resources |= {"memory": memory} if memory else {}
-    instance = values.MIG.fullmatch(model) if gpus else None
-    if instance is not None and gpus > 1:
-        against.add("gpus", str(options.fail(f"{gpus} instances of {model}: a pod gets one; ask for one in each task")))
-    resources |= {} if not gpus else {"gpus": gpus} if instance is None else {"mig_profile": instance["profile"]}
-    role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
-    model = model if instance is None else instance["model"]
-    role |= {"gpu_models": [model]} if model else {}
-    role |= {"affinity": terms} if (terms := tried("", lambda: _affinity(options), list[Json]())) else {}
     name = asked.get("job-name") or script.where.rpartition("/")[2]
     array = tried("array", lambda: _array(options), dict[str, str | int]())
-    slurms = pods.variables(name, replicas, gpus, cpu, str(array.get("tasks", "")))
+    warning = tried("signal", lambda: _warning(options), None)
+    shape = (
+        _by_task(options, name, warning, against)
+        if rooms is None
+        else _on_nodes(options, name, rooms, warning, against)
+    )
+    role: Json = {"name": "worker", "replicas": shape.pods, **_resources(options, shape, against)}
+    role |= {"affinity": terms} if (terms := tried("", lambda: _affinity(options), list[Json]())) else {}
+    slurms = dict(shape.variables) | pods.describe_array(str(array.get("tasks", "")))
     own = tried("export", lambda: _exported(options, environment), dict[str, str]())
     if values.exports_all(asked.get("export", "ALL")) and not script.in_each_pod:
         own = _read_here(script, environment, slurms, against) | own
     env = {name: literally(value) for name, value in own.items()} | slurms
-    of_a_node = tasks if "nodes" in options or "ntasks-per-node" in options else 1
-    warning = tried("signal", lambda: _warning(options), None)
-    passes_over = "srun" in script.ignored
-    command = pods.command_of(script.text, script.where, script.arguments, of_a_node, passes_over, warning)
+    command = shape.command
     for mistake in command.mistakes:
         against.add("", mistake)
     if not script.in_each_pod and not command.mistakes:
-        _judge_commands(script, Tasks(replicas, of_a_node, gpus), against)
+        _judge_commands(script, shape.lost, against)
         for lost in variables_lost(script.text, env):
             against.notes.append(f"{script.where}:{lost.line}: {lost.said}")
     role["template"] = {
@@ -109,14 +88,82 @@ def job_of(script: Script, image: str | None, environment: Mapping[str, str], no
         ),
     }
     job: Json = {"name": name, "roles": [role]}
-    job |= {"launcher": "torchrun"} if replicas > 1 else {}
+    job |= {"launcher": shape.launcher} if shape.launcher else {}
     job |= {"array": array} if array else {}
     return job | _read_job_options(options, now, against)
 
 
-def _judge_commands(script: Script, tasks: Tasks, against: Against) -> None:
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The pods of a script: how many, what each asks for, how it begins in them, and what of it is lost there."""
+
+    pods: int
+    gpus: int
+    model: str
+    cpus: str
+    memory: int
+    variables: Mapping[str, str]
+    command: ScriptCommand
+    lost: Sequence[Lost]
+    launcher: str
+
+
+def _by_task(options: ScriptOptions, name: str, warning: values.SlurmWarning | None, against: Against) -> _Shape:
+    """A pod for each task, which runs the whole script."""
+    script, tried = options.script, against.tried
+    if "ntasks-per-gpu" in options:
+        why = "a task is a pod here, and two do not share a GPU; say --ntasks-per-node and --gpus-per-task"
+        against.add("ntasks-per-gpu", str(options.fail(f"--ntasks-per-gpu: {why}")))
+    tasks, replicas = _tasks(options, against)
+    gpus, model = tried("gpus", lambda: _gpus(options, tasks, replicas), (1, ""))
+    cpu = tried("cpus-per-task", lambda: _cpu(options, gpus), "")
+    memory = tried("mem", lambda: _memory(options, tasks, int(cpu or 1), gpus), 0)
+    of_a_node = tasks if "nodes" in options or "ntasks-per-node" in options else 1
+    passes_over = "srun" in script.ignored
+    command = pods.command_of(script.text, script.where, script.arguments, of_a_node, passes_over, warning)
+    slurms = pods.variables(name, replicas, gpus, cpu)
+    lost = [] if script.in_each_pod else found_in(script.text, Tasks(replicas, of_a_node, gpus))
+    launcher = "torchrun" if replicas > 1 else ""
+    return _Shape(replicas, gpus, model, cpu or ("" if gpus else "1"), memory, slurms, command, lost, launcher)
+
+
+def _on_nodes(
+    options: ScriptOptions, name: str, rooms: Sequence[Room], warning: values.SlurmWarning | None, against: Against
+) -> _Shape:
+    """A pod for each node of Slurm's; the script runs once, and starts its tasks by steps."""
+    script, tried = options.script, against.tried
+    on = tried("ntasks", lambda: nodes.layout(options, rooms), Layout((1,)))
+    gpus, model = tried("gpus", lambda: nodes.gpus_of_pod(options, on), (1, ""))
+    cpus = tried("cpus-per-task", lambda: nodes.cpus_of_pod(options, on, gpus), "")
+    memory = tried("mem", lambda: nodes.memory_of_pod(options, int(cpus or 1), gpus), 0)
+    slurms = tried("mem", lambda: nodes.variables(options, name, on, cpus, gpus), dict[str, str]())
+    slurms |= (
+        {} if warning is None else {"TESSERA_STEPS_WARNING": f"{'B:' if warning.to_script else ''}{warning.signal}"}
+    )
+    command = pods.command_with_steps(script.text, script.where, script.arguments)
+    if len(on.tasks) > 1 or on.most > 1:
+        each = f"{on.folded} tasks" if on.total is not None else "one task each"
+        against.notes.append(f"{script.where}: {len(on.tasks)} {'pods' if len(on.tasks) > 1 else 'pod'} with {each}")
+    return _Shape(len(on.tasks), gpus, model, cpus, memory, slurms, command, lost_to_steps(script.text), "steps")
+
+
+def _resources(options: ScriptOptions, shape: _Shape, against: Against) -> Json:
+    """What one pod asks for, and of which model; what nobody says, as `--mem=0`, is its share of a node."""
+    asked: Json = {"cpu": shape.cpus} if shape.cpus else {}
+    asked |= {"memory": shape.memory} if shape.memory else {}
+    instance, model = values.MIG.fullmatch(shape.model) if shape.gpus else None, shape.model
+    if instance is not None:
+        asked, model = asked | {"mig_profile": instance["profile"]}, instance["model"]
+        if shape.gpus > 1:
+            against.add("gpus", str(options.fail(f"{shape.gpus} instances of {shape.model}: a pod gets one")))
+    elif shape.gpus:
+        asked |= {"gpus": shape.gpus}
+    return {"resources": asked} | ({"gpu_models": [model]} if model else {})
+
+
+def _judge_commands(script: Script, lost: Sequence[Lost], against: Against) -> None:
     """Notes what commands in the script mean and no pod does."""
-    for found in found_in(script.text, tasks):
+    for found in lost:
         said = f"{script.where}:{found.line}: {found.said}"
         if found.refused and found.about not in script.ignored:
             against.add("", f"{said}; or say --ignore {found.about}")

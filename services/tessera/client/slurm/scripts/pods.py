@@ -10,7 +10,7 @@ script sees the same `$0`, arguments and `sys.argv` as where it is one argument,
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.client.slurm.scripts import srun
@@ -38,6 +38,9 @@ RESTART_COUNT = "SLURM_RESTART_COUNT"
 COUNTED = f"""\
 [ "${{TESSERA_ATTEMPT:-1}}" -le 1 ] || export {RESTART_COUNT}="${{{RESTART_COUNT}:-$((TESSERA_ATTEMPT - 1))}}"
 """
+
+EXPORTS = {SUBMIT_DIR: f'export {SUBMIT_DIR}="${{{SUBMIT_DIR}:-$PWD}}"\n', RESTART_COUNT: COUNTED}
+"""Variables that a shell sets before the script which names them."""
 
 SCONTROL = """\
 scontrol() {
@@ -108,15 +111,34 @@ def command_of(
     One that is too long for that is several arguments, and runs with the same name and arguments.
     With a `warning` other than SIGTERM a shell around it hands the signal on.
     """
+    hands_on = warning is not None and warning.signal != "TERM"
+    run = NOTED_STEP if hands_on else '"$@"'
+    functions = {"srun": srun.function(tasks_of_a_node, passes_over, run), "scontrol": SCONTROL, **EXPORTS}
+    made = _run_by_its_own(text, where, arguments, functions)
+    if _python_of(text) and hands_on and warning is not None and not warning.to_script:
+        mistake = f"{where}: --signal without B: reaches the steps of a shell alone; write B:{warning.signal}"
+        return ScriptCommand(["true"], (*made.mistakes, mistake))
+    if made.mistakes or not hands_on or warning is None:
+        return made
+    return ScriptCommand([literally(word) for word in ("/bin/sh", "-c", around(warning), "sbatch")] + made.words)
+
+
+def command_with_steps(text: str, where: str, arguments: tuple[str, ...] = ()) -> ScriptCommand:
+    """The same where the pods have the step runner, which brings `srun` and `scontrol` and hands signals on."""
+    return _run_by_its_own(text, where, arguments, EXPORTS)
+
+
+def _python_of(text: str) -> bool:
+    match = FIRST_LINE.match(text.splitlines()[0] if text else "")
+    return match is not None and PYTHON.search(match["path"]) is not None
+
+
+def _run_by_its_own(text: str, where: str, arguments: tuple[str, ...], functions: Mapping[str, str]) -> ScriptCommand:
+    """The script by its own interpreter; a shell gets those of the functions that the script names, before it."""
     mistakes = []
     match = FIRST_LINE.match(text.splitlines()[0] if text else "")
     path, options = ("", []) if match is None else (match["path"], match["options"].split())
-    is_python = PYTHON.search(path) is not None
-    hands_on = warning is not None and warning.signal != "TERM"
-    run = NOTED_STEP if hands_on else '"$@"'
-    functions = {"srun": srun.function(tasks_of_a_node, passes_over, run), "scontrol": SCONTROL}
-    functions[SUBMIT_DIR] = f'export {SUBMIT_DIR}="${{{SUBMIT_DIR}:-$PWD}}"\n'
-    functions[RESTART_COUNT] = COUNTED
+    is_python = _python_of(text)
     used = "".join(made for name, made in functions.items() if not is_python and re.search(rf"\b{name}\b", text))
     if (size := len(text.encode(errors="replace"))) > SCRIPT_BYTES_MAX:
         way_out = "put the program into the image or a volume, and call it from a short script"
@@ -125,13 +147,10 @@ def command_of(
         mistakes.append(f"{where}: does not begin with #! and an interpreter; write #!/bin/bash")
     elif not is_python and SHELL.search(path) is None:
         mistakes.append(f"{where}: cannot be run by {path}; use a shell or Python, and call {path} from it")
-    if is_python and hands_on and warning is not None and not warning.to_script:
-        mistakes.append(f"{where}: --signal without B: reaches the steps of a shell alone; write B:{warning.signal}")
     if mistakes:
         return ScriptCommand(["true"], tuple(mistakes))
-    outer = ("/bin/sh", "-c", around(warning), "sbatch") if warning is not None and hands_on else ()
     words = _run_by_python(text, arguments) if is_python else _run_by_shell(used + text, path, where, arguments)
-    return ScriptCommand([literally(word) for word in (*outer, path, *options, *words)])
+    return ScriptCommand([literally(word) for word in (path, *options, *words)])
 
 
 def _run_by_python(text: str, arguments: tuple[str, ...]) -> list[str]:
@@ -146,8 +165,8 @@ def _run_by_shell(text: str, path: str, where: str, arguments: tuple[str, ...]) 
     return ["-c", text, *((where, *arguments) if arguments else ())]
 
 
-def variables(name: str, tasks: int, gpus: int, cpus: str, tasks_of_array: str) -> dict[str, str]:
-    """Slurm's variables of a pod; those that only its run knows refer to Tessera's own."""
+def variables(name: str, tasks: int, gpus: int, cpus: str) -> dict[str, str]:
+    """Slurm's variables of a pod that is a task; those that only its run knows refer to Tessera's own."""
     per_pod = dict.fromkeys(("SLURM_GPUS_ON_NODE", "SLURM_GPUS_PER_NODE", "SLURM_GPUS_PER_TASK"), str(gpus))
     per_pod |= {"SLURM_GPUS": str(gpus * tasks)}
     hosts = f"{RUN}-[0-{tasks - 1}].run-{RUN}" if tasks > 1 else f"{RUN}-0"
@@ -173,11 +192,11 @@ def variables(name: str, tasks: int, gpus: int, cpus: str, tasks_of_array: str) 
         "SLURM_JOB_NODELIST": hosts,
         "SLURM_NODELIST": hosts,
         **(per_pod if gpus else {}),
-        **_describe_array(tasks_of_array),
     }
 
 
-def _describe_array(tasks: str) -> dict[str, str]:
+def describe_array(tasks: str) -> dict[str, str]:
+    """Slurm's variables of a task of the array with these indexes; none where there is none."""
     if not tasks:
         return {}
     ranges = task_ranges(tasks)

@@ -6,7 +6,10 @@ command line, which go before. Pure.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tessera.client.outcomes import Exit, Failure
+from tessera.client.slurm import values
 from tessera.client.slurm.scripts.options import KNOWN, Asked, split_line
+from tessera.client.slurm.values import Said
 from tessera_schemas.reasons import Code, Reason
 
 _SAID_BY_VARIABLES = (
@@ -57,6 +60,35 @@ class Script:
     def with_mistakes(self, *sentences: str) -> "Script":
         """The same script with what its command has found against it."""
         return replace(self, mistakes=(*self.mistakes, *(("", sentence) for sentence in sentences)))
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptOptions:
+    """The options of a script, each as a value that knows where it stands."""
+
+    script: Script
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.script.options
+
+    def value(self, name: str) -> Said:
+        """The option's value; raises KeyError for one that is not there."""
+        return Said(self.script.where, name, self.script.options[name])
+
+    def count(self, name: str) -> int:
+        """The option's number; 1 where it is not there."""
+        return values.count_of(self.value(name)) if name in self else 1
+
+    def fail(self, why: str) -> Failure:
+        """A mistake of the options together."""
+        return Failure(Exit.USAGE, f"{self.script.where}: {why}")
+
+    def one_of(self, names: tuple[str, ...]) -> str:
+        """The one that is used of several ways to say the same, "" for none. Raises Failure for two."""
+        given = [name for name in names if name in self]
+        if len(given) > 1:
+            raise self.fail(f"--{' and --'.join(given)}: say one of them")
+        return given[0] if given else ""
 
 
 def read_script(

@@ -5,6 +5,7 @@ Each pod runs the whole script, and a step runs its command in the pods of its f
 refused by its name: at submit with its line, as far as the script says it outright, and by the function in the pod.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -77,6 +78,43 @@ KNOWN: Mapping[str, StepOption] = {f"--{option.name}": option for option in STEP
     f"-{option.short}": option for option in STEP_OPTIONS if option.short
 }
 UNKNOWN = StepOption("", StepKind.REFUSED, "no step in a script has it here: delete it")
+
+
+_IN_POD = "a step runs in the container of its pod: say it for the job (#SBATCH)"
+_REFUSED_BY_RUNNER: Mapping[str, str] = {
+    "time": "write timeout SECONDS srun",
+    "nodefile": "name the pods by -w",
+    "het-group": "the parts of one step stand behind each other with a : between them",
+    "tres-per-task": "say --gpus-per-task or -c",
+    "bcast": "copies are a step of their own: srun --ntasks-per-node=1 cp",
+    **dict.fromkeys(("container-mounts", "container-name", "container-env", "container-save", "container"), _IN_POD),
+    "container-workdir": "say --chdir",
+}
+"""Options that `srun` of the step runner refuses, each with its way out (services/tessera_steps/options.go)."""
+_MPI_BY_PROGRAM = "start it by mpirun, which starts its ranks by steps"
+
+
+def refused_by_runner(option: str, value: str) -> str | None:
+    """The way out where `srun` of the step runner refuses an option, as far as that is known before it runs."""
+    known = KNOWN.get(option, UNKNOWN)
+    if known is UNKNOWN:
+        return UNKNOWN.why if re.fullmatch(r"--?[\w-]+", option) and option.lstrip("-") not in RUNNERS_OWN else None
+    if known.name == "mpi":
+        return _MPI_BY_PROGRAM if re.fullmatch(r"(?!none)\w+", value) else None
+    return _REFUSED_BY_RUNNER.get(known.name)
+
+
+RUNNERS_OWN = (
+    "quit-on-interrupt",
+    "threads",
+    "msg-timeout",
+    "slurmd-debug",
+    "epilog",
+    "prolog",
+    "propagate",
+    "tres-bind",
+)
+"""Options that the step runner passes over and the function of a shell does not know."""
 
 
 def _pattern(*kinds: StepKind, flags: bool | None = None) -> str:

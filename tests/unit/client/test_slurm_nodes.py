@@ -1,0 +1,176 @@
+"""A node of a script is a pod, and the script runs once: what a real Slurm (22.05) shows the same script."""
+
+import pytest
+
+from tessera.client.input import files
+from tessera.client.outcomes import Failure
+from tessera.client.slurm.scripts.against import Against
+from tessera.client.slurm.scripts.jobs import job_of, needs_steps
+from tessera.client.slurm.scripts.layout import Room
+from tessera_schemas.job import JobSpec
+from tests.unit.client.slurm_builders import HERE, NOON, pod_of, read, run_pod
+
+GIB = 2**30
+POOL = (Room(64_000, 512 * GIB, 8, "h100"), Room(128_000, 256 * GIB))
+RUN = f"{'j' * 20}-1"
+
+
+def noted(*options: str, body: str = "srun python train.py") -> tuple[JobSpec, list[str]]:
+    """The job of a script whose pods are nodes, and what is noted about it."""
+    made = read(*options, body=body)
+    against = Against(made)
+    spec = files.job_spec(job_of(made, "train:1", HERE, NOON, against, POOL), "train.sh")
+    if against.error is not None:
+        raise against.error
+    return JobSpec.model_validate({"queue": "default", **spec}), against.notes
+
+
+def variables(*options: str) -> dict[str, str]:
+    """Slurm's variables in the first pod."""
+    _, env = pod_of(noted(*options)[0])
+    return {name: value for name, value in env.items() if name.startswith("SLURM")}
+
+
+@pytest.mark.parametrize(
+    ("options", "pods", "gpus", "cpu_milli"),
+    [
+        (("--nodes=2", "--ntasks-per-node=8", "--gpus-per-node=8"), 2, 8, 0),
+        (("--ntasks=6", "--mem=12G"), 1, 0, 6000),
+        (("-N 2", "--ntasks-per-node=4"), 2, 0, 4000),
+        (("--ntasks=16", "--gpus-per-task=1"), 2, 8, 0),
+        (("--gpus=16",), 2, 8, 0),
+        (("--gpus=8", "--nodes=2", "-c 4"), 2, 4, 4000),
+        (("--ntasks=3", "--nodes=2", "--gpus-per-task=2"), 2, 4, 0),
+        (("--gpus=4", "--gpus-per-task=2"), 1, 4, 0),
+        (("--gpus=2", "--ntasks-per-gpu=3"), 1, 2, 0),
+        (("--nodes=1-3", "--ntasks-per-node=2"), 1, 0, 2000),
+        (("--ntasks=256",), 2, 0, 128_000),
+    ],
+)
+def test_a_pod_has_what_slurms_node_has(options: tuple[str, ...], pods: int, gpus: int, cpu_milli: int) -> None:
+    spec, _ = noted(*options)
+    (role,) = spec.roles
+    assert (role.replicas, role.resources.gpus, role.resources.cpu_milli, spec.launcher) == (
+        pods,
+        gpus,
+        cpu_milli,
+        "steps",
+    )
+
+
+def test_memory_is_of_a_node_of_its_cpus_or_of_its_gpus() -> None:
+    common = ("--nodes=2", "--ntasks-per-node=4", "-c 2")
+    said = {"--mem=16G": 16, "--mem-per-cpu=1G": 8, "--mem-per-gpu=3G": 12}
+    for option, gib in said.items():
+        assert noted(*common, "--gpus-per-node=4", option)[0].roles[0].resources.memory_bytes == gib * GIB, option
+
+
+def test_a_script_begins_with_the_variables_that_slurm_gives_it() -> None:
+    found = variables("--nodes=2", "--ntasks-per-node=4", "-c 3", "--gpus-per-node=h100:8", "--mem=64G", "-J name")
+    assert found == {
+        "SLURM_JOB_ID": "17",
+        "SLURM_JOBID": "17",
+        "SLURM_JOB_NAME": "name",
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": "0",
+        "SLURM_NODEID": "0",
+        "SLURM_NNODES": "2",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_TASKS_PER_NODE": "4(x2)",
+        "SLURM_NTASKS_PER_NODE": "4",
+        "SLURM_NTASKS": "8",
+        "SLURM_NPROCS": "8",
+        "SLURM_CPUS_PER_TASK": "3",
+        "SLURM_CPUS_ON_NODE": "12",
+        "SLURM_JOB_CPUS_PER_NODE": "12(x2)",
+        "SLURM_GPUS_ON_NODE": "8",
+        "SLURM_GPUS_PER_NODE": "h100:8",
+        "SLURM_JOB_GPUS": "0,1,2,3,4,5,6,7",
+        "SLURM_MEM_PER_NODE": "65536",
+        "SLURM_JOB_NODELIST": f"{RUN}-[0-1]",
+        "SLURM_NODELIST": f"{RUN}-[0-1]",
+        "SLURMD_NODENAME": f"{RUN}-0",
+    }
+
+
+def test_variables_that_slurm_sets_only_if_they_are_said_are_not_there_otherwise() -> None:
+    found = variables("--nodes=2")
+    assert found.keys() & {"SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_GPUS", "SLURM_MEM_PER_NODE"} == set()
+    assert variables("--ntasks=4", "--ntasks-per-node=3")["SLURM_TASKS_PER_NODE"] == "3(x2)"
+    assert variables("--ntasks=3", "--nodes=2")["SLURM_TASKS_PER_NODE"] == "2,1"
+
+
+def test_the_script_is_as_it_was_and_runs_by_its_interpreter() -> None:
+    spec, notes = noted("--nodes=2", "--ntasks-per-node=2", body='echo once on $SLURM_NNODES "$@"')
+    assert run_pod(spec).stdout == "once on 2\n"
+    assert notes == ["train.sh: 2 pods with 2(x2) tasks"]
+
+
+@pytest.mark.parametrize(
+    ("signal", "warning"), [("B:USR1@120", "B:USR1"), ("USR2@60", "USR2"), ("B:TERM@60", "B:TERM")]
+)
+def test_the_runner_is_told_whom_a_warning_is_for(signal: str, warning: str) -> None:
+    spec, _ = noted("--nodes=2", f"--signal={signal}")
+    assert spec.roles[0].template.env["TESSERA_STEPS_WARNING"] == warning
+    assert spec.roles[0].template.command[0] == "/bin/bash"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "srun -n1 a : -n3 b",
+        'export MASTER_ADDR=$(hostname)\nexport MASTER_PORT=$(shuf -n 1)\nsrun -w "$second" python x',
+        "mpirun -np 8 ./allreduce",
+        "timeout 20 srun -n 2 python3 -V",
+        "ssh $host nvidia-smi",
+        "srun --multi-prog file &\nsrun --exact -n1 x &\nwait",
+        "python x",
+    ],
+)
+def test_what_a_script_does_once_or_by_steps_needs_no_note(body: str) -> None:
+    _, notes = noted("--nodes=2", body=body)
+    assert notes == ["train.sh: 2 pods with one task each"]
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("srun -t 10 x", "train.sh:4: srun -t 10: write timeout SECONDS srun; or say --ignore srun"),
+        ("srun --mpi=pmix x", "train.sh:4: srun --mpi=pmix: start it by mpirun, which starts its ranks by steps"),
+        ("srun --no-such x", "train.sh:4: srun --no-such=x: no step in a script has it here: delete it"),
+        ("scontrol requeue $SLURM_JOB_ID", "train.sh:4: scontrol requeue: is not there in a pod"),
+    ],
+)
+def test_what_no_step_honours_is_refused_by_its_line(body: str, said: str) -> None:
+    with pytest.raises(Failure) as raised:
+        noted("--nodes=2", body=body)
+    assert str(raised.value).startswith(said)
+
+
+def test_numbers_that_do_not_fit_each_other_are_told_together() -> None:
+    with pytest.raises(Failure) as raised:
+        noted("--nodes=3", "--gpus=8", "--gpus-per-task=1", "--ntasks=9", "--ntasks-per-node=2")
+    assert "9 tasks do not lie on 3 nodes with 2 of them each" in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "body", "needs"),
+    [
+        ((), "python train.py", False),
+        (("--gpus=2", "-c 4"), "torchrun train.py", False),
+        (("--nodes=1",), "python train.py", True),
+        ((), "srun python train.py", True),
+        ((), "mpirun -np 4 x", True),
+    ],
+)
+def test_a_script_of_one_task_that_starts_none_has_a_plain_pod(
+    options: tuple[str, ...], body: str, needs: bool
+) -> None:
+    assert needs_steps(read(*options, body=body)) is needs
+
+
+def test_a_task_for_each_gpu_is_refused_where_a_task_is_a_pod() -> None:
+    made = read("--gpus=2", "--ntasks-per-gpu=2")
+    against = Against(made)
+    job_of(made, "train:1", HERE, NOON, against)
+    assert "two do not share a GPU" in str(against.error)
