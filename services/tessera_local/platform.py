@@ -68,6 +68,7 @@ def own_settings(service: str, directory: Path, api_port: int, tokens: Path) -> 
 
 NATS, REDIS, CLUSTER = "nats", "redis", "cluster"
 LEDGER_BYTES_MAX = 2 * 1024**3
+STEPS_IMAGE = "tessera-steps:simulated"  # no simulated node pulls one
 EVENTS_BYTES_MAX = 1024**3
 LEDGER_CHECK = "ledger"  # one that is nearly full keeps new work out, and nobody from looking at it
 ALWAYS_IMPORTED = ("tessera.launch", "tessera.kernel.process.lifecycle", "tessera_local.cluster.__main__")
@@ -262,6 +263,7 @@ class Platform:
             "TESSERA_CLUSTER_URL": self.cluster_url,
             "TESSERA_ALLOW_UNSYNCED": json.dumps(not self._sync),
             "TESSERA_ALLOW_ANYBODY": json.dumps(not self._sync),
+            **({"TESSERA_STEPS_IMAGE": STEPS_IMAGE} if self.cluster_url else {}),
         }
 
     @property

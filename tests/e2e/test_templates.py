@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tessera.kernel.ports import ApiError
+from tessera_schemas.job import JobSpec
 from tests.e2e.live import Live, Said, configuration, eventually
 from tests.e2e.platform_checks import assert_all_is_well
 
@@ -113,3 +115,26 @@ async def test_what_a_template_does_not_take_is_refused_by_name(live: Live) -> N
 async def test_a_job_that_is_nowhere_cannot_be_cancelled(live: Live, who: str) -> None:
     said = await live.command("cancel", NOBODY, "--as", who)
     assert (said.code, "there is none" in said.err) == (3, True), said
+
+
+async def test_a_job_with_steps_runs_here_as_others_do_and_leaves_no_key(live: Live) -> None:
+    template = {"image": "train:1", "command": ["train"], "annotations": {"tessera.io/simulate-seconds": "0.1"}}
+    resources = {"cpu_milli": 500, "memory_bytes": 2**30, "gpus": 1}
+    worker = {"name": "worker", "replicas": 2, "resources": resources, "template": template}
+    spec = {
+        "name": "steps",
+        "queue": "default",
+        "launcher": "steps",
+        "roles": [worker],
+        "ttl_seconds_after_finished": 0,
+    }
+    done = await live.submit(JobSpec.model_validate(spec))
+    await live.until_ended(done.job_id)
+    assert live.phase(done.job_id) == "succeeded"
+    await eventually(lambda: no_services(live), "the service is gone")
+    cluster = live.cluster()
+    try:
+        with pytest.raises(ApiError, match="404"):
+            await cluster.get_object("v1", "Secret", "lab", f"run-{done.job_id}-1")
+    finally:
+        await cluster.close()

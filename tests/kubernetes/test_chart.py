@@ -126,6 +126,7 @@ def test_what_is_applied_makes_pods_that_pod_security_restricted_lets_in(prepare
         ("redis.storage.size", "lots"),
         ("settings.nats_password", "x"),
         ("gateway.allowedHosts", "tessera.example.com"),
+        ("steps.pullPolicy", "often"),
         ("typo", 1),
     ],
 )
@@ -179,8 +180,10 @@ def test_the_chart_runs_the_services_that_there_are_and_scales_no_leader() -> No
     assert sorted(args[1] for args in commands) == sorted(SERVICES)
 
 
-def test_each_account_has_the_rights_that_its_service_declares_and_no_others() -> None:
-    found = {(one["kind"], one["metadata"]["name"]): one for one in documents(rendered({"tenants": ["demo"]}))}
+@pytest.mark.parametrize("with_steps", [True, False])
+def test_each_account_has_the_rights_that_its_service_declares_and_no_others(with_steps: bool) -> None:
+    values = {"tenants": ["demo"], "steps.enabled": with_steps}
+    found = {(one["kind"], one["metadata"]["name"]): one for one in documents(rendered(values))}
 
     def of(role: str) -> frozenset[Right]:
         rules = found["ClusterRole", role]["rules"]
@@ -200,7 +203,8 @@ def test_each_account_has_the_rights_that_its_service_declares_and_no_others() -
         assert found["ServiceAccount", account["name"]]["automountServiceAccountToken"] is spec.calls_cluster
         writes = [one for (kind, _), one in found.items() if kind == "RoleBinding" and account in one["subjects"]]
         inside = [one["roleRef"]["name"] for one in writes if one["metadata"]["namespace"] == "demo"]
-        assert frozenset().union(*map(of, inside)) == spec.tenant_rights()
+        options = [role.rights() for role in spec.tenant_options.values() if with_steps]
+        assert frozenset().union(*map(of, inside)) == spec.tenant_rights().union(*options)
 
 
 def test_the_chart_runs_the_images_of_this_version() -> None:
@@ -213,6 +217,27 @@ def test_the_gateway_keeps_logs_in_an_object_store_by_an_image_of_its_own() -> N
     with_store = images_of({"gateway.logs.url": "s3://logs/main"})
     assert {image.partition(":")[0] for image in with_store - images_of({})} == {"tessera-gateway-logs"}
     assert images_of({"gateway.logs.claim": "logs"}) == images_of({})
+
+
+@pytest.mark.parametrize(
+    ("values", "image"),
+    [
+        ({}, "tessera-steps:{version}"),
+        (
+            {"image.registry": "example.com/a", "image.tag": "7", "image.perService": False},
+            "example.com/a/tessera-steps:7",
+        ),
+        ({"steps.image": "example.com/ours:1"}, "example.com/ours:1"),
+        ({"steps.enabled": False}, None),
+    ],
+    ids=["by itself", "beside those of the services", "one's own", "off"],
+)
+def test_services_are_told_the_image_of_the_step_runner(values: Json, image: str | None) -> None:
+    version = tomllib.loads((CHART.parents[2] / "pyproject.toml").read_text())["project"]["version"]
+    made = {one["metadata"]["name"]: one for one in documents(rendered(values), "ConfigMap")}
+    settings = tomllib.loads(made[RELEASE]["data"]["tessera.toml"])
+    assert settings.get("steps_image") == (image and image.format(version=version))
+    assert settings.get("binder", {}).get("steps_pull_policy") == (image and "IfNotPresent")
 
 
 def images_of(values: Json) -> set[str]:

@@ -1,12 +1,14 @@
-"""A torchrun gang on a real API server: its names are there before its pods and gone after them, whoever dies."""
+"""Gangs on a real API server: names and keys are there before the pods and gone after them, whoever dies."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
 from tessera_schemas.cluster.labels import RUN_LABEL
+from tessera_schemas.job import JobSpec
 from tests.e2e.live import Json, configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane
@@ -30,8 +32,9 @@ async def live(
     own_plane: ControlPlane, proxy: Proxy, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[KubernetesLive]:
     own_plane.add_nodes(4, "gpu")
-    urls = {"binder": proxy.url}
-    async with live_on(own_plane, tmp_path_factory.mktemp("launchers"), configuration(), urls=urls) as live:
+    urls, steps = {"binder": proxy.url}, {"TESSERA_STEPS_IMAGE": "tessera-steps:1"}
+    settings, folder = {"admission": steps, "binder": steps}, tmp_path_factory.mktemp("launchers")
+    async with live_on(own_plane, folder, configuration(), urls=urls, settings=settings) as live:
         yield live
 
 
@@ -55,8 +58,21 @@ def named_by(live: KubernetesLive, service: str) -> set[str]:
     return {endpoint["hostname"] for endpoint in found if endpoint["addresses"]}
 
 
+def keys(live: KubernetesLive) -> list[Json]:
+    """Secrets of runs, as the administrator sees them: the binder may not."""
+    found: list[Json] = live.plane.api().items("/api/v1/namespaces/lab/secrets")
+    return [key for key in found if key["metadata"].get("labels", {}).get(RUN_LABEL)]
+
+
 async def gone(live: KubernetesLive) -> bool:
-    return await names(live) == []
+    return await names(live) == [] and keys(live) == []
+
+
+def with_steps() -> JobSpec:
+    """Two pods, of which the first runs the command; it could be stored where `restricted` is enforced."""
+    spec = job("steps", gpus=1, replicas=2, seconds=LONG, launcher="steps")
+    template = spec.roles[0].template.model_copy(update={"command": ("train",), "run_as_user": 1000})
+    return spec.model_copy(update={"roles": (spec.roles[0].model_copy(update={"template": template}),)})
 
 
 async def test_a_gang_is_named_below_a_headless_service_that_goes_with_it(live: KubernetesLive) -> None:
@@ -94,22 +110,51 @@ async def test_a_gang_is_named_below_a_headless_service_that_goes_with_it(live: 
     await assert_all_is_well(live)
 
 
+async def test_a_run_with_steps_has_a_key_that_nobody_but_its_pods_reads_and_that_goes_with_it(
+    live: KubernetesLive,
+) -> None:
+    level = "pod-security.kubernetes.io/enforce"
+    live.plane.api().patch("/api/v1/namespaces/lab", {"metadata": {"labels": {level: "restricted"}}})
+    done = await live.submit(with_steps())
+    await live.until_phase(done.job_id, "running")
+    (service,), (key,) = await services(live), keys(live)
+    assert key["metadata"]["name"] == service["metadata"]["name"] == f"run-{done.job_id}-1"
+    assert len(base64.b64decode(key["data"]["key"])) == 32
+    cluster = live.cluster()
+    try:
+        pods, _ = await cluster.list("pods", f"{RUN_LABEL}={done.job_id}-1")
+    finally:
+        await cluster.close()
+    for pod in pods:
+        assert pod["spec"]["initContainers"][0]["image"] == "tessera-steps:1"
+        assert pod["spec"]["containers"][0]["command"] == ["/tessera/bin/tessera-steps", "pod", "--", "train"]
+        assert key["metadata"]["creationTimestamp"] <= pod["metadata"]["creationTimestamp"]
+    await live.clients["lab"].cancel(done.job_id)
+    await live.until_ended(done.job_id)
+    await eventually(lambda: gone(live), "service and key are gone")
+    live.plane.api().patch("/api/v1/namespaces/lab", {"metadata": {"labels": {level: "baseline"}}})
+    await assert_all_is_well(live)
+
+
 STEPS = {
-    "before the service is made": ("before", "create"),
-    "after the service is made": ("after", "create"),
-    "before the service is deleted": ("before", "delete"),
-    "after the service is deleted": ("after", "delete"),
+    "before the service is made": ("before", "create", "/services"),
+    "after the service is made": ("after", "create", "/services"),
+    "before the service is deleted": ("before", "delete", "/services"),
+    "after the service is deleted": ("after", "delete", "/services"),
+    "before the key is made": ("before", "create", "/secrets"),
+    "after the key is made": ("after", "create", "/secrets"),
 }
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_binder_killed_around_the_service_leaves_none_behind(
+async def test_a_binder_killed_around_the_service_or_its_key_leaves_none_behind(
     live: KubernetesLive, proxy: Proxy, step: str
 ) -> None:
-    when, verb = STEPS[step]
+    when, verb, kind = STEPS[step]
     reached = asyncio.Event()
-    setattr(proxy, when, at_the(1, verb, "/services", reached, live))
-    done = await live.submit(job("torch", gpus=1, replicas=2, seconds=LONG, launcher="torchrun"), answer_seconds=0)
+    setattr(proxy, when, at_the(1, verb, kind, reached, live))
+    torch = job("torch", gpus=1, replicas=2, seconds=LONG, launcher="torchrun")
+    done = await live.submit(with_steps() if kind == "/secrets" else torch, answer_seconds=0)
     if verb == "delete":
         await live.until_phase(done.job_id, "running")
         await live.clients["lab"].cancel(done.job_id)

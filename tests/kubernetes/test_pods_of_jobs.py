@@ -7,6 +7,7 @@ import pytest
 
 from tessera.admission.decide.pods import malformed
 from tessera.binder.decide.pods import pod_of
+from tessera.binder.launchers.port import Surroundings
 from tessera.kernel.ports import ApiError
 from tessera_schemas.job import JobSpec, Resources, Template
 from tests.builders import GIB, job_spec, role
@@ -57,7 +58,7 @@ def spec_with(resources: dict[str, Any] | None = None, role_says: dict[str, Any]
 
 def refusal(plane: ControlPlane, spec: JobSpec, namespace: str = NAMESPACE) -> str:
     """What the API server has against the job's first pod; "" when it would make it."""
-    pod = pod_of(job(spec), run(spec), 0, spec, 7, node())
+    pod = pod_of(job(spec), run(spec), 0, spec, 7, node(), Surroundings("steps:1"))
     pod["metadata"]["namespace"] = namespace
     try:
         plane.api().call("POST", f"/api/v1/namespaces/{namespace}/pods", pod, query={"dryRun": "All"})
@@ -70,6 +71,7 @@ def test_all_that_is_granted_by_default_passes_the_restricted_level(plane_with_n
     assert refusal(plane_with_namespace, spec_with(**FULL)) == ""
     checkpoints = {"interval_seconds": 60, "notice_seconds": 30}
     assert refusal(plane_with_namespace, spec_with(**FULL, job_checkpoint=checkpoints, job_launcher="torchrun")) == ""
+    assert refusal(plane_with_namespace, spec_with(**FULL, command=("train",), job_launcher="steps")) == ""
 
 
 def test_what_needs_a_grant_needs_a_namespace_that_lets_it_through(plane_with_namespace: ControlPlane) -> None:
