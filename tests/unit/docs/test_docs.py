@@ -150,7 +150,9 @@ def test_every_setting_that_a_page_names_exists(page: Path) -> None:
         importlib.import_module(f"tessera.{service}.settings")
     shown = [ServiceSettings, *(model for model in ServiceSettings.__subclasses__() if model.service in SERVICES)]
     known = {f"TESSERA_{name}".upper() for model in shown for name in model.model_fields}
-    told = set(re.findall(r'"(TESSERA_[A-Z_]+)"', (ROOT / "services/tessera/binder/decide/containers.py").read_text()))
+    pods = ("decide/containers.py", "launchers/steps.py")
+    made = "".join((ROOT / "services/tessera/binder" / name).read_text() for name in pods)
+    told = set(re.findall(r'"(TESSERA_[A-Z_]+)"', made))
     told |= set(re.findall(r"\$\{(TESSERA_[A-Z_]+)", (ROOT / "docker-compose.yml").read_text()))
     named = set(re.findall(r"TESSERA_[A-Z_]*[A-Z]", page.read_text()))
     # Besides settings: variables of pods and of compose, a CI secret, those of the client, the directory of traces.
