@@ -1,0 +1,3 @@
+module tessera.io/steps
+
+go 1.26

@@ -1,0 +1,65 @@
+package main
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+)
+
+// Install copies this program into FOLDER/bin with links by its other names. `ssh` lies apart, in FOLDER/fallback, at
+// the end of PATH: where an image has an ssh of its own, that one comes first.
+func install(folder string) int {
+	if err := installInto(folder); err != nil {
+		return complain("tessera-steps", 1, "not installed: %v", err)
+	}
+	return 0
+}
+
+func installInto(folder string) error {
+	binaries, fallback := filepath.Join(folder, "bin"), filepath.Join(folder, "fallback")
+	for _, each := range []string{binaries, fallback} {
+		if err := os.MkdirAll(each, 0o755); err != nil {
+			return err
+		}
+	}
+	program := filepath.Join(binaries, "tessera-steps")
+	if err := copyOfThisProgram(program); err != nil {
+		return err
+	}
+	for link, target := range map[string]string{
+		filepath.Join(binaries, "srun"):     "tessera-steps",
+		filepath.Join(binaries, "scontrol"): "tessera-steps",
+		filepath.Join(fallback, "ssh"):      "../bin/tessera-steps",
+	} {
+		if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		if err := os.Symlink(target, link); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CopyOfThisProgram appears under its name when it is whole: an init container may be started again.
+func copyOfThisProgram(target string) error {
+	source, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	partial, err := os.OpenFile(target+".partial", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	if _, err = io.Copy(partial, source); err == nil {
+		err = partial.Chmod(0o755)
+	}
+	if closed := partial.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(target+".partial", target)
+}
