@@ -63,8 +63,8 @@ func (s *share) fields(c *coder) {
 // Busy is why a step waits: others have what it needs.
 const busy = refusal("Requested nodes are busy")
 
-// PlaceStep places the parts of a step behind each other, each on pods that no part before it is on, or where that
-// cannot be, on the CPUs that those leave. Errors: busy, or a refusal that stays one.
+// PlaceStep places the parts of a step, each on pods that no part before it is on, or where that cannot be, on the CPUs
+// that those leave. Errors: busy, or a refusal that stays one.
 func placeStep(rooms []room, parts []ask) ([]share, error) {
 	placed, err := placeParts(rooms, parts)
 	if err == nil {
@@ -81,16 +81,22 @@ func placeStep(rooms []room, parts []ask) ([]share, error) {
 }
 
 func placeParts(rooms []room, parts []ask) ([]share, error) {
+	placed, err := placeInTurn(rooms, parts)
+	if err == nil || len(parts) == 1 {
+		return placed, err
+	}
+	sharing := slices.Clone(parts)
+	for index := range sharing {
+		sharing[index].exact = true
+	}
+	return placeInTurn(rooms, sharing)
+}
+
+func placeInTurn(rooms []room, parts []ask) ([]share, error) {
 	rooms = slices.Clone(rooms)
 	var placed []share
 	for part, asked := range parts {
 		shares, err := placePart(rooms, asked, part)
-		if err != nil && part > 0 {
-			asked.exact = true
-			if shares, err = placePart(returned(rooms, placed, parts), asked, part); err == nil {
-				rooms = returned(rooms, placed, parts)
-			}
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -98,17 +104,6 @@ func placeParts(rooms []room, parts []ask) ([]share, error) {
 		placed = append(placed, shares...)
 	}
 	return placed, nil
-}
-
-// Returned are the rooms where the parts before have only the CPUs of their tasks.
-func returned(rooms []room, placed []share, parts []ask) []room {
-	rooms = slices.Clone(rooms)
-	for _, each := range placed {
-		if each.cpus > 0 {
-			rooms[each.rank].freeCPUs += each.cpus - min(each.cpus, each.tasks*parts[each.part].cpus)
-		}
-	}
-	return rooms
 }
 
 // Take takes the CPUs and GPUs of shares out of the rooms, or gives them back where the sign is -1.
