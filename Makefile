@@ -18,6 +18,10 @@ CODE := schemas services tests docs deploy
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 IMAGES := admission queueing scheduler preemption reclamation binder projection notifier gateway gateway-logs client steps
 IMAGE_FLAGS ?=
+# Where `make steps` puts tessera-steps, in a folder per architecture; none named: this machine's, without a folder.
+STEPS ?= build/steps
+STEPS_ARCHITECTURES ?= amd64 arm64
+GO := CGO_ENABLED=0 GOTOOLCHAIN=local GOWORK=off go
 COMPOSE ?= $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
 SERVICES := admission queueing scheduler preemption reclamation binder projection notifier gateway
 export COMPOSE_PROFILES ?= sim
@@ -85,6 +89,11 @@ check: lint types layers figures ## everything that needs no server: what CI run
 docs: $(READY) ## the documentation as a site in build/docs; links and anchors are checked, nothing loads from the network
 	$(BIN)/sphinx-build -q -E -W --keep-going -c docs/site -b html . build/docs
 	@echo "build/docs/index.html"
+
+steps: ## build tessera-steps, which starts processes in the other pods of a run, for amd64 and arm64 (needs Go)
+	@for architecture in $(or $(STEPS_ARCHITECTURES),""); do \
+	  GOOS=linux GOARCH=$$architecture $(GO) build -C services/tessera_steps -buildvcs=false -trimpath -ldflags "-s -w" \
+	    -o "$(abspath $(STEPS))/$$architecture/tessera-steps" . || exit 1; done
 
 alerts: $(READY) prometheus #: the alarms: promtool reads and tests deploy/alerts.yaml, and the docs' table says the same
 	$(BIN)/pytest -q tests/unit/project/test_alerts.py

@@ -1,0 +1,127 @@
+"""
+Pods of a run as processes of this machine: the runner in each, an address of loopback for each.
+
+Every process of such a run carries the run's job id in its environment: so what is left of it is found, and ended.
+"""
+
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 60.0
+"""For anything to come to pass; nothing is expected to be fast here."""
+
+
+def go() -> bool:
+    return shutil.which("go") is not None
+
+
+def build(folder: Path) -> Path:
+    """The program as it is installed in a pod, with its names beside it."""
+    subprocess.run(["make", "-s", "steps", f"STEPS={folder}", "STEPS_ARCHITECTURES="], cwd=ROOT, check=True)
+    subprocess.run([folder / "tessera-steps", "install", folder / "tessera"], check=True)
+    return folder / "tessera" / "bin" / "tessera-steps"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_for(holds: Callable[[], bool], what: str) -> None:
+    """Raises AssertionError with what was waited for."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {PATIENCE_SECONDS:.0f} s: {what}"
+        time.sleep(0.01)
+
+
+@dataclass
+class Pods:
+    """The runners of a run by rank, and what its first pod writes."""
+
+    folder: Path
+    job: str
+    pods: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def host(self, rank: int) -> str:
+        return f"127.88.0.{rank}"
+
+    def path(self, name: str) -> Path:
+        return self.folder / name
+
+    def ended(self) -> tuple[int, str, str]:
+        """Exit code, output and errors of the first pod, once all pods have ended, the others well."""
+        out, err = self.pods[0].communicate(timeout=PATIENCE_SECONDS)
+        codes = [pod.wait(PATIENCE_SECONDS) for pod in self.pods]
+        assert codes[1:] == [0] * (len(codes) - 1), err.decode()
+        return codes[0], out.decode(), err.decode()
+
+    def processes(self) -> list[int]:
+        """All that run of it: the runners, the script and tasks, also those that left their groups."""
+        mark = f"TESSERA_JOB_ID={self.job}".encode()
+        found = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+            except OSError:  # gone meanwhile
+                continue
+        return found
+
+    def tasks(self) -> list[int]:
+        """The processes of it that are no runners."""
+        return [pid for pid in self.processes() if pid not in {pod.pid for pod in self.pods}]
+
+
+@contextmanager
+def pods_of_a_run(
+    program: Path, folder: Path, count: int, script: str, variables: Mapping[str, str] | None = None
+) -> Iterator[Pods]:
+    """So many pods, the first with a script of bash. Each has WHERE=rank, and four CPUs unless `variables` say more."""
+    key = folder / "key"
+    key.write_bytes(secrets.token_bytes(32))
+    (folder / "script").write_text(script)
+    run = Pods(folder, f"j-{secrets.token_hex(6)}")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "TESSERA_JOB_ID": run.job,
+        "TESSERA_ATTEMPT": "1",
+        "TESSERA_WORLD_SIZE": str(count),
+        "TESSERA_STEPS_HOSTS": run.host(0).removesuffix("0") + "{rank}",
+        "TESSERA_STEPS_PORT": str(free_port()),
+        "TESSERA_STEPS_KEY": str(key),
+        "SLURM_CPUS_ON_NODE": "4",
+    } | dict(variables or {})
+    try:
+        for rank in range(count):
+            run.pods.append(
+                subprocess.Popen(
+                    [program, "pod", "--", "bash", folder / "script"],
+                    cwd=folder,
+                    env=environment | {"TESSERA_RANK": str(rank), "WHERE": str(rank)},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if rank == 0 else None,
+                    stderr=subprocess.PIPE if rank == 0 else None,
+                )
+            )
+        yield run
+    finally:
+        while left := run.processes():
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            for pod in run.pods:
+                pod.wait(PATIENCE_SECONDS)

@@ -1,0 +1,51 @@
+"""`ssh` as launchers call it, and `scontrol show hostnames`."""
+
+from pathlib import Path
+
+
+def test_a_command_runs_in_the_pod_by_name(pods, program):
+    ssh = program.parents[1] / "fallback" / "ssh"
+    assert ssh.resolve() == program
+    script = f"""
+ssh() {{ {ssh} "$@"; }}
+ssh -x -o StrictHostKeyChecking=no -p 22 root@127.88.0.1 echo '$WHERE' '"a  b"'; echo $?
+ssh -nq -oBatchMode=yes -l root 127.88.0.1 'exit 5'; echo $?
+head -c 3000000 /dev/zero | ssh -T 127.88.0.1 sha256sum | cut -c 1-8
+printf x | ssh -n 127.88.0.1 wc -c
+ssh github.com true; echo $?
+ssh -L 1:a:1 127.88.0.1 true; echo $?
+ssh 127.88.0.1; echo $?
+ssh 127.88.0.1 'setsid bash -c "until [ -e go ]; do sleep 0.01; done; touch left" > /dev/null 2>&1 < /dev/null & echo started'
+touch go; until [ -e left ]; do sleep 0.01; done
+"""
+    with pods(2, script) as run:
+        code, out, err = run.ended()
+    assert code == 0
+    lines = out.splitlines()
+    assert lines[:3] == ["1 a  b", "0", "5"]
+    assert lines[4:] == ["0", "255", "255", "255", "started"]
+    assert "github.com: no pod of this run is called so: they are 127.88.0.[0-1]" in err
+    assert "-L is refused" in err
+
+
+def test_lists_of_hosts_are_written_out(pods):
+    script = """
+scontrol show hostnames
+SLURM_JOB_NODELIST='n[08-10],m' scontrol show hostnames
+scontrol show hostnames 'a[1-2]b'
+scontrol show hostlist a1,a2,a4
+scontrol requeue 5; echo $?
+"""
+    with pods(2, script) as run:
+        _, out, err = run.ended()
+    assert out.split() == ["127.88.0.0", "127.88.0.1", "n08", "n09", "n10", "m", "a1b", "a2b", "a[1-2,4]", "1"]
+    assert "scontrol: error: requeue 5" in err
+
+
+def test_the_programs_lie_where_a_pod_looks_for_them(program: Path, tmp_path: Path):
+    import subprocess
+
+    for _ in range(2):  # an init container may run again
+        subprocess.run([program, "install", tmp_path / "tessera"], check=True)
+    installed = {str(path.relative_to(tmp_path / "tessera")) for path in (tmp_path / "tessera").rglob("*")}
+    assert installed == {"bin", "bin/tessera-steps", "bin/srun", "bin/scontrol", "fallback", "fallback/ssh"}
