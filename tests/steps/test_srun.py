@@ -212,7 +212,8 @@ def test_a_line_without_an_end_comes_all_the_same(pods):
 
 
 def test_lines_of_many_tasks_are_never_mixed(pods):
-    script = "srun -n8 bash -c 'for n in {1..300}; do printf %0500d $SLURM_PROCID; printf .; printf %0500d\\\\n $SLURM_PROCID; done'"
+    line = "printf %0500d $SLURM_PROCID; printf .; printf %0500d\\\\n $SLURM_PROCID"
+    script = f"srun -n8 bash -c 'for n in {{1..300}}; do {line}; done'"
     with pods(2, script) as run:
         _, out, _ = run.ended()
     assert Counter(out.splitlines()) == {f"{task:0500d}.{task:0500d}": 300 for task in range(8)}

@@ -1,5 +1,6 @@
 """`ssh` as launchers call it, and `scontrol show hostnames`."""
 
+import subprocess
 from pathlib import Path
 
 
@@ -15,7 +16,8 @@ printf x | ssh -n 127.88.0.1 wc -c
 ssh github.com true; echo $?
 ssh -L 1:a:1 127.88.0.1 true; echo $?
 ssh 127.88.0.1; echo $?
-ssh 127.88.0.1 'setsid bash -c "until [ -e go ]; do sleep 0.01; done; touch left" > /dev/null 2>&1 < /dev/null & echo started'
+ssh 127.88.0.1 'setsid bash -c "until [ -e go ]; do sleep 0.01; done; touch left" > /dev/null 2>&1 < /dev/null &
+echo started'
 touch go; until [ -e left ]; do sleep 0.01; done
 """
     with pods(2, script) as run:
@@ -43,8 +45,6 @@ scontrol requeue 5; echo $?
 
 
 def test_the_programs_lie_where_a_pod_looks_for_them(program: Path, tmp_path: Path):
-    import subprocess
-
     for _ in range(2):  # an init container may run again
         subprocess.run([program, "install", tmp_path / "tessera"], check=True)
     installed = {str(path.relative_to(tmp_path / "tessera")) for path in (tmp_path / "tessera").rglob("*")}
