@@ -27,7 +27,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all setup fmt lint types layers schemas figures docs check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-changed test-platforms test-kubernetes test-clients sim nightly damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help help-all setup fmt lint lint-steps types layers schemas figures docs steps check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-steps test-changed test-platforms test-kubernetes test-clients sim nightly damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-steps bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 #### Begin
 
@@ -78,7 +78,7 @@ schemas: $(READY) #: write what is generated: schemas/generated, the data of the
 figures: $(READY) #: how the code stands, as figures that may only get better
 	@$(BIN)/python -m tests.project.house_figures
 
-check: lint types layers figures ## everything that needs no server: what CI runs first
+check: lint types layers figures lint-steps ## everything that needs no server: what CI runs first
 	$(BIN)/python -m tessera_schemas.documents.generate --check schemas/generated
 	$(BIN)/python deploy/make_chart.py --check
 	$(BIN)/python -m docs.make_tables --check
@@ -94,6 +94,13 @@ steps: ## build tessera-steps, which starts processes in the other pods of a run
 	@for architecture in $(or $(STEPS_ARCHITECTURES),""); do \
 	  GOOS=linux GOARCH=$$architecture $(GO) build -C services/tessera_steps -buildvcs=false -trimpath -ldflags "-s -w" \
 	    -o "$(abspath $(STEPS))/$$architecture/tessera-steps" . || exit 1; done
+
+lint-steps: #: gofmt and go vet of tessera-steps, where there is Go
+	@if ! command -v go >/dev/null; then echo "no go: services/tessera_steps is not looked at"; \
+	elif [ -n "$$(gofmt -l services/tessera_steps)" ]; then gofmt -d services/tessera_steps; exit 1; else $(GO) vet -C services/tessera_steps ./...; fi
+
+test-steps: #: tests of tessera-steps under Go's race detector (needs Go and a C compiler; minutes the first time)
+	CGO_ENABLED=1 GOTOOLCHAIN=local GOWORK=off go test -C services/tessera_steps -race -count=1 ./...
 
 alerts: $(READY) prometheus #: the alarms: promtool reads and tests deploy/alerts.yaml, and the docs' table says the same
 	$(BIN)/pytest -q tests/unit/project/test_alerts.py
@@ -182,6 +189,9 @@ bench-growth: $(READY) #: what a decision costs before hundreds of kinds of jobs
 
 bench-kubernetes: $(READY) #: from create to bound on a real API server, beside kube-scheduler and a bare client (minutes)
 	$(BIN)/python -m tests.kubernetes.bench
+
+bench-steps: $(READY) #: a step over 2 and 64 pods beside fork and exec, a runner's memory, the program's size (needs Go)
+	@$(BIN)/python -m tests.steps.bench
 
 bench-page: $(READY) #: the page on 1,000 nodes and 10,000 jobs in a browser: paint, updates, memory (needs `make chromium`)
 	@$(BIN)/python -m tests.e2e.page_bench

@@ -46,6 +46,15 @@ def wait_for(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
+def resident_kibibytes(pid: int) -> int:
+    """Memory of a process; 0 for one that is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")), 0)
+
+
 @dataclass
 class Pods:
     """The runners of a run by rank, and what its first pod writes."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.steps.pods import wait_for
+from tests.steps.pods import resident_kibibytes, wait_for
 
 LINE = (
     """echo "$SLURM_STEP_ID n$SLURM_NODEID l$SLURM_LOCALID p$SLURM_PROCID of $SLURM_NTASKS on $SLURM_NNODES: $WHERE" """
@@ -251,14 +251,6 @@ def cpu_ticks(pid: int) -> int:
         return sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
     except OSError:
         return 0
-
-
-def resident_kibibytes(pid: int) -> int:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")), 0)
 
 
 def test_output_goes_into_files_of_the_step_or_of_each_task(pods):
