@@ -33,6 +33,7 @@ type runner struct {
 	processes *children
 	own       []string // environment of this pod's processes
 	first     *firstPod
+	warning   warning
 	lock      sync.Mutex
 	sessions  map[*session]bool
 }
@@ -61,7 +62,8 @@ func pod(command []string) int {
 	}
 	go func() {
 		for each := range signals {
-			r.hand(each.(syscall.Signal))
+			_, tasks := r.warning.of(each.(syscall.Signal))
+			r.hand(tasks)
 		}
 	}()
 	return r.stay()
@@ -80,7 +82,11 @@ func newRunner() (*runner, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &runner{run: found, identity: config, sessions: map[*session]bool{}, processes: newChildren()}
+	warned, err := readWarning()
+	if err != nil {
+		return nil, err
+	}
+	r := &runner{run: found, identity: config, warning: warned, sessions: map[*session]bool{}, processes: newChildren()}
 	r.own = podEnvironment(os.Environ(), os.Getpid())
 	if r.rank == 0 {
 		r.first = newFirstPod(found)
@@ -206,8 +212,11 @@ func (r *runner) register(s *session, there bool) {
 	}
 }
 
-// Hand hands a signal that reached the runner to all steps' processes of the pod.
+// Hand hands a signal that reached the runner to all steps' processes of the pod; 0 is none.
 func (r *runner) hand(wanted syscall.Signal) {
+	if wanted == 0 {
+		return
+	}
 	r.lock.Lock()
 	defer r.lock.Unlock()
 	for each := range r.sessions {
@@ -231,8 +240,11 @@ func (r *runner) runCommand(command []string, signals <-chan os.Signal) int {
 		select {
 		case each := <-signals:
 			told = told || each != syscall.SIGUSR1 && each != syscall.SIGUSR2
-			syscall.Kill(pid, each.(syscall.Signal))
-			r.hand(each.(syscall.Signal))
+			command, tasks := r.warning.of(each.(syscall.Signal))
+			if command != 0 {
+				syscall.Kill(pid, command)
+			}
+			r.hand(tasks)
 		case status := <-ended:
 			code := exitCode(status)
 			r.first.end(code == 0 && !told)

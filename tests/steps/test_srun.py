@@ -186,6 +186,22 @@ wait
     assert Counter(out.split()) == {"task": 4, "script": 1}
 
 
+@pytest.mark.parametrize(("warning", "heard"), [("USR1", {"task USR1": 2}), ("B:USR1", {"script USR1": 1})])
+def test_a_warning_reaches_those_that_it_is_for(pods, warning, heard):
+    script = """
+for name in TERM USR1; do trap "echo script $name; touch told" $name; done
+srun -n2 bash -c 'for name in TERM USR1; do trap "echo task $name; exit 0" $name; done; touch up$SLURM_PROCID
+  until [ -e told ]; do sleep 0.01; done' &
+wait; wait
+"""
+    with pods(2, script, {"TESSERA_STEPS_WARNING": warning}) as run:
+        wait_for(lambda: all(run.path(f"up{task}").exists() for task in range(2)), "two tasks")
+        for pod in run.pods:
+            pod.terminate()
+        code, out, err = run.ended()
+    assert (code, Counter(out.splitlines())) == (0, heard), err
+
+
 def test_input_goes_to_all_tasks_or_to_one(pods):
     script = """
 printf 'x\\ny\\n' | srun -n2 -l cat | sort
