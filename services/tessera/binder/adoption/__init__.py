@@ -22,6 +22,7 @@ so that nothing has to be remembered; pods that ask for something else give anot
 |---|---|---|---|
 | incomplete | fewer pods than the gang has | say `GangIncomplete` | whole |
 | incomplete | a field cannot be honoured | say the field, note refused work | refused |
+| incomplete | its namespace refuses the rest, and policy suspends what waits | suspend the owner | suspended |
 | refused | the object is corrected | look again | incomplete |
 | whole | budget of the tenant, or room in the ledger, is lacking | wait for a turn (`Gate`) | whole |
 | whole | the namespace has let the binder in | `AdoptJob` with key, spec and UIDs | waiting |
@@ -33,7 +34,7 @@ so that nothing has to be remembered; pods that ask for something else give anot
 | away | pods are back | `PodsBack` | waiting |
 | away | the owner is gone or over, or `pods_gone_seconds` have passed | `CancelJob` | ended |
 | claimed | all pods are there and ask for what was allocated | bind | running |
-| claimed | they do not come in time | refuse the bind: the run ends, the room is free | waiting |
+| claimed | they do not come in time, or some are refused | refuse the bind: the run ends, the room is free | waiting |
 | running | the owner wants more pods, and the run is whole | each of them is a group of its own | running |
 | running | pods are gone that the owner wants no more | `PodsLost`: the run goes on without them | running |
 | running | the run is revoked, and its owner can be suspended | suspend, wait `TAKES_AWAY_SECONDS` | away |

@@ -137,7 +137,7 @@ class Claims:
         if not found[1].waits_for_us:
             return False, None if found[1].suspended else found[0]
         try:
-            await self._owners.suspend(job.tenant, job.adopted, found[0], False)
+            await self._owners.suspend(found[0], False)
         except ApiError as error:
             if error.status == 404:
                 return False, None
@@ -148,7 +148,7 @@ class Claims:
             found = await self._owners.suspension_of(job, fresh=True)  # its controller writes to it, too
             if found is None or not found[1].waits_for_us:
                 return False, None if found is None or found[1].suspended else found[0]
-            await self._owners.suspend(job.tenant, job.adopted, found[0], False)
+            await self._owners.suspend(found[0], False)
         log.info("owner_resumed", job=job.job_id, owner=job.adopted.owner, namespace=job.tenant)
         return True, found[0]
 

@@ -12,7 +12,13 @@ from collections.abc import Sequence
 from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import is_of, is_up_to_date
 from tessera.binder.adoption.decide.spec import Adoption
-from tessera.binder.adoption.decide.verdicts import Verdict, describe_finding, describe_job, is_refusal
+from tessera.binder.adoption.decide.verdicts import (
+    Verdict,
+    describe_finding,
+    describe_job,
+    describe_refused_pods,
+    is_refusal,
+)
 from tessera.binder.adoption.gate import Gate
 from tessera.binder.adoption.index import GroupIndex
 from tessera.binder.adoption.owners.failed_nodes import FailedNodes
@@ -25,6 +31,7 @@ from tessera.binder.adoption.submitting import OTHER_PODS, Submitting
 from tessera.binder.adoption.watch import ALONE, Groups
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.reading import text
+from tessera.binder.workloads.references import controller_of
 from tessera.domain.entities import Job
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
@@ -45,6 +52,8 @@ ABOUT_TO_START = (Phase.ALLOCATED, Phase.BINDING)
 VOLUME_AGAIN_SECONDS = 2.0
 RESTING_ROUNDS = 8
 """A suspended owner that waits is looked at again in one of so many rounds."""
+REFUSED_MS = 90_000
+"""A controller that may not make a pod tries again, and says so again, once a minute at least."""
 JOB_API = ("batch/v1", "Job")
 """The Job controller makes pods just as the template says."""
 
@@ -67,7 +76,7 @@ class Adopting:
         fresh: Freshness,
     ) -> None:
         self._ports, self._settings, self._state, self._members = ports, settings, state, members
-        self._groups, self._adoptions, self._suspended = groups, adoptions, suspended
+        self._groups, self._owners, self._adoptions, self._suspended = groups, owners, adoptions, suspended
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._index = GroupIndex(state)
         self._gate = Gate(ports.clock, state, room, lambda: members.count)
@@ -169,7 +178,7 @@ class Adopting:
                 self.worklist.name_later(group_id, VOLUME_AGAIN_SECONDS)
             if is_refusal(found):
                 self._reports.note_refusal(group_id, (found,))
-            await self._reports.report(group_id, waiting, describe_finding(found))
+            await self._report_found(group_id, waiting, found, live)
         else:
             self._adoptions.forget(group_id)
             self._reports.forget(group_id)
@@ -177,6 +186,21 @@ class Adopting:
             await self._podless.look(group_id, job)
             if self._suspended.owner(group_id) is not None:
                 await self._reports.report(group_id, waiting, self._describe(job))
+
+    async def _report_found(self, group_id: str, waiting: list[Json], found: Reason, live: list[Job]) -> None:
+        """Show why a group is no job; one whose pods its namespace refuses says why, and may be suspended."""
+        verdict, ref = describe_finding(found), controller_of(waiting[0]) if waiting else None
+        # Most gangs are whole a moment later, so that events are read of those alone that have waited for a while.
+        if ref is not None and found.code is Code.GANG_INCOMPLETE and not self._reports.delay.left(group_id, verdict):
+            why = await self._owners.why_refused(ref, self._ports.clock.now_ms() - REFUSED_MS)
+            if why:
+                verdict = describe_refused_pods(found, why)
+                is_whole = (ref.api_version, ref.kind) == JOB_API and group_id.endswith(f"/{ref.uid}")
+                if is_whole and not self._is_at_work(group_id):
+                    await self._podless.suspend_incomplete(ref, waiting, live, verdict)
+                if not live:
+                    self._reports.note_refusal(group_id, (found.model_copy(update={"detail": why}),))
+        await self._reports.report(group_id, waiting, verdict)
 
     async def _found(self, group_id: str, waiting: list[Json], live: list[Job]) -> Adoption | Reason | None:
         """The job that the group amounts to now; None when nothing of it waits."""
@@ -242,9 +266,11 @@ class Adopting:
         # What starts at once is never suspended: a suspension and a resumption cost two writes and all pods made anew.
         if self._reports.delay.left(group_id, verdict) > 0:
             return False
-        pods = self._groups.pods(group_id)
         # Suspension takes all pods of the owner away, also those that are at work already.
-        return not any(text(pod, "spec", "nodeName") and not has_ended(pod) for pod in pods)
+        return not self._is_at_work(group_id)
+
+    def _is_at_work(self, group_id: str) -> bool:
+        return any(text(pod, "spec", "nodeName") and not has_ended(pod) for pod in self._groups.pods(group_id))
 
 
 def _goes_by_its_pods(job: Job) -> bool:

@@ -2,11 +2,13 @@
 Jobs of users whose pods are not there: their owner is suspended, or has yet to make them again, or is no more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 
 from tessera.binder.adoption.decide.owner_conditions import ending_of, why_failed
+from tessera.binder.adoption.decide.spec import queue_of
+from tessera.binder.adoption.decide.suspending import look_at
 from tessera.binder.adoption.decide.verdicts import (
     Verdict,
     describe_suspended_by_user,
@@ -16,11 +18,13 @@ from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.adoption.reports.conditions import Conditions
 from tessera.binder.adoption.submitting import AGAIN_SECONDS_MAX, NO_PODS, Submitting
 from tessera.binder.settings import BinderSettings
+from tessera.binder.workloads.references import OwnerRef, ref_of
 from tessera.domain.entities import Job
 from tessera.domain.work.phases import Phase
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import ApiError, Clock
 from tessera.kernel.tasks.freshness import Freshness
+from tessera_schemas.base import Json
 from tessera_schemas.facts import PodsBack, PodsGone
 
 REPLACED_SECONDS = 1.0  # so long its owner takes to make another pod in the place of one
@@ -114,22 +118,41 @@ class PodlessJobs:
         tried again for a while.
         """
         found = await self._owners.suspension_of(job)
-        now = self._clock.monotonic()
-        if found is None or job.adopted is None or now < self._closed_until.get(job.tenant, 0.0):
+        if found is None or not await self._suspend(found[0], verdict):
             return False
+        await self.report_in_queue_order(job)
+        return True
+
+    async def suspend_incomplete(self, ref: OwnerRef, waiting: Sequence[Json], live: list[Job], why: Verdict) -> None:
+        """
+        Suspend an owner of which the namespace takes only some pods, where policy wants waiting work suspended: these
+        would keep the quota from another that lacks as little. Whoever is resumed then comes through whole.
+        """
+        owner = await self._owners.look(ref)
+        if owner is None:
+            return
+        began = any(job.adopted is not None and job.adopted.suspended for job in live)
+        look = look_at(owner, began, self._owners.by_queue(queue_of(waiting[0], owner)[0]))
+        if look.waits_suspended:
+            await self._suspend(owner, why)
+
+    async def _suspend(self, owner: Json, why: Verdict) -> bool:
+        ref, now = ref_of(owner), self._clock.monotonic()
+        if now < self._closed_until.get(ref.namespace, 0.0):
+            return False
+        about = {"owner": f"{ref.kind}/{ref.name}", "namespace": ref.namespace}
         try:
-            await self._owners.suspend(job.tenant, job.adopted, found[0], True)
+            await self._owners.suspend(owner, True)
         except ApiError as error:
             if error.status != 403:
                 raise
             # A right that is missing is missing for all of the namespace: thousands of its owners are not tried one by
             # one.
-            self._closed_until[job.tenant] = now + AGAIN_SECONDS_MAX
-            log.warning("owner_not_suspended", job=job.job_id, owner=job.adopted.owner, error=error.message)
+            self._closed_until[ref.namespace] = now + AGAIN_SECONDS_MAX
+            log.warning("owner_not_suspended", **about, error=error.message)
             return False
-        await self.report_in_queue_order(job)
-        await self._conditions.make_event_once(found[0], describe_suspended_while_waiting(verdict))
-        log.info("owner_suspended", job=job.job_id, owner=job.adopted.owner, namespace=job.tenant, why=verdict.code)
+        await self._conditions.make_event_once(owner, describe_suspended_while_waiting(why))
+        log.info("owner_suspended", **about, why=why.code)
         return True
 
     async def is_to_wait_suspended(self, job: Job) -> bool:

@@ -18,6 +18,7 @@ from tessera.binder.adoption.decide.verdicts import (
     describe_missing_pods,
     describe_not_resumed,
     describe_overridden_budget,
+    describe_refused_pods,
     describe_slow_start,
 )
 from tessera.binder.adoption.decide.volumes import claim_names
@@ -31,7 +32,7 @@ from tessera.binder.pods.calls import RefusedByCluster, refuse
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.batch_jobs import is_winding_up
 from tessera.binder.workloads.reading import mapping, no, text
-from tessera.binder.workloads.references import controller_of
+from tessera.binder.workloads.references import OwnerRef, controller_of
 from tessera.binder.workloads.registry import wanted_pods
 from tessera.domain.entities import Job, Run
 from tessera.domain.storing.fast import replace
@@ -47,7 +48,7 @@ from tessera_schemas.facts import EvictionBlocked, PodsLost, RunEnded
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import Adopted
 
-BLOCKED = 429
+FORBIDDEN, BLOCKED = 403, 429
 TAKES_AWAY_SECONDS = 30.0
 """So long a controller has to take the pods of a suspended owner away; then they are evicted."""
 
@@ -167,6 +168,7 @@ class AdoptedRuns:
             raise RefusedByCluster(0, error.reason) from error
         if not isinstance(found, Incomplete):
             return found
+        await self._check_not_refused(job, run, found)
         seconds = self._settings.resumed_seconds if found.coming else self._settings.claim_seconds
         if found.coming and found.behind:
             seconds = self._settings.controller_seconds
@@ -177,6 +179,17 @@ class AdoptedRuns:
         if found.coming:
             await self._report_on_owner(job, describe_missing_pods(found.reason, round(seconds), found.behind))
         raise RefusedByCluster(0, found.reason)
+
+    async def _check_not_refused(self, job: Job, run: Run, found: Incomplete) -> None:
+        """The ledger tries one job of a namespace after the other that takes none, or not all, of their pods."""
+        if not found.coming or found.behind or job.adopted is None:
+            return
+        ref = OwnerRef(job.adopted.api_version, job.adopted.owner_kind, job.tenant, "", job.adopted.owner_uid)
+        why = await self._owners.why_refused(ref, since_ms=run.allocated_ts)
+        if why:
+            self._claims.forget(run.run_id)
+            await self._report_on_owner(job, describe_refused_pods(found.reason, why))
+            raise refuse(0, Code.BIND_REFUSED, why, status=FORBIDDEN)
 
     async def _report_on_owner(self, job: Job, verdict: Verdict) -> None:
         found = await self._owners.suspension_of(job)
@@ -293,7 +306,7 @@ class AdoptedRuns:
         if look.suspended:
             return True
         try:
-            await self._owners.suspend(job.tenant, adopted, owner, True)
+            await self._owners.suspend(owner, True)
         except ApiError as error:
             # Without the right, or without the owner, its pods are evicted as those of any other kind.
             if error.status not in (403, 404):

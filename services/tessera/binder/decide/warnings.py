@@ -1,5 +1,6 @@
 """
-Warnings in a pod's events: what keeps it from its network and volumes kubelets say there, and not in its status. Pure.
+Warnings in events: what keeps a pod from its network and volumes kubelets say there, and not in its status; and an
+owner's controller, what keeps it from making pods. Pure.
 
 Whoever may write events in a namespace may forge them there. It gains nothing: a pod that does not start is its node's
 trouble without a word, too.
@@ -18,6 +19,9 @@ UNPREPARED = SANDBOXES | {"FailedMount", "FailedMapVolume", "FailedAttachVolume"
 """Reasons of events by which a kubelet, or the controller that attaches volumes for it, says that a pod is kept."""
 PREPARED = frozenset({"Pulling", "Pulled", "Created", "Started"})
 """Reasons by which it says that what kept the pod is over."""
+NOT_MADE = ("FailedCreate", "FailedToCreate")
+"""Beginnings of reasons by which controllers say that they cannot make a pod of an owner."""
+FORBIDDEN = " is forbidden: "
 CONTROLLER = "attachdetach-controller"
 NAMED_IN_VAIN = re.compile(
     r'\b(configmaps?|secrets?|persistentvolumeclaims?) "[^"]*" not found|non-existent (config|secret) key',
@@ -40,6 +44,13 @@ def read_warning(events: Iterable[Json], node: str) -> tuple[str, str] | None:
     return said_last[-1] if said_last else None
 
 
+def read_refused_pods(events: Iterable[Json]) -> tuple[int, str]:
+    """When (milliseconds) an owner's controller last said that it may not make a pod, and why; (0, "") for never."""
+    said = max((one for one in events if _is_refused_pod(one)), key=_order, default=None)
+    why = "" if said is None else _in_one_line(said.get("message")).partition(FORBIDDEN)[2]
+    return (0, "") if said is None else (_order(said)[0], why)
+
+
 def judge_warning(message: str) -> Code:
     """Code of the trouble: one of the job's surroundings, or else of the node, which then starts nothing."""
     if NAMED_IN_VAIN.search(message):
@@ -53,6 +64,10 @@ def _is_telling(event: Json, node: str) -> bool:
     host = source.get("host") or event.get("reportingInstance") or node
     by_its_node = component == CONTROLLER or (component == "kubelet" and host == node)
     return by_its_node and event.get("reason") in UNPREPARED | PREPARED
+
+
+def _is_refused_pod(event: Json) -> bool:
+    return str(event.get("reason")).startswith(NOT_MADE) and FORBIDDEN in str(event.get("message"))
 
 
 def _order(event: Json) -> tuple[int, bool, str]:

@@ -20,6 +20,7 @@ from tests.builders import SHARD, config_body, config_proposed
 from tests.unit.binder.cluster_world import RESERVED, World
 
 NS = "lab"
+JOB_FIELDS = ("suspend", "backoffLimit", "completionMode", "activeDeadlineSeconds")
 
 
 class AdoptionWorld(World):
@@ -125,7 +126,7 @@ def user_pod(
 
 def batch_job(name: str = "train", pods: int = 1, completions: int | None = None, **more: Any) -> Json:
     """A Job of so many pods at once, and as many in all unless `completions` says more."""
-    job_fields = {key: more.pop(key) for key in ("suspend", "backoffLimit", "completionMode") if key in more}
+    job_fields = {key: more.pop(key) for key in JOB_FIELDS if key in more}
     template = user_pod(name, **more)
     del template["metadata"]["name"]
     spec = {"parallelism": pods, "completions": pods if completions is None else completions, "template": template}

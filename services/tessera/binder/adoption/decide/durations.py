@@ -2,14 +2,19 @@
 
 from collections.abc import Sequence
 
+from tessera.binder.adoption.decide.suspending import is_suspended
 from tessera.binder.workloads.mark_table import SLURM_TIME_LIMIT, TIME_LIMIT
 from tessera.binder.workloads.marks import found_in
-from tessera.binder.workloads.reading import no, number_in, text, whole
+from tessera.binder.workloads.reading import items, no, number_in, text, whole
 from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.quantities import slurms_seconds
 
 LIMIT_SECONDS_MAX = 31_536_000
+DEADLINE = "activeDeadlineSeconds"
+DEADLINES = (("spec",), ("spec", "runPolicy"))
+"""Where a batch Job and a training job have theirs; of JobSets the templates do."""
+OF_SETS = ("spec", "replicatedJobs", "template", "spec")
 GRACE_SECONDS, GRACE_SECONDS_MAX = 30, 3600
 
 
@@ -27,12 +32,23 @@ def time_limit(pods: Sequence[Json], owner: Json | None) -> int | Reason | None:
     for pod, by_mark in zip(pods, marked, strict=True):
         if isinstance(by_mark, Reason):
             return by_mark
-        known = [limit for limit in (whole(pod, "spec", "activeDeadlineSeconds"), by_mark) if limit]
+        known = [limit for limit in (whole(pod, "spec", DEADLINE), by_mark) if limit]
         # One pod without a limit makes the gang one without: it ends with its last pod.
         if not known:
             return None
         limits.append(min(*known, LIMIT_SECONDS_MAX))
     return max(limits)
+
+
+def deadlines_that_run(owner: Json) -> list[str]:
+    """A sentence about each deadline that the owner's controller counts from before its pods have their nodes."""
+    if is_suspended(owner):
+        return []
+    way_out = "it runs while its pods wait; created suspended, or in a queue with suspend_waiting, it begins later"
+    found: list[tuple[str, ...]] = [path for path in DEADLINES if whole(owner, *path, DEADLINE)]
+    if any(whole(job, *OF_SETS[2:], DEADLINE) for job in items(owner, *OF_SETS[:2])):
+        found += (OF_SETS,)
+    return [f"{'.'.join(path)}.{DEADLINE}: {way_out}" for path in found]
 
 
 def grace(pod: Json) -> int:

@@ -13,7 +13,7 @@ from itertools import chain
 
 from pydantic import ValidationError
 
-from tessera.binder.adoption.decide.durations import grace, time_limit
+from tessera.binder.adoption.decide.durations import deadlines_that_run, grace, time_limit
 from tessera.binder.adoption.decide.ranks import chosen, missing_part, ranked
 from tessera.binder.adoption.decide.roles import invalid
 from tessera.binder.adoption.decide.suspending import is_preemptible
@@ -161,7 +161,7 @@ def _wishes(group: Group, pods: Sequence[Json], owner: Json | None) -> tuple[str
     if group.kind is GroupKind.POD and controller_of(pods[0]) is not None and read_mark(pods[0], PREFERRED_TOPOLOGY):
         said.append(f"{PREFERRED_TOPOLOGY}: the pods of this owner start one by one, each where it fits")
     if owner is not None:
-        said += [*not_honoured(owner), *kind_of_group(group).wishes(owner)]
+        said += [*not_honoured(owner), *kind_of_group(group).wishes(owner), *deadlines_that_run(owner)]
         if group.kind is GroupKind.POD and LEAST_PODS in mapping(owner, "metadata", "annotations"):
             said.append(f"{LEAST_PODS}: its pods start one by one")
     return tuple(dict.fromkeys(said))

@@ -23,7 +23,7 @@ MESSAGE_CHARACTERS = 1000
 CONDITION = "PodScheduled"
 NOT_HONOURED = "tessera.io/NotHonoured"
 """The condition that names what a pod would like and does not get; it does not keep it from being placed."""
-SUSPENDED = "SuspendedByAnother"
+SUSPENDED, PODS_MISSING = "SuspendedByAnother", "PodsMissing"
 COMPONENT = "tessera-binder"
 LET_IN = "an operator names it under `tenants` in the chart's values"
 
@@ -125,7 +125,15 @@ def describe_missing_pods(reason: Reason, seconds: int, behind: bool) -> Verdict
     way_out = "its events name what keeps them, such as a ResourceQuota or an admission rule; they queue once made"
     if behind:
         way_out = "its controller runs again and works through what it has before this; they queue once made"
-    return Verdict("PodsMissing", f"{why}. To go on: {way_out}"[:MESSAGE_CHARACTERS], warning=True)
+    return Verdict(PODS_MISSING, f"{why}. To go on: {way_out}"[:MESSAGE_CHARACTERS], warning=True)
+
+
+def describe_refused_pods(reason: Reason, why: str) -> Verdict:
+    """The namespace does not take all of the owner's pods; `why` names the ResourceQuota or rule."""
+    way_out = "raise what is named or end what uses it; of several that keep it from each other, suspend all but one, "
+    way_out += "or name a queue with suspend_waiting, which lets one through after the other"
+    message = f"{reason.sentence()}; Kubernetes refuses the others: {why}. To go on: {way_out}"
+    return Verdict(PODS_MISSING, message[:MESSAGE_CHARACTERS], warning=True)
 
 
 def describe_blocked_eviction(reason: Reason) -> Verdict:

@@ -11,8 +11,9 @@ import structlog
 from tessera.binder.adoption.decide.suspending import Look, can_be_suspended, look_at, suspension
 from tessera.binder.adoption.owners.watches import OwnerWatches
 from tessera.binder.bounded import BoundedDict
+from tessera.binder.decide.warnings import read_refused_pods
 from tessera.binder.workloads.reading import no, text
-from tessera.binder.workloads.references import OwnerRef, is_it
+from tessera.binder.workloads.references import OwnerRef, is_it, ref_of
 from tessera.binder.workloads.registry import VERSIONS
 from tessera.domain.entities import Job
 from tessera.kernel.kubernetes.api_paths import resource_of
@@ -22,6 +23,8 @@ from tessera_schemas.reasons import Code
 from tessera_schemas.work.adopted import Adopted
 
 REMEMBERED_SECONDS = 15.0
+EVENTS_SECONDS, EVENTS_PAUSE_SECONDS = 2.0, 0.2
+"""So long an owner's events are believed, and so long lies between two questions for those of any."""
 REMEMBERED = 4096
 
 log = structlog.get_logger()
@@ -53,6 +56,8 @@ class Owners:
         self._found: BoundedDict[OwnerRef, tuple[float, Json | None]] = BoundedDict(REMEMBERED)
         self._classes: tuple[float, list[Json]] | None = None
         self._served = ""
+        self._refused: BoundedDict[str, tuple[float, int, str]] = BoundedDict(REMEMBERED)
+        self._events_from = 0.0
 
     async def look(self, ref: OwnerRef, fresh: bool = False) -> Json | None:
         """The object, None when there is none of that name. Raises NotAllowed, ApiError, Transient."""
@@ -82,6 +87,24 @@ class Owners:
             found = None if fresh else await self.of(namespace, adopted, fresh=True)
         return found
 
+    async def why_refused(self, ref: OwnerRef, since_ms: int) -> str:
+        """
+        Why the namespace has not taken a pod of the owner since then, as its controller says in its events; "" where it
+        does not say, or we may not read it.
+        """
+        now, known = self._clock.monotonic(), self._refused.get(ref.uid, (float("-inf"), 0, ""))
+        # A server may look through all events of a namespace for each answer, hence the pause between any two.
+        if now >= max(known[0] + EVENTS_SECONDS, self._events_from):
+            self._events_from = now + EVENTS_PAUSE_SECONDS
+            try:
+                events = await self._cluster.list_events(ref.namespace, ref.uid)
+            except ApiError as error:
+                if error.status != 403:
+                    raise
+                events = []
+            known = self._refused[ref.uid] = now, *read_refused_pods(events)
+        return known[2] if known[1] >= since_ms else ""
+
     def watches(self, job: Job) -> bool:
         """Whether changes of the job's owner come by themselves."""
         return job.adopted is not None and self._watches.are_seen(job.adopted.api_version, job.adopted.owner_kind)
@@ -95,12 +118,11 @@ class Owners:
             return None
         return owner, look_at(owner, job.adopted.suspended, self.by_queue(job.queue))
 
-    async def suspend(self, namespace: str, adopted: Adopted, owner: Json, suspend: bool) -> None:
+    async def suspend(self, owner: Json, suspend: bool) -> None:
         """Suspend exactly this version of the owner, or resume it. Watched ones follow, others are fetched anew."""
-        wanted = suspension(owner, suspend)
-        name = adopted.owner_name
-        await self._cluster.patch_object(adopted.api_version, adopted.owner_kind, namespace, name, wanted)
-        self._found.pop(OwnerRef(adopted.api_version, adopted.owner_kind, namespace, name, adopted.owner_uid), None)
+        ref = ref_of(owner)
+        await self._cluster.patch_object(ref.api_version, ref.kind, ref.namespace, ref.name, suspension(owner, suspend))
+        self._found.pop(ref, None)
 
     async def priority_classes(self) -> Sequence[Json]:
         """All of the cluster's, at most `REMEMBERED_SECONDS` old."""
