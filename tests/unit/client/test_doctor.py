@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tessera.client.cluster.doctor import CLUSTER_WIDE, OF_TENANT, account, check_cluster
+from tessera.client.cluster.doctor import CLUSTER_WIDE, NO_SUSPENSION, OF_TENANT, ROLES, account, check_cluster
 from tessera.client.cluster.findings import Finding
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
@@ -118,7 +118,7 @@ async def test_rights_that_an_older_role_did_not_give_are_named_once_for_all_nam
     tenants = [f"t{number}" for number in range(6)]
     assert await lines(Api(let_in=tuple(tenants), lacks=lacks), *tenants) == [
         "binder may not get rayclusters of ray.io in the cluster; `helm upgrade` to the chart of this version",
-        "binder may not patch jobs of batch in t0, t1, t2, t3 and 2 more; `helm upgrade` to the chart of this version",
+        f"binder may not patch jobs of batch in t0, t1, t2, t3 and 2 more{NO_SUSPENSION}; {ROLES}",
     ]
 
 

@@ -1,6 +1,6 @@
 """Cache of the last look at each group of users' pods; a group is looked at several times on its way to a node."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tessera.binder.adoption.decide.cluster_marks import ClusterMarks
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
@@ -11,7 +11,7 @@ from tessera.binder.bounded import BoundedDict
 from tessera.binder.workloads.port import Group
 from tessera.binder.workloads.reading import mapping, text
 from tessera.binder.workloads.references import OwnerRef
-from tessera.binder.workloads.registry import kind_of, size_of
+from tessera.binder.workloads.registry import kind_of, size_of, survives_eviction
 from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
 
@@ -42,6 +42,20 @@ class Adoptions:
 
     async def of(self, group: Group, waiting: list[Json]) -> Adoption | Reason:
         """The job that these pods amount to, as their owner is now. Raises ApiError, Transient."""
+        found = await self._of(group, waiting)
+        if not isinstance(found, Adoption) or not found.spec.preemptible or group.owner is None:
+            return found
+        pods = [pod for pod in waiting if text(pod, "metadata", "uid") in found.uids]
+        if survives_eviction(group, pods, await self._owners.look(group.owner)):
+            return found
+        if await self._owners.may_suspend(group.owner):
+            return found
+        # It was to be stopped by suspension alone, which is refused here: an eviction would end it for good.
+        told = f"suspension: the binder may not patch a {group.owner.kind} here, so that it is not preempted"
+        wishes = (*found.wishes, f"{told} and does not borrow")
+        return replace(found, spec=found.spec.model_copy(update={"preemptible": False}), wishes=wishes)
+
+    async def _of(self, group: Group, waiting: list[Json]) -> Adoption | Reason:
         # The owner is asked each time, since it may have changed while no pod did; mostly its watch answers without a
         # call.
         owner = None if group.owner is None else await self._owners.look(group.owner)

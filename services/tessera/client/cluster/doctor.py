@@ -37,6 +37,9 @@ AT_ONCE = 16
 CLUSTER_WIDE: dict[str, frozenset[Right]] = {spec.name: spec.cluster_rights() for spec in SPECS if spec.needs_cluster}
 """By service."""
 BIND = Right("", "pods/binding", "create")
+OF_OWNERS = [right for kind in KINDS if kind.suspend_at for right in kind.rights]
+SUSPENSIONS = {Right(right.group, resource, "patch") for right in OF_OWNERS for resource in right.resources}
+NO_SUSPENSION = ", so that owners which evictions would end are not preempted and do not borrow"
 OF_TENANT: frozenset[Right] = BY_NAME["binder"].tenant_rights()
 """The binder's, in the namespace of each tenant."""
 
@@ -211,7 +214,8 @@ async def _check_namespaces(cluster: Reader, names: Sequence[str], waiting: Coun
         elif lacks:
             by_lack.setdefault(tuple(lacks), []).append(name)
     for rights, where in by_lack.items():
-        found.append(Finding(f"binder may not {_describe(rights)} in {describe_some(where)}", ROLES))
+        what = f"binder may not {_describe(rights)} in {describe_some(where)}"
+        found.append(Finding(what + (NO_SUSPENSION if SUSPENSIONS.intersection(rights) else ""), ROLES))
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tessera_local.cluster.in_memory import MemoryCluster
 from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tessera_schemas.facts import CancelRequested
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld
@@ -103,3 +104,37 @@ async def test_a_job_that_is_cancelled_here_is_suspended_and_makes_no_pods_that_
     await world.run(60)
     assert [job.phase for job in world.ended()] == ["cancelled"]
     assert (world.job_object()["spec"]["suspend"], failures(world), world.owned()) == (True, 0, [])
+
+
+async def test_a_job_that_may_not_be_suspended_counts_as_what_an_eviction_would_end(
+    world: AdoptionWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the binder's rights in a namespace are narrower than the chart's."""
+
+    async def may(_cluster: Any, _namespace: str, verb: str, resource: str, group: str = "") -> bool:
+        return (verb, resource, group) != ("patch", "jobs", "batch")
+
+    monkeypatch.setattr(MemoryCluster, "may", may)
+    await make_gang(world)
+    assert not world.only().preemptible
+    told = [event["message"] for event in world.events() if event["reason"] == "NotHonoured"]
+    assert ["the binder may not patch a Job here" in message for message in told] == [True]
+    world.make_job("small", pods=2, gpus=0)
+    await world.run(10)
+    assert world.only("small").preemptible, "it survives an eviction"
+
+
+async def test_after_a_refused_suspension_a_job_is_not_preemptible_any_more(world: AdoptionWorld) -> None:
+    world.make_job(pods=PODS, gpus=2, backoffLimit=PODS)
+    await world.run(10)
+    assert world.only().preemptible
+    world.core.faults.answer("patch", 403, count=1)
+    await world.drain("node-a")
+    await world.run(5)
+    await world.drain("node-a", undo=True)
+    for _ in range(60):
+        await world.run(1)
+        if world.only().phase == "queued" and world.only().adopted.uids:
+            break
+    await world.run(20)
+    assert (failures(world), world.only().preemptible) == (PODS, False)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from tessera.binder.adoption.decide.suspending import Look, can_be_suspended, look_at, suspension
+from tessera.binder.adoption.owners.namespace_access import NamespaceAccess
 from tessera.binder.adoption.owners.watches import OwnerWatches
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.decide.warnings import read_refused_pods
@@ -58,6 +59,7 @@ class Owners:
         self._served = ""
         self._refused: BoundedDict[str, tuple[float, int, str]] = BoundedDict(REMEMBERED)
         self._events_from = 0.0
+        self._suspending: dict[tuple[str, str], NamespaceAccess] = {}
 
     async def look(self, ref: OwnerRef, fresh: bool = False) -> Json | None:
         """The object, None when there is none of that name. Raises NotAllowed, ApiError, Transient."""
@@ -120,9 +122,24 @@ class Owners:
 
     async def suspend(self, owner: Json, suspend: bool) -> None:
         """Suspend exactly this version of the owner, or resume it. Watched ones follow, others are fetched anew."""
-        ref = ref_of(owner)
-        await self._cluster.patch_object(ref.api_version, ref.kind, ref.namespace, ref.name, suspension(owner, suspend))
+        ref, wanted = ref_of(owner), suspension(owner, suspend)
+        try:
+            await self._cluster.patch_object(ref.api_version, ref.kind, ref.namespace, ref.name, wanted)
+        except ApiError as error:
+            if error.status == 403:
+                self._access_to(ref).note_refusal(ref.namespace)
+            raise
         self._found.pop(ref, None)
+
+    async def may_suspend(self, ref: OwnerRef) -> bool:
+        """Whether the API server lets us suspend such an owner. Raises Transient."""
+        return await self._access_to(ref).is_granted(ref.namespace)
+
+    def _access_to(self, ref: OwnerRef) -> NamespaceAccess:
+        resource = resource_of(ref.kind), ref.group
+        if resource not in self._suspending:
+            self._suspending[resource] = NamespaceAccess(self._cluster, self._clock, "patch", *resource)
+        return self._suspending[resource]
 
     async def priority_classes(self) -> Sequence[Json]:
         """All of the cluster's, at most `REMEMBERED_SECONDS` old."""
