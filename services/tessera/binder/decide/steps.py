@@ -181,16 +181,30 @@ def find_own_end(run: Run, pods: Iterable[Pod], boots: Boots = no_boots) -> RunE
     there any more, no end says anything.
     """
     by_uid = {pod.uid: pod for pod in pods}
-    ours = [by_uid.get(uid) for uid in run.uids]
+    shown = [by_uid.get(uid) for uid in run.uids]
+    left = {rank for rank in run.released_ranks if rank < len(shown) and _is_away(shown[rank])}
+    ours = [None if rank in left else pod for rank, pod in enumerate(shown)]
     there = [pod for pod in ours if pod is not None]
     surplus = (by_uid.get(extra.uid) for extra in run.surplus)
-    if not ours or len(there) < len(ours) or any(pod is not None and pod.deleting for pod in (*there, *surplus)):
+    if not there or any(pod is not None and pod.deleting for pod in (*there, *surplus)):
+        return None
+    # Whom its owner took away before is no loss. That nobody was told to stop since is known within the notice alone.
+    if len(there) + len(left) < len(ours) or (left and not all(map(_ended_in_notice, there))):
         return None
     broken = _ended_badly(run, ours, boots)
     if broken is not None:
         return broken if broken.own else None
     ended = all(pod.phase == "Succeeded" for pod in there) and not _has_surplus_at_work(run, by_uid)
     return RunEnded(kind="run_ended", run_id=run.run_id) if ended else None
+
+
+def _is_away(pod: Pod | None) -> bool:
+    return pod is None or pod.deleting
+
+
+def _ended_in_notice(pod: Pod) -> bool:
+    ended, until = pod.end.finished_ms, pod.evict_at_ms
+    return pod.over and ended is not None and until is not None and ended <= until
 
 
 def _has_surplus_at_work(run: Run, pods: Mapping[str, Pod]) -> bool:

@@ -40,7 +40,7 @@ def has_unsaid_end(run: Run, cached: Iterable[Json]) -> bool:
     if run.revoked is None or not run.uids or not may_end_instead(run):
         return False
     by_uid = {pod["metadata"]["uid"]: pod for pod in cached}
-    pods = [by_uid.get(uid, {}) for uid in run.uids]
+    pods = [by_uid.get(uid, {}) for rank, uid in enumerate(run.uids) if uid in by_uid or rank not in run.released_ranks]
     if not all(has_ended(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods):
         return False
     end = end_of(run.revoked.code)

@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.labels import NOTICE_ANNOTATION
 from tests.unit.binder.adoption.adoption_world import NS, AdoptionWorld, run_of, user_pod
 
 
@@ -275,3 +276,19 @@ async def test_new_pods_start_when_parallelism_is_raised_to_completions(world: A
     world.core.patch("jobs", NS, "train", {"spec": {"parallelism": 4}})
     await world.run(20)
     assert len(running(world)) == 4
+
+
+# -- ends after a shrink
+
+
+async def test_what_ends_in_its_notice_after_its_owner_made_it_smaller_has_ended(world: AdoptionWorld) -> None:
+    world.make_job(pods=3, seconds=60, completionMode="Indexed", notes={NOTICE_ANNOTATION: "60"})
+    await world.run(20)
+    ElasticJob(world).scale(2)
+    await world.run(20)
+    assert world.only().phase == "running"
+    await world.drain("node-a")
+    await world.run(10)
+    assert world.only().phase == "evicting"
+    await world.run(30)
+    assert [(job.phase, job.attempt) for job in world.ended()] == [("succeeded", 1)]
