@@ -485,8 +485,12 @@ async def test_marks_of_other_systems_are_honoured_refused_or_told(users: Users)
     users.create(pod("card", notes={"nvidia.com/use-gpuuuid": "GPU-1"}))
     users.create(pod("part", labels={"grove.io/podgang": "serve-0"}))
     users.create(pod("model", notes={"nvidia.com/nouse-gputype": "h100"}))
-    notes = {"karpenter.sh/do-not-disrupt": "true", "koordinator.sh/brand-new": "x"}
-    silent = {"slurmjob.slinky.slurm.net/timelimit": "10", "nvidia.com/use-gputype": "a100,h100"}
+    notes = {"descheduler.alpha.kubernetes.io/prefer-no-eviction": "true", "koordinator.sh/brand-new": "x"}
+    silent = {
+        "karpenter.sh/do-not-disrupt": "true",
+        "slurmjob.slinky.slurm.net/timelimit": "10",
+        "nvidia.com/use-gputype": "a100,h100",
+    }
     users.create(pod("kept", notes=notes | silent))
     armada = {"armadaproject.io/gangId": "pair", "armadaproject.io/gangCardinality": "2"}
     users.create(pod("pair-0", notes=armada))

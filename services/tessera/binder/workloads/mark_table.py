@@ -45,6 +45,7 @@ class Mark:
     keys: tuple[str, ...]
     value: str = ""
     settled_by: tuple[str, str] = ("", "")
+    keeps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,9 @@ class System:
 def _read(row: Json) -> Mark:
     (treatment,) = (each for each in Treatment if each.value in row)
     settled_by = tuple(row.get("settled_by", ("", "")))
-    return Mark(treatment, row[treatment.value], tuple(row["keys"]), row.get("value", ""), settled_by)
+    return Mark(
+        treatment, row[treatment.value], tuple(row["keys"]), row.get("value", ""), settled_by, row.get("keeps", False)
+    )
 
 
 _TABLE = tomllib.loads((files(__package__) / "marks.toml").read_text(encoding="utf-8"))

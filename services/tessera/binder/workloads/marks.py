@@ -5,7 +5,7 @@ Refused marks keep the pod from being adopted, by name; a condition of the pod n
 every mark under these systems' prefixes that the table does not know. Every mark that changes meaning is reported.
 """
 
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from tessera.binder.workloads.mark_table import (
     ARMADA_TOPOLOGY,
@@ -26,7 +26,7 @@ from tessera.binder.workloads.mark_table import (
 )
 from tessera.binder.workloads.reading import items, mapping, no, number_in, text
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import QUEUE_LABEL
+from tessera_schemas.cluster.labels import PREEMPTIBLE_ANNOTATION, QUEUE_LABEL
 from tessera_schemas.reasons import Code, Reason
 
 UNKNOWN_FIELD = "Tessera does not know this field"
@@ -47,6 +47,18 @@ def not_honoured(pod: Json) -> list[str]:
     if read_mark(pod, SHARED_DOMAIN) and topology_of(pod) is None:
         marks.append(f"{SHARED_DOMAIN}: no domain is shared, since {REQUIRED_TOPOLOGY} or the preferred one names none")
     return [*marks, *_preferences(mapping(pod, "spec"))]
+
+
+def said_preemptible(pods: Sequence[Json], owner: Json | None) -> bool | None:
+    """
+    Whether pods say that they may be preempted: all of them by our annotation, or else one of them, or their owner, by
+    another system's mark; None where they say nothing.
+    """
+    said = {text(pod, "metadata", "annotations", PREEMPTIBLE_ANNOTATION) for pod in pods}
+    if said in ({"true"}, {"false"}):
+        return said == {"true"}
+    things = [*pods, owner or {}]
+    return False if said == {""} and any(mark.keeps for thing in things for _, _, mark in _marks(thing)) else None
 
 
 def _marks(thing: Json) -> Iterator[tuple[str, str, Mark]]:

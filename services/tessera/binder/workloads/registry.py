@@ -28,12 +28,12 @@ from tessera.binder.workloads.kinds.pod_group import (
 )
 from tessera.binder.workloads.kinds.ray import RayCluster
 from tessera.binder.workloads.kinds.volcano import VolcanoPodGroup
-from tessera.binder.workloads.marks import found_in, read_mark
+from tessera.binder.workloads.marks import found_in, read_mark, said_preemptible
 from tessera.binder.workloads.port import GangMark, Group, GroupKind, Workload, alone, bounded_size, group_of_owner
 from tessera.binder.workloads.reading import as_part, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, OwnersByRef, controller_of, is_it, not_found
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import FINALIZER, GANG_LABEL, PREEMPTIBLE_ANNOTATION, SCHEDULER_NAME
+from tessera_schemas.cluster.labels import FINALIZER, GANG_LABEL, SCHEDULER_NAME
 from tessera_schemas.reasons import Code, Reason
 
 TRAINING_JOB, JOB_SET = TrainingJob(), JobSet()
@@ -242,15 +242,10 @@ def domain_of(group: Group, owner: Json | None) -> tuple[Json | Reason | None, s
 
 def survives_eviction(group: Group, pods: Sequence[Json], owner: Json | None) -> bool:
     """
-    Whether the group survives an eviction: by the pods' annotation, else by whether their owner makes all of them
-    again.
-
-    All pods must say the same to be heard: the group is evicted as one.
+    Whether the group survives an eviction: by what its pods say, else by whether their owner makes all of them again.
     """
-    read_mark = {text(pod, "metadata", "annotations", PREEMPTIBLE_ANNOTATION) for pod in pods}
-    if read_mark in ({"true"}, {"false"}):
-        return read_mark == {"true"}
-    return kind_of_group(group).survives_eviction(pods, owner)
+    said = said_preemptible(pods, owner)
+    return kind_of_group(group).survives_eviction(pods, owner) if said is None else said
 
 
 def waits(pod: Json) -> bool:

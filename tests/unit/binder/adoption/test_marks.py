@@ -96,15 +96,24 @@ def test_a_mark_that_asks_for_nothing_by_its_value_is_passed_over(key: str, valu
     [
         ("karpenter.sh/do-not-disrupt", "true"),
         ("cluster-autoscaler.kubernetes.io/safe-to-evict", "false"),
-        ("descheduler.alpha.kubernetes.io/prefer-no-eviction", "true"),
+        ("autoscaling.cast.ai/removal-disabled", "true"),
     ],
 )
-def test_do_not_disrupt_is_told_until_the_pod_says_it_in_our_words(key: str, value: str) -> None:
-    (said,) = not_honoured(pod(annotations={key: value}))
+def test_do_not_disrupt_keeps_its_whole_gang_unless_our_annotation_says_otherwise(key: str, value: str) -> None:
+    job = batch_job(parallelism=2, completions=2)
+    plain, marked = pod("a", owner=job), pod("b", owner=job, annotations={key: value})
+    ours = [pod(name, owner=job, annotations={key: value, "tessera.io/preemptible": "true"}) for name in "ab"]
+    assert adoption([plain, pod("b", owner=job)], job).spec.preemptible
+    assert not adoption([plain, marked], job).spec.preemptible
+    assert adoption(ours, job).spec.preemptible
+    assert not_honoured(marked) == []
+
+
+def test_a_preference_not_to_be_evicted_is_told_until_the_pod_says_it_in_our_words() -> None:
+    key = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+    (said,) = not_honoured(pod(annotations={key: "true"}))
     assert "tessera.io/preemptible" in said
-    ours = {"tessera.io/preemptible": "false"}
-    assert not_honoured(pod(annotations={key: value, **ours})) == []
-    assert not adoption([pod(annotations={key: value, **ours})]).spec.preemptible
+    assert not_honoured(pod(annotations={key: "true", "tessera.io/preemptible": "false"})) == []
 
 
 def test_every_mark_that_names_a_gang_or_its_size_is_in_the_table() -> None:

@@ -12,13 +12,13 @@ from enum import StrEnum
 
 from tessera.binder.adoption.decide.owner_conditions import ending_of
 from tessera.binder.workloads.mark_table import KUEUE_QUEUE
+from tessera.binder.workloads.marks import said_preemptible
 from tessera.binder.workloads.port import PLACED, Group, Workload
 from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of, ref_of
 from tessera.binder.workloads.registry import CONTROLLERS, kind_of, kind_of_object, survives_eviction
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
-    PREEMPTIBLE_ANNOTATION,
     SUSPEND_WAITING_ANNOTATION,
     SUSPENDED_ANNOTATION,
 )
@@ -123,8 +123,7 @@ def is_preemptible(group: Group, pods: Sequence[Json], owner: Json | None) -> bo
     Whether a group may be stopped for others: by suspending its owner, which costs it nothing, unless its pods say no;
     else where it survives an eviction.
     """
-    notes = [text(pod, "metadata", "annotations", PREEMPTIBLE_ANNOTATION) for pod in pods]
-    if owner is not None and set(notes) != {"false"} and _is_stopped_whole(group, owner):
+    if owner is not None and said_preemptible(pods, owner) is not False and _is_stopped_whole(group, owner):
         return True
     return survives_eviction(group, pods, owner)
 
