@@ -27,10 +27,11 @@ from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.adoption.reports.conditions import Conditions
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.adoption.watch import Groups
-from tessera.binder.decide.steps import Pod, is_touched, read_pod
+from tessera.binder.decide.steps import Pod, broken_of, is_broken, is_touched, no_boots, read_pod, reason_of
 from tessera.binder.pods.calls import RefusedByCluster, refuse
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.batch_jobs import is_winding_up
+from tessera.binder.workloads.kinds.gang import KUEUES
 from tessera.binder.workloads.reading import mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of
 from tessera.binder.workloads.registry import wanted_pods
@@ -47,8 +48,10 @@ from tessera_schemas.cluster.labels import GIVEN_BACK_ANNOTATION, NAMES_US, USER
 from tessera_schemas.facts import EvictionBlocked, PodsLost, RunEnded
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import Adopted
+from tessera_schemas.work.run_ends import end_of
 
 FORBIDDEN, BLOCKED = 403, 429
+POD_GROUPS_OF_KUEUE = f"gang/{KUEUES.names[0]}/"
 TAKES_AWAY_SECONDS = 30.0
 """So long a controller has to take the pods of a suspended owner away; then they are evicted."""
 
@@ -128,6 +131,7 @@ class AdoptedRuns:
         The run without the ranks whose pods its owner took away since it wants fewer: they count as released here, and
         are told to have left until the ledger releases them. A pod that is to be replaced is a loss of the gang.
         """
+        await self._let_replaced_go(job, run, pods)
         left = self._left.setdefault(run.run_id, {})
         away = (rank for rank, uid in enumerate(run.uids) if _is_away(pods.get(uid)))
         lost = [rank for rank in away if rank not in run.released_ranks and rank not in left]
@@ -136,6 +140,32 @@ class AdoptedRuns:
             reason, ranks = Reason(code=Code.SHRUNK, detail="its owner wants fewer pods"), tuple(sorted(left))
             await self._facts.publish(PodsLost(kind="pods_lost", run_id=run.run_id, ranks=ranks, reason=reason))
         return replace(run, released_ranks=tuple(sorted({*run.released_ranks, *left}))) if left else run
+
+    async def _let_replaced_go(self, job: Job, run: Run, pods: Mapping[str, Pod]) -> None:
+        """Of a pod group of Kueue the others go on without a pod that failed, until its user has made another."""
+        if not _is_replaced_one_by_one(job) or not run.started or run.stopping:
+            return
+        left = self._left.setdefault(run.run_id, {})
+        ours = {rank: (uid, pods.get(uid)) for rank, uid in enumerate(run.uids)}
+        staying = {rank: pod for rank, (_, pod) in ours.items() if rank not in left and rank not in run.released_ranks}
+        lost = [r for r, pod in staying.items() if (is_broken(pod) if pod else ours[r][0] in self._users.gone)]
+        if not lost or all(rank in lost or (pod is not None and pod.over) for rank, pod in staying.items()):
+            return  # nobody is left to go on
+        left.update(dict.fromkeys(lost))
+        reason, pod = Reason(code=Code.POD_DELETED), staying[lost[0]]
+        if pod is not None:
+            reason = reason_of(broken_of(pod, lost[0], run.started, no_boots))
+        await self._facts.publish(PodsLost(kind="pods_lost", run_id=run.run_id, ranks=tuple(lost), reason=reason))
+
+    def _judge_unreplaced(self, job: Job, fact: RunEnded) -> RunEnded:
+        """The end of a pod group of Kueue of which a pod has failed, and no other has come in its place."""
+        failed = [pod for pod in self._users.bound(fact.run_id).values() if pod.phase == "Failed"]
+        assert job.adopted is not None
+        if not failed or self._groups.count_standing(job.adopted.group) >= job.pods:
+            return fact
+        end = broken_of(min(failed, key=lambda pod: pod.name), 0, True, no_boots)
+        why = {"reason": reason_of(end), "own": end_of(end.code).spends, "exit_code": end.end.exit_code}
+        return fact.model_copy(update=why)
 
     async def _wants_fewer(self, job: Job) -> bool:
         """Whether the owner still has at work as many pods of each part as it wants by now."""
@@ -260,6 +290,8 @@ class AdoptedRuns:
         An owner that is complete takes away what is left of its pods, and one that its user pauses all of them: neither
         is a failure.
         """
+        if fact.reason is None and _is_replaced_one_by_one(job):
+            return self._judge_unreplaced(job, fact)
         # Only a pod that is gone leaves room for doubt. Whatever ended with a word of its own is judged by that word.
         if fact.reason is None or fact.reason.code is not Code.POD_DELETED or job.adopted is None:
             return fact
@@ -404,6 +436,10 @@ class AdoptedRuns:
         if run_id not in self._blocked:
             await self._facts.publish(EvictionBlocked(kind="eviction_blocked", run_id=run_id, reason=reason))
             self._blocked[run_id] = None
+
+
+def _is_replaced_one_by_one(job: Job) -> bool:
+    return job.adopted is not None and job.adopted.group.startswith(POD_GROUPS_OF_KUEUE)
 
 
 def _is_paused(owner: Json) -> bool:

@@ -114,9 +114,22 @@ class Groups:
 
     def _goes_on(self, group_id: str) -> bool:
         """Whether a run of the gang is at work, and nothing of it is missing."""
+        return any(run.bound and not run.stopping and self._is_well(run) for run in self._runs(group_id))
+
+    def _has_begun(self, group_id: str) -> bool:
+        """Whether a run of the gang has started and goes on, with all of its pods or without some."""
+        return any(run.started and not run.stopping for run in self._runs(group_id))
+
+    def _runs(self, group_id: str) -> list[Run]:
         bound = dict.fromkeys(bound_for(pod) for pod in self.pods(group_id) if text(pod, "spec", "nodeName"))
-        runs = [run for run in map(self._state.runs.get, bound) if run is not None and self._is_run_of(run, group_id)]
-        return any(run.bound and not run.stopping and self._is_well(run) for run in runs)
+        return [run for run in map(self._state.runs.get, bound) if run is not None and self._is_run_of(run, group_id)]
+
+    def count_standing(self, whole_id: str, but: str = "") -> int:
+        """Pods of a gang that have a node or start by themselves, and have not failed; without the one of this UID."""
+        whole = self._wholes.get(whole_id, Whole())
+        pods = [pod for uid in whole.pods if uid != but and (pod := self.informer.objects.get(uid)) is not None]
+        placed = (pod for pod in pods if text(pod, "spec", "nodeName") or self._is_apart(pod, whole_id))
+        return sum(map(_is_well, placed))
 
     def _is_run_of(self, run: Run, group_id: str) -> bool:
         job = self._state.jobs.get(run.job_id)
@@ -194,7 +207,9 @@ class Groups:
 
     async def _beyond(self, pod: Json, found: Group | Reason) -> Group | Reason:
         """The pod's group, or the pod alone where its gang is at work without it."""
-        if isinstance(found, Reason) or not (found.at_least or found.is_counted or found.kind is GroupKind.POD):
+        if isinstance(found, Reason):
+            return found
+        if not (found.at_least or found.replaces or found.is_counted or found.kind is GroupKind.POD):
             return found
         uid, whole_id = text(pod, "metadata", "uid"), _whole_of(found)
         if not whole_id:
@@ -202,6 +217,9 @@ class Groups:
         whole = self._wholes.setdefault(whole_id, Whole())
         self._whole_of[uid], whole.pods[uid] = whole_id, None
         owner = None if found.owner is None else await self._owners.look(found.owner)
+        if found.replaces:
+            lacks = waits(pod) and self._has_begun(whole_id) and self.count_standing(whole_id, uid) < found.size
+            return _by_itself(pod, found, owner) if lacks else found
         if not found.at_least:
             grows = found.is_counted and waits(pod) and self._goes_on(whole_id)
             return _by_itself(pod, found, owner) if grows else found

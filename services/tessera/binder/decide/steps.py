@@ -215,11 +215,16 @@ def _has_surplus_at_work(run: Run, pods: Mapping[str, Pod]) -> bool:
 
 def find_broken_surplus(pods: Mapping[int, Pod], boots: Boots = no_boots) -> dict[int, Reason]:
     """The ranks, of these that a run grew by, whose pods ended otherwise than by success, and why."""
-    broken = {rank: broken_of(pod, rank, False, boots) for rank, pod in pods.items() if _is_broken(pod)}
-    return {rank: Reason(code=pod.code, numbers=pod.numbers, detail=pod.detail) for rank, pod in broken.items()}
+    return {rank: reason_of(broken_of(pod, rank, False, boots)) for rank, pod in pods.items() if is_broken(pod)}
 
 
-def _is_broken(pod: Pod) -> bool:
+def reason_of(broken: Broken) -> Reason:
+    """The end of one pod in the words of a fact."""
+    return Reason(code=broken.code, numbers=broken.numbers, detail=broken.detail)
+
+
+def is_broken(pod: Pod) -> bool:
+    """Whether a pod has ended otherwise than by success, or is about to."""
     return pod.phase != "Succeeded" and (pod.deleting or pod.phase == "Failed")
 
 
@@ -245,7 +250,7 @@ def is_touched(run: Run, pods: Mapping[str, Pod]) -> bool:
 def _broken_of_gang(run: Run, pods: Iterable[Pod | None], boots: Boots) -> list[Broken]:
     # While the run goes on, a rank that was released has done its part, or its owner took it away. Later it may be any.
     staying = ((rank, pod) for rank, pod in enumerate(pods) if run.stopping or rank not in run.released_ranks)
-    pairs = ((rank, pod) for rank, pod in staying if pod is not None and _is_broken(pod))
+    pairs = ((rank, pod) for rank, pod in staying if pod is not None and is_broken(pod))
     return [broken_of(pod, rank, run.started, boots) for rank, pod in pairs]
 
 

@@ -43,10 +43,10 @@ class GangMark:
     `names` are the keys of which the first that is there names the gang. The number comes from the pods' `size`, from
     the object of kind `api_version`/`kind` that is called like the gang, or from the `parts` that the pods list.
 
-    `at_least`: further pods start by themselves once the gang is at work. `settles`: where there is no such object the
-    gang is the pods that are there, once no more have come for a while. `only_with` is a mark without which the name
-    means no gang. `made_by` is the object that makes the pods, perhaps one after the other: apiVersion, kind, and the
-    label that has its name.
+    `at_least`: further pods start by themselves once the gang is at work; `replaces`: those in the place of one that
+    failed, without which the others go on. `settles`: where there is no such object the gang is the pods that are
+    there, once no more have come for a while. `only_with` is a mark without which the name means no gang. `made_by` is
+    the object that makes the pods, perhaps one after the other: apiVersion, kind, and the label that has its name.
     """
 
     names: tuple[str, ...]
@@ -56,6 +56,7 @@ class GangMark:
     kind: str = ""
     parts: str = ""
     at_least: bool = False
+    replaces: bool = False
     settles: bool = False
     only_with: str = ""
     made_by: tuple[str, str, str] = ("", "", "")
@@ -107,6 +108,11 @@ class Group:
         if self.policy is not None:
             return self.kind is not GroupKind.POD
         return self.mark is not None and self.mark.at_least
+
+    @property
+    def replaces(self) -> bool:
+        """Whether its user makes another pod in the place of one that failed, and the others go on."""
+        return self.mark is not None and self.mark.replaces
 
     @property
     def settles(self) -> bool:

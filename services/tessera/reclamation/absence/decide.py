@@ -53,11 +53,14 @@ def is_over(run: Run, pod: Json) -> bool:
     return has_ended(pod) or (not is_bound and is_given_back(pod, run.allocated_ts))
 
 
-def ended_ranks(run: Run, cached: Iterable[Json], gone: Container[str] = ()) -> tuple[int, ...]:
+def ended_ranks(
+    run: Run, cached: Iterable[Json], gone: Container[str] = (), left: Container[str] = ()
+) -> tuple[int, ...]:
     """
     The ranks that are released by themselves now, ascending: of their pods nothing is left, as the cache shows.
 
-    While the run goes on these are the pods that succeeded. Any other end of a pod is the end of the run: then that is
+    While the run goes on these are the pods that succeeded, and those that have ended of `left`, by UID, without which
+    their owner goes on. Any other end of a pod is the end of the run: then that is
     said first, and the pods follow one by one. The last are released with the run: most runs need one record.
     `gone` are UIDs that were seen to go, and had succeeded or are of a run that is being stopped.
     """
@@ -65,7 +68,9 @@ def ended_ranks(run: Run, cached: Iterable[Json], gone: Container[str] = ()) -> 
     if not releasable:
         return ()
     pods = list(cached)
-    over = {pod["metadata"]["uid"] for pod in pods if (is_over(run, pod) if run.stopping else has_succeeded(pod))}
+    by_any_end = [pod for pod in pods if run.stopping or pod["metadata"]["uid"] in left]
+    over = {pod["metadata"]["uid"] for pod in pods if has_succeeded(pod)}
+    over |= {pod["metadata"]["uid"] for pod in by_any_end if is_over(run, pod)}
     alive = {(pod["metadata"].get("labels") or {}).get(RANK_LABEL) for pod in pods if not is_over(run, pod)}
     shown = {pod["metadata"]["uid"] for pod in pods}
     over |= {uid for uid in run.permitted if uid in gone and uid not in shown}

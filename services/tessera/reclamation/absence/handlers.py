@@ -247,7 +247,8 @@ class Absences:
             gone |= {uid for uid in run.permitted if uid in self._users.gone}
         else:
             gone |= await self._left_for_good(run)
-        ended = ended_ranks(run, self._cached(run), gone)
+        left = {run.uids[rank] for rank in self._left.get(run.run_id, ())}
+        ended = ended_ranks(run, self._cached(run), gone, left)
         reported = self._reported_ranks.get(run.run_id, set())
         await self._report_ranks(run, [rank for rank in ended if rank not in reported])
 

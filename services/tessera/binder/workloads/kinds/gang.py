@@ -15,7 +15,7 @@ from tessera_schemas.reasons import Code, Reason
 
 TASK_GROUP, TASK_GROUPS = f"{YUNIKORN}task-group-name", f"{YUNIKORN}task-groups"
 OURS = GangMark((GANG_LABEL,), size=GANG_SIZE_ANNOTATION)
-KUEUES = GangMark((f"{KUEUE}pod-group-name",), size=f"{KUEUE}pod-group-total-count")
+KUEUES = GangMark((f"{KUEUE}pod-group-name",), size=f"{KUEUE}pod-group-total-count", replaces=True)
 YUNIKORNS = GangMark(APPLICATION, parts=TASK_GROUPS, at_least=True, only_with=TASK_GROUP)
 KOORDINATORS = GangMark((f"{KOORDINATOR_GANG}name",), size=f"{KOORDINATOR_GANG}min-available", at_least=True)
 ARMADAS = GangMark((f"{ARMADA}gangId",), size=f"{ARMADA}gangCardinality")
