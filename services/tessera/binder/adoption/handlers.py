@@ -29,6 +29,7 @@ from tessera.binder.adoption.reports.delay import Settling
 from tessera.binder.adoption.reports.reporting import GroupReports
 from tessera.binder.adoption.submitting import OTHER_PODS, Submitting
 from tessera.binder.adoption.watch import ALONE, Groups
+from tessera.binder.adoption.waves import Waves
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.reading import text
 from tessera.binder.workloads.references import controller_of
@@ -77,6 +78,7 @@ class Adopting:
     ) -> None:
         self._ports, self._settings, self._state, self._members = ports, settings, state, members
         self._groups, self._owners, self._adoptions, self._suspended = groups, owners, adoptions, suspended
+        self._waves = Waves(groups, owners)
         self._facts = Facts(ports.bus, settings.shard, "binder")
         self._index = GroupIndex(state)
         self._gate = Gate(ports.clock, state, room, lambda: members.count)
@@ -152,7 +154,7 @@ class Adopting:
         self._reports.note_refusal(group_id, ())
         if group_id.startswith(ALONE):
             await self._reports.report_ungrouped(group_id.removeprefix(ALONE))
-        else:
+        elif not await self._waves.resume(self._suspended.owner(group_id), group_id):
             await self._look(group_id)
         if self._gate.has_room:
             await self._reports.publish_refusal(group_id)

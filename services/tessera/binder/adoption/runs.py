@@ -27,13 +27,13 @@ from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.adoption.reports.conditions import Conditions
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.adoption.watch import Groups
+from tessera.binder.adoption.waves import Waves
 from tessera.binder.decide.steps import Pod, broken_of, is_broken, is_touched, no_boots, read_pod, reason_of
 from tessera.binder.pods.calls import RefusedByCluster, refuse
 from tessera.binder.settings import BinderSettings
-from tessera.binder.workloads.batch_jobs import is_winding_up
-from tessera.binder.workloads.kinds.gang import KUEUES
-from tessera.binder.workloads.reading import mapping, no, text
-from tessera.binder.workloads.references import OwnerRef, controller_of
+from tessera.binder.workloads.mark_table import KUEUE
+from tessera.binder.workloads.reading import mapping, text
+from tessera.binder.workloads.references import OwnerRef
 from tessera.binder.workloads.registry import wanted_pods
 from tessera.domain.entities import Job, Run
 from tessera.domain.storing.fast import replace
@@ -51,7 +51,7 @@ from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.run_ends import end_of
 
 FORBIDDEN, BLOCKED = 403, 429
-POD_GROUPS_OF_KUEUE = f"gang/{KUEUES.names[0]}/"
+POD_GROUPS_OF_KUEUE = f"gang/{KUEUE}pod-group-name/"
 TAKES_AWAY_SECONDS = 30.0
 """So long a controller has to take the pods of a suspended owner away; then they are evicted."""
 
@@ -77,6 +77,7 @@ class AdoptedRuns:
         self._groups, self._owners = groups, owners
         self._users = UsersPods(groups.informer, read_pod, self._note_gone)
         self._claims = Claims(ports.cluster, ports.clock, groups, owners, adoptions)
+        self._waves = Waves(groups, owners)
         self._conditions = Conditions(ports.cluster, ports.clock)
         self._succeeded: dict[str, dict[str, Pod]] = {}
         self._facts = Facts(ports.bus, settings.shard, "binder")
@@ -319,17 +320,20 @@ class AdoptedRuns:
 
         Also once the owner has been given its time: its controller may be down, or too old to know of suspension.
         """
-        if job.adopted is None or not can_be_suspended(job.adopted):
+        if job.adopted is None:
             return False
         # One at a time: two stops of one run would both find the owner awake, and the second one would begin its time
         # anew.
         async with self._suspending:
             if run.run_id not in self._suspended:
-                done = await self._suspend_owner(job, job.adopted)
+                done = await self._suspend_owner(job, job.adopted, run)
                 self._suspended[run.run_id] = self._clock.monotonic() + (TAKES_AWAY_SECONDS if done else 0.0)
             return self._clock.monotonic() < self._suspended[run.run_id]
 
-    async def _suspend_owner(self, job: Job, adopted: Adopted) -> bool:
+    async def _suspend_owner(self, job: Job, adopted: Adopted, run: Run) -> bool:
+        if not can_be_suspended(adopted):
+            pods = (self._groups.informer.objects.get(uid) for uid in self._users.bound(run.run_id))
+            return await self._waves.suspend(run, [pod for pod in pods if pod is not None])
         found = await self._owners.suspension_of(job, fresh=True)
         # An owner that somebody else suspends is that one's to resume; we would take it for ours afterwards.
         if found is None or found[1].suspender is Suspender.ANOTHER:
@@ -393,19 +397,7 @@ class AdoptedRuns:
         bound = [pod for run in runs for pod in self._users.bound(run.run_id).values()]
         found = (self._groups.informer.objects.get(pod.uid) for pod in bound if not (pod.over or pod.deleting))
         pods = [pod for pod in found if pod is not None]
-        return await self._find_winding_up(pods) or await find_eviction_block(self._cluster, pods)
-
-    async def _find_winding_up(self, pods: Sequence[Json]) -> EvictionBlock | None:
-        """A Job that works off a queue makes no more pods once one has succeeded: what is evicted then is lost."""
-        for pod in pods:
-            ref = controller_of(pod)
-            if ref is not None and (ref.group, ref.kind) == ("batch", "Job"):
-                job = await self._owners.look(ref)
-                if job is not None and is_winding_up(job):
-                    why = "its Job makes no pod again once one has succeeded"
-                    uids = frozenset({text(pod, "metadata", "uid")})
-                    return EvictionBlock(no(Code.BLOCKED_BY_DISRUPTION_BUDGET, "spec.completions", why), uids)
-        return None
+        return await self._waves.find_block(pods) or await find_eviction_block(self._cluster, pods)
 
     async def report_blocked(self, run: Run, against: EvictionBlock) -> None:
         """Report a run that is to stop and waits whole until all of it may."""

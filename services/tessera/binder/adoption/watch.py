@@ -95,6 +95,16 @@ class Groups:
         for pod in self.waiting(group_id):
             self.worklist.name(text(pod, "metadata", "uid"))
 
+    def has_pods(self, whole_id: str) -> bool:
+        """Whether a pod of the owner is there that has not ended."""
+        whole = self._wholes.get(whole_id, Whole())
+        return any(not has_ended(pod) for uid in whole.pods if (pod := self.informer.objects.get(uid)) is not None)
+
+    def is_stopping_whole(self, whole_id: str) -> bool:
+        """Whether the runs of all pods of the owner that are at work are to stop."""
+        runs = [self._state.runs.get(bound_for(pod)) for pod in self._alive(whole_id) if text(pod, "spec", "nodeName")]
+        return all(run is not None and run.stopping for run in runs)
+
     def _alive(self, whole_id: str) -> list[Json]:
         whole = self._wholes.get(whole_id)
         pods = (self.informer.objects.get(uid) for uid in (() if whole is None else whole.pods))
@@ -168,8 +178,9 @@ class Groups:
         self._count(uid, delta.object if delta.type != "DELETED" else None)
         if delta.type == "DELETED":
             self.alone.pop(uid, None)
-            self._whole_of.pop(uid, None)
             self._leave(uid)
+            if whole_id := self._whole_of.pop(uid, ""):
+                self._on_change(whole_id)  # a Job in waves is resumed once its last pod is gone
         # Nearly all news leave a pod in its group, so that its owner need not be looked at again.
         elif uid not in self._group_of or _decides_otherwise(delta):
             self.worklist.name(uid)

@@ -39,6 +39,11 @@ def comes_in_waves(job: Json) -> bool:
     return completions is not None and completions > _parallelism(job)
 
 
+def runs_one_pod_at_a_time(owner: Json) -> bool:
+    """Whether this is a Job in waves of one pod: who stops that one has stopped all that it has at work."""
+    return text(owner, "kind") == "Job" and comes_in_waves(owner) and _parallelism(owner) == 1
+
+
 def works_off_a_queue(job: Json) -> bool:
     """Several pods, and neither a number of completions nor a least one of pods: none of them needs another."""
     return completions_of(job) is None and _parallelism(job) > 1 and not least_pods(job)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tessera.binder.adoption.decide.owner_conditions import ending_of
+from tessera.binder.workloads.batch_jobs import runs_one_pod_at_a_time
 from tessera.binder.workloads.mark_table import KUEUE_QUEUE
 from tessera.binder.workloads.marks import said_preemptible
 from tessera.binder.workloads.port import PLACED, Group, Workload
@@ -131,7 +132,7 @@ def is_preemptible(group: Group, pods: Sequence[Json], owner: Json | None) -> bo
 def _is_stopped_whole(group: Group, owner: Json) -> bool:
     """Whether Tessera may suspend the owner, as far as the owner says, and its pods are exactly the group."""
     ref = ref_of(owner)
-    whole = group.id == f"{ref.group}/{ref.kind}/{ref.namespace}/{ref.uid}"
+    whole = group.id == f"{ref.group}/{ref.kind}/{ref.namespace}/{ref.uid}" or runs_one_pod_at_a_time(owner)
     return whole and bool(_suspend_at(kind_of(ref))) and explain_other_suspender(owner, wish_of(owner)) is None
 
 
@@ -139,6 +140,11 @@ def is_suspended(owner: Json) -> bool:
     """Tells whether the owner is told to have no pods; False for kinds that cannot be suspended."""
     place = _suspend_at(kind_of_object(owner))
     return bool(place) and at(owner, *place) is True
+
+
+def is_suspended_by_us(owner: Json) -> bool:
+    """Tells whether the owner is suspended, and the mark on it says that we did it."""
+    return is_suspended(owner) and text(owner, "metadata", "annotations", SUSPENDED_ANNOTATION) == OURS
 
 
 def is_controller_behind(owner: Json) -> bool:
