@@ -38,6 +38,7 @@ so that nothing has to be remembered; pods that ask for something else give anot
 | running | the owner wants more pods, and the run is whole | each of them is a group of its own | running |
 | running | pods are gone that the owner wants no more | `PodsLost`: the run goes on without them | running |
 | running | the run is revoked, and its owner can be suspended | suspend, wait `TAKES_AWAY_SECONDS` | away |
+| running | all pods at work of a Job in waves are to stop | suspend it, resume it once they are gone | away |
 | running | the run is revoked otherwise | ask all budgets, then evict each pod | away |
 
 **What survives.**

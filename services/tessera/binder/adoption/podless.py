@@ -131,6 +131,7 @@ class PodlessJobs:
         owner = await self._owners.look(ref)
         if owner is None:
             return
+        # Kept apart from `suspend`: a group that was never whole has no job that could say who may suspend its owner.
         began = any(job.adopted is not None and job.adopted.suspended for job in live)
         look = look_at(owner, began, self._owners.by_queue(queue_of(waiting[0], owner)[0]))
         if look.waits_suspended:

@@ -146,6 +146,7 @@ class AdoptedRuns:
         """Of a pod group of Kueue the others go on without a pod that failed, until its user has made another."""
         if not _is_replaced_one_by_one(job) or not run.started or run.stopping:
             return
+        # Nobody makes the whole of a plain group again: stopped for one pod, the work of all others would be lost.
         left = self._left.setdefault(run.run_id, {})
         ours = {rank: (uid, pods.get(uid)) for rank, uid in enumerate(run.uids)}
         staying = {rank: pod for rank, (_, pod) in ours.items() if rank not in left and rank not in run.released_ranks}
@@ -216,6 +217,7 @@ class AdoptedRuns:
         if not found.coming or found.behind or job.adopted is None:
             return
         ref = OwnerRef(job.adopted.api_version, job.adopted.owner_kind, job.tenant, "", job.adopted.owner_uid)
+        # What was said before the allocation is about an earlier try, and would end each later one.
         why = await self._owners.why_refused(ref, since_ms=run.allocated_ts)
         if why:
             self._claims.forget(run.run_id)

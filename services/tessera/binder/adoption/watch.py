@@ -136,6 +136,7 @@ class Groups:
 
     def count_standing(self, whole_id: str, but: str = "") -> int:
         """Pods of a gang that have a node or start by themselves, and have not failed; without the one of this UID."""
+        # What succeeded has done its part and keeps its place; what failed or was deleted leaves it to another.
         whole = self._wholes.get(whole_id, Whole())
         pods = [pod for uid in whole.pods if uid != but and (pod := self.informer.objects.get(uid)) is not None]
         placed = (pod for pod in pods if text(pod, "spec", "nodeName") or self._is_apart(pod, whole_id))

@@ -31,6 +31,8 @@ class Waves:
 
     async def suspend(self, run: Run, pods: Sequence[Json]) -> bool:
         """Suspend the Job of these pods, if all of its pods at work are to stop for others; False: evict them."""
+        # Suspension takes all pods of the Job away: it has to be wanted of all. Looked at freshly, since the run of
+        # another of its pods may have suspended it a moment ago.
         ref = _job_of(pods[0]) if pods and run.then == "requeue" else None
         job = None if ref is None else await self._owners.look(ref, fresh=True)
         if ref is None or job is None or not comes_in_waves(job) or not self._groups.is_stopping_whole(_id_of(ref)):
@@ -54,6 +56,8 @@ class Waves:
         """Resume a Job that was suspended so, once its pods are gone; whether it is one."""
         if job is None or not (comes_in_waves(job) and is_suspended_by_us(job)):
             return False
+        # Resumed earlier, its controller would make pods beside those that still hold their GPUs, and may count the old
+        # ones as failures.
         if not self._groups.has_pods(group_id):
             await self._owners.suspend(job, False)
             log.info("owner_resumed", owner=f"Job/{text(job, 'metadata', 'name')}")
@@ -61,6 +65,7 @@ class Waves:
 
     async def find_block(self, pods: Sequence[Json]) -> EvictionBlock | None:
         """Why a Job of which these pods are to be evicted would lose their work, or end for it."""
+        # Counted by Job and not by pod: each pod alone has room for itself in the limit, and all of them end the Job.
         by_job: dict[OwnerRef, list[Json]] = {}
         for pod in pods:
             if (ref := _job_of(pod)) is not None:

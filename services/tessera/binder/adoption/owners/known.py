@@ -126,6 +126,7 @@ class Owners:
         try:
             await self._cluster.patch_object(ref.api_version, ref.kind, ref.namespace, ref.name, wanted)
         except ApiError as error:
+            # A server may say yes when asked and refuse all the same, as by an admission rule: the refusal counts.
             if error.status == 403:
                 self._access_to(ref).note_refusal(ref.namespace)
             raise
