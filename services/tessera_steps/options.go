@@ -96,7 +96,7 @@ var options = concat(
 		{"container-image", honoured, aValue, "the own pod's", "", (*srunPart).setImage},
 	},
 	alike(anyway, noValue, "", "no-kill k", "oversubscribe s", "disable-status X", "verbose v", "quit-on-interrupt"),
-	alike(anyway, aValue, "", "job-name J", "comment", "threads", "msg-timeout", "slurmd-debug", "epilog", "prolog"),
+	alike(anyway, aValue, "", "job-name J", "comment", "threads", "msg-timeout", "slurmd-debug"),
 	alike(told, noValue, "there is no terminal: output comes as it is", "pty"),
 	alike(told, perhapsAValue, "limits are the container's", "propagate"),
 	alike(told, perhapsAValue, "a step waits until there is room", "immediate I"),
@@ -111,11 +111,11 @@ var options = concat(
 	alike(refused, aValue, "say --chdir", "container-workdir"),
 	alike(refused, noValue, sayInJob, "container-writable", "container-readonly", "container-mount-home", "no-container-mount-home",
 		"container-remap-root", "no-container-remap-root", "container-entrypoint", "no-container-entrypoint"),
-	alike(refused, aValue, "write it into the command", "task-prolog", "task-epilog"),
-	alike(refused, aValue, "a step runs in its job's pods: say it for the job (#SBATCH)", "partition p", "account A", "qos q",
+	alike(refused, aValue, "write it into the command", "prolog", "epilog", "task-prolog", "task-epilog"),
+	alike(told, aValue, "a step runs in its job's pods, which the job chose", "partition p", "account A", "qos q",
 		"constraint C", "reservation", "dependency d", "begin b", "licenses L", "array a"),
 	alike(refused, noValue, "delete it: a task's variables are those of its step", "preserve-env E"),
-	alike(refused, aValue, "write broadcast copies as a step of its own: srun --ntasks-per-node=1 cp", "bcast"),
+	alike(refused, aValue, "copy by a step of its own: srun --ntasks-per-node=1 cp", "bcast"),
 )
 
 func count0(field func(*srunPart) *int) func(*srunPart, string) error {

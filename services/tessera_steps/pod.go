@@ -228,11 +228,13 @@ func (r *runner) hand(wanted syscall.Signal) {
 func (r *runner) runCommand(command []string, signals <-chan os.Signal) int {
 	path, err := findProgram(command[0], ".", r.own)
 	if err != nil {
+		r.first.end(false)
 		return complain("tessera-steps", 127-boolAsInt(err == syscall.EACCES), "%s: %v", command[0], err)
 	}
 	folder, _ := os.Getwd()
 	pid, ended, err := r.processes.start(path, command, &syscall.ProcAttr{Dir: folder, Env: r.own, Files: []uintptr{0, 1, 2}})
 	if err != nil {
+		r.first.end(false)
 		return complain("tessera-steps", 126, "%s: %v", command[0], err)
 	}
 	told := false
