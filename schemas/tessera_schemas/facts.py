@@ -307,6 +307,14 @@ class PodsGone(AnyFact, sender="binder"):
     job_id: JobId
 
 
+class OwnerEnded(AnyFact, sender="binder"):
+    """The object that an adopted job belongs to says that it is complete, or with `reason` that and why it failed."""
+
+    kind: Literal["owner_ended"]
+    job_id: JobId
+    reason: Reason | None = None
+
+
 class PodsFound(AnyFact, sender="binder"):
     """
     Bound pods at work for a waiting job, one for each of its gang, of a run that this ledger lost in a restore.

@@ -426,6 +426,14 @@ class Finished(AnyRecord):
     quick: Annotated[bool, Field(description="The program failed within seconds of its start")] = False
 
 
+class OwnerEndNoted(AnyRecord, story="its owner has ended"):
+    """The job's run is still at work or stopping: once it is released the job ends as fact `fact` says of its owner."""
+
+    kind: Literal["owner_end_noted"]
+    fact: Count
+    job_id: JobId
+
+
 class PlanRefused(AnyRecord, story="a plan to make room for it was refused: {reason}"):
     """The plan of fact `fact` is not carried out; whoever proposed it may plan again."""
 

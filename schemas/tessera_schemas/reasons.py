@@ -121,6 +121,7 @@ class Code(StrEnum):
     IMAGE_NOT_FOUND = "ImageNotFound"
     STARTS_STALL = "StartsStall"
     TIME_LIMIT = "TimeLimit"
+    OWNER_FAILED = "OwnerFailed"
     ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
     RETRY_TIME_EXHAUSTED = "RetryTimeExhausted"
     PREEMPTED = "Preempted"
@@ -242,6 +243,7 @@ SENTENCES: dict[Code, str] = {
     Code.IMAGE_NOT_FOUND: "the image of a container does not exist",
     Code.STARTS_STALL: "pods do not start on several nodes at once",
     Code.TIME_LIMIT: "it reached its time limit",
+    Code.OWNER_FAILED: "the object in Kubernetes that it belongs to has failed",
     Code.ATTEMPTS_EXHAUSTED: "it has no attempts left",
     Code.RETRY_TIME_EXHAUSTED: "the time in which it may be tried again is over",
     Code.PREEMPTED: "a job of a higher priority class of its queue took its place",

@@ -247,6 +247,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
     ),
     facts.PodsBack(kind="pods_back", job_id=JOB, preemptible=False, uids=("uid-0", "uid-1")),
     facts.PodsGone(kind="pods_gone", job_id=JOB),
+    facts.OwnerEnded(kind="owner_ended", job_id=JOB, reason=Reason(code=Code.OWNER_FAILED, detail="Job/train")),
     facts.PodsFound(kind="pods_found", job_id=JOB, nodes=("node-a", "node-b"), uids=("uid-0", "uid-1")),
     facts.CheckpointReported(kind="checkpoint_reported", job_id=JOB, tenant="lab", path="/data/step-100", attempt=2),
     facts.DrainRequested(kind="drain_requested", node="node-a", evict=True, undo=True, why="new fans"),
@@ -398,6 +399,7 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
         exit_code=137,
         quick=True,
     ),
+    ledger.OwnerEndNoted(kind="owner_end_noted", fact=1, job_id=JOB),
     ledger.PlanRefused(kind="plan_refused", fact=4, job_id=JOB, reason=Reason(code=Code.VICTIM_GONE, detail=RUN)),
     ledger.EarmarkSet(
         kind="earmark_set",

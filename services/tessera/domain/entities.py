@@ -9,6 +9,7 @@ from tessera.domain.storing.later import later
 from tessera.domain.work.gang import Gang, gang_of
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.task_array import TaskArray
+from tessera_schemas.facts import OwnerEnded
 from tessera_schemas.job import JobIdle, Retry
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import Adopted
@@ -32,7 +33,8 @@ class Job:
     `operator_hold`: it is `held` by an operator, and no tenant lets it go. `earlier_ms` is how long its runs before
     this one took, each from its start until the job was queued again, and `gpu_milli_ms` what its runs held in
     thousandths of a GPU times milliseconds, without what the current one holds since `Run.counted_ts`.
-    `nodes` are those of a run that was released just now, until the job ends or is queued again.
+    `nodes` are those of a run that was released just now, until the job ends or is queued again. An adopted job keeps
+    them, and why, from when and until when that run was, until its next one; `owner_end` is how its owner has ended.
     `user` is whose of the tenant it is, "" where nobody said. An `array` never runs: it stands for its tasks, jobs
     whose `task_of` names it and whose `task` is the index. `after` is what the job still waits for of others, and
     `changes` are the fields of its spec that were given other values since the submit. `passed` are blocked jobs that
@@ -86,6 +88,10 @@ class Job:
     nodes: tuple[str, ...] = later(())
     changes: SpecChanges | None = later(None)
     passed: tuple[Passed, ...] = later(())
+    last_end: Reason | None = later(None)
+    last_started_ts: int = later(0)
+    last_ended_ts: int = later(0)
+    owner_end: OwnerEnded | None = later(None)
 
     @property
     def hold(self) -> Reason | None:

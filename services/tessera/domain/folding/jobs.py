@@ -1,6 +1,7 @@
 """Fold of records about jobs that hold nothing: queued, on hold, requeued, finished, earmarks. Pure."""
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 
 from tessera.domain.devices.levels import unknown_levels
@@ -34,7 +35,7 @@ from tessera.domain.work.current_spec import merged
 from tessera.domain.work.dependencies import corresponding_arrays, own_dependencies
 from tessera.domain.work.phases import Phase, moved
 from tessera.domain.work.task_array import TaskArray
-from tessera_schemas.facts import JobAdmitted
+from tessera_schemas.facts import JobAdmitted, OwnerEnded
 from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import (
     BackInLine,
@@ -46,21 +47,27 @@ from tessera_schemas.ledger import (
     JobQueued,
     JobUpdated,
     OutOfLine,
+    OwnerEndNoted,
     PrioritySet,
     Requeued,
     TakenFact,
     TaskQueued,
     Waiting,
 )
+from tessera_schemas.reasons import Reason
 from tessera_schemas.shard.ledger_form import (
     ENDED_NODES_FROM,
     ONE_MODEL_FROM,
+    OWNER_ENDS_FROM,
     RUN_SUMS_FROM,
     STOP_TIMES_FROM,
     UNNEEDED_STOPS_FROM,
     UPDATES_FROM,
 )
 from tessera_schemas.work.run_ends import EVICTIONS
+
+KEPT_OF_ENDED = tuple(field.name for field in fields(EndedJob) if hasattr(Job, field.name))
+"""Fields that an ended job has of the live one."""
 
 
 @applies(JobQueued)
@@ -168,7 +175,7 @@ def apply_back_in_line(state: State, record: BackInLine, facts: Sequence[TakenFa
         raise Contradiction(f"record {state.n}: job {job.job_id} was not without its pods")
     preemptible = job.preemptible if record.preemptible is None else record.preemptible
     adopted = adopted.model_copy(update={"uids": record.uids})
-    state.put_job(replace(job, away=False, preemptible=preemptible, adopted=adopted))
+    state.put_job(replace(job, away=False, preemptible=preemptible, adopted=adopted, nodes=()))
 
 
 @applies(OutOfLine)
@@ -239,9 +246,16 @@ def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -
         earlier_ms=job.earlier_ms + _last_run_ms(state, job),
         started_ts=0,
         away=job.adopted is not None,
-        nodes=(),
+        **_last_run(state, job, record.reason),
     )
     count_task(state, job, waiting=1, aside=is_aside(state, job))
+
+
+def _last_run(state: State, job: Job, reason: Reason) -> dict[str, Any]:
+    """What a job keeps of the run that has just been released: its owner may yet say that it was the last."""
+    if job.adopted is None or state.format < OWNER_ENDS_FROM:
+        return {"nodes": ()}
+    return {"last_end": reason, "last_started_ts": job.started_ts, "last_ended_ts": state.ts}
 
 
 def _last_run_ms(state: State, job: Job) -> int:
@@ -249,16 +263,26 @@ def _last_run_ms(state: State, job: Job) -> int:
     return max(0, state.ts - job.started_ts) if job.started_ts and state.format >= RUN_SUMS_FROM else 0
 
 
+@applies(OwnerEndNoted)
+def apply_owner_end_noted(state: State, record: OwnerEndNoted, facts: Sequence[TakenFact]) -> None:
+    """Notes how the owner of a job with a run has ended; raises Contradiction for a job that waits, and other facts."""
+    fact, job = facts[record.fact].fact, job_of(state, record.job_id)
+    waits = job.adopted is None or job.phase is Phase.QUEUED
+    if not isinstance(fact, OwnerEnded) or fact.job_id != job.job_id or waits:
+        raise Contradiction(f"record {state.n}: the owner of job {job.job_id} has not ended")
+    state.put_job(replace(job, owner_end=fact))
+
+
 @applies(Finished)
 def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -> None:
     """Ends a job, and remembers its key for `key_memory_seconds` so that a repeat of the submit is recognised."""
     job = job_of(state, record.job_id)
-    phase = moved(job.job_id, job.phase, Phase(record.phase))
-    if job.array is None and job.phase is Phase.QUEUED and phase is not Phase.CANCELLED:
+    phase, ended_ts, by_owner = moved(job.job_id, job.phase, Phase(record.phase)), state.ts, _ends_as_owner(state, job)
+    if job.array is None and job.phase is Phase.QUEUED and phase is not Phase.CANCELLED and not by_owner:
         raise Contradiction(f"record {state.n}: job {job.job_id} has no run that could end it as {phase}")
     if job.array is not None and job.array.live:
         raise Contradiction(f"record {state.n}: array {job.job_id} ends before its tasks")
-    if phase is Phase.SUCCEEDED and job.array is None:
+    if phase is Phase.SUCCEEDED and job.array is None and not by_owner:
         run = run_of(state, job.run_id)
         learn_runtime(state, run, job)
         # What was to stop it is void: an observed end wins over an intention.
@@ -269,45 +293,29 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
     else:
         _still_held(state, job)
     state.drop_job(job)
-    state.put_ended(
-        EndedJob(
-            job.job_id,
-            job.tenant,
-            job.queue,
-            job.name,
-            job.key,
-            job.spec_hash,
-            phase,
-            job.attempt,
-            job.pods,
-            job.amount,
-            job.submitted_ts,
-            job.started_ts,
-            state.ts,
-            state.ts + state.tree.policy.key_memory_seconds * 1000,
-            job.trace,
-            record.reason,
-            record.exit_code,
-            _class_of(job) if state.format >= FORMAT_OF_LATER else "",
-            job.evictions if state.format >= FORMAT_OF_LATER else 0,
-            job.array,
-            job.task_of,
-            job.task,
-            job.number,
-            job.array_number,
-            job.user if job.number else "",
-            job.earlier_ms,
-            job.gpu_milli_ms,
-            job.time_limit_seconds if state.format >= ENDED_NODES_FROM else 0,
-            job.nodes,
-            job.changes,
-            job.passed,
-        )
-    )
+    # Its owner made no pods again: the job ended with its last run, though that was only said later.
+    if job.phase is Phase.QUEUED and job.away and job.last_ended_ts:
+        started_ts, ended_ts = job.last_started_ts, job.last_ended_ts
+        earlier_ms = job.earlier_ms - (ended_ts - started_ts if started_ts else 0)
+        job = replace(job, started_ts=started_ts, earlier_ms=earlier_ms)
+    given: dict[str, Any] = {name: getattr(job, name) for name in KEPT_OF_ENDED}
+    given |= {"phase": phase, "ended_ts": ended_ts, "reason": record.reason, "exit_code": record.exit_code}
+    given["forget_ts"] = state.ts + state.tree.policy.key_memory_seconds * 1000
+    given["priority_class"] = _class_of(job) if state.format >= FORMAT_OF_LATER else ""
+    given["evictions"] = job.evictions if state.format >= FORMAT_OF_LATER else 0
+    given["user"] = job.user if job.number else ""
+    given["time_limit_seconds"] = job.time_limit_seconds if state.format >= ENDED_NODES_FROM else 0
+    state.put_ended(EndedJob(**given))
     tally_tenant(state, job.tenant, job.amount, -1)
     waits, aside = job.phase is Phase.QUEUED, is_aside(state, job)
     count_task(state, job, live=-1, waiting=-waits, aside=-aside, **{phase.value: 1})
     _count_failing(state, job, record.quick)
+
+
+def _ends_as_owner(state: State, job: Job) -> bool:
+    """Whether the job, whose last run is released, may end by the word of its owner."""
+    is_released = state.format >= OWNER_ENDS_FROM and job.adopted is not None and state.runs.get(job.run_id) is None
+    return is_released and (job.phase is Phase.QUEUED or job.owner_end is not None)
 
 
 def _count_failing(state: State, task: Job, quick: bool) -> None:

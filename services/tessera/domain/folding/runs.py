@@ -79,6 +79,9 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
     first, was_aside = job.first_ts or state.ts, is_aside(state, job)
     passed, attempt = record.passed, record.attempt
     job = move(state, job, Phase.ALLOCATED, attempt=attempt, reason=None, not_before=0, first_ts=first, passed=passed)
+    if job.last_ended_ts:
+        job = replace(job, last_end=None, last_started_ts=0, last_ended_ts=0, nodes=())
+        state.put_job(job)
     count_task(state, job, waiting=-1, aside=-was_aside)
     hold(state, job.gang, record.placements, 1)
     tally(state, job.queue, record.flavor, job.amount, 1)

@@ -23,7 +23,8 @@ class Phase(StrEnum):
 
 
 LEGAL: dict[Phase, frozenset[Phase]] = {
-    # To an end that is not a cancel: an array, which has no run of its own, when the last of its tasks has ended.
+    # To an end that is not a cancel: an array, which has no run of its own, when the last of its tasks has ended, and
+    # adopted work, whose owner has ended after its last run.
     Phase.QUEUED: frozenset({Phase.ALLOCATED, Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED}),
     Phase.ALLOCATED: frozenset({Phase.BINDING, Phase.EVICTING}),
     Phase.BINDING: frozenset({Phase.RUNNING, Phase.EVICTING}),

@@ -19,6 +19,7 @@ from tessera_schemas.facts import (
     JobAdmitted,
     JobRefused,
     MoveRequested,
+    OwnerEnded,
     PriorityRequested,
     RequeueRequested,
     WorkRefused,
@@ -30,12 +31,13 @@ from tessera_schemas.ledger import (
     JobMoved,
     JobQueued,
     JobTurnedAway,
+    OwnerEndNoted,
     PrioritySet,
     RefusalNoted,
     Revoked,
 )
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.ledger_form import OPERATOR_HOLDS_FROM, REQUEUES_FROM
+from tessera_schemas.shard.ledger_form import OPERATOR_HOLDS_FROM, OWNER_ENDS_FROM, REQUEUES_FROM
 
 OF_A_QUEUE = (Code.NO_SUCH_QUEUE, Code.QUEUE_STOPPED, Code.BEHIND_QUEUE_HEAD, Code.WAITING_FOR_QUOTA)
 """Reasons that are about the queue that a job is in."""
@@ -134,6 +136,33 @@ def give_up_earmark(draft: Draft, owner: str) -> None:
     """End the job's earmark; the room is free for all again."""
     if draft.state.earmarks.get(owner) is not None:
         draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="owner_gone"))
+
+
+@judges(OwnerEnded)
+def on_owner_ended(draft: Draft, index: int, fact: OwnerEnded) -> None:
+    """The job ends as its owner has: now if it waits, else once its run is released."""
+    job = draft.state.jobs.get(fact.job_id)
+    if job is None or job.adopted is None or draft.state.format < OWNER_ENDS_FROM:
+        return
+    if job.phase is Phase.QUEUED:
+        end_as_owner(draft, job, fact.reason, job.last_end)
+    elif job.owner_end is None:
+        draft.add(OwnerEndNoted(kind="owner_end_noted", fact=index, job_id=job.job_id))
+
+
+def end_as_owner(draft: Draft, job: Job, failed: Reason | None, last: Reason | None) -> None:
+    """End a job without a run as its owner has ended; a failure with what is known of the `last` run's end."""
+    give_up_earmark(draft, job.job_id)
+    if failed is None:
+        draft.add(Finished(kind="finished", job_id=job.job_id, phase="succeeded", exit_code=0))
+        return
+    if last is not None:
+        # A kubelet counts the pod's own deadline; its owner then says only that the pod failed.
+        code = Code.TIME_LIMIT if last.code is Code.TIME_LIMIT else failed.code
+        said = "; ".join(filter(None, (failed.detail, f"last: {last.sentence()}")))
+        failed = Reason(code=code, field=failed.field, numbers=last.numbers, detail=said[:1024])
+    exit_code = failed.numbers.get("exit_code")
+    draft.add(Finished(kind="finished", job_id=job.job_id, phase="failed", reason=failed, exit_code=exit_code))
 
 
 @judges(HoldRequested)

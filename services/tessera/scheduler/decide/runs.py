@@ -15,7 +15,7 @@ from tessera.engine.queueing.readiness import explain_missing_pods
 from tessera.scheduler.decide.arrays import hold_failing_array
 from tessera.scheduler.decide.draft import SCHEDULER, Draft, judges, record_waiting
 from tessera.scheduler.decide.elastic import go_on_without
-from tessera.scheduler.decide.jobs import give_up_earmark, record_closed
+from tessera.scheduler.decide.jobs import end_as_owner, give_up_earmark, record_closed
 from tessera.scheduler.decide.nodes import back_off, failed_quickly, note_end
 from tessera.scheduler.decide.restarts import keep_place
 from tessera_schemas.facts import (
@@ -437,6 +437,9 @@ def on_run_absent(draft: Draft, index: int, fact: RunAbsent) -> None:
     draft.add(Released(kind="released", run_id=run.run_id))
     job = state.jobs.get(run.job_id)
     if job is None or run.revoked is None:
+        return
+    if run.then == "requeue" and job.owner_end is not None:
+        end_as_owner(draft, job, job.owner_end.reason, run.revoked)
         return
     if run.then == "requeue":
         _requeue(draft, job, run, run.revoked)

@@ -43,8 +43,9 @@ MOVES = {  # record, or how it ended: what is broken if the job is in none of th
     "permitted_part": ("I3", ("running",), ""),
     "released_part": ("I10", ("running", "evicting", *ENDS), ""),
     "requeued": ("I4", ("evicting",), "queued"),
-    "succeeded": ("I4", ("running", "evicting", "array"), "succeeded"),
-    "failed": ("I4", ("evicting", "array"), "failed"),
+    "owner_end_noted": ("I4", ("allocated", "binding", "running", "evicting"), ""),
+    "succeeded": ("I4", ("queued", "running", "evicting", "array"), "succeeded"),
+    "failed": ("I4", ("queued", "evicting", "array"), "failed"),
     "cancelled": ("I4", ("queued", "evicting", "array"), "cancelled"),
 }
 
@@ -366,7 +367,7 @@ class Story:
 
     def _finished(self, r: m.Finished, job: CheckedJob, _: None) -> None:
         job.forget_ts = self.ts + self.memory_ms
-        if r.phase != "succeeded" or job.spec.array is not None:
+        if r.phase != "succeeded" or not job.runs or job.runs[-1].released or job.spec.array is not None:
             self._leaves(r, job, r.phase)
             return
         run = job.runs[-1]  # it stops by itself, or has before anything of it was stopped
@@ -380,7 +381,8 @@ class Story:
         if job.phase == "evicting":
             then = job.runs[-1].then
             self.demand(job.runs[-1].released, "I10", f"job {job.job_id} leaves its run before the release")
-            self.demand(to in (then, "cancelled"), "I4", f"job {job.job_id}: {to}, but its revoke said {then}")
+            own = to in (then, "cancelled") or (then == "requeue" and not isinstance(r, m.Requeued))
+            self.demand(own, "I4", f"job {job.job_id}: {to}, but its revoke said {then}")
 
     def _earmark_set(self, r: m.EarmarkSet, job: CheckedJob, _: None) -> None:
         self.demand(r.owner not in self.earmarks, "I1", f"job {r.owner} has an earmark already")

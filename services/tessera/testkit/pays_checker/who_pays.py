@@ -28,6 +28,7 @@ class Payer:
     """One job: what was counted against it, and its last run."""
 
     spec: JobSpec
+    adopted: bool = False
     strikes: int = 0
     troubles: int = 0
     run_id: str = ""
@@ -100,6 +101,8 @@ class WhoPays:
         if r.phase != "failed" or job is None or (job.spec.array is not None and r.job_id not in self._array_of):
             return  # an array ends as its tasks do
         text = f"{r.job_id} fails: {code}"
+        if job.adopted and code in (Code.OWNER_FAILED, Code.TIME_LIMIT):
+            return  # as its owner, whatever that counts
         self._demand(bool(job.codes & OWN), f"{text}, but its last run stopped for {sorted(job.codes)}")
         self._demand(code in OWN | EXHAUSTED | {Code.CANCELLED}, f"{text}, which is not its program's doing")
         if code == Code.ATTEMPTS_EXHAUSTED:
@@ -128,7 +131,7 @@ class WhoPays:
     def _job_queued(self, r: m.JobQueued) -> None:
         fact = self._message.facts[r.fact].fact if r.fact < len(self._message.facts) else None
         if isinstance(fact, f.JobAdmitted):
-            self._jobs[r.job_id] = Payer(fact.spec)
+            self._jobs[r.job_id] = Payer(fact.spec, fact.adopted is not None)
             self._array_of.pop(r.job_id, None)
 
     def _task_queued(self, r: m.TaskQueued) -> None:

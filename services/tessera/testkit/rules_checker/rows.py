@@ -22,6 +22,8 @@ class JobRow:
     array: str = ""  # the one that it is a task of
     one_model: bool = False
     ended: bool = False
+    then: str = ""  # what becomes of it after its run
+    over: str = "requeue"  # the same, once the run is released; "" while it has one
 
 
 @dataclass(slots=True, eq=False)

@@ -199,6 +199,7 @@ class Rules:
         if (job := self.jobs.get(r.job_id)) is None:
             return
         self.demand(not job.away, "adopted", f"{r.job_id} starts before its owner has made its pods again")
+        job.then = job.over = ""
         mark = self.used.pop(r.job_id, None)
         if mark is not None and mark.cause != "restart" and not any(run_id in self.runs for run_id in mark.victims):
             same = (mark.placements, mark.flavor) == (r.placements, r.flavor)
@@ -358,6 +359,8 @@ class Rules:
     def _revoked(self, r: m.Revoked) -> None:
         run = self.runs.get(r.run_id)
         self._cancels(r, r.run_id.partition("-")[0])
+        if run is not None:
+            run.job.then = r.then
         if run is None or run.stopping:
             return
         self._has_word(r, run)
@@ -473,12 +476,16 @@ class Rules:
         self.quotas.add(run.job.spec.queue, run.flavor, part if r.ranks else run.amount, -1)
         run.amount = {name: run.amount[name] - part[name] for name in RESOURCES}
         if not r.ranks:
+            run.job.over = run.job.then
             del self.runs[r.run_id]
 
     def _finished(self, r: m.Finished) -> None:
         self._cancels(r, r.job_id)
         if (job := self.jobs.get(r.job_id)) is not None:
             job.ended = True
+            by_owner = r.phase != "cancelled" and job.over == "requeue" and job.spec.array is None
+            said = job.adopted is not None and ("ended", r.job_id, r.phase, "") in self.asked
+            self.demand(said or not by_owner, "adopted", f"{r.job_id} is {r.phase}, and its owner did not say so")
         self.brake.ended(r.job_id)
         for run_id, run in self.runs.items():
             run.stopping |= r.phase == "succeeded" and run_id.startswith(r.job_id)
@@ -536,6 +543,7 @@ ASKED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
     f.MoveRequested: lambda fact: ("job_moved", fact.job_id, fact.queue, fact.tenant),
     f.RequeueRequested: lambda fact: ("requeued", fact.job_id, True, fact.tenant),
     f.CancelRequested: lambda fact: ("cancelled", fact.job_id, True, fact.tenant),
+    f.OwnerEnded: lambda fact: ("ended", fact.job_id, "failed" if fact.reason else "succeeded", ""),
     f.DrainRequested: lambda fact: ("node_drained", fact.node, fact.undo, ""),
 }
 """Who asked for what, whenever it was: a record may only do what somebody asked for who may."""
