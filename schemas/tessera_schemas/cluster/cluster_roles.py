@@ -69,6 +69,8 @@ OWNER_READER = ClusterRole(
         Rule(("jobset.x-k8s.io",), ("jobsets",), READ_VERBS),
         Rule(("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.k8s.io"), ("podgroups",), ("get",)),
         Rule(("ray.io",), ("rayclusters",), READ_VERBS),
+        Rule(("ray.io",), ("rayjobs",), ("get",)),
+        Rule(("batch.volcano.sh",), ("jobs",), ("get",)),
         Rule(("leaderworkerset.x-k8s.io",), ("leaderworkersets",), ("get",)),
         Rule(("policy",), ("poddisruptionbudgets",), ("list",)),
         Rule(("scheduling.k8s.io",), ("priorityclasses",), ("list",)),

@@ -228,7 +228,7 @@ class Adopting:
             self._podless.there(job)
             if not is_of(job, found):
                 if job.phase is Phase.QUEUED:
-                    await self._submitting.cancel(job, OTHER_PODS)
+                    await self._submitting.end(job, OTHER_PODS)
             # The pods are those that the owner's controller is about to take away: news of them would put a job back in
             # line that waits without pods.
             elif waiting and await self._podless.waits_suspended(job):

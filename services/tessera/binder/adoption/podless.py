@@ -25,7 +25,7 @@ from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import ApiError, Clock
 from tessera.kernel.tasks.freshness import Freshness
 from tessera_schemas.base import Json
-from tessera_schemas.facts import PodsBack, PodsGone
+from tessera_schemas.facts import OwnerEnded, PodsBack, PodsGone
 
 REPLACED_SECONDS = 1.0  # so long its owner takes to make another pod in the place of one
 
@@ -64,6 +64,10 @@ class PodlessJobs:
         """
         if job.phase is not Phase.QUEUED or job.adopted is None:
             self.there(job)
+            # Said while its run still stops, and kept by the ledger: an owner may be removed as soon as it has ended.
+            end = await self._why_over(job) if job.owner_end is None and self._owners.watches(job) else ""
+            if isinstance(end, OwnerEnded):
+                await self._submitting.end(job, end)
             return
         # Whether anybody will bring the pods is asked before anything else: a job of an owner that is gone must not
         # wait suspended.
@@ -76,7 +80,7 @@ class PodlessJobs:
         # Seconds in which nothing could be seen do not count (ADR 0042).
         left = self._settings.pods_gone_seconds - self._fresh.seconds(since)
         if why or left <= 0:
-            await self._submitting.cancel(job, why or NO_PODS)
+            await self._submitting.end(job, why or NO_PODS)
             return
         if not job.away:
             # A pod that its controller replaces is gone for a moment. Out of line and back again would be two records
@@ -163,8 +167,8 @@ class PodlessJobs:
         found = await self._owners.suspension_of(job)
         return found is not None and found[1].waits_suspended
 
-    async def _why_over(self, job: Job) -> str:
-        """Why nobody will bring the pods back, "" while somebody may."""
+    async def _why_over(self, job: Job) -> OwnerEnded | str:
+        """How the owner has ended, or why else nobody will bring the pods back; "" while somebody may."""
         assert job.adopted is not None
         is_pod = job.adopted.owner_kind == "Pod"  # it has just ended: what was remembered of it says that it runs
         owner = await self._owners.of(job.tenant, job.adopted, fresh=is_pod)
@@ -172,7 +176,8 @@ class PodlessJobs:
             # Asked once more before a job is cancelled for it: a watch that is behind, or just begins, shows nothing
             # where something is.
             owner = await self._owners.of(job.tenant, job.adopted, fresh=True)
-        if owner is None:
-            return f"{job.adopted.owner} is gone"
-        ending = ending_of(owner)
-        return f"{job.adopted.owner} is {ending}: {why_failed(owner)}".removesuffix(": ") if ending else ""
+        said = await self._owners.last_word(job.adopted, owner)
+        if ending := ending_of(said):
+            reason = None if ending == "complete" else why_failed(said)
+            return OwnerEnded(kind="owner_ended", job_id=job.job_id, reason=reason)
+        return f"{job.adopted.owner} is gone" if owner is None else ""

@@ -28,13 +28,15 @@ from tessera.domain.entities import EndedJob, Job
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.kernel.errors import Transient
+from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Outgoing
 from tessera.kernel.service.context import Ports
 from tessera_schemas import subjects
 from tessera_schemas.base import Json, job_id
 from tessera_schemas.commands import AdoptJob, CancelJob
+from tessera_schemas.facts import OwnerEnded
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.ledger_form import NODE_FAILURES_FROM
+from tessera_schemas.shard.ledger_form import NODE_FAILURES_FROM, OWNER_ENDS_FROM
 
 OTHER_PODS = "its pods ask for something else now"
 NO_PODS = "its pods have been gone for too long"
@@ -72,6 +74,7 @@ class Submitting:
     ) -> None:
         self._ports, self._settings, self._state = ports, settings, state
         self._gate, self._reports, self._failed, self._look_later = gate, reports, failed, look_later
+        self._facts = Facts(ports.bus, settings.shard, "binder")
         self._access = NamespaceAccess(ports.cluster, ports.clock)
         self._submitted: BoundedDict[str, SubmitUnderWay] = BoundedDict(REMEMBERED)
         self._cancelled: BoundedDict[str, float] = BoundedDict(REMEMBERED)
@@ -150,14 +153,20 @@ class Submitting:
                 return key, ended
         raise Transient(f"{found.key} has ended {GENERATIONS_MAX} times; its keys are not forgotten yet")
 
-    async def cancel(self, job: Job, why: str) -> None:
-        """End a job that waits; not said again for a while."""
+    async def end(self, job: Job, why: OwnerEnded | str) -> None:
+        """End a job as its owner has ended, or cancel one that waits; not said again for a while."""
         now = self._ports.clock.monotonic()
         if now < self._cancelled.get(job.job_id, 0.0):
             return
         self._cancelled[job.job_id] = now + AGAIN_SECONDS
-        await self._send(job.tenant, CancelJob(kind="cancel_job", v=1, job_id=job.job_id, why=why[:1024]))
-        log.info("adopted_job_cancelled", job=job.job_id, why=why)
+        if isinstance(why, OwnerEnded):
+            if self._state.format >= OWNER_ENDS_FROM:
+                await self._facts.publish(why)
+                return
+            why = "its owner is complete" if why.reason is None else why.reason.detail
+        if job.phase is Phase.QUEUED:
+            await self._send(job.tenant, CancelJob(kind="cancel_job", v=1, job_id=job.job_id, why=why[:1024]))
+            log.info("adopted_job_cancelled", job=job.job_id, why=why)
 
     async def _send(self, tenant: str, command: AdoptJob | CancelJob) -> None:
         subject = subjects.submit_adopted(self._settings.shard, tenant)

@@ -157,9 +157,9 @@ async def test_a_bare_pod_that_its_node_refused_ends_its_job_at_once(world: Adop
     assert pod["status"]["reason"] == "UnexpectedAdmissionError"
     assert world.adopted() == []
     (ended,) = world.ended()
-    assert ended.phase == "cancelled"
+    assert ended.phase == "failed"
     assert ended.reason is not None
-    assert ended.reason.detail.startswith("Pod/train is failed: UnexpectedAdmissionError: Pod was rejected")
+    assert ended.reason.detail.startswith("Pod/train: UnexpectedAdmissionError: Pod was rejected")
 
 
 async def test_a_bare_pod_that_failed_by_itself_ends_its_job_at_once(world: AdoptionWorld) -> None:
@@ -175,9 +175,9 @@ async def test_a_job_that_has_failed_for_good_is_not_tried_again(world: Adoption
     assert world.job_object()["status"]["failed"] == 2
     assert world.adopted() == []
     last = max(world.ended(), key=lambda job: job.ended_ts)
-    assert last.phase == "cancelled"
+    assert last.phase == "failed"
     assert last.reason is not None
-    assert "Job/train is failed: BackoffLimitExceeded" in last.reason.detail
+    assert "Job/train: BackoffLimitExceeded" in last.reason.detail
 
 
 async def test_the_pods_of_a_job_that_failed_go_to_another_node_each_time() -> None:

@@ -1,39 +1,56 @@
 """
-Conditions of the object that owns users' pods: whether it has ended, and the one that says if its pods have places.
+Conditions of the object that owns users' pods: how it has ended, and the one that says if its pods have places.
 """
 
 from tessera.binder.adoption.decide.verdicts import Verdict, condition_set, find_condition
 from tessera.binder.workloads.port import Workload
-from tessera.binder.workloads.reading import at, items, mapping, text
+from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera_schemas.base import Json
+from tessera_schemas.reasons import Code, Reason
 
 COMPLETE = ("Complete", "Completed", "Succeeded", "SuccessCriteriaMet")
 FAILED = ("Failed", "FailureTarget")
-BY_PHASE = {"Succeeded": "complete", "Failed": "failed"}
+IN_WORDS = {("", "Pod"): ("phase",), ("batch.volcano.sh", "Job"): ("state", "phase"), ("ray.io", "RayJob"): (
+    "jobDeploymentStatus",)}  # fmt: skip
+"""The kinds that say their end by one word of their status, and the place of that word. All others have conditions."""
+BY_WORD = {**dict.fromkeys(COMPLETE, "complete"), "Failed": "failed", "Terminated": "failed"}
+DEADLINE = "active longer than specified deadline"
+"""In the message of Kubeflow's operator, which has one reason for all failures."""
 
 
 def ending_of(owner: Json) -> str:
-    """`complete`, `failed`, or "" while the owner goes on: all but pods say it by a condition of these names."""
-    if text(owner, "kind") == "Pod":
-        return BY_PHASE.get(text(owner, "status", "phase"), "")
-    conditions = {text(one, "type") for one in items(owner, "status", "conditions") if text(one, "status") == "True"}
-    if conditions.intersection(COMPLETE):
+    """`complete`, `failed`, or "" while the owner goes on."""
+    place = _place_of_word(owner)
+    if place:
+        # A pod that is taken away fails by that: it is gone then, and whoever took it away says why.
+        taken_away = text(owner, "kind") == "Pod" and "deletionTimestamp" in mapping(owner, "metadata")
+        ending = BY_WORD.get(text(owner, "status", *place), "")
+        return "" if taken_away and ending == "failed" else ending
+    if _condition(owner, COMPLETE):
         return "complete"
-    return "failed" if conditions.intersection(FAILED) else ""
+    return "failed" if _condition(owner, FAILED) else ""
 
 
-def why_failed(owner: Json) -> str:
-    """The owner's own account of its failure, for people."""
-    if text(owner, "kind") == "Pod":
-        return _account(mapping(owner, "status"))
-    for one in items(owner, "status", "conditions"):
-        if text(one, "type") in FAILED and text(one, "status") == "True":
-            return _account(one)
-    return ""
+def why_failed(owner: Json) -> Reason:
+    """The failure of an owner in its own words; at its deadline it reached its time limit."""
+    place = _place_of_word(owner)
+    said = mapping(owner, "status", *place[:-1]) if place else _condition(owner, FAILED)
+    reason, message = text(said, "reason"), text(said, "message")
+    is_late = reason == "DeadlineExceeded" or DEADLINE in message
+    named = f"{text(owner, 'kind')}/{text(owner, 'metadata', 'name')}"
+    words = ": ".join(filter(None, (named, reason, message[:400])))
+    return no(Code.TIME_LIMIT if is_late else Code.OWNER_FAILED, detail=words)
 
 
-def _account(said: Json) -> str:
-    return ": ".join(part for part in (text(said, "reason"), text(said, "message")) if part)[:400]
+def _place_of_word(owner: Json) -> tuple[str, ...]:
+    group = text(owner, "apiVersion").rpartition("/")[0]
+    return IN_WORDS.get((group, text(owner, "kind")), ())
+
+
+def _condition(owner: Json, kinds: tuple[str, ...]) -> Json:
+    """The first condition of these kinds that is true."""
+    found = (one for one in items(owner, "status", "conditions") if text(one, "status") == "True")
+    return next((one for one in found if text(one, "type") in kinds), {})
 
 
 SCHEDULED = "Scheduled"

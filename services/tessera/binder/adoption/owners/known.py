@@ -14,7 +14,7 @@ from tessera.binder.adoption.owners.watches import OwnerWatches
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.decide.warnings import read_refused_pods
 from tessera.binder.workloads.reading import no, text
-from tessera.binder.workloads.references import OwnerRef, is_it, ref_of
+from tessera.binder.workloads.references import OwnerRef, controller_of, is_it, ref_of
 from tessera.binder.workloads.registry import VERSIONS
 from tessera.domain.entities import Job
 from tessera.kernel.kubernetes.api_paths import resource_of
@@ -55,6 +55,7 @@ class Owners:
     ) -> None:
         self._cluster, self._clock, self._watches, self.by_queue = cluster, clock, watches, by_queue
         self._found: BoundedDict[OwnerRef, tuple[float, Json | None]] = BoundedDict(REMEMBERED)
+        self._gone: BoundedDict[str, Json] = BoundedDict(REMEMBERED)
         self._classes: tuple[float, list[Json]] | None = None
         self._served = ""
         self._refused: BoundedDict[str, tuple[float, int, str]] = BoundedDict(REMEMBERED)
@@ -106,6 +107,25 @@ class Owners:
                 events = []
             known = self._refused[ref.uid] = now, *read_refused_pods(events)
         return known[2] if known[1] >= since_ms else ""
+
+    def note_gone(self, owner: Json) -> None:
+        """Keep what was last seen of an object that is no more, for `last_word`."""
+        self._gone[text(owner, "metadata", "uid")] = owner
+
+    async def last_word(self, adopted: Adopted, owner: Json | None) -> Json:
+        """
+        The object that says how an owner, None if it is gone, has ended; {} where nobody knows.
+
+        Ray's jobs say that of the clusters which they make and take away.
+        """
+        found = owner or self._gone.get(adopted.owner_uid, {})
+        above = controller_of(found)
+        if above is None or (above.group, above.kind) != ("ray.io", "RayJob"):
+            return found
+        try:
+            return await self.look(above, fresh=owner is None) or {}
+        except NotAllowed:
+            return found
 
     def watches(self, job: Job) -> bool:
         """Whether changes of the job's owner come by themselves."""

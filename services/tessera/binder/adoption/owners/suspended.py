@@ -97,6 +97,8 @@ class Suspended:
 
     def _note(self, owner: Json, gone: bool) -> None:
         ref = ref_of(owner)
+        if gone:
+            self._owners.note_gone(owner)
         group_id = f"{ref.group}/{ref.kind}/{ref.namespace}/{ref.uid}"
         if not gone and is_suspended(owner):
             self._by_group[group_id] = ref

@@ -27,6 +27,7 @@ class RayCluster(Workload):
     condition: ClassVar[str] = PLACED
     rights: ClassVar[tuple[KindRights, ...]] = (
         KindRights("ray.io", ("rayclusters",), ("get", "list", "watch"), ("patch",), ("patch",)),
+        KindRights("ray.io", ("rayjobs",), ("get",)),
     )
 
     def size(self, owner: Json) -> int | Reason:

@@ -29,7 +29,10 @@ class VolcanoPodGroup(MarkedPodGroup):
     marks: ClassVar[tuple[GangMark, ...]] = (MARK,)
     role_labels: ClassVar[tuple[str, ...]] = ("volcano.sh/task-spec",)
     index_labels: ClassVar[tuple[str, ...]] = ("volcano.sh/task-index",)
-    rights: ClassVar[tuple[KindRights, ...]] = (KindRights("scheduling.volcano.sh", ("podgroups",), ("get",)),)
+    rights: ClassVar[tuple[KindRights, ...]] = (
+        KindRights("scheduling.volcano.sh", ("podgroups",), ("get",)),
+        KindRights("batch.volcano.sh", ("jobs",), ("get",)),
+    )
 
     def parts(self, mark: GangMark | None, owner: Json | None, pods: Sequence[Json]) -> Mapping[str, int] | Reason:
         """Least number of pods of each task (`minTaskMember`); as in Volcano none, where they sum to more than all."""
