@@ -77,6 +77,7 @@ from tessera_schemas.shard.ledger_form import RUN_ENDS_FROM
 from tessera_schemas.work.placement import Placement
 
 CLAIM_AGAIN_SECONDS = 2.0
+OWNER_AGAIN_SECONDS = 0.5
 ATTEMPTS_LOOKED_FOR = 32
 """So many attempts beyond the present one a job may have had before its ledger was restored."""
 LOST_RUN_SECONDS, LOST_RUN_DOUBLINGS = 2.0, 5
@@ -376,6 +377,9 @@ class Runs:
 
         Users' pods may be gone by then; those of ours stay until they were told of.
         """
+        if (undecided := self._adopted.seconds_undecided(run.run_id)) > 0:
+            self.worklist.name_later(run.run_id, min(undecided, OWNER_AGAIN_SECONDS))
+            return True
         settle_seconds = seconds_to_settle(run, pods, self._boots)
         if not settle_seconds or any(pod.adopted for pod in pods.values()):
             return False

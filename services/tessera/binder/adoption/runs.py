@@ -31,6 +31,7 @@ from tessera.binder.adoption.waves import Waves
 from tessera.binder.decide.steps import Pod, broken_of, is_broken, is_touched, no_boots, read_pod, reason_of
 from tessera.binder.pods.calls import RefusedByCluster, refuse
 from tessera.binder.settings import BinderSettings
+from tessera.binder.workloads.batch_jobs import INDEX, has_given_up, may_give_up
 from tessera.binder.workloads.mark_table import KUEUE
 from tessera.binder.workloads.reading import mapping, text
 from tessera.binder.workloads.references import OwnerRef
@@ -52,6 +53,8 @@ from tessera_schemas.work.run_ends import end_of
 
 FORBIDDEN, BLOCKED = 403, 429
 POD_GROUPS_OF_KUEUE = f"gang/{KUEUE}pod-group-name/"
+GIVES_UP_SECONDS = 5.0
+"""So long a Job has to say of a failed index that it goes on without it; its controller looks once a second."""
 TAKES_AWAY_SECONDS = 30.0
 """So long a controller has to take the pods of a suspended owner away; then they are evicted."""
 
@@ -86,6 +89,7 @@ class AdoptedRuns:
         self._suspending = asyncio.Lock()
         self._suspended: dict[str, float] = {}
         self._left: dict[str, dict[int, None]] = {}
+        self._undecided: dict[str, float] = {}
 
     @property
     def synced(self) -> bool:
@@ -105,6 +109,7 @@ class AdoptedRuns:
         self._half_gone.pop(run_id, None)
         self._suspended.pop(run_id, None)
         self._left.pop(run_id, None)
+        self._undecided.pop(run_id, None)
 
     # -- pods -----------------------------------------------------------------------------------------------------
 
@@ -129,16 +134,21 @@ class AdoptedRuns:
 
     async def without_left(self, job: Job, run: Run, pods: Mapping[str, Pod]) -> Run:
         """
-        The run without the ranks whose pods its owner took away since it wants fewer: they count as released here, and
-        are told to have left until the ledger releases them. A pod that is to be replaced is a loss of the gang.
+        The run without the ranks whose pods its owner took away since it wants fewer, or which failed and it gives up:
+        they count as released here, and are told to have left until the ledger releases them. A pod that is to be
+        replaced is a loss of the gang.
         """
         await self._let_replaced_go(job, run, pods)
-        left = self._left.setdefault(run.run_id, {})
-        away = (rank for rank, uid in enumerate(run.uids) if _is_away(pods.get(uid)))
-        lost = [rank for rank in away if rank not in run.released_ranks and rank not in left]
-        if lost and run.started and not run.stopping and await self._wants_fewer(job):
+        left, lost = self._left.setdefault(run.run_id, {}), list[int]()
+        known = {*run.released_ranks, *left}
+        there = {rank: pods.get(uid) for rank, uid in enumerate(run.uids) if rank not in known}
+        if run.started and not run.stopping:
+            away = [rank for rank, pod in there.items() if _is_away(pod)]
+            lost += away if away and await self._wants_fewer(job) else []
+            lost += await self._given_up(job, run, {rank: pod for rank, pod in there.items() if _has_failed(pod)})
+        if lost:
             left.update(dict.fromkeys(lost))
-            reason, ranks = Reason(code=Code.SHRUNK, detail="its owner wants fewer pods"), tuple(sorted(left))
+            reason, ranks = Reason(code=Code.SHRUNK, detail="its owner goes on without them"), tuple(sorted(left))
             await self._facts.publish(PodsLost(kind="pods_lost", run_id=run.run_id, ranks=ranks, reason=reason))
         return replace(run, released_ranks=tuple(sorted({*run.released_ranks, *left}))) if left else run
 
@@ -168,6 +178,22 @@ class AdoptedRuns:
         end = broken_of(min(failed, key=lambda pod: pod.name), 0, True, no_boots)
         why = {"reason": reason_of(end), "own": end_of(end.code).spends, "exit_code": end.end.exit_code}
         return fact.model_copy(update=why)
+
+    async def _given_up(self, job: Job, run: Run, failed: Mapping[int, Pod | None]) -> list[int]:
+        """The ranks of failed pods whose indexes a Job with a limit for each gives up; it has its time to say so."""
+        owner = await self._owners.of(job.tenant, job.adopted) if failed and job.adopted is not None else None
+        if owner is None or not may_give_up(owner) or ending_of(owner):
+            self._undecided.pop(run.run_id, None)
+            return []
+        # Its controller writes that a moment after the pod has failed; until then the pod may as well be made again,
+        # which ends the run.
+        self._undecided.setdefault(run.run_id, self._clock.monotonic() + GIVES_UP_SECONDS)
+        objects = {rank: self._groups.informer.objects.get(run.uids[rank]) for rank in failed}
+        return [rank for rank, pod in objects.items() if has_given_up(owner, text(pod, "metadata", "labels", INDEX))]
+
+    def seconds_undecided(self, run_id: str) -> float:
+        """Time for which the owner may yet say that it goes on without a pod that has failed."""
+        return self._undecided.get(run_id, 0.0) - self._clock.monotonic()
 
     async def _wants_fewer(self, job: Job) -> bool:
         """Whether the owner still has at work as many pods of each part as it wants by now."""
@@ -439,6 +465,10 @@ def _is_replaced_one_by_one(job: Job) -> bool:
 def _is_paused(owner: Json) -> bool:
     wanted = wanted_pods(owner)
     return is_suspended(owner) or (wanted is not None and not any(wanted.values()))
+
+
+def _has_failed(pod: Pod | None) -> bool:
+    return pod is not None and pod.phase == "Failed"
 
 
 def _is_away(pod: Pod | None) -> bool:

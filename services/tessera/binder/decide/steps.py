@@ -19,6 +19,7 @@ from tessera.binder.decide.ends import (
 )
 from tessera.binder.decide.starting import Start, read_start
 from tessera.domain.entities import Run
+from tessera.domain.storing.fast import replace
 from tessera.domain.work.checkpoints import is_known
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
@@ -152,7 +153,8 @@ def to_report(run: Run, pods: Iterable[Pod], boots: Boots = no_boots) -> list[An
     """
     The facts that a permitted, unstopped run's pods amount to, in the order in which they became so.
 
-    A pod that was released while its gang goes on has succeeded, whether its object is still there or not.
+    A pod that was released while its gang goes on has succeeded, whether its object is still there or not, unless it
+    shows that it failed: then its owner went on without it, and the whole is no success.
     """
     by_uid = {pod.uid: pod for pod in pods}
     ours = [by_uid.get(uid) for uid in run.uids]
@@ -169,7 +171,9 @@ def to_report(run: Run, pods: Iterable[Pod], boots: Boots = no_boots) -> list[An
         facts.append(RunStarted(kind="run_started", run_id=run.run_id))
     done = all(pod.phase == "Succeeded" or rank in run.released_ranks for rank, pod in enumerate(ours) if pod)
     if done and not _has_surplus_at_work(run, by_uid):
-        facts.append(RunEnded(kind="run_ended", run_id=run.run_id))
+        failed = [pod if pod is not None and pod.phase == "Failed" else None for pod in ours]
+        in_part = _ended_badly(replace(run, released_ranks=()), failed, boots)
+        facts.append(in_part or RunEnded(kind="run_ended", run_id=run.run_id))
     return facts
 
 

@@ -17,6 +17,7 @@ from tessera_schemas.reasons import Code, Reason
 
 BACKOFF_LIMIT = 6
 """Of a batch Job that says none, as the API's own default."""
+INDEX = "batch.kubernetes.io/job-completion-index"
 FAILURE_COUNT_ANNOTATION = "batch.kubernetes.io/job-index-failure-count"
 
 
@@ -30,7 +31,7 @@ def job_pods(job: Json) -> int:
     parallelism, completions, done = _parallelism(job), completions_of(job), _counted(job, "succeeded")
     if completions is None:  # a shared queue of work: once one pod has found it empty, no more are made
         return 0 if done else parallelism
-    return min(parallelism, max(0, completions - done))
+    return min(parallelism, max(0, completions - done - sum(len(each) for each in _failed_indexes(job))))
 
 
 def comes_in_waves(job: Json) -> bool:
@@ -64,6 +65,22 @@ def least_pods(job: Json) -> int | Reason:
 def completions_of(job: Json) -> int | None:
     """Pods of a Job that must succeed (`spec.completions`); None where the Job does not say."""
     return whole(job, "spec", "completions")
+
+
+def may_give_up(job: Json) -> bool:
+    """Whether an index of the Job may fail while the others go on."""
+    return whole(job, "spec", "backoffLimitPerIndex") is not None
+
+
+def has_given_up(job: Json, index: str) -> bool:
+    """Whether the Job says that this index has failed for good."""
+    return any(number_in(index) in each for each in _failed_indexes(job))
+
+
+def _failed_indexes(job: Json) -> list[range]:
+    """`status.failedIndexes`, such as `1,3-5`."""
+    spans = [span.partition("-") for span in text(job, "status", "failedIndexes").split(",") if span]
+    return [range(number_in(first), number_in(last or first) + 1) for first, _, last in spans]
 
 
 def _parallelism(job: Json) -> int:

@@ -20,7 +20,8 @@ from tests.builders import SHARD, config_body, config_proposed
 from tests.unit.binder.cluster_world import RESERVED, World
 
 NS = "lab"
-JOB_FIELDS = ("suspend", "backoffLimit", "completionMode", "activeDeadlineSeconds")
+JOB_FIELDS = ("suspend", "backoffLimit", "backoffLimitPerIndex", "maxFailedIndexes", "completionMode")
+JOB_FIELDS += ("activeDeadlineSeconds",)
 
 
 class AdoptionWorld(World):

@@ -153,3 +153,36 @@ async def test_pods_of_a_job_in_waves_end_one_by_one_as_each_of_them_has() -> No
         await there.run(60)
         ended = one_end(there)
         assert (ended.phase, ended.exit_code) == ("failed", 3)
+
+
+async def make_indexed(there: AdoptionWorld, **more: Any) -> None:
+    """A Job of three indexes whose second one fails five seconds after its start."""
+    there.make_job(pods=3, seconds=40, completionMode="Indexed", **more)
+    while not all(pod["spec"].get("nodeName") for pod in there.owned()) or not there.owned():
+        await there.run(0.25)
+    (second,) = there.owned("train-1-")
+    notes = {**EXIT_3, "tessera.io/simulate-seconds": "5"}
+    there.core.patch("pods", NS, second["metadata"]["name"], {"metadata": {"annotations": notes}})
+
+
+async def test_a_failed_index_gives_its_gpus_back_and_the_job_ends_as_its_owner_does() -> None:
+    async with AdoptionWorld(start_ms=2000) as there:
+        await make_indexed(there, backoffLimitPerIndex=0, maxFailedIndexes=3)
+        await there.stop("jobs")
+        await there.run(9)
+        there.core.patch("jobs", NS, "train", {"status": {"failedIndexes": "1"}}, "status")
+        await there.run(15)
+        job = there.only()
+        assert (job.phase, there.state.runs.found([job.run_id])[0].amount.gpu_milli) == ("running", 2000)
+        await there.run(25)
+        say(there, "Failed", reason="FailedIndexes", message="Job has failed indexes")
+        await there.run(30)
+        ended = one_end(there)
+        assert (ended.phase, ended.exit_code, ended.attempt) == ("failed", 3, 1)
+
+
+async def test_an_index_that_its_job_tries_again_begins_the_gang_anew() -> None:
+    async with AdoptionWorld(start_ms=2000) as there:
+        await make_indexed(there, backoffLimitPerIndex=2)
+        await there.run(40)
+        assert (there.only().phase, there.only().attempt) == ("running", 2)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import ClassVar
 
-from tessera.binder.workloads.batch_jobs import comes_in_waves, job_pods, least_pods, works_off_a_queue
+from tessera.binder.workloads.batch_jobs import INDEX, comes_in_waves, job_pods, least_pods, works_off_a_queue
 from tessera.binder.workloads.port import (
     PLACED,
     Group,
@@ -30,7 +30,7 @@ class BatchJob(OwnedWorkload):
     api_group: ClassVar[str] = "batch"
     kinds: ClassVar[tuple[str, ...]] = ("Job",)
     watched: ClassVar[tuple[tuple[str, str], ...]] = (("batch/v1", "Job"),)
-    index_labels: ClassVar[tuple[str, ...]] = ("batch.kubernetes.io/job-completion-index",)
+    index_labels: ClassVar[tuple[str, ...]] = (INDEX,)
     suspend_at: ClassVar[tuple[str, ...]] = ("spec", "suspend")
     controllers: ClassVar[tuple[str, ...]] = ("kubernetes.io/job-controller",)
     condition: ClassVar[str] = PLACED

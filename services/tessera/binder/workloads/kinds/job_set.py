@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from tessera.binder.workloads.batch_jobs import comes_in_waves, job_pods, job_survives
+from tessera.binder.workloads.batch_jobs import INDEX, comes_in_waves, job_pods, job_survives
 from tessera.binder.workloads.port import PLACED, GangMark, GroupKind, KindRights, OwnedWorkload, PodSet
 from tessera.binder.workloads.reading import items, mapping, no, text, whole
 from tessera.binder.workloads.references import OwnerRef, ref_of
@@ -12,7 +12,6 @@ from tessera_schemas.job import REPLICAS_MAX
 from tessera_schemas.reasons import Code, Reason
 
 PART_LABEL, NUMBER_LABEL = "jobset.sigs.k8s.io/replicatedjob-name", "jobset.sigs.k8s.io/job-index"
-INDEX = "batch.kubernetes.io/job-completion-index"
 
 
 class JobSet(OwnedWorkload):
