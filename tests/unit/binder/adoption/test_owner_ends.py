@@ -1,13 +1,18 @@
 """How each kind of owner says that it has ended, and why."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tessera.binder.adoption.decide.owner_conditions import ending_of, why_failed
+from tessera.binder.adoption.owners.known import Owners
+from tessera.binder.adoption.owners.watches import OwnerWatches
 from tessera.binder.workloads.batch_jobs import has_given_up, job_pods
+from tessera.kernel.ports import ApiError, Cluster
 from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code
+from tessera_schemas.work.adopted import Adopted
+from tests.virtual_time import VirtualClock
 
 MESSAGE = "Job train has failed because it was active longer than specified deadline"
 
@@ -91,3 +96,33 @@ def test_indexes_that_a_job_gives_up_are_not_waited_for() -> None:
     assert [index for index in range(8) if has_given_up(job, str(index))] == [1, 3, 4, 5]
     assert job_pods(job) == 3
     assert not has_given_up({"status": {"failedIndexes": None}}, "0")
+
+
+class OneObject:
+    """A cluster of one object; None: it may not be read."""
+
+    def __init__(self, found: Json | None) -> None:
+        self._found = found
+
+    async def get_object(self, *_: str) -> Json:
+        if self._found is None:
+            raise ApiError(403, "Forbidden", "no")
+        return self._found
+
+
+RAY_JOB = owner("RayJob", "ray.io/v1", {"jobDeploymentStatus": "Failed", "reason": "AppFailed"}, uid="above")
+CLUSTER = Adopted(api_version="ray.io/v1", owner_kind="RayCluster", owner_name="train-abc", owner_uid="cluster")
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize(("found", "ending"), [(RAY_JOB, "failed"), (None, "")], ids=["read", "not allowed"])
+async def test_the_end_of_a_ray_cluster_is_its_rayjobs_also_once_the_cluster_is_gone(
+    found: Json | None, ending: str, is_there: bool
+) -> None:
+    above = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "train", "uid": "above", "controller": True}
+    cluster = owner("RayCluster", "ray.io/v1", {}, uid="cluster", namespace="lab", ownerReferences=[above])
+    clock = VirtualClock()
+    watches = OwnerWatches(cast(Cluster, None), clock, "binder-1")
+    owners = Owners(cast(Cluster, OneObject(found)), clock, watches)
+    owners.note_gone(cluster)
+    assert ending_of(await owners.last_word(CLUSTER, cluster if is_there else None)) == ending
