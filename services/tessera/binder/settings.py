@@ -49,10 +49,7 @@ class BinderSettings(ServiceSettings):
         "policy; refused pods are told at once",
     )
     settle_seconds: float = Field(
-        3.0,
-        ge=0,
-        le=600,
-        description="Time without a further pod after which a gang of unknown size counts as whole",
+        3.0, ge=0, le=600, description="Time without a further pod after which a gang of unknown size counts as whole"
     )
     claim_seconds: float = Field(
         5.0,

@@ -11,12 +11,7 @@ from dataclasses import dataclass, field
 from tessera.binder.decide.discovery import Metadata, cards, not_whole
 from tessera.binder.decide.hami import NODE_ANNOTATION, read_cards
 from tessera.domain.devices.instances import geometry_of, layout
-from tessera_schemas.cluster.labels import (
-    GPU_RESOURCE,
-    GPU_UUIDS_ANNOTATION,
-    MIG_GEOMETRY_LABEL,
-    MIG_RESOURCE_PREFIX,
-)
+from tessera_schemas.cluster.labels import GPU_RESOURCE, GPU_UUIDS_ANNOTATION, MIG_GEOMETRY_LABEL, MIG_RESOURCE_PREFIX
 from tessera_schemas.cluster.mig import PROFILES
 from tessera_schemas.facts import NodeSeen, Others
 from tessera_schemas.reasons import Code, Reason

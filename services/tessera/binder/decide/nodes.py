@@ -9,12 +9,7 @@ from pydantic import ValidationError
 from tessera.binder.decide.discovery import Metadata, model_of
 from tessera.binder.decide.node_devices import chosen_profile, exclude_cut_cards, gpus_of, with_trouble
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS
-from tessera_schemas.cluster.labels import (
-    DEVICE_PROFILE_ANNOTATION,
-    GPU_MEMORY_LABEL,
-    GPU_RESOURCE,
-    POOL_LABEL,
-)
+from tessera_schemas.cluster.labels import DEVICE_PROFILE_ANNOTATION, GPU_MEMORY_LABEL, GPU_RESOURCE, POOL_LABEL
 from tessera_schemas.cluster.resource_kinds import is_counted_by_name, is_device
 from tessera_schemas.config import Pool
 from tessera_schemas.facts import NodeSeen, Others

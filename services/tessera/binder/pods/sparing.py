@@ -29,13 +29,7 @@ AGAIN_SECONDS = 5.0
 
 class Sparing:
     def __init__(
-        self,
-        state: State,
-        adopted: AdoptedRuns,
-        facts: Facts,
-        events: PodEvents,
-        clock: Clock,
-        worklist: Worklist,
+        self, state: State, adopted: AdoptedRuns, facts: Facts, events: PodEvents, clock: Clock, worklist: Worklist
     ) -> None:
         self._state, self._adopted, self._facts, self._events = state, adopted, facts, events
         self._clock, self._worklist = clock, worklist

@@ -54,13 +54,7 @@ class Starting:
     """Every report may be repeated; what was told is remembered only to save messages."""
 
     def __init__(
-        self,
-        facts: Facts,
-        state: State,
-        clock: Clock,
-        worklist: Worklist,
-        warnings: PodWarnings,
-        adopted: AdoptedRuns,
+        self, facts: Facts, state: State, clock: Clock, worklist: Worklist, warnings: PodWarnings, adopted: AdoptedRuns
     ) -> None:
         self._adopted = adopted
         self._facts, self._state, self._clock, self._worklist = facts, state, clock, worklist

@@ -19,10 +19,7 @@ from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of, ref_of
 from tessera.binder.workloads.registry import CONTROLLERS, kind_of, kind_of_object, survives_eviction
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import (
-    SUSPEND_WAITING_ANNOTATION,
-    SUSPENDED_ANNOTATION,
-)
+from tessera_schemas.cluster.labels import SUSPEND_WAITING_ANNOTATION, SUSPENDED_ANNOTATION
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import Adopted
 
