@@ -290,14 +290,15 @@ class PodsBack(AnyFact, sender="binder"):
     """
     All pods of an adopted job, which were its owner's to make again, wait to be placed: it may start again.
 
-    `uids` are these pods, as in `Adopted`; `preemptible` tells whether their owner survives an eviction now, None: as
-    before. That either is another than before is worth saying of a job in line, too.
+    `uids` and `budget` are theirs, as in `Adopted`; `preemptible` tells whether their owner survives an eviction now,
+    None: as before. Whichever is another than before is worth saying of a job in line, too.
     """
 
     kind: Literal["pods_back"]
     job_id: JobId
     preemptible: bool | None = None
     uids: tuple[Uid, ...] = ()
+    budget: str = ""
 
 
 class PodsGone(AnyFact, sender="binder"):

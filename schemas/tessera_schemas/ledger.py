@@ -321,14 +321,15 @@ class BackInLine(AnyRecord):
     """
     An adopted job stays out of line from its requeue until its owner has made its pods again: now it has.
 
-    `uids` are the pods that wait now. `preemptible` is said where it is not what it was, also of a job in line: an
-    owner survives so many evictions.
+    `uids` are the pods that wait now. `preemptible` and `budget` are said where they are not what they were, also of a
+    job in line: an owner survives so many evictions, and users change their budgets.
     """
 
     kind: Literal["back_in_line"]
     job_id: JobId
     preemptible: bool | None = None
     uids: tuple[Uid, ...] = ()
+    budget: str | None = None
 
 
 class OutOfLine(AnyRecord, story="its pods are not all there: out of line until they are"):

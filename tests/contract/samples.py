@@ -245,7 +245,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
         queue="research",
         reasons=(WHY,),
     ),
-    facts.PodsBack(kind="pods_back", job_id=JOB, preemptible=False, uids=("uid-0", "uid-1")),
+    facts.PodsBack(kind="pods_back", job_id=JOB, preemptible=False, uids=("uid-0", "uid-1"), budget="budget keep"),
     facts.PodsGone(kind="pods_gone", job_id=JOB),
     facts.OwnerEnded(kind="owner_ended", job_id=JOB, reason=Reason(code=Code.OWNER_FAILED, detail="Job/train")),
     facts.PodsFound(kind="pods_found", job_id=JOB, nodes=("node-a", "node-b"), uids=("uid-0", "uid-1")),
@@ -365,7 +365,9 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.Warned(kind="warned", run_id=RUN, idle_seconds=1900),
     ledger.Saved(kind="saved", run_id=RUN, path="/data/step-100"),
     ledger.Held(kind="held", job_id=JOB, by="lab", undo=True),
-    ledger.BackInLine(kind="back_in_line", job_id=JOB, preemptible=False, uids=("uid-0", "uid-1")),
+    ledger.BackInLine(
+        kind="back_in_line", job_id=JOB, preemptible=False, uids=("uid-0", "uid-1"), budget="budget keep"
+    ),
     ledger.OutOfLine(kind="out_of_line", job_id=JOB),
     ledger.PrioritySet(kind="priority_set", job_id=JOB, priority_class="high"),
     ledger.JobMoved(kind="job_moved", job_id=JOB, queue="prod", by="lab"),

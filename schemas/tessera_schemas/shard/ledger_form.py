@@ -40,10 +40,7 @@ ENDED_ARRAYS_FROM = 5
 ARRAY_SLOTS_FROM = 6
 """The format from which on an array counts its tasks that wait aside, and its limit bounds those that run."""
 BOOKS_ANEW_FROM = 6
-"""
-The format from which on the books of queues are made anew from where runs stand when the configuration changes, and a
-queue that was taken out stays in them until its last run ends.
-"""
+"""The format from which on a new configuration makes books of queues anew, and removed ones stay to their last run."""
 POOL_PARTS_FROM = 6
 """The format from which on a quota may be a part of its pool, and nodes know since when they lack something."""
 QUEUE_NAMES_FROM = 6
@@ -53,16 +50,15 @@ RESTART_PLACES_FROM = 6
 PASSED_FROM = 6
 """The format from which on an allocation names the blocked jobs that it passes, and why it may."""
 ONE_MODEL_FROM = 6
-"""
-The format from which on the pods of a gang are on one GPU model, and under a launcher their shares on distinct GPUs, of
-jobs taken in since.
-"""
+"""The format from which on pods of a new job's gang are on one GPU model, and a launcher's shares on distinct GPUs."""
 UNNEEDED_STOPS_FROM = 6
 """The format from which on a run knows that whoever it is to stop for needs its room no more, and may be spared."""
 LENT_KEPT_FROM = 6
 """The format from which on a run knows since when its disruption budget keeps lent quota, and may be called in."""
 OWNER_ENDS_FROM = 6
 """The format from which on an adopted job ends as its owner does, and keeps how its last run ended until the next."""
+BUDGETS_FROM = 6
+"""The format from which on adopted work whose disruption budget lets none of its pods go does not borrow."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

@@ -38,6 +38,9 @@ class Adopted(Strict):
             description="Nodes to avoid, on which earlier pods of the owner's controller failed",
         ),
     ] = later(())
+    budget: Annotated[
+        str, Field(max_length=600, description="Disruption budget that lets none of its pods go; empty: some may go")
+    ] = later("")
 
     @property
     def owner(self) -> str:

@@ -456,7 +456,8 @@ class Over:
     A quota that a job does not fit into: what it wants of `cell`, (flavor, resource), and what is left to borrow.
 
     `firm`: what may be borrowed does not count, since the job may not be evicted; `used` is then by such jobs.
-    `percent`: the part of its pool that the quota is, None where it is an amount.
+    `percent`: the part of its pool that the quota is, None where it is an amount. `budget`: the disruption budget by
+    which it may not be evicted, "" where its owner says so.
     """
 
     queue: str
@@ -467,3 +468,4 @@ class Over:
     nominal: int
     firm: bool = False
     percent: int | None = None
+    budget: str = ""

@@ -1,7 +1,7 @@
 """The configuration as decisions ask for it: the queue tree, its quotas, priority classes, flavors of nodes."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 
 from tessera.domain.devices.levels import with_labels
@@ -219,7 +219,7 @@ class QueueTree:
         How often it was evicted does not matter: lent quota goes back all the same (ADR 0020), and a job that may not
         be evicted any more would else never run again on an idle cluster.
         """
-        return job.preemptible
+        return job.preemptible and not (job.adopted and job.adopted.budget)
 
     def granted_classes(self, tenant: str) -> tuple[str, ...]:
         """Priority classes that jobs of the tenant may have; all where nothing is said of it."""
@@ -351,7 +351,9 @@ class QuotaBook:
 
     def lacks(self, job: Job, flavor: str) -> Over | None:
         """The first quota that keeps the job from starting on nodes of `flavor`; None when there is room."""
-        return self.over(job.queue, flavor, job.amount, firm=not self._tree.revocable(job))
+        over = self.over(job.queue, flavor, job.amount, firm=not self._tree.revocable(job))
+        budget = job.adopted.budget if job.preemptible and job.adopted is not None else ""
+        return replace(over, budget=budget) if over is not None and over.firm else over
 
     def over(self, queue: str, flavor: str, amount: Amount, firm: bool = False) -> Over | None:
         """The first quota that `amount` more on nodes of `flavor` would exceed; None when there is room."""

@@ -327,7 +327,7 @@ class WaitingKind(NamedTuple):
 
     bucket: Bucket
     gang: Gang
-    preemptible: bool
+    revocable: bool
     evictions: int
 
 
@@ -558,4 +558,4 @@ def _bucket(tree: QueueTree, job: Job) -> Bucket:
 
 
 def _waiting_kind(tree: QueueTree, job: Job) -> WaitingKind:
-    return WaitingKind(_bucket(tree, job), job.gang, job.preemptible, job.evictions)
+    return WaitingKind(_bucket(tree, job), job.gang, tree.revocable(job), job.evictions)

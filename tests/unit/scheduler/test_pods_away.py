@@ -93,6 +93,17 @@ def test_what_its_owner_survives_by_then_is_said_with_it_and_alone_and_once() ->
     assert (world.job.away, reason(world)) == (False, Code.WAITING_FOR_TURN)
 
 
+def test_the_budget_that_lets_none_of_its_pods_go_is_said_once_and_that_there_is_none_any_more() -> None:
+    world = evicted()
+    said = ["budget keep", "budget keep", ""]
+    records = [["back_in_line", "waiting"], [], ["back_in_line"]]
+    for budget, expected in zip(said, records, strict=True):
+        assert world.say(BACK.model_copy(update={"budget": budget}), ms=0) == expected
+        assert world.job.adopted is not None
+        assert world.job.adopted.budget == budget
+        assert world.state.tree.revocable(world.job) is (budget == "")
+
+
 # -- pods that are there before there is room ------------------------------------------------------------------------
 
 

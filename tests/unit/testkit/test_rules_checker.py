@@ -594,6 +594,23 @@ def adopted() -> Shard:
     return shard
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "wrong"), [("keep", None, {"I6"}), ("", "keep", {"I6"}), ("keep", "", set())]
+)
+def test_work_of_which_its_budget_lets_no_pod_go_does_not_borrow(
+    before: str, after: str | None, wrong: set[str]
+) -> None:
+    shard = Shard(node_seen("node-a", gpus=8), body=tree([quota(0)], [quota(1000)]))
+    owner = OWNER.model_copy(update={"budget": before})
+    fact = admitted("k1", job_spec(ROLES, queue="q0")).model_copy(update={"adopted": owner})
+    shard.add(m.JobQueued(kind="job_queued", fact=0, job_id=fact.job_id), facts=[fact])
+    if after is not None:
+        said = PodsBack(kind="pods_back", job_id=fact.job_id, uids=("uid-0",), budget=after)
+        shard.add(back("uid-0").model_copy(update={"budget": after}), facts=[said])
+    shard.add(allocation())
+    assert broken(shard) == wrong
+
+
 def back(*uids: str) -> m.BackInLine:
     return m.BackInLine(kind="back_in_line", job_id=id_of("k1"), uids=uids)
 

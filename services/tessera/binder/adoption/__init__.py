@@ -26,7 +26,7 @@ so that nothing has to be remembered; pods that ask for something else give anot
 | refused | the object is corrected | look again | incomplete |
 | whole | budget of the tenant, or room in the ledger, is lacking | wait for a turn (`Gate`) | whole |
 | whole | the namespace has let the binder in | `AdoptJob` with key, spec and UIDs | waiting |
-| waiting | other pods are there, or the owner survives less | `PodsBack` | waiting |
+| waiting | other pods are there, the owner survives less, or their budget is another | `PodsBack` | waiting |
 | waiting | pods ask for something else | `CancelJob`, then another submit | whole |
 | waiting | pods are gone for a second | `PodsGone`: the job keeps its place, out of line | away |
 | waiting | policy wants it, and it has waited `tell_seconds` | suspend the owner | suspended |

@@ -35,9 +35,9 @@ def matches(job: Job, adoption: Adoption) -> bool:
 
 
 def is_up_to_date(job: Job, adoption: Adoption) -> bool:
-    """Whether the ledger knows all there is to know of a job that waits: also which pods it has."""
-    known = () if job.adopted is None else job.adopted.uids
-    return matches(job, adoption) and not job.away and known == adoption.uids
+    """Whether the ledger knows all there is to know of a job that waits: also which pods it has, and their budget."""
+    known = None if job.adopted is None else (job.adopted.uids, job.adopted.budget)
+    return matches(job, adoption) and not job.away and known == (adoption.uids, adoption.adopted.budget)
 
 
 @dataclass(frozen=True, slots=True)

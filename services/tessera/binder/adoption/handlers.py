@@ -3,11 +3,11 @@ One group of users' pods at a time: submitted as a job once it is whole, told wh
 the group is no more.
 
 Level-triggered, from the pods and the ledger's state. What was submitted, refused or cancelled is remembered only to
-save messages: the same key is the same job. A group has one job at a time. What its pods ask for is part of the key:
-pods that ask for something else make another job, once the one before has ended.
+save messages: the same key is the same job.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tessera.binder.adoption.cache import Adoptions
 from tessera.binder.adoption.claim import is_of, is_up_to_date
@@ -21,6 +21,7 @@ from tessera.binder.adoption.decide.verdicts import (
 )
 from tessera.binder.adoption.gate import Gate
 from tessera.binder.adoption.index import GroupIndex
+from tessera.binder.adoption.owners.budgets import find_forbidding_budget
 from tessera.binder.adoption.owners.failed_nodes import FailedNodes
 from tessera.binder.adoption.owners.known import NotAllowed, Owners
 from tessera.binder.adoption.owners.suspended import Suspended
@@ -48,6 +49,7 @@ from tessera_schemas.cluster.labels import has_ended
 from tessera_schemas.facts import JobAdmitted, JobRefused, PodsBack
 from tessera_schemas.ledger import Bound, JobTurnedAway, Released
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_form import BUDGETS_FROM
 
 ABOUT_TO_START = (Phase.ALLOCATED, Phase.BINDING)
 VOLUME_AGAIN_SECONDS = 2.0
@@ -171,7 +173,7 @@ class Adopting:
             return  # what becomes of its run leads here again
         if not waiting and await self._podless.are_left_alone(live):
             return
-        found = await self._found(group_id, waiting, live)
+        found = await self._with_budget(await self._found(group_id, waiting, live))
         if isinstance(found, Adoption):
             await self._settle(group_id, waiting, found, live)
             return
@@ -222,6 +224,14 @@ class Adopting:
         except NotAllowed as error:
             return error.why
 
+    async def _with_budget(self, found: Adoption | Reason | None) -> Adoption | Reason | None:
+        """The same; of a job with the disruption budget that lets none of its pods go, where budgets may be read."""
+        if not isinstance(found, Adoption) or self._state.format < BUDGETS_FROM:
+            return found
+        budgets = await self._owners.all_of("poddisruptionbudgets", where_allowed=True)
+        budget = find_forbidding_budget(budgets, found.group.namespace, found.labels)[:600]
+        return replace(found, adopted=found.adopted.model_copy(update={"budget": budget}))
+
     async def _settle(self, group_id: str, waiting: list[Json], found: Adoption, live: list[Job]) -> None:
         """One life at a time: a job that is not what the pods ask for goes first, if it is not at work."""
         for job in live:
@@ -235,8 +245,10 @@ class Adopting:
                 await self._podless.report_in_queue_order(job)
             elif not is_up_to_date(job, found) and job.phase is Phase.QUEUED:
                 await self._reports.report_wishes(group_id, waiting, found.wishes)
-                preemptible = found.spec.preemptible
-                back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=preemptible, uids=found.uids)
+                survives, budget = found.spec.preemptible, found.adopted.budget
+                back = PodsBack(
+                    kind="pods_back", job_id=job.job_id, preemptible=survives, uids=found.uids, budget=budget
+                )
                 await self._facts.publish(back)
             else:
                 await self._report_wait(group_id, waiting, job)
@@ -276,9 +288,6 @@ class Adopting:
 
 
 def _goes_by_its_pods(job: Job) -> bool:
-    """
-    Adopted from pods that were there, of a kind whose controller adds to its templates: a suspended one stays the job
-    that its pods made it.
-    """
+    """Whether it is of pods of a kind whose controller adds to its templates; suspended, it stays what they made it."""
     adopted = job.adopted
     return adopted is not None and not adopted.suspended and (adopted.api_version, adopted.owner_kind) != JOB_API

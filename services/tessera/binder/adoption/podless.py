@@ -96,7 +96,8 @@ class PodlessJobs:
         """Report that the job is in the queue order again; pods that still exist are about to be taken away."""
         if job.phase is Phase.QUEUED and job.adopted is not None and (job.away or job.adopted.uids):
             # Without UIDs: those that the ledger knows are about to go, and a run must not be permitted to them.
-            back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=job.preemptible)
+            preemptible, budget = job.preemptible, job.adopted.budget
+            back = PodsBack(kind="pods_back", job_id=job.job_id, preemptible=preemptible, budget=budget)
             await self._facts.publish(back, "")
 
     async def waits_suspended(self, job: Job) -> bool:

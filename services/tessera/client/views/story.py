@@ -74,11 +74,10 @@ def _finished(record: records.Finished, message: LedgerMessage) -> str:
     return record.phase + (f": {record.reason.sentence()}" if record.reason is not None else "")
 
 
-def _survives(preemptible: bool | None) -> str:
-    """A change of an adopted job: whether its owner can bear another eviction."""
-    if preemptible is None:
-        return ""
-    return "; it may be preempted" if preemptible else "; it may not be preempted any more"
+def _survives(preemptible: bool | None, budget: str | None) -> str:
+    """A change of an adopted job: whether its owner can bear another eviction, and whether its budget lets it go."""
+    owner = {None: "", True: "; it may be preempted", False: "; it may not be preempted any more"}[preemptible]
+    return owner + {None: "", "": "; its budgets let pods go"}.get(budget, f"; {budget} lets none of its pods go")
 
 
 def _requeued(record: records.Requeued, message: LedgerMessage) -> str:
@@ -149,7 +148,7 @@ DESCRIBE: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.Warned: _warned,
     records.Saved: lambda record, _: "its work is saved" + (f" in {record.path}" if record.path else ""),
     records.Held: lambda record, _: f"{'let go' if record.undo else 'held'} by {record.by}",
-    records.BackInLine: lambda record, _: "its pods are there again" + _survives(record.preemptible),
+    records.BackInLine: lambda record, _: "its pods are there again" + _survives(record.preemptible, record.budget),
     records.Requeued: _requeued,
     records.JobUpdated: _updated,
     records.Finished: _finished,

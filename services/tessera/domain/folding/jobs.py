@@ -171,10 +171,12 @@ def apply_back_in_line(state: State, record: BackInLine, facts: Sequence[TakenFa
     """Puts an adopted job back in line with its new UIDs; raises Contradiction if the record changes nothing."""
     job = job_of(state, record.job_id)
     adopted = job.adopted
-    if adopted is None or not (job.away or record.preemptible is not None or record.uids != adopted.uids):
+    news = record.preemptible is not None or record.budget is not None
+    if adopted is None or not (job.away or news or record.uids != adopted.uids):
         raise Contradiction(f"record {state.n}: job {job.job_id} was not without its pods")
     preemptible = job.preemptible if record.preemptible is None else record.preemptible
-    adopted = adopted.model_copy(update={"uids": record.uids})
+    budget = adopted.budget if record.budget is None else record.budget
+    adopted = adopted.model_copy(update={"uids": record.uids, "budget": budget})
     state.put_job(replace(job, away=False, preemptible=preemptible, adopted=adopted, nodes=()))
 
 

@@ -114,7 +114,8 @@ def quota_reason(over: Over) -> Reason:
     detail = ""
     # Which rule kept it waiting is told by its words alone; the numbers of all three look alike.
     if over.firm:
-        detail = "work that may not be evicted does not borrow: it waits for its own queue's quota"
+        keeps = f", or until its disruption budgets change: {over.budget}" if over.budget else ""
+        detail = f"work that may not be evicted does not borrow: it waits for its own queue's quota{keeps}"
     elif over.used + over.wanted <= over.nominal:
         detail = "others borrow what is its own"
     return Reason(

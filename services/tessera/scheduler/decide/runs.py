@@ -498,10 +498,12 @@ def on_pods_back(draft: Draft, index: int, fact: PodsBack) -> None:
     if job is None or job.adopted is None or job.phase is not Phase.QUEUED:
         return
     news = None if fact.preemptible == job.preemptible else fact.preemptible
+    budget = None if fact.budget == job.adopted.budget else fact.budget
     # The binder repeats what it sees: a record only where something is another.
-    if not job.away and news is None and fact.uids == job.adopted.uids:
+    if not job.away and news is None and budget is None and fact.uids == job.adopted.uids:
         return
-    draft.add(BackInLine(kind="back_in_line", job_id=job.job_id, preemptible=news, uids=fact.uids))
+    back = BackInLine(kind="back_in_line", job_id=job.job_id, preemptible=news, uids=fact.uids, budget=budget)
+    draft.add(back)
     if job.away and not job.held:
         record_waiting(draft, job.job_id, Reason(code=Code.WAITING_FOR_TURN))
         record_closed(draft, job.job_id, job.queue)

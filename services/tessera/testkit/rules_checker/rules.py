@@ -298,7 +298,7 @@ class Rules:
         self.demand(len(set(shares)) == len(shares), "model", f"{what}: several shares on one device: {shares}")
 
     def _revocable(self, job: JobRow) -> bool:
-        return job.preemptible
+        return job.preemptible and not (job.adopted and job.adopted.budget)
 
     def _firm_beyond(self, job: JobRow, flavor: str) -> list[FlavorResource]:
         """Resources of which work that may not be evicted holds more than the quotas of its queue and its ancestors."""
@@ -504,7 +504,8 @@ class Rules:
         if (job := self.jobs.get(r.job_id)) is not None and job.adopted is not None:
             back = [t.fact for t in self.message.facts if isinstance(t.fact, f.PodsBack) and t.fact.job_id == r.job_id]
             self.demand(r.uids in [fact.uids for fact in back], "adopted", f"{r.job_id} is back with pods of nobody")
-            job.away, job.adopted = False, job.adopted.model_copy(update={"uids": r.uids})
+            budget = job.adopted.budget if r.budget is None else r.budget
+            job.away, job.adopted = False, job.adopted.model_copy(update={"uids": r.uids, "budget": budget})
             job.preemptible = job.preemptible if r.preemptible is None else r.preemptible
 
     def _plans(self, message: m.LedgerMessage) -> None:

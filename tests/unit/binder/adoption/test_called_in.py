@@ -34,8 +34,14 @@ async def configure(world: AdoptionWorld, lent_kept_seconds: int) -> None:
 async def world() -> AsyncIterator[AdoptionWorld]:
     async with AdoptionWorld() as world:
         await configure(world, BOUND)
-        world.core.create("poddisruptionbudgets", NS, budget())
         yield world
+
+
+async def forbid(world: AdoptionWorld, *budgets: dict[str, Any]) -> None:
+    """Budgets come once everybody has begun to borrow: with one there already nobody would."""
+    await world.run(10)
+    for each in budgets or (budget(),):
+        world.core.create("poddisruptionbudgets", NS, each)
 
 
 async def wait_for_what_is_lent(world: AdoptionWorld) -> str:
@@ -65,7 +71,7 @@ async def test_a_job_is_suspended_through_its_owner_once_its_budget_kept_the_loa
     world: AdoptionWorld,
 ) -> None:
     world.make_job(pods=4, gpus=2, seconds=6000, **LENT)
-    await world.run(10)
+    await forbid(world)
     before = {pod["metadata"]["uid"] for pod in world.owned()}
     owner = await wait_for_what_is_lent(world)
     await reclaim(world, owner)
@@ -88,7 +94,7 @@ async def test_a_job_is_suspended_through_its_owner_once_its_budget_kept_the_loa
 
 async def test_pods_whose_owner_cannot_be_suspended_are_deleted_and_told_why(world: AdoptionWorld) -> None:
     world.make_pod("train", gpus=8, seconds=6000, notes={"tessera.io/preemptible": "true"}, **LENT)
-    await world.run(10)
+    await forbid(world)
     owner = await wait_for_what_is_lent(world)
     await reclaim(world, owner)
     await world.run(BOUND)
@@ -102,10 +108,9 @@ async def test_pods_whose_owner_cannot_be_suspended_are_deleted_and_told_why(wor
 
 async def test_every_run_that_a_budget_keeps_from_one_plan_is_called_in_at_one_time(world: AdoptionWorld) -> None:
     """Else the bounds of several budgets would add up, and the owner would wait for each in turn."""
-    world.core.create("poddisruptionbudgets", NS, budget("more", app="other"))
     world.make_job("first", pods=1, gpus=4, seconds=6000, **LENT)
     world.make_job("second", pods=1, gpus=4, seconds=6000, labels={"app": "other"})
-    await world.run(10)
+    await forbid(world, budget(), budget("more", app="other"))
     owner = await wait_for_what_is_lent(world)
     await reclaim(world, owner)
     kept = [world.state.runs.get(world.only(name).run_id).kept_lent_ts for name in ("first", "second")]
@@ -120,7 +125,7 @@ async def test_what_no_budget_keeps_is_not_stopped_for_a_run_that_is(world: Adop
     """A run that is called in waits for the others of its plan: half of a plan makes no room."""
     world.make_job("first", pods=1, gpus=4, seconds=6000, **LENT)
     world.make_job("second", pods=1, gpus=4, seconds=6000, labels={"app": "other"})
-    await world.run(10)
+    await forbid(world)
     owner = await wait_for_what_is_lent(world)
     await reclaim(world, owner)
     await world.run(BOUND)
@@ -134,7 +139,7 @@ async def test_what_no_budget_keeps_is_not_stopped_for_a_run_that_is(world: Adop
 async def test_without_the_operators_word_a_budget_keeps_the_loan_for_as_long_as_it_says(world: AdoptionWorld) -> None:
     await configure(world, 0)
     world.make_job(pods=4, gpus=2, seconds=6000, **LENT)
-    await world.run(10)
+    await forbid(world)
     owner = await wait_for_what_is_lent(world)
     for _ in range(3):
         await reclaim(world, owner)

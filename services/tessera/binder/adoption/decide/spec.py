@@ -43,8 +43,8 @@ class Adoption:
     A group as a job. `key` is the submit's: owner and shape in one, so that the pods of the next attempt give the
     same key, and pods that ask for something else give another one: then the job of the old key is to be cancelled.
 
-    `uids` are the pods in rank order (empty for a suspended Job). `wishes` are sentences about what the pods or their
-    owner would like and do not get.
+    `uids` are the pods in rank order (empty for a suspended Job), and `labels` those of each. `wishes` are sentences
+    about what the pods or their owner would like and do not get.
     """
 
     key: str
@@ -53,6 +53,7 @@ class Adoption:
     adopted: Adopted
     uids: tuple[str, ...] = ()
     wishes: tuple[str, ...] = ()
+    labels: tuple[Json, ...] = ()
 
 
 def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = None) -> Adoption | Reason:
@@ -85,7 +86,9 @@ def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = 
     except ValidationError as error:
         return invalid(error, "metadata.ownerReferences")
     uids = tuple(text(pod, "metadata", "uid") for pod in in_order)
-    return Adoption(_key(group, in_order, spec, adopted), spec, group, adopted, uids, _wishes(group, in_order, owner))
+    key, wishes = _key(group, in_order, spec, adopted), _wishes(group, in_order, owner)
+    labels = tuple(mapping(pod, "metadata", "labels") for pod in in_order)
+    return Adoption(key, spec, group, adopted, uids, wishes, labels)
 
 
 # -- which pods -------------------------------------------------------------------------------------------------------

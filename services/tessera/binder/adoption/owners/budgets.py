@@ -8,7 +8,7 @@ allows is counted as well, where budgets may be read.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tessera.binder.workloads.reading import items, mapping, no, text, whole
+from tessera.binder.workloads.reading import items, mapping, no, number_in, text, whole
 from tessera.kernel.ports import ApiError, Cluster
 from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
@@ -63,6 +63,38 @@ def find_exhausted_budget(budgets: Sequence[Json], pods: Sequence[Json]) -> Evic
             )
         kept |= dict.fromkeys(uids, name)
     return None
+
+
+def find_forbidding_budget(budgets: Sequence[Json], namespace: str, labels: Sequence[Json]) -> str:
+    """What lets none of the pods with these labels go, however many are well, and its word for it; "" for nothing."""
+    there = {"status": {"phase": "Running"}}
+    pods: list[Json] = [there | {"metadata": {"uid": str(rank), "labels": each}} for rank, each in enumerate(labels)]
+    # Judged as if all were well: of pods that wait no budget lets any go yet, whatever it says.
+    well: list[Json] = []
+    for budget in (each for each in budgets if text(each, "metadata", "namespace") == namespace):
+        word = _word_against(budget, sum(selects(budget, pod) for pod in pods))
+        name = text(budget, "metadata", "name") + (f" ({word})" if word else "")
+        allowed = {"disruptionsAllowed": 0 if word else len(pods)}
+        well.append({"metadata": {"name": name}, "spec": budget.get("spec"), "status": allowed})
+    found = find_exhausted_budget(well, pods)
+    return "" if found is None else found.reason.detail
+
+
+def _word_against(budget: Json, pods: int) -> str:
+    """The word of a budget that keeps it from letting any go, `pods` of which it selects at least; "" for none."""
+    spec, status = mapping(budget, "spec"), mapping(budget, "status")
+    # Of Jobs only a number in `minAvailable` can be counted: with anything else the budget's controller gives up, and
+    # allows nothing.
+    if any(text(one, "reason") == "SyncFailed" for one in items(status, "conditions")):
+        return "the number of its pods is not known to its controller"
+    pods = max(pods, whole(status, "expectedPods") or 0)
+    for field, least in (("maxUnavailable", False), ("minAvailable", True)):
+        given = spec.get(field)
+        if given is not None:
+            percent = number_in(given.removesuffix("%")) if isinstance(given, str) else None
+            number = -(-pods * percent // 100) if percent is not None else whole(given) or 0
+            return f"{field} {given}" if (number >= pods if least else number == 0) else ""
+    return ""
 
 
 def selects(budget: Json, pod: Json) -> bool:

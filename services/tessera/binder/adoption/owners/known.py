@@ -4,6 +4,7 @@ The objects that own users' pods, as the API has them: looked up, remembered for
 Kinds that can be suspended come from watches; all others are fetched.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 import structlog
@@ -56,7 +57,8 @@ class Owners:
         self._cluster, self._clock, self._watches, self.by_queue = cluster, clock, watches, by_queue
         self._found: BoundedDict[OwnerRef, tuple[float, Json | None]] = BoundedDict(REMEMBERED)
         self._gone: BoundedDict[str, Json] = BoundedDict(REMEMBERED)
-        self._classes: tuple[float, list[Json]] | None = None
+        self._lists: dict[str, tuple[float, Sequence[Json]]] = {}
+        self._listing = asyncio.Lock()
         self._served = ""
         self._refused: BoundedDict[str, tuple[float, int, str]] = BoundedDict(REMEMBERED)
         self._events_from = 0.0
@@ -162,13 +164,20 @@ class Owners:
             self._suspending[resource] = NamespaceAccess(self._cluster, self._clock, "patch", *resource)
         return self._suspending[resource]
 
-    async def priority_classes(self) -> Sequence[Json]:
-        """All of the cluster's, at most `REMEMBERED_SECONDS` old."""
-        now = self._clock.monotonic()
-        if self._classes is None or now - self._classes[0] >= REMEMBERED_SECONDS:
-            found, _ = await self._cluster.list("priorityclasses")
-            self._classes = now, found
-        return self._classes[1]
+    async def all_of(self, kind: str, where_allowed: bool = False) -> Sequence[Json]:
+        """All of a kind in the cluster, at most `REMEMBERED_SECONDS` old; `where_allowed`: none without the right."""
+        # One list at a time: many groups are looked at side by side, and all of them ask when it is too old.
+        async with self._listing:
+            now, known = self._clock.monotonic(), self._lists.get(kind)
+            if known is None or now - known[0] >= REMEMBERED_SECONDS:
+                try:
+                    found, _ = await self._cluster.list(kind)
+                except ApiError as error:
+                    if error.status != 403 or not where_allowed:
+                        raise
+                    found = []
+                known = self._lists[kind] = now, found
+            return known[1]
 
     async def _fetch(self, ref: OwnerRef) -> Json | None:
         if not ref.api_version or not ref.kind.isalnum() or not ref.name:

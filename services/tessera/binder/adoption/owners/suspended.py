@@ -67,7 +67,7 @@ class Suspended:
         sets = sets_of_suspended(job, self._owners.by_queue)
         if sets is None or isinstance(sets, Reason):
             return sets
-        classes = await self._owners.priority_classes()
+        classes = await self._owners.all_of("priorityclasses")
         if any(claim_names(mapping(each.template, "spec")) or self._marks.are_on(each.template, job) for each in sets):
             return await self._looked_up(job, sets, classes)
         known = self._known.get(group_id)
