@@ -11,12 +11,15 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from tessera.gateway.entrance.bodies import read_body, read_query
 from tessera.gateway.entrance.compressing import compress_answers
 from tessera.gateway.entrance.door import BACKLOG, Door
 from tessera.gateway.entrance.guard import Guard, Handler
 from tessera.gateway.operations.handlers import Handlers
+from tessera.gateway.operations.models import NoBody
 from tessera.gateway.operations.openapi import document
-from tessera.gateway.operations.routes import ROUTES
+from tessera.gateway.operations.queries import NoQuery
+from tessera.gateway.operations.routes import ROUTES, Route
 from tessera.gateway.page import PageFiles
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.errors import StartupError
@@ -35,18 +38,24 @@ def application(settings: GatewaySettings, guard: Guard, handlers: Handlers) -> 
 
     app = web.Application(middlewares=[compress_answers, guard.middleware], client_max_size=settings.body_bytes_max)
     for route in ROUTES:
-        handler = openapi if route.name == "openapi" else getattr(handlers, route.name)
-        if "job_id" in route.parameters:
-            handler = _once_known(handlers, handler)
+        handler = openapi if route.name == "openapi" else _operation(route, handlers)
         app.router.add_route(route.method, route.path, handler, name=route.name)
     PageFiles().add_to(app)
     app.on_response_prepare.append(_in_every_answer)
     return app
 
 
-def _once_known(handlers: Handlers, handler: Handler) -> Handler:
+def _operation(route: Route, handlers: Handlers) -> Handler:
+    """Handler of an operation, behind what the table says of it: a job to be known, no query, no body."""
+    handler: Handler = getattr(handlers, route.name)
+
     async def handle(request: web.Request) -> web.StreamResponse:
-        await handlers.until_known(request)
+        if "job_id" in route.parameters:
+            await handlers.until_known(request)
+        if route.method == "GET" and route.query is NoQuery:
+            read_query(request, NoQuery)
+        if route.body is NoBody:
+            await read_body(request, NoBody)
         return await handler(request)
 
     return handle

@@ -181,7 +181,6 @@ class Handlers:
 
     async def get_job(self, request: web.Request) -> web.Response:
         """Answers with the view of a job, or of refused work, of the caller; raises Refusal where neither is known."""
-        read_query(request, queries.NoQuery)
         known = self._own_work(request)
         n, view = await self._views.job(known.job_id, self._state.n)
         if view is None:
@@ -214,7 +213,6 @@ class Handlers:
 
     async def work(self, request: web.Request) -> web.Response:
         """Answers with the caller's live jobs in groups."""
-        read_query(request, queries.NoQuery)
         n, jobs = await self._views.jobs()
         tenants, reasons = groups_of(jobs.live(request[CALLER].tenant))
         return json_response(models.WorkGroups(as_of=n, tenants=tenants, reasons=reasons))
@@ -249,12 +247,10 @@ class Handlers:
 
     async def hold_job(self, request: web.Request) -> web.Response:
         """Sends the order that puts a job on hold."""
-        await read_body(request, models.NoBody)
         return await self._order(request, HoldJob, "hold_job")
 
     async def release_job(self, request: web.Request) -> web.Response:
         """Sends the order that ends a hold; raises Refusal for an operator's, which no tenant ends."""
-        await read_body(request, models.NoBody)
         known = self._known(request.match_info["job_id"])
         if request[CALLER].tenant is not None and isinstance(known, Job) and known.operator_hold:
             self._live(request)  # another tenant's job is one that does not exist
@@ -292,12 +288,10 @@ class Handlers:
 
     async def requeue_job(self, request: web.Request) -> web.Response:
         """Sends the order that stops a job's run and puts the job back in line; one that waits stays there."""
-        await read_body(request, models.NoBody)
         return await self._order(request, RequeueJob, "requeue_job")
 
     async def job_classes(self, request: web.Request) -> web.Response:
         """Answers with the classes granted to the job's tenant; raises Refusal for a job that has ended."""
-        read_query(request, queries.NoQuery)
         known, tree = self._live(request), self._state.tree
         names = () if known.adopted is not None else tree.granted_classes(known.tenant)
         found = [models.ClassValue(name=name, value=tree.priority(name)) for name in names]
@@ -351,7 +345,6 @@ class Handlers:
 
     async def explain_job(self, request: web.Request) -> web.Response:
         """Answers why a job waits, as far as the caller may see, from the gateway's own state at this moment."""
-        read_query(request, queries.NoQuery)
         known = self._own_work(request)
         answer = explained(self._state, known.job_id, request[CALLER].tenant, self._clock.now_ms())
         if answer is None:
@@ -379,7 +372,6 @@ class Handlers:
 
     async def nodes(self, request: web.Request) -> web.Response:
         """A tenant sees the nodes of the pools that its queues use."""
-        read_query(request, queries.NoQuery)
         n, nodes = await self._views.nodes()
         caller = request[CALLER]
         pools = {pool for pool in {node.pool for node in nodes} if self._sees_pool(caller, pool)}
@@ -388,7 +380,6 @@ class Handlers:
 
     async def queues(self, request: web.Request) -> web.Response:
         """A tenant sees the queues that take its jobs."""
-        read_query(request, queries.NoQuery)
         n, queues = await self._views.queues()
         caller = request[CALLER]
         names = {queue.name for queue in self._queues_of(caller)}
@@ -397,14 +388,12 @@ class Handlers:
 
     async def slots(self, request: web.Request) -> web.Response:
         """Free slots of the pools that the caller sees; counted anew once a second at most."""
-        read_query(request, queries.NoQuery)
         found, caller = self._capacity.read(), request[CALLER]
         items = found.slots(self._pools_of(caller), caller, {queue.name for queue in self._queues_of(caller)})
         return json_response(models.SlotList(as_of=found.as_of, items=items))
 
     async def idle(self, request: web.Request) -> web.Response:
         """Causes of idle GPUs and reservations by node, of the pools that the caller sees; a second old at most."""
-        read_query(request, queries.NoQuery)
         found, caller = self._capacity.read(), request[CALLER]
         return json_response(models.IdleList(as_of=found.as_of, items=found.idle(self._pools_of(caller), caller)))
 
@@ -420,7 +409,6 @@ class Handlers:
 
     async def line(self, request: web.Request) -> web.Response:
         """Answers with the order of the pools that the caller sees, and why its own jobs in it wait."""
-        read_query(request, queries.NoQuery)
         caller, ts = request[CALLER], self._clock.now_ms()
         pools = sorted(self._pools_of(caller))
         items = tuple(
@@ -441,18 +429,15 @@ class Handlers:
 
     async def me(self, request: web.Request) -> web.Response:
         """Answers with the tenant of the token."""
-        read_query(request, queries.NoQuery)
         return json_response(models.Me(tenant=request[CALLER].tenant or ""))
 
     async def status(self, request: web.Request) -> web.Response:
         """Answers with how the shard is; names and words of instances are for operators."""
-        read_query(request, queries.NoQuery)
         seen = await self._status.seen()
         return json_response(judge(seen, self._settings.shard, request[CALLER].tenant is None))
 
     async def templates(self, request: web.Request) -> web.Response:
         """Whether a tenant may use the queue of one is judged when it does."""
-        read_query(request, queries.NoQuery)
         body = self._state.config.body
         found = sorted(() if body is None else body.templates, key=lambda template: template.name)
         items = tuple(models.TemplateView.model_validate(template.model_dump(exclude={"spec"})) for template in found)
@@ -460,7 +445,6 @@ class Handlers:
 
     async def config(self, request: web.Request) -> web.Response:
         """Answers an operator with the configuration in force, as the lists have it; raises Refusal for a tenant."""
-        read_query(request, queries.NoQuery)
         if request[CALLER].tenant is not None:
             raise refused(Code.FORBIDDEN, "Authorization", "the configuration is for operators")
         n, config = await self._views.config()

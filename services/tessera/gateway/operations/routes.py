@@ -41,6 +41,24 @@ READS = (422, 503)
 ORDERS = (400, 404, 409, 413, 422, 503)
 JOB = "/v1/jobs/{job_id}"
 
+
+def _order(word: str, name: str, summary: str, body: type[BaseModel], keyed: bool = True) -> Route:
+    """An order about a job, which admission takes or refuses."""
+    return Route("POST", f"{JOB}/{word}", name, summary, {202: models.Ordered}, ORDERS, body=body, keyed=keyed)
+
+
+def _read(
+    path: str,
+    name: str,
+    summary: str,
+    answer: type[BaseModel] | str,
+    problems: tuple[int, ...] = READS,
+    query: type[BaseModel] = NoQuery,
+) -> Route:
+    """A look at a view, at the state or at what was stored."""
+    return Route("GET", path, name, summary, {200: answer}, problems, query)
+
+
 ROUTES = (
     Route(
         "POST",
@@ -52,27 +70,17 @@ ROUTES = (
         body=models.SubmitBody,
         keyed=True,
     ),
-    Route("GET", "/v1/jobs", "list_jobs", "List jobs", {200: models.JobPage}, READS, queries.JobQuery),
-    Route("GET", JOB, "get_job", "Show one job", {200: models.OneJob}, (404, 410, *READS)),
-    Route(
-        "GET",
+    _read("/v1/jobs", "list_jobs", "List jobs", models.JobPage, READS, queries.JobQuery),
+    _read(JOB, "get_job", "Show one job", models.OneJob, (404, 410, *READS)),
+    _read(
         f"{JOB}/wait",
         "wait_for_job",
         "Show one job once it has ended, or as it is when the time is over",
-        {200: models.OneJob},
+        models.OneJob,
         (404, *READS),
         queries.WaitQuery,
     ),
-    Route(
-        "POST",
-        f"{JOB}/cancel",
-        "cancel_job",
-        "Cancel a job",
-        {202: models.Ordered},
-        ORDERS,
-        body=models.CancelBody,
-        keyed=True,
-    ),
+    _order("cancel", "cancel_job", "Cancel a job", models.CancelBody),
     Route(
         "POST",
         "/v1/jobs/cancel",
@@ -82,100 +90,40 @@ ROUTES = (
         (400, 413, 422, 503),
         body=models.CancelJobsBody,
     ),
-    Route(
-        "POST",
-        f"{JOB}/hold",
-        "hold_job",
-        "Keep a queued job from starting",
-        {202: models.Ordered},
-        ORDERS,
-        body=models.NoBody,
-        keyed=True,
-    ),
-    Route(
-        "POST",
-        f"{JOB}/release",
-        "release_job",
-        "Let a held job start again",
-        {202: models.Ordered},
-        ORDERS,
-        body=models.NoBody,
-        keyed=True,
-    ),
-    Route(
-        "POST",
-        f"{JOB}/priority",
-        "set_priority",
-        "Give a job another priority class",
-        {202: models.Ordered},
-        ORDERS,
-        body=models.PriorityBody,
-        keyed=True,
-    ),
-    Route(
-        "POST",
-        f"{JOB}/queue",
-        "move_job",
-        "Let a waiting job wait in another queue",
-        {202: models.Ordered},
-        ORDERS,
-        body=models.QueueBody,
-        keyed=True,
-    ),
-    Route(
-        "POST",
-        f"{JOB}/update",
+    _order("hold", "hold_job", "Keep a queued job from starting", models.NoBody),
+    _order("release", "release_job", "Let a held job start again", models.NoBody),
+    _order("priority", "set_priority", "Give a job another priority class", models.PriorityBody),
+    _order("queue", "move_job", "Let a waiting job wait in another queue", models.QueueBody),
+    _order(
+        "update",
         "update_job",
         "Change the time limit, begin, dependencies or name of a waiting job; lower the time limit of one that runs",
-        {202: models.Ordered},
-        ORDERS,
-        body=models.UpdateBody,
-        keyed=True,
+        models.UpdateBody,
     ),
-    Route(
-        "POST",
-        f"{JOB}/requeue",
-        "requeue_job",
-        "Stop a job's run, and put the job back in line",
-        {202: models.Ordered},
-        ORDERS,
-        body=models.NoBody,
-        keyed=True,
-    ),
-    Route(
-        "GET",
+    _order("requeue", "requeue_job", "Stop a job's run, and put the job back in line", models.NoBody),
+    _read(
         f"{JOB}/priority",
         "job_classes",
         "List the priority classes that a job may get",
-        {200: models.JobClasses},
+        models.JobClasses,
         (404, 409, 422),
     ),
-    Route(
-        "GET",
+    _read(
         f"{JOB}/spec",
         "job_spec",
         "Show the spec of a job, live or ended, or what it would be with a change that explain tried",
-        {200: models.ShownSpec},
+        models.ShownSpec,
         (404, 410, *READS),
         queries.SpecQuery,
     ),
-    Route(
-        "POST",
-        f"{JOB}/checkpoint",
+    _order(
+        "checkpoint",
         "report_checkpoint",
         "Say that the job's program has saved its work",
-        {202: models.Ordered},
-        ORDERS,
-        body=models.CheckpointBody,
+        models.CheckpointBody,
+        keyed=False,
     ),
-    Route(
-        "GET",
-        f"{JOB}/explain",
-        "explain_job",
-        "Say why a job stands where it stands",
-        {200: models.Explained},
-        (404, 422),
-    ),
+    _read(f"{JOB}/explain", "explain_job", "Say why a job stands where it stands", models.Explained, (404, 422)),
     Route(
         "POST",
         "/v1/consequences",
@@ -185,58 +133,32 @@ ROUTES = (
         (400, 404, 409, 413, 422),
         body=models.ConsequencesBody,
     ),
-    Route(
-        "GET",
-        f"{JOB}/logs",
-        "job_logs",
-        "Stream what a pod of a job has written",
-        {200: "text/plain"},
-        (404, 409, *READS),
-        queries.LogQuery,
+    _read(
+        f"{JOB}/logs", "job_logs", "Stream what a pod has written", "text/plain", (404, 409, *READS), queries.LogQuery
     ),
-    Route(
-        "GET",
-        "/v1/work",
-        "work",
-        "List live jobs in groups: by tenant, and by why they wait",
-        {200: models.WorkGroups},
-        READS,
-    ),
-    Route("GET", "/v1/nodes", "nodes", "List nodes with what is free on them", {200: models.NodeList}, READS),
-    Route("GET", "/v1/queues", "queues", "List queues with what they hold", {200: models.QueueList}, READS),
-    Route(
-        "GET", "/v1/slots", "slots", "List how many pods of each size could start now", {200: models.SlotList}, (422,)
-    ),
-    Route("GET", "/v1/idle", "idle", "List what keeps each node's idle GPUs from use", {200: models.IdleList}, (422,)),
-    Route(
-        "GET",
+    _read("/v1/work", "work", "List live jobs in groups: by tenant, and by why they wait", models.WorkGroups),
+    _read("/v1/nodes", "nodes", "List nodes with what is free on them", models.NodeList),
+    _read("/v1/queues", "queues", "List queues with what they hold", models.QueueList),
+    _read("/v1/slots", "slots", "List how many pods of each size could start now", models.SlotList, (422,)),
+    _read("/v1/idle", "idle", "List what keeps each node's idle GPUs from use", models.IdleList, (422,)),
+    _read(
         "/v1/usage",
         "usage",
         "List what GPUs were held by whom, idle by what cause, and lost by restarts",
-        {200: models.UsageList},
+        models.UsageList,
         READS,
         queries.UsageQuery,
     ),
-    Route("GET", "/v1/line", "line", "List the jobs in line, the next one first", {200: models.QueueLine}, (422,)),
-    Route("GET", "/v1/status", "status", "Say who leads, what waits and what is wrong", {200: ShardStatus}, (422,)),
-    Route("GET", "/v1/me", "me", "Say whom the token speaks for", {200: models.Me}, (422,)),
-    Route(
-        "GET",
-        "/v1/templates",
-        "templates",
-        "List the templates that a submit may name",
-        {200: models.TemplateList},
-        (422,),
-    ),
-    Route(
-        "GET", "/v1/config", "config", "Show the configuration in force, to operators", {200: models.ShownConfig}, READS
-    ),
-    Route(
-        "GET",
+    _read("/v1/line", "line", "List the jobs in line, the next one first", models.QueueLine, (422,)),
+    _read("/v1/status", "status", "Say who leads, what waits and what is wrong", ShardStatus, (422,)),
+    _read("/v1/me", "me", "Say whom the token speaks for", models.Me, (422,)),
+    _read("/v1/templates", "templates", "List the templates that a submit may name", models.TemplateList, (422,)),
+    _read("/v1/config", "config", "Show the configuration in force, to operators", models.ShownConfig),
+    _read(
         "/v1/events",
         "events",
         "Stream events as they come, from any place on",
-        {200: "text/event-stream"},
+        "text/event-stream",
         (409, 422, 503),
         queries.EventQuery,
     ),
