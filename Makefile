@@ -74,6 +74,7 @@ schemas: $(READY) #: write what is generated: schemas/generated, the data of the
 	$(BIN)/python -m tessera_schemas.documents.generate schemas/generated
 	$(BIN)/python deploy/make_chart.py
 	$(BIN)/python -m docs.make_tables
+	$(BIN)/python -m docs.make_openapi
 
 figures: $(READY) #: how the code stands, as figures that may only get better
 	@$(BIN)/python -m tests.project.house_figures
@@ -82,6 +83,7 @@ check: lint types layers figures lint-steps ## everything that needs no server: 
 	$(BIN)/python -m tessera_schemas.documents.generate --check schemas/generated
 	$(BIN)/python deploy/make_chart.py --check
 	$(BIN)/python -m docs.make_tables --check
+	$(BIN)/python -m docs.make_openapi --check
 	$(BIN)/pytest -q -n0 tests/unit/docs  # links, commands, settings and paths that the pages name
 
 #### Docs

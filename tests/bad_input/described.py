@@ -19,7 +19,7 @@ from schemathesis import Case, GenerationMode
 from schemathesis.core import NotSet
 from yarl import URL
 
-from tessera.gateway.operations.openapi import document
+from docs.make_openapi import document
 from tests.bad_input.over_http import ANSWER_SECONDS, BEGUN_SECONDS, ENDLESS, NO_LIMIT, answer_fault
 from tests.bad_input.trials import Tally
 from tests.unit.gateway.gateway_world import World

@@ -239,6 +239,19 @@ async def test_no_use_is_measured_no_prices_are_learnt_and_redis_fills(live: Liv
     await live.until_ready("reclamation")
 
 
+async def test_a_tenants_stored_logs_fill_its_share(live: Live, prometheus: Prometheus) -> None:
+    settings = {
+        "TESSERA_API_PORT": "0",
+        "TESSERA_LOGS_STORE": str(live.home / "few"),
+        "TESSERA_LOGS_BYTES_MAX": str(2**20),
+    }
+    async with live.down("gateway"), live.another("gateway", **settings) as other:
+        await other.until_ready()
+        done = [await live.submit(job(f"prints-{number}", seconds=0.1)) for number in range(50)]
+        await live.until_ended(*(each.job_id for each in done))
+        await prometheus.until_rings("TesseraStoredLogsFull")
+
+
 async def test_two_replicas_lead_because_one_has_a_longer_lease(live: Live, prometheus: Prometheus) -> None:
     async with live.another("projection", **LONG_LEASE) as other:
         await other.until_ready()

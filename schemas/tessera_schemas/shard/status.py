@@ -47,3 +47,4 @@ class ShardStatus(Lenient):
     redis: str = "ok"
     services: tuple[ServiceStatus, ...] = ()
     troubles: tuple[ShardTrouble, ...] = ()
+    notes: tuple[str, ...] = Field((), description="What operators should know, and is no trouble")

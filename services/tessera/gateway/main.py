@@ -20,6 +20,7 @@ from tessera.gateway.reading.specs import Specs
 from tessera.gateway.reading.streaming import Streams
 from tessera.gateway.reading.views import SharedStatus, SharedViews
 from tessera.gateway.settings import GatewaySettings, check_exposure
+from tessera.gateway.stored_logs.bounds import BoundedStore
 from tessera.gateway.stored_logs.collecting import LogCollector
 from tessera.gateway.stored_logs.reading import StoredLogs
 from tessera.gateway.stored_logs.stores import LogStore, open_store
@@ -99,5 +100,8 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
 def _collector(
     ports: Ports, settings: GatewaySettings, store: LogStore, state: State, measures: Measures
 ) -> LogCollector:
-    bounds = settings.logs_job_bytes_max, settings.logs_days
-    return LogCollector(ports.cluster, store, state, settings.shard, ports.clock, measures, *bounds)
+    shard, clock, bounds = settings.shard, ports.clock, (settings.logs_job_bytes_max, settings.logs_days)
+    bounded = BoundedStore(
+        store, shard, lambda: tuple(state.configured.tenants), settings.logs_bytes_max, clock, measures
+    )
+    return LogCollector(ports.cluster, bounded, state, shard, clock, measures, *bounds)

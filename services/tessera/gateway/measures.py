@@ -30,6 +30,14 @@ class Measures:
             ["outcome"],
             registry=registry,
         )
+        self.log_bytes = Gauge("tessera_gateway_stored_log_bytes", "Bytes that stored logs count", registry=registry)
+        self.log_bytes_max = Gauge("tessera_gateway_stored_log_bytes_max", "Their bound in all", registry=registry)
+        self.log_tenants_full = Gauge(
+            "tessera_gateway_stored_log_tenants_full", "Tenants that use nine tenths of their share", registry=registry
+        )
+        self.logs_gone = Counter(
+            "tessera_gateway_stored_logs_gone_total", "Logs removed to make room for newer ones", registry=registry
+        )
 
     def reason(self, code: Code) -> None:
         """Counts one refusal by its reason code."""

@@ -1,9 +1,9 @@
 """Settings of the gateway, and when it refuses to listen."""
 
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, IPvAnyNetwork
 
 from tessera.kernel.errors import StartupError
 from tessera.kernel.process.settings import ServiceSettings
@@ -49,10 +49,20 @@ class GatewaySettings(ServiceSettings):
         512,
         ge=1,
         le=60_000,
-        description="Open connections per address; behind a proxy all share one: set to connections_max",
+        description="Open connections per address (IPv6: per /64); behind trusted_proxies, open requests",
+    )
+    trusted_proxies: tuple[IPvAnyNetwork, ...] = Field(
+        (), description="Networks of proxies in front of the gateway, whose forwarded_header says whose a request is"
+    )
+    forwarded_header: Literal["X-Forwarded-For", "Forwarded"] = Field(
+        "X-Forwarded-For", description="Header that the trusted proxies write; another one is the client's own"
     )
     requests_per_second: int = Field(50, ge=1, le=100_000, description="Average requests per token")
     requests_burst: int = Field(100, ge=1, le=100_000, description="Requests per token at once")
+    loop_ms_per_second: int = Field(
+        200, ge=1, le=1000, description="Time of the one loop that a tenant's requests may take, of each second"
+    )
+    loop_ms_burst: int = Field(1000, ge=1, le=60_000, description="Time of the loop that they may take at once")
     publish_seconds: float = Field(2.0, gt=0, le=60, description="Time to store a command before the client gets 503")
     answer_seconds: float = Field(
         10.0, gt=0, le=60, description="Time to wait for the answer to a command before the client gets 202"
@@ -78,6 +88,12 @@ class GatewaySettings(ServiceSettings):
         ge=1 << 16,
         le=1 << 30,
         description="Stored log bytes per job over all attempts; one run takes half at most",
+    )
+    logs_bytes_max: int = Field(
+        4 << 30,
+        ge=1 << 20,
+        le=1 << 50,
+        description="Stored log bytes of a shard; each tenant has an equal share, of which its oldest logs go first",
     )
     logs_days: int = Field(7, ge=1, le=3650, description="Days until a stored log is removed")
 

@@ -22,7 +22,7 @@ from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker, Stream
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
-from tessera.kernel.ports import Message, Outgoing
+from tessera.kernel.ports import ApiError, Message, Outgoing
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
@@ -109,6 +109,7 @@ class World:
     judge: Callable[[str, Json], Answer] | None = None
     port: int = 0
     cluster: Any = None
+    tokens: dict[str | None, str] = field(default_factory=dict)
     ended_max: int = 100
     """So many ended jobs are shown."""
     name: str = "gateway-1"
@@ -261,6 +262,31 @@ class World:
                 if taken_in and command["kind"] in ("submit_job", "submit_template") and self.answers:
                     await self.commit(self._fact(tenant, message.data))
                 await work.ack(delivery)
+
+
+@dataclass
+class Kubelet:
+    """Pods with what they have written; one in `open` is followed until it is taken out."""
+
+    texts: dict[str, bytes] = field(default_factory=dict)
+    open: set[str] = field(default_factory=set)
+    errors: list[Exception] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    reading: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def read_log(self, namespace: str, name: str, *, follow: bool = False, **_: Any) -> AsyncIterator[bytes]:
+        self.asked.append(f"{namespace}/{name}")
+        if self.errors:
+            raise self.errors.pop()
+        if name not in self.texts:
+            raise ApiError(404, "NotFound", "pods not found")
+        yield b""
+        yield self.texts[name]
+        self.reading.set()
+        while follow and name in self.open:
+            await asyncio.sleep(0.01)
+        if follow:
+            yield b"last words\n"
 
 
 class Streamed:

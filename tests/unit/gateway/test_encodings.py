@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from tessera.gateway.operations.openapi import document
+from docs.make_openapi import document
 from tests.unit.gateway.gateway_world import SECONDS, World
 
 BODY = b'{"key": "k1"}'

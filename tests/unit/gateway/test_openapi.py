@@ -7,10 +7,10 @@ from typing import Any
 import jsonschema
 import pytest
 
+from docs.make_openapi import FILE, document, text
+from docs.openapi_examples import EXAMPLES
 from tessera.gateway.entrance.problems import REFUSED, STATUS
-from tessera.gateway.operations.examples import EXAMPLES
 from tessera.gateway.operations.models import Problem
-from tessera.gateway.operations.openapi import document
 from tessera.gateway.operations.routes import ROUTES
 from tessera_schemas.events import EVENT_TYPES, PublicEvent
 from tessera_schemas.reasons import Code
@@ -173,3 +173,7 @@ async def test_the_example_of_a_job_is_admitted_as_it_stands(world: World) -> No
 @pytest.mark.parametrize("code", list(Code), ids=str)
 def test_every_code_has_a_status_of_a_refusal(code: Code) -> None:
     assert 400 <= STATUS.get(code, REFUSED) <= 599
+
+
+def test_the_gateway_answers_with_what_is_made_from_its_table() -> None:
+    assert FILE.read_bytes() == text()

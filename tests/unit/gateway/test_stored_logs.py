@@ -2,8 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -28,38 +27,12 @@ from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import Adopted
 from tests.builders import SHARD, admitted, job_spec, role
 from tests.ledgers import Committed
-from tests.unit.gateway.gateway_world import SECONDS, Said, World
+from tests.unit.gateway.gateway_world import SECONDS, Kubelet, Said, World
 
 JOB = job_id(SHARD, "lab", "k1")
 RUN = f"{JOB}-1"
 PATH = f"/v1/jobs/{JOB}/logs"
-GONE = ApiError(404, "NotFound", "pods not found")
 ADOPTED = Adopted(owner_kind="Pod", owner_name="a", owner_uid="u", uids=("uid-0",), group="pod/lab/u")
-
-
-@dataclass
-class Kubelet:
-    """Pods with what they have written; one in `open` is followed until it is taken out."""
-
-    texts: dict[str, bytes] = field(default_factory=dict)
-    open: set[str] = field(default_factory=set)
-    errors: list[Exception] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-    reading: asyncio.Event = field(default_factory=asyncio.Event)
-
-    async def read_log(self, namespace: str, name: str, *, follow: bool = False, **_: Any) -> AsyncIterator[bytes]:
-        self.asked.append(f"{namespace}/{name}")
-        if self.errors:
-            raise self.errors.pop()
-        if name not in self.texts:
-            raise GONE
-        yield b""
-        yield self.texts[name]
-        self.reading.set()
-        while follow and name in self.open:
-            await asyncio.sleep(0.01)
-        if follow:
-            yield b"last words\n"
 
 
 @pytest.fixture

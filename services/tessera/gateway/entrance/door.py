@@ -14,6 +14,7 @@ from collections import Counter
 import structlog
 from aiohttp import web
 
+from tessera.gateway.entrance.addresses import LIMIT, Addresses, counted
 from tessera.gateway.measures import Measures
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.ports import Clock
@@ -34,6 +35,7 @@ class Door:
     def __init__(self, settings: GatewaySettings, measures: Measures, clock: Clock) -> None:
         self._settings, self._measures, self._clock = settings, measures, clock
         self._most = min(settings.connections_max, max(1, soft_limit() - DESCRIPTORS_IN_RESERVE))
+        self._addresses = Addresses(settings, measures)
         self._held: Counter[str] = Counter()
         self._turned_away, self._logged_at = 0, -LOG_SECONDS
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,14 +78,15 @@ class Door:
                 log.warning("connection_not_accepted", error=error.strerror)
                 await self._clock.sleep(NO_DESCRIPTOR_SECONDS)
                 continue
-            full = self._full(peer[0])
+            address = counted(peer[0])
+            full = self._full(peer[0], address)
             if full is not None:
                 connection.close()
                 self._log_turned_away(full, peer[0])
             else:
-                self._held[peer[0]] += 1
+                self._held[address] += 1
                 self._measures.connections.set(self._held.total())
-                self._begin(self._greet(connection, peer[0], server, tls))
+                self._begin(self._greet(connection, address, server, tls))
             await self._clock.sleep(0)  # accepting is not all that the loop does, even in a flood
 
     async def _greet(
@@ -101,11 +104,12 @@ class Door:
             if not isinstance(error, OSError):  # an SSLError is one; a client that speaks no TLS is no news
                 raise
 
-    def _full(self, address: str) -> str | None:
-        """The limit that another connection from this address would exceed, if any."""
+    def _full(self, peer: str, address: str) -> str | None:
+        """The limit that another connection of this peer, which counts for `address`, would exceed, if any."""
         if self._held.total() >= self._most:
             return "connections_max"
-        return "connections_per_address" if self._held[address] >= self._settings.connections_per_address else None
+        at_most = self._held[address] >= self._settings.connections_per_address
+        return LIMIT if at_most and not self._addresses.is_proxy(peer) else None
 
     def _log_turned_away(self, limit: str, address: str) -> None:
         self._measures.turned_away.labels(limit).inc()

@@ -13,6 +13,8 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
+from tessera.gateway.entrance.addresses import Addresses
+from tessera.gateway.entrance.loop_shares import SHARE, LoopShare, LoopShares
 from tessera.gateway.entrance.problems import Refusal, refused
 from tessera.gateway.entrance.tokens import Caller, TokenFile
 from tessera.gateway.measures import Measures
@@ -49,6 +51,8 @@ class Guard:
         self._hosts = frozenset(name.lower() for name in settings.allowed_hosts)
         self._loopback = is_loopback(settings.api_host)
         self._callers = Buckets(settings.requests_per_second, settings.requests_burst)
+        self._addresses = Addresses(settings, measures)
+        self._shares = LoopShares(settings, clock)
         self._strangers = Buckets(STRANGERS_PER_SECOND, STRANGERS_PER_SECOND)
 
     @property
@@ -71,9 +75,11 @@ class Guard:
 
     async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            self._admit(request)
-            await self._read_body(request)
-            return await handler(request)
+            with self._addresses.counting(request):
+                share = self._admit(request)
+                if share is None:
+                    return await handler(request)
+                return await share.serve(self._serve(request, handler, share))
         except Refusal as refusal:
             return self._respond(refusal)
         except web.HTTPException as error:
@@ -86,6 +92,11 @@ class Guard:
         except Exception:
             log.exception("request_failed", method=request.method, route=request.match_info.route.name)
             return self._respond(refused(Code.INTERNAL))
+
+    async def _serve(self, request: web.Request, handler: Handler, share: LoopShare) -> web.StreamResponse:
+        await self._read_body(request)
+        await share.paid()  # of requests that came in together each is charged before the next begins
+        return await handler(request)
 
     async def _read_body(self, request: web.Request) -> None:
         """Read the body here, for every method, so that no handler meets one that is too large or never ends."""
@@ -105,23 +116,27 @@ class Guard:
                 self._measures.reason(Code(reason.code))
         return refusal.response()
 
-    def _admit(self, request: web.Request) -> None:
+    def _admit(self, request: web.Request) -> LoopShare | None:
+        """The share of the loop that the request is charged to; None for the page's files. Raises Refusal."""
         self._check_host(request)
         self._check_origin(request)
         if request.match_info.route.name in PAGE:
-            return
+            return None
         caller = self._caller(request)
         if caller is None:
             wait = self._strangers.wait_seconds(STRANGERS, self._clock.monotonic())
             if wait:
                 raise refused(Code.RATE_LIMITED, retry_after=wait)
-            log.info("token_refused", remote=request.remote, given="Authorization" in request.headers)
+            log.info("token_refused", remote=self._addresses.client(request), given="Authorization" in request.headers)
             raise refused(Code.UNAUTHORIZED)
         wait = self._callers.wait_seconds(caller.token_id, self._clock.monotonic())
         if wait:
             numbers = {"per_second": self._settings.requests_per_second, "burst": self._settings.requests_burst}
             raise refused(Code.RATE_LIMITED, numbers=numbers, retry_after=wait)
-        request[CALLER] = caller
+        share = self._shares.of(caller)
+        share.check()
+        request[CALLER], request[SHARE] = caller, share
+        return share
 
     def _caller(self, request: web.Request) -> Caller | None:
         given = request.headers.getall("Authorization", [])

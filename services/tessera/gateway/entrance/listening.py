@@ -4,6 +4,7 @@ import asyncio
 import logging
 import socket
 import ssl
+from importlib.resources import files
 from pathlib import Path
 
 import orjson
@@ -11,13 +12,13 @@ import structlog
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from tessera import gateway
 from tessera.gateway.entrance.bodies import read_body, read_query
 from tessera.gateway.entrance.compressing import compress_answers
 from tessera.gateway.entrance.door import BACKLOG, Door
 from tessera.gateway.entrance.guard import Guard, Handler
 from tessera.gateway.operations.handlers import Handlers
 from tessera.gateway.operations.models import NoBody
-from tessera.gateway.operations.openapi import document
 from tessera.gateway.operations.queries import NoQuery
 from tessera.gateway.operations.routes import ROUTES, Route
 from tessera.gateway.page import PageFiles
@@ -31,12 +32,12 @@ log = structlog.get_logger()
 
 def application(settings: GatewaySettings, guard: Guard, handlers: Handlers) -> web.Application:
     """Builds the web application: each route of the table with its handler, behind the guard."""
-    described = orjson.dumps(document())
+    described = orjson.dumps(orjson.loads(files(gateway).joinpath("generated/openapi.json").read_bytes()))
 
     async def openapi(_request: web.Request) -> web.Response:
         return web.Response(body=described, content_type="application/json")
 
-    app = web.Application(middlewares=[compress_answers, guard.middleware], client_max_size=settings.body_bytes_max)
+    app = web.Application(middlewares=[guard.middleware, compress_answers], client_max_size=settings.body_bytes_max)
     for route in ROUTES:
         handler = openapi if route.name == "openapi" else _operation(route, handlers)
         app.router.add_route(route.method, route.path, handler, name=route.name)

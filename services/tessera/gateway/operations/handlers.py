@@ -18,6 +18,7 @@ from tessera.engine.queueing.entry import key_conflict
 from tessera.engine.queueing.updates import update_faults
 from tessera.gateway.entrance.bodies import read_body, read_query
 from tessera.gateway.entrance.guard import CALLER
+from tessera.gateway.entrance.loop_shares import SHARE
 from tessera.gateway.entrance.problems import REFUSED, Refusal, all_of, json_response, name_spec, no_such_job, refused
 from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations import models, queries
@@ -209,11 +210,12 @@ class Handlers:
         if query.tenant is not None and not caller.may_see(query.tenant):
             raise refused(Code.FORBIDDEN, "tenant", "a tenant's token lists its own jobs; leave tenant out")
         array = None if query.array is None else self._job_of(caller, query.array)
-        return json_response(await self._lists.page(query, caller.tenant or query.tenant, array))
+        return json_response(await self._lists.page(query, caller.tenant or query.tenant, array, request[SHARE].paid))
 
     async def work(self, request: web.Request) -> web.Response:
         """Answers with the caller's live jobs in groups."""
         n, jobs = await self._views.jobs()
+        await request[SHARE].paid()
         tenants, reasons = groups_of(jobs.live(request[CALLER].tenant))
         return json_response(models.WorkGroups(as_of=n, tenants=tenants, reasons=reasons))
 
@@ -433,8 +435,9 @@ class Handlers:
 
     async def status(self, request: web.Request) -> web.Response:
         """Answers with how the shard is; names and words of instances are for operators."""
-        seen = await self._status.seen()
-        return json_response(judge(seen, self._settings.shard, request[CALLER].tenant is None))
+        seen, is_operator = await self._status.seen(), request[CALLER].tenant is None
+        notes = await self._logs.stored.notes() if is_operator else ()
+        return json_response(judge(seen, self._settings.shard, is_operator).model_copy(update={"notes": notes}))
 
     async def templates(self, request: web.Request) -> web.Response:
         """Whether a tenant may use the queue of one is judged when it does."""

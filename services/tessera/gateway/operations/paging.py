@@ -1,7 +1,7 @@
 """Pages of a list of jobs: which jobs are wanted, and where the next page goes on."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from heapq import nsmallest
 
 from tessera.domain.entities import EndedJob, Job
@@ -27,12 +27,19 @@ class JobPages:
     def __init__(self, state: State, views: SharedViews) -> None:
         self._state, self._views = state, views
 
-    async def page(self, query: queries.JobQuery, tenant: str | None, array: Job | EndedJob | None) -> models.JobPage:
-        """The page that is asked for; `array` is the one whose tasks are listed."""
+    async def page(
+        self,
+        query: queries.JobQuery,
+        tenant: str | None,
+        array: Job | EndedJob | None,
+        turn: Callable[[], Awaitable[None]],
+    ) -> models.JobPage:
+        """The page that is asked for; `array` is the one whose tasks are listed. It is searched for at its `turn`."""
         if query.named:
             return await self._named(query, tenant)
         place = place_of(query.cursor)
         n, jobs = await self._views.jobs()
+        await turn()
         if array is None:
             rest = jobs.after(tenant, place, query.order)
         else:

@@ -21,6 +21,8 @@ from tessera.kernel.ports import Clock
 
 FRESH_SECONDS = 1.0
 """So old an answer may be: the count passes over every node."""
+REST = 4
+"""Where a count takes long, so many times as long as it took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,5 +121,6 @@ class CapacityReader:
         """Free and idle GPUs, at most `FRESH_SECONDS` behind the state."""
         now = self._clock.monotonic()
         if self._found is None or (now >= self._until and self._found.as_of != self._state.n):
-            self._found, self._until = capacity_of(self._state), now + FRESH_SECONDS
+            self._found, done = capacity_of(self._state), self._clock.monotonic()
+            self._until = done + max(FRESH_SECONDS, REST * (done - now))
         return self._found

@@ -17,6 +17,7 @@ from aiohttp import web
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.work.phases import Phase
 from tessera.gateway.entrance.guard import CALLER
+from tessera.gateway.entrance.loop_shares import SHARE
 from tessera.gateway.entrance.problems import Refusal, refused
 from tessera.gateway.operations.queries import LogQuery
 from tessera.gateway.reading.streaming import HEADERS, Streams
@@ -40,7 +41,7 @@ class Logs:
     """Streams logs to callers; a stream counts like a stream of events."""
 
     def __init__(self, cluster: Cluster, streams: Streams, stored: StoredLogs) -> None:
-        self._cluster, self._streams, self._stored = cluster, streams, stored
+        self._cluster, self._streams, self.stored = cluster, streams, stored
 
     async def serve(self, request: web.Request, job: Job | EndedJob, query: LogQuery) -> web.StreamResponse:
         """
@@ -60,7 +61,7 @@ class Logs:
                 try:
                     await _open(pieces, query.rank, job)
                 except Refusal as refusal:
-                    pieces = await self._stored.instead_of(refusal, job, attempt, query)
+                    pieces = await self.stored.instead_of(refusal, job, attempt, query)
                     await stack.enter_async_context(aclosing(pieces))
                 response = web.StreamResponse(headers=HEADERS)
                 response.content_type, response.charset = "text/plain", "utf-8"
@@ -101,6 +102,7 @@ class Logs:
         """Send each piece. The status is sent already: what breaks off is cut, so that nobody takes it for whole."""
         try:
             async for piece in pieces:
+                await request[SHARE].paid()
                 over = self._streams.why_over(request[CALLER])
                 if over is not None or not await self._streams.written(response, piece):
                     _cut(request)

@@ -20,6 +20,7 @@ import structlog
 from aiohttp import web
 
 from tessera.gateway.entrance.guard import CALLER
+from tessera.gateway.entrance.loop_shares import SHARE
 from tessera.gateway.entrance.problems import Refusal, refused
 from tessera.gateway.entrance.tokens import Caller, TokenFile
 from tessera.gateway.measures import Measures
@@ -221,6 +222,7 @@ class _Stream:
         data = greeting if gap is None else greeting + _named("gap", gap)
         while True:
             try:
+                await self._request[SHARE].paid()
                 if not await self._streams.written(self._response, data):
                     await self._streams.drop(self._request, self._response)
                     return

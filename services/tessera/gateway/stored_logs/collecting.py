@@ -17,9 +17,10 @@ import structlog
 from tessera.domain.entities import EndedJob, Job, Run
 from tessera.domain.state import State
 from tessera.gateway.measures import Measures
+from tessera.gateway.stored_logs.bounds import FILE_BYTES, BoundedStore
 from tessera.gateway.stored_logs.progress import Progress
-from tessera.gateway.stored_logs.stores import LogStore, StoredLog, log_folder, log_key
-from tessera.kernel.errors import Transient
+from tessera.gateway.stored_logs.stores import StoredLog, log_folder, log_key
+from tessera.kernel.errors import Full, Transient
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.ports import ApiError, Clock, Cluster
 from tessera.kernel.process.leases import Leadership
@@ -86,7 +87,7 @@ class LogCollector:
     def __init__(
         self,
         cluster: Cluster,
-        store: LogStore,
+        store: BoundedStore,
         state: State,
         shard: str,
         clock: Clock,
@@ -151,6 +152,7 @@ class LogCollector:
             while leadership.held:
                 await self._clock.sleep(LOOK_SECONDS)
 
+        self._store.forget()
         since = max(await self._progress.begin(), self._clock.now_ms() - CATCH_UP_MS)
         self._worklist = Worklist(self._collect, self._clock, RUNS_AT_ONCE)
         self._catch_up(since)
@@ -160,6 +162,7 @@ class LogCollector:
             await self._progress.write(self._state.ts)
         finally:
             self._worklist = None
+            await self._store.write_used()
             self._ranks.clear()
             self._stored.clear()
             self._users_own.clear()
@@ -235,7 +238,7 @@ class LogCollector:
 
     async def _collect_pod(self, run: "_EndingRun", rank: int, key: str, have: set[str]) -> bool:
         """Whether the log was stored; one that is not there, or goes on after all, is not."""
-        newest = NewestPart(max(1024, run.pod_bytes_max))
+        newest = NewestPart(max(1024, min(run.pod_bytes_max, self._store.share - FILE_BYTES)))
         async with self._reading:
             try:
                 whole = await self._read(run.job.tenant, run.name, rank, newest)
@@ -250,7 +253,12 @@ class LogCollector:
                 whole = True
         if not whole:
             return False
-        await self._store.put(key, newest.text())
+        try:
+            await self._store.put(key, newest.text())
+        except Full as error:
+            log.warning("log_not_kept", job=run.job.job_id, run=run.name, tenant=run.job.tenant, error=str(error))
+            self._measures.logs.labels("no_room").inc()
+            return False
         have.add(key)
         self._measures.logs.labels("collected").inc()
         return True
@@ -303,6 +311,7 @@ class LogCollector:
         while True:
             await self._clock.sleep(PROGRESS_SECONDS)
             await self._progress.write(self._state.ts)
+            await self._store.write_used()
 
     async def _keep_pruned(self) -> None:
         while True:

@@ -7,11 +7,13 @@ import structlog
 from tessera.domain.entities import EndedJob, Job
 from tessera.gateway.entrance.problems import Refusal, refused
 from tessera.gateway.operations.queries import LogQuery
+from tessera.gateway.stored_logs.bounds import is_nearly_full, read_used
 from tessera.gateway.stored_logs.stores import LogStore, log_key
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.missing_logs import ADOPTED
 from tessera.kernel.ports import ApiError
 from tessera_schemas.reasons import Code
+from tessera_schemas.text.units import format_memory
 
 PIECE_BYTES = 65_536
 NOT_KEPT = (
@@ -21,6 +23,10 @@ NOT_KEPT = (
 NOT_COLLECTED = (
     "its pod is gone, and its log is not in the store: it went before it was read, or was older or more than is "
     f"kept; {ADOPTED}"
+)
+GONE = (
+    "gone: bound of stored logs of tenant {tenant}; its oldest made room for newer ones (an operator's setting "
+    "logs_bytes_max)"
 )
 
 log = structlog.get_logger()
@@ -42,15 +48,38 @@ class StoredLogs:
             raise refused(Code.NO_LOGS, "job_id", NOT_KEPT.format(namespace=job.tenant)) if is_gone else refusal
         try:
             text = await self._store.get(log_key(self._shard, job.tenant, job.job_id, attempt, query.rank))
+            used = {} if text is not None else await read_used(self._store, self._shard)
         except Transient as error:
             log.warning("stored_log_not_read", error=str(error))
             raise refused(Code.UNAVAILABLE, "logs", "the store of collected logs did not answer") from error
         if text is None:
+            share = used.get(job.tenant)
+            if is_gone and share is not None and _newest_ms(job) <= share.gone_ms:
+                numbers = {"bytes_max": share.bytes_max}
+                raise refused(Code.NO_LOGS, "job_id", GONE.format(tenant=job.tenant), numbers)
             raise refused(Code.NO_LOGS, "job_id", NOT_COLLECTED.format(namespace=job.tenant)) if is_gone else refusal
         if query.since_seconds:
             detail = "a stored log has no times of its lines; leave it out, or ask for the last lines with `tail`"
             raise refused(Code.INVALID_FIELD, "since_seconds", detail)
         return _pieces(text, query.tail)
+
+    async def notes(self) -> tuple[str, ...]:
+        """For operators: tenants whose next logs make their oldest go."""
+        try:
+            used = {} if self._store is None else await read_used(self._store, self._shard)
+        except Transient:
+            return ()
+        return tuple(
+            f"stored logs of tenant {tenant}: {format_memory(share.bytes)} of its {format_memory(share.bytes_max)}, so "
+            "that its oldest go as new ones come (setting logs_bytes_max of the gateway, in equal shares)"
+            for tenant, share in used.items()
+            if is_nearly_full(share)
+        )
+
+
+def _newest_ms(job: Job | EndedJob) -> int:
+    """No log of the job that is asked for was written before; of a job that lives on, earlier attempts may be."""
+    return job.ended_ts if isinstance(job, EndedJob) else job.submitted_ts
 
 
 async def _pieces(text: bytes, lines: int) -> AsyncGenerator[bytes, None]:

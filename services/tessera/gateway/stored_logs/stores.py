@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,9 +11,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol
 
-from tessera.kernel.errors import StartupError, Transient
+from tessera.kernel.errors import Full, StartupError, Transient
 
 BATCH = 1000
+DISK_FREE_BYTES_MIN = 1 << 29
+"""So much of its disk a directory leaves free, whatever it is told to write: the ledger may lie on the same one."""
 RETRIES_SECONDS = 20
 
 
@@ -29,7 +32,7 @@ class LogStore(Protocol):
     """Texts under keys `SHARD/TENANT/JOB/ATTEMPT/RANK.log`. Every call raises Transient while the store is away."""
 
     async def put(self, key: str, text: bytes) -> None:
-        """Store a text whole or not at all."""
+        """Store a text whole or not at all. Raises Full where there is no room."""
 
     async def get(self, key: str) -> bytes | None:
         """Text under the key; None where there is none."""
@@ -99,6 +102,8 @@ class DirectoryLogStore:
             raise Transient(f"log directory {self._root}: {error.strerror or error}") from error
 
     def _write(self, path: Path, text: bytes) -> None:
+        if shutil.disk_usage(self._root).free - len(text) < DISK_FREE_BYTES_MIN:
+            raise Full(f"log directory {self._root}: its disk has less than {DISK_FREE_BYTES_MIN >> 20} MiB left")
         for _ in range(3):  # whoever removes old logs may take an empty folder away in between
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             try:

@@ -25,6 +25,10 @@ class TokenBucket:
             self.held_u = self._held(now_us) - amount * MILLION
         return wait_us
 
+    def charge(self, now_us: int, amount: int) -> None:
+        """Take what was used already, of which nobody knew how much it would be: below zero it is owed."""
+        self.held_u = self._held(now_us) - amount * MILLION
+
     def wait_us(self, now_us: int, amount: int = 1) -> int:
         """
         Microseconds until `take` would succeed; takes nothing.

@@ -43,9 +43,9 @@ async def doctor(at: ShardOptions) -> Exit | None:
 
 
 async def _hints(place: Where) -> list[str]:
-    """GPUs that rules keep idle while jobs wait: no fault, so that the exit code does not say it."""
+    """GPUs that rules keep idle while jobs wait, stored logs: no fault, so that the exit code does not say it."""
     with suppress(Failure, Refused, KernelError):  # no gateway answers: the findings say so
-        return idle_lines(await views_of(place, OPERATOR).slots())
+        return [*idle_lines(await views_of(place, OPERATOR).slots()), *(await shard_status(place)).notes]
     return []
 
 

@@ -42,6 +42,7 @@ def lines_of(found: ShardStatus, shard: str) -> Iterator[str]:
     yield f"  NATS                {found.nats}"
     yield f"  Redis               {found.redis}"
     yield from (trouble.line() for trouble in found.troubles)
+    yield from found.notes
 
 
 def _record(found: ShardStatus) -> str:

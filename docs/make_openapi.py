@@ -1,15 +1,24 @@
-"""`openapi.json`: OpenAPI 3.1, made from the table of routes, the models, the events and the examples. Pure."""
+"""
+`openapi.json`: OpenAPI 3.1, made from the table of routes, the models, the events and the examples.
 
+`make schemas` writes the file that the gateway answers with, `make check` compares it.
+"""
+
+import sys
+from pathlib import Path
+
+import orjson
 from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
-from tessera.gateway.operations.examples import EXAMPLES, Example, shown
+from docs.openapi_examples import EXAMPLES, Example, shown
 from tessera.gateway.operations.handlers import KEY_HEADER
 from tessera.gateway.operations.models import Problem
 from tessera.gateway.operations.routes import ROUTES, Route
 from tessera_schemas.base import Json
 from tessera_schemas.events import EVENT_TYPES, CloudEvent
 
+FILE = Path(__file__).parents[1] / "services/tessera/gateway/generated/openapi.json"
 REF = "#/components/schemas/{model}"
 
 
@@ -149,3 +158,22 @@ STREAM = {
     "contentMediaType": EVENT_STREAM,
     "contentSchema": {"type": "array", "items": _by_name("EventBlock")},
 }
+
+
+def text() -> bytes:
+    """The whole file."""
+    return orjson.dumps(document(), option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the file, or with `--check` say whether it is current."""
+    if "--check" not in arguments:
+        FILE.write_bytes(text())
+    elif FILE.read_bytes() != text():
+        print(f"stale: {FILE.name}; run `make schemas`", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

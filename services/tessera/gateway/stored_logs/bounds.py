@@ -1,0 +1,209 @@
+"""
+Bounds of stored logs: what those of all tenants take together, and each tenant's equal share of it.
+
+Whoever collects writes and removes by `BoundedStore`, which makes room among the oldest logs of the same tenant before
+it writes: nobody's logs go for another tenant's. What each tenant has, and since when its oldest are gone, lies beside
+the logs, for the gateways that only read.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+
+import orjson
+import structlog
+
+from tessera.gateway.measures import Measures
+from tessera.gateway.stored_logs.stores import LogStore, StoredLog
+from tessera.kernel.errors import Full, Transient
+from tessera.kernel.ports import Clock
+
+FILE_BYTES = 12_288
+"""Each log counts as so much beside its text: its file, and the folders of its job and its attempt."""
+USED = "{shard}/.used"
+NEARLY_FULL_PERCENT = 90
+
+log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class UsedShare:
+    """
+    What one tenant's stored logs count, of at most `bytes_max`.
+
+    All that was written up to `gone_ms`, in milliseconds since the Unix epoch, made room for newer logs; 0: nothing.
+    """
+
+    bytes: int = 0
+    bytes_max: int = 0
+    gone_ms: int = 0
+
+
+@dataclass(slots=True)
+class _Shelf:
+    """Logs of one tenant by their keys, the oldest first."""
+
+    used: UsedShare
+    logs: dict[str, StoredLog] = field(default_factory=dict)
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def put(self, found: StoredLog) -> None:
+        self.take(found.key)
+        self.logs[found.key] = found
+        self.used.bytes += found.bytes + FILE_BYTES
+
+    def take(self, key: str) -> None:
+        gone = self.logs.pop(key, None)
+        self.used.bytes -= 0 if gone is None else gone.bytes + FILE_BYTES
+
+    def oldest_above(self, bytes_max: int) -> list[StoredLog]:
+        """The oldest logs, without which the others are within so many bytes."""
+        found, left = list[StoredLog](), self.used.bytes
+        for each in self.logs.values():
+            if left <= bytes_max:
+                break
+            found.append(each)
+            left -= each.bytes + FILE_BYTES
+        return found
+
+
+class BoundedStore:
+    """A log store of which no tenant takes more than its share, for the one gateway that writes."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        shard: str,
+        tenants: Callable[[], Sequence[str]],
+        bytes_max: int,
+        clock: Clock,
+        measures: Measures,
+    ) -> None:
+        self._store, self._shard, self._tenants, self._bytes_max = store, shard, tenants, bytes_max
+        self._clock, self._measures = clock, measures
+        self._shelves: dict[str, _Shelf] = {}
+        self._counted, self._counting = False, asyncio.Lock()
+        self._written = b""
+        measures.log_bytes_max.set(bytes_max)
+
+    @property
+    def share(self) -> int:
+        """Bytes that each tenant may have: equal parts for all that are configured or have logs."""
+        having = (tenant for tenant, shelf in self._shelves.items() if shelf.logs)
+        return self._bytes_max // max(1, len({*self._tenants(), *having}))
+
+    def forget(self) -> None:
+        """Count anew before the next write: another gateway may have written meanwhile."""
+        self._shelves, self._counted = {}, False
+
+    async def put(self, key: str, text: bytes) -> None:
+        """Make room among the tenant's own logs, then write. Raises Full for what is larger than a tenant's share."""
+        tenant = self._tenant_of(key)
+        if tenant is None:
+            await self._store.put(key, text)
+            return
+        await self._count()
+        shelf = self._shelf(tenant)
+        async with shelf.writing:
+            shelf.put(StoredLog(key, len(text), self._clock.now_ms()))  # before it is there: others count it, too
+            try:
+                await self._make_room_for(shelf, len(text) + FILE_BYTES)
+                await self._store.put(key, text)
+            except BaseException:
+                shelf.take(key)
+                raise
+            finally:
+                self._tell()
+
+    async def _make_room_for(self, shelf: _Shelf, size: int) -> None:
+        share = self.share
+        if size > share:
+            raise Full(f"a log of {size} bytes is more than a tenant's share of stored logs, which is {share}")
+        await self._shorten(shelf, share)
+        if self._total() > self._bytes_max:  # shares became smaller: whoever has more than that gives it now
+            for each in list(self._shelves.values()):
+                await self._shorten(each, share)
+
+    async def get(self, key: str) -> bytes | None:
+        """As the store has it."""
+        return await self._store.get(key)
+
+    def batches(self, folder: str) -> AsyncIterator[list[StoredLog]]:
+        """As the store has them."""
+        return self._store.batches(folder)
+
+    async def remove(self, keys: Sequence[str]) -> None:
+        """Remove logs, and count them no more."""
+        await self._store.remove(keys)
+        for key in keys:
+            tenant = self._tenant_of(key)
+            if tenant in self._shelves:
+                self._shelves[tenant].take(key)
+
+    async def write_used(self) -> None:
+        """Say beside the logs what each tenant has, where that has changed; a store that is away gets it later."""
+        told = {tenant: shelf.used for tenant, shelf in sorted(self._shelves.items())}
+        data = orjson.dumps(told)
+        if not self._counted or data == self._written:
+            return
+        try:
+            await self._store.put(USED.format(shard=self._shard), data)
+            self._written = data
+        except Transient as error:
+            log.info("used_log_bytes_not_written", error=str(error))
+
+    async def _shorten(self, shelf: _Shelf, bytes_max: int) -> None:
+        oldest = shelf.oldest_above(bytes_max)
+        if oldest:
+            await self.remove([each.key for each in oldest])
+            shelf.used.gone_ms = max(shelf.used.gone_ms, *(each.written_ms for each in oldest))
+            self._measures.logs_gone.inc(len(oldest))
+
+    async def _count(self) -> None:
+        """Read what there is, once."""
+        async with self._counting:
+            if self._counted:
+                return
+            found = [each async for batch in self._store.batches(self._shard) for each in batch]
+            gone = await read_used(self._store, self._shard)
+            for each in sorted(found, key=lambda each: (each.written_ms, each.key)):
+                tenant = self._tenant_of(each.key)
+                if tenant is not None:
+                    self._shelf(tenant).put(each)
+            for tenant in gone.keys() & {*self._tenants(), *self._shelves}:
+                self._shelf(tenant).used.gone_ms = gone[tenant].gone_ms
+            self._counted = True
+            self._tell()
+
+    def _shelf(self, tenant: str) -> _Shelf:
+        return self._shelves.setdefault(tenant, _Shelf(UsedShare()))
+
+    def _tenant_of(self, key: str) -> str | None:
+        """Whose log it is; None for what is no log of this shard."""
+        parts = key.split("/")
+        return parts[1] if len(parts) == 5 and parts[0] == self._shard else None
+
+    def _total(self) -> int:
+        return sum(shelf.used.bytes for shelf in self._shelves.values())
+
+    def _tell(self) -> None:
+        share = self.share
+        for shelf in self._shelves.values():
+            shelf.used.bytes_max = share
+        self._measures.log_bytes.set(self._total())
+        self._measures.log_tenants_full.set(sum(map(is_nearly_full, (each.used for each in self._shelves.values()))))
+
+
+def is_nearly_full(used: UsedShare) -> bool:
+    """Whether a tenant's next logs make its oldest go, or nearly."""
+    return used.bytes * 100 >= used.bytes_max * NEARLY_FULL_PERCENT
+
+
+async def read_used(store: LogStore, shard: str) -> dict[str, UsedShare]:
+    """What each tenant's stored logs take, as whoever collects wrote it last. Raises Transient."""
+    written = await store.get(USED.format(shard=shard))
+    try:
+        return {tenant: UsedShare(**found) for tenant, found in orjson.loads(written or b"{}").items()}
+    except (ValueError, TypeError, AttributeError) as error:
+        log.warning("used_log_bytes_not_read", error=str(error))
+        return {}
