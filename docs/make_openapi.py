@@ -11,7 +11,7 @@ import orjson
 from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
-from docs.openapi_examples import EXAMPLES, Example, shown
+from docs.openapi_examples import EXAMPLE_JOB, EXAMPLES, Example, shown
 from tessera.gateway.operations.handlers import KEY_HEADER
 from tessera.gateway.operations.models import Problem
 from tessera.gateway.operations.routes import ROUTES, Route
@@ -28,6 +28,7 @@ def document() -> Json:
     for route in ROUTES:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
     _, schemas = models_json_schema([(model, "validation") for model in _models()], ref_template=REF)
+    schemas["$defs"]["SubmitBody"]["examples"] = [EXAMPLE_JOB]
     return {
         "openapi": "3.1.0",
         "info": {

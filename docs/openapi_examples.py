@@ -10,13 +10,27 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel, JsonValue
 
 from tessera.gateway.entrance.problems import refused
-from tessera.gateway.operations.models import EXAMPLE_JOB, JobPage, OneJob, Ordered, StoredSubmit
+from tessera.gateway.operations.models import JobPage, OneJob, Ordered, StoredSubmit
 from tessera_schemas.documents.registry import dataschema
 from tessera_schemas.events import CloudEvent, JobAdmittedV1
 from tessera_schemas.reasons import Code
 from tessera_schemas.views import JobView
 
 JOB = "mxq3k7h2vbc5d4zpt6wa"
+EXAMPLE_ROLE: dict[str, JsonValue] = {
+    "name": "worker",
+    "replicas": 2,
+    "resources": {"gpus": 8, "cpu_milli": 16_000, "memory_bytes": 64 * 2**30},
+    "template": {"image": "registry.example/train:7", "command": ["python", "train.py"]},
+}
+EXAMPLE_JOB: dict[str, JsonValue] = {
+    "key": "nightly-7",
+    "spec": {
+        "name": "nightly",
+        "queue": "research",
+        "roles": [EXAMPLE_ROLE],
+    },
+}
 NOT_FOUND, INVALID = 404, 422
 RUNNING = JobView(
     job_id=JOB,

@@ -1,7 +1,7 @@
 """Settings of the gateway, and when it refuses to listen."""
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from pydantic import Field, IPvAnyNetwork
 
@@ -52,10 +52,7 @@ class GatewaySettings(ServiceSettings):
         description="Open connections per address (IPv6: per /64); behind trusted_proxies, open requests",
     )
     trusted_proxies: tuple[IPvAnyNetwork, ...] = Field(
-        (), description="Networks of proxies in front of the gateway, whose forwarded_header says whose a request is"
-    )
-    forwarded_header: Literal["X-Forwarded-For", "Forwarded"] = Field(
-        "X-Forwarded-For", description="Header that the trusted proxies write; another one is the client's own"
+        (), description="Networks of proxies in front of the gateway, whose X-Forwarded-For says whose a request is"
     )
     requests_per_second: int = Field(50, ge=1, le=100_000, description="Average requests per token")
     requests_burst: int = Field(100, ge=1, le=100_000, description="Requests per token at once")

@@ -109,7 +109,7 @@ class World:
     judge: Callable[[str, Json], Answer] | None = None
     port: int = 0
     cluster: Any = None
-    tokens: dict[str | None, str] = field(default_factory=dict)
+    tokens: dict[str, str] = field(default_factory=dict)
     ended_max: int = 100
     """So many ended jobs are shown."""
     name: str = "gateway-1"

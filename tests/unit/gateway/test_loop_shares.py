@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.gateway.entrance.loop_shares import LoopShare, LoopShares, Steps
+from tessera.gateway.entrance.loop_shares import LoopShare, MeteredSteps
 from tessera.gateway.entrance.problems import Refusal
-from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations import handlers, paging
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.clock import SystemClock
@@ -69,7 +68,7 @@ async def test_only_a_requests_own_steps_are_charged_not_what_it_waits_for() -> 
         loop.work(4)
         return "done"
 
-    assert await Steps(request(), loop, took.append) == "done"  # type: ignore[arg-type]
+    assert await MeteredSteps(request(), loop, took.append) == "done"  # type: ignore[arg-type]
     assert [round(each / 1000) for each in took] == [3, 4]
     waited = asyncio.get_running_loop().create_future()
     took.clear()
@@ -79,7 +78,7 @@ async def test_only_a_requests_own_steps_are_charged_not_what_it_waits_for() -> 
         await waited
         loop.work(1)
 
-    waiting = asyncio.ensure_future(serve(Steps(waits(), loop, took.append)))  # type: ignore[arg-type]
+    waiting = asyncio.ensure_future(serve(MeteredSteps(waits(), loop, took.append)))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     loop.work(1000)  # somebody else's
     waited.set_result(None)
@@ -102,7 +101,7 @@ async def test_a_cancelled_request_is_cancelled_within_and_charged() -> None:
             loop.work(5)
             raise
 
-    task = asyncio.ensure_future(serve(Steps(request(), loop, took.append)))  # type: ignore[arg-type]
+    task = asyncio.ensure_future(serve(MeteredSteps(request(), loop, took.append)))  # type: ignore[arg-type]
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -120,7 +119,7 @@ async def test_a_time_limit_within_a_request_still_ends_it() -> None:
             return "in time"
         return "never"
 
-    assert await Steps(request(), SystemClock(), lambda _: None) == "in time"
+    assert await MeteredSteps(request(), SystemClock(), lambda _: None) == "in time"
 
 
 @pytest.mark.parametrize(("spent_ms", "refused"), [(1001, True), (1000, False)])
@@ -190,13 +189,6 @@ async def test_requests_that_came_in_together_are_each_charged_before_the_next_b
     assert sum(loop.slept) >= 3 * 2  # each of the others waited for what its predecessor owed
 
 
-def test_a_tenants_tokens_share_and_operators_and_tenants_do_not() -> None:
-    shares = LoopShares(GatewaySettings(), SystemClock())
-    one, two, other = Caller("a", "lab"), Caller("b", "lab"), Caller("c", "other")
-    assert shares.of(one) is shares.of(two)
-    assert len({id(shares.of(each)) for each in (one, other, Caller("d", None), Caller("e", None))}) == 4
-
-
 @pytest.fixture
 async def busy(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """A search, and an order's consequences, keep the loop for 65 ms; `tokens` are there before it starts."""
@@ -212,7 +204,7 @@ async def busy(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[W
     monkeypatch.setattr(paging, "page_of", costly(paging.page_of))
     monkeypatch.setattr(handlers, "explained", costly(handlers.explained))
     monkeypatch.setattr(handlers, "told_consequences", costly(handlers.told_consequences))
-    world.tokens = {tenant: world.token(tenant) for tenant in ("lab", "other", None)}
+    world.tokens = {name: world.token(name.partition("/")[0] or None) for name in ("lab", "lab/2", "other", "", "/2")}
     async with world.gateway(loop_ms_per_second=1, loop_ms_burst=130):
         yield world
 
@@ -232,7 +224,7 @@ DRAIN = {"command": {"kind": "drain_node", "v": 1, "node": "node-a"}}
 async def test_costly_requests_of_one_caller_are_refused_and_others_are_answered(
     busy: World, method: str, path: str, body: Any, operator: bool
 ) -> None:
-    hostile, modest = busy.tokens[None if operator else "lab"], busy.tokens["other"]
+    hostile, modest = busy.tokens["" if operator else "lab"], busy.tokens["other"]
     said = [await busy.ask(method, path, hostile, body) for _ in range(12)]
     assert sum(each.status == 200 for each in said) <= 3
     last = said[-1]
@@ -240,3 +232,5 @@ async def test_costly_requests_of_one_caller_are_refused_and_others_are_answered
     assert last.body["reasons"][0]["numbers"]["charged_ms"] >= 65
     assert int(last.headers["Retry-After"]) == last.body["retry_after"] >= 1
     assert (await busy.ask("GET", "/v1/jobs?search=a", modest)).status == 200
+    second = await busy.ask(method, path, busy.tokens["/2" if operator else "lab/2"], body)
+    assert second.status == (200 if operator else 429)  # tokens of a tenant share; an operator's is its own

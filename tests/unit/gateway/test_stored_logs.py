@@ -256,7 +256,7 @@ async def test_nothing_is_kept_of_users_own_runs_whose_pods_ended_one_by_one(kep
     committed = Committed().begin()
     committed.commit(admitted("k1").model_copy(update={"adopted": ADOPTED}))
     clock = SystemClock()
-    collector = LogCollector(Kubelet(), DirectoryLogStore(kept), committed.state, SHARD, clock, Mock(), 1 << 20, 7)  # type: ignore[arg-type]
+    collector = LogCollector(Kubelet(), Mock(), committed.state, SHARD, clock, Mock(), 1 << 20, 7)  # type: ignore[arg-type]
     collector._worklist = Worklist(collector._collect, clock, 1)
     placed = committed.commit(orders=(committed.line(),))
     await collector.on_ledger([Entry(placed, b"")])

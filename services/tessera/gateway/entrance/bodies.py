@@ -89,7 +89,7 @@ def _reasons(error: ValidationError) -> Iterable[Reason]:
 
 
 def _plain(text: str) -> str:
-    """Texts of a client, cut, and without what cannot be written down again."""
+    # Texts of a client, cut, and without what cannot be written down again.
     return "".join(letter if letter.isprintable() else "?" for letter in text[:200])
 
 

@@ -15,7 +15,7 @@ from tessera.gateway.entrance.guard import Handler
 
 PACKED_FROM_BYTES = 1024  # less fits into one packet anyway
 ASIDE_FROM_BYTES = 64 * 1024
-"""From here on packing takes milliseconds, and is done beside the event loop."""
+# From here on packing takes milliseconds, and is done beside the event loop.
 LEVEL = 3
 TYPES = frozenset({"application/json", "text/html", "text/css", "text/javascript"})
 

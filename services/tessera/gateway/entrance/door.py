@@ -22,7 +22,7 @@ from tessera.kernel.process.limits import soft_limit
 
 BACKLOG = 128
 DESCRIPTORS_IN_RESERVE = 128
-"""For NATS, Redis, files, and probes of the health listener; the API gets what the process may open beyond them."""
+# For NATS, Redis, files, and probes of the health listener; the API gets what the process may open beyond them.
 LOG_SECONDS = 10.0
 NO_DESCRIPTOR_SECONDS = 0.1  # until the next try; one becomes free when a connection ends
 
@@ -105,7 +105,7 @@ class Door:
                 raise
 
     def _full(self, peer: str, address: str) -> str | None:
-        """The limit that another connection of this peer, which counts for `address`, would exceed, if any."""
+        # The limit that another connection of this peer, which counts for `address`, would exceed, if any.
         if self._held.total() >= self._most:
             return "connections_max"
         at_most = self._held[address] >= self._settings.connections_per_address

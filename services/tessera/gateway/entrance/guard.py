@@ -14,7 +14,7 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from tessera.gateway.entrance.addresses import Addresses
-from tessera.gateway.entrance.loop_shares import SHARE, LoopShare, LoopShares
+from tessera.gateway.entrance.loop_shares import SHARE, LoopShare
 from tessera.gateway.entrance.problems import Refusal, refused
 from tessera.gateway.entrance.tokens import Caller, TokenFile
 from tessera.gateway.measures import Measures
@@ -31,7 +31,7 @@ from tessera_schemas.reasons import CODES, Code
 CALLER: web.RequestKey[Caller] = web.RequestKey("caller", Caller)
 STRANGERS = "strangers"
 STRANGERS_PER_SECOND = 20
-"""Requests without a valid token, of everybody together, that are answered and logged one by one."""
+# Requests without a valid token, of everybody together, that are answered and logged one by one.
 
 BROKEN_BODY = "it ended early or its chunks are broken; send it with its Content-Length, or as whole chunks"
 
@@ -52,7 +52,7 @@ class Guard:
         self._loopback = is_loopback(settings.api_host)
         self._callers = Buckets(settings.requests_per_second, settings.requests_burst)
         self._addresses = Addresses(settings, measures)
-        self._shares = LoopShares(settings, clock)
+        self._shares: dict[str, LoopShare] = {}
         self._strangers = Buckets(STRANGERS_PER_SECOND, STRANGERS_PER_SECOND)
 
     @property
@@ -99,7 +99,7 @@ class Guard:
         return await handler(request)
 
     async def _read_body(self, request: web.Request) -> None:
-        """Read the body here, for every method, so that no handler meets one that is too large or never ends."""
+        # Read the body here, for every method, so that no handler meets one that is too large or never ends.
         try:
             async with asyncio.timeout(self._settings.body_seconds):
                 await request.read()
@@ -117,7 +117,7 @@ class Guard:
         return refusal.response()
 
     def _admit(self, request: web.Request) -> LoopShare | None:
-        """The share of the loop that the request is charged to; None for the page's files. Raises Refusal."""
+        # The share of the loop that the request is charged to; None for the page's files. Raises Refusal.
         self._check_host(request)
         self._check_origin(request)
         if request.match_info.route.name in PAGE:
@@ -133,7 +133,8 @@ class Guard:
         if wait:
             numbers = {"per_second": self._settings.requests_per_second, "burst": self._settings.requests_burst}
             raise refused(Code.RATE_LIMITED, numbers=numbers, retry_after=wait)
-        share = self._shares.of(caller)
+        name = f"token {caller.token_id}" if caller.tenant is None else caller.tenant
+        share = self._shares.setdefault(name, LoopShare(self._settings, self._clock))
         share.check()
         request[CALLER], request[SHARE] = caller, share
         return share
@@ -152,10 +153,8 @@ class Guard:
             raise refused(Code.FORBIDDEN, "Host", "not a name of this server; an operator adds it to allowed_hosts")
 
     def _check_origin(self, request: web.Request) -> None:
-        """
-        Refuses a request with another origin: only browsers send one, and pages of other sites may not call, whatever
-        their token.
-        """
+        # Refuses a request with another origin: only browsers send one, and pages of other sites may not call, whatever
+        # their token.
         for origin in request.headers.getall("Origin", []):
             same = urlsplit(origin).netloc.lower() == request.headers["Host"].lower() and origin != "null"
             if not same and origin not in self._settings.allowed_origins:

@@ -47,7 +47,7 @@ def application(settings: GatewaySettings, guard: Guard, handlers: Handlers) -> 
 
 
 def _operation(route: Route, handlers: Handlers) -> Handler:
-    """Handler of an operation, behind what the table says of it: a job to be known, no query, no body."""
+    # Handler of an operation, behind what the table says of it: a job to be known, no query, no body.
     handler: Handler = getattr(handlers, route.name)
 
     async def handle(request: web.Request) -> web.StreamResponse:
@@ -63,7 +63,7 @@ def _operation(route: Route, handlers: Handlers) -> Handler:
 
 
 async def _in_every_answer(_request: web.Request, response: web.StreamResponse) -> None:
-    """No browser guesses a type, and nobody learns what we are made of."""
+    # No browser guesses a type, and nobody learns what we are made of.
     response.headers.update({"Server": "tessera", "X-Content-Type-Options": "nosniff"})
 
 
@@ -129,7 +129,7 @@ async def listen(app: web.Application, settings: GatewaySettings, door: Door) ->
 
 
 async def _bind(host: str, port: int) -> list[socket.socket]:
-    """A listener for each address of a name; "" means all of this machine. Raises OSError."""
+    # A listener for each address of a name; "" means all of this machine. Raises OSError.
     flags, kind = socket.AI_PASSIVE, socket.SOCK_STREAM
     found = await asyncio.get_running_loop().getaddrinfo(host or None, port, type=kind, flags=flags)
     listeners: list[socket.socket] = []
@@ -159,7 +159,7 @@ def _tls(settings: GatewaySettings) -> ssl.SSLContext | None:
 
 
 def _write(port_file: Path, port: int) -> None:
-    """Writes the port file in one step, so that a reader never sees half of it."""
+    # Writes the port file in one step, so that a reader never sees half of it.
     fresh = port_file.with_suffix(".new")
     fresh.write_text(f"{port}\n")
     fresh.replace(port_file)

@@ -11,7 +11,6 @@ from typing import Any, Generic, TypeVar
 from aiohttp import web
 
 from tessera.gateway.entrance.problems import refused
-from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.messaging.rates import MILLION, TokenBucket
 from tessera.kernel.ports import Clock
@@ -21,15 +20,14 @@ T = TypeVar("T")
 US_OF_MS = 1000
 
 
-class Steps(Generic[T], Awaitable[T]):
+class MeteredSteps(Generic[T], Awaitable[T]):
     """A coroutine that is awaited and says of each of its steps for how many microseconds it kept the loop."""
 
     def __init__(self, work: Coroutine[Any, Any, T], clock: Clock, took: Callable[[int], None]) -> None:
         self._work, self._clock, self._took = work, clock, took
 
     def __await__(self) -> Generator[Any, Any, T]:
-        step: Callable[[Any], Any] = self._work.send
-        value: Any = None
+        step, value = self._work.send, None
         while True:
             began = self._clock.monotonic()
             try:
@@ -46,56 +44,39 @@ class Steps(Generic[T], Awaitable[T]):
 
 
 class LoopShare:
-    """One tenant's part of the loop, in microseconds."""
+    """One caller's part of the loop, in microseconds."""
 
     def __init__(self, settings: GatewaySettings, clock: Clock) -> None:
-        self._clock, self._ms_per_second = clock, settings.loop_ms_per_second
+        self._clock, self._ms_per_second, self._last_us = clock, settings.loop_ms_per_second, 0
         self._bucket = TokenBucket(settings.loop_ms_per_second * US_OF_MS, settings.loop_ms_burst * US_OF_MS)
-        self._last_us = 0
 
     async def serve(self, work: Coroutine[Any, Any, T]) -> T:
         """Do this and charge each of its steps."""
-        spent_us = 0
+        spent = list[int]()
 
         def took(step_us: int) -> None:
-            nonlocal spent_us
-            spent_us += step_us
-            self._bucket.charge(self._now_us(), step_us)
-            self._last_us = spent_us
+            spent.append(step_us)
+            self._bucket.charge(int(self._clock.monotonic() * MILLION), step_us)
 
-        return await Steps(work, self._clock, took)
+        try:
+            return await MeteredSteps(work, self._clock, took)
+        finally:
+            self._last_us = sum(spent)
 
     def check(self) -> None:
         """Raises Refusal while something is owed."""
-        owed_us = self._wait_us()
-        if owed_us:
+        if owed_us := self._owed_us():
             numbers = {"charged_ms": self._last_us // US_OF_MS, "ms_per_second": self._ms_per_second}
-            said = "by the time that requests take: the last was charged charged_ms, and what is owed is paid first"
+            said = "of the time that requests take: charged_ms for the last one; what is owed is paid first"
             raise refused(Code.RATE_LIMITED, "", said, numbers, -(-owed_us // MILLION))
 
     async def paid(self) -> None:
         """Wait until nothing is owed; the next step may begin at once then."""
-        while owed_us := self._wait_us():
+        while owed_us := self._owed_us():
             await self._clock.sleep(owed_us / MILLION)
 
-    def _wait_us(self) -> int:
-        return self._bucket.wait_us(self._now_us(), 0)
-
-    def _now_us(self) -> int:
-        return int(self._clock.monotonic() * MILLION)
+    def _owed_us(self) -> int:
+        return self._bucket.wait_us(int(self._clock.monotonic() * MILLION), 0)
 
 
 SHARE: web.RequestKey[LoopShare] = web.RequestKey("loop_share", LoopShare)
-
-
-class LoopShares:
-    """A share for each tenant, and for each operator's token."""
-
-    def __init__(self, settings: GatewaySettings, clock: Clock) -> None:
-        self._settings, self._clock = settings, clock
-        self._shares: dict[tuple[str, str], LoopShare] = {}
-
-    def of(self, caller: Caller) -> LoopShare:
-        """The share that the caller's requests are charged to."""
-        name = ("token", caller.token_id) if caller.tenant is None else ("tenant", caller.tenant)
-        return self._shares.setdefault(name, LoopShare(self._settings, self._clock))

@@ -36,7 +36,7 @@ STATUS: Mapping[Code, int] = {
     Code.SHUTTING_DOWN: 503,
 }
 REFUSED = 422
-"""For every other code: the request is well formed, and what it says is refused."""
+# For every other code: the request is well formed, and what it says is refused.
 
 RETRY_SECONDS: Mapping[Code, int] = {
     Code.RATE_LIMITED: 1,

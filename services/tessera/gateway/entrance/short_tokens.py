@@ -27,7 +27,7 @@ from tessera_schemas import subjects
 TOKEN_SECONDS = 600
 MARK = "nats"
 ASKED_MAX = 16
-"""Questions of one identity that wait for an answer; older ones are dropped, and asked again."""
+# Questions of one identity that wait for an answer; older ones are dropped, and asked again.
 QUESTION = re.compile(rb"[0-9a-f]{32}")
 
 log = structlog.get_logger()
@@ -86,7 +86,7 @@ class LoginDesk:
                         log.warning("login_not_answered", identity=identity, error=str(error))
 
     def _on_question(self, subject: str, data: bytes) -> None:
-        """The identity is the subject's; a question is a number under which it listens, and names nothing else."""
+        # The identity is the subject's; a question is a number under which it listens, and names nothing else.
         identity = subject.rpartition(".")[2]
         if subjects.NAME.fullmatch(identity) and QUESTION.fullmatch(data):
             self._asked.setdefault(identity, deque(maxlen=ASKED_MAX)).append(data.decode())

@@ -172,7 +172,7 @@ def drop_token(path: Path, token_id: str) -> bool:
 
 
 def _write(path: Path, entries: Mapping[str, TokenEntry]) -> None:
-    """Every value is plain letters and digits."""
+    # Every value is plain letters and digits.
     blocks = []
     for token_id, entry in entries.items():
         lines = [f"{name} = {quoted!r}" for name, quoted in entry.model_dump(exclude_none=True).items()]

@@ -61,7 +61,7 @@ KNOWN_SECONDS, KNOWN_POLL_SECONDS = 0.5, 0.02
 WAIT_POLL_SECONDS = 0.2
 STARTS_SECONDS = 1.0
 STARTS_REST = 19
-"""So old expected starts may be, and so many times as long as the search for them took."""
+# So old expected starts may be, and so many times as long as the search for them took.
 
 
 log = structlog.get_logger()
@@ -126,7 +126,7 @@ class Handlers:
         return self._submitted(caller, job, key, "queued", 201, answer.notes, known.number)
 
     async def _submit_command(self, request: web.Request, tenant: str) -> dict[str, Any]:
-        """The command that the body asks for, to be judged by admission. Raises Refusal."""
+        # The command that the body asks for, to be judged by admission. Raises Refusal.
         try:
             body = await read_body(request, models.SubmitEnvelope)
         except Refusal as refusal:
@@ -146,7 +146,7 @@ class Handlers:
             raise await self._all_against(body, key, tenant, error) from error
 
     async def _all_against(self, body: models.SubmitEnvelope, key: str, tenant: str, error: ShortFormError) -> Refusal:
-        """All that is against a job with quantities that are none: admission says the rest, if it answers."""
+        # All that is against a job with quantities that are none: admission says the rest, if it answers.
         own = error.reasons("spec.")
         rest = body.model_copy(update={"spec": error.made, "dry_run": True})
         try:
@@ -156,7 +156,7 @@ class Handlers:
         return Refusal(*own)
 
     async def _judged(self, tenant: str, command: dict[str, Any], key: str) -> web.Response:
-        """Answer that the job would be admitted. Raises Refusal with all that admission has against it."""
+        # Answer that the job would be admitted. Raises Refusal with all that admission has against it.
         answer = await self._commands.send(tenant, command)
         if answer is None:
             raise refused(Code.UNAVAILABLE, detail="admission has not answered; nothing was stored")
@@ -321,7 +321,7 @@ class Handlers:
         return json_response(body)
 
     async def _order(self, request: web.Request, model: type[Strict], kind: str, **more: Any) -> web.Response:
-        """Sent for the tenant of the job; an operator's goes where no tenant may write, so that it counts as one."""
+        # Sent for the tenant of the job; an operator's goes where no tenant may write, so that it counts as one.
         job, tenant = self._target(request)
         by_operator = request[CALLER].tenant is None
         command = model.model_validate({"kind": kind, "v": 1, "job_id": job, "tenant": tenant, **more})
@@ -421,7 +421,7 @@ class Handlers:
         return json_response(models.QueueLine(as_of=self._state.n, ts=ts, items=items))
 
     def _starts_of(self, pool: str, now_ms: int) -> dict[str, models.LineStart]:
-        """Expected starts as they were a moment ago, so that the search takes a twentieth of the time at most."""
+        # Expected starts as they were a moment ago, so that the search takes a twentieth of the time at most.
         began, (until, found) = self._clock.monotonic(), self._starts.get(pool, (0.0, {}))
         if began >= until:
             found = known_starts(self._state, pool, now_ms)
@@ -485,7 +485,7 @@ class Handlers:
             await self._clock.sleep(KNOWN_POLL_SECONDS)
 
     def _remembered(self, job: str) -> Job | EndedJob | None:
-        """A job whose key is still its own; a quiet ledger keeps ended ones beyond that, until its next message."""
+        # A job whose key is still its own; a quiet ledger keeps ended ones beyond that, until its next message.
         known = self._known(job)
         return None if isinstance(known, EndedJob) and known.forget_ts <= self._clock.now_ms() else known
 
@@ -493,7 +493,7 @@ class Handlers:
         return self._state.jobs.get(job) or self._state.ended.get(job)
 
     def _own_work(self, request: web.Request) -> Job | EndedJob | RefusedWork:
-        """The job or refused work that is named; another tenant's is one that does not exist."""
+        # The job or refused work that is named; another tenant's is one that does not exist.
         return self._work_of(request[CALLER], request.match_info["job_id"])
 
     def _work_of(self, caller: Caller, job: str) -> Job | EndedJob | RefusedWork:
@@ -503,7 +503,7 @@ class Handlers:
         return known
 
     def _own(self, request: web.Request) -> Job | EndedJob:
-        """The job that is named; refused work is none, and is mended in Kubernetes."""
+        # The job that is named; refused work is none, and is mended in Kubernetes.
         return self._job_of(request[CALLER], request.match_info["job_id"])
 
     def _job_of(self, caller: Caller, job: str) -> Job | EndedJob:
@@ -515,7 +515,7 @@ class Handlers:
         return known
 
     def _live(self, request: web.Request) -> Job:
-        """The job that is named, if it has not ended."""
+        # The job that is named, if it has not ended.
         return self._live_of(request[CALLER], request.match_info["job_id"])
 
     def _live_of(self, caller: Caller, job: str) -> Job:
@@ -525,12 +525,9 @@ class Handlers:
         return known
 
     def _target(self, request: web.Request) -> tuple[str, str]:
-        """
-        A job that can be ordered about, and its tenant.
-
-        One that the ledger does not have yet is known by its key, from which its id is made: whoever names the key
-        may cancel what was stored but not taken in.
-        """
+        # A job that can be ordered about, and its tenant.
+        # One that the ledger does not have yet is known by its key, from which its id is made: whoever names the key
+        # may cancel what was stored but not taken in.
         job, caller, key = request.match_info["job_id"], request[CALLER], _key(request, None)
         own = None if caller.tenant is None or key is None else job_id(self._settings.shard, caller.tenant, key)
         if job == own and caller.tenant is not None and self._known(job) is None:
@@ -539,7 +536,7 @@ class Handlers:
 
 
 def _key(request: web.Request, in_body: str | None) -> str | None:
-    """Raises Refusal when header and body differ, or the header's is none."""
+    # Raises Refusal when header and body differ, or the header's is none.
     given = request.headers.get(KEY_HEADER)
     if given is None:
         return in_body

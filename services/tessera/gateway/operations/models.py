@@ -7,7 +7,7 @@ Requests forbid unknown fields. Answers only ever gain optional ones, and say as
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import ConfigDict, Field, JsonValue, create_model
+from pydantic import Field, JsonValue, create_model
 
 from tessera_schemas.base import Count, JobId, Key, Lenient, Millis, Name, Strict, later
 from tessera_schemas.commands import (
@@ -32,26 +32,11 @@ from tessera_schemas.work.templates import Parameter
 
 Body = TypeVar("Body", bound=Strict)
 
-EXAMPLE_ROLE: dict[str, JsonValue] = {
-    "name": "worker",
-    "replicas": 2,
-    "resources": {"gpus": 8, "cpu_milli": 16_000, "memory_bytes": 64 * 2**30},
-    "template": {"image": "registry.example/train:7", "command": ["python", "train.py"]},
-}
-EXAMPLE_JOB: dict[str, JsonValue] = {
-    "key": "nightly-7",
-    "spec": {
-        "name": "nightly",
-        "queue": "research",
-        "roles": [EXAMPLE_ROLE],
-    },
-}
-
 AsOf = Annotated[int, Field(description="Ledger number as of which the answer holds")]
 
 
 ADDRESS = ("kind", "v", "job_id", "tenant")
-"""Fields of a command that no body has: the path says what is ordered of which job, and the token for whom."""
+# Fields of a command that no body has: the path says what is ordered of which job, and the token for whom.
 
 
 def says(*commands: type[Strict], unjudged: bool = False) -> Callable[[type[Body]], type[Body]]:
@@ -80,8 +65,6 @@ class SubmitBody(Strict):
     key: Key | None = None
     spec: JobSpec | None = None
     template: Name | None = None
-
-    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE_JOB]})
 
 
 @says(SubmitTemplate, SubmitJob, unjudged=True)

@@ -14,11 +14,11 @@ from tessera_schemas.reasons import Code
 from tessera_schemas.views import JobView
 
 ID_PREFIX_MIN = 4
-"""Characters by which a job may be named that are the beginning of its id."""
+# Characters by which a job may be named that are the beginning of its id.
 NAMED_MAX = 100
-"""Jobs that are found by one name; live ones first, then the newest."""
+# Jobs that are found by one name; live ones first, then the newest.
 LOOKED_AT_MAX = 20_000
-"""Jobs that one page looks at; then it ends, maybe empty, and says where to go on."""
+# Jobs that one page looks at; then it ends, maybe empty, and says where to go on.
 
 
 class JobPages:
@@ -49,12 +49,12 @@ class JobPages:
         return models.JobPage(as_of=n, items=tuple(items), next=following, count=count)
 
     async def _named(self, query: queries.JobQuery, tenant: str | None) -> models.JobPage:
-        """All jobs that are called so, on one page, up to date as far as the ledger is known here."""
+        # All jobs that are called so, on one page, up to date as far as the ledger is known here.
         n, found = await self._views.jobs_of(ids_named(self._state, tenant, query.named), self._state.n)
         return models.JobPage(as_of=n, items=tuple(page_of(found, query, self._user_of)[0]))
 
     def _user_of(self, job_id: str) -> str:
-        """User of the tenant whose job it is; the fold forgets it with the job's end."""
+        # User of the tenant whose job it is; the fold forgets it with the job's end.
         job = self._state.jobs.get(job_id)
         return "" if job is None else job.user
 
@@ -89,7 +89,7 @@ def _wanted(job: JobView, query: queries.JobQuery) -> bool:
 
 
 def _is_of_kind(kind: ListedKind, query: queries.JobQuery) -> bool:
-    """Whether the phase, the queue and being a task are as wanted; an array that stands for its tasks runs as they."""
+    # Whether the phase, the queue and being a task are as wanted; an array that stands for its tasks runs as they.
     runs = kind.runs_tasks and not query.tasks and Phase.RUNNING.value in query.phase
     return (
         (not query.phase or kind.phase in query.phase or runs)

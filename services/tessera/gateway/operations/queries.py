@@ -15,7 +15,7 @@ JobIdText = Annotated[str, StringConstraints(max_length=64)]
 ListedPhase = Literal[
     "queued", "allocated", "binding", "running", "evicting", "succeeded", "failed", "cancelled", "refused"
 ]
-"""Phases of jobs, and what a submit is that became none: those are listed for operators."""
+# Phases of jobs, and what a submit is that became none: those are listed for operators.
 
 
 ListOrder = Literal["newest", "live"]

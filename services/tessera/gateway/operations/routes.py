@@ -9,7 +9,7 @@ from tessera.gateway.operations.queries import NoQuery
 from tessera_schemas.shard.status import ShardStatus
 
 PROBLEMS = (401, 403, 429)
-"""What any operation may answer."""
+# What any operation may answer.
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ JOB = "/v1/jobs/{job_id}"
 
 
 def _order(word: str, name: str, summary: str, body: type[BaseModel], keyed: bool = True) -> Route:
-    """An order about a job, which admission takes or refuses."""
+    # An order about a job, which admission takes or refuses.
     return Route("POST", f"{JOB}/{word}", name, summary, {202: models.Ordered}, ORDERS, body=body, keyed=keyed)
 
 
@@ -55,7 +55,7 @@ def _read(
     problems: tuple[int, ...] = READS,
     query: type[BaseModel] = NoQuery,
 ) -> Route:
-    """A look at a view, at the state or at what was stored."""
+    # A look at a view, at the state or at what was stored.
     return Route("GET", path, name, summary, {200: answer}, problems, query)
 
 

@@ -15,7 +15,7 @@ from tessera.gateway.entrance.problems import refused
 from tessera_schemas.reasons import SENTENCES, Code
 
 PAGE = ("page", "page_file")
-"""Names of the routes that need no token."""
+# Names of the routes that need no token.
 PATH = "/ui"
 TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 HEADERS = {
@@ -27,7 +27,7 @@ HEADERS = {
 
 
 def _sentences() -> bytes:
-    """The module of what each code says to people, as the command line and pods say it, too."""
+    # The module of what each code says to people, as the command line and pods say it, too.
     return b"export const SENTENCES = %s;\n" % orjson.dumps({code.value: said for code, said in SENTENCES.items()})
 
 
@@ -55,7 +55,7 @@ class PageFiles:
         app.router.add_get(f"{PATH}/{{file}}", self._answer, name=PAGE[1])
 
     async def _answer(self, request: web.Request) -> web.Response:
-        """Raises Refusal for a file that is not there."""
+        # Raises Refusal for a file that is not there.
         name = request.match_info.get("file", "index.html")
         body = self._files.get(name)
         if body is None:

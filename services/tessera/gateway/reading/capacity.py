@@ -20,9 +20,9 @@ from tessera.gateway.operations.models import KeptDevices, NodeIdle, PoolSlots
 from tessera.kernel.ports import Clock
 
 FRESH_SECONDS = 1.0
-"""So old an answer may be: the count passes over every node."""
+# So old an answer may be: the count passes over every node.
 REST = 4
-"""Where a count takes long, so many times as long as it took."""
+# Where a count takes long, so many times as long as it took.
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _shown(slots: Slots, caller: Caller, queues: set[str]) -> PoolSlots:
 
 
 def _reservations(state: State, mark: Earmark) -> Iterator[tuple[str, Kept]]:
-    """Room that the earmark keeps, pod by pod, with the node of each."""
+    # Room that the earmark keeps, pod by pod, with the node of each.
     owner = state.jobs.get(mark.owner)
     tenant, name = ("", "") if owner is None else (owner.tenant, owner.name)
     for place in mark.placements:

@@ -8,6 +8,7 @@ from tessera.engine.explain.consequences import StoppedRun, TriedOrder, conseque
 from tessera.gateway.operations.models import ExceededPromise, StoppedWork, ToldConsequences
 
 SHOWN_MAX = 100
+NAMES = ("job_id", "run_id", "name", "tenant", "queue")
 
 
 def told_consequences(state: State, order: TriedOrder, tenant: str | None, now_ms: int) -> ToldConsequences:
@@ -26,15 +27,6 @@ def told_consequences(state: State, order: TriedOrder, tenant: str | None, now_m
 
 
 def _shown(each: StoppedRun, viewer: Viewer) -> StoppedWork:
-    seen = viewer.may_see(each.tenant)
-    return StoppedWork(
-        job_id=each.job_id if seen else "",
-        run_id=each.run_id if seen else "",
-        name=each.name if seen else "",
-        tenant=each.tenant if seen else "",
-        queue=each.queue if seen else "",
-        gpu_milli=each.gpu_milli,
-        lost_gpu_seconds=each.lost_gpu_ms // 1000,
-        code=each.code.value,
-        pods=each.pods,
-    )
+    known = {**asdict(each), "lost_gpu_seconds": each.lost_gpu_ms // 1000, "code": each.code.value}
+    hidden = {} if viewer.may_see(each.tenant) else dict.fromkeys(NAMES, "")
+    return StoppedWork.model_validate({**known, **hidden})

@@ -64,7 +64,7 @@ def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Exp
 
 
 def _is_submitted(job: Job | EndedJob | RefusedWork) -> bool:
-    """Whether somebody sent the job's spec: one of Kubernetes has none, and a task that of its array."""
+    # Whether somebody sent the job's spec: one of Kubernetes has none, and a task that of its array.
     return isinstance(job, Job) and job.adopted is None and not job.task_of
 
 

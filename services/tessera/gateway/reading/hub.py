@@ -117,7 +117,7 @@ class Hub:
         return found, self._seqs[at - 1] if at else after
 
     def _drop_oldest(self) -> None:
-        """Down to half of what is allowed, so that it is rarely done."""
+        # Down to half of what is allowed, so that it is rarely done.
         dropped = 0
         while len(self._held) - dropped > self._held_max or 2 * self._bytes > HELD_BYTES_MAX:
             self._bytes -= len(self._held[dropped].data)
@@ -166,7 +166,7 @@ class EventReader:
         return found
 
     async def _replay(self) -> list[Message]:
-        """From EVENTS itself, until we are where the hub begins."""
+        # From EVENTS itself, until we are where the hub begins.
         floor = self._hub.floor
         if self._source is None:
             newest = await self._hub.bus.last(self._hub.stream, self._subject)

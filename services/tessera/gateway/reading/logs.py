@@ -30,9 +30,9 @@ from tessera_schemas.cluster.labels import pod_name
 from tessera_schemas.reasons import Code
 
 HIDDEN = (401, 403)
-"""Answers of the API server that say what this service may do, not what the caller may."""
+# Answers of the API server that say what this service may do, not what the caller may.
 START_RANKS, START_SECONDS = 16, 1.0
-"""So many pods of a job that binds are asked after, within so long."""
+# So many pods of a job that binds are asked after, within so long.
 
 log = structlog.get_logger()
 
@@ -99,7 +99,7 @@ class Logs:
     async def _send(
         self, request: web.Request, response: web.StreamResponse, pieces: AsyncGenerator[bytes, None]
     ) -> None:
-        """Send each piece. The status is sent already: what breaks off is cut, so that nobody takes it for whole."""
+        # Send each piece. The status is sent already: what breaks off is cut, so that nobody takes it for whole.
         try:
             async for piece in pieces:
                 await request[SHARE].paid()
@@ -120,13 +120,13 @@ def _cut(request: web.Request) -> None:
 
 
 def _own_pod_of(job: Job | EndedJob) -> str:
-    """Name of the pod that a user made and that is the job; "" for every other job, and once the job has ended."""
+    # Name of the pod that a user made and that is the job; "" for every other job, and once the job has ended.
     is_pod = isinstance(job, Job) and job.adopted is not None and job.adopted.owner_kind == "Pod"
     return job.adopted.owner_name if is_pod else ""  # type: ignore[union-attr]  # a pod has an owner
 
 
 def _attempt(job: Job | EndedJob, query: LogQuery) -> int:
-    """The attempt that is asked for, else the newest. Raises Refusal when there was no such run."""
+    # The attempt that is asked for, else the newest. Raises Refusal when there was no such run.
     if isinstance(job, Job) and job.adopted is not None and not _own_pod_of(job):
         raise Refusal(users_own_pods(job.tenant, job.adopted.owner))
     attempt = query.attempt or job.attempt
@@ -137,7 +137,7 @@ def _attempt(job: Job | EndedJob, query: LogQuery) -> int:
 
 
 async def _open(pieces: AsyncGenerator[bytes, None], rank: int, job: Job | EndedJob) -> None:
-    """Take the first piece, which is empty. Raises Refusal where there is no log."""
+    # Take the first piece, which is empty. Raises Refusal where there is no log.
     try:
         await anext(pieces)
     except ApiError as error:

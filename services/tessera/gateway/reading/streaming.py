@@ -34,7 +34,7 @@ from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import Code
 
 FIRST_LOOK, WIDER = 4, 8
-"""How many places are looked at first for each event that is wanted, and by how much more each time."""
+# How many places are looked at first for each event that is wanted, and by how much more each time.
 SILENCE_SECONDS = 5.0
 
 
@@ -55,7 +55,7 @@ async def place_of_newest(bus: Bus, stream: str, subject: str, count: int) -> in
 
 
 async def _newest_after(bus: Bus, stream: str, subject: str, after: int, upto: int, count: int) -> deque[int]:
-    """Sequences of the newest `count` events of a subject from behind `after` up to `upto`."""
+    # Sequences of the newest `count` events of a subject from behind `after` up to `upto`.
     found, source = deque[int](maxlen=count), bus.follow(stream, subject, after)
     try:
         while batch := await source.next(timeout=SILENCE_SECONDS):
@@ -118,16 +118,13 @@ class Streams:
         return self._hub.everything if tenant is None else f"events.{self._hub.shard}.{tenant}.>"
 
     async def _newest(self, subject: str) -> int:
-        """Sequence of the newest event of `subject`; 0 while there is none."""
+        # Sequence of the newest event of `subject`; 0 while there is none.
         newest = await self._hub.bus.last(self._hub.stream, subject)
         return 0 if newest is None else newest.seq
 
     async def _gap(self, after: int | None) -> Refusal | None:
-        """
-        A refusal when the named event is no longer kept, since later ones may be missing, too.
-
-        Raises Refusal when the stream ends before it: it was made anew, and waiting for that number would miss all.
-        """
+        # A refusal when the named event is no longer kept, since later ones may be missing, too.
+        # Raises Refusal when the stream ends before it: it was made anew, and waiting for that number would miss all.
         if not after or self._hub.floor <= after <= self._hub.head:
             return None
         if after > self._hub.head:
@@ -249,7 +246,7 @@ class _Stream:
 
     @property
     def _cursor(self) -> int:
-        """Place up to which all was sent: what came behind `until` was not."""
+        # Place up to which all was sent: what came behind `until` was not.
         return self._reader.cursor if self._until is None else min(self._reader.cursor, self._until)
 
     def _wants(self, message: Message) -> bool:
@@ -266,12 +263,12 @@ def _job_of(message: Message) -> str:
 
 
 def _event(message: Message) -> bytes:
-    """JSON has no line ends outside its strings, and those inside are escaped: one `data` line is enough."""
+    # JSON has no line ends outside its strings, and those inside are escaped: one `data` line is enough.
     return b"id: %d\ndata: %b\n\n" % (message.seq, message.data)
 
 
 def _place(seq: int) -> bytes:
-    """A heartbeat: no event, but the client's `Last-Event-ID` moves on."""
+    # A heartbeat: no event, but the client's `Last-Event-ID` moves on.
     return b": as of %d\nid: %d\n\n" % (seq, seq)
 
 
@@ -284,7 +281,7 @@ def _named(name: str, refusal: Refusal) -> bytes:
 
 
 def _last_event_id(request: web.Request) -> int | None:
-    """Raises Refusal when it is none of ours."""
+    # Raises Refusal when it is none of ours.
     given = request.headers.get("Last-Event-ID", "")
     if not given:
         return None

@@ -14,7 +14,7 @@ from tessera_schemas.views import GpuUseView
 
 HOUR_MS = 3_600_000
 STEPS_MAX = 168
-"""In one answer, of one pool."""
+# In one answer, of one pool.
 
 Sums = dict[tuple[str, int], UseSum]
 

@@ -28,7 +28,7 @@ from tessera_schemas.work.arrays import FAMILY
 
 DECODED_AT_ONCE = 2_000  # then others run
 REFUSED = "refused"
-"""View and phase of users' work in Kubernetes that is turned away."""
+# View and phase of users' work in Kubernetes that is turned away.
 BEHIND_SECONDS = 0.02  # between looks at views that do not have yet what the ledger has
 
 log = structlog.get_logger()
@@ -36,7 +36,7 @@ log = structlog.get_logger()
 M = TypeVar("M", bound=Lenient)
 T = TypeVar("T")
 ListPlace = tuple[int, int, str]
-"""A job's place in a list: jobs of a lower place come first."""
+# A job's place in a list: jobs of a lower place come first.
 
 
 class Rows(Generic[M]):
@@ -243,7 +243,7 @@ class SharedViews:
             await self._clock.sleep(BEHIND_SECONDS)
 
     async def _in_time(self, work: Awaitable[T]) -> T:
-        """Answer of Redis in time; its outage is logged once, and its return once."""
+        # Answer of Redis in time; its outage is logged once, and its return once.
         try:
             async with asyncio.timeout(self._seconds):
                 found = await work

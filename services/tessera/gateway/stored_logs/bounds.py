@@ -7,7 +7,7 @@ the logs, for the gateways that only read.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import orjson
@@ -19,9 +19,10 @@ from tessera.kernel.errors import Full, Transient
 from tessera.kernel.ports import Clock
 
 FILE_BYTES = 12_288
-"""Each log counts as so much beside its text: its file, and the folders of its job and its attempt."""
-USED = "{shard}/.used"
+# Each log counts as so much beside its text: its file, and the folders of its job and its attempt.
+USED, LOG_KEY_PARTS = "{shard}/.used", 5
 NEARLY_FULL_PERCENT = 90
+TenantNames = Callable[[], Sequence[str]]
 
 log = structlog.get_logger()
 
@@ -29,7 +30,7 @@ log = structlog.get_logger()
 @dataclass(slots=True)
 class UsedShare:
     """
-    What one tenant's stored logs count, of at most `bytes_max`.
+    Bytes that the stored logs of one tenant count, of at most `bytes_max`.
 
     All that was written up to `gone_ms`, in milliseconds since the Unix epoch, made room for newer logs; 0: nothing.
     """
@@ -37,6 +38,11 @@ class UsedShare:
     bytes: int = 0
     bytes_max: int = 0
     gone_ms: int = 0
+
+    @property
+    def is_nearly_full(self) -> bool:
+        """Whether the next logs make the oldest go, or nearly."""
+        return self.bytes * 100 >= self.bytes_max * NEARLY_FULL_PERCENT
 
 
 @dataclass(slots=True)
@@ -71,19 +77,12 @@ class BoundedStore:
     """A log store of which no tenant takes more than its share, for the one gateway that writes."""
 
     def __init__(
-        self,
-        store: LogStore,
-        shard: str,
-        tenants: Callable[[], Sequence[str]],
-        bytes_max: int,
-        clock: Clock,
-        measures: Measures,
-    ) -> None:
-        self._store, self._shard, self._tenants, self._bytes_max = store, shard, tenants, bytes_max
-        self._clock, self._measures = clock, measures
+        self, store: LogStore, shard: str, tenants: TenantNames, bytes_max: int, clock: Clock, measures: Measures
+    ):
+        self.store, self._shard, self._tenants, self._bytes_max = store, shard, tenants, bytes_max
+        self._clock, self._measures, self._written = clock, measures, b""
         self._shelves: dict[str, _Shelf] = {}
         self._counted, self._counting = False, asyncio.Lock()
-        self._written = b""
         measures.log_bytes_max.set(bytes_max)
 
     @property
@@ -96,19 +95,15 @@ class BoundedStore:
         """Count anew before the next write: another gateway may have written meanwhile."""
         self._shelves, self._counted = {}, False
 
-    async def put(self, key: str, text: bytes) -> None:
+    async def put(self, tenant: str, key: str, text: bytes) -> None:
         """Make room among the tenant's own logs, then write. Raises Full for what is larger than a tenant's share."""
-        tenant = self._tenant_of(key)
-        if tenant is None:
-            await self._store.put(key, text)
-            return
         await self._count()
         shelf = self._shelf(tenant)
         async with shelf.writing:
             shelf.put(StoredLog(key, len(text), self._clock.now_ms()))  # before it is there: others count it, too
             try:
                 await self._make_room_for(shelf, len(text) + FILE_BYTES)
-                await self._store.put(key, text)
+                await self.store.put(key, text)
             except BaseException:
                 shelf.take(key)
                 raise
@@ -124,30 +119,20 @@ class BoundedStore:
             for each in list(self._shelves.values()):
                 await self._shorten(each, share)
 
-    async def get(self, key: str) -> bytes | None:
-        """As the store has it."""
-        return await self._store.get(key)
-
-    def batches(self, folder: str) -> AsyncIterator[list[StoredLog]]:
-        """As the store has them."""
-        return self._store.batches(folder)
-
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove logs, and count them no more."""
-        await self._store.remove(keys)
+        await self.store.remove(keys)
         for key in keys:
-            tenant = self._tenant_of(key)
-            if tenant in self._shelves:
-                self._shelves[tenant].take(key)
+            if shelf := self._shelves.get(key.split("/")[1]):
+                shelf.take(key)
 
     async def write_used(self) -> None:
         """Say beside the logs what each tenant has, where that has changed; a store that is away gets it later."""
-        told = {tenant: shelf.used for tenant, shelf in sorted(self._shelves.items())}
-        data = orjson.dumps(told)
+        data = orjson.dumps({tenant: shelf.used for tenant, shelf in sorted(self._shelves.items())})
         if not self._counted or data == self._written:
             return
         try:
-            await self._store.put(USED.format(shard=self._shard), data)
+            await self.store.put(USED.format(shard=self._shard), data)
             self._written = data
         except Transient as error:
             log.info("used_log_bytes_not_written", error=str(error))
@@ -160,16 +145,16 @@ class BoundedStore:
             self._measures.logs_gone.inc(len(oldest))
 
     async def _count(self) -> None:
-        """Read what there is, once."""
+        # Read what there is, once.
         async with self._counting:
             if self._counted:
                 return
-            found = [each async for batch in self._store.batches(self._shard) for each in batch]
-            gone = await read_used(self._store, self._shard)
+            found = [each async for batch in self.store.batches(self._shard) for each in batch]
+            gone = await read_used(self.store, self._shard)
             for each in sorted(found, key=lambda each: (each.written_ms, each.key)):
-                tenant = self._tenant_of(each.key)
-                if tenant is not None:
-                    self._shelf(tenant).put(each)
+                parts = each.key.split("/")
+                if len(parts) == LOG_KEY_PARTS:  # what others put there is theirs
+                    self._shelf(parts[1]).put(each)
             for tenant in gone.keys() & {*self._tenants(), *self._shelves}:
                 self._shelf(tenant).used.gone_ms = gone[tenant].gone_ms
             self._counted = True
@@ -177,11 +162,6 @@ class BoundedStore:
 
     def _shelf(self, tenant: str) -> _Shelf:
         return self._shelves.setdefault(tenant, _Shelf(UsedShare()))
-
-    def _tenant_of(self, key: str) -> str | None:
-        """Whose log it is; None for what is no log of this shard."""
-        parts = key.split("/")
-        return parts[1] if len(parts) == 5 and parts[0] == self._shard else None
 
     def _total(self) -> int:
         return sum(shelf.used.bytes for shelf in self._shelves.values())
@@ -191,12 +171,7 @@ class BoundedStore:
         for shelf in self._shelves.values():
             shelf.used.bytes_max = share
         self._measures.log_bytes.set(self._total())
-        self._measures.log_tenants_full.set(sum(map(is_nearly_full, (each.used for each in self._shelves.values()))))
-
-
-def is_nearly_full(used: UsedShare) -> bool:
-    """Whether a tenant's next logs make its oldest go, or nearly."""
-    return used.bytes * 100 >= used.bytes_max * NEARLY_FULL_PERCENT
+        self._measures.log_tenants_full.set(sum(each.used.is_nearly_full for each in self._shelves.values()))
 
 
 async def read_used(store: LogStore, shard: str) -> dict[str, UsedShare]:

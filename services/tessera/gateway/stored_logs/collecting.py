@@ -68,15 +68,15 @@ CATCH_UP_MS = 3_600_000
 CATCH_UP_ATTEMPTS = 2
 LOOK_SECONDS = 1.0
 RELEASED_SECONDS = 10.0
-"""How long a log may go on after the ledger has released its run."""
+# How long a log may go on after the ledger has released its run.
 TRIES_MAX = 60
 PARTS_AFTER_TRIES = 3
-"""So many times a log that breaks off is read anew; then what there is of it is kept."""
+# So many times a log that breaks off is read anew; then what there is of it is kept.
 PROGRESS_SECONDS = 10.0
 PRUNE_SECONDS = 6 * 3600.0
 DAY_MS = 86_400_000
 GONE = (400, 404)
-"""Answers about a pod that is not there, or whose container never started."""
+# Answers about a pod that is not there, or whose container never started.
 
 log = structlog.get_logger()
 
@@ -98,10 +98,10 @@ class LogCollector:
         self._cluster, self._store, self._state, self._shard = cluster, store, state, shard
         self._clock, self._measures, self._bytes_max, self._days = clock, measures, bytes_max, days
         self._worklist: Worklist | None = None
-        self._progress = Progress(store, shard)
+        self._progress = Progress(store.store, shard)
         self._ranks: dict[str, set[int]] = {}
         self._stored: dict[str, set[str]] = {}
-        """Keys of the logs that are stored, of runs that are not released yet."""
+        # Keys of the logs that are stored, of runs that are not released yet.
         self._leads_since_ts = 0
         self._users_own: set[str] = set()
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
@@ -133,7 +133,7 @@ class LogCollector:
             self._worklist.name(run)
 
     def _note_users_own(self, job_id: str) -> None:
-        """Of an ended job nobody knows any more whether it was adopted."""
+        # Of an ended job nobody knows any more whether it was adopted.
         job = self._state.jobs.get(job_id)
         if job is not None and job.adopted is not None:
             self._users_own.add(job.run_id)
@@ -182,7 +182,7 @@ class LogCollector:
     # -- one run
 
     async def _collect(self, name: str) -> None:
-        """Read and store each due log that is not stored yet. Raises Transient or ApiError to be tried again."""
+        # Read and store each due log that is not stored yet. Raises Transient or ApiError to be tried again.
         n, is_released = self._state.n, self._state.runs.get(name) is None
         job_id, _, attempt = name.rpartition("-")
         job = self._state.jobs.get(job_id) or self._state.ended.get(job_id)
@@ -211,12 +211,9 @@ class LogCollector:
             self._measures.logs.labels("failed").inc()
 
     async def _stored_keys(self, run: "_EndingRun") -> set[str]:
-        """
-        Keys of a run's logs that are stored, to be added to.
-
-        A stored log is never read again, since a node may have less of it by then. Of a run that was allocated since
-        this gateway leads, nothing is stored that it has not stored itself.
-        """
+        # Keys of a run's logs that are stored, to be added to.
+        # A stored log is never read again, since a node may have less of it by then. Of a run that was allocated since
+        # this gateway leads, nothing is stored that it has not stored itself.
         have = self._stored.get(run.name)
         if have is None:
             folder = log_folder(self._shard, run.job.tenant, run.job.job_id, run.attempt)
@@ -226,7 +223,7 @@ class LogCollector:
         return have
 
     def _due(self, name: str, job: Job | EndedJob) -> list[int]:
-        """Ranks whose pods end or have ended; of users' own pods none."""
+        # Ranks whose pods end or have ended; of users' own pods none.
         if isinstance(job, Job) and job.adopted is not None:
             return []
         run, named = self._state.runs.get(name), self._ranks.get(name, set())
@@ -237,7 +234,7 @@ class LogCollector:
         return sorted(named)
 
     async def _collect_pod(self, run: "_EndingRun", rank: int, key: str, have: set[str]) -> bool:
-        """Whether the log was stored; one that is not there, or goes on after all, is not."""
+        # Whether the log was stored; one that is not there, or goes on after all, is not.
         newest = NewestPart(max(1024, min(run.pod_bytes_max, self._store.share - FILE_BYTES)))
         async with self._reading:
             try:
@@ -254,7 +251,7 @@ class LogCollector:
         if not whole:
             return False
         try:
-            await self._store.put(key, newest.text())
+            await self._store.put(run.job.tenant, key, newest.text())
         except Full as error:
             log.warning("log_not_kept", job=run.job.job_id, run=run.name, tenant=run.job.tenant, error=str(error))
             self._measures.logs.labels("no_room").inc()
@@ -264,7 +261,7 @@ class LogCollector:
         return True
 
     async def _read(self, tenant: str, name: str, rank: int, newest: NewestPart) -> bool:
-        """Read to the end; False when the pod is not stopped after all."""
+        # Read to the end; False when the pod is not stopped after all.
         following = self._state.runs.get(name) is not None
 
         async def read() -> None:
@@ -288,12 +285,12 @@ class LogCollector:
         return True
 
     async def _listed(self, folder: str) -> list[StoredLog]:
-        return [each async for batch in self._store.batches(folder) for each in batch]
+        return [each async for batch in self._store.store.batches(folder) for each in batch]
 
     # -- bounds
 
     async def _trim(self, tenant: str, job_id: str) -> None:
-        """Remove the oldest attempts of a job until the others are within its bound."""
+        # Remove the oldest attempts of a job until the others are within its bound.
         stored = await self._listed(log_folder(self._shard, tenant, job_id))
         by_attempt: dict[int, list[StoredLog]] = {}
         for each in stored:
@@ -324,7 +321,7 @@ class LogCollector:
     async def _prune(self) -> None:
         before = self._clock.now_ms() - self._days * DAY_MS
         removed = 0
-        async for batch in self._store.batches(self._shard):
+        async for batch in self._store.store.batches(self._shard):
             old = [each.key for each in batch if each.written_ms < before]
             await self._store.remove(old)
             removed += len(old)

@@ -6,7 +6,7 @@ from tessera.gateway.stored_logs.stores import LogStore
 from tessera.kernel.errors import Transient
 
 KEY = "{shard}/.collected-until"
-"""No tenant's name begins with a dot."""
+# No tenant's name begins with a dot.
 
 log = structlog.get_logger()
 

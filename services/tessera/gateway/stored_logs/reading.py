@@ -7,7 +7,7 @@ import structlog
 from tessera.domain.entities import EndedJob, Job
 from tessera.gateway.entrance.problems import Refusal, refused
 from tessera.gateway.operations.queries import LogQuery
-from tessera.gateway.stored_logs.bounds import is_nearly_full, read_used
+from tessera.gateway.stored_logs.bounds import read_used
 from tessera.gateway.stored_logs.stores import LogStore, log_key
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.missing_logs import ADOPTED
@@ -73,17 +73,17 @@ class StoredLogs:
             f"stored logs of tenant {tenant}: {format_memory(share.bytes)} of its {format_memory(share.bytes_max)}, so "
             "that its oldest go as new ones come (setting logs_bytes_max of the gateway, in equal shares)"
             for tenant, share in used.items()
-            if is_nearly_full(share)
+            if share.is_nearly_full
         )
 
 
 def _newest_ms(job: Job | EndedJob) -> int:
-    """No log of the job that is asked for was written before; of a job that lives on, earlier attempts may be."""
+    # No log of the job that is asked for was written before; of a job that lives on, earlier attempts may be.
     return job.ended_ts if isinstance(job, EndedJob) else job.submitted_ts
 
 
 async def _pieces(text: bytes, lines: int) -> AsyncGenerator[bytes, None]:
-    """The last `lines` lines of a text (0: all)."""
+    # The last `lines` lines of a text (0: all).
     if lines:
         text = b"".join(text.splitlines(keepends=True)[-lines:])
     for at in range(0, len(text), PIECE_BYTES):

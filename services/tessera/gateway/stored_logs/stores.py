@@ -15,7 +15,7 @@ from tessera.kernel.errors import Full, StartupError, Transient
 
 BATCH = 1000
 DISK_FREE_BYTES_MIN = 1 << 29
-"""So much of its disk a directory leaves free, whatever it is told to write: the ledger may lie on the same one."""
+# So much of its disk a directory leaves free, whatever it is told to write: the ledger may lie on the same one.
 RETRIES_SECONDS = 20
 
 
