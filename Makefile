@@ -214,6 +214,9 @@ images: ## build the container image of each service, `client` and `steps` (IMAG
 	  docker build -q $(IMAGE_FLAGS) -f deploy/Dockerfile --target $$name -t tessera-$$name:$(VERSION) \
 	    --build-arg VERSION=$(VERSION) --build-arg REVISION=$$(git rev-parse HEAD 2>/dev/null || echo unknown) . >/dev/null || exit 1; done
 
+digests: $(READY) #: pin images: deploy/digests.yaml for the chart, deploy/digests.env for compose; needs docker and the registries
+	$(BIN)/python deploy/pin_images.py $(VERSION) $(IMAGES)
+
 image-report: $(READY) #: sizes and contents of the images that were built, and an SBOM of each in build/sbom
 	@$(BIN)/python deploy/image_report.py $(addsuffix :$(VERSION),$(addprefix tessera-,$(IMAGES)))
 

@@ -127,6 +127,8 @@ def test_what_is_applied_makes_pods_that_pod_security_restricted_lets_in(prepare
         ("settings.nats_password", "x"),
         ("gateway.allowedHosts", "tessera.example.com"),
         ("steps.pullPolicy", "often"),
+        ("image.digests.binder", "latest"),
+        ("gateway.trustedProxies", ["proxy.example.com"]),
         ("typo", 1),
     ],
 )
@@ -135,6 +137,41 @@ def test_a_value_that_may_not_be_is_refused_by_its_name(path: str, value: object
     assert said.returncode != 0
     assert path.split(".")[-1] in said.stderr, said.stderr
     assert "values don't meet the specifications of the schema" in said.stderr
+
+
+def test_nobody_reads_metrics_but_whom_the_values_name() -> None:
+    def lets_in(values: Json) -> dict[str, Any]:
+        policies = [each for each in documents(rendered(values)) if each["kind"] == "NetworkPolicy"]
+        return {each["metadata"]["name"]: each["spec"].get("ingress") for each in policies}
+
+    assert lets_in({})["tessera"] is None
+    watch = [{"namespaceSelector": {"matchLabels": {"team": "watch"}}}]
+    assert lets_in({"networkPolicy.metricsFrom": watch})["tessera"] == [{"ports": [{"port": 8080}], "from": watch}]
+
+
+def test_an_image_is_taken_by_its_digest_where_there_is_one() -> None:
+    digest = f"sha256:{'1' * 64}"
+    said = rendered({"image.digests": {"binder": digest, "client": digest}})
+    assert f"image: tessera-binder:0.4.0@{digest}" in said
+    assert "image: tessera-scheduler:0.4.0\n" in said
+    one = rendered({"image": {"perService": False, "digests": {"all": digest}}})
+    assert one.count(f"image: tessera:0.4.0@{digest}") >= len(SERVICES)
+
+
+def test_the_gateway_is_told_its_proxies_and_the_bound_of_logs() -> None:
+    gateway = {
+        "enabled": True,
+        "allowedHosts": ["a.example"],
+        "trustedProxies": ["10.0.0.0/8"],
+        "logs": {"claim": "logs"},
+    }
+    (settings,) = (
+        each
+        for each in documents(rendered({"gateway": gateway}))
+        if each["kind"] == "ConfigMap" and "tessera.toml" in each["data"]
+    )
+    told = tomllib.loads(settings["data"]["tessera.toml"])["gateway"]
+    assert (told["trusted_proxies"], told["logs_bytes_max"]) == (["10.0.0.0/8"], 4 << 30)
 
 
 @pytest.mark.parametrize(("part", "missing"), [("nats", "nats.url"), ("redis", "redis.url")])

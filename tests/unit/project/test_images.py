@@ -1,5 +1,6 @@
 """What the images install and docker-compose.yml runs is what the code says; containers are in tests/containers."""
 
+import hashlib
 import json
 import re
 import subprocess
@@ -15,6 +16,7 @@ import yaml
 from packaging.requirements import Requirement
 
 from deploy.lock_of import lock_of
+from deploy.pin_images import DIGEST, chart_values, compose_variables
 from tessera_schemas.shard.services import SERVICES, SPECS
 
 ROOT = Path(__file__).parents[3]
@@ -168,4 +170,34 @@ def test_a_service_has_limits_and_waits_until_what_it_needs_is_well(name: str) -
         "nats": "service_healthy",
         "redis": "service_healthy",
         "init": "service_completed_successfully",
+    }
+
+
+def digest(image: str) -> str:
+    """As a registry would say."""
+    return f"sha256:{hashlib.sha256(image.encode()).hexdigest()}"
+
+
+def test_every_image_that_compose_and_the_build_take_from_others_can_be_pinned() -> None:
+    compose, dockerfile = (ROOT / "docker-compose.yml").read_text(), (ROOT / "deploy" / "Dockerfile").read_text()
+    lines = dict(line.split("=", 1) for line in compose_variables(compose, dockerfile, digest).splitlines())
+    foreign = [
+        each["image"] for each in yaml.safe_load(compose)["services"].values() if "TESSERA_IMAGES" not in each["image"]
+    ]
+    assert {image.partition(":")[0].removeprefix("${") for image in foreign} | {"PYTHON_IMAGE"} == set(lines)
+    assert all(DIGEST.fullmatch(image.partition("@")[2]) for image in lines.values())
+
+
+def test_the_charts_values_pin_each_image_and_leave_what_is_pinned() -> None:
+    pinned = f"nats:2@{digest('mine')}"
+    values = {
+        "image": {"registry": "registry.example", "repository": "tessera"},
+        "nats": {"image": pinned},
+        "redis": {"image": "redis:7"},
+    }
+    made = yaml.safe_load(chart_values(values, ["binder", "client"], "0.4.0", digest))
+    assert made["nats"]["image"] == pinned
+    assert made["redis"]["image"] == f"redis:7@{digest('redis:7')}"
+    assert made["image"]["digests"] == {
+        name: digest(f"registry.example/tessera-{name}:0.4.0") for name in ("binder", "client")
     }

@@ -32,7 +32,7 @@ app.kubernetes.io/component: {{ index . 1 }}
 {{- define "tessera.image" -}}
 {{- $root := index . 0 -}}{{- $image := $root.Values.image -}}{{- $name := index . 1 -}}
 {{- if and (eq $name "gateway") $root.Values.gateway.logs.url }}{{ $name = "gateway-logs" }}{{ end -}}
-{{- with $image.registry }}{{ . }}/{{ end }}{{ $image.repository }}{{ if $image.perService }}-{{ $name }}{{ end }}:{{ $image.tag | default $root.Chart.AppVersion }}
+{{- with $image.registry }}{{ . }}/{{ end }}{{ $image.repository }}{{ if $image.perService }}-{{ $name }}{{ end }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ with index $image.digests (ternary $name "all" $image.perService) }}@{{ . }}{{ end }}
 {{- end -}}
 
 {{/* The image of the step runner: one of its own, whatever the services have. */}}
