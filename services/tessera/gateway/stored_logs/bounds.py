@@ -108,7 +108,7 @@ class BoundedStore:
                 shelf.take(key)
                 raise
             finally:
-                self._tell()
+                self._report()
 
     async def _make_room_for(self, shelf: _Shelf, size: int) -> None:
         share = self.share
@@ -158,7 +158,7 @@ class BoundedStore:
             for tenant in gone.keys() & {*self._tenants(), *self._shelves}:
                 self._shelf(tenant).used.gone_ms = gone[tenant].gone_ms
             self._counted = True
-            self._tell()
+            self._report()
 
     def _shelf(self, tenant: str) -> _Shelf:
         return self._shelves.setdefault(tenant, _Shelf(UsedShare()))
@@ -166,7 +166,7 @@ class BoundedStore:
     def _total(self) -> int:
         return sum(shelf.used.bytes for shelf in self._shelves.values())
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         share = self.share
         for shelf in self._shelves.values():
             shelf.used.bytes_max = share
