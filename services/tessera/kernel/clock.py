@@ -18,3 +18,8 @@ class SystemClock:
     async def sleep(self, seconds: float) -> None:
         """Wait in real time while the event loop serves others; 0 lets the others run once."""
         await asyncio.sleep(seconds)
+
+
+def thread_seconds() -> float:
+    """CPU time that this thread has taken; what others took of the machine meanwhile is not in it."""
+    return time.thread_time()

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tessera.gateway.entrance import loop_shares
 from tessera.gateway.entrance.loop_shares import LoopShare, MeteredSteps
 from tessera.gateway.entrance.problems import Refusal
 from tessera.gateway.operations import handlers, paging
 from tessera.gateway.settings import GatewaySettings
-from tessera.kernel.clock import SystemClock
+from tessera.kernel.clock import thread_seconds
 from tests.unit.gateway.gateway_world import World
 
 
@@ -45,18 +46,8 @@ class Loop:
         self.now += milliseconds / 1000
 
 
-class Busy(SystemClock):
-    """A clock by which what `works` asks for takes so long."""
-
-    def __init__(self) -> None:
-        self.spent = 0.0
-
-    def monotonic(self) -> float:
-        return super().monotonic() + self.spent
-
-
 def share_of(loop: Any, ms_per_second: int = 200, ms_burst: int = 1000) -> LoopShare:
-    return LoopShare(GatewaySettings(loop_ms_per_second=ms_per_second, loop_ms_burst=ms_burst), loop)
+    return LoopShare(GatewaySettings(loop_ms_per_second=ms_per_second, loop_ms_burst=ms_burst), loop, loop.monotonic)
 
 
 async def test_only_a_requests_own_steps_are_charged_not_what_it_waits_for() -> None:
@@ -68,7 +59,7 @@ async def test_only_a_requests_own_steps_are_charged_not_what_it_waits_for() -> 
         loop.work(4)
         return "done"
 
-    assert await MeteredSteps(request(), loop, took.append) == "done"  # type: ignore[arg-type]
+    assert await MeteredSteps(request(), loop.monotonic, took.append) == "done"
     assert [round(each / 1000) for each in took] == [3, 4]
     waited = asyncio.get_running_loop().create_future()
     took.clear()
@@ -78,7 +69,7 @@ async def test_only_a_requests_own_steps_are_charged_not_what_it_waits_for() -> 
         await waited
         loop.work(1)
 
-    waiting = asyncio.ensure_future(serve(MeteredSteps(waits(), loop, took.append)))  # type: ignore[arg-type]
+    waiting = asyncio.ensure_future(serve(MeteredSteps(waits(), loop.monotonic, took.append)))
     await asyncio.sleep(0)
     loop.work(1000)  # somebody else's
     waited.set_result(None)
@@ -101,7 +92,7 @@ async def test_a_cancelled_request_is_cancelled_within_and_charged() -> None:
             loop.work(5)
             raise
 
-    task = asyncio.ensure_future(serve(MeteredSteps(request(), loop, took.append)))  # type: ignore[arg-type]
+    task = asyncio.ensure_future(serve(MeteredSteps(request(), loop.monotonic, took.append)))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -119,7 +110,7 @@ async def test_a_time_limit_within_a_request_still_ends_it() -> None:
             return "in time"
         return "never"
 
-    assert await MeteredSteps(request(), SystemClock(), lambda _: None) == "in time"
+    assert await MeteredSteps(request(), thread_seconds, lambda _: None) == "in time"
 
 
 @pytest.mark.parametrize(("spent_ms", "refused"), [(1001, True), (1000, False)])
@@ -192,15 +183,20 @@ async def test_requests_that_came_in_together_are_each_charged_before_the_next_b
 @pytest.fixture
 async def busy(world: World, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
     """A search, and an order's consequences, keep the loop for 65 ms; `tokens` are there before it starts."""
-    world.clock = clock = Busy()
+    spent = 0.0
+
+    def busy_seconds() -> float:
+        return thread_seconds() + spent
 
     def costly(done: Any) -> Any:
         def works(*given: Any, **more: Any) -> Any:
-            clock.spent += 0.065
+            nonlocal spent
+            spent += 0.065
             return done(*given, **more)
 
         return works
 
+    monkeypatch.setattr(loop_shares, "thread_seconds", busy_seconds)
     monkeypatch.setattr(paging, "page_of", costly(paging.page_of))
     monkeypatch.setattr(handlers, "explained", costly(handlers.explained))
     monkeypatch.setattr(handlers, "told_consequences", costly(handlers.told_consequences))

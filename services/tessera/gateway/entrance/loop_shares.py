@@ -1,8 +1,8 @@
 """
 Time of the loop by tenant: one loop answers all, and a request may keep it for a microsecond or for half a second.
 
-What a request's own steps took is measured and charged afterwards, to its tenant, whatever its token; an operator is
-charged by the token. Whoever owes is refused, or, once it is served, waits between two steps until that is paid.
+What a request's own steps computed is measured and charged afterwards, to its tenant, whatever its token; an operator
+is charged by the token. Whoever owes is refused, or, once it is served, waits between two steps until that is paid.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -12,31 +12,33 @@ from aiohttp import web
 
 from tessera.gateway.entrance.problems import refused
 from tessera.gateway.settings import GatewaySettings
+from tessera.kernel.clock import thread_seconds
 from tessera.kernel.messaging.rates import MILLION, TokenBucket
 from tessera.kernel.ports import Clock
 from tessera_schemas.reasons import Code
 
 T = TypeVar("T")
+Timer = Callable[[], float]
 US_OF_MS = 1000
 
 
 class MeteredSteps(Generic[T], Awaitable[T]):
-    """A coroutine that is awaited and says of each of its steps for how many microseconds it kept the loop."""
+    """A coroutine that is awaited and says of each of its steps how many microseconds of the loop it took."""
 
-    def __init__(self, work: Coroutine[Any, Any, T], clock: Clock, took: Callable[[int], None]) -> None:
-        self._work, self._clock, self._took = work, clock, took
+    def __init__(self, work: Coroutine[Any, Any, T], timer: Timer, took: Callable[[int], None]) -> None:
+        self._work, self._timer, self._took = work, timer, took
 
     def __await__(self) -> Generator[Any, Any, T]:
         step, value = self._work.send, None
         while True:
-            began = self._clock.monotonic()
+            began = self._timer()
             try:
                 awaited = step(value)
             except StopIteration as end:
                 done: T = end.value
                 return done
             finally:
-                self._took(int((self._clock.monotonic() - began) * MILLION))
+                self._took(int((self._timer() - began) * MILLION))
             try:
                 step, value = self._work.send, (yield awaited)
             except BaseException as error:  # what is thrown into us is thrown into it
@@ -46,7 +48,8 @@ class MeteredSteps(Generic[T], Awaitable[T]):
 class LoopShare:
     """One caller's part of the loop, in microseconds."""
 
-    def __init__(self, settings: GatewaySettings, clock: Clock) -> None:
+    def __init__(self, settings: GatewaySettings, clock: Clock, timer: Timer | None = None) -> None:
+        self._timer = timer or thread_seconds
         self._clock, self._ms_per_second, self._last_us = clock, settings.loop_ms_per_second, 0
         self._bucket = TokenBucket(settings.loop_ms_per_second * US_OF_MS, settings.loop_ms_burst * US_OF_MS)
 
@@ -59,7 +62,7 @@ class LoopShare:
             self._bucket.charge(int(self._clock.monotonic() * MILLION), step_us)
 
         try:
-            return await MeteredSteps(work, self._clock, took)
+            return await MeteredSteps(work, self._timer, took)
         finally:
             self._last_us = sum(spent)
 
