@@ -19,6 +19,7 @@ from tessera.admission.policy_view import PolicyView
 from tessera.admission.refusals import Refusals
 from tessera.engine.queueing.entry import key_conflict
 from tessera.kernel.errors import InvariantViolation, KernelError, Poison, Transient
+from tessera.kernel.ledger.end import MADE_ANEW
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.ports import Delivery, Message, Outgoing
 from tessera.kernel.process.known_formats import committer_format
@@ -157,10 +158,8 @@ class CommandHandlers:
         given = self._limits.facts_end
         seqs = await self._ports.bus.publish_all(outgoing)
         if seqs and min(seqs) <= given:
-            raise InvariantViolation(
-                f"a fact became number {min(seqs)} after {given} had been given: FACTS was made anew or restored from "
-                "an older copy; its command is kept; stop all services of the shard, `tessera init --mend`, start them"
-            )
+            stream = subjects.stream("FACTS", self._shard)
+            raise InvariantViolation(f"{stream} gave number {min(seqs)} after {given}: {MADE_ANEW}; no command is lost")
         for case in published:
             with bind(case.message.headers):
                 log_fact(case.outcome.fact)

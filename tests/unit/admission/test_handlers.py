@@ -66,7 +66,7 @@ async def test_a_command_whose_fact_got_a_number_that_was_given_before_is_kept_a
     facts.last_seq = 225
     await world.room.look()
     facts.last_seq = 0
-    with pytest.raises(InvariantViolation, match="number 1 after 225 had been given: FACTS was made anew"):
+    with pytest.raises(InvariantViolation, match="FACTS_main gave number 1 after 225: it was made anew"):
         await world.submits(submit(), headers={REPLY_HEADER: "_INBOX.lab.1"})
     assert world.answers == []
 

@@ -5,16 +5,22 @@ Nothing leaves the ledger that is not in the backup, in files that were read aga
 have to derive public events from.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from nats.aio.client import Client
+from nats.errors import Error as NatsError
+from nats.js.errors import APIError
 
+from tessera.client.connect.where import Where
 from tessera.client.ledger.reading import StoredLedger
 from tessera.client.outcomes import Exit, Failure
 from tessera.kernel.ledger.generations import StoredShard, StreamAdmin
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ledger.snapshots import NEWEST, Manifest, Snapshot, snapshots_of
+from tessera.kernel.nats.once import connect_once
 from tessera.kernel.ports import Message
 from tessera.projection.events import START, Cursor
 from tessera_schemas import subjects
@@ -42,6 +48,19 @@ class NatsStreamAdmin:
         """One request, which gives 100,000 at most."""
         info = await self._jetstream.stream_info(stream, subjects_filter=pattern)
         return sorted(info.state.subjects or ())
+
+
+@asynccontextmanager
+async def administrator_of(where: Where, way_out: str) -> AsyncIterator[NatsStreamAdmin]:
+    """A connection as administrator for a while; Failure with the `way_out` for what NATS refuses meanwhile."""
+    login = where.identity(subjects.ADMINISTRATOR).nats
+    client = await connect_once(where.nats_url, login.user, login.password)
+    try:
+        yield NatsStreamAdmin(client)
+    except (APIError, NatsError) as error:
+        raise Failure(Exit.FAILED, f"ledger: NATS refuses it ({error}); {way_out}") from error
+    finally:
+        await client.close()
 
 
 @dataclass(frozen=True, slots=True)

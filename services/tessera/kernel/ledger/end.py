@@ -36,6 +36,10 @@ from tessera_schemas.shard.ledger_form import Head, chain_after
 from tessera_schemas.shard.orders import ORDER
 from tessera_schemas.shard.streams import streams, used_by
 
+MADE_ANEW = (
+    "it was made anew, or restored from an older copy, and new facts would be passed over; stop all services of the "
+    "shard, have FACTS go on behind that by `tessera init --mend`, and start them"
+)
 CONNECTED_AGAIN_SECONDS = 0.5  # until a look over a new connection: its server may have come back with older streams
 LOOKS_APART = 20  # of these; else 10 s between looks
 DOUBTS_MAX = 4  # looks before it is believed: a deposed leader of the stream answers with what it had
@@ -140,11 +144,7 @@ class LedgerEnd:
         end = (await self._ports.bus.usage(stream)).last_seq  # after the tail, or it might only be older
         if end >= taken_in:
             return ""
-        return (
-            f"{stream} ends at {end}, but the ledger has taken facts in up to {taken_in}: it was made anew, or "
-            "restored from an older copy, and new facts would be passed over; stop all services of the shard, have "
-            "FACTS go on behind that by `tessera init --mend`, and start them"
-        )
+        return f"{stream} ends at {end}, but the ledger has taken facts in up to {taken_in}: {MADE_ANEW}"
 
     async def _compared(self, known: Head | None, whose: str) -> str:
         stored = await self._ports.ledger.read(known.n) if known is not None and known.n else None

@@ -4,8 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from nats.errors import Error as NatsError
-from nats.js.errors import APIError
 
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.connect.connecting import cluster_of
@@ -13,11 +11,10 @@ from tessera.client.ledger.backup import Backup
 from tessera.client.ledger.reading import stored_ledger
 from tessera.client.ledger.reconciling import disagreements
 from tessera.client.ledger.repairing import examine, write_repair
-from tessera.client.ledger.rolling import NatsStreamAdmin
+from tessera.client.ledger.rolling import administrator_of
 from tessera.client.ledger.witnesses import newest_known
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.rendering import Output, plain, show_value
-from tessera.kernel.nats.once import connect_once
 from tessera.kernel.ports import ApiError
 from tessera_schemas import subjects
 
@@ -86,13 +83,6 @@ async def reconcile(at: AccessOptions, output: Format = Output.TABLE) -> Exit:
 async def drop_snapshots(at: AccessOptions) -> None:
     """Forget all snapshots, where one is false; services fold the ledger until projection has another."""
     where = at.find()
-    login = where.identity(subjects.ADMINISTRATOR).nats
-    client = await connect_once(where.nats_url, login.user, login.password)
-    try:
-        subject = subjects.snapshot_manifest(where.shard)
-        await NatsStreamAdmin(client).purge_subject(subjects.stream("SNAP", where.shard), subject)
-    except (APIError, NatsError) as error:
-        raise Failure(Exit.FAILED, f"snapshots: NATS refuses to drop them ({error})") from error
-    finally:
-        await client.close()
+    async with administrator_of(where, "`tessera init --mend` gives the administrator its rights") as admin:
+        await admin.purge_subject(subjects.stream("SNAP", where.shard), subjects.snapshot_manifest(where.shard))
     print(f"snapshots of shard {where.shard} are dropped; projection takes the next one at a checkpoint")

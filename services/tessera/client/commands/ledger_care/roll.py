@@ -4,18 +4,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from nats.errors import Error as NatsError
-from nats.js.errors import APIError
 
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.commands.ledger_care.backup import extend
 from tessera.client.ledger.reading import stored_ledger
-from tessera.client.ledger.rolling import DAY_MS, GIB, NatsStreamAdmin, RollPolicy, is_due
+from tessera.client.ledger.rolling import DAY_MS, GIB, RollPolicy, administrator_of, is_due
 from tessera.client.ledger.rolling import roll as roll_over
-from tessera.client.outcomes import Exit, Failure
+from tessera.client.outcomes import Exit
 from tessera.client.views.rendering import Output, show_value
-from tessera.kernel.nats.once import connect_once
 from tessera_schemas.subjects import ADMINISTRATOR
+
+DENIES_PURGES = "a ledger made before 0.4 denies purges for good: back it up and restore it into new servers"
 
 
 @command
@@ -49,18 +48,8 @@ async def roll(
         if not await is_due(ledger, policy):
             print(f"{kept.head}\nnothing to roll over yet")
             return Exit.OK
-        login = where.identity(ADMINISTRATOR).nats
-        client = await connect_once(where.nats_url, login.user, login.password)
-        try:
-            done = await roll_over(ledger, NatsStreamAdmin(client), kept, policy.keep)
-        except (APIError, NatsError) as error:
-            raise Failure(
-                Exit.FAILED,
-                f"ledger: NATS refuses the roll-over ({error}); a ledger made before 0.4 denies purges for good: back "
-                "it up and restore it into new servers",
-            ) from error
-        finally:
-            await client.close()
+        async with administrator_of(where, DENIES_PURGES) as admin:
+            done = await roll_over(ledger, admin, kept, policy.keep)
     if output.for_programs:
         value = {"opened_n": done.opened_n, "first_before": done.first_before, "first": done.first}
         show_value(output, value, kept.head.n)
