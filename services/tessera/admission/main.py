@@ -1,6 +1,7 @@
 """Wiring of admission: two work queues, the policy they are judged by, and the count of what is not recorded."""
 
 import asyncio
+from functools import partial
 
 from tessera.admission.handlers import CommandHandlers
 from tessera.admission.limits import TenantLimits
@@ -29,8 +30,10 @@ async def serve(ports: Ports, settings: AdmissionSettings, stop: asyncio.Event) 
 
     async def queue(kind: str, durable: str, handle: Handle) -> None:
         stream = subjects.stream(kind, shard)
-        dead_letters = DeadLetters(ports.bus, shard, "admission", stream)
-        await work(ports.bus.work(stream, durable), handle, dead_letter=dead_letters, clock=clock, stop=stop)
+        dead_letters, trouble = DeadLetters(ports.bus, shard, "admission", stream), [""]
+        ports.health.check(f"queue {kind}", lambda: trouble[0] and f"{trouble[0]}; `tessera init` makes what is gone")
+        note = partial(trouble.__setitem__, 0)
+        await work(ports.bus.work(stream, durable), handle, dead_letter=dead_letters, clock=clock, stop=stop, note=note)
 
     async def submits() -> None:
         # Not one is taken before it can be judged: a delivery that waits for policy would use up its deliveries.

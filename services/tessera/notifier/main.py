@@ -33,6 +33,7 @@ async def serve(ports: Ports, settings: NotifierSettings, stop: asyncio.Event) -
     """Deliver until `stop`; requests in flight are finished."""
     counted = Deliveries(ports.metrics)
     running: dict[tuple[str, str], _Queue] = {}
+    ports.health.check("webhooks", lambda: next((queue.trouble for queue in running.values() if queue.trouble), None))
     connections: dict[str, asyncio.Semaphore] = defaultdict(partial(asyncio.Semaphore, settings.connections_per_tenant))
     ports.health.started()
     async with open_session(settings) as session:
@@ -77,7 +78,7 @@ class _Queue:
     def __init__(
         self, webhook: Webhook, ports: Ports, settings: NotifierSettings, key: tuple[str, str], receiver: Receiver
     ) -> None:
-        self.webhook = webhook
+        self.webhook, self.trouble = webhook, ""
         self._stop = asyncio.Event()
         stream = subjects.stream("EVENTS", settings.shard)
         self._task = asyncio.create_task(
@@ -89,9 +90,13 @@ class _Queue:
                 stop=self._stop,
                 limit=BATCH,
                 redelivery_seconds=settings.retry_seconds,
+                note=partial(self._note, ".".join(key)),
             ),
             name=f"webhook {key}",
         )
+
+    def _note(self, name: str, trouble: str) -> None:
+        self.trouble = trouble and f"{name}: {trouble}; if its durable is gone, `tessera apply` makes it anew"
 
     def check(self) -> None:
         """Raises what ended the queue by itself."""

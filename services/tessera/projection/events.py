@@ -152,10 +152,12 @@ def events_of(shard: str, message: LedgerMessage, state: State) -> tuple[StoredE
 
 def last_cursor(message: LedgerMessage) -> Cursor | None:
     """The cursor of the newest event of `message`; None when it has none."""
-    for i in range(len(message.records) - 1, -1, -1):
-        if type(message.records[i]) in DESCRIBE:
-            return Cursor(message.n, i)
-    return None
+    return max(cursors_of(message), default=None)
+
+
+def cursors_of(message: LedgerMessage) -> Iterator[Cursor]:
+    """The cursors of all events of `message`, in order."""
+    return (Cursor(message.n, i) for i, record in enumerate(message.records) if type(record) in DESCRIBE)
 
 
 def _events(shard: str, message: LedgerMessage, message_jobs: MessageJobs) -> Iterator[StoredEvent]:

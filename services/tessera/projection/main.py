@@ -6,7 +6,7 @@ import structlog
 
 from tessera.kernel.errors import Conflict, Transient
 from tessera.kernel.ledger.shard import Shard
-from tessera.kernel.ledger.snapshots import OPENING, find_snapshot, snapshots_of
+from tessera.kernel.ledger.snapshots import OPENING, snapshots_of
 from tessera.kernel.messaging.follow import BACKOFF_SECONDS, follow
 from tessera.kernel.ports import Message
 from tessera.kernel.process.leases import RENEWALS_PER_LEASE, Leadership
@@ -15,6 +15,7 @@ from tessera.kernel.tasks.task_group import run_loops
 from tessera.kernel.tasks.waiting import wait_for
 from tessera.projection.cycle import Cycle
 from tessera.projection.events import START, Cursor
+from tessera.projection.evidence import newest_published
 from tessera.projection.mirror import Mirror
 from tessera.projection.publisher import Publisher
 from tessera.projection.settings import ProjectionSettings
@@ -99,14 +100,8 @@ async def stored_usage(ports: Ports) -> tuple[UsageHistory, int]:
 
 
 async def restore_behind(ports: Ports, shard: str, published: Cursor) -> tuple[Shard, Cursor]:
-    """
-    The newest state from which every event that is not published can still be derived.
-
-    A snapshot says which event was the newest up to its n: if the stream holds that one, it lacks none before it.
-    """
-    found = await find_snapshot(
-        ports.bus, ports.ledger, shard, lambda manifest: Cursor.parse(manifest.last_event) <= published
-    )
+    """The newest state from which every event that is not published can still be derived."""
+    found = await newest_published(ports.bus, ports.ledger, shard, published)
     if found is None and await ports.ledger.first() > 1:
         # What was rolled over had been published, and the stream lost it: the oldest state that is left gives the rest.
         async for opening in snapshots_of(ports.bus, ports.ledger, shard, lambda manifest: True, OPENING):
@@ -115,4 +110,4 @@ async def restore_behind(ports: Ports, shard: str, published: Cursor) -> tuple[S
     if found is None:
         return Shard(), START
     log.info("restored", n=found.state.n)
-    return Shard(found.state, found.hasher), Cursor.parse(found.manifest.last_event)
+    return Shard(found.state, found.hasher), min(Cursor.parse(found.manifest.last_event), published)

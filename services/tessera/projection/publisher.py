@@ -16,9 +16,10 @@ import structlog
 
 from tessera.kernel.errors import Conflict, InvariantViolation, Poison, Transient
 from tessera.kernel.messaging.follow import BACKOFF_SECONDS
-from tessera.kernel.ports import Message, Outgoing
+from tessera.kernel.ports import Outgoing
 from tessera.kernel.service.context import Ports
 from tessera.projection.events import START, Cursor, StoredEvent
+from tessera.projection.evidence import end_of_events, in_turn, read_events
 from tessera_schemas import subjects
 from tessera_schemas.events import (
     CONTENT_TYPE,
@@ -76,10 +77,12 @@ class Publisher:
         A stream without messages may have had some that grew too old. Whatever was published then is older than the
         stream keeps, so the first event to publish is the first that is not.
         """
-        found = await self._newest()
+        found = await self._ports.bus.last(self._stream, self._all)
         if found is None:
             self._from_ts = self._ports.clock.now_ms() - self._keep_ms
-        self.published, self._seq = _position(found)
+        else:
+            self.published = await end_of_events(self._ports.bus, self._ports.ledger, self._stream, found)
+            self._seq = found.seq
         return self.published
 
     def wants(self, n: int, ts: int) -> bool:
@@ -188,17 +191,18 @@ class Publisher:
 
     async def _look(self) -> None:
         """
-        Read where the stream stands.
+        Read where the stream stands, and which of the events that wait it has by now.
 
         Raises Conflict when it lost what was stored: then older events must be derived again, from an older state.
         """
-        found = await self._newest()
+        found = await self._ports.bus.last(self._stream, self._all)
         self._sure = False
-        if found is None and self._seq:
+        if found is None:
             return  # its last messages grew too old; they were published all the same
-        cursor, seq = _position(found)
-        if cursor < self.published:
-            raise Conflict(f"{self._stream} ends at {cursor}, but {self.published} was stored")
+        if found.seq < self._seq:
+            raise Conflict(f"{self._stream} ends at {found.seq}, but {self.published} was stored at {self._seq}")
+        stored = await read_events(self._ports.bus, self._stream, self._seq, found) if found.seq > self._seq else []
+        cursor, seq = in_turn(self._stream, stored, (event.cursor for event in self._waiting), self.published)
         self._stored_up_to(cursor, max(seq, self._seq))
 
     def _stored_up_to(self, cursor: Cursor, seq: int) -> None:
@@ -209,20 +213,6 @@ class Publisher:
         if not self._waiting:
             self._filled.clear()
         self._emptied.set()
-
-    async def _newest(self) -> Message | None:
-        return await self._ports.bus.last(self._stream, self._all)
-
-
-def _position(newest: Message | None) -> tuple[Cursor, int]:
-    if newest is None:
-        return START, 0
-    try:
-        return Cursor.parse(newest.headers[CURSOR_HEADER]), newest.seq
-    except (KeyError, ValueError) as error:
-        raise InvariantViolation(
-            f"event {newest.seq} on {newest.subject} carries no cursor: not an event of Tessera"
-        ) from error
 
 
 def _kept_seconds(shard: str) -> int:

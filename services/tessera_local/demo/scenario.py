@@ -73,7 +73,7 @@ async def _configured(where: Where, views: ShardViews, plan: DemoPlan) -> list[N
     operator = where.identity(OPERATOR)
     change = applying.ConfigChange(await views.config(), body)
     await applying.put_in_force(where, operator, views, change, APPLY_SECONDS)
-    await applying.provide(where, operator, body)
+    await applying.provide(where, operator, change)
     return [NodeShape(node.name, node.gpu_model, node.gpus) for node in nodes if node.gpus]
 
 

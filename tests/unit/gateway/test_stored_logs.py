@@ -212,7 +212,7 @@ def collected_until(kept: Path) -> int:
 async def test_progress_waits_for_what_is_not_collected_yet(kept: Path) -> None:
     store = DirectoryLogStore(kept)
     progress = Progress(store, SHARD)
-    assert await progress.begin() == 0
+    assert await progress.begin(0) == 0
     progress.named("a-1", n=5, ts=500)
     progress.named("b-1", n=6, ts=600)
     progress.collected("b-1", n=6)
@@ -224,13 +224,18 @@ async def test_progress_waits_for_what_is_not_collected_yet(kept: Path) -> None:
     assert collected_until(kept) == 800
     progress.collected("a-1", n=8)
     await progress.write(950)
-    assert await Progress(store, SHARD).begin() == collected_until(kept) == 950
+    assert await Progress(store, SHARD).begin(1000) == collected_until(kept) == 950
 
 
-async def test_progress_that_cannot_be_read_is_none(kept: Path) -> None:
+@pytest.mark.parametrize("written", [b"yesterday", b"1001"], ids=["unreadable", "ahead-of-the-ledger"])
+async def test_progress_that_cannot_be_is_none(kept: Path, written: bytes) -> None:
+    """One ahead of the ledger, as of another one, would leave all logs out until the ledger's time has reached it."""
     store = DirectoryLogStore(kept)
-    await store.put(f"{SHARD}/.collected-until", b"yesterday")
-    assert await Progress(store, SHARD).begin() == 0
+    await store.put(f"{SHARD}/.collected-until", written)
+    progress = Progress(store, SHARD)
+    assert await progress.begin(1000) == 0
+    await progress.write(1000)
+    assert collected_until(kept) == 1000
 
 
 @pytest.mark.parametrize("began", ["before the gateway", "while it is up"])

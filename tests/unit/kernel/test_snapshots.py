@@ -5,9 +5,12 @@ from zlib import decompress
 
 import pytest
 
+from tessera.domain.errors import Contradiction
+from tessera.domain.storing.snapshot import load
+from tessera.domain.storing.statehash import StateHash
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ledger.shard import restore
-from tessera.kernel.ledger.snapshots import chunks_of, read_snapshot, store_snapshot, write_snapshot
+from tessera.kernel.ledger.snapshots import Manifest, chunks_of, read_snapshot, store_snapshot, write_snapshot
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
 from tessera.kernel.memory.bus import MemoryBus
@@ -135,11 +138,37 @@ async def test_chunks_without_their_manifest_are_not_seen() -> None:
     assert await world.found() == good
 
 
-async def test_a_manifest_of_a_newer_build_is_not_guessed_at() -> None:
+async def test_a_manifest_of_a_newer_build_is_passed_over() -> None:
     world = World()
-    await world.snapshot()
+    good = await world.snapshot()
     await world.bus.publish(Outgoing(subjects.snapshot_manifest(SHARD), b'{"v":2}'))
-    assert await world.found() is None
+    assert await world.found() == good
+
+
+async def test_a_whole_snapshot_of_a_state_that_never_was_hides_none_before_it() -> None:
+    """Its chunks, hash and manifest fit each other, and it names none before it: the ledger does not vouch for it."""
+    world = World()
+    good = await world.snapshot()
+    false = Committed().begin()
+    false.commit(admitted("forged"))
+    for n in (good, 10**9):
+        false.state.n = n
+        state_hash = StateHash().of(false.state)
+        await store_snapshot(world.bus, SHARD, list(chunks_of(false.state)), n, state_hash)
+        newest = await world.bus.last(STREAM, subjects.snapshot_manifest(SHARD))
+        assert newest is not None
+        alone = Manifest.model_validate_json(newest.data).model_copy(update={"before": 0})
+        await world.bus.publish(Outgoing(newest.subject, alone.to_bytes()))
+    assert await world.found() == good
+
+
+async def test_a_row_that_stands_twice_is_refused() -> None:
+    """Whoever may repeat rows can bring any sum about, and so any hash."""
+    world = World()
+    rows = [decompress(chunk) for chunk in chunks_of(world.books.state)]
+    (node,) = [line for line in rows[0].split(b"\n") if line.startswith(b"nodes ")][:1]
+    with pytest.raises(Contradiction, match="a row of nodes twice"):
+        load(iter([*b"\n".join(rows).split(b"\n"), node]))
 
 
 async def test_a_ledger_message_that_cannot_be_read_vouches_for_nothing() -> None:

@@ -134,6 +134,10 @@ class World:
     def published(self) -> list[tuple[str, str, bytes]]:
         return [(m.subject, m.headers[CURSOR_HEADER], m.data) for m in self.stream("EVENTS").messages.values()]
 
+    def events(self) -> list[tuple[str, bytes]]:
+        """Subject and data of all that is stored, whether or not it has a cursor."""
+        return [(m.subject, m.data) for m in self.stream("EVENTS").messages.values()]
+
     def lose_last_events(self, number: int) -> None:
         """As a server does that acknowledged before it synced, and then lost its power."""
         stream = self.stream("EVENTS")

@@ -478,12 +478,50 @@ async def test_a_ledger_that_contradicts_itself_halts_projection(world):
         running.task.result()
 
 
-async def test_an_event_without_a_cursor_halts_projection(world):
-    world.broker.store(Outgoing(f"{ABOUT_EVENTS}lab.research.job.bound.v1", b"{}"))
+FALSE_CURSORS = {
+    "no cursor": {},
+    "no number": {CURSOR_HEADER: "newest"},
+    "a record far ahead": {CURSOR_HEADER: f"{10**9}.0"},
+    "a record without an event": {CURSOR_HEADER: "1.0"},
+    "an event that is due later": {CURSOR_HEADER: EVENTS[-1][1]},
+}
+
+
+@pytest.mark.parametrize("while_it_runs", [False, True], ids=["at a start", "while it runs"])
+@pytest.mark.parametrize("headers", FALSE_CURSORS.values(), ids=FALSE_CURSORS)
+async def test_a_false_event_keeps_no_true_one_out(world, headers, while_it_runs):
+    """Whoever may write there could say that all is published up to any record: events would be passed over."""
+    first, second = half(LEDGER)
+    world.append(first)
     running = world.start()
     await world.clock.run(1)
-    with pytest.raises(InvariantViolation, match="carries no cursor"):
-        running.task.result()
+    if not while_it_runs:
+        await running.kill()
+        world.append(second)
+    false = f"{ABOUT_EVENTS}lab.research.job.bound.v1"
+    world.broker.store(Outgoing(false, b"{}", headers=headers))
+    if while_it_runs:
+        world.append(second)
+    else:
+        world.start()
+    await world.clock.run(60)
+    left = iter(event for event in world.events() if event != (false, b"{}"))
+    assert all((subject, data) in left for subject, _, data in EVENTS)  # each in its turn, perhaps once more
+    assert held_digest(world.views) == expected_digest(LEDGER.state)
+
+
+async def test_a_snapshot_that_says_that_its_events_are_published_is_not_believed(world):
+    """Its chunks are true, only its word of the newest event is not: restored there, what is due would never come."""
+    await grown(world, snapshot_seconds=0)
+    bus, snap = MemoryBus(world.broker), subjects.stream("SNAP", SHARD)
+    newest = await bus.last(snap, subjects.snapshot_manifest(SHARD))
+    assert newest is not None
+    false = Manifest.model_validate_json(newest.data).model_copy(update={"last_event": EVENTS[0][1]})
+    world.broker.store(Outgoing(newest.subject, false.to_bytes()))
+    world.lose_last_events(len(EVENTS) - 1)
+    world.start()
+    await world.clock.run(30)
+    assert world.published() == EVENTS
 
 
 async def test_told_to_stop_it_lets_go_of_its_lease(world):

@@ -200,14 +200,15 @@ async def _judged(config: Config, change: ConfigChange, clock: SystemClock) -> C
     return config
 
 
-async def provide(where: Where, operator: Credential, body: ConfigBody) -> list[str]:
+async def provide(where: Where, operator: Credential, change: ConfigChange) -> list[str]:
     """
-    Make what the configuration declares and NATS must know: tenants' identities and their durable subscribers.
+    Make what the configuration declares and NATS must know: tenants' identities, their subscribers and webhooks.
 
     Identities only where their directory is at hand: the local platform's, or the one that holds the operator's file.
     Returns what was made, in words.
     """
     made: list[str] = []
+    body = change.body
     declared = {t.name: {s.name: s.types for s in t.subscribers} for t in body.tenants}
     directory = where.directory
     if directory is not None:
@@ -220,23 +221,22 @@ async def provide(where: Where, operator: Credential, body: ConfigBody) -> list[
                 await reload_nats(pid, where.nats_monitor_url, SystemClock())
             else:
                 made.append(f"users in {directory.nats_file}: have nats-server load it again, so that they can connect")
-    made += await _consumers(where, operator, declared, body)
+    made += await _consumers(where, operator, declared, change)
     return made
 
 
 async def _consumers(
-    where: Where, operator: Credential, declared: Mapping[str, Mapping[str, Sequence[str]]], body: ConfigBody
+    where: Where, operator: Credential, declared: Mapping[str, Mapping[str, Sequence[str]]], change: ConfigChange
 ) -> list[str]:
+    tenants, before = change.body.tenants, change.now.body.tenants if change.now.body is not None else ()
     try:
         admin = await connect_once(where.nats_url, operator.nats.user, operator.nats.password)
     except StartupError as error:
         raise Failure(Exit.UNAVAILABLE, f"{error}; then apply again") from error
     try:
-        new = {
-            (tenant.name, each.name) for tenant in body.tenants for each in tenant.subscribers if each.begin == "new"
-        }
+        new = {(tenant.name, each.name) for tenant in tenants for each in tenant.subscribers if each.begin == "new"}
         subscribers = await ensure_subscribers(admin, where.shard, declared, new)
-        webhooks = await ensure_webhooks(admin, where.shard, body.tenants)
+        webhooks = await ensure_webhooks(admin, where.shard, tenants, before)
         return [f"subscriber {name}: {done}" for name, done in subscribers.items()] + [
             f"webhook {name}: {done}" for name, done in webhooks.items()
         ]

@@ -23,8 +23,8 @@ from tessera.kernel.ledger.snapshots import NEWEST, Manifest, Snapshot, snapshot
 from tessera.kernel.nats.once import connect_once
 from tessera.kernel.ports import Message
 from tessera.projection.events import START, Cursor
+from tessera.projection.evidence import end_of_events, first_due
 from tessera_schemas import subjects
-from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.shard.ledger_form import Head
 
 GIB, DAY_MS = 1024**3, 86_400_000
@@ -132,17 +132,16 @@ async def _newest_exported(ledger: StoredLedger, backup: KeptElsewhere) -> Snaps
     published = await _published(ledger)
 
     def serves(manifest: Manifest) -> bool:
-        is_published = published is None or Cursor.parse(manifest.last_event) <= published
-        return is_published and manifest.n <= backup.head.n
+        return manifest.n <= backup.head.n
 
-    found = await anext(snapshots_of(ledger.bus, ledger.ledger, ledger.shard, serves, NEWEST), None)
-    if found is None:
-        raise Failure(
-            Exit.UNAVAILABLE,
-            "ledger: there is no snapshot yet that a checkpoint vouches for and whose events are published; see that "
-            "projection runs, and try again in a minute",
-        )
-    return found
+    async for found in snapshots_of(ledger.bus, ledger.ledger, ledger.shard, serves, NEWEST):
+        if published is None or await first_due(ledger.ledger, published, found.state.n) is None:
+            return found
+    raise Failure(
+        Exit.UNAVAILABLE,
+        "ledger: there is no snapshot yet that a checkpoint vouches for and whose events are published; see that "
+        "projection runs, and try again in a minute",
+    )
 
 
 async def _published(ledger: StoredLedger) -> Cursor | None:
@@ -150,7 +149,7 @@ async def _published(ledger: StoredLedger) -> Cursor | None:
     stream = subjects.stream("EVENTS", ledger.shard)
     last = await ledger.bus.last(stream, f"events.{ledger.shard}.>")
     if last is not None:
-        return Cursor.parse(last.headers[CURSOR_HEADER])
+        return await end_of_events(ledger.bus, ledger.ledger, stream, last)
     had_events = (await ledger.bus.usage(stream)).first_seq > 1
     return None if had_events else START
 

@@ -1,5 +1,5 @@
 """
-Whatever is derived from a ledger and knows how far it went: events, snapshots, Redis.
+Whatever is derived from a ledger and knows how far it went: events, Redis.
 
 A ledger that ends before, or reads otherwise there, is damaged although its chain is whole.
 """
@@ -10,7 +10,6 @@ from tessera.client.connect.connecting import open_store
 from tessera.client.connect.where import Where
 from tessera.client.ledger.reading import StoredLedger
 from tessera.kernel.errors import Transient
-from tessera.kernel.ledger.snapshots import holds_together, newest_snapshot_n
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.shard.ledger_form import Head, chain_after
@@ -37,14 +36,11 @@ class Known:
 
 
 async def newest_known(ledger: StoredLedger, where: Where) -> Known:
-    """Asks the public events, the snapshots, and Redis where it answers and can be read with the identities at hand."""
+    """Asks the public events, and Redis where it answers and can be read with the identities at hand."""
     last = await ledger.bus.last(subjects.stream("EVENTS", ledger.shard), f"events.{ledger.shard}.>")
     published = "0" if last is None else last.headers[CURSOR_HEADER].partition(".")[0]
-    snapshot = (
-        await newest_snapshot_n(ledger.bus, ledger.shard) if await holds_together(ledger.bus, ledger.shard) else 0
-    )
     head = await _redis_head(where)
-    n, name = max((int(published), "EVENTS"), (snapshot, "a snapshot"), (0 if head is None else head.n, "Redis"))
+    n, name = max((int(published), "EVENTS"), (0 if head is None else head.n, "Redis"))
     return Known(name, n, head)
 
 

@@ -61,12 +61,15 @@ def load(lines: Iterator[bytes], hasher: StateHash | None = None) -> State:
     state.ledger_id = str(head.get("ledger_id", ""))
     state.last_number = head.get("last_number", 0)
     state.config = Config.model_validate(head["config"])
-    rows = RowReader()
+    rows, counts = RowReader(), dict.fromkeys(ROWS, 0)
     for name, bodies in _batches(lines):
         read = rows.read(name, bodies)
         keys = getattr(state, name).put_all(read, ROWS[name][1])
+        counts[name] += len(bodies)
         if hasher is not None:
             hasher.adopt(name, keys, bodies)
+    if twice := [name for name, count in counts.items() if len(getattr(state, name)) != count]:
+        raise Contradiction(f"snapshot has a row of {', '.join(twice)} twice: its sums could be anything")
     if hasher is not None:
         hasher.adopted(state)
     state.make_tree()

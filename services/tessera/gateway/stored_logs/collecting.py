@@ -153,7 +153,7 @@ class LogCollector:
                 await self._clock.sleep(LOOK_SECONDS)
 
         self._store.forget()
-        since = max(await self._progress.begin(), self._clock.now_ms() - CATCH_UP_MS)
+        since = max(await self._progress.begin(self._state.ts), self._clock.now_ms() - CATCH_UP_MS)
         self._worklist = Worklist(self._collect, self._clock, RUNS_AT_ONCE)
         self._catch_up(since)
         loops = self._worklist.run(), self._keep_pruned(), self._keep_progress()

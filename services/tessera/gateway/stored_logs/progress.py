@@ -23,15 +23,16 @@ class Progress:
         self._named: dict[str, tuple[int, int]] = {}
         self._written = 0
 
-    async def begin(self) -> int:
-        """Begin with no run named. The time that was written last, 0 where none was or the store is away."""
+    async def begin(self, now_ts: int) -> int:
+        """Begin with no run named. The time that was written last, 0 for none, or one that the ledger is not at yet."""
         self._named.clear()
         try:
             written = await self._store.get(self._key)
         except Transient as error:
             log.warning("log_progress_not_read", error=str(error))
             return 0
-        self._written = int(written) if written is not None and written.isdigit() else 0
+        until = int(written) if written is not None and written.isdigit() else 0
+        self._written = until if until <= now_ts else 0
         return self._written
 
     def named(self, run: str, n: int, ts: int) -> None:

@@ -1,12 +1,11 @@
 """
 Whether the ledger still has its end, and is still the one that was written.
 
-Whatever is derived from the ledger says up to which record it knows it: the newest public event, the newest snapshot,
-the orders, the views in Redis. A snapshot counts if it holds together: a manifest alone is soon written. One that knows
-a record which the ledger lacks proves that the ledger was cut, or
-restored from an older copy; who then went on would give numbers that were used already to other records. So every
-service that may read the ledger looks before it begins and all the while, and halts its shard; notifier may not, and
-waits for events that nobody publishes any more.
+Whatever is derived from the ledger says up to which record it knows it: the newest public event, the orders, the views
+in Redis. One that knows a record which the ledger lacks proves that the ledger was cut, or restored from an older copy;
+who then went on would give numbers that were used already to other records. So every service that may read the ledger
+looks before it begins and all the while, and halts its shard; notifier may not, and waits for events that nobody
+publishes any more. A snapshot is no witness: the ledger alone vouches for it, and cannot for one that is ahead of it.
 
 Redis also keeps the chain's hash beside its cursor, and each process in its memory the end that it saw at its last
 look, whatever Redis has followed since. A ledger whose record of that number hashes otherwise was written again from
@@ -26,7 +25,6 @@ import structlog
 from pydantic import ValidationError
 
 from tessera.kernel.errors import InvariantViolation, KernelError
-from tessera.kernel.ledger.snapshots import holds_together, newest_snapshot_n
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import gather_all
 from tessera_schemas import subjects
@@ -45,7 +43,6 @@ LOOKS_APART = 20  # of these; else 10 s between looks
 DOUBTS_MAX = 4  # looks before it is believed: a deposed leader of the stream answers with what it had
 DOUBT_SECONDS = 0.5
 ORDER_WITNESS = "an order"
-SNAPSHOT_WITNESS = "a snapshot"
 
 log = structlog.get_logger()
 
@@ -66,7 +63,6 @@ class LedgerEnd:
         may = {spec.name.removesuffix(f"_{shard}") for spec in streams(shard) if spec.fetched_by(role)}
         witnesses: dict[tuple[str, str], Callable[[], Awaitable[int]]] = {
             ("the public events", "EVENTS"): self._events,
-            (SNAPSHOT_WITNESS, "SNAP"): self._snapshot,
             (ORDER_WITNESS, "ORDERS"): self._orders,
             ("Redis", "LEDGER"): ports.store.cursor,
         }
@@ -108,7 +104,7 @@ class LedgerEnd:
         try:
             tail = await self._ports.ledger.tail()  # after the witnesses, or it would only be younger than they are
             end = 0 if tail is None else tail.seq
-            found = [one for one in seen if one is not None and await self._counts(one, end)]
+            found = [one for one in seen if one is not None]
             found.append(Witness("this process", self._seen.n))
             wrong = _lost_end(max(found, key=lambda witness: witness.n), end) or await self._written_again()
             if not wrong and tail is not None and self._looks_at_facts:
@@ -119,15 +115,6 @@ class LedgerEnd:
             log.debug("ledger_end_not_seen", error=str(error))
             return ""
         return wrong
-
-    async def _counts(self, witness: Witness, end: int) -> bool:
-        """A writer of a derived stream must not stop the shard by a word alone."""
-        if witness.name != SNAPSHOT_WITNESS or witness.n <= end:
-            return True
-        whole = await holds_together(self._ports.bus, self._shard)
-        if not whole:
-            log.error("snapshot_is_false", n=witness.n, fix="drop it: `tessera ledger drop-snapshots`")
-        return whole
 
     async def _written_again(self) -> str:
         """A replica that lags, or a ledger that ends before, has no such record: no verdict here."""
@@ -170,9 +157,6 @@ class LedgerEnd:
     async def _events(self) -> int:
         last = await self._ports.bus.last(subjects.stream("EVENTS", self._shard), f"events.{self._shard}.>")
         return 0 if last is None else int(last.headers[CURSOR_HEADER].partition(".")[0])
-
-    async def _snapshot(self) -> int:
-        return await newest_snapshot_n(self._ports.bus, self._shard)
 
     async def _orders(self) -> int:
         found = await self._ports.bus.last_all(subjects.stream("ORDERS", self._shard), f"order.{self._shard}.*")

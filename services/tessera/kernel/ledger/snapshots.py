@@ -2,7 +2,7 @@
 Snapshots of the fold on the SNAP stream: chunks first, the manifest last, so that a half-written one is never seen.
 
 A restored state is used only if it hashes to the checkpoint record that follows it in the ledger. One that cannot be
-used is passed over for the one before it.
+used is passed over for the one before it, whatever its manifest says: whoever may write one may write a false one.
 
 The state with which a generation of the ledger opens is a snapshot, too, on subjects of its own, so that newer
 snapshots never take its place (`generations`).
@@ -40,7 +40,9 @@ class Manifest(Strict):
     n: Count
     state_hash: Digest
     chunks: tuple[Count, ...]
-    last_event: Annotated[str, Field(description="Cursor of the newest public event up to n; empty: none")] = ""
+    last_event: Annotated[
+        str, Field(pattern=r"^(\d+\.\d+)?$", description="Cursor of the newest public event up to n; empty: none")
+    ] = ""
     before: Annotated[Count, Field(description="Stream sequence of the manifest before this one; 0: none")] = 0
 
 
@@ -119,16 +121,23 @@ async def snapshots_of(
 ) -> AsyncIterator[Snapshot]:
     """Snapshots of one series that are `wanted` and that the ledger vouches for, newest first."""
     stream = subjects.stream("SNAP", shard)
-    message = await bus.last(stream, series.manifest(shard))
-    while message is not None:
-        manifest = _manifest(message)
-        if manifest is None:
-            return  # written by a newer build, which alone knows the one before it
-        if wanted(manifest):
-            found = await _restored(bus, ledger, stream, manifest)
-            if found is not None:
-                yield found
-        message = await bus.get(stream, manifest.before) if 0 < manifest.before < message.seq else None
+    for message in reversed(await _manifests(bus, stream, series.manifest(shard))):
+        manifest = _manifest(message)  # none of a newer build's
+        found = await _restored(bus, ledger, stream, manifest) if manifest is not None and wanted(manifest) else None
+        if found is not None:
+            yield found
+
+
+async def _manifests(bus: Bus, stream: str, subject: str) -> list[Message]:
+    """All that the stream keeps, oldest first."""
+    last, found = await bus.last(stream, subject), list[Message]()
+    source = bus.follow(stream, subject, 0)
+    try:
+        while last is not None and (not found or found[-1].seq < last.seq):
+            found += await source.next()
+    finally:
+        await source.close()
+    return found
 
 
 async def newest_snapshot_n(bus: Bus, shard: str, series: SnapshotSubjects = NEWEST) -> int:
@@ -136,15 +145,6 @@ async def newest_snapshot_n(bus: Bus, shard: str, series: SnapshotSubjects = NEW
     message = await bus.last(subjects.stream("SNAP", shard), series.manifest(shard))
     manifest = None if message is None else _manifest(message)
     return 0 if manifest is None else manifest.n
-
-
-async def holds_together(bus: Bus, shard: str) -> bool:
-    """Whether the newest snapshot has all chunks, and they are the state that its manifest says, by its hash."""
-    stream = subjects.stream("SNAP", shard)
-    message = await bus.last(stream, NEWEST.manifest(shard))
-    manifest = None if message is None else _manifest(message)
-    found = None if manifest is None else await _loaded(bus, stream, manifest)
-    return manifest is not None and found is not None and found.hasher.of(found.state) == manifest.state_hash
 
 
 def _manifest(message: Message) -> Manifest | None:

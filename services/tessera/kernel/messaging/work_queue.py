@@ -23,6 +23,7 @@ from tessera.kernel.tasks.waiting import closed_at, wait_for
 
 REDELIVERY_SECONDS = (1.0, 5.0, 30.0, 300.0)  # after the first, second, … failed delivery
 DELIVERIES_MAX = len(REDELIVERY_SECONDS) + 1
+SETTLED_SECONDS = 5.0  # without a refusal: the queue is there again, and empty
 ACK_WAIT_SECONDS = 30.0  # of the durables that `tessera init` makes
 
 Handle = Callable[[list[Delivery]], Awaitable[Sequence[object]]]
@@ -41,6 +42,7 @@ async def work(
     ack_wait_seconds: float = ACK_WAIT_SECONDS,
     limit: int = BATCH,
     redelivery_seconds: Sequence[float] = REDELIVERY_SECONDS,
+    note: Callable[[str], None] = lambda trouble: None,
 ) -> None:
     """
     Handle and answer every delivery of `queue` until `stop`; then finish what is in flight and close the queue.
@@ -48,19 +50,22 @@ async def work(
     The handler may raise instead of returning: that is then the outcome of the whole batch, but Poison makes it see
     each delivery alone, so that one bad message does not take its neighbours along. `redelivery_seconds` are the waits
     after the first, second, … failed delivery; after one more the message is a dead letter.
+    `note` is told why nothing comes, and "" once it does again: the durable may be gone although its stream is there.
     """
     loop = _WorkLoop(queue, handle_batch, dead_letter, clock, ack_wait_seconds, redelivery_seconds)
     async with closed_at(stop, queue):
         failures = 0
         while not stop.is_set():
             try:
-                batch = await queue.next(limit)
+                batch = await queue.next(limit, SETTLED_SECONDS if failures else None)
             except Transient as error:
                 log.warning("work_retries", error=str(error), failures=failures + 1)
+                note(str(error))
                 await wait_for(stop, clock, BACKOFF_SECONDS[min(failures, len(BACKOFF_SECONDS) - 1)])
                 failures += 1
                 continue
             failures = 0
+            note("")
             if batch:
                 await loop.run(batch)
 

@@ -16,6 +16,7 @@ from tessera_schemas.shard.services import BY_NAME, RedisUse
 from tessera_schemas.shard.streams import used_by
 
 LOOK_SECONDS = 5.0
+LEDGER_CHECK = "stream LEDGER"
 
 log = structlog.get_logger()
 
@@ -56,7 +57,8 @@ class Reach:
         try:
             end = (await self._ports.bus.usage(name)).last_seq
         except KernelError as error:
-            self._note(check, f"{error}; if it is gone, `tessera init` makes it anew")
+            way_out = "restore its newest copy" if check == LEDGER_CHECK else "`tessera init` makes it anew"
+            self._note(check, f"{error}; if it is gone, {way_out}")
         else:
             self._note(check, "")
             self._hold_against_before(name, end)

@@ -145,7 +145,8 @@ def judge(seen: StatusTraces, shard: str, in_full: bool) -> ShardStatus:
 
 def _away(why: Mapping[str, str]) -> Iterator[ShardTrouble]:
     for whom, text in why.items():
-        yield ShardTrouble(what=f"{whom}: {text}", way_out=f"see that {whom} runs and lets us in")
+        gone = "; `tessera init` makes a stream that is gone, but for the ledger" if whom == "NATS" else ""
+        yield ShardTrouble(what=f"{whom}: {text}", way_out=f"see that {whom} runs and lets us in{gone}")
 
 
 def _living(messages: Sequence[Message], now_ms: int) -> Iterator[tuple[Message, str]]:

@@ -265,14 +265,21 @@ async def ensure_subscribers(
     return await _ensure_event_durables(admin, shard, declared, wanted)
 
 
-async def ensure_webhooks(admin: Client, shard: str, tenants: Sequence[Tenant]) -> dict[str, str]:
+async def ensure_webhooks(
+    admin: Client, shard: str, tenants: Sequence[Tenant], before: Sequence[Tenant] = ()
+) -> dict[str, str]:
     """
     Make the durables by which the notifier reads for webhooks, of all tenants; one that is new begins with new events.
 
-    What is declared no more is taken away. Returns what was done with each durable by its name.
+    One that was declared `before`, and is gone, has lost its place: it begins with the oldest event that is kept, since
+    nobody knows which were delivered. What is declared no more is taken away. Returns what was done with each durable
+    by its name.
     """
+    had = {(tenant.name, webhook.name) for tenant in before for webhook in tenant.webhooks}
     wanted = {
-        subjects.webhook_durable(tenant.name, webhook.name): _webhook_config(shard, tenant.name, webhook)
+        subjects.webhook_durable(tenant.name, webhook.name): _webhook_config(
+            shard, tenant.name, webhook, DELIVER_ALL if (tenant.name, webhook.name) in had else DELIVER_NEW
+        )
         for tenant in tenants
         for webhook in tenant.webhooks
     }
@@ -325,12 +332,12 @@ def _subscriber_config(
     )
 
 
-def _webhook_config(shard: str, tenant: str, webhook: Webhook) -> api.ConsumerConfig:
+def _webhook_config(shard: str, tenant: str, webhook: Webhook, begin: api.DeliverPolicy) -> api.ConsumerConfig:
     config = durable_config(subjects.webhook_durable(tenant, webhook.name))
     queues, kinds = webhook.queues or ("*",), tuple(map(short_type, webhook.types)) or (">",)
     filters = sorted(subjects.event(shard, tenant, queue, kind) for queue in queues for kind in kinds)
     filters = filters if webhook.queues or webhook.types else []
-    return _filtered(dataclasses.replace(config, deliver_policy=DELIVER_NEW), filters, shard, tenant)
+    return _filtered(dataclasses.replace(config, deliver_policy=begin), filters, shard, tenant)
 
 
 def _filtered(config: api.ConsumerConfig, filters: list[str], shard: str, tenant: str) -> api.ConsumerConfig:

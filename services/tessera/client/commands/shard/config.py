@@ -66,7 +66,7 @@ async def apply(
             told.version = (await applying.put_in_force(where, operator, views, change, timeout)).version
             if not output.for_programs:
                 print(f"version {told.version} is in force")
-        told.made = await applying.provide(where, operator, read.body)
+        told.made = await applying.provide(where, operator, change)
     if output.for_programs:
         show_value(output, told.for_programs(), None)
     elif told.unchanged:
