@@ -8,11 +8,16 @@ import pytest
 import pytest_asyncio
 from nats.aio.client import Client
 
-from tessera.kernel.ledger.snapshots import Manifest
-from tessera.kernel.nats.once import connect_once
+from tessera.client.connect.connecting import open_bus
+from tessera.client.connect.locating import find
+from tessera.kernel.ledger.shard import Shard, decode_entry
+from tessera.kernel.ledger.snapshots import Manifest, chunks_of
+from tessera.kernel.ports import Message, Outgoing
 from tessera.kernel.provisioning.streams import Bounds, stream_config
 from tessera_local.platform import Platform
 from tessera_schemas import subjects
+from tessera_schemas.events import CURSOR_HEADER
+from tessera_schemas.shard.orders import Order
 from tessera_schemas.shard.services import SERVICES
 from tessera_schemas.shard.streams import streams
 from tests.e2e.live import TENANTS, Live, configuration, job, until_halted
@@ -75,24 +80,48 @@ async def test_facts_that_began_anew_halt_the_shard_until_they_are_mended(platfo
         await live.until_ended(after.job_id)
 
 
-async def test_a_forged_snapshot_stops_nobody_and_an_operator_drops_it(platform: Platform) -> None:
-    stream, subject = subjects.stream("SNAP", "main"), subjects.snapshot_manifest("main")
-    forged = Manifest(v=1, n=10**9, state_hash="0" * 64, chunks=()).to_bytes()
+async def forge(platform: Platform, identity: str, *messages: Outgoing) -> list[int]:
+    """Store messages with the rights of a service; their sequences."""
+    place = find(platform.directory)
+    async with open_bus(place, place.identity(identity)) as bus:
+        return [await bus.publish(message) for message in messages]
 
-    async def forge(admin: Client) -> None:
-        login = platform.credentials.read("projection").nats
-        writer = await connect_once(platform.nats.url, login.user, login.password)
-        await writer.jetstream().publish(subject, forged)
-        await writer.close()
 
+async def test_what_a_derived_stream_says_of_the_ledger_stops_it_for_no_longer_than_an_operator_wants(
+    platform: Platform,
+) -> None:
+    """A whole state far ahead is no witness. Nothing shows that an event or an order is false: an operator drops it."""
+    far = 10**9
     async with Live.on(platform, configuration()) as live:
-        await platform._as("administrator", "main", forge)
-        await platform.restart("scheduler")
+        before = await live.submit(job("before", gpus=1))
+        await live.until_ended(before.job_id)
+        false = Shard()
+        for n, data in enumerate(live.stored, start=1):
+            false.fold(decode_entry(Message("", n, data)))
+        false.state.n = far
+        state_hash = false.hasher.of(false.state)
+        seqs = await forge(
+            platform, "projection", *(Outgoing(subjects.snapshot_chunk("main", 0), c) for c in chunks_of(false.state))
+        )
+        manifest = Manifest(v=1, n=far, state_hash=state_hash, chunks=tuple(seqs))
+        await forge(platform, "projection", Outgoing(subjects.snapshot_manifest("main"), manifest.to_bytes()))
+        for service in ("scheduler", "projection"):
+            await platform.restart(service)
         after = await live.submit(job("after", gpus=1))
         await live.until_ended(after.job_id)
         said = await live.command("ledger", "inspect")
         assert said.code == 0, said
-        said = await live.command("ledger", "drop-snapshots")
-        assert said.code == 0, said
-        last = await live.bus.last(stream, subject)
-        assert last is None or last.data != forged
+
+        order = Order(v=1, pool="default", basis_n=far, ts=1, engine="e", policy=0, jobs=())
+        await forge(platform, "queueing", Outgoing(subjects.order("main", "nowhere"), order.to_bytes()))
+        event = subjects.event("main", "lab", "default", "job.bound.v1")
+        await forge(platform, "projection", Outgoing(event, b"{}", headers={CURSOR_HEADER: f"{far}.0"}))
+        assert f"knows record {far}" in await until_halted(live, "scheduler")
+        for _ in range(2):  # the second time there is nothing left
+            said = await live.command("ledger", "drop-ahead", "--yes")
+            assert said.code == 0, said
+        assert said.out.splitlines()[-1].startswith("0 ahead of record ")
+        for service in platform.services:
+            await platform.restart(service)
+        later = await live.submit(job("later", gpus=1))
+        await live.until_ended(later.job_id)

@@ -125,7 +125,7 @@ OPERATOR_ROLE = RoleSpec(
 
 ADMINISTRATOR_ROLE = RoleSpec(
     name=ADMINISTRATOR,
-    fetches=("LEDGER", "SNAP", "EVENTS"),
+    fetches=("LEDGER", "SNAP", "EVENTS", "ORDERS"),
     writes={"SNAP": "snap.{shard}.generation.>"},
 )
 """Who makes the streams, and rolls the ledger over; no everyday command needs its rights."""

@@ -235,6 +235,7 @@ async def _consumers(
         raise Failure(Exit.UNAVAILABLE, f"{error}; then apply again") from error
     try:
         new = {(tenant.name, each.name) for tenant in tenants for each in tenant.subscribers if each.begin == "new"}
+        new -= {(tenant.name, each.name) for tenant in before for each in tenant.subscribers}  # these lost their place
         subscribers = await ensure_subscribers(admin, where.shard, declared, new)
         webhooks = await ensure_webhooks(admin, where.shard, tenants, before)
         return [f"subscriber {name}: {done}" for name, done in subscribers.items()] + [

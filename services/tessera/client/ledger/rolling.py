@@ -44,6 +44,10 @@ class NatsStreamAdmin:
         """One request."""
         await self._jetstream.purge_stream(stream, subject=subject)
 
+    async def delete(self, stream: str, seq: int) -> None:
+        """One request: the message is gone, its number stays empty."""
+        await self._jetstream.delete_msg(stream, seq)
+
     async def subjects(self, stream: str, pattern: str) -> list[str]:
         """One request, which gives 100,000 at most."""
         info = await self._jetstream.stream_info(stream, subjects_filter=pattern)

@@ -10,6 +10,7 @@ from tessera.client.connect.connecting import open_store
 from tessera.client.connect.where import Where
 from tessera.client.ledger.reading import StoredLedger
 from tessera.kernel.errors import Transient
+from tessera.kernel.ledger.end import basis_of
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
 from tessera_schemas.shard.ledger_form import Head, chain_after
@@ -42,6 +43,22 @@ async def newest_known(ledger: StoredLedger, where: Where) -> Known:
     head = await _redis_head(where)
     n, name = max((int(published), "EVENTS"), (0 if head is None else head.n, "Redis"))
     return Known(name, n, head)
+
+
+async def events_ahead(ledger: StoredLedger, end: int) -> dict[int, str]:
+    """Sequences of the newest public events that come from records behind message `end`, with their cursors."""
+    stream, found = subjects.stream("EVENTS", ledger.shard), dict[int, str]()
+    message = await ledger.bus.last(stream, f"events.{ledger.shard}.>")
+    while message is not None and int((cursor := message.headers.get(CURSOR_HEADER, "0")).partition(".")[0]) > end:
+        found[message.seq] = cursor
+        message = await ledger.bus.get(stream, message.seq - 1)
+    return found
+
+
+async def orders_ahead(ledger: StoredLedger, end: int) -> list[str]:
+    """Subjects of the orders that were computed from records behind message `end`."""
+    orders = await ledger.bus.last_all(subjects.stream("ORDERS", ledger.shard), f"order.{ledger.shard}.*")
+    return [message.subject for message in orders if basis_of(message.data) > end]
 
 
 async def _redis_head(where: Where) -> Head | None:

@@ -56,7 +56,7 @@ each new connection before anything is appended there; before that, `append` rai
   decides nothing.
 - A *snapshot* is trusted if it hashes to the checkpoint record behind it. Another one is passed over for the one
   before it. The cost of a start is therefore (ledger since the newest trusted snapshot) / (speed of the fold).
-- A *witness* (events, snapshots, orders, Redis) that names a record above the end proves that the ledger lost its end.
+- A *witness* (events, orders, Redis) that names a record above the end proves that the ledger lost its end.
   One look is not enough, since a deposed leader of the stream answers with what it had: `DOUBTS_MAX` looks,
   `DOUBT_SECONDS` apart, must agree. A loss is therefore seen after 10 s and three times `DOUBT_SECONDS` (11.5 s) at
   most while the servers answer. Orders count only at the start, since one from the future must stop nobody later.

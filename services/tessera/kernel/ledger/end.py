@@ -160,7 +160,7 @@ class LedgerEnd:
 
     async def _orders(self) -> int:
         found = await self._ports.bus.last_all(subjects.stream("ORDERS", self._shard), f"order.{self._shard}.*")
-        return max((_basis(message.data) for message in found), default=0)
+        return max((basis_of(message.data) for message in found), default=0)
 
 
 def _lost_end(newest: Witness, end: int) -> str:
@@ -172,7 +172,7 @@ def _lost_end(newest: Witness, end: int) -> str:
     )
 
 
-def _basis(data: bytes) -> int:
+def basis_of(data: bytes) -> int:
     """
     Ledger number that an order was computed from; 0 for any other message, which proves nothing about the ledger's
     length.

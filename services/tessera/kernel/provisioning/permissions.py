@@ -90,14 +90,16 @@ def _admin(shard: str) -> list[str]:
 
     Who may edit a stream can bound it to one message, which is a purge by another name: so the operator, whose identity
     is in use every day, may not. Deleting and restoring a stream, and purging any other, are for nobody.
-    FACTS is purged where it began anew, so that it goes on behind what the ledger has taken in.
+    FACTS is purged where it began anew, so that it goes on behind what the ledger has taken in; orders and events that
+    are ahead of the ledger go one by one, where they are false.
     """
     return [
         *_LOOKS,
         "$JS.API.STREAM.CREATE.*",
         "$JS.API.STREAM.UPDATE.*",
         "$JS.API.CONSUMER.>",
-        *(f"$JS.API.STREAM.PURGE.{subjects.stream(kind, shard)}" for kind in ("LEDGER", "SNAP", "FACTS")),
+        *(f"$JS.API.STREAM.PURGE.{subjects.stream(kind, shard)}" for kind in ("LEDGER", "SNAP", "FACTS", "ORDERS")),
+        f"$JS.API.STREAM.MSG.DELETE.{subjects.stream('EVENTS', shard)}",
     ]
 
 

@@ -10,7 +10,7 @@ import typer
 
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.commands.ledger_care.backup import backup, restore
-from tessera.client.commands.ledger_care.mending import drop_snapshots, reconcile, repair
+from tessera.client.commands.ledger_care.mending import drop_ahead, reconcile, repair
 from tessera.client.commands.ledger_care.roll import roll
 from tessera.client.commands.ledger_care.story import story
 from tessera.client.ledger.backup import Backup
@@ -28,7 +28,7 @@ from tessera_schemas.shard.ledger_form import Head
 
 inspecting = typer.Typer(help="Look at the ledger itself.", no_args_is_help=True)
 inspecting.callback()(lambda: None)
-for work in (backup, restore, roll, repair, reconcile, drop_snapshots, story):
+for work in (backup, restore, roll, repair, reconcile, drop_ahead, story):
     inspecting.command()(work)
 
 

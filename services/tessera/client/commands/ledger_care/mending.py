@@ -12,7 +12,7 @@ from tessera.client.ledger.reading import stored_ledger
 from tessera.client.ledger.reconciling import disagreements
 from tessera.client.ledger.repairing import examine, write_repair
 from tessera.client.ledger.rolling import administrator_of
-from tessera.client.ledger.witnesses import newest_known
+from tessera.client.ledger.witnesses import events_ahead, newest_known, orders_ahead
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.rendering import Output, plain, show_value
 from tessera.kernel.ports import ApiError
@@ -80,9 +80,23 @@ async def reconcile(at: AccessOptions, output: Format = Output.TABLE) -> Exit:
 
 
 @command
-async def drop_snapshots(at: AccessOptions) -> None:
-    """Forget all snapshots, where one is false; services fold the ledger until projection has another."""
+async def drop_ahead(
+    at: AccessOptions, yes: Annotated[bool, typer.Option("--yes", help="Drop them; without it, only look")] = False
+) -> None:
+    """
+    Drop public events and orders of records that the ledger lacks, where they are false; then restart what halted.
+
+    Where the ledger did lose its end they are the proof of it: restore the ledger, and drop nothing.
+    """
     where = at.find()
-    async with administrator_of(where, "`tessera init --mend` gives the administrator its rights") as admin:
-        await admin.purge_subject(subjects.stream("SNAP", where.shard), subjects.snapshot_manifest(where.shard))
-    print(f"snapshots of shard {where.shard} are dropped; projection takes the next one at a checkpoint")
+    async with stored_ledger(where, at.identity or subjects.ADMINISTRATOR) as ledger:
+        tail = await ledger.ledger.tail()
+        end = 0 if tail is None else tail.seq
+        events, orders = await events_ahead(ledger, end), await orders_ahead(ledger, end)
+    async with administrator_of(where, "run `tessera init`, and have NATS read its users again") as admin:
+        for seq in events if yes else ():
+            await admin.delete(subjects.stream("EVENTS", where.shard), seq)
+        for subject in orders if yes else ():
+            await admin.purge_subject(subjects.stream("ORDERS", where.shard), subject)
+    print("\n".join([*(f"event {cursor}" for cursor in events.values()), *orders]))
+    print(f"{len(events) + len(orders)} ahead of record {end}, {'dropped' if yes else 'kept: --yes drops them'}")
