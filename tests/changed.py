@@ -42,6 +42,9 @@ def module_of(path: str) -> str:
     return ".".join(parts[1:] if parts[0] in IMPORTED_FROM else parts).removesuffix(".__init__")
 
 
+PROGRAM = "services/tessera_steps/"
+
+
 def is_test(path: str) -> bool:
     """Whether pytest collects the file."""
     return path.startswith("tests/") and Path(path).name.startswith("test_") and path.endswith(".py")
@@ -140,6 +143,8 @@ def choose(tree: Tree, path: str) -> Choice:
     if path.endswith(".py") and path.split("/")[0] in ROOMS:
         reached = tree.reached_from([path, *tree.naming(path)] if path.startswith("deploy/") else [path])
         return Choice(path, frozenset(reached & tests | rules), "imports, and the rules of all sources")
+    if path.startswith(PROGRAM):
+        return Choice(path, frozenset(each for each in tests if each.startswith("tests/steps/")), "the program in Go")
     if path.endswith(PAGES):
         return Choice(path, frozenset(tree.naming(path) & tests | rules), "pages, and tests that name the file")
     inside = tree.package_of(path) if path.startswith(("tests/", "services/", "schemas/")) else set()

@@ -202,6 +202,14 @@ func (r run) host(rank int) string {
 	return strings.ReplaceAll(r.hosts, "{rank}", strconv.Itoa(rank))
 }
 
+// Address is where a pod is reached: the own one without a name, which may not be known yet.
+func (r run) address(rank int) string {
+	if host := r.host(rank); rank != r.rank || net.ParseIP(host) != nil {
+		return host
+	}
+	return "127.0.0.1"
+}
+
 // Node is a pod's name as `hostname` prints it there: the first label, but the whole of an address.
 func (r run) node(rank int) string {
 	host := r.host(rank)

@@ -79,3 +79,14 @@ func TestAPodIsKnownByItsShortAndItsLongName(t *testing.T) {
 		}
 	}
 }
+
+func TestTheOwnPodIsReachedWithoutItsName(t *testing.T) {
+	named, plain := run{hosts: "j-1-{rank}.run-j-1", size: 2, rank: 1}, run{hosts: "127.88.0.{rank}", size: 2, rank: 1}
+	for found, expected := range map[string]string{
+		named.address(0): "j-1-0.run-j-1", named.address(1): "127.0.0.1", plain.address(0): "127.88.0.0", plain.address(1): "127.88.0.1",
+	} {
+		if found != expected {
+			t.Errorf("%s, where %s was to come", found, expected)
+		}
+	}
+}

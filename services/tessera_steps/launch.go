@@ -267,7 +267,7 @@ func (l *launch) connect() error {
 	places := make(chan struct{}, dialsAtOnce)
 	var dials sync.WaitGroup
 	for index := range l.starts {
-		host := l.host(l.starts[index].rank)
+		host := l.address(l.starts[index].rank)
 		dials.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()

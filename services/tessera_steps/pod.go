@@ -292,7 +292,7 @@ func (r *runner) stay() int {
 }
 
 // Dial connects to a pod of the run and proves the key to it, once.
-func (r *runner) dial(rank int) (*peer, error) { return dial(r.identity, r.host(rank), r.port) }
+func (r *runner) dial(rank int) (*peer, error) { return dial(r.identity, r.address(rank), r.port) }
 
 func dial(config *tls.Config, host, port string) (*peer, error) {
 	within, cancel := context.WithTimeout(context.Background(), handshakeTime)

@@ -263,7 +263,7 @@ func runAndIdentity() (run, *tls.Config, error) {
 
 // Allocation waits for the step's place, and says why it waits. The connection holds the place.
 func allocation(r run, config *tls.Config, message *allocateMessage, quiet bool) (*peer, *grantedMessage, error) {
-	held, err := dialPatiently(config, r.host(0), r.port)
+	held, err := dialPatiently(config, r.address(0), r.port)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -25,6 +25,7 @@ FILES = {
     "tests/unit/test_by_name.py": "MODULE = 'tessera.low'\n",
     "tests/unit/docs/test_docs.py": "pass\n",
     "tests/unit/project/test_words.py": "pass\n",
+    "tests/steps/test_srun.py": "pass\n",
     "tests/e2e/conftest.py": "from tessera import apart\n",
     "tests/e2e/test_life.py": "pass\n",
 }
@@ -76,3 +77,7 @@ def test_the_command_tells_what_it_would_run_of_this_very_tree() -> None:
     words = [sys.executable, "-m", "tests.changed", "--base", "HEAD", "--tell"]
     done = subprocess.run(words, cwd=changed.ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_change_of_the_program_in_go_reaches_the_tests_that_run_it(tree: changed.Tree) -> None:
+    assert changed.choose(tree, "services/tessera_steps/pod.go").tests == {"tests/steps/test_srun.py"}
