@@ -108,7 +108,7 @@ func newLaunch(r run, config *tls.Config, parts []*srunPart, asks []ask, granted
 			if share.part != part {
 				continue
 			}
-			start := startMessage{rank: share.rank, step: l.step, folder: folder, bare: bare, set: slices.Concat(set, common), unset: unset, appends: each.appends,
+			start := startMessage{rank: share.rank, folder: folder, bare: bare, set: slices.Concat(set, common), unset: unset, appends: each.appends,
 				programs: [][]string{each.command}}
 			for index, id := range layout.ids[part][share.rank] {
 				task := taskStart{id: id, set: layout.ofTask(l, id, share, index, asks[part])}
@@ -139,10 +139,11 @@ type layout struct {
 	ranks  []int           // of the step, in order
 	local  map[int]int     // a task's number within its pod
 	counts map[int]int     // tasks by pod
+	inPod  map[int]string  // their numbers
 }
 
 func layOut(parts []*srunPart, shares []share) *layout {
-	l := &layout{local: map[int]int{}, counts: map[int]int{}}
+	l := &layout{local: map[int]int{}, counts: map[int]int{}, inPod: map[int]string{}}
 	for part, each := range parts {
 		l.begins = append(l.begins, l.tasks)
 		ids := map[int][]int{}
@@ -172,6 +173,7 @@ func layOut(parts []*srunPart, shares []share) *layout {
 			for _, id := range of {
 				l.local[id] = l.counts[rank]
 				l.counts[rank]++
+				l.inPod[rank] = strings.TrimPrefix(l.inPod[rank]+","+strconv.Itoa(id), ",")
 			}
 		}
 		l.ids = append(l.ids, ids)
@@ -206,14 +208,8 @@ func (y *layout) variables(l *launch, asked ask) []string {
 
 // OfTask are the variables of one task, which is number `index` of its share. Its process number the pod adds.
 func (y *layout) ofTask(l *launch, id int, of share, index int, asked ask) []string {
-	gtids := []string{}
-	for task := range y.tasks {
-		if slices.ContainsFunc(y.ids, func(ids map[int][]int) bool { return slices.Contains(ids[of.rank], task) }) {
-			gtids = append(gtids, strconv.Itoa(task))
-		}
-	}
 	set := []string{"SLURM_PROCID=" + strconv.Itoa(id), "SLURM_LOCALID=" + strconv.Itoa(y.local[id]), "SLURM_NODEID=" + strconv.Itoa(y.nodeOf(of.rank)),
-		"SLURMD_NODENAME=" + l.node(of.rank), "SLURM_GTIDS=" + strings.Join(gtids, ",")}
+		"SLURMD_NODENAME=" + l.node(of.rank), "SLURM_GTIDS=" + y.inPod[of.rank]}
 	if asked.gpus+asked.gpusPerNode+asked.gpusPerTask > 0 {
 		gpus := of.gpus
 		if asked.gpusPerTask > 0 {

@@ -43,7 +43,6 @@ const anyPod = -1
 // StartMessage is what a pod needs to start its tasks of a step, or the one command of an ssh.
 type startMessage struct {
 	rank       int
-	step       string
 	folder     string   // empty: that of the pod
 	bare       bool     // of the pod's own variables only those of the run go along
 	set        []string // NAME=value, in all tasks
@@ -56,7 +55,6 @@ type startMessage struct {
 
 func (m *startMessage) fields(c *coder) {
 	c.number(&m.rank)
-	c.text(&m.step)
 	c.text(&m.folder)
 	c.flag(&m.bare)
 	c.texts(&m.set)
