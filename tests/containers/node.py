@@ -5,8 +5,9 @@ A real node for a control plane of tests: containerd with runc, pods' networks b
         ...
 
 All of it runs in name spaces of processes and mounts of its own, so that nothing is left once the first of these
-processes has ended. The image of the pods is made here of Debian's static busybox; no registry is asked. Its GPUs are
-what an operator may say of any node, extended resources in its status: no device is behind them.
+processes has ended. The image of the pods is made here of Debian's static busybox, that of the step runner of its Go
+sources; no registry is asked. Its GPUs are what an operator may say of any node, extended resources in its status: no
+device is behind them.
 """
 
 import hashlib
@@ -18,8 +19,10 @@ import shutil
 import signal
 import subprocess
 import tarfile
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,12 +31,14 @@ import yaml
 
 from tessera.kernel.ports import ApiError
 from tessera_local.free_port import free_port
+from tests.containers.names import DOMAIN
 from tests.kubernetes import binaries, identities
 from tests.kubernetes.control_plane import ControlPlane, wait_until
 from tests.kubernetes.nodes import GPU_RESOURCE
 from tests.servers import Server
 
-IMAGE = "tessera.test/busybox:1"
+IMAGE, STEPS_IMAGE = "tessera.test/busybox:1", "tessera.test/steps:1"
+STEPS_SOURCES = Path(__file__).parents[2] / "services" / "tessera_steps"
 NAME, BRIDGE, ADDRESS, SUBNET = identities.NODE_NAME, "tessera-node", "10.231.7.1", "10.231.7.0/24"
 BUSYBOX, CNI_PROGRAMS, CGROUPS = Path("/bin/busybox"), Path("/usr/lib/cni"), Path("/sys/fs/cgroup")
 PROGRAMS = ("containerd", "ctr", "runc", "unshare", "ip", str(BUSYBOX), str(CNI_PROGRAMS / "bridge"))
@@ -65,9 +70,16 @@ def bridge() -> Iterator[None]:
     _run("ip", "link", "add", BRIDGE, "type", "bridge", check=False)  # there if one before us was killed
     _run("ip", "addr", "replace", f"{ADDRESS}/24", "dev", BRIDGE)
     _run("ip", "link", "set", BRIDGE, "up")
+    # A container engine on this machine lets nothing pass from one pod to another that it has not made.
+    through = ("FORWARD", "-i", BRIDGE, "-o", BRIDGE, "-j", "ACCEPT")
+    has_filter = shutil.which("iptables") is not None
+    if has_filter:
+        _run("iptables", "-I", *through, check=False)
     try:
         yield
     finally:
+        if has_filter:
+            _run("iptables", "-D", *through, check=False)
         _run("ip", "link", "del", BRIDGE)
 
 
@@ -150,6 +162,8 @@ class Node:
             "enforceNodeAllocatable": [],
             "makeIPTablesUtilChains": False,
             "resolvConf": "",
+            "clusterDNS": [ADDRESS],
+            "clusterDomain": DOMAIN,
             "podLogsDir": str(self._folder / "logs"),
             "volumePluginDir": str(self._folder / "plugins"),
             "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
@@ -175,10 +189,10 @@ class Node:
         return f"unix://{self._folder}/containerd.sock"
 
     def _has_image(self) -> bool:
-        """Give containerd the image as soon as it takes one."""
-        ctr = ("ctr", "--address", f"{self._folder}/containerd.sock", "--namespace", "k8s.io")
-        done = subprocess.run([*ctr, "images", "import", "-"], input=image(), capture_output=True)
-        return done.returncode == 0
+        """Give containerd the images as soon as it takes them."""
+        ctr = ("ctr", "--address", f"{self._folder}/containerd.sock", "--namespace", "k8s.io", "images", "import", "-")
+        images = [image(), *([steps_image()] if STEPS_SOURCES.exists() else [])]
+        return not any(subprocess.run(ctr, input=packed, capture_output=True).returncode for packed in images)
 
     def _take_gpus(self) -> bool:
         api, path = self._plane.api(), f"/api/v1/nodes/{NAME}"
@@ -191,16 +205,34 @@ class Node:
 def image() -> bytes:
     """Busybox with a name for each of its programs; by itself it sleeps, which is all that a pod's pause must do."""
     names = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    layer = _tar(
-        {**{f"bin/{name}": "busybox" for name in names}, "bin/busybox": BUSYBOX.read_bytes(), "tmp/.keep": b""}
-    )
+    files = {**{f"bin/{name}": "busybox" for name in names}, "bin/busybox": BUSYBOX.read_bytes(), "tmp/.keep": b""}
+    return _image(IMAGE, _tar(files), {"Cmd": ["/bin/sleep", "1000000"], "Env": ["PATH=/bin"]})
+
+
+@cache
+def steps_image() -> bytes:
+    """The step runner alone, built as the Dockerfile builds it. Raises NoNode where there is no Go."""
+    go = shutil.which("go")
+    if go is None:
+        raise NoNode("no go on the path, to build the step runner with")
+    with tempfile.TemporaryDirectory() as folder:
+        built, how = Path(folder) / "tessera-steps", ["-trimpath", "-buildvcs=false", "-ldflags", "-s -w"]
+        environment = {**os.environ, "CGO_ENABLED": "0"}
+        subprocess.run(
+            [go, "build", *how, "-o", str(built), "."], cwd=STEPS_SOURCES, env=environment, check=True, timeout=300
+        )
+        layer = _tar({"tessera-steps": built.read_bytes()})
+    return _image(STEPS_IMAGE, layer, {"User": "65532:65532", "Entrypoint": ["/tessera-steps"]})
+
+
+def _image(name: str, layer: bytes, settings: dict[str, Any]) -> bytes:
     config = {
         "architecture": {"x86_64": "amd64", "aarch64": "arm64"}[platform.machine()],
         "os": "linux",
-        "config": {"Cmd": ["/bin/sleep", "1000000"], "Env": ["PATH=/bin"]},
+        "config": settings,
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
-    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
     files = {"config.json": config, "manifest.json": manifest}
     return _tar({"layer.tar": layer, **{name: json.dumps(text).encode() for name, text in files.items()}})
 

@@ -24,8 +24,9 @@ import pytest_asyncio
 from tessera.client.outcomes import Exit
 from tessera.testkit.checker import PodChange
 from tessera_schemas.config import Policy
-from tessera_schemas.job import CheckpointPolicy, JobSpec, Role, Template
-from tests.containers.node import ADDRESS, IMAGE, Node, NoNode, api_flags, bridge
+from tessera_schemas.job import CheckpointPolicy, JobSpec, Retry, Role, Template
+from tests.containers import names
+from tests.containers.node import ADDRESS, IMAGE, STEPS_IMAGE, STEPS_SOURCES, Node, NoNode, api_flags, bridge
 from tests.e2e.elastic_suite import has_pods
 from tests.e2e.live import SECONDS, Said, configuration, eventually, job, started
 from tests.kubernetes import binaries, deployed
@@ -84,6 +85,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         with (
             bridge(),
             running(folder, address=ADDRESS, api_flags=api_flags(folder), kubelets=False) as plane,
+            names.answered(plane, ADDRESS),
             Node(plane, tmp_path_factory.mktemp("node"), GPUS),
         ):
             yield plane
@@ -129,7 +131,8 @@ async def live(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) ->
         "SSL_CERT_FILE": str(plane.ca_file),
     }
     folder = tmp_path_factory.mktemp("platform")
-    async with live_on(plane, folder, body, settings={"gateway": gateway}) as live:
+    steps = {"TESSERA_STEPS_IMAGE": STEPS_IMAGE}
+    async with live_on(plane, folder, body, settings={"gateway": gateway, "admission": steps, "binder": steps}) as live:
         yield live
 
 
@@ -250,6 +253,22 @@ async def test_steps_run_in_every_pod_of_a_gang_or_in_as_many_as_they_ask_for(
     assert [await read_rest(log) for log in logs] == [(0, ["first", "every"]), (0, ["every"])]
     await live.until_ended(job_id)
     assert live.phase(job_id) == "succeeded"
+
+
+@pytest.mark.skipif(not STEPS_SOURCES.exists(), reason="the step runner's sources are not here")
+async def test_a_command_that_runs_once_starts_processes_in_the_other_pods_of_its_run(
+    live: KubernetesLive, person: Person
+) -> None:
+    program = "echo once; srun -n 2 hostname; exit 4"
+    spec = program_job("steps", program, gpus=1, launcher="steps", replicas=2, retry=Retry(max_attempts=1))
+    done = await live.submit(spec)
+    await live.until_ended(done.job_id)
+    assert live.phase(done.job_id) == "failed"
+    said = (await person.run("logs", "--rank", "0", done.job_id)).out.splitlines()
+    assert said[0] == "once"
+    assert sorted(said[1:]) == [f"{done.job_id}-1-{rank}" for rank in range(2)]
+    assert "once" not in (await person.run("logs", "--rank", "1", done.job_id)).out
+    assert live.plane.api().items("/api/v1/namespaces/lab/secrets") == []
 
 
 async def test_salloc_gives_a_shell_in_a_pod_and_takes_the_allocation_back(
