@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from tessera.gateway.entrance.problems import Refusal
+from tessera.gateway.reading import views as reading_views
 from tessera.gateway.reading.views import JobList, Rows, SharedViews
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
@@ -12,6 +13,7 @@ from tessera.kernel.memory.store import MemoryStore, MemoryViews
 from tessera.kernel.ports import Change
 from tessera_schemas.views import JobView
 from tests.unit.gateway.gateway_world import Away
+from tests.virtual_time import VirtualClock
 
 
 def view(job: str, tenant: str = "lab", ts: int = 1, phase: str = "queued") -> JobView:
@@ -110,3 +112,29 @@ async def test_a_reading_that_fails_is_a_refusal_and_the_next_one_is_tried() -> 
     shelf.faults.come_back()
     n, jobs = await views.jobs()
     assert (n, [job.job_id for job in jobs.after(None, None)]) == (1, ["a"])
+
+
+@pytest.mark.parametrize(("took", "again"), [(0.2, False), (0.009, True)])
+async def test_views_that_take_long_to_read_are_read_less_often_whoever_asks(
+    monkeypatch: pytest.MonkeyPatch, took: float, again: bool
+) -> None:
+    """A tenant that asks without end for lists of a large shard would have them read without end, uncharged."""
+    shelf, spent = Shelf(), 0.0
+    loads = JobView.from_bytes
+
+    def slow(data: bytes) -> JobView:
+        nonlocal spent
+        spent += took
+        return loads(data)
+
+    monkeypatch.setattr(reading_views, "thread_seconds", lambda: spent)
+    monkeypatch.setattr(JobView, "from_bytes", slow)
+    clock = VirtualClock()
+    await shelf.hold(1, view("a"))
+    jobs = JobList(shelf.store, clock, 0)
+    assert await ids(jobs) == ["a"]
+    await shelf.hold(2, view("b"))
+    clock.pause(0.99)
+    assert await ids(jobs) == (["b"] if again else ["a"])
+    clock.pause(0.02)
+    assert await ids(jobs) == ["b"]
