@@ -224,9 +224,7 @@ class JobWarnedV1(RunEvent):
     """The run holds GPUs and uses none; by policy it may be stopped for that."""
 
     type: ClassVar[str] = "io.tessera.job.warned.v1"
-    idle_seconds: Annotated[
-        int, Field(description="Idle seconds; 0: the GPUs are in use again, and the warning ends")
-    ] = 0
+    idle_seconds: Annotated[int, Field(description="Idle seconds; 0: the GPUs are in use again")] = 0
 
 
 class JobSavedV1(RunEvent):

@@ -154,9 +154,7 @@ class CheckpointReported(AnyFact, sender="admission"):
     tenant: Name
     path: CheckpointPath
     attempt: Count = 0
-    at: Annotated[
-        CheckpointAt, Field(description="Marker of one checkpoint among several at a path, such as a step")
-    ] = ""
+    at: Annotated[CheckpointAt, Field(description="Marker of one of several checkpoints at a path, as a step")] = ""
 
 
 class DrainRequested(AnyFact, sender="admission"):
@@ -388,9 +386,7 @@ class NodeSeen(AnyFact, sender="binder"):
         dict[str, Positive],
         Field(max_length=16, description="Number of MIG instances made on a `mig` node; empty: any may be"),
     ] = Field(default_factory=dict)
-    trouble: Annotated[
-        Reason | None, Field(description="Contradiction in the node's devices, for which the node takes no new pods")
-    ] = None
+    trouble: Annotated[Reason | None, Field(description="Fault of the node's devices; it takes no new pods")] = None
     devices: Annotated[dict[LabelKey, Count], Field(max_length=64, description="Further devices, by name")] = Field(
         default_factory=dict
     )
@@ -400,11 +396,7 @@ class NodeSeen(AnyFact, sender="binder"):
     cordoned: bool = False
     capacity: Annotated[
         dict[LabelKey, Count],
-        Field(
-            max_length=64,
-            description="Installed devices, whole GPUs included, where fewer are allocatable, as while a device "
-            "plugin is away",
-        ),
+        Field(max_length=64, description="Installed devices, GPUs too, where fewer are allocatable for a while"),
     ] = Field(default_factory=dict)
 
     @property
@@ -427,7 +419,7 @@ class RunAbsent(AnyFact, sender="reclamation"):
     """
     Every pod of the run, or with `ranks` these, is gone or ended by its kubelet: what they held is free.
 
-    Of a gang that goes on only pods that succeeded are named: any other end is the run's.
+    Of a gang that goes on only pods are named that succeeded, or that its owner gave up: any other end is the run's.
     """
 
     kind: Literal["run_absent"]
@@ -466,9 +458,7 @@ class CheckpointSaved(AnyFact, sender="binder"):
     kind: Literal["checkpoint_saved"]
     run_id: RunId
     path: Annotated[str, StringConstraints(max_length=1024)] = ""
-    at: Annotated[
-        CheckpointAt, Field(description="Marker of one checkpoint among several at a path, such as a step")
-    ] = ""
+    at: Annotated[CheckpointAt, Field(description="Marker of one of several checkpoints at a path, as a step")] = ""
 
 
 class Shrink(Strict):
@@ -507,9 +497,7 @@ class PlanProposed(AnyFact, senders=tuple(dict.fromkeys(PLANNERS.values()))):
     placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="Placements in rank order")]
     flavor: str = ""
     moves: Annotated[tuple[Move, ...], Field(max_length=64)] = ()
-    net_gpu_seconds: Annotated[
-        Count, Field(description="Net gain of moves: GPU time that the job gains, less what the moved runs lose")
-    ] = 0
+    net_gpu_seconds: Annotated[Count, Field(description="GPU time that moves gain, less what the runs lose")] = 0
 
     @model_validator(mode="after")
     def _each_victim_moves(self) -> Self:

@@ -174,9 +174,7 @@ class Allocated(AnyRecord, event=events.JobAllocatedV1):
     attempt: Positive
     deadline: Annotated[Millis, Field(description="Time by which the run has to start, or it is revoked")]
     placements: Annotated[tuple[Placement, ...], Field(min_length=1, description="Placements in rank order")]
-    flavor: Annotated[
-        str, Field(description="Flavor of all nodes, set when the queue's quotas distinguish flavors")
-    ] = ""
+    flavor: Annotated[str, Field(description="Flavor of all nodes, set when quotas of the queue have any")] = ""
     passed: Annotated[
         tuple[Passed, ...],
         Field(max_length=PASSED_MAX, description="First blocked jobs before it in line, and why it may pass each"),

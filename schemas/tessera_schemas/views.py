@@ -169,9 +169,7 @@ class QueueView(Lenient):
     weight: int = 1
     stop_policy: str = "none"
     quotas: tuple[QuotaUse, ...] = ()
-    time_limit_max_seconds: Annotated[
-        int, Field(description="Longest time limit by the queue and those above; 0: none")
-    ] = 0
+    time_limit_max_seconds: Annotated[int, Field(description="Longest time limit, by queues above too; 0: none")] = 0
     removed: Annotated[
         bool,
         Field(description="Whether the configuration has it no more: what it holds is borrowed, and none of it starts"),
@@ -257,9 +255,7 @@ class NodeView(Lenient):
     others: OthersView = OthersView()
     mig_instances: Annotated[tuple[tuple[str, int], ...], Field(description="MIG instances made: profile, number")] = ()
     gpu_uuids: tuple[str, ...] = ()
-    trouble: Annotated[PublicReason | None, Field(description="Why the node takes no new pods, whatever is free")] = (
-        None
-    )
+    trouble: Annotated[PublicReason | None, Field(description="Why the node takes no new pods")] = None
     cordoned: Annotated[bool, Field(description="Cordoned while healthy: no new pods")] = False
     away_since_ts: Annotated[int, Field(description="Time since which the node is silent or cordoned; 0: neither")] = 0
     missing_gpus: Annotated[int, Field(description="GPUs held by runs but no longer offered by the node")] = 0

@@ -165,5 +165,6 @@ async def test_what_ended_while_the_binder_was_away_is_told_when_it_is_back(
     async with live.down("binder"):
         await users.until(lambda: condition(users.job("unseen"), "Failed"), "the Job has failed")
     await end_of(live, heard, "unseen", "failed", "FAILED", "3:0")
+    users.kubectl("delete", "jobs", "--all", "--namespace", users.namespace)
     await live.until_idle()
     await assert_all_is_well(live)

@@ -71,9 +71,7 @@ def kind_of(need: Need) -> MixKind:
     """A share counts as one GPU of so many thousandths."""
     if need.gpus:
         return MixKind(need.cpu_milli, WHOLE_GPU, need.gpus, need.gpu_models)
-    return MixKind(
-        need.cpu_milli, need.gpu_milli, 1 if need.gpu_milli else 0, need.gpu_models if need.gpu_milli else ()
-    )
+    return MixKind(need.cpu_milli, need.gpu_milli, int(need.gpu_milli > 0), need.gpu_models if need.gpu_milli else ())
 
 
 WeightedKinds = tuple[tuple[MixKind, int], ...]

@@ -61,9 +61,7 @@ TABLES = (
     "remembered_nodes",
     "removed_queues",
 )
-LATER_TABLES: frozenset[str] = frozenset(
-    {"refused", "backoffs", "stops", "closed", "remembered_nodes", "removed_queues"}
-)
+LATER_TABLES = frozenset({"refused", "backoffs", "stops", "closed", "remembered_nodes", "removed_queues"})
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
 
 
@@ -153,9 +151,7 @@ class State:
         """Counts anew how much each pool has, if any quota is a part of one."""
         self.shares, self.sizes, self.recount_ts, self._tree = Table(), {}, NEVER, None
         if self.configured.has_parts:
-            for name in dict.fromkeys(
-                name for table in (self.nodes, self.remembered_nodes) for name, _ in table.items()
-            ):
+            for name in dict.fromkeys(key for table in (self.nodes, self.remembered_nodes) for key, _ in table.items()):
                 self.count_node(name)
 
     def count_due(self) -> None:

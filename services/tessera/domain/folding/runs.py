@@ -80,8 +80,7 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
     passed, attempt = record.passed, record.attempt
     job = move(state, job, Phase.ALLOCATED, attempt=attempt, reason=None, not_before=0, first_ts=first, passed=passed)
     if job.last_ended_ts:
-        job = replace(job, last_end=None, last_started_ts=0, last_ended_ts=0, nodes=())
-        state.put_job(job)
+        state.put_job(job := replace(job, last_end=None, last_started_ts=0, last_ended_ts=0, nodes=()))
     count_task(state, job, waiting=-1, aside=-was_aside)
     hold(state, job.gang, record.placements, 1)
     tally(state, job.queue, record.flavor, job.amount, 1)

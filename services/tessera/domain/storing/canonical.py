@@ -43,9 +43,7 @@ def _unused(kind: type[Any]) -> tuple[bytes, ...]:
 
     Quotes inside a string are escaped, so that these bytes stand nowhere but at the end of an object.
     """
-    return tuple(
-        _unused_field(each) + b"}" for part in _parts(kind) for each in reversed(fields(part)) if _is_later(each)
-    )
+    return tuple(_unused_field(one) + b"}" for part in _parts(kind) for one in reversed(fields(part)) if _is_later(one))
 
 
 def _is_later(field: Field[Any]) -> bool:

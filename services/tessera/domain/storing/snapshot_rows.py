@@ -76,9 +76,7 @@ class _Form:
             names[names.index(first) : names.index(after) if after else names.index(first) + 1]
             for first, after in spans
         ]
-        self._marks = [
-            (b'"%s":' % first.encode(), b',"%s":' % after.encode() if after else b"}") for first, after in spans
-        ]
+        self._marks = [(b'"%s":' % first.encode(), b',"%s":' % end.encode() if end else b"}") for first, end in spans]
         self.names = [name for span in self._spans for name in span]
         self._types = [get_type_hints(kind)[name] for name in self.names]
         self.copy = replacer(kind, tuple(self.names))
