@@ -236,9 +236,7 @@ class Revoked(AnyRecord, event=events.JobEvictingV1, story="is being stopped, th
         tuple[RoleReach, ...],
         Field(max_length=64, description="Nodes to which volumes tie the job's next attempts, by role"),
     ] = ()
-    ended: Annotated[
-        bool, Field(description="The run, while being stopped, had ended by itself before any of its pods was stopped")
-    ] = False
+    ended: Annotated[bool, Field(description="The run had ended by itself before any of its pods was stopped")] = False
     observed: Annotated[
         NodeName | Literal[""],
         Field(description="Node that seems lost; the stop counts against the policy's `mass_stop_percent`"),
@@ -549,9 +547,7 @@ class LedgerMessage(Strict):
     n: Positive
     prev: Digest
     epoch: Positive
-    tx: Annotated[
-        str, Field(min_length=8, max_length=64, description="Transaction id, to find an append of unknown outcome")
-    ]
+    tx: Annotated[str, Field(min_length=8, max_length=64, description="Id to find an append of unknown outcome")]
     ts: Annotated[Millis, Field(description="Ledger time; never decreases")]
     engine: str
     policy: Count
@@ -561,9 +557,7 @@ class LedgerMessage(Strict):
         bool,
         Field(description="Set by builds before `starts_since`: older facts wait, and no run ends by its deadline"),
     ] = False
-    starts_since: Annotated[
-        Millis, Field(description="Since when starts are watched without a gap; a run's whole start timeout follows")
-    ] = 0
+    starts_since: Annotated[Millis, Field(description="Time since which starts are watched without a gap")] = 0
     facts: tuple[TakenFact, ...] = ()
     orders: Annotated[tuple[Order, ...], Field(description="Orders newer than those taken in before")] = ()
     records: tuple[Record, ...] = ()

@@ -1,5 +1,5 @@
 """
-What the ledger says of the words of streams that are derived from it: whoever may write these may write false ones.
+Evidence by the ledger on the words of streams that are derived from it: whoever may write these may write false ones.
 
 A cursor in a header, or in the manifest of a snapshot, is believed as far as the ledger gives the same public events.
 What was rolled over had been published: nobody asks for it.

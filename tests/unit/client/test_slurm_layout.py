@@ -2,7 +2,7 @@
 
 import pytest
 
-from tessera.client.slurm.scripts.layout import Layout, Room, Wanted, folded, layout_of
+from tessera.client.slurm.scripts.layout import PodLayout, Room, Wanted, folded, layout_of
 
 GIB = 2**30
 H100 = Room(64_000, 512 * GIB, 8, "h100")
@@ -36,7 +36,7 @@ POOL = (H100, CPUS)
     ],
 )
 def test_tasks_lie_on_pods_as_on_slurms_nodes(wanted: Wanted, tasks: tuple[int, ...], total: int | None) -> None:
-    assert layout_of(wanted, POOL) == Layout(tasks, total)
+    assert layout_of(wanted, POOL) == PodLayout(tasks, total)
 
 
 def test_more_tasks_than_the_nodes_take_is_a_mistake() -> None:
@@ -45,7 +45,7 @@ def test_more_tasks_than_the_nodes_take_is_a_mistake() -> None:
 
 
 def test_one_pod_is_taken_where_no_node_is_known() -> None:
-    assert layout_of(Wanted(tasks=64), ()) == Layout((64,), 64)
+    assert layout_of(Wanted(tasks=64), ()) == PodLayout((64,), 64)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a launcher asks of a job's roles and of the installation. Pure."""
+"""Demands of a launcher on a job's roles and on the installation. Pure."""
 
 import posixpath
 from collections.abc import Iterator

@@ -169,7 +169,7 @@ class PodlessJobs:
         return found is not None and found[1].waits_suspended
 
     async def _why_over(self, job: Job) -> OwnerEnded | str:
-        """How the owner has ended, or why else nobody will bring the pods back; "" while somebody may."""
+        """The end of the owner, or why else nobody will bring the pods back; "" while somebody may."""
         assert job.adopted is not None
         is_pod = job.adopted.owner_kind == "Pod"  # it has just ended: what was remembered of it says that it runs
         owner = await self._owners.of(job.tenant, job.adopted, fresh=is_pod)

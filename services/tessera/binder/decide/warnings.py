@@ -45,7 +45,7 @@ def read_warning(events: Iterable[Json], node: str) -> tuple[str, str] | None:
 
 
 def read_refused_pods(events: Iterable[Json]) -> tuple[int, str]:
-    """When (milliseconds) an owner's controller last said that it may not make a pod, and why; (0, "") for never."""
+    """The time (ms) at which an owner's controller last said that it may not make a pod, and why; (0, "") for never."""
     said = max((one for one in events if _is_refused_pod(one)), key=_order, default=None)
     why = "" if said is None else _in_one_line(said.get("message")).partition(FORBIDDEN)[2]
     return (0, "") if said is None else (_order(said)[0], why)

@@ -10,7 +10,7 @@ from tessera_schemas.job import JobSpec, Role
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What the installation has for launchers: the image of the step runner ("": none), and the domain of names."""
+    """Parts of the installation for launchers: the image of the step runner ("": none), and the domain of names."""
 
     steps_image: str = ""
     steps_pull_policy: str = "IfNotPresent"

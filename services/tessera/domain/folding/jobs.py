@@ -254,7 +254,7 @@ def apply_requeued(state: State, record: Requeued, facts: Sequence[TakenFact]) -
 
 
 def _last_run(state: State, job: Job, reason: Reason) -> dict[str, Any]:
-    """What a job keeps of the run that has just been released: its owner may yet say that it was the last."""
+    """Fields that a job keeps of the run that has just been released: its owner may yet say that it was the last."""
     if job.adopted is None or state.format < OWNER_ENDS_FROM:
         return {"nodes": ()}
     return {"last_end": reason, "last_started_ts": job.started_ts, "last_ended_ts": state.ts}

@@ -1,5 +1,5 @@
 """
-Whose a connection or a request is: its peer's, or behind a proxy that is trusted the address that the proxy names.
+The address of a connection or a request: its peer's, or behind a trusted proxy the one that the proxy names.
 
 A proxy appends the address that it sees to X-Forwarded-For, behind whatever its client wrote there. So the header is
 read from its right end, and only from trusted peers; no other header is read, since it would be the client's own.

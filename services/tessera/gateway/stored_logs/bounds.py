@@ -175,7 +175,7 @@ class BoundedStore:
 
 
 async def read_used(store: LogStore, shard: str) -> dict[str, UsedShare]:
-    """What each tenant's stored logs take, as whoever collects wrote it last. Raises Transient."""
+    """Bytes that each tenant's stored logs take, as whoever collects wrote it last. Raises Transient."""
     written = await store.get(USED.format(shard=shard))
     try:
         return {tenant: UsedShare(**found) for tenant, found in orjson.loads(written or b"{}").items()}

@@ -1,7 +1,10 @@
 """Jobs and runs as the rules checker knows them, from the ledger's records alone."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
+from tessera_schemas import facts as f
 from tessera_schemas.job import JobSpec
 from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.placement import Placement
@@ -47,3 +50,15 @@ def names_of(job: JobRow) -> list[tuple[str, str]]:
     """Names of the configuration that the job uses; work of others has no class."""
     names = [("queue", job.spec.queue), ("tenant", job.tenant)]
     return names if job.adopted is not None else [*names, ("class", job.priority_class)]
+
+
+ASKED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
+    f.HoldRequested: lambda fact: ("held", fact.job_id, fact.undo, fact.tenant),
+    f.PriorityRequested: lambda fact: ("priority_set", fact.job_id, fact.priority_class, fact.tenant),
+    f.MoveRequested: lambda fact: ("job_moved", fact.job_id, fact.queue, fact.tenant),
+    f.RequeueRequested: lambda fact: ("requeued", fact.job_id, True, fact.tenant),
+    f.CancelRequested: lambda fact: ("cancelled", fact.job_id, True, fact.tenant),
+    f.OwnerEnded: lambda fact: ("ended", fact.job_id, "failed" if fact.reason else "succeeded", ""),
+    f.DrainRequested: lambda fact: ("node_drained", fact.node, fact.undo, ""),
+}
+"""Who asked for what, whenever it was: a record may only do what somebody asked for who may."""

@@ -1,14 +1,14 @@
 """Rules of policy and operators' commands for each record, in the order of the ledger."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker.line_rules import OrderRules
 from tessera.testkit.rules_checker.quotas import RESOURCES, FlavorResource, Quotas
-from tessera.testkit.rules_checker.rows import JobRow, RunRow, names_of
+from tessera.testkit.rules_checker.rows import ASKED, JobRow, RunRow, names_of
 from tessera.testkit.rules_checker.stop_rules import Brake, Stopped, counts, has_word
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
@@ -538,16 +538,6 @@ class Rules:
 
 PLANS = tuple(CAUSE.values())
 ORDERED = {Code.CANCELLED: "cancelled", Code.REQUEUE_ASKED: "requeued"}
-ASKED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
-    f.HoldRequested: lambda fact: ("held", fact.job_id, fact.undo, fact.tenant),
-    f.PriorityRequested: lambda fact: ("priority_set", fact.job_id, fact.priority_class, fact.tenant),
-    f.MoveRequested: lambda fact: ("job_moved", fact.job_id, fact.queue, fact.tenant),
-    f.RequeueRequested: lambda fact: ("requeued", fact.job_id, True, fact.tenant),
-    f.CancelRequested: lambda fact: ("cancelled", fact.job_id, True, fact.tenant),
-    f.OwnerEnded: lambda fact: ("ended", fact.job_id, "failed" if fact.reason else "succeeded", ""),
-    f.DrainRequested: lambda fact: ("node_drained", fact.node, fact.undo, ""),
-}
-"""Who asked for what, whenever it was: a record may only do what somebody asked for who may."""
 COUNTED = {name: "total_gpu_milli" if name == "gpu_milli" else name for name in RESOURCES}
 """The property of a pod's resources that counts against the quotas of each."""
 

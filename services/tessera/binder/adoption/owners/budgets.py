@@ -66,7 +66,7 @@ def find_exhausted_budget(budgets: Sequence[Json], pods: Sequence[Json]) -> Evic
 
 
 def find_forbidding_budget(budgets: Sequence[Json], namespace: str, labels: Sequence[Json]) -> str:
-    """What lets none of the pods with these labels go, however many are well, and its word for it; "" for nothing."""
+    """The budget that lets none of the pods with these labels go, with its word for it; "" for none."""
     there = {"status": {"phase": "Running"}}
     pods: list[Json] = [there | {"metadata": {"uid": str(rank), "labels": each}} for rank, each in enumerate(labels)]
     # Judged as if all were well: of pods that wait no budget lets any go yet, whatever it says.

@@ -1,4 +1,4 @@
-"""What the binder may do in namespaces: the API server is asked, and its answer holds for a while."""
+"""Rights of the binder in namespaces: the API server is asked, and its answer holds for a while."""
 
 import asyncio
 

@@ -11,7 +11,7 @@ from tessera.client.slurm.scripts import nodes, pods
 from tessera.client.slurm.scripts.against import Against, Lost, Tasks
 from tessera.client.slurm.scripts.in_scripts import found_in, lost_to_steps
 from tessera.client.slurm.scripts.in_variables import EXPORTED_MAX, kept_here, variables_lost, variables_read
-from tessera.client.slurm.scripts.layout import Layout, Room
+from tessera.client.slurm.scripts.layout import PodLayout, Room
 from tessera.client.slurm.scripts.pods import ScriptCommand
 from tessera.client.slurm.scripts.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script, ScriptOptions
 from tessera.client.slurm.values import Said
@@ -132,7 +132,7 @@ def _on_nodes(
 ) -> _Shape:
     """A pod for each node of Slurm's; the script runs once, and starts its tasks by steps."""
     script, tried = options.script, against.tried
-    on = tried("ntasks", lambda: nodes.layout(options, rooms), Layout((1,)))
+    on = tried("ntasks", lambda: nodes.layout(options, rooms), PodLayout((1,)))
     gpus, model = tried("gpus", lambda: nodes.gpus_of_pod(options, on), (1, ""))
     cpus = tried("cpus-per-task", lambda: nodes.cpus_of_pod(options, on, gpus), "")
     memory = tried("mem", lambda: nodes.memory_of_pod(options, int(cpus or 1), gpus), 0)
@@ -148,7 +148,7 @@ def _on_nodes(
 
 
 def _resources(options: ScriptOptions, shape: _Shape, against: Against) -> Json:
-    """What one pod asks for, and of which model; what nobody says, as `--mem=0`, is its share of a node."""
+    """Amounts that one pod asks for, and the GPU model; what nobody says, as `--mem=0`, is its share of a node."""
     asked: Json = {"cpu": shape.cpus} if shape.cpus else {}
     asked |= {"memory": shape.memory} if shape.memory else {}
     instance, model = values.MIG.fullmatch(shape.model) if shape.gpus else None, shape.model

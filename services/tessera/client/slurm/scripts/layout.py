@@ -13,7 +13,7 @@ FOLDED_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What one node has in all: CPU in thousandths, memory in bytes, whole GPUs and their model."""
+    """Size of one node in all: CPU in thousandths, memory in bytes, whole GPUs and their model."""
 
     cpu_milli: int
     memory_bytes: int
@@ -24,7 +24,7 @@ class Room:
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """
-    What a script says of its tasks; None and 0 where it says nothing.
+    A script's words on its tasks; None and 0 where it says nothing.
 
     `most_tasks` of a node, `gpus` of the whole job, and what each task takes of its node.
     """
@@ -40,7 +40,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class PodLayout:
     """
     Tasks of each pod, in the order of ranks; `total` is what the script says of all (None: nothing), which may be less.
     """
@@ -70,17 +70,17 @@ def folded(numbers: Sequence[int]) -> str:
     return ",".join(str(number) if times == 1 else f"{number}(x{times})" for number, times in runs)
 
 
-def layout_of(wanted: Wanted, rooms: Sequence[Room]) -> Layout:
+def layout_of(wanted: Wanted, rooms: Sequence[Room]) -> PodLayout:
     """The tasks on pods, as Slurm lays them out. Raises ValueError with a sentence where they do not lie so."""
     total, most = wanted.tasks, wanted.most_tasks
     if wanted.nodes is None:
         return _as_few_as_possible(wanted, rooms)
     if total is None:
-        return Layout((most or 1,) * wanted.nodes, None if most is None else most * wanted.nodes)
+        return PodLayout((most or 1,) * wanted.nodes, None if most is None else most * wanted.nodes)
     nodes = min(wanted.nodes, total)  # Slurm takes no node without a task
     if most is not None and total > nodes * most:
         raise ValueError(f"{total} tasks do not lie on {nodes} nodes with {most} of them each; mend one of the numbers")
-    return Layout(spread(total, nodes), total)
+    return PodLayout(spread(total, nodes), total)
 
 
 def spread(total: int, parts: int) -> tuple[int, ...]:
@@ -88,12 +88,12 @@ def spread(total: int, parts: int) -> tuple[int, ...]:
     return tuple(total // parts + (part < total % parts) for part in range(parts))
 
 
-def _as_few_as_possible(wanted: Wanted, rooms: Sequence[Room]) -> Layout:
+def _as_few_as_possible(wanted: Wanted, rooms: Sequence[Room]) -> PodLayout:
     total, most = wanted.tasks, wanted.most_tasks
     if total is not None and most is not None:
-        return Layout((min(most, total),) * -(-total // most), total)
+        return PodLayout((min(most, total),) * -(-total // most), total)
     if total is None and most is not None:
-        return Layout((most,), most)
+        return PodLayout((most,), most)
     tasks = total or 1
     fit = [room for room in rooms if not wanted.model or room.gpu_model == wanted.model]
     for pods in range(1, min(FOLDED_MAX, max(tasks, wanted.gpus)) + 1):
@@ -101,8 +101,8 @@ def _as_few_as_possible(wanted: Wanted, rooms: Sequence[Room]) -> Layout:
             continue
         of_pod = -(-tasks // pods)
         if any(_holds(room, wanted, of_pod, wanted.gpus // pods) for room in fit):
-            return Layout(spread(tasks, pods) if total is not None else (1,) * pods, total)
-    return Layout((tasks,), total)  # nothing is known that holds it: admission says so, with what there is
+            return PodLayout(spread(tasks, pods) if total is not None else (1,) * pods, total)
+    return PodLayout((tasks,), total)  # nothing is known that holds it: admission says so, with what there is
 
 
 def _holds(room: Room, wanted: Wanted, tasks: int, gpus: int) -> bool:

@@ -7,7 +7,7 @@ The script runs once, in the first pod, and starts its tasks with `srun`, which 
 from collections.abc import Sequence
 
 from tessera.client.slurm import values
-from tessera.client.slurm.scripts.layout import Layout, Room, Wanted, folded, layout_of
+from tessera.client.slurm.scripts.layout import PodLayout, Room, Wanted, folded, layout_of
 from tessera.client.slurm.scripts.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, ScriptOptions
 from tessera_schemas.work.pod_template import literally
 
@@ -15,7 +15,7 @@ NODE = "$(TESSERA_JOB_ID)-$(TESSERA_ATTEMPT)-"
 CORE, MIB = 1000, 1 << 20
 
 
-def layout(options: ScriptOptions, rooms: Sequence[Room]) -> Layout:
+def layout(options: ScriptOptions, rooms: Sequence[Room]) -> PodLayout:
     """The script's tasks on pods; no pod is larger than a node where it says no number of nodes. Raises Failure."""
     most, gpus, of_task = _optional(options, "ntasks-per-node"), _gpus(options, "gpus"), _gpus(options, "gpus-per-task")
     of_node = _gpus(options, "gpus-per-node") or _gpus(options, "gres")
@@ -37,7 +37,7 @@ def layout(options: ScriptOptions, rooms: Sequence[Room]) -> Layout:
         raise options.fail(str(error)) from None
 
 
-def gpus_of_pod(options: ScriptOptions, on: Layout) -> tuple[int, str]:
+def gpus_of_pod(options: ScriptOptions, on: PodLayout) -> tuple[int, str]:
     """GPUs of one pod and their model. Raises Failure."""
     ways: dict[str, int] = {}
     for name in filter(options.__contains__, WAYS_TO_COUNT):
@@ -50,7 +50,7 @@ def gpus_of_pod(options: ScriptOptions, on: Layout) -> tuple[int, str]:
     return next(iter(ways.values()), 0), _model(options)
 
 
-def cpus_of_pod(options: ScriptOptions, on: Layout, gpus: int) -> str:
+def cpus_of_pod(options: ScriptOptions, on: PodLayout, gpus: int) -> str:
     """CPUs of one pod, "" where nothing says how many and it has GPUs, by which it gets them."""
     name = options.one_of(("cpus-per-task", "cpus-per-gpu"))
     if name == "cpus-per-gpu" and not gpus:
@@ -71,7 +71,7 @@ def memory_of_pod(options: ScriptOptions, cpus: int, gpus: int) -> int:
     return values.memory_of(said) * {"mem": 1, "mem-per-cpu": max(cpus, 1), "mem-per-gpu": gpus}[name]
 
 
-def variables(options: ScriptOptions, name: str, on: Layout, cpus: str, gpus: int) -> dict[str, str]:
+def variables(options: ScriptOptions, name: str, on: PodLayout, cpus: str, gpus: int) -> dict[str, str]:
     """Slurm's variables with which the script begins, those that Slurm sets only if they are said too; no array's."""
     pods = len(on.tasks)
     hosts = f"{NODE}[0-{pods - 1}]" if pods > 1 else f"{NODE}0"
