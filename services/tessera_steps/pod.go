@@ -21,6 +21,7 @@ import (
 
 const (
 	handshakesAtMost = 64
+	runnerProcessors = 4                // at most; Go keeps memory for each that it may use
 	joinPatience     = 10 * time.Minute // a pod's image may take that long to come
 	lossPatience     = 30 * time.Second // how long a pod and the first one may not reach each other
 	retryEvery       = 200 * time.Millisecond
@@ -42,6 +43,7 @@ type runner struct {
 // in the others, once they are told that the run ends.
 func pod(command []string) int {
 	debug.SetGCPercent(20) // little lives here, and a pod's memory is its program's
+	runtime.GOMAXPROCS(min(runtime.NumCPU(), runnerProcessors))
 	r, err := newRunner()
 	if err != nil {
 		return complain("tessera-steps", 1, "%v", err)
