@@ -154,6 +154,7 @@ WRONG = {
     "an image left out": ({"spec": spec(image=None)}, "image"),
     "a queue that is not there": ({"spec": {**spec(), "queue": "nowhere"}}, "no such queue: nowhere"),
     "a class that is not there": ({"spec": {**spec(), "priority_class": "most"}}, "no such class: most"),
+    "steps without a command": ({"spec": {**spec(), "launcher": "steps"}}, "roles[0].template.command: "),
     "what nothing honours yet": ({"spec": {**spec(), "launcher": "mpi"}}, "launcher: nothing honours"),
     "a variable that shows GPUs": ({"spec": spec(env={"NVIDIA_VISIBLE_DEVICES": "all"})}, "NVIDIA_VISIBLE_DEVICES"),
     "a bound that no job can have": (

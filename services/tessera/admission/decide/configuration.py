@@ -6,6 +6,7 @@ The command line asks this, too, so that nothing here imports what judges nodes.
 
 from collections.abc import Iterator
 
+from tessera.admission.decide.launching import not_launched
 from tessera.admission.decide.pods import not_the_clients
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec, not_supported_yet
@@ -54,7 +55,7 @@ def _wrong(spec: JobSpec | tuple[Reason, ...], body: ConfigBody) -> Iterator[str
         return
     for path, way in not_supported_yet(spec).items():
         yield f"{path}: nothing honours this field yet" + (f"; {way}" if way else "")
-    yield from (reason.sentence() for reason in not_the_clients(spec))
+    yield from (reason.sentence() for reason in [*not_the_clients(spec), *not_launched(spec, has_steps=True)])
     if spec.queue not in {queue.name for queue in body.queues}:
         yield f"queue: no such queue: {spec.queue}"
     if spec.priority_class not in {priority.name for priority in body.priority_classes}:
