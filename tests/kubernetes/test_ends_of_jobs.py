@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from tessera.domain.entities import EndedJob
-from tests.e2e.live import Heard, configuration, eventually, kind
+from tests.e2e.live import Heard, configuration, eventually, job, kind
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
@@ -71,7 +71,12 @@ def indexed(name: str, count: int, **more: Any) -> Json:
 
 
 async def until_all_run(users: Users, name: str, count: int) -> dict[str, Json]:
-    """The pods by their index, once so many run."""
+    """The pods by their index, once so many run and the ledger knows it."""
+
+    def started() -> bool:
+        return any(job.name == name and job.phase == "running" for job in users.live.state.jobs.values())
+
+    await eventually(started, f"job {name} runs")
     await users.until(lambda: len(users.in_phase(name, "Running")) == count, f"all {count} pods of {name} run")
     return {pod["metadata"]["annotations"].get(INDEX, ""): pod for pod in users.pods(name)}
 
@@ -165,6 +170,8 @@ async def test_what_ended_while_the_binder_was_away_is_told_when_it_is_back(
     async with live.down("binder"):
         await users.until(lambda: condition(users.job("unseen"), "Failed"), "the Job has failed")
     await end_of(live, heard, "unseen", "failed", "FAILED", "3:0")
+    own = await live.submit(job("own", seconds=0.2))
+    await live.until_phase(own.job_id, "succeeded")
     users.kubectl("delete", "jobs", "--all", "--namespace", users.namespace)
     await live.until_idle()
     await assert_all_is_well(live)

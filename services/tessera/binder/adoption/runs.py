@@ -147,9 +147,11 @@ class AdoptedRuns:
             lost += away if away and await self._wants_fewer(job) else []
             lost += await self._given_up(job, run, {rank: pod for rank, pod in there.items() if _has_failed(pod)})
         if lost:
+            reason, ranks = Reason(code=Code.SHRUNK, detail="its owner goes on without them"), (*left, *lost)
+            lost_pods = PodsLost(kind="pods_lost", run_id=run.run_id, ranks=tuple(sorted(ranks)), reason=reason)
+            await self._facts.publish(lost_pods)
+            # Known only once it is said: a store that was away for a moment would keep their devices for the whole run.
             left.update(dict.fromkeys(lost))
-            reason, ranks = Reason(code=Code.SHRUNK, detail="its owner goes on without them"), tuple(sorted(left))
-            await self._facts.publish(PodsLost(kind="pods_lost", run_id=run.run_id, ranks=ranks, reason=reason))
         return replace(run, released_ranks=tuple(sorted({*run.released_ranks, *left}))) if left else run
 
     async def _let_replaced_go(self, job: Job, run: Run, pods: Mapping[str, Pod]) -> None:
