@@ -21,9 +21,10 @@ from tessera_schemas.cluster.labels import FINALIZER, RANK_LABEL, RUN_LABEL, SCH
 from tessera_schemas.config import Tenant
 from tessera_schemas.documents.registry import dataschema
 from tessera_schemas.events import CURSOR_HEADER, EVENT_TYPES, CloudEvent, short_type
-from tessera_schemas.facts import CancelRequested, JobRefused, Others, PodsMade, RunEnded, RunLost, Taint
+from tessera_schemas.facts import CancelRequested, JobRefused, Others, OwnerEnded, PodsMade, RunEnded, RunLost, Taint
 from tessera_schemas.job import JobSpec, Toleration
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.placement import Placement
 from tests.builders import (
     SHARD,
@@ -607,6 +608,29 @@ def test_i4_a_job_ends_exactly_once_and_in_a_legal_order() -> None:
     shard.queued()
     shard.add(finish("succeeded"))
     assert broken(check(shard.stored)) == {"I4"}
+
+
+@pytest.mark.parametrize(
+    ("phase", "failed", "adopted", "right"),
+    [
+        ("failed", True, True, True),
+        ("succeeded", False, True, True),
+        ("succeeded", True, True, False),
+        ("failed", None, True, False),
+        ("succeeded", False, False, False),
+    ],
+)
+def test_i4_a_job_ends_without_a_run_as_its_owner_was_said_to_have_ended(
+    phase: str, failed: bool | None, adopted: bool, right: bool
+) -> None:
+    shard, own = Shard(), Adopted(owner_kind="Job", owner_name="train")
+    fact = admitted("k1").model_copy(update={"adopted": own if adopted else None})
+    shard.add(m.JobQueued(kind="job_queued", fact=0, job_id=fact.job_id), facts=[fact])
+    reason = Reason(code=Code.OWNER_FAILED)
+    said = OwnerEnded(kind="owner_ended", job_id=fact.job_id, reason=reason if failed else None)
+    ends = finish(phase, reason=reason if phase == "failed" else None)
+    shard.add(ends, facts=[] if failed is None else [said])
+    assert broken(check(shard.stored)) == (set() if right else {"I4"})
 
 
 def test_i4_a_revoked_job_becomes_what_its_revoke_said() -> None:

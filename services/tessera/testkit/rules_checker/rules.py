@@ -485,7 +485,7 @@ class Rules:
             job.ended = True
             by_owner = r.phase != "cancelled" and job.over == "requeue" and job.spec.array is None
             said = job.adopted is not None and ("ended", r.job_id, r.phase, "") in self.asked
-            self.demand(said or not by_owner, "adopted", f"{r.job_id} is {r.phase}, and its owner did not say so")
+            self.demand(said or not by_owner, "I4", f"{r.job_id} is {r.phase}, and its owner did not say so")
         self.brake.ended(r.job_id)
         for run_id, run in self.runs.items():
             run.stopping |= r.phase == "succeeded" and run_id.startswith(r.job_id)
