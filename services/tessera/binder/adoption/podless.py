@@ -16,13 +16,13 @@ from tessera.binder.adoption.decide.verdicts import (
 )
 from tessera.binder.adoption.owners.known import Owners
 from tessera.binder.adoption.reports.conditions import Conditions
-from tessera.binder.adoption.submitting import AGAIN_SECONDS_MAX, NO_PODS, Submitting
+from tessera.binder.adoption.submitting import NO_PODS, Submitting
 from tessera.binder.settings import BinderSettings
 from tessera.binder.workloads.references import OwnerRef, ref_of
 from tessera.domain.entities import Job
 from tessera.domain.work.phases import Phase
 from tessera.kernel.messaging.facts import Facts
-from tessera.kernel.ports import ApiError, Clock
+from tessera.kernel.ports import Clock
 from tessera.kernel.tasks.freshness import Freshness
 from tessera_schemas.base import Json
 from tessera_schemas.facts import OwnerEnded, PodsBack, PodsGone
@@ -49,7 +49,6 @@ class PodlessJobs:
         self._fresh = fresh
         self._clock, self._settings, self._owners, self._facts = clock, settings, owners, facts
         self._conditions, self._submitting, self._look_later = conditions, submitting, look_later
-        self._closed_until: dict[str, float] = {}
         self._since: dict[str, float] = {}
 
     def there(self, job: Job) -> None:
@@ -143,22 +142,12 @@ class PodlessJobs:
             await self._suspend(owner, why)
 
     async def _suspend(self, owner: Json, why: Verdict) -> bool:
-        ref, now = ref_of(owner), self._clock.monotonic()
-        if now < self._closed_until.get(ref.namespace, 0.0):
+        # A right that is missing is missing for all of the namespace: thousands of its owners are not tried one by one.
+        if not await self._owners.may_suspend(ref_of(owner)):
             return False
-        about = {"owner": f"{ref.kind}/{ref.name}", "namespace": ref.namespace}
-        try:
-            await self._owners.suspend(owner, True)
-        except ApiError as error:
-            if error.status != 403:
-                raise
-            # A right that is missing is missing for all of the namespace: thousands of its owners are not tried one by
-            # one.
-            self._closed_until[ref.namespace] = now + AGAIN_SECONDS_MAX
-            log.warning("owner_not_suspended", **about, error=error.message)
+        if not await self._owners.try_to_suspend(owner, why=why.code):
             return False
         await self._conditions.make_event_once(owner, describe_suspended_while_waiting(why))
-        log.info("owner_suspended", **about, why=why.code)
         return True
 
     async def is_to_wait_suspended(self, job: Job) -> bool:

@@ -371,16 +371,8 @@ class AdoptedRuns:
         owner, look = found
         if look.suspended:
             return True
-        try:
-            await self._owners.suspend(owner, True)
-        except ApiError as error:
-            # Without the right, or without the owner, its pods are evicted as those of any other kind.
-            if error.status not in (403, 404):
-                raise
-            log.warning("owner_not_suspended", job=job.job_id, owner=adopted.owner, error=error.message)
-            return False
-        log.info("owner_suspended", job=job.job_id, owner=adopted.owner, namespace=job.tenant)
-        return True
+        # Without the right, or without the owner, its pods are evicted as those of any other kind.
+        return await self._owners.try_to_suspend(owner, job=job.job_id)
 
     async def evict(self, run: Run, pod: Pod, budget_seconds: float, grace_seconds: int | None = None) -> None:
         """

@@ -18,7 +18,6 @@ from tessera.binder.workloads.batch_jobs import comes_in_waves, is_winding_up, j
 from tessera.binder.workloads.reading import no, text
 from tessera.binder.workloads.references import OwnerRef, controller_of
 from tessera.domain.entities import Run
-from tessera.kernel.ports import ApiError
 from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code
 
@@ -41,16 +40,7 @@ class Waves:
             return is_suspended_by_us(job)
         if look_at(job, False, None).suspender is Suspender.ANOTHER:
             return False
-        try:
-            await self._owners.suspend(job, True)
-        except ApiError as error:
-            # Without the right, or without the Job, its pods are evicted.
-            if error.status not in (403, 404):
-                raise
-            log.warning("owner_not_suspended", owner=f"Job/{ref.name}", namespace=ref.namespace, error=error.message)
-            return False
-        log.info("owner_suspended", owner=f"Job/{ref.name}", namespace=ref.namespace, run=run.run_id)
-        return True
+        return await self._owners.try_to_suspend(job, run=run.run_id)
 
     async def resume(self, job: Json | None, group_id: str) -> bool:
         """Resume a Job that was suspended so, once its pods are gone; whether it is one."""

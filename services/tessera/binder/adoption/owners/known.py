@@ -154,6 +154,19 @@ class Owners:
             raise
         self._found.pop(ref, None)
 
+    async def try_to_suspend(self, owner: Json, **about: str) -> bool:
+        """Suspend it and log that; False where the API server does not let us, or where it is gone."""
+        ref = ref_of(owner)
+        try:
+            await self.suspend(owner, True)
+        except ApiError as error:
+            if error.status not in (403, 404):
+                raise
+            log.warning("owner_not_suspended", owner=f"{ref.kind}/{ref.name}", error=error.message, **about)
+            return False
+        log.info("owner_suspended", owner=f"{ref.kind}/{ref.name}", namespace=ref.namespace, **about)
+        return True
+
     async def may_suspend(self, ref: OwnerRef) -> bool:
         """Whether the API server lets us suspend such an owner. Raises Transient."""
         return await self._access_to(ref).is_granted(ref.namespace)
