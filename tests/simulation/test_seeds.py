@@ -5,6 +5,7 @@ import logging
 import pytest
 import structlog
 
+from tessera.testkit.sim import services
 from tessera.testkit.sim.guard import SEED_SECONDS
 from tessera.testkit.sim.world import judge_seed, run_seed
 
@@ -14,12 +15,23 @@ FOUND = (
     *(100227810, 114077279, 124741728, 124741869, 161070457, 177805216, 230210347, 232354366, 253421713),
 )
 """Each failed once; its cause is mended."""
+ODD = (800_000, 800_001, 800_002)
 
 
 @pytest.mark.timeout(SEED_SECONDS + 60)
 @pytest.mark.parametrize("seed", [*FIRST, *FOUND])
 def test_a_seed_ends_without_a_violation(seed: int) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    assert not judge_seed(seed).violations
+
+
+@pytest.mark.timeout(SEED_SECONDS + 60)
+@pytest.mark.parametrize("seed", ODD)
+def test_a_seed_ends_without_a_violation_where_all_that_is_watched_is_said_in_odd_words(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    monkeypatch.setattr(services, "ODD_EVERY", 1)
     assert not judge_seed(seed).violations
 
 

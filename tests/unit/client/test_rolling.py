@@ -21,8 +21,10 @@ from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker, matches
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
+from tessera.projection.events import cursors_of
 from tessera_schemas import subjects
 from tessera_schemas.events import CURSOR_HEADER
+from tessera_schemas.ledger import LEDGER_MESSAGE
 from tessera_schemas.shard.ledger_form import Head
 from tests.builders import SHARD, admitted
 from tests.ledgers import Committed
@@ -48,12 +50,20 @@ class World:
         self.ledger = StreamLedger(self.bus, SHARD)
         self.books, self._stored = Committed().begin(), 0
         self.directory, self.calls_left, self.purged = directory, -1, list[int]()
+        self.publishes = True
         self.store()
 
     def store(self) -> None:
         for data in self.books.stored[self._stored :]:
             self.broker.store(Outgoing(subjects.ledger(SHARD), data))
+            for cursor in cursors_of(LEDGER_MESSAGE.validate_json(data)) if self.publishes else ():
+                self.event(str(cursor))
         self._stored = len(self.books.stored)
+
+    def event(self, cursor: str) -> None:
+        """Public event as projection stores it."""
+        subject = subjects.event(SHARD, "lab", "research", "job.admitted.v1")
+        self.broker.store(Outgoing(subject, b"{}", {CURSOR_HEADER: cursor}))
 
     async def snapshot(self, last_event: str = "") -> int:
         """Snapshot of the state as it is, for which the next message vouches; returns its n."""
@@ -185,14 +195,18 @@ async def test_messages_leave_in_small_parts_since_appends_wait_for_each(
 
 async def test_nothing_is_dropped_before_the_first_event_was_published(world: World) -> None:
     """Projection may have been away since the shard began: an empty stream of events is no proof that it was not."""
-    await world.snapshot(last_event="4.0")
+    events = world.broker.stream(subjects.stream("EVENTS", SHARD))
+    unpublished = list(events.messages.values())
+    for message in unpublished:
+        events.remove(message.seq)
+    events.last_seq, world.publishes = 0, False
+    await world.snapshot()
     with pytest.raises(Failure, match="whose events are published"):
         await world.roll()
     assert await world.ledger.first() == 1
-    event = Outgoing(f"events.{SHARD}.lab.research.job.admitted.v1", b"{}", {CURSOR_HEADER: "4.0"})
-    await world.bus.publish(event)
+    for message in unpublished:
+        world.event(message.headers[CURSOR_HEADER])
     assert (await world.roll()).first > 1
-    events = world.broker.stream(subjects.stream("EVENTS", SHARD))
     events.purge(events.last_seq + 1)  # they grew too old, and so have those that nobody published
     before = await world.snapshot(last_event="5.0")
     assert (await world.roll()).opened_n == before
