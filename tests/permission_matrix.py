@@ -82,7 +82,7 @@ PUBLISH: dict[str, set[str] | frozenset[str]] = {
     "$JS.API.DIRECT.GET.FACTS_main": {"scheduler", "gateway", "operator"},
     "$JS.API.STREAM.INFO.SUBMIT_main": {"admission", "binder", "gateway"} | MAKERS,
     "$JS.API.STREAM.INFO.CONTROL_main": {"admission"} | MAKERS,
-    "$JS.API.DIRECT.GET.ORDERS_main.order.main.pool": SERVICES | {"operator"},
+    "$JS.API.DIRECT.GET.ORDERS_main.order.main.pool": SERVICES | {"operator", "administrator"},
     "$JS.API.DIRECT.GET.EVENTS_main": SERVICES | MAKERS,
     "$JS.API.DIRECT.GET.EVENTS_main.events.main.acme.q.x": SERVICES | MAKERS,
     "$JS.API.STREAM.MSG.GET.EVENTS_main": SERVICES | MAKERS,
