@@ -80,7 +80,7 @@ def order_until_nine(state: State, pool: str, ts: int, known: CapacityCache | No
 
 
 def _order(state: State, pool: str, ts: int, known: CapacityCache | None, counts_all: bool) -> tuple[str, ...]:
-    heads = first_in_line(state, pool, ts)
+    heads = tuple(islice(order_jobs(state, pool, ts, sums_alone=counts_all), HEADS_MAX))
     # A line that fits into one order needs nobody to make way: the shortcut is the usual case, and no node is looked
     # at.
     if len(heads) < HEADS_MAX:
@@ -93,9 +93,10 @@ def _order(state: State, pool: str, ts: int, known: CapacityCache | None, counts
     # Blocked jobs give their places only to jobs that may start, and only from place `STAY` on: the first ones keep
     # theirs, since reservations and plans are made for them.
     first = heads if counts_all else chain(heads[:TOLD], order_jobs(state, pool, ts, places.could_start))
+    able = order_jobs(state, pool, ts, may_start, counts_all)
     named, stay, come = set(heads), set[str](), dict[str, None]()
     # No further than fills the order: the line behind may have a hundred thousand jobs.
-    for jobs, most in ((first, STAY), (order_jobs(state, pool, ts, may_start), HEADS_MAX)):
+    for jobs, most in ((first, STAY), (able, HEADS_MAX)):
         for job_id in jobs:
             if len(stay) + len(come) == most:
                 break
@@ -110,18 +111,24 @@ def _order(state: State, pool: str, ts: int, known: CapacityCache | None, counts
 
 def first_in_line(state: State, pool: str, ts: int, known: CapacityCache | None = None) -> tuple[str, ...]:
     """The ids of the first 512 jobs of the pool's line, whatever keeps them waiting: the rule of orders until 0.3."""
-    return tuple(islice(order_jobs(state, pool, ts), HEADS_MAX))
+    return tuple(islice(order_jobs(state, pool, ts, sums_alone=True), HEADS_MAX))
 
 
 RULES = {"tessera-5": first_in_line, "tessera-6": order_until_nine, ORDER_ENGINE_ID: order}
 """The rules of orders that this build computes, by the engine id that an order carries."""
 
 
-def order_jobs(state: State, pool: str, ts: int, may_start: MayStart | None = None) -> Iterator[str]:
-    """All eligible jobs of the pool, in their order; with `may_start` only those of kinds for which it holds."""
+def order_jobs(
+    state: State, pool: str, ts: int, may_start: MayStart | None = None, sums_alone: bool = False
+) -> Iterator[str]:
+    """
+    All eligible jobs of the pool, in their order; with `may_start` only those of kinds for which it holds.
+
+    `sums_alone`: as up to `tessera-6`, when an owner below an inner queue was a borrower where that held more in sum.
+    """
     capacity = state.index.capacity.get(pool, NOTHING)
     roots = sorted({state.tree.roots[queue] for queue in state.tree.queues_of.get(pool, ())})
-    making = _Making(state, capacity, ts, may_start)
+    making = _Making(state, capacity, ts, may_start, sums_alone)
     return _merged([branch for root in roots if (branch := making.queue(root)) is not None])
 
 
@@ -141,7 +148,7 @@ def stuck_heads(state: State, ts: int, heads: int) -> list[Job]:
 def _helpable(state: State, pool: str, ts: int) -> Iterator[Job]:
     places, tree = SchedulingPass(state, pool), state.tree
     ahead = places.timeline()
-    equal, possible = Counter[tuple[str, str, Gang, int]](), dict[tuple[str, Gang], bool]()
+    equal = Counter[tuple[str, str, Gang, int]]()
     for job_id in islice(order_jobs(state, pool, ts, places.could_start), HEADS_MAX):
         job = state.jobs.get(job_id)
         if job is None or job.reason is None or job.reason.code not in STUCK:
@@ -149,11 +156,9 @@ def _helpable(state: State, pool: str, ts: int) -> Iterator[Job]:
         if state.earmarks.get(job_id) is not None and own_place(state, job_id) is None:
             continue
         kind = job.queue, job.tenant, job.gang, tree.priority_of(job)
-        # Asked once for equal gangs: an array for a drained model costs one look, and no place among the heads.
-        room = job.queue, job.gang
-        if room not in possible:
-            possible[room] = any(ahead.can_ever(job, flavor) for flavor in tree.flavors_for(job.queue, job.amount))
-        if possible[room] and equal[kind] < EQUAL_MAX:
+        # An array for a drained model takes no place among the heads.
+        helps = any(ahead.can_ever(job, flavor) for flavor in tree.flavors_for(job.queue, job.amount))
+        if helps and equal[kind] < EQUAL_MAX:
             equal[kind] += 1
             yield job
 
@@ -199,7 +204,7 @@ class _Branch:
     """
 
     def __init__(self, making: "_Making", held: Amount, weight: int = 1, own: SortKey = FREE) -> None:
-        self._weight, self._own, self._capacity, self.held = weight, own, making.capacity, held
+        self._weight, self.own, self._capacity, self.held = weight, own, making.capacity, held
         self._priority = making.state.tree.priority_of
         self.first: Job
 
@@ -211,9 +216,9 @@ class _Branch:
         return (self._borrows(job), -self._priority(job), *share, job.taken_n, job.fact_index, job.job_id)
 
     def _borrows(self, job: Job) -> bool:
-        if self._own is FREE:
+        if self.own is FREE:
             return False
-        held, more, (cpu, memory, gpu) = self.held, job.amount, self._own
+        held, more, (cpu, memory, gpu) = self.held, job.amount, self.own
         return (
             held.cpu_milli + more.cpu_milli > cpu
             or held.memory_bytes + more.memory_bytes > memory
@@ -256,8 +261,15 @@ class _Inner(_Branch):
         self, making: "_Making", below: list[_Branch], held: Amount, weight: int = 1, own: SortKey = FREE
     ) -> None:
         super().__init__(making, held, weight, own)
-        self._heap = _heap(below)
+        self._sums_alone, self._heap = making.sums_alone, _heap(below)
         self.first = self._heap[0][1].first
+
+    def _borrows(self, job: Job) -> bool:
+        # What its owner lacks may be lent below this very queue, and comes back from there: the owner borrows nothing
+        # from beside it. Tenants and users have no quota, so that their queue alone is asked.
+        first = self._heap[0][1]
+        alone = self._sums_alone or first.own is FREE
+        return super()._borrows(job) and (alone or first._borrows(job))
 
     def _next(self) -> bool:
         found = _pop(self._heap)
@@ -269,8 +281,9 @@ class _Inner(_Branch):
 class _Making:
     """Makes the branches of one line, as far as somebody waits in them."""
 
-    def __init__(self, state: State, capacity: Amount, ts: int, may_start: MayStart | None) -> None:
+    def __init__(self, state: State, capacity: Amount, ts: int, may_start: MayStart | None, sums_alone: bool) -> None:
         self.state, self.capacity, self._ts, self._may_start = state, capacity, ts, may_start
+        self.sums_alone = sums_alone
 
     def queue(self, name: str) -> _Branch | None:
         """The queue with everything below it."""

@@ -91,12 +91,6 @@ class SchedulingPass:
         capacity = self.capacity(flavor, ())
         return capacity.nodes, capacity.places
 
-    def begin(self, jobs: Sequence[Job]) -> None:
-        """Know the jobs of the line, in its order, before any of them is asked."""
-
-    def note_refused(self, job: Job, code: Code) -> None:
-        """Know that the job does not start now, and the code of the reason."""
-
     def find(self, job: Job) -> Choice | Reason:
         """Choose where the job may start now, or say why it may not; nothing is taken."""
         return choose(

@@ -7,12 +7,13 @@ then. Made from a state at its `ts`, never stored in it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
+from tessera.domain.work.gang import Gang
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.gangs import place_gang
 from tessera.engine.queueing.own_place import own_place
@@ -54,6 +55,7 @@ class RoomTimeline:
     book: Callable[[], QuotaBook]
     forecast: Forecast
     reservations: list[Reservation]
+    possible: dict[tuple[Gang, str], bool] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -93,6 +95,9 @@ class RoomTimeline:
 
     def can_ever(self, job: Job, flavor: str) -> bool:
         """Whether the gang has room on nodes of the flavor once every run and every earmark there is gone."""
+        # Asked once for equal gangs: an array for a drained model costs one look.
+        if (known := self.possible.get((job.gang, flavor))) is not None:
+            return known
         nodes, places = self.room(flavor)
         # Nodes that are drained or not ready stay out: no end of a run brings them back.
         empty = dict(nodes)
@@ -100,7 +105,8 @@ class RoomTimeline:
             run.gang.take(empty, run.places, -1)
         for mark in self.state.earmarks.values():
             mark.gang.take(empty, mark.placements, -1)
-        return not isinstance(place_gang(job.roles, empty, places), Reason)
+        found = self.possible[job.gang, flavor] = not isinstance(place_gang(job.roles, empty, places), Reason)
+        return found
 
     def _opening(self, job: Job, flavor: str) -> tuple[Opening | None, list[ExpectedEnd]]:
         whole, places = self.room(flavor)
