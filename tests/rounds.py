@@ -15,7 +15,7 @@ from tessera.engine.queueing.ordering import stuck_heads
 from tessera.preemption.decide import preemption_plan
 from tessera.reclamation.reclaim.decide import reclamation_plan
 from tessera_schemas.base import job_id
-from tessera_schemas.config import Policy, PriorityClass, Queue, Quota
+from tessera_schemas.config import Flavor, Policy, PriorityClass, Queue, Quota
 from tessera_schemas.facts import AnyFact, PlanCause, PodsMade, RunAbsent, RunEnded, RunStarted, RunUntouched
 from tessera_schemas.ledger import EarmarkSet, LedgerMessage, PlanRefused, Revoked
 from tessera_schemas.reasons import Code, Reason
@@ -38,11 +38,13 @@ class Rounds(Committed):
         *queues: Queue,
         nodes: Sequence[AnyFact] | dict[str, int] | None = None,
         classes: Sequence[PriorityClass] = (),
+        flavors: Sequence[Flavor] = (),
         **policy: Any,
     ) -> None:
         super().__init__()
         rules = Policy.model_validate({"preset": "fair", **AT_ONCE, **policy})
         more: dict[str, Any] = {"priority_classes": tuple(classes)} if classes else {}
+        more["flavors"] = tuple(flavors)
         self.commit(holder="scheduler-1")
         self.commit(config_proposed(config_body(*(queues or (Queue(name="research"),)), policy=rules, **more)))
         named = {"node-a": 8} if nodes is None else nodes

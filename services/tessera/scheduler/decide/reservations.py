@@ -1,20 +1,20 @@
 """
-Room kept for blocked jobs during one pass over a pool's line, and who may start beside it.
+Quota closed for owners, and room kept for blocked jobs, in one pass over a pool's line; and who may start beside it.
+
+While an owner waits within its nominal quota, nobody begins to borrow what it lacks, under every policy on backfill.
 
 The first jobs that find no room or no quota, as many as the policy says on any set of nodes, get a reservation: from
 when on and where they can start (`engine.queueing.timeline`). Nothing of it is held: whoever has ended by then may have
 the same room and quota now, and a job that runs longer may have what is free both now and then.
 
 Room that was kept once stays kept while the line's order moves: a job that was told `Reserved` is entered first, unless
-a blocked job is before it that is of a higher class, or older in the same line. While an owner within its nominal quota
-waits, nobody borrows what it lacks. Nobody is asked before somebody could be in the way: while nobody after them fits,
-blocked jobs cost nothing.
+a blocked job is before it that is of a higher class, or older in the same line.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from tessera.domain.devices.resources import RoleNeed
+from tessera.domain.devices.resources import Amount, RoleNeed
 from tessera.domain.entities import Job
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
@@ -37,25 +37,89 @@ def is_restarting(state: State, job: Job) -> bool:
     return own_place(state, job.job_id) is not None and startable(state, job)
 
 
-class ReservingPass(SchedulingPass):
+class OwnerPass(SchedulingPass):
+    """A pass in which who waits within its nominal quota closes what it lacks to borrowers (I3)."""
+
+    def __init__(self, state: State, pool: str, known: CapacityCache) -> None:
+        super().__init__(state, pool, known)
+        self._ahead = self.timeline()
+        self._told: dict[str, Job] = {}  # who waits, and may be an owner: looked at once somebody could borrow
+        self._owners: QuotaBook | None = None  # with what waiting owners ask for; made with the first of them
+        self._claims: dict[str, str] = {}  # flavors on which they ask for it, by job
+        self._beyond: set[tuple[str, Amount]] = set()
+
+    def begin(self, jobs: Sequence[Job]) -> None:
+        """Know who waits since before: nobody who stands before an owner, by class or an old order, borrows first."""
+        for job in jobs:
+            if job.reason is not None:
+                OwnerPass.note_refused(self, job, job.reason.code)
+
+    def note_refused(self, job: Job, code: Code) -> None:
+        """Know that the job does not start now; whether it is an owner is asked when it matters."""
+        if code in (*BLOCKED, Code.RESERVED) and self._state.tree.queues[job.queue].parent is not None:
+            self._told.setdefault(job.job_id, job)
+
+    def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
+        """The job was allocated there."""
+        super().taken(job, flavor, placements)
+        self._told.pop(job.job_id, None)
+        if self._owners is not None:
+            if (claimed := self._claims.pop(job.job_id, None)) is not None:
+                self._owners.end(job, job.queue, claimed, job.amount)
+            self._owners.start(job, flavor)
+
+    def _choose_place(
+        self, job: Job, roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]
+    ) -> tuple[Placement, ...] | Reason:
+        """Place on nodes of the flavor, unless the job would borrow what a waiting owner lacks."""
+        return self._closed_by_owner(job, flavor) or super()._choose_place(job, roles, flavor, avoid)
+
+    def _closed_by_owner(self, job: Job, flavor: str) -> Reason | None:
+        if not self._quota_book().borrows(job.queue, flavor, job.amount):
+            return None
+        self._look_for_owners()
+        over = None if self._owners is None else self._owners.lacks(job, flavor)
+        if over is None:
+            return None
+        return quota_reason(over).model_copy(update={"detail": "an owner within its nominal quota waits for it"})
+
+    def _look_for_owners(self) -> None:
+        """Add what each of those who wait asks for, if that is within its nominal quota with all owners before it."""
+        told, self._told = self._told, {}
+        for job_id, job in told.items():
+            # Beyond its nominal quota the job is a borrower itself, and so are equal ones: books only fill up.
+            kind = job.queue, job.amount
+            if job_id in self._claims or kind in self._beyond or not awaits_placement(self._state, job):
+                continue
+            book, flavors = self._owners or self._quota_book(), self._state.tree.flavors_for(job.queue, job.amount)
+            own = [flavor for flavor in flavors if not book.borrows(job.queue, flavor, job.amount)]
+            if not own:
+                self._beyond.add(kind)
+            # For whom no end makes room on the nodes of a flavor, nothing of it is closed.
+            elif (claimed := next((f for f in own if self._ahead.can_ever(job, f)), None)) is not None:
+                self._owners = self._owners or book.copy()
+                self._owners.start(job, claimed)
+                self._claims[job_id] = claimed
+
+
+class ReservingPass(OwnerPass):
     """A pass with reservations for the first jobs that find no room, which later ones may not delay."""
 
     def __init__(self, state: State, pool: str, known: CapacityCache) -> None:
         super().__init__(state, pool, known)
         self._policy = state.tree.policy
-        self._ahead = self.timeline()
         self._blocked: list[tuple[Job, Reason]] = []  # nobody has looked for room ahead yet
         self._kinds = Counter[BlockedKind]()
         self._never: set[BlockedKind] = set()
         self._kept: set[str] = set()  # jobs that have been told that room is kept for them
         self._place: dict[str, int] = {}
-        self._owners: QuotaBook | None = None  # with what waiting owners ask for; made with the first of them
         self._left: dict[tuple[str, tuple[str, ...], int], FreeCapacity] = {}  # by what reservations a job outlives
         self._behind: dict[tuple[BlockedKind, int], Reason] = {}
         self._reasons: list[tuple[str, Reason]] = []
 
     def begin(self, jobs: Sequence[Job]) -> None:
         """Keep the room that was kept before for jobs of the line."""
+        super().begin(jobs)
         self._place = {job.job_id: place for place, job in enumerate(jobs)}
         for job in jobs:
             waits = awaits_placement(self._state, job) or is_restarting(self._state, job)
@@ -135,8 +199,6 @@ class ReservingPass(SchedulingPass):
         """The job was allocated there."""
         super().taken(job, flavor, placements)
         self._kept.discard(job.job_id)
-        if self._owners is not None:
-            self._owners.start(job, flavor)
         # Who lets it pass may have been kept the room that it takes: that is sought anew.
         outlived = self._outlived(job)
         if any(each not in outlived for each in self._outlived_of_any_class(job)):
@@ -166,38 +228,11 @@ class ReservingPass(SchedulingPass):
         return (*reserved, *others)[:PASSED_MAX]
 
     def note_refused(self, job: Job, code: Code) -> None:
-        """
-        Note an owner that waits within its nominal quota: what it lacks is closed to borrowers (I3). And a gang that
-        lacks a part of its own place: nobody may take that piece by piece while the rest is idle.
-        """
-        tree = self._state.tree
+        """Note besides a gang that lacks a part of its own place: nobody takes that piece by piece, the rest idle."""
         if own_place(self._state, job.job_id) is not None:
             self._note_blocked(job, job.reason or Reason(code=code))
-            return
-        if code not in (*BLOCKED, Code.RESERVED) or tree.queues[job.queue].parent is None:
-            return
-        # Within its nominal quota with all owners before it: beyond that the job is a borrower itself.
-        book = self._owners or self._quota_book()
-        own = next(
-            (f for f in tree.flavors_for(job.queue, job.amount) if not book.borrows(job.queue, f, job.amount)), None
-        )
-        if own is not None and self._ahead.can_ever(job, own):
-            self._owners = self._owners or book.copy()
-            self._owners.start(job, own)
-
-    def _choose_place(
-        self, job: Job, roles: tuple[RoleNeed, ...], flavor: str, avoid: tuple[str, ...]
-    ) -> tuple[Placement, ...] | Reason:
-        """Place on nodes of the flavor, unless the job would borrow what a waiting owner lacks."""
-        return self._closed_by_owner(job, flavor) or super()._choose_place(job, roles, flavor, avoid)
-
-    def _closed_by_owner(self, job: Job, flavor: str) -> Reason | None:
-        if self._owners is None or not self._quota_book().borrows(job.queue, flavor, job.amount):
-            return None
-        over = self._owners.lacks(job, flavor)
-        if over is None:
-            return None
-        return quota_reason(over).model_copy(update={"detail": "an owner within its nominal quota waits for it"})
+        else:
+            super().note_refused(job, code)
 
     def _note_blocked(self, job: Job, verdict: Reason) -> Reason:
         """Note a blocked job. A reason `Reserved` stands until reservations are computed anew."""

@@ -19,7 +19,7 @@ from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPas
 from tessera.engine.queueing.search_limit import SearchLimit
 from tessera.engine.queueing.starting import Choice, choose
 from tessera.scheduler.decide.draft import Draft, record_waiting
-from tessera.scheduler.decide.reservations import ReservingPass, is_restarting
+from tessera.scheduler.decide.reservations import OwnerPass, ReservingPass, is_restarting
 from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
 from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
 from tessera_schemas.reasons import Code, Reason
@@ -135,7 +135,7 @@ class _Line:
         state = draft.state
         self._draft, self._pool, self.jobs = draft, pool, named_in_line(state, pool)
         reserving = state.tree.policy.backfill == "reserve"
-        self._places = (ReservingPass if reserving else SchedulingPass)(state, pool, known)
+        self._places = (ReservingPass if reserving else OwnerPass)(state, pool, known)
         self._places.begin(self.jobs)
         self._limit = SearchLimit(len(self.jobs), state.ts, looks_max)
         self._refused: dict[Alike, Code] = {}
