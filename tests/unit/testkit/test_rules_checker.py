@@ -21,6 +21,7 @@ from tessera_schemas.facts import (
     RequeueRequested,
     RunIdle,
     RunLost,
+    RunUntouched,
 )
 from tessera_schemas.job import JobIdle, JobSpec
 from tessera_schemas.reasons import Code, Reason
@@ -405,6 +406,34 @@ def test_a_plan_that_is_carried_out_whole_passes_until_its_owner_runs() -> None:
         shard = Plan(cause).carried_out()
         shard.released(requeue(), unmark("k2"), allocation(key="k2"))
         assert broken(shard) == set()
+
+
+def called_in(cause: str = "reclaim", kept: bool = True, ms: int = 5000, lent_kept_seconds: int = 5) -> Plan:
+    """A run that its disruption budget kept from a first plan is stopped by a second one in spite of it."""
+    shard = Plan(cause, policy={"lent_kept_seconds": lent_kept_seconds}).carried_out()
+    why = Reason(code=Code.BLOCKED_BY_DISRUPTION_BUDGET)
+    untouched = RunUntouched(kind="run_untouched", run_id=first_run(), revoked_ts=1, reason=why, kept=kept)
+    spared = m.Spared(kind="spared", run_id=first_run(), reason=why, kept=kept)
+    shard.add(unmark("k2", "blocked"), spared, facts=[untouched])
+    shard.add(shard.revoke(called_in=True), shard.kept(), facts=[shard.proposed()], ms=ms)
+    return shard
+
+
+def test_a_run_is_called_in_once_its_budget_has_kept_lent_quota_for_as_long_as_the_policy_lets_it() -> None:
+    assert broken(called_in()) == set()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: called_in(ms=4999), id="too soon"),
+        pytest.param(lambda: called_in(kept=False), id="no budget of its own kept it"),
+        pytest.param(lambda: called_in(lent_kept_seconds=0), id="the policy leaves it to the budget"),
+        pytest.param(lambda: called_in("preemption"), id="nothing was lent"),
+    ],
+)
+def test_a_run_that_is_called_in_without_a_loan_that_was_kept_so_long_is_found(make: Any) -> None:
+    assert broken(make()) == {"plan"}
 
 
 def taking_back(reclaim: str) -> ConfigBody:
