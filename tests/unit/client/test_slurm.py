@@ -323,7 +323,7 @@ def test_an_option_is_passed_over_only_when_told_to() -> None:
         (["--partition=htc,GPU"], "no queue is called so"),
         (["--partition=gpuA100x4"], "no queue is called so"),
         (["--time=soon"], "write minutes"),
-        (["--nodes=4-1"], "write one number"),
+        (["--nodes=4-1"], "the most is below the least"),
         (["--mem=lots"], "write 64G"),
         (["--mem-per-gpu=1G"], "it has no GPU"),
         (["--ntasks=3", "--nodes=2"], "do not lie evenly"),

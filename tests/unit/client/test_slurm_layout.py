@@ -2,11 +2,11 @@
 
 import pytest
 
-from tessera.client.slurm.scripts.layout import PodLayout, Room, Wanted, folded, layout_of
+from tessera.client.slurm.scripts.layout import NodeSize, PodLayout, Wanted, folded, layout_of
 
 GIB = 2**30
-H100 = Room(64_000, 512 * GIB, 8, "h100")
-CPUS = Room(128_000, 256 * GIB)
+H100 = NodeSize(64_000, 512 * GIB, 8, "h100")
+CPUS = NodeSize(128_000, 256 * GIB)
 POOL = (H100, CPUS)
 
 

@@ -6,12 +6,12 @@ from tessera.client.input import files
 from tessera.client.outcomes import Failure
 from tessera.client.slurm.scripts.against import Against
 from tessera.client.slurm.scripts.jobs import job_of, needs_steps
-from tessera.client.slurm.scripts.layout import Room
+from tessera.client.slurm.scripts.layout import NodeSize
 from tessera_schemas.job import JobSpec
 from tests.unit.client.slurm_builders import HERE, NOON, pod_of, read, run_pod
 
 GIB = 2**30
-POOL = (Room(64_000, 512 * GIB, 8, "h100"), Room(128_000, 256 * GIB))
+POOL = (NodeSize(64_000, 512 * GIB, 8, "h100"), NodeSize(128_000, 256 * GIB))
 RUN = f"{'j' * 20}-1"
 
 

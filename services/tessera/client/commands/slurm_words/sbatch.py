@@ -32,7 +32,7 @@ from tessera.client.slurm.listing import fields
 from tessera.client.slurm.listing.words import submitter
 from tessera.client.slurm.scripts.against import Against
 from tessera.client.slurm.scripts.jobs import file_of, job_of, needs_steps
-from tessera.client.slurm.scripts.layout import Room
+from tessera.client.slurm.scripts.layout import NodeSize
 from tessera.client.slurm.scripts.options import OWN, Asked, split_words
 from tessera.client.slurm.scripts.script import Script, preset, read_script
 from tessera.client.slurm.steps import find_kubectl, read_step, run_step
@@ -284,7 +284,7 @@ async def check_exclusive(at: AccessOptions, script: Script, job: dict[str, Any]
         against.add("exclusive", f"{script.where}: --exclusive: {way_out}")
 
 
-async def _rooms(at: AccessOptions, script: Script, against: Against) -> list[Room] | None:
+async def _rooms(at: AccessOptions, script: Script, against: Against) -> list[NodeSize] | None:
     """Sizes of the nodes for a script that starts tasks by steps; None where it has none, or its pods are its tasks."""
     if script.in_each_pod or "spread-tasks" in script.options or not needs_steps(script):
         return None
@@ -295,7 +295,7 @@ async def _rooms(at: AccessOptions, script: Script, against: Against) -> list[Ro
         nodes = await at.views().nodes()
     except (Failure, Transient):
         return []  # it is one pod then, where it says no number of nodes
-    return [Room(node.cpu_milli, node.memory_bytes, node.gpus, node.gpu_model) for node in nodes if not node.gone]
+    return [NodeSize(node.cpu_milli, node.memory_bytes, node.gpus, node.gpu_model) for node in nodes if not node.gone]
 
 
 async def _has_steps(at: AccessOptions, script: Script) -> bool:

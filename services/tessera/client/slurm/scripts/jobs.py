@@ -11,7 +11,7 @@ from tessera.client.slurm.scripts import nodes, pods
 from tessera.client.slurm.scripts.against import Against, Lost, Tasks
 from tessera.client.slurm.scripts.in_scripts import found_in, lost_to_steps
 from tessera.client.slurm.scripts.in_variables import EXPORTED_MAX, kept_here, variables_lost, variables_read
-from tessera.client.slurm.scripts.layout import PodLayout, Room
+from tessera.client.slurm.scripts.layout import NodeSize, PodLayout
 from tessera.client.slurm.scripts.pods import ScriptCommand
 from tessera.client.slurm.scripts.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script, ScriptOptions
 from tessera.client.slurm.values import Said
@@ -34,7 +34,7 @@ def job_of(
     environment: Mapping[str, str],
     now: datetime,
     against: Against,
-    rooms: Sequence[Room] | None = None,
+    rooms: Sequence[NodeSize] | None = None,
 ) -> Json:
     """
     The job as a file of ours would say it, its dependencies left out.
@@ -128,7 +128,7 @@ def _by_task(options: ScriptOptions, name: str, warning: values.SlurmWarning | N
 
 
 def _on_nodes(
-    options: ScriptOptions, name: str, rooms: Sequence[Room], warning: values.SlurmWarning | None, against: Against
+    options: ScriptOptions, name: str, rooms: Sequence[NodeSize], warning: values.SlurmWarning | None, against: Against
 ) -> _Shape:
     """A pod for each node of Slurm's; the script runs once, and starts its tasks by steps."""
     script, tried = options.script, against.tried

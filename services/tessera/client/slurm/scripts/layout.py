@@ -12,7 +12,7 @@ FOLDED_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class NodeSize:
     """Size of one node in all: CPU in thousandths, memory in bytes, whole GPUs and their model."""
 
     cpu_milli: int
@@ -70,7 +70,7 @@ def folded(numbers: Sequence[int]) -> str:
     return ",".join(str(number) if times == 1 else f"{number}(x{times})" for number, times in runs)
 
 
-def layout_of(wanted: Wanted, rooms: Sequence[Room]) -> PodLayout:
+def layout_of(wanted: Wanted, rooms: Sequence[NodeSize]) -> PodLayout:
     """The tasks on pods, as Slurm lays them out. Raises ValueError with a sentence where they do not lie so."""
     total, most = wanted.tasks, wanted.most_tasks
     if wanted.nodes is None:
@@ -88,7 +88,7 @@ def spread(total: int, parts: int) -> tuple[int, ...]:
     return tuple(total // parts + (part < total % parts) for part in range(parts))
 
 
-def _as_few_as_possible(wanted: Wanted, rooms: Sequence[Room]) -> PodLayout:
+def _as_few_as_possible(wanted: Wanted, rooms: Sequence[NodeSize]) -> PodLayout:
     total, most = wanted.tasks, wanted.most_tasks
     if total is not None and most is not None:
         return PodLayout((min(most, total),) * -(-total // most), total)
@@ -105,7 +105,7 @@ def _as_few_as_possible(wanted: Wanted, rooms: Sequence[Room]) -> PodLayout:
     return PodLayout((tasks,), total)  # nothing is known that holds it: admission says so, with what there is
 
 
-def _holds(room: Room, wanted: Wanted, tasks: int, gpus: int) -> bool:
+def _holds(room: NodeSize, wanted: Wanted, tasks: int, gpus: int) -> bool:
     return (
         room.gpus >= max(gpus, tasks * wanted.gpus_of_task)
         and room.cpu_milli >= tasks * wanted.cpu_milli_of_task

@@ -7,7 +7,7 @@ The script runs once, in the first pod, and starts its tasks with `srun`, which 
 from collections.abc import Sequence
 
 from tessera.client.slurm import values
-from tessera.client.slurm.scripts.layout import PodLayout, Room, Wanted, folded, layout_of
+from tessera.client.slurm.scripts.layout import NodeSize, PodLayout, Wanted, folded, layout_of
 from tessera.client.slurm.scripts.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, ScriptOptions
 from tessera_schemas.work.pod_template import literally
 
@@ -15,7 +15,7 @@ NODE = "$(TESSERA_JOB_ID)-$(TESSERA_ATTEMPT)-"
 CORE, MIB = 1000, 1 << 20
 
 
-def layout(options: ScriptOptions, rooms: Sequence[Room]) -> PodLayout:
+def layout(options: ScriptOptions, rooms: Sequence[NodeSize]) -> PodLayout:
     """The script's tasks on pods; no pod is larger than a node where it says no number of nodes. Raises Failure."""
     most, gpus, of_task = _optional(options, "ntasks-per-node"), _gpus(options, "gpus"), _gpus(options, "gpus-per-task")
     of_node = _gpus(options, "gpus-per-node") or _gpus(options, "gres")
