@@ -116,7 +116,8 @@ class Users:
     def _tidy(self) -> None:
         for job in self._cluster.list("jobs")[0]:
             status = job.object.get("status", {})
-            ended = any(one["type"] in ("Complete", "Failed") for one in status.get("conditions", ()))
+            told = {one[said] for one in status.get("conditions", ()) for said in ("type", "reason") if said in one}
+            ended = bool({"Complete", "Failed", Code.ALREADY_ENDED} & told)  # the last of a Job that stays suspended
             if ended or status.get("failed", 0) >= GIVE_UP:
                 self._cluster.delete("jobs", job.meta["namespace"], job.meta["name"])
         for pod in self._cluster.list("pods", f"{MANAGED_BY_LABEL}!={SCHEDULER_NAME}")[0]:
