@@ -133,6 +133,6 @@ def test_an_owner_within_its_nominal_quota_waits_no_longer_than_the_policys_sum(
 
 def test_in_some_of_these_worlds_the_owner_starts_at_once_and_in_some_it_waits_long() -> None:
     """Else the property would hold of worlds in which nobody is in the owner's way."""
-    found = [waited(seed, "reserve")[0] for seed in (0, 13, 24)]
+    found = [waited(seed, "reserve")[0] for seed in (0, 2, 13)]
     assert min(found) <= DECIDING_SECONDS
     assert max(found) > 20
