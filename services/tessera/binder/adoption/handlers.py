@@ -229,7 +229,7 @@ class Adopting:
         if not isinstance(found, Adoption) or self._state.format < BUDGETS_FROM:
             return found
         budgets = await self._owners.all_of("poddisruptionbudgets", where_allowed=True)
-        budget = find_forbidding_budget(budgets, found.group.namespace, found.labels)[:600]
+        budget = find_forbidding_budget(budgets, found.metadata)[:600]
         return replace(found, adopted=found.adopted.model_copy(update={"budget": budget}))
 
     async def _settle(self, group_id: str, waiting: list[Json], found: Adoption, live: list[Job]) -> None:

@@ -63,10 +63,10 @@ async def test_within_its_own_quota_it_starts(world: AdoptionWorld) -> None:
 
 
 async def test_it_starts_once_its_budget_lets_a_pod_go_and_the_ledger_says_why(world: AdoptionWorld) -> None:
-    world.core.create("poddisruptionbudgets", NS, budget(maxUnavailable=0))
+    world.core.create("poddisruptionbudgets", NS, budget(minAvailable=4))
     world.make_job(pods=4, gpus=2, seconds=6000, **LENT)
     await world.run(20)
-    world.core.patch("poddisruptionbudgets", NS, "keep", {"spec": {"maxUnavailable": 1}})
+    world.core.patch("poddisruptionbudgets", NS, "keep", {"spec": {"minAvailable": 3}})
     await world.run(JUDGED_SECONDS)
     assert world.only().phase == "running"
     (back,) = [record for record in world.records if record.kind == "back_in_line"]
@@ -105,32 +105,37 @@ async def test_where_budgets_may_not_be_read_all_is_as_without_them(world: Adopt
     assert world.only().phase == "running"
 
 
+UNKNOWN = ", for which Kubernetes does not know how many pods there are to be)"
+
+
 @pytest.mark.parametrize(
-    ("budgets", "word"),
+    ("owner", "budgets", "word"),
     [
-        ([budget(maxUnavailable=0)], "budget keep (maxUnavailable 0)"),
-        ([budget(maxUnavailable="0%")], "budget keep (maxUnavailable 0%)"),
-        ([budget(maxUnavailable=1)], ""),
-        ([budget(maxUnavailable="1%")], ""),
-        ([budget(minAvailable=4)], "budget keep (minAvailable 4)"),
-        ([budget(minAvailable=9)], "budget keep (minAvailable 9)"),
-        ([budget(minAvailable=3)], ""),
-        ([budget(minAvailable="100%")], "budget keep (minAvailable 100%)"),
-        ([budget(minAvailable="76%")], "budget keep (minAvailable 76%)"),
-        ([budget(minAvailable="75%")], ""),
-        ([budget(minAvailable=4, expected=5)], ""),
-        (
-            [budget(failed=True, maxUnavailable=1)],
-            "budget keep (the number of its pods is not known to its controller)",
-        ),
-        (
-            [budget("b", maxUnavailable=1), budget("a", maxUnavailable=1)],
-            TWICE,
-        ),
-        ([budget(maxUnavailable=0) | {"metadata": {"name": "keep", "namespace": "elsewhere"}}], ""),
-        ([budget(maxUnavailable=0, selector={"matchLabels": {"app": "other"}})], ""),
+        ("Set", [budget(maxUnavailable=0)], "budget keep (maxUnavailable 0)"),
+        ("Set", [budget(maxUnavailable="0%")], "budget keep (maxUnavailable 0%)"),
+        ("Set", [budget(maxUnavailable=1)], ""),
+        ("Set", [budget(maxUnavailable="1%")], ""),
+        ("Job", [budget(minAvailable=4)], "budget keep (minAvailable 4)"),
+        ("Job", [budget(minAvailable=9)], "budget keep (minAvailable 9)"),
+        ("Job", [budget(minAvailable=3)], ""),
+        ("", [budget(minAvailable=3)], ""),
+        ("Set", [budget(minAvailable="100%")], "budget keep (minAvailable 100%)"),
+        ("Set", [budget(minAvailable="76%")], "budget keep (minAvailable 76%)"),
+        ("Set", [budget(minAvailable="75%")], ""),
+        ("Job", [budget(minAvailable=4, expected=5)], ""),
+        ("Set", [budget(failed=True, maxUnavailable=1)], f"budget keep (maxUnavailable 1{UNKNOWN}"),
+        ("Job", [budget(maxUnavailable=1)], f"budget keep (maxUnavailable 1{UNKNOWN}"),
+        ("Job", [budget(minAvailable="10%")], f"budget keep (minAvailable 10%{UNKNOWN}"),
+        ("", [budget(maxUnavailable=1)], f"budget keep (maxUnavailable 1{UNKNOWN}"),
+        ("Set", [budget("b", maxUnavailable=1), budget("a", maxUnavailable=1)], TWICE),
+        ("Set", [budget(maxUnavailable=0) | {"metadata": {"name": "keep", "namespace": "elsewhere"}}], ""),
+        ("Set", [budget(maxUnavailable=0, selector={"matchLabels": {"app": "other"}})], ""),
     ],
-    ids=lambda value: value or "none" if isinstance(value, str) else "",
+    ids=lambda value: (value or "none") if isinstance(value, str) else "",
 )
-def test_a_budget_is_judged_by_what_it_allows_while_all_of_its_pods_are_well(budgets: list[Any], word: str) -> None:
-    assert find_forbidding_budget(budgets, NS, [LENT["labels"]] * 4) == word
+def test_a_budget_is_judged_by_what_it_allows_while_all_of_its_pods_are_well(
+    owner: str, budgets: list[Any], word: str
+) -> None:
+    references = [{"kind": owner, "name": "of", "uid": "u", "controller": True}] if owner else []
+    pods = [{"namespace": NS, "labels": LENT["labels"], "ownerReferences": references}] * 4
+    assert find_forbidding_budget(budgets, pods) == word

@@ -43,7 +43,7 @@ class Adoption:
     A group as a job. `key` is the submit's: owner and shape in one, so that the pods of the next attempt give the
     same key, and pods that ask for something else give another one: then the job of the old key is to be cancelled.
 
-    `uids` are the pods in rank order (empty for a suspended Job), and `labels` those of each. `wishes` are sentences
+    `uids` are the pods in rank order (empty for a suspended Job), and `metadata` that of each. `wishes` are sentences
     about what the pods or their owner would like and do not get.
     """
 
@@ -53,7 +53,7 @@ class Adoption:
     adopted: Adopted
     uids: tuple[str, ...] = ()
     wishes: tuple[str, ...] = ()
-    labels: tuple[Json, ...] = ()
+    metadata: tuple[Json, ...] = ()
 
 
 def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = None) -> Adoption | Reason:
@@ -87,8 +87,8 @@ def spec_of(group: Group, pods: Sequence[Json], size: int, owner: Json | None = 
         return invalid(error, "metadata.ownerReferences")
     uids = tuple(text(pod, "metadata", "uid") for pod in in_order)
     key, wishes = _key(group, in_order, spec, adopted), _wishes(group, in_order, owner)
-    labels = tuple(mapping(pod, "metadata", "labels") for pod in in_order)
-    return Adoption(key, spec, group, adopted, uids, wishes, labels)
+    metadata = tuple(mapping(pod, "metadata") for pod in in_order)
+    return Adoption(key, spec, group, adopted, uids, wishes, metadata)
 
 
 # -- which pods -------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.binder.workloads.reading import items, mapping, no, number_in, text, whole
+from tessera.binder.workloads.references import controller_of
 from tessera.kernel.ports import ApiError, Cluster
 from tessera_schemas.base import Json
 from tessera_schemas.reasons import Code, Reason
@@ -65,14 +66,15 @@ def find_exhausted_budget(budgets: Sequence[Json], pods: Sequence[Json]) -> Evic
     return None
 
 
-def find_forbidding_budget(budgets: Sequence[Json], namespace: str, labels: Sequence[Json]) -> str:
-    """The budget that lets none of the pods with these labels go, with its word for it; "" for none."""
+def find_forbidding_budget(budgets: Sequence[Json], metadata: Sequence[Json]) -> str:
+    """The budget that lets no pod of this metadata go, however many are well, with its word; "" for none."""
     there = {"status": {"phase": "Running"}}
-    pods: list[Json] = [there | {"metadata": {"uid": str(rank), "labels": each}} for rank, each in enumerate(labels)]
+    pods: list[Json] = [there | {"metadata": {**each, "uid": str(rank)}} for rank, each in enumerate(metadata)]
+    namespaces = {text(each, "namespace") for each in metadata}
     # Judged as if all were well: of pods that wait no budget lets any go yet, whatever it says.
     well: list[Json] = []
-    for budget in (each for each in budgets if text(each, "metadata", "namespace") == namespace):
-        word = _word_against(budget, sum(selects(budget, pod) for pod in pods))
+    for budget in (each for each in budgets if text(each, "metadata", "namespace") in namespaces):
+        word = _word_against(budget, [pod for pod in pods if selects(budget, pod)])
         name = text(budget, "metadata", "name") + (f" ({word})" if word else "")
         allowed = {"disruptionsAllowed": 0 if word else len(pods)}
         well.append({"metadata": {"name": name}, "spec": budget.get("spec"), "status": allowed})
@@ -80,21 +82,21 @@ def find_forbidding_budget(budgets: Sequence[Json], namespace: str, labels: Sequ
     return "" if found is None else found.reason.detail
 
 
-def _word_against(budget: Json, pods: int) -> str:
-    """The word of a budget that keeps it from letting any go, `pods` of which it selects at least; "" for none."""
+def _word_against(budget: Json, pods: Sequence[Json]) -> str:
+    """The word of a budget that keeps it from letting any go, `pods` of which it selects; "" for none."""
     spec, status = mapping(budget, "spec"), mapping(budget, "status")
-    # Of Jobs only a number in `minAvailable` can be counted: with anything else the budget's controller gives up, and
-    # allows nothing.
-    if any(text(one, "reason") == "SyncFailed" for one in items(status, "conditions")):
-        return "the number of its pods is not known to its controller"
-    pods = max(pods, whole(status, "expectedPods") or 0)
-    for field, least in (("maxUnavailable", False), ("minAvailable", True)):
-        given = spec.get(field)
-        if given is not None:
-            percent = number_in(given.removesuffix("%")) if isinstance(given, str) else None
-            number = -(-pods * percent // 100) if percent is not None else whole(given) or 0
-            return f"{field} {given}" if (number >= pods if least else number == 0) else ""
-    return ""
+    field = "maxUnavailable" if "maxUnavailable" in spec else "minAvailable"
+    given, count = spec.get(field), max(len(pods), whole(status, "expectedPods") or 0)
+    percent = number_in(given.removesuffix("%")) if isinstance(given, str) else None
+    number = -(-count * percent // 100) if percent is not None else whole(given) or 0
+    if number >= count if field == "minAvailable" else number == 0:
+        return f"{field} {given}"
+    # All but a number in `minAvailable` goes by the size that the pods' controller is to have. Jobs do not tell theirs,
+    # and pods without a controller count as none: then Kubernetes allows nothing.
+    by_size = field == "maxUnavailable" or percent is not None
+    unsized = by_size and any(ref is None or ref.kind == "Job" for ref in map(controller_of, pods))
+    failed = any(text(one, "reason") == "SyncFailed" for one in items(status, "conditions"))
+    return f"{field} {given}, for which Kubernetes does not know how many pods there are to be" * (unsized or failed)
 
 
 def selects(budget: Json, pod: Json) -> bool:
