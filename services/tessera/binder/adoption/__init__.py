@@ -76,7 +76,5 @@ so that nothing has to be remembered; pods that ask for something else give anot
 - A list of pods is missing after a start: no group is looked at before it is there, or its absence would read as
   pods that are gone.
 
-`handlers` looks at one group at a time; `reporting`, `submitting` and `podless` act on it. Pure: `decide.spec`
-(with `ranks`, `roles`, `amounts`) says what job a group amounts to, `from_template` the same of an owner without pods,
-`verdicts` what is written on them. Kinds of workloads are `tessera.binder.workloads`.
+Kinds of workloads are `tessera.binder.workloads`; `decide` is pure.
 """

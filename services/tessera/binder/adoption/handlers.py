@@ -23,7 +23,7 @@ from tessera.binder.adoption.gate import Gate
 from tessera.binder.adoption.index import GroupIndex
 from tessera.binder.adoption.owners.budgets import find_forbidding_budget
 from tessera.binder.adoption.owners.failed_nodes import FailedNodes
-from tessera.binder.adoption.owners.known import NotAllowed, Owners
+from tessera.binder.adoption.owners.known import REMEMBERED_SECONDS, NotAllowed, Owners
 from tessera.binder.adoption.owners.suspended import Suspended
 from tessera.binder.adoption.podless import PodlessJobs
 from tessera.binder.adoption.reports.delay import Settling
@@ -173,7 +173,7 @@ class Adopting:
             return  # what becomes of its run leads here again
         if not waiting and await self._podless.are_left_alone(live):
             return
-        found = await self._with_budget(await self._found(group_id, waiting, live))
+        found = await self._with_budget(await self._found(group_id, waiting, live), bool(live))
         if isinstance(found, Adoption):
             await self._settle(group_id, waiting, found, live)
             return
@@ -224,11 +224,13 @@ class Adopting:
         except NotAllowed as error:
             return error.why
 
-    async def _with_budget(self, found: Adoption | Reason | None) -> Adoption | Reason | None:
+    async def _with_budget(self, found: Adoption | Reason | None, known: bool) -> Adoption | Reason | None:
         """The same; of a job with the disruption budget that lets none of its pods go, where budgets may be read."""
         if not isinstance(found, Adoption) or self._state.format < BUDGETS_FROM:
             return found
-        budgets = await self._owners.all_of("poddisruptionbudgets", where_allowed=True)
+        # Budgets are often made with the pods, a moment before: none of them may be missed by a first submit.
+        age = REMEMBERED_SECONDS if known else 0.0
+        budgets = await self._owners.all_of("poddisruptionbudgets", age, where_allowed=True)
         budget = find_forbidding_budget(budgets, found.metadata)[:600]
         return replace(found, adopted=found.adopted.model_copy(update={"budget": budget}))
 

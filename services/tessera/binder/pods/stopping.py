@@ -26,7 +26,6 @@ from tessera_schemas.cluster.labels import EVICT_AT_ANNOTATION, FINALIZER, is_of
 from tessera_schemas.reasons import Code
 
 UNHEARD_AGAIN_SECONDS = 2.0
-
 ORPHAN_TOLD_SECONDS = 5.0
 
 log = structlog.get_logger()

@@ -97,6 +97,15 @@ async def test_a_suspended_job_is_judged_by_the_labels_of_its_template(world: Ad
     assert world.job_object()["spec"]["suspend"] is True
 
 
+async def test_a_budget_that_is_made_a_moment_before_its_pods_is_not_missed(world: AdoptionWorld) -> None:
+    world.make_job("other", pods=1, gpus=1, seconds=1)
+    await world.run(5)  # budgets were listed for it
+    world.core.create("poddisruptionbudgets", NS, budget(maxUnavailable=0))
+    world.make_job(pods=4, gpus=2, **LENT)
+    await world.run(20)
+    assert world.only().phase == "queued"
+
+
 async def test_where_budgets_may_not_be_read_all_is_as_without_them(world: AdoptionWorld) -> None:
     world.core.create("poddisruptionbudgets", NS, budget(maxUnavailable=0))
     world.core.faults.answer("list", 403, count=1000)

@@ -68,16 +68,16 @@ def find_exhausted_budget(budgets: Sequence[Json], pods: Sequence[Json]) -> Evic
 
 def find_forbidding_budget(budgets: Sequence[Json], metadata: Sequence[Json]) -> str:
     """The budget that lets no pod of this metadata go, however many are well, with its word; "" for none."""
-    there = {"status": {"phase": "Running"}}
-    pods: list[Json] = [there | {"metadata": {**each, "uid": str(rank)}} for rank, each in enumerate(metadata)]
+    named = ({**each, "uid": str(rank)} for rank, each in enumerate(metadata))
+    pods: list[Json] = [{"metadata": each, "status": {"phase": "Running"}} for each in named]
     namespaces = {text(each, "namespace") for each in metadata}
     # Judged as if all were well: of pods that wait no budget lets any go yet, whatever it says.
     well: list[Json] = []
     for budget in (each for each in budgets if text(each, "metadata", "namespace") in namespaces):
         word = _word_against(budget, [pod for pod in pods if selects(budget, pod)])
-        name = text(budget, "metadata", "name") + (f" ({word})" if word else "")
-        allowed = {"disruptionsAllowed": 0 if word else len(pods)}
-        well.append({"metadata": {"name": name}, "spec": budget.get("spec"), "status": allowed})
+        meta = {"name": text(budget, "metadata", "name") + (f" ({word})" if word else "")}
+        status = {"disruptionsAllowed": 0 if word else len(pods)}
+        well.append({"metadata": meta, "spec": budget.get("spec"), "status": status})
     found = find_exhausted_budget(well, pods)
     return "" if found is None else found.reason.detail
 
@@ -95,8 +95,8 @@ def _word_against(budget: Json, pods: Sequence[Json]) -> str:
     # and pods without a controller count as none: then Kubernetes allows nothing.
     by_size = field == "maxUnavailable" or percent is not None
     unsized = by_size and any(ref is None or ref.kind == "Job" for ref in map(controller_of, pods))
-    failed = any(text(one, "reason") == "SyncFailed" for one in items(status, "conditions"))
-    return f"{field} {given}, for which Kubernetes does not know how many pods there are to be" * (unsized or failed)
+    unsized |= any(text(one, "reason") == "SyncFailed" for one in items(status, "conditions"))
+    return f"{field} {given}, for which Kubernetes does not know how many pods there are to be" * unsized
 
 
 def selects(budget: Json, pod: Json) -> bool:

@@ -177,19 +177,19 @@ class Owners:
             self._suspending[resource] = NamespaceAccess(self._cluster, self._clock, "patch", *resource)
         return self._suspending[resource]
 
-    async def all_of(self, kind: str, where_allowed: bool = False) -> Sequence[Json]:
-        """All of a kind in the cluster, at most `REMEMBERED_SECONDS` old; `where_allowed`: none without the right."""
+    async def all_of(self, kind: str, age: float = REMEMBERED_SECONDS, where_allowed: bool = False) -> Sequence[Json]:
+        """All of a kind in the cluster, at most `age` seconds old; `where_allowed`: none without the right to list."""
+        asked = self._clock.monotonic()
         # One list at a time: many groups are looked at side by side, and all of them ask when it is too old.
         async with self._listing:
             now, known = self._clock.monotonic(), self._lists.get(kind)
-            if known is None or now - known[0] >= REMEMBERED_SECONDS:
+            if known is None or known[0] < asked - age:
                 try:
-                    found, _ = await self._cluster.list(kind)
+                    known = self._lists[kind] = now, (await self._cluster.list(kind))[0]
                 except ApiError as error:
                     if error.status != 403 or not where_allowed:
                         raise
-                    found = []
-                known = self._lists[kind] = now, found
+                    known = self._lists[kind] = now, ()
             return known[1]
 
     async def _fetch(self, ref: OwnerRef) -> Json | None:
