@@ -1,5 +1,8 @@
 """A node of a script is a pod, and the script runs once: what a real Slurm (22.05) shows the same script."""
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tessera.client.input import files
@@ -7,11 +10,13 @@ from tessera.client.outcomes import Failure
 from tessera.client.slurm.scripts.against import Against
 from tessera.client.slurm.scripts.jobs import job_of, needs_steps
 from tessera.client.slurm.scripts.layout import NodeSize
+from tessera.client.slurm.scripts.srun import REFUSED_BY_RUNNER, TAKEN_BY_RUNNER
 from tessera_schemas.job import JobSpec
 from tests.unit.client.slurm_builders import HERE, NOON, pod_of, read, run_pod
 
 GIB = 2**30
 POOL = (NodeSize(64_000, 512 * GIB, 8, "h100"), NodeSize(128_000, 256 * GIB))
+PAGE = Path(__file__).parents[3] / "docs" / "steps.md"
 RUN = f"{'j' * 20}-1"
 
 
@@ -125,6 +130,7 @@ def test_the_runner_is_told_whom_a_warning_is_for(signal: str, warning: str) -> 
         "ssh $host nvidia-smi",
         "srun --multi-prog file &\nsrun --exact -n1 x &\nwait",
         "python x",
+        "srun bash -c 'echo $SLURM_STEP_ID $SLURM_TASK_PID $SLURM_LAUNCH_NODE_IPADDR'",
     ],
 )
 def test_what_a_script_does_once_or_by_steps_needs_no_note(body: str) -> None:
@@ -145,6 +151,13 @@ def test_what_no_step_honours_is_refused_by_its_line(body: str, said: str) -> No
     with pytest.raises(Failure) as raised:
         noted("--nodes=2", body=body)
     assert str(raised.value).startswith(said)
+
+
+def test_the_options_that_are_known_before_a_step_runs_are_the_runners_own() -> None:
+    rows = re.findall(r"^\| (`-.*) \| (honoured|true anyway|told|refused) \|", PAGE.read_text(), re.MULTILINE)
+    kinds = {name: kind for names, kind in rows for name in re.findall(r"`--([\w-]+)`", names)}
+    assert {name for name, kind in kinds.items() if kind == "refused"} == REFUSED_BY_RUNNER.keys()
+    assert {name for name, kind in kinds.items() if kind != "refused"} == TAKEN_BY_RUNNER
 
 
 def test_numbers_that_do_not_fit_each_other_are_told_together() -> None:

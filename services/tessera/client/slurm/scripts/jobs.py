@@ -76,7 +76,8 @@ def job_of(
         against.add("", mistake)
     if not script.in_each_pod and not command.mistakes:
         _judge_commands(script, shape.lost, against)
-        for lost in variables_lost(script.text, env):
+        of_tasks = nodes.OF_TASKS if shape.launcher == "steps" else ()
+        for lost in variables_lost(script.text, {*env, *of_tasks}):
             against.notes.append(f"{script.where}:{lost.line}: {lost.said}")
     role["template"] = {
         "image": image or "image",

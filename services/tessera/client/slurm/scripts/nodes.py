@@ -13,6 +13,10 @@ from tessera_schemas.work.pod_template import literally
 
 NODE = "$(TESSERA_JOB_ID)-$(TESSERA_ATTEMPT)-"
 CORE, MIB = 1000, 1 << 20
+_OF_TASKS = "GTIDS LAUNCH_NODE_IPADDR SRUN_COMM_HOST STEPID TASK_PID STEP_GPUS STEP_ID STEP_NODELIST STEP_NUM_NODES"
+_OF_TASKS += " STEP_NUM_TASKS STEP_TASKS_PER_NODE"
+OF_TASKS = tuple(f"SLURM_{name}" for name in _OF_TASKS.split())
+"""Variables that the step runner gives each task of a step, beside those of the script."""
 
 
 def layout(options: ScriptOptions, rooms: Sequence[NodeSize]) -> PodLayout:

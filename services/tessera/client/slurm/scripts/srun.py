@@ -81,40 +81,45 @@ UNKNOWN = StepOption("", StepKind.REFUSED, "no step in a script has it here: del
 
 
 _IN_POD = "a step runs in the container of its pod: say it for the job (#SBATCH)"
-_REFUSED_BY_RUNNER: Mapping[str, str] = {
+_OF_CONTAINERS = "container-mounts container-name container-env container-save container container-writable"
+_OF_CONTAINERS += " container-readonly container-mount-home no-container-mount-home container-remap-root"
+_OF_CONTAINERS += " no-container-remap-root container-entrypoint no-container-entrypoint"
+REFUSED_BY_RUNNER: Mapping[str, str] = {
     "time": "write timeout SECONDS srun",
     "nodefile": "name the pods by -w",
     "het-group": "the parts of one step stand behind each other with a : between them",
     "tres-per-task": "say --gpus-per-task or -c",
-    "bcast": "copies are a step of their own: srun --ntasks-per-node=1 cp",
-    **dict.fromkeys(("container-mounts", "container-name", "container-env", "container-save", "container"), _IN_POD),
+    **dict.fromkeys(_OF_CONTAINERS.split(), _IN_POD),
     "container-workdir": "say --chdir",
+    **dict.fromkeys(("prolog", "epilog", "task-prolog", "task-epilog"), "write it into the command"),
+    "preserve-env": "delete it: a task's variables are those of its step",
+    "bcast": "copy by a step of its own: srun --ntasks-per-node=1 cp",
 }
-"""Options that `srun` of the step runner refuses, each with its way out (services/tessera_steps/options.go)."""
-_MPI_BY_PROGRAM = "start it by mpirun, which starts its ranks by steps"
+"""Options that `srun` of the step runner refuses, each with its way out, as docs/steps.md has them."""
+_TAKEN = """
+ntasks nodes ntasks-per-node cpus-per-task nodelist exclude relative chdir export label unbuffered kill-on-bad-exit wait
+exact exclusive overlap overcommit distribution gpus gpus-per-node gres gpus-per-task input output error open-mode
+multi-prog quiet mpi jobid container-image no-kill oversubscribe disable-status verbose quit-on-interrupt job-name
+comment threads msg-timeout slurmd-debug pty propagate immediate mem mem-per-cpu mem-per-gpu cpus-per-gpu
+gpus-per-socket ntasks-per-gpu ntasks-per-core ntasks-per-socket cpu-bind gpu-bind mem-bind hint threads-per-core
+cores-per-socket sockets-per-node extra-node-info cpu-freq gpu-freq accel-bind tres-bind partition account qos constraint reservation
+dependency begin licenses array
+"""
+TAKEN_BY_RUNNER = frozenset(_TAKEN.split())
+"""Options that it honours or passes over with a warning."""
 
 
 def refused_by_runner(option: str, value: str) -> str | None:
     """The way out where `srun` of the step runner refuses an option, as far as that is known before it runs."""
     known = KNOWN.get(option, UNKNOWN)
-    if known is UNKNOWN:
-        return UNKNOWN.why if re.fullmatch(r"--?[\w-]+", option) and option.lstrip("-") not in RUNNERS_OWN else None
-    if known.name == "mpi":
-        return _MPI_BY_PROGRAM if re.fullmatch(r"(?!none)\w+", value) else None
-    return _REFUSED_BY_RUNNER.get(known.name)
-
-
-RUNNERS_OWN = (
-    "quit-on-interrupt",
-    "threads",
-    "msg-timeout",
-    "slurmd-debug",
-    "epilog",
-    "prolog",
-    "propagate",
-    "tres-bind",
-)
-"""Options that the step runner passes over and the function of a shell does not know."""
+    name = (known.name or option.removeprefix("--")).replace("_", "-")
+    if name == "mpi":
+        return "start it by mpirun, which starts its ranks by steps" if re.fullmatch(r"(?!none)\w+", value) else None
+    if name in REFUSED_BY_RUNNER:
+        return REFUSED_BY_RUNNER[name]
+    # A short option that is not known may be any of the runner's own, and a variable may be anything.
+    may_be = not re.fullmatch(r"--[\w-]+", option) or any(taken.startswith(name) for taken in TAKEN_BY_RUNNER)
+    return None if may_be else UNKNOWN.why
 
 
 def _pattern(*kinds: StepKind, flags: bool | None = None) -> str:
