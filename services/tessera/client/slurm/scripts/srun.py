@@ -102,8 +102,8 @@ exact exclusive overlap overcommit distribution gpus gpus-per-node gres gpus-per
 multi-prog quiet mpi jobid container-image no-kill oversubscribe disable-status verbose quit-on-interrupt job-name
 comment threads msg-timeout slurmd-debug pty propagate immediate mem mem-per-cpu mem-per-gpu cpus-per-gpu
 gpus-per-socket ntasks-per-gpu ntasks-per-core ntasks-per-socket cpu-bind gpu-bind mem-bind hint threads-per-core
-cores-per-socket sockets-per-node extra-node-info cpu-freq gpu-freq accel-bind tres-bind partition account qos constraint reservation
-dependency begin licenses array
+cores-per-socket sockets-per-node extra-node-info cpu-freq gpu-freq accel-bind tres-bind partition account qos
+constraint reservation dependency begin licenses array
 """
 TAKEN_BY_RUNNER = frozenset(_TAKEN.split())
 """Options that it honours or passes over with a warning."""
