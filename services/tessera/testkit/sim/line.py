@@ -86,10 +86,11 @@ def draw_world(seed: int, one_class: bool = False) -> tuple[tuple[WholeGpus, ...
     return nodes, jobs
 
 
-def config_of(nodes: Iterable[WholeGpus]) -> ConfigBody:
-    """As `config init` writes it: the pool's GPUs as quota, the recommended policy."""
+def config_of(nodes: Iterable[WholeGpus], evicts: bool = True) -> ConfigBody:
+    """As `config init` writes it: the pool's GPUs as quota, the recommended policy, or a preset that evicts nobody."""
     quota = Quota(resource="gpu_milli", nominal=sum(node.gpus for node in nodes) * 1000)
-    policy = Policy.model_validate({**RECOMMENDED, "min_runtime_seconds": MIN_RUNTIME_SECONDS})
+    own: dict[str, Any] = {"min_runtime_seconds": MIN_RUNTIME_SECONDS, **({} if evicts else {"preset": "off"})}
+    policy = Policy.model_validate({**RECOMMENDED, **own})
     return ConfigBody(tenants=(Tenant(name=TENANT),), queues=(Queue(name=QUEUE, quotas=(quota,)),), policy=policy)
 
 
@@ -114,19 +115,19 @@ def spec_of(job: AskedJob, seconds: float) -> JobSpec:
     )
 
 
-def run_world(seed: int, one_class: bool = False) -> Schedule:
+def run_world(seed: int, one_class: bool = False, evicts: bool = True) -> Schedule:
     """The schedule that the services make of the seed's jobs, read from their public events."""
     loop = VirtualLoop()
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        return runner.run(_run(seed, one_class, loop))
+        return runner.run(_run(seed, one_class, evicts, loop))
 
 
-def judge_world(seed: int, one_class: bool = False) -> LineVerdict:
+def judge_world(seed: int, one_class: bool = False, evicts: bool = True) -> LineVerdict:
     """The verdict on the seed's world."""
-    return judge(run_world(seed, one_class))
+    return judge(run_world(seed, one_class, evicts))
 
 
-async def _run(seed: int, one_class: bool, loop: VirtualLoop) -> Schedule:
+async def _run(seed: int, one_class: bool, evicts: bool, loop: VirtualLoop) -> Schedule:
     nodes, jobs = draw_world(seed, one_class)
     rates = Rates(Random(seed))
     rates.stop()
@@ -139,7 +140,7 @@ async def _run(seed: int, one_class: bool, loop: VirtualLoop) -> Schedule:
     for slot in SIMULATED:
         services.start(slot)
     try:
-        command = ApplyConfig(kind="apply_config", v=1, expected_version=0, body=config_of(nodes))
+        command = ApplyConfig(kind="apply_config", v=1, expected_version=0, body=config_of(nodes, evicts))
         await client.publish(Outgoing(control(SHARD), command.to_bytes()))
         await services.clock.sleep(10.0)  # all nodes are known
         begin, begin_ms = loop.time(), services.clock.now_ms()
@@ -173,11 +174,12 @@ def main() -> int:
     parser.add_argument("--first", type=int, default=SEVEN[0], help="the first seed (default 1)")
     parser.add_argument("--workers", type=int, default=1, help="processes (default 1)")
     parser.add_argument("--one-class", action="store_true", help="all jobs are of one priority class: no evictions")
+    parser.add_argument("--no-evictions", action="store_true", help="three classes under `preset: off`")
     parser.add_argument("--tell", action="store_true", help="say each delay, idle job and eviction that was found")
     asked = parser.parse_args()
     seeds = range(asked.first, asked.first + asked.seeds)
     with ProcessPoolExecutor(asked.workers, initializer=_keep_quiet) as pool:
-        verdicts = list(pool.map(partial(judge_world, one_class=asked.one_class), seeds))
+        verdicts = list(pool.map(partial(judge_world, one_class=asked.one_class, evicts=not asked.no_evictions), seeds))
     console = Console() if sys.stdout.isatty() else Console(width=140)
     console.print(_table(seeds, verdicts))
     if asked.tell:
