@@ -214,7 +214,7 @@ def test_an_odd_owner_is_read_by_all_who_watch_owners(thing: Json) -> None:
     kind = kind_of_object(owner)
     assert kind is not None
     assert ending_of(owner) in ("", "complete", "failed")
-    assert why_failed(owner).isprintable
+    assert why_failed(owner).detail.isprintable()
     look_at(owner, True, None)
     is_suspended(owner)
     is_controller_behind(owner)

@@ -177,7 +177,7 @@ def test_paths_say_what_is_asked(method, path, call):
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/api/v1/secrets", 404),
+        ("GET", "/api/v1/configmaps", 404),
         ("GET", "/apis/v1/pods", 404),
         ("POST", "/api/v1/pods", 404),
         ("GET", "/api/v1/namespaces/a/nodes", 404),

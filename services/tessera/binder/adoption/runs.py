@@ -172,10 +172,13 @@ class AdoptedRuns:
         await self._facts.publish(PodsLost(kind="pods_lost", run_id=run.run_id, ranks=tuple(lost), reason=reason))
 
     def _judge_unreplaced(self, job: Job, fact: RunEnded) -> RunEnded:
-        """The end of a pod group of Kueue of which a pod has failed, and no other has come in its place."""
-        failed = [pod for pod in self._users.bound(fact.run_id).values() if pod.phase == "Failed"]
+        """The end of a pod group of Kueue: well where another pod came for each that failed, else by the first."""
+        pods = list(self._users.bound(fact.run_id).values())
+        failed = [pod for pod in pods if pod.phase == "Failed"]
         assert job.adopted is not None
-        if not failed or self._groups.count_standing(job.adopted.group) >= job.pods:
+        if all(pod.over for pod in pods) and self._groups.count_standing(job.adopted.group) >= job.pods:
+            return RunEnded(kind="run_ended", run_id=fact.run_id)
+        if fact.reason is not None or not failed:
             return fact
         end = broken_of(min(failed, key=lambda pod: pod.name), 0, True, no_boots)
         why = {"reason": reason_of(end), "own": end_of(end.code).spends, "exit_code": end.end.exit_code}
@@ -321,7 +324,7 @@ class AdoptedRuns:
         An owner that is complete takes away what is left of its pods, and one that its user pauses all of them: neither
         is a failure.
         """
-        if fact.reason is None and _is_replaced_one_by_one(job):
+        if _is_replaced_one_by_one(job):
             return self._judge_unreplaced(job, fact)
         # Only a pod that is gone leaves room for doubt. Whatever ended with a word of its own is judged by that word.
         if fact.reason is None or fact.reason.code is not Code.POD_DELETED or job.adopted is None:

@@ -25,6 +25,8 @@ OTHERS = frozenset(
         ),  # of pods
         *("ARRAY_ID", "ARRAY_NUMBER", "ARRAY_TASK", "CHECKPOINT_PATH", "CONTAINER_IMAGE", "STEPS"),
         *("VERSION", "IMAGES", "NATS_IMAGE", "REDIS_IMAGE", "KUBECONFIG", "TENANT"),  # of docker-compose.yml
+        *("PROMETHEUS_IMAGE", "GRAFANA_IMAGE"),
+        *("STEPS_HOSTS", "STEPS_PORT", "STEPS_KEY", "STEPS_WARNING", "STEPS_PID"),  # of pods with `launcher: steps`
         *("API_PORTS", "NATS_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT", "WEBHOOK_HTTP", "WEBHOOK_NETWORKS"),
         "EVERY_DAMAGE",  # of `make damage`
     }
