@@ -314,7 +314,8 @@ async def test_slurms_words_do_what_they_say(live: Live, tmp_path: Path) -> None
         said = await ok(live, *words)
         live.acknowledged.append(("lab", "batch"))
         number = said.out.split()[-1]
-        assert (said.out, said.err) == (f"Submitted batch job {number}\n", "")
+        note = f"note: {script}: 2 pods with one task each\n"
+        assert (said.out, said.err) == (f"Submitted batch job {number}\n", note)
         assert number.isdecimal()
 
         async def is_listed() -> bool:
@@ -409,7 +410,8 @@ async def test_a_dry_run_says_whether_admission_would_take_the_job_in(live: Live
 def refusals(said: Said) -> list[str]:
     """Code and field of each."""
     assert said.code == 6, said
-    return [" ".join(line.split(": ")[1:3]) for line in said.err.splitlines()]
+    lines = [line for line in said.err.splitlines() if not line.startswith("note: ")]
+    return [" ".join(line.split(": ")[1:3]) for line in lines]
 
 
 async def test_a_job_that_nobody_knows_is_said_wherever_it_is_named(live: Live) -> None:
@@ -503,7 +505,7 @@ async def test_sbatch_that_waits_writes_the_logs_into_the_files_that_it_names(li
         assert path.read_text().endswith("exit code 0\n")
         path.unlink()
     ranks = tmp_path / "%j.%t.log"
-    said = await ok(live, *common, "--key", "ranks", "-n", "2", "-e", str(ranks), "--wrap=srun true")
+    said = await ok(live, *common, "--key", "ranks", "-N", "2", "-e", str(ranks), "--wrap=srun true")
     live.acknowledged.append(("lab", "ranks"))
     job_id = said.out.split()[3]
     assert {path.name: f"rank {rank}" in path.read_text() for rank, path in enumerate(sorted(tmp_path.iterdir()))} == {
