@@ -95,3 +95,26 @@ def let_in(plane: ControlPlane, tenant: str) -> None:
 
 def token_of(plane: ControlPlane, service: str) -> str:
     return plane.service_account_token(NAMESPACE, f"{RELEASE}-{service}")
+
+
+def attributes(resource: str, verb: str, namespace: str) -> dict[str, str]:
+    group, _, rest = resource.partition("/") if "." in resource.partition("/")[0] else ("", "", resource)
+    if rest.startswith(("batch/", "apps/", "policy/")):
+        group, _, rest = rest.partition("/")
+    kind, _, sub = rest.partition("/")
+    return {"group": group, "resource": kind, "subresource": sub, "verb": verb, "namespace": namespace}
+
+
+def may(plane: ControlPlane, service: str, resource: str, verb: str, namespace: str) -> bool:
+    """Whether the API server lets a service's account do so by now."""
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{NAMESPACE}:tessera-{service}",
+            "groups": ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"],
+            "resourceAttributes": attributes(resource, verb, namespace),
+        },
+    }
+    answer = plane.api().call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
+    return bool(answer["status"]["allowed"])

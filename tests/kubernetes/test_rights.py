@@ -15,7 +15,7 @@ import yaml
 
 from tessera_schemas.shard.services import SERVICES
 from tests.kubernetes.control_plane import ControlPlane
-from tests.kubernetes.deployed import NAMESPACE, deploy, let_in, token_of
+from tests.kubernetes.deployed import NAMESPACE, deploy, let_in, may, token_of
 
 FLOW_HEADER = "X-Kubernetes-PF-FlowSchema-UID"
 GOLDEN = Path(__file__).with_name("rights.yaml")
@@ -42,28 +42,6 @@ RESOURCES = (
     *("scheduling.k8s.io/priorityclasses", "certificates.k8s.io/certificatesigningrequests"),
     *("admissionregistration.k8s.io/validatingwebhookconfigurations",),
 )
-
-
-def attributes(resource: str, verb: str, namespace: str) -> dict[str, str]:
-    group, _, rest = resource.partition("/") if "." in resource.partition("/")[0] else ("", "", resource)
-    if rest.startswith(("batch/", "apps/", "policy/")):
-        group, _, rest = rest.partition("/")
-    kind, _, sub = rest.partition("/")
-    return {"group": group, "resource": kind, "subresource": sub, "verb": verb, "namespace": namespace}
-
-
-def may(plane: ControlPlane, service: str, resource: str, verb: str, namespace: str) -> bool:
-    review = {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
-            "user": f"system:serviceaccount:{NAMESPACE}:tessera-{service}",
-            "groups": ["system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "system:authenticated"],
-            "resourceAttributes": attributes(resource, verb, namespace),
-        },
-    }
-    answer = plane.api().call("POST", "/apis/authorization.k8s.io/v1/subjectaccessreviews", review)
-    return bool(answer["status"]["allowed"])
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ import pytest_asyncio
 from tessera_schemas.config import Policy
 from tests.e2e.live import configuration
 from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.deployed import may
 from tests.kubernetes.live import live_on
 from tests.kubernetes.users import Users, condition
 from tests.kubernetes.users_objects import batch_job, pod
@@ -63,6 +64,8 @@ async def test_what_may_not_be_suspended_is_not_preempted(users: Users) -> None:
     role = users.api.get(f"{ROLES}/tessera-binder")
     rules = [rule for rule in role["rules"] if "jobs" not in rule["resources"]]
     users.api.patch(f"{ROLES}/tessera-binder", {"rules": rules})
+    # The API server follows its own roles by a watch, and a binder that asked before would be told of the old right.
+    await users.until(lambda: not may(users.live.plane, "binder", "batch/jobs", "patch", "lab"), "the right is gone")
     users.create(batch_job("eight", 8, seconds=15))
     await users.until(lambda: len(users.in_phase("eight", "Running")) == 8, "it runs")
     users.create(batch_job("urgent", gpus=8, seconds=1, template={"priorityClassName": "high"}))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import structlog
 
 from tessera.binder.adoption.decide.suspending import Look, can_be_suspended, look_at, suspension
-from tessera.binder.adoption.owners.namespace_access import NamespaceAccess
+from tessera.binder.adoption.owners.namespace_access import CLOSED_SECONDS, NamespaceAccess
 from tessera.binder.adoption.owners.watches import OwnerWatches
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.decide.warnings import read_refused_pods
@@ -174,7 +174,9 @@ class Owners:
     def _access_to(self, ref: OwnerRef) -> NamespaceAccess:
         resource = resource_of(ref.kind), ref.group
         if resource not in self._suspending:
-            self._suspending[resource] = NamespaceAccess(self._cluster, self._clock, "patch", *resource)
+            # Trusted for a moment alone: what is submitted by a right that is gone by then is evicted in place.
+            right = "patch", *resource
+            self._suspending[resource] = NamespaceAccess(self._cluster, self._clock, right, CLOSED_SECONDS)
         return self._suspending[resource]
 
     async def all_of(self, kind: str, age: float = REMEMBERED_SECONDS, where_allowed: bool = False) -> Sequence[Json]:

@@ -20,10 +20,13 @@ class NamespaceAccess:
     """
 
     def __init__(
-        self, cluster: Cluster, clock: Clock, verb: str = "create", resource: str = "pods/binding", group: str = ""
+        self,
+        cluster: Cluster,
+        clock: Clock,
+        right: tuple[str, str, str] = ("create", "pods/binding", ""),
+        trusted_seconds: float = OPEN_SECONDS,
     ) -> None:
-        self._cluster, self._clock = cluster, clock
-        self._right = verb, resource, group
+        self._cluster, self._clock, self._right, self._trusted = cluster, clock, right, trusted_seconds
         self._answers: BoundedDict[str, tuple[bool, float]] = BoundedDict(REMEMBERED)
         self._asking = asyncio.Lock()
 
@@ -56,5 +59,5 @@ class NamespaceAccess:
             log.warning("namespace_not_let_in", namespace=namespace, right=" ".join(self._right[:2]))
         # A yes holds for long, since a call tells when it is over; a no only shortly, since nothing else would tell
         # when it ends.
-        self._answers[namespace] = may, self._clock.monotonic() + (OPEN_SECONDS if may else CLOSED_SECONDS)
+        self._answers[namespace] = may, self._clock.monotonic() + (self._trusted if may else CLOSED_SECONDS)
         return may
