@@ -56,11 +56,19 @@ subjects: [{kind: ServiceAccount, name: person, namespace: lab}]
 """
 GANG = """\
 #!/bin/sh
-#SBATCH --ntasks=2 --gpus-per-task=1 --job-name=gang
+#SBATCH --ntasks=2 --gpus-per-task=1 --job-name=gang --spread-tasks
 echo all $SLURM_PROCID of $SLURM_NTASKS
 until [ -e /tmp/go ]; do sleep 0.1; done
 srun -n1 echo first
 srun echo every
+"""
+NODES = """\
+#!/bin/sh
+#SBATCH --nodes=2 --ntasks-per-node=2 --gpus-per-node=1 --job-name=nodes
+export MASTER=$(hostname)
+echo once on $SLURM_NNODES
+srun sh -c 'echo $SLURM_PROCID of $SLURM_NTASKS on $(hostname) to $MASTER'
+exit 3
 """
 SAVER = """\
 [ "$TESSERA_ATTEMPT" = 1 ] || { echo again, from $TESSERA_CHECKPOINT_PATH; exit; }
@@ -269,6 +277,24 @@ async def test_a_command_that_runs_once_starts_processes_in_the_other_pods_of_it
     assert sorted(said[1:]) == [f"{done.job_id}-1-{rank}" for rank in range(2)]
     assert "once" not in (await person.run("logs", "--rank", "1", done.job_id)).out
     assert live.plane.api().items("/api/v1/namespaces/lab/secrets") == []
+
+
+@pytest.mark.skipif(not STEPS_SOURCES.exists(), reason="the step runner's sources are not here")
+async def test_a_script_runs_once_and_its_tasks_on_the_pods_that_are_its_nodes(
+    live: KubernetesLive, person: Person, tmp_path: Path
+) -> None:
+    script = tmp_path / "nodes.sh"
+    script.write_text(NODES)
+    number = (await person.run("sbatch", "--parsable", str(script))).out.strip()
+    await live.until_folded()
+    job_id = live.id_of(number)
+    await live.until_ended(job_id)
+    assert live.phase(job_id) == "failed"
+    once, *said = (await person.run("logs", "--rank", "0", job_id)).out.splitlines()
+    tasks = [f"{rank} of 4 on {job_id}-1-{rank // 2} to {job_id}-1-0" for rank in range(4)]
+    assert (once, sorted(said)) == ("once on 2", tasks)
+    state = await person.run("sacct", "-n", "-P", "-j", number, "-o", "State,ExitCode")
+    assert state.out == "FAILED|3:0\n"
 
 
 async def test_salloc_gives_a_shell_in_a_pod_and_takes_the_allocation_back(
