@@ -132,12 +132,15 @@ srun -n2 -W 1 bash -c 'if [ $SLURM_PROCID = 0 ]; then sleep 1000; fi'; echo $?
 def test_a_step_that_is_killed_leaves_no_task_behind(pods, how):
     script = """
 set -m  # else a shell's background jobs ignore SIGINT
-srun -n4 bash -c 'sleep 1000 & touch up$SLURM_PROCID; exec sleep 1001' &
+srun -n4 bash -c 'sleep 1000 & exec sleep 1001' &
 echo $! > srun.part; mv srun.part srun.pid; wait $!; echo ended
 until [ -e go ]; do sleep 0.01; done
 """
     with pods(2, script) as run:
-        wait_for(lambda: all(run.path(f"up{task}").exists() for task in range(4)), "four tasks")
+        # A shell whose own child ends by itself takes SIGINT for that child's: so no shell is left to be asked.
+        going = b"sleep\x001001"
+        wait_for(lambda: sum(going in command_of(pid) for pid in run.tasks()) == 4, "four tasks")
+        wait_for(lambda: run.path("srun.pid").exists(), "the number of srun")
         os.kill(int(run.path("srun.pid").read_text()), how)
         wait_for(lambda: not [pid for pid in run.tasks() if b"sleep\x0010" in command_of(pid)], "the end of every task")
         run.path("go").touch()
