@@ -5,8 +5,9 @@ Each is refused, or said in a note. What the script makes only as it runs is for
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, pairwise
 
 from tessera.client.slurm.scripts import srun
@@ -75,13 +76,20 @@ def _lost_to_steps(command: Simple) -> Iterator[Lost]:
         for option, value in split_step(words)[0]:
             if (way_out := srun.refused_by_runner(option, value)) is not None:
                 yield Lost(command.line, f"srun {_shown(option, value)}: {way_out}")
-    elif name == "scontrol":
+    else:
+        yield from _lost_to_pods(command, words, _lost_to_steps)
+
+
+def _lost_to_pods(command: Simple, words: Sequence[str], judge: Callable[[Simple], Iterator[Lost]]) -> Iterator[Lost]:
+    """Meanings that no pod has, whatever starts the tasks; `judge` takes commands that a shell keeps for later."""
+    if command.name == "scontrol":
         yield from _scontrol(command.line, words)
-    elif name in AWAY:
-        yield Lost(command.line, f"{name}: is not there in a pod, so it fails", refused=False, about=name)
-    elif name in _LINES_OF_THEIR_OWN and words:
+    elif command.name in AWAY:
+        said = f"{command.name}: is not there in a pod, so it fails"
+        yield Lost(command.line, said, refused=False, about=command.name)
+    elif command.name in _LINES_OF_THEIR_OWN and words:
         for inner in simple_commands(words[0], command.line):
-            yield from _lost_to_steps(inner)
+            yield from judge(inner)
 
 
 def _mpi_of(name: str, words: Sequence[str]) -> str:
@@ -98,13 +106,8 @@ def _judged(command: Simple, tasks: Tasks, shell: _Shell) -> Iterator[Lost]:
         yield Lost(command.line, f"{name}: {NO_LOGIN}", about=name)
     elif name == "srun":
         yield from _step(command, words, tasks)
-    elif name == "scontrol":
-        yield from _scontrol(command.line, words)
-    elif name in AWAY:
-        yield Lost(command.line, f"{name}: is not there in a pod, so it fails", refused=False, about=name)
-    elif name in _LINES_OF_THEIR_OWN and words:
-        for inner in simple_commands(words[0], command.line):
-            yield from _judged(inner, tasks, shell)
+    elif name == "scontrol" or name in AWAY or (name in _LINES_OF_THEIR_OWN and words):
+        yield from _lost_to_pods(command, words, partial(_judged, tasks=tasks, shell=shell))
     elif name not in TALKS | shell.functions and not (name == "command" and words[:1] == ["-v"]):
         yield from _behind(command.line, name, words, shell)
 

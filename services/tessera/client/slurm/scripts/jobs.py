@@ -13,7 +13,7 @@ from tessera.client.slurm.scripts.in_scripts import found_in, lost_to_steps
 from tessera.client.slurm.scripts.in_variables import EXPORTED_MAX, kept_here, variables_lost, variables_read
 from tessera.client.slurm.scripts.layout import NodeSize, PodLayout
 from tessera.client.slurm.scripts.pods import ScriptCommand
-from tessera.client.slurm.scripts.script import WAYS_TO_COUNT, WAYS_TO_REMEMBER, Script, ScriptOptions
+from tessera.client.slurm.scripts.script import WAYS_TO_COUNT, Script, ScriptOptions
 from tessera.client.slurm.values import Said
 from tessera_schemas.base import Json
 from tessera_schemas.work.pod_template import literally
@@ -117,8 +117,8 @@ def _by_task(options: ScriptOptions, name: str, warning: values.SlurmWarning | N
         against.add("ntasks-per-gpu", str(options.fail(f"--ntasks-per-gpu: {why}")))
     tasks, replicas = _tasks(options, against)
     gpus, model = tried("gpus", lambda: _gpus(options, tasks, replicas), (1, ""))
-    cpu = tried("cpus-per-task", lambda: _cpu(options, gpus), "")
-    memory = tried("mem", lambda: _memory(options, tasks, int(cpu or 1), gpus), 0)
+    cpu = tried("cpus-per-task", lambda: nodes.cpus_of_pod(options, 1, gpus), "")
+    memory = tried("mem", lambda: nodes.memory_of_pod(options, tasks, int(cpu or 1), gpus), 0)
     of_a_node = tasks if "nodes" in options or "ntasks-per-node" in options else 1
     passes_over = "srun" in script.ignored
     command = pods.command_of(script.text, script.where, script.arguments, of_a_node, passes_over, warning)
@@ -135,8 +135,9 @@ def _on_nodes(
     script, tried = options.script, against.tried
     on = tried("ntasks", lambda: nodes.layout(options, rooms), PodLayout((1,)))
     gpus, model = tried("gpus", lambda: nodes.gpus_of_pod(options, on), (1, ""))
-    cpus = tried("cpus-per-task", lambda: nodes.cpus_of_pod(options, on, gpus), "")
-    memory = tried("mem", lambda: nodes.memory_of_pod(options, int(cpus or 1), gpus), 0)
+    said = tried("cpus-per-task", lambda: nodes.cpus_of_pod(options, on.most, gpus), "")
+    cpus = said or ("" if gpus else str(on.most))
+    memory = tried("mem", lambda: nodes.memory_of_pod(options, 1, int(cpus or 1), gpus), 0)
     slurms = tried("mem", lambda: nodes.variables(options, name, on, cpus, gpus), dict[str, str]())
     slurms |= (
         {} if warning is None else {"TESSERA_STEPS_WARNING": f"{'B:' if warning.to_script else ''}{warning.signal}"}
@@ -204,14 +205,6 @@ def _check_each(options: ScriptOptions, environment: Mapping[str, str], now: dat
 def _image(options: ScriptOptions, otherwise: str | None) -> str:
     name, where = "container-image", options.script.where
     return values.image_of(options.value(name) if name in options else Said(where, name, otherwise or ""))
-
-
-def _cpu(options: ScriptOptions, gpus: int) -> str:
-    """CPUs of one pod, "" where nothing says how many."""
-    name = options.one_of(("cpus-per-task", "cpus-per-gpu"))
-    if name == "cpus-per-gpu" and not gpus:
-        options.value(name).fail("it has no GPU; say --cpus-per-task or --gpus")
-    return str(options.count(name) * (gpus if name == "cpus-per-gpu" else 1)) if name else ""
 
 
 def _warning(options: ScriptOptions) -> values.SlurmWarning | None:
@@ -300,18 +293,6 @@ def _gpus_by(options: ScriptOptions, name: str, tasks: int, replicas: int) -> tu
             "--gpus-per-task, or fewer tasks that have more CPUs (--cpus-per-task)"
         )
     return total // sharers, model
-
-
-def _memory(options: ScriptOptions, tasks: int, cpus: int, gpus: int) -> int:
-    """Memory of one pod: its part of a node, or what comes with its CPUs or GPUs; 0 where nothing says how much."""
-    name = options.one_of(WAYS_TO_REMEMBER)
-    if not name:
-        return 0
-    said = options.value(name)
-    if name == "mem-per-gpu" and not gpus:
-        said.fail("it has no GPU; say --mem or --gpus")
-    amount = values.memory_of(said)
-    return {"mem": amount // tasks, "mem-per-cpu": amount * cpus, "mem-per-gpu": amount * gpus}[name]
 
 
 def file_of(pattern: str, job_id: str, name: str, user: str, task: int | None = None, rank: int = 0) -> str:

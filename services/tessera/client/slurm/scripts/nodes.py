@@ -54,25 +54,27 @@ def gpus_of_pod(options: ScriptOptions, on: PodLayout) -> tuple[int, str]:
     return next(iter(ways.values()), 0), _model(options)
 
 
-def cpus_of_pod(options: ScriptOptions, on: PodLayout, gpus: int) -> str:
-    """CPUs of one pod, "" where nothing says how many and it has GPUs, by which it gets them."""
+def cpus_of_pod(options: ScriptOptions, tasks: int, gpus: int) -> str:
+    """CPUs of a pod with so many tasks and GPUs, "" where nothing says how many."""
     name = options.one_of(("cpus-per-task", "cpus-per-gpu"))
     if name == "cpus-per-gpu" and not gpus:
         options.value(name).fail("it has no GPU; say --cpus-per-task or --gpus")
-    if name:
-        return str(options.count(name) * (gpus if name == "cpus-per-gpu" else on.most))
-    return "" if gpus else str(on.most)
+    return str(options.count(name) * (gpus if name == "cpus-per-gpu" else tasks)) if name else ""
 
 
-def memory_of_pod(options: ScriptOptions, cpus: int, gpus: int) -> int:
-    """Bytes of memory of one pod, 0 where nothing says how much."""
+def memory_of_pod(options: ScriptOptions, sharers: int, cpus: int, gpus: int) -> int:
+    """
+    Bytes of memory of a pod: its part of a node that so many pods share, or what comes with its CPUs or GPUs; 0 where
+    nothing says how much.
+    """
     name = options.one_of(WAYS_TO_REMEMBER)
     if not name:
         return 0
     said = options.value(name)
     if name == "mem-per-gpu" and not gpus:
         said.fail("it has no GPU; say --mem or --gpus")
-    return values.memory_of(said) * {"mem": 1, "mem-per-cpu": max(cpus, 1), "mem-per-gpu": gpus}[name]
+    amount = values.memory_of(said)
+    return {"mem": amount // sharers, "mem-per-cpu": amount * cpus, "mem-per-gpu": amount * gpus}[name]
 
 
 def variables(options: ScriptOptions, name: str, on: PodLayout, cpus: str, gpus: int) -> dict[str, str]:
