@@ -3,13 +3,16 @@ Free ports of the loopback, for servers that are told theirs and keep it when th
 
 A port that the system picks (port 0) is one of those that it also gives to connections going out. Between our look and
 the server's, or while a server is down, such a connection may take it; a client that calls a dead port there again and
-again may even reach itself. The ports given here lie below all of those.
+again may even reach itself. The ports given here lie below all of those. Until its server listens, and while it is
+down, a port is kept from other processes by the UDP socket of the same number, which no server here uses and which the
+system takes back from a process that ends.
 """
 
 import itertools
 import json
 import random
 import socket
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,13 +22,18 @@ LOOPBACK = "127.0.0.1"
 PORTS = range(20_000, 30_000)  # outgoing connections: 32768 and up on Linux, 49152 and up elsewhere
 
 _candidates = itertools.cycle(random.SystemRandom().sample(PORTS, len(PORTS)))
+_kept: deque[socket.socket] = deque()
+KEPT_MAX = 256
+# The newest: as many descriptors are held, and a platform needs a dozen ports.
 
 
 def free_port() -> int:
-    """One that nobody listens on now, and that this process was not given lately. Raises OSError when all are taken."""
+    """One that nobody listens on or was given lately, here or elsewhere. Raises OSError when all are taken."""
     for port in itertools.islice(_candidates, len(PORTS)):
-        if is_free(port):
-            return port
+        if _keep(port):
+            if is_free(port):
+                return port
+            _kept.pop().close()
     raise OSError(f"every port of {LOOPBACK} from {PORTS.start} to {PORTS.stop - 1} is taken; end some servers")
 
 
@@ -58,4 +66,18 @@ def is_free(port: int) -> bool:
             probe.bind((LOOPBACK, port))
         except OSError:
             return False
+    return True
+
+
+def _keep(port: int) -> bool:
+    # Whether no other process has it, and this one has it now.
+    mine = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        mine.bind((LOOPBACK, port))
+    except OSError:
+        mine.close()
+        return False
+    _kept.append(mine)
+    while len(_kept) > KEPT_MAX:
+        _kept.popleft().close()
     return True

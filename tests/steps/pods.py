@@ -8,13 +8,14 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from tessera_local.free_port import free_port
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0
@@ -30,12 +31,6 @@ def build(folder: Path) -> Path:
     subprocess.run(["make", "-s", "steps", f"STEPS={folder}", "STEPS_ARCHITECTURES="], cwd=ROOT, check=True)
     subprocess.run([folder / "tessera-steps", "install", folder / "tessera"], check=True)
     return folder / "tessera" / "bin" / "tessera-steps"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def wait_for(holds: Callable[[], bool], what: str) -> None:

@@ -1,6 +1,8 @@
 """Ports for servers that are started again: nobody else may be given them meanwhile."""
 
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,12 @@ from tessera_local.up import up
 from tessera_schemas.shard.services import SERVICES
 
 OUTGOING = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+def given_back() -> int:
+    port = free_port()
+    module._kept.pop().close()
+    return port
 
 
 @pytest.mark.skipif(not OUTGOING.exists(), reason=f"no {OUTGOING} on this system, so its range is not known")
@@ -30,10 +38,24 @@ def test_one_process_is_not_given_a_port_twice() -> None:
 
 
 def test_a_port_that_somebody_listens_on_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken, free = free_port(), free_port()
+    taken, free = free_port(), given_back()
     with socket.create_server((LOOPBACK, taken)):
         monkeypatch.setattr(module, "_candidates", iter([taken, free]))
         assert free_port() == free
+
+
+def test_a_port_that_another_process_was_given_is_passed_over_before_anybody_listens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asks = "from tessera_local.free_port import free_port; print(free_port(), flush=True); input()"
+    with subprocess.Popen([sys.executable, "-c", asks], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout
+        theirs, free = int(other.stdout.readline()), given_back()
+        monkeypatch.setattr(module, "_candidates", iter([theirs, free]))
+        assert free_port() == free
+        other.communicate(b"\n")
+    monkeypatch.setattr(module, "_candidates", iter([theirs]))
+    assert free_port() == theirs  # theirs has ended
 
 
 def test_when_all_are_taken_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
