@@ -247,7 +247,7 @@ async def test_a_tenants_stored_logs_fill_its_share(live: Live, prometheus: Prom
     }
     async with live.down("gateway"), live.another("gateway", **settings) as other:
         await other.until_ready()
-        done = [await live.submit(job(f"prints-{number}", seconds=0.1)) for number in range(120)]
+        done = [await live.submit(job(f"prints-{number}", ttl_seconds_after_finished=300)) for number in range(60)]
         await live.until_ended(*(each.job_id for each in done))
         await prometheus.until_rings("TesseraStoredLogsFull")
 
