@@ -142,9 +142,13 @@ class AdoptedRuns:
         left, lost = self._left.setdefault(run.run_id, {}), list[int]()
         known = {*run.released_ranks, *left}
         there = {rank: pods.get(uid) for rank, uid in enumerate(run.uids) if rank not in known}
-        if run.started and not run.stopping:
-            away = [rank for rank, pod in there.items() if _is_away(pod)]
+        if run.uids and not run.stopping:
+            # It may want fewer a moment after all have a node, before the ledger knows that; until then a pod that is
+            # not seen has gone only if it was seen to go.
+            gone = {rank for rank, uid in enumerate(run.uids) if run.started or uid in self._users.gone}
+            away = [rank for rank, pod in there.items() if (_is_away(pod) if pod else rank in gone)]
             lost += away if away and await self._wants_fewer(job) else []
+        if run.started and not run.stopping:
             lost += await self._given_up(job, run, {rank: pod for rank, pod in there.items() if _has_failed(pod)})
         if lost:
             reason, ranks = Reason(code=Code.SHRUNK, detail="its owner goes on without them"), (*left, *lost)
@@ -468,9 +472,9 @@ def _has_failed(pod: Pod | None) -> bool:
     return pod is not None and pod.phase == "Failed"
 
 
-def _is_away(pod: Pod | None) -> bool:
-    """Whether a pod that had not ended is gone, or on its way out."""
-    return pod is None or (pod.deleting and not pod.over)
+def _is_away(pod: Pod) -> bool:
+    """Whether a pod that had not ended is on its way out."""
+    return pod.deleting and not pod.over
 
 
 def _may_be_bound(pod: Json, job: Job, run: Run) -> bool:

@@ -188,6 +188,30 @@ async def test_a_smaller_number_is_no_loss_and_gives_the_gpus_of_those_that_left
     assert {run_of(pod).rpartition("-")[2] for pod in world.owned()} == {"1"}
 
 
+@pytest.mark.parametrize("owner", ["Job", "PyTorchJob", "RayCluster", "JobSet"], indirect=True)
+@pytest.mark.parametrize("phase", ["Pending", "Running"])
+async def test_a_smaller_number_at_the_very_start_is_no_loss_either(
+    world: AdoptionWorld, owner: Any, phase: str
+) -> None:
+    """Once all have a node, or all run: nobody has told the ledger of either yet."""
+    owner.make(3)
+
+    def so(pod: Json) -> bool:
+        return bool(pod["spec"].get("nodeName")) and (phase == "Pending" or pod["status"].get("phase") == phase)
+
+    while not any(run.uids for run in world.state.runs.values()):
+        await world.run(0.05, 0.05)
+    while not all(map(so, world.owned())):
+        await world.clock.run(0.05)
+    before = uids(world)
+    owner.scale(2)
+    await world.clock.run(0.5)
+    await world.run(60)
+    assert uids(world) < before
+    assert len(running(world)) == len(before) - 1
+    assert {run_of(pod).rpartition("-")[2] for pod in world.owned()} == {"1"}
+
+
 async def test_a_larger_number_is_growth_that_changes_nothing_for_those_that_run(
     world: AdoptionWorld, owner: Any
 ) -> None:
