@@ -6,8 +6,8 @@ A real node for a control plane of tests: containerd with runc, pods' networks b
 
 All of it runs in name spaces of processes and mounts of its own, so that nothing is left once the first of these
 processes has ended. The image of the pods is made here of Debian's static busybox, that of the step runner of its Go
-sources; no registry is asked. Its GPUs are what an operator may say of any node, extended resources in its status: no
-device is behind them.
+sources, that of programs of MPI of this machine's packages; no registry is asked. Its GPUs are what an operator may say
+of any node, extended resources in its status: no device is behind them.
 """
 
 import hashlib
@@ -37,8 +37,22 @@ from tests.kubernetes.control_plane import ControlPlane, wait_until
 from tests.kubernetes.nodes import GPU_RESOURCE
 from tests.servers import Server
 
-IMAGE, STEPS_IMAGE = "tessera.test/busybox:1", "tessera.test/steps:1"
+IMAGE, STEPS_IMAGE, MPI_IMAGE = "tessera.test/busybox:1", "tessera.test/steps:1", "tessera.test/mpi:1"
 STEPS_SOURCES = Path(__file__).parents[2] / "services" / "tessera_steps"
+ALLREDUCE = Path(__file__).parents[1] / "steps" / "allreduce.c"
+MPI = {
+    "openmpi": (
+        "/usr/bin/mpirun.openmpi",
+        "/usr/bin/orted",
+        "/usr/lib/*/openmpi/lib",
+        "/usr/lib/*/pmix2",
+        "/usr/share/openmpi",
+        "/etc/openmpi",
+    ),
+    "mpich": ("/usr/bin/mpirun.mpich", "/usr/bin/hydra_pmi_proxy"),
+}
+"""What of Debian's packages a program of each kind needs in its pod, beside libraries."""
+HAS_MPI = all(shutil.which(f"mpicc.{kind}") and Path(MPI[kind][0]).exists() for kind in MPI)
 NAME, BRIDGE, ADDRESS, SUBNET = identities.NODE_NAME, "tessera-node", "10.231.7.1", "10.231.7.0/24"
 BUSYBOX, CNI_PROGRAMS, CGROUPS = Path("/bin/busybox"), Path("/usr/lib/cni"), Path("/sys/fs/cgroup")
 PROGRAMS = ("containerd", "ctr", "runc", "unshare", "ip", str(BUSYBOX), str(CNI_PROGRAMS / "bridge"))
@@ -191,7 +205,7 @@ class Node:
     def _has_image(self) -> bool:
         """Give containerd the images as soon as it takes them."""
         ctr = ("ctr", "--address", f"{self._folder}/containerd.sock", "--namespace", "k8s.io", "images", "import", "-")
-        images = [image(), *([steps_image()] if STEPS_SOURCES.exists() else [])]
+        images = [image(), *([steps_image()] if STEPS_SOURCES.exists() else []), *([mpi_image()] if HAS_MPI else [])]
         return not any(subprocess.run(ctr, input=packed, capture_output=True).returncode for packed in images)
 
     def _take_gpus(self) -> bool:
@@ -204,9 +218,32 @@ class Node:
 
 def image() -> bytes:
     """Busybox with a name for each of its programs; by itself it sleeps, which is all that a pod's pause must do."""
+    return _image(IMAGE, _tar(_busybox()), {"Cmd": ["/bin/sleep", "1000000"], "Env": ["PATH=/bin"]})
+
+
+def _busybox() -> dict[str, bytes | str]:
     names = subprocess.run([BUSYBOX, "--list"], capture_output=True, text=True, check=True).stdout.split()
-    files = {**{f"bin/{name}": "busybox" for name in names}, "bin/busybox": BUSYBOX.read_bytes(), "tmp/.keep": b""}
-    return _image(IMAGE, _tar(files), {"Cmd": ["/bin/sleep", "1000000"], "Env": ["PATH=/bin"]})
+    return {**{f"bin/{name}": "busybox" for name in names}, "bin/busybox": BUSYBOX.read_bytes(), "tmp/.keep": b""}
+
+
+@cache
+def mpi_image() -> bytes:
+    """Busybox with what `mpirun` of both kinds needs, and `/bin/allreduce.KIND`, which was compiled with each."""
+    files = _busybox()
+    with tempfile.TemporaryDirectory() as folder:
+        for kind in MPI:
+            built = Path(folder) / f"allreduce.{kind}"
+            subprocess.run([f"mpicc.{kind}", ALLREDUCE, "-o", built], check=True, timeout=60)
+            files[f"bin/{built.name}"] = built.read_bytes()
+        roots = [found for parts in MPI.values() for part in parts for found in Path("/").glob(part[1:])]
+        whole = [path for root in roots for path in ([root] if root.is_file() else root.rglob("*")) if path.is_file()]
+        programs = [str(path) for path in whole if path.read_bytes()[:4] == b"\x7fELF"]
+        linked = subprocess.run(["ldd", *programs, *map(str, Path(folder).iterdir())], capture_output=True, text=True)
+    libraries = {
+        Path(word) for line in linked.stdout.splitlines() for word in line.split() if line[0] == "\t" and word[0] == "/"
+    }
+    files |= {str(path)[1:]: path.read_bytes() for path in (*whole, *libraries)}
+    return _image(MPI_IMAGE, _tar(files), {"Env": ["PATH=/usr/bin:/bin"]})
 
 
 @cache

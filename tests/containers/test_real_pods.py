@@ -12,6 +12,7 @@ import select
 import subprocess
 import sys
 import termios
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -26,7 +27,19 @@ from tessera.testkit.checker import PodChange
 from tessera_schemas.config import Policy
 from tessera_schemas.job import CheckpointPolicy, JobSpec, Retry, Role, Template
 from tests.containers import names
-from tests.containers.node import ADDRESS, IMAGE, STEPS_IMAGE, STEPS_SOURCES, Node, NoNode, api_flags, bridge
+from tests.containers.node import (
+    ADDRESS,
+    HAS_MPI,
+    IMAGE,
+    MPI_IMAGE,
+    NAME,
+    STEPS_IMAGE,
+    STEPS_SOURCES,
+    Node,
+    NoNode,
+    api_flags,
+    bridge,
+)
 from tests.e2e.elastic_suite import has_pods
 from tests.e2e.live import SECONDS, Said, configuration, eventually, job, started
 from tests.kubernetes import binaries, deployed
@@ -35,6 +48,7 @@ from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
+needs_steps = pytest.mark.skipif(not STEPS_SOURCES.exists(), reason="the step runner's sources are not here")
 GPUS, PERSON = 2, "person"  # each job asks for a CPU, and the machine may have no more
 RIGHTS = """
 apiVersion: v1
@@ -69,6 +83,38 @@ export MASTER=$(hostname)
 echo once on $SLURM_NNODES
 srun sh -c 'echo $SLURM_PROCID of $SLURM_NTASKS on $(hostname) to $MASTER'
 exit 3
+"""
+STEPS = """\
+#!/bin/sh
+#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=1 --job-name=steps --requeue
+[ "$TESSERA_ATTEMPT" = 1 ] || { echo again; srun -n8 sh -c 'echo $SLURM_PROCID'; exit; }
+export MASTER_ADDR=$(hostname) MASTER_PORT=4711
+second=$(scontrol show hostnames | tail -n 1)
+srun -n8 -w $second sh -c 'echo all $SLURM_PROCID $(hostname)' | sort
+srun -N1 -n1 --exact -x $second sh -c 'nc -l -p $MASTER_PORT' &
+srun -N1 -n1 --exact -w $second \
+  sh -c 'until echo met by $(hostname) | nc $MASTER_ADDR $MASTER_PORT; do sleep 0.1; done' &
+wait
+srun -n1 sh -c 'echo part $SLURM_PROCID one' : -n3 sh -c 'echo part $SLURM_PROCID other' | sort
+srun -n8 sh -c 'echo up; exec sleep 1001' > /tmp/up 2> /tmp/errors &
+until [ $(grep -c up /tmp/up) = 8 ]; do sleep 0.1; done
+kill $!; wait $!; echo killed $?
+srun -n2 --ntasks-per-node=1 sh -c 'echo left $(pidof sleep | wc -w)'
+srun -n2 --ntasks-per-node=1 sh -c 'trap "" TERM; echo in the middle; sleep 1002'
+sleep 1003
+"""
+ALLREDUCE = f"""\
+#!/bin/sh
+#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=1 --job-name=mpi --container-image={MPI_IMAGE}
+mpirun.openmpi --allow-run-as-root --mca btl self,tcp sh -c 'allreduce.openmpi; hostname'
+mpirun.mpich -n 8 sh -c 'allreduce.mpich; hostname'
+"""
+STEP_SAVER = """\
+[ "$TESSERA_ATTEMPT" = 1 ] || { srun -n2 echo again; exit; }
+trap 'echo script; wait; exit' TERM
+srun -n2 sh -c 'trap "echo saved; exit 0" TERM; echo begun; until [ -s /etc/tessera/evict-at ]; do sleep 0.1; done
+  echo noticed; while :; do sleep 0.1; done' 2> /tmp/errors &
+wait
 """
 SAVER = """\
 [ "$TESSERA_ATTEMPT" = 1 ] || { echo again, from $TESSERA_CHECKPOINT_PATH; exit; }
@@ -121,6 +167,14 @@ class Person:
             return (await self.run("logs", *words)).out == text
 
         await eventually(is_it, f"logs {' '.join(words)} shows {text!r}")
+
+    async def sbatch(self, folder: Path, script: str) -> tuple[str, str]:
+        """Number and id of the job that a script becomes."""
+        path = folder / "script.sh"
+        path.write_text(script)
+        number = (await self.run("sbatch", "--parsable", str(path))).out.strip()
+        await self.live.until_folded()
+        return number, self.live.id_of(number)
 
     def id_of(self, name: str) -> str:
         """The id of the job of this name that has not ended."""
@@ -245,11 +299,7 @@ async def test_srun_shows_what_is_written_as_it_is_written_and_ends_as_it_does(
 async def test_steps_run_in_every_pod_of_a_gang_or_in_as_many_as_they_ask_for(
     live: KubernetesLive, person: Person, tmp_path: Path
 ) -> None:
-    script = tmp_path / "gang.sh"
-    script.write_text(GANG)
-    number = (await person.run("sbatch", "--parsable", str(script))).out.strip()
-    await live.until_folded()
-    job_id = live.id_of(number)
+    _, job_id = await person.sbatch(tmp_path, GANG)
     logs = [await person.start("logs", "-f", "--rank", str(rank), job_id) for rank in range(2)]
     assert [await read_line(log) for log in logs] == ["all 0 of 2", "all 1 of 2"]
     every = await person.run("srun", f"--jobid={job_id}", "--label", "sh", "-c", "hostname; exit $SLURM_PROCID")
@@ -263,7 +313,7 @@ async def test_steps_run_in_every_pod_of_a_gang_or_in_as_many_as_they_ask_for(
     assert live.phase(job_id) == "succeeded"
 
 
-@pytest.mark.skipif(not STEPS_SOURCES.exists(), reason="the step runner's sources are not here")
+@needs_steps
 async def test_a_command_that_runs_once_starts_processes_in_the_other_pods_of_its_run(
     live: KubernetesLive, person: Person
 ) -> None:
@@ -279,15 +329,11 @@ async def test_a_command_that_runs_once_starts_processes_in_the_other_pods_of_it
     assert live.plane.api().items("/api/v1/namespaces/lab/secrets") == []
 
 
-@pytest.mark.skipif(not STEPS_SOURCES.exists(), reason="the step runner's sources are not here")
+@needs_steps
 async def test_a_script_runs_once_and_its_tasks_on_the_pods_that_are_its_nodes(
     live: KubernetesLive, person: Person, tmp_path: Path
 ) -> None:
-    script = tmp_path / "nodes.sh"
-    script.write_text(NODES)
-    number = (await person.run("sbatch", "--parsable", str(script))).out.strip()
-    await live.until_folded()
-    job_id = live.id_of(number)
+    number, job_id = await person.sbatch(tmp_path, NODES)
     await live.until_ended(job_id)
     assert live.phase(job_id) == "failed"
     once, *said = (await person.run("logs", "--rank", "0", job_id)).out.splitlines()
@@ -295,6 +341,56 @@ async def test_a_script_runs_once_and_its_tasks_on_the_pods_that_are_its_nodes(
     assert (once, sorted(said)) == ("once on 2", tasks)
     state = await person.run("sacct", "-n", "-P", "-j", number, "-o", "State,ExitCode")
     assert state.out == "FAILED|3:0\n"
+
+
+@needs_steps
+async def test_steps_on_two_pods_and_a_pod_that_is_lost_in_the_middle_of_one(
+    live: KubernetesLive, person: Person, tmp_path: Path
+) -> None:
+    _, job_id = await person.sbatch(tmp_path, STEPS)
+    log = await person.start("logs", "-f", "--rank", "0", job_id)
+    assert [await read_line(log) for _ in range(8)] == [f"all {task} {job_id}-1-{task // 4}" for task in range(8)]
+    assert await read_line(log) == f"met by {job_id}-1-1"
+    assert [await read_line(log) for _ in range(4)] == ["part 0 one", *(f"part {task} other" for task in (1, 2, 3))]
+    assert [await read_line(log) for _ in range(5)] == ["killed 143", *["left 0"] * 2, *["in the middle"] * 2]
+    deployed.Kubectl(live.plane)("delete", "pod", "-n", "lab", "--now", "--wait=false", f"{job_id}-1-1")
+    await live.until_ended(job_id)
+    assert live.phase(job_id) == "succeeded"
+    again, *tasks = (await person.run("logs", "--rank", "0", job_id)).out.splitlines()
+    assert (again, sorted(tasks)) == ("again", [str(task) for task in range(8)])
+    story = " ".join((await live.command("ledger", "story", job_id)).out.split())
+    assert f"PodDeleted: a pod was deleted from outside Tessera ({job_id}-1-1 on {NAME}; rank 1)" in story
+
+
+@needs_steps
+@pytest.mark.skipif(not HAS_MPI, reason="no OpenMPI and MPICH with their compilers here")
+async def test_mpirun_of_a_script_adds_up_over_two_pods(live: KubernetesLive, person: Person, tmp_path: Path) -> None:
+    _, job_id = await person.sbatch(tmp_path, ALLREDUCE)
+    await live.until_ended(job_id)
+    lines = (await person.run("logs", "--rank", "0", job_id)).out.splitlines()
+    said = Counter(line for line in lines if not line.startswith("srun: "))  # OpenMPI's may end after its mpirun
+    assert said == {f"{rank} of 8: 36": 2 for rank in range(8)} | {f"{job_id}-1-{pod}": 8 for pod in range(2)}
+    assert live.phase(job_id) == "succeeded"
+
+
+@needs_steps
+async def test_who_is_evicted_in_the_middle_of_a_step_saves_in_each_task_and_starts_again(
+    live: KubernetesLive, person: Person
+) -> None:
+    notice = CheckpointPolicy(interval_seconds=60, notice_seconds=120)
+    more = {"checkpoint": notice, "termination_grace_seconds": 120, "launcher": "steps", "replicas": 2}
+    job_id = (await live.submit(program_job("tasks", STEP_SAVER, gpus=1, **more))).job_id
+    log = await person.start("logs", "-f", "--rank", "0", job_id)
+    assert [await read_line(log) for _ in range(2)] == ["begun"] * 2
+    rush = await person.start("srun", f"--gpus={GPUS}", "--qos=high", "--job-name=rush", "echo", "rushed")
+    assert [await read_line(log) for _ in range(2)] == ["noticed"] * 2
+    assert (await person.run("checkpoint", job_id, "s3://bucket/step-1")).code == 0
+    code, rest = await read_rest(log)
+    assert (code, sorted(rest)) == (0, ["saved", "saved", "script"])
+    assert await read_rest(rush) == (0, ["rushed"])
+    await live.until_ended(job_id)
+    assert live.phase(job_id) == "succeeded"
+    assert (await person.run("logs", "--rank", "0", job_id)).out == "again\n" * 2
 
 
 async def test_salloc_gives_a_shell_in_a_pod_and_takes_the_allocation_back(
