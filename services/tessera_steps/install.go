@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// Install copies this program into FOLDER/bin with links by its other names. `ssh` lies apart, in FOLDER/fallback, at
-// the end of PATH: where an image has an ssh of its own, that one comes first.
+// Install copies this program into FOLDER/bin with links by its other names. `ssh`, and the names of what a pod has not,
+// lie apart, in FOLDER/fallback, at the end of PATH: where an image has one of its own, that comes first.
 func install(folder string) int {
 	if err := installInto(folder); err != nil {
 		return complain("tessera-steps", 1, "not installed: %v", err)
@@ -26,11 +26,17 @@ func installInto(folder string) error {
 	if err := copyOfThisProgram(program); err != nil {
 		return err
 	}
-	for link, target := range map[string]string{
+	links := map[string]string{
 		filepath.Join(binaries, "srun"):     "tessera-steps",
 		filepath.Join(binaries, "scontrol"): "tessera-steps",
+		filepath.Join(binaries, "scancel"):  "tessera-steps",
+		filepath.Join(binaries, "squeue"):   "tessera-steps",
 		filepath.Join(fallback, "ssh"):      "../bin/tessera-steps",
-	} {
+	}
+	for name := range absent {
+		links[filepath.Join(fallback, name)] = "../bin/tessera-steps"
+	}
+	for link, target := range links {
 		if err := os.Remove(link); err != nil && !os.IsNotExist(err) {
 			return err
 		}

@@ -39,6 +39,7 @@ type launch struct {
 	highest int
 	lost    bool
 	ending  bool
+	outside chan os.Signal  // what the first pod has for the tasks; nil: this is no step
 	taken   []chan struct{} // of each pod: it took the last piece of input; closed when its tasks have ended
 	ended   chan struct{}
 }
@@ -94,7 +95,7 @@ func (p *srunPart) direct(task *taskStart, l *launch, nodeID, rank int, folder s
 func newLaunch(r run, config *tls.Config, parts []*srunPart, asks []ask, granted *grantedMessage) (*launch, error) {
 	first := parts[0]
 	l := &launch{run: r, program: "srun", identity: config, step: fmt.Sprintf("%s.%d", r.job, granted.step), onBad: first.killOnBadExit, wait: first.wait,
-		running: map[int]string{}, ended: make(chan struct{})}
+		running: map[int]string{}, ended: make(chan struct{}), outside: make(chan os.Signal, 16)}
 	layout := layOut(parts, granted.shares)
 	l.out = newOutputs(layout.tasks, first.label, first.unbuffered)
 	for part, each := range parts {
@@ -392,21 +393,23 @@ func (l *launch) send(wanted syscall.Signal) {
 func (l *launch) attend(signals <-chan os.Signal) {
 	var interrupted time.Time
 	for {
+		var each os.Signal
 		select {
 		case <-l.ended:
 			return
-		case each := <-signals:
-			switch {
-			case each == syscall.SIGTERM:
-				l.terminate()
-			case each == syscall.SIGINT && time.Since(interrupted) < time.Second:
-				l.send(syscall.SIGKILL)
-			default:
-				l.send(each.(syscall.Signal))
-			}
-			if each == syscall.SIGINT {
-				interrupted = time.Now()
-			}
+		case each = <-signals:
+		case each = <-l.outside:
+		}
+		switch {
+		case each == syscall.SIGTERM:
+			l.terminate()
+		case each == syscall.SIGINT && time.Since(interrupted) < time.Second:
+			l.send(syscall.SIGKILL)
+		default:
+			l.send(each.(syscall.Signal))
+		}
+		if each == syscall.SIGINT {
+			interrupted = time.Now()
 		}
 	}
 }

@@ -10,7 +10,13 @@ import (
 )
 
 // Programs are the names of this one, each with its main function: arguments in, exit code out.
-var programs = map[string]func([]string) int{"srun": srun, "ssh": ssh, "scontrol": scontrol}
+var programs = map[string]func([]string) int{"srun": srun, "ssh": ssh, "scontrol": scontrol, "scancel": scancel, "squeue": squeue}
+
+func init() {
+	for name := range absent {
+		programs[name] = sayAbsent(name)
+	}
+}
 
 func main() {
 	name, arguments := filepath.Base(os.Args[0]), os.Args[1:]
@@ -23,7 +29,7 @@ func main() {
 const usage = `tessera-steps install FOLDER      copy this program and its names into FOLDER/bin and FOLDER/fallback
 tessera-steps pod -- COMMAND...   run COMMAND in the first pod of a run, and serve steps in every pod of it
 tessera-steps options             the options of srun, as a table
-tessera-steps srun|ssh|scontrol ARGUMENTS...`
+tessera-steps srun|ssh|scontrol|scancel|squeue ARGUMENTS...`
 
 func steps(arguments []string) int {
 	if len(arguments) == 0 {

@@ -19,10 +19,12 @@ func (m *joinMessage) fields(c *coder) {
 type allocateMessage struct {
 	rank  int
 	parts []ask
+	name  string // of the step: its first program
 }
 
 func (m *allocateMessage) fields(c *coder) {
 	c.number(&m.rank)
+	c.text(&m.name)
 	list(c, &m.parts, func(each *ask) { each.fields(c) })
 }
 

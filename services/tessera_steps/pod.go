@@ -186,13 +186,16 @@ func (r *runner) serve(p *peer) {
 	go p.keepAlive()
 	var joins joinMessage
 	var allocates allocateMessage
+	var wants wishMessage
 	var starts startMessage
 	meant := func(rank int) bool { return rank == r.rank || rank == anyPod }
 	switch {
 	case kind == frameJoin && decode(payload, &joins) == nil && meant(joins.rank) && r.first != nil:
 		r.first.keep(p, &joins)
 	case kind == frameAllocate && decode(payload, &allocates) == nil && meant(allocates.rank) && r.first != nil:
-		r.first.allocate(p, allocates.parts)
+		r.first.allocate(p, &allocates)
+	case kind == frameWish && decode(payload, &wants) == nil && meant(wants.rank) && r.first != nil:
+		r.serveWish(p, &wants)
 	case kind == frameStart && decode(payload, &starts) == nil && meant(starts.rank):
 		s := newSession(p, starts, r.own)
 		r.register(s, true)
@@ -240,6 +243,8 @@ func (r *runner) runCommand(command []string, signals <-chan os.Signal) int {
 		return complain("tessera-steps", 126, "%s: %v", command[0], err)
 	}
 	told := false
+	r.first.commandRuns(pid)
+	go r.endAtWish(pid)
 	for {
 		select {
 		case each := <-signals:
@@ -250,7 +255,7 @@ func (r *runner) runCommand(command []string, signals <-chan os.Signal) int {
 			}
 			r.hand(tasks)
 		case status := <-ended:
-			code := exitCode(status)
+			code := r.first.sayLastWord(exitCode(status))
 			r.first.end(code == 0 && !told)
 			return code
 		}
@@ -317,6 +322,7 @@ type firstPod struct {
 	steps   int
 	changed chan struct{} // closed and made anew when a place came free or a pod came or went
 	ending  bool
+	asked   wishes
 }
 
 type member struct {
@@ -327,7 +333,7 @@ type member struct {
 }
 
 func newFirstPod(found run) *firstPod {
-	f := &firstPod{run: found, began: time.Now(), rooms: make([]room, found.size), members: make([]member, found.size), changed: make(chan struct{})}
+	f := &firstPod{run: found, began: time.Now(), rooms: make([]room, found.size), members: make([]member, found.size), changed: make(chan struct{}), asked: newWishes()}
 	return f
 }
 
@@ -421,17 +427,22 @@ func (f *firstPod) end(well bool) {
 }
 
 // Allocate gives a step its number and its place, in time, and keeps both until the connection ends.
-func (f *firstPod) allocate(p *peer, parts []ask) {
+func (f *firstPod) allocate(p *peer, message *allocateMessage) {
+	parts := message.parts
 	for _, each := range parts {
 		if each.tasks < 1 || each.nodes < 0 || each.first < 0 || each.cpus < 0 || each.tasks > hostsAtMost {
 			p.send(frameRefused, []byte("numbers of tasks, nodes and CPUs are from 1 on"))
 			return
 		}
 	}
-	gone := make(chan struct{})
+	gone, how := make(chan struct{}), exitedMessage{}
 	go func() {
 		for {
-			if kind, _, err := p.receive(); err != nil || kind == frameDone {
+			kind, payload, err := p.receive()
+			if err != nil || kind == frameDone && decode(payload, &how) != nil {
+				how.code = killedExitCode
+			}
+			if err != nil || kind == frameDone {
 				close(gone)
 				return
 			}
@@ -445,11 +456,14 @@ func (f *firstPod) allocate(p *peer, parts []ask) {
 			take(f.rooms, shares, 1)
 			granted := grantedMessage{step: f.steps, shares: shares}
 			f.steps++
+			f.beginStep(granted.step, message.name, shares, p)
 			f.lock.Unlock()
-			if p.sendMessage(frameGranted, &granted) == nil {
-				<-gone
+			if p.sendMessage(frameGranted, &granted) != nil {
+				p.Close()
 			}
+			<-gone
 			f.lock.Lock()
+			f.endStep(granted.step, how.code)
 			take(f.rooms, shares, -1)
 			f.signalChange()
 			f.lock.Unlock()

@@ -4,13 +4,37 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 )
 
-// Scontrol writes out and folds lists of hosts, which needs nobody. Everything else it refuses.
+// Refused are the words of scontrol that only the machine from which one submits has, with what to write there.
+var refusedOfScontrol = map[string]string{
+	"requeuehold": "tessera scontrol hold JOB, then tessera scontrol requeue JOB", "hold": "tessera scontrol hold JOB", "uhold": "tessera scontrol hold JOB",
+	"release": "tessera scontrol release JOB", "update": "tessera scontrol update JobId=JOB NAME=VALUE", "suspend": "tessera scontrol hold JOB, then tessera scontrol requeue JOB",
+	"resume": "tessera scontrol release JOB", "ping": "tessera scontrol ping", "top": "tessera scontrol update JobId=JOB QOS=CLASS",
+}
+
+// Scontrol writes out and folds lists of hosts, shows the own job and asks that it begins anew. All else it refuses.
 func scontrol(arguments []string) int {
+	oneline := false
+	arguments = slices.DeleteFunc(arguments, func(each string) bool {
+		oneline = oneline || each == "-o" || each == "--oneliner"
+		return each == "-o" || each == "--oneliner" || each == "-d" || each == "--details" || each == "-Q" || each == "--quiet" || each == "-v"
+	})
+	if len(arguments) > 0 && arguments[0] == "requeue" {
+		return requeue(arguments[1:])
+	}
+	if len(arguments) > 0 {
+		if instead, refused := refusedOfScontrol[arguments[0]]; refused {
+			return complain("scontrol", 1, "%s is refused in a pod: on the machine from which you submit, write %s", arguments[0], instead)
+		}
+	}
 	if len(arguments) < 2 || arguments[0] != "show" {
-		return complain("scontrol", 1, "%s: only `show hostnames` and `show hostlist` are here: ask for the job outside of it (tessera get, tessera cancel)", strings.Join(arguments, " "))
+		return complain("scontrol", 1, "%s is refused: here are show job, show hostnames, show hostlist and requeue, for the own job", strings.Join(arguments, " "))
+	}
+	if what, name, _ := strings.Cut(arguments[1], "="); len(what) > 0 && (strings.HasPrefix("jobs", what) || what == "jobid" || what == "JobId") {
+		return showJob(append(slices.DeleteFunc([]string{name}, func(each string) bool { return each == "" }), arguments[2:]...), oneline)
 	}
 	list := strings.Join(arguments[2:], ",")
 	if list == "" {
@@ -30,7 +54,7 @@ func scontrol(arguments []string) int {
 	case strings.HasPrefix("hostlist", arguments[1]) && len(arguments[1]) > 5:
 		fmt.Println(fold(hosts))
 	default:
-		return complain("scontrol", 1, "show %s: only `show hostnames` and `show hostlist` are here", arguments[1])
+		return complain("scontrol", 1, "show %s is refused in a pod: here are show job, show hostnames and show hostlist; on the machine from which you submit, write tessera scontrol show %s", arguments[1], arguments[1])
 	}
 	return 0
 }

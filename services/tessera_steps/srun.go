@@ -219,7 +219,7 @@ func srun(arguments []string) int {
 	if err != nil {
 		return complain("srun", 1, "%v", err)
 	}
-	message := allocateMessage{rank: 0}
+	message := allocateMessage{rank: 0, name: cut(filepath.Base(parts[0].command[0]), nameBytes)}
 	for _, part := range parts {
 		asked, err := part.ask(r)
 		if err == nil && part.multiProgram {
@@ -239,13 +239,12 @@ func srun(arguments []string) int {
 	}
 	l, err := newLaunch(r, config, parts, message.parts, granted)
 	if err != nil {
-		return complain("srun", 1, "%v", err)
+		complain("srun", 1, "%v", err)
+		go (&launch{}).hear(held)
+		return giveBack(held, 1)
 	}
-	code := l.carryOut()
-	held.send(frameDone, nil) // the place is free before this program has ended: the next step finds it so
-	held.receive()
-	held.Close()
-	return code
+	go l.hear(held)
+	return giveBack(held, l.carryOut())
 }
 
 func runAndIdentity() (run, *tls.Config, error) {

@@ -29,6 +29,7 @@ const (
 	frameTaken                         // they were taken: the next may come
 	framePing                          // the other side is there
 	frameEnd                           // the run ends
+	frameWish                          // scontrol or scancel to the first pod: what the script wants of its job
 )
 
 const (
