@@ -1,4 +1,4 @@
-"""Words of a script to its own job, in pods as processes: how its run ends by them, and what its pod's last word says."""
+"""Words of a script to its own job, in pods as processes: how its run ends by them, and its pod's last word."""
 
 import json
 import os
@@ -152,7 +152,10 @@ def test_a_run_without_steps_and_wishes_leaves_no_word(pods, log):
 
 
 def test_a_step_whose_srun_is_killed_counts_as_killed(pods, log):
-    script = "srun -n1 bash -c 'touch begun; exec sleep 1000' & until [ -e begun ]; do sleep 0.01; done; kill -9 $!; wait"
+    script = """
+srun -n1 bash -c 'touch begun; exec sleep 1000' & until [ -e begun ]; do sleep 0.01; done
+kill -9 $!; wait
+"""
     with pods(1, script, variables(log)) as run:
         run.ended()
         wait_for(lambda: not run.tasks(), "the end of the task")
