@@ -251,10 +251,13 @@ func (f *firstPod) sayLastWord(code int) int {
 	if err := writeWord(f.asked.ask, f.asked.who, &f.asked.steps); err != nil && !os.IsNotExist(err) {
 		fmt.Fprintf(os.Stderr, "tessera-steps: its last word cannot be left: %v\n", err)
 	}
-	if f.asked.ask != "" {
-		return wordExitCode
+	if f.asked.ask == "" {
+		return code
 	}
-	return code
+	for _, each := range descendants(os.Getpid())[1:] { // what the command began while it was told to end
+		syscall.Kill(each, syscall.SIGKILL)
+	}
+	return wordExitCode
 }
 
 // OwnJob are the names that this job has; the first one is shown.
