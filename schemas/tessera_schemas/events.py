@@ -13,6 +13,7 @@ from tessera_schemas.base import Lenient
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.work.arrays import Dependency
 from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.run_steps import PublicRunSteps
 
 PREFIX = "io.tessera."
 CONTENT_TYPE = "application/cloudevents+json"
@@ -126,6 +127,7 @@ class JobEvictingV1(RunEvent):
     by: Annotated[
         str, Field(description="Cause: a job of the same tenant, tenant or operator; other tenants' jobs are not named")
     ] = ""
+    steps: Annotated[PublicRunSteps | None, Field(description="Steps of the run, where it ended by itself")] = None
 
 
 class JobSparedV1(RunEvent):
@@ -256,6 +258,7 @@ class JobUnearmarkedV1(JobEvent):
 
 class JobSucceededV1(RunEvent):
     type: ClassVar[str] = "io.tessera.job.succeeded.v1"
+    steps: Annotated[PublicRunSteps | None, Field(description="Steps of the run")] = None
 
 
 class JobFailedV1(RunEvent):

@@ -20,6 +20,7 @@ from tessera_schemas.job import REPLICAS_MAX, CheckpointAt, CheckpointPath, JobS
 from tessera_schemas.reasons import Reason
 from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.run_steps import RunSteps
 from tessera_schemas.work.spec_changes import SpecChanges
 from tessera_schemas.work.templates import FromTemplate
 
@@ -231,7 +232,8 @@ class RunEnded(AnyFact, sender="binder"):
     All pods succeeded (`reason` None), or one ended otherwise: then the gang is over.
 
     `own` tells whether the program itself failed: then the job is tried again only if its retry policy says so. `rank`
-    is the pod that ended first; where several ended at once, `nodes` are those of all.
+    is the pod that ended first; where several ended at once, `nodes` are those of all. `steps` are those that its
+    script made, as its first pod told.
     """
 
     kind: Literal["run_ended"]
@@ -241,6 +243,7 @@ class RunEnded(AnyFact, sender="binder"):
     exit_code: int | None = None
     rank: Count = 0
     nodes: Annotated[tuple[NodeName, ...], Field(max_length=64)] = ()
+    steps: RunSteps | None = None
 
 
 class EvictionBlocked(AnyFact, sender="binder"):

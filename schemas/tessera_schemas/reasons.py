@@ -111,6 +111,8 @@ class Code(StrEnum):
     # why a run or job ended
     CANCELLED = "Cancelled"
     REQUEUE_ASKED = "RequeueAsked"
+    CANCELLED_BY_SCRIPT = "CancelledByScript"
+    REQUEUED_BY_SCRIPT = "RequeuedByScript"
     BIND_REFUSED = "BindRefused"
     START_TIMEOUT = "StartTimeout"
     POD_FAILED = "PodFailed"
@@ -233,6 +235,8 @@ SENTENCES: dict[Code, str] = {
     Code.PRICES_DO_NOT_FIT: "the prices are not one for each known kind of pod, within bounds",
     Code.CANCELLED: "it was cancelled",
     Code.REQUEUE_ASKED: "its owner or an operator put it back in line",
+    Code.CANCELLED_BY_SCRIPT: "its own script cancelled it",
+    Code.REQUEUED_BY_SCRIPT: "its own script put it back in line",
     Code.BIND_REFUSED: "Kubernetes refused a pod",
     Code.START_TIMEOUT: "it did not start in time",
     Code.POD_FAILED: "a pod failed",

@@ -59,6 +59,8 @@ OWNER_ENDS_FROM = 6
 """The format from which on an adopted job ends as its owner does, and keeps how its last run ended until the next."""
 BUDGETS_FROM = 6
 """The format from which on adopted work whose disruption budget lets none of its pods go does not borrow."""
+SCRIPT_WORDS_FROM = 6
+"""The format from which on a run ends as its own script asks, and its end tells its steps."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

@@ -120,6 +120,8 @@ RUN_ENDS: dict[Code, RunEnd] = {
     Code.QUEUE_DRAINED: RunEnd(_O, Word.OPERATOR, notice=True),
     Code.CANCELLED: RunEnd(_O, Word.OWNER, notice=True),
     Code.REQUEUE_ASKED: RunEnd(_O, Word.OWNER, notice=True),
+    Code.CANCELLED_BY_SCRIPT: RunEnd(_O, Word.OWNER),
+    Code.REQUEUED_BY_SCRIPT: RunEnd(_O, Word.OWNER, PauseRule.SHORT),
     # the scheduler's
     Code.PREEMPTED: RunEnd(_T, Word.POLICY, notice=True),
     Code.RECLAIMED: RunEnd(_T, Word.POLICY, notice=True),

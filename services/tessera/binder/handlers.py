@@ -10,12 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.decide.ends import reason_for
+from tessera.binder.decide.ends import end_for
 from tessera.binder.decide.lost_runs import find_whole_gang
 from tessera.binder.decide.pods import spec_label
 from tessera.binder.decide.steps import (
     Boots,
     Pod,
+    find_cancel,
     find_own_end,
     missing,
     nodes_in_doubt,
@@ -343,8 +344,9 @@ class Runs:
             if self._must_settle(run, pods):
                 return
             own_end = find_own_end(run, pods.values(), await self._boots_by_now(run, pods))
+        own_end = own_end or find_cancel(run, pods.values())
         if own_end is not None:
-            await self._publish_once(run.run_id, own_end)
+            await self._publish_once(run.run_id, end_for(own_end, self._state.format))
         if await self._sparing.may_stop(run, pods):
             await all_of([self._stopping.stop(run, pod) for pod in pods.values()])
             self._sparing.notify(run, pods)
@@ -400,11 +402,7 @@ class Runs:
         return lambda node: asked[node] if node in asked else self._boots(node)
 
     async def _judged(self, job: Job, fact: RunEnded) -> RunEnded:
-        """A committer that is not of this version yet knows nothing of `nodes`, nor of all codes."""
-        judged, known = await self._adopted.judged(job, fact), self._state.format
-        if known >= RUN_ENDS_FROM or judged.reason is None:
-            return judged
-        return judged.model_copy(update={"nodes": (), "reason": reason_for(judged.reason, known)})
+        return end_for(await self._adopted.judged(job, fact), self._state.format)
 
     def _report_span(self, name: str, job: Job, run: Run, began_ms: int) -> None:
         spans, now_ms = self._ports.spans, self._ports.clock.now_ms()

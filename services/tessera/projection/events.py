@@ -20,9 +20,9 @@ from tessera.domain.storing.canonical import spec_hash
 from tessera.domain.storing.fast import replace
 from tessera_schemas import events as public
 from tessera_schemas import subjects
-from tessera_schemas.base import DIGEST_CHARACTERS
+from tessera_schemas.base import DIGEST_CHARACTERS, Strict
 from tessera_schemas.documents.registry import dataschema
-from tessera_schemas.facts import JobAdmitted, JobRefused, UpdateRequested
+from tessera_schemas.facts import JobAdmitted, JobRefused, RunEnded, UpdateRequested
 from tessera_schemas.ledger import (
     JOB_OF,
     Allocated,
@@ -36,9 +36,9 @@ from tessera_schemas.ledger import (
     JobUpdated,
     LedgerMessage,
     LeftChanged,
+    Revoked,
     TaskQueued,
 )
-from tessera_schemas.reasons import Reason
 from tessera_schemas.work.arrays import task_count
 from tessera_schemas.work.placement import Placement
 
@@ -97,6 +97,15 @@ class MessageJobs:
     def __init__(self, state: State, message: LedgerMessage) -> None:
         self._state, self.message = state, message
         self._here: dict[str, Subject] = {}
+        self._steps: dict[str, JsonData] | None = None
+
+    def steps_of(self, run_id: str) -> JsonData:
+        """Field with the steps of a run whose end this message takes in; empty where it tells of none."""
+        if self._steps is None:
+            ends = (taken.fact for taken in self.message.facts if isinstance(taken.fact, RunEnded))
+            told = {end.run_id: end.steps for end in ends if end.steps is not None}
+            self._steps = {run: {"steps": _json(steps)} for run, steps in told.items()}
+        return self._steps.get(run_id, {})
 
     @property
     def numbered(self) -> bool:
@@ -203,8 +212,8 @@ def _run_data(job: Subject, **more: Any) -> JsonData:
     return _job_data(job, attempt=job.attempt, **more)
 
 
-def _json(reason: Reason) -> orjson.Fragment:
-    return orjson.Fragment(reason.to_bytes())
+def _json(model: Strict) -> orjson.Fragment:
+    return orjson.Fragment(model.to_bytes())
 
 
 def _queued(message_jobs: MessageJobs, record: JobQueued) -> EventParts:
@@ -312,7 +321,7 @@ def _finished(message_jobs: MessageJobs, record: Finished) -> EventParts:
     job = message_jobs.job(record.job_id)
     data = _run_data(job)
     if record.phase == "succeeded":
-        return public.JobSucceededV1, job, data
+        return public.JobSucceededV1, job, data | message_jobs.steps_of(f"{job.job_id}-{job.attempt}")
     if record.reason is not None:
         data["reason"] = _json(record.reason)
     if record.phase == "cancelled":
@@ -320,6 +329,11 @@ def _finished(message_jobs: MessageJobs, record: Finished) -> EventParts:
     if record.exit_code is not None:
         data["exit_code"] = record.exit_code
     return public.JobFailedV1, job, data
+
+
+def _evicting(message_jobs: MessageJobs, record: Revoked) -> EventParts:
+    event, job, data = _stopped(message_jobs, record)
+    return event, job, data | message_jobs.steps_of(record.run_id)
 
 
 def _left_changed(message_jobs: MessageJobs, record: LeftChanged) -> EventParts:
@@ -353,6 +367,8 @@ def _by_fields(
 WRITTEN: dict[str, Callable[[Any], Any]] = {"reason": _json, "placements": _places}
 """Values that are models, as they stand in events."""
 
+_stopped = _by_fields(Revoked, public.JobEvictingV1)
+
 DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     **{kind: _by_fields(kind, event) for kind in JOB_OF if (event := kind.event) is not None},
     JobQueued: _queued,
@@ -364,6 +380,7 @@ DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     JobUpdated: _updated,
     EarmarkSet: _earmark_set,
     Finished: _finished,
+    Revoked: _evicting,
     LeftChanged: _left_changed,
 }
 """By record: its event's fields, or what a function here makes of it. Every other is of no interest outside."""

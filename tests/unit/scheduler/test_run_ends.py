@@ -6,7 +6,7 @@ from tessera.domain.work.phases import Phase
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import BindFailed, CheckpointSaved, DrainRequested, HoldRequested, RunIdle, RunLost
 from tessera_schemas.job import Retry
-from tessera_schemas.ledger import Held, Requeued, Revoked
+from tessera_schemas.ledger import Finished, Held, Requeued, Revoked
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.run_ends import RUN_ENDS, Limit, PauseRule, Whose, end_of
 from tests.builders import config_body, node_seen, run_absent
@@ -14,7 +14,7 @@ from tests.unit.scheduler.committer_world import K1, World, ended, made, started
 
 HOUR_MS = 3_600_000
 BY_THE_PROGRAM = frozenset({Code.POD_FAILED, Code.TIME_LIMIT})
-ASKED = frozenset({Code.CANCELLED, Code.REQUEUE_ASKED})
+ASKED = frozenset({Code.CANCELLED, Code.CANCELLED_BY_SCRIPT, Code.REQUEUE_ASKED})
 BY_A_POD = tuple(
     code
     for code, end in RUN_ENDS.items()
@@ -170,3 +170,43 @@ def test_an_idle_run_that_is_given_back_spends_an_attempt() -> None:
     (revoked,) = [r for r in world.commit(idle, ms=60_000).records if isinstance(r, Revoked)]
     assert revoked.reason.code is Code.IDLE
     assert again(world).strike
+
+
+def asked(world: World, code: Code) -> Reason:
+    """The present run has ended as its own script asked."""
+    reason = Reason(code=code, detail="scancel by the script, in a-0")
+    world.commit(made(world.run.run_id, 1))
+    world.commit(started(world.run.run_id))
+    world.commit(ended(world.run.run_id, reason))
+    return reason
+
+
+def test_a_job_that_its_own_script_cancels_is_cancelled_and_says_by_whom() -> None:
+    world = World(node_seen("node-a")).allocated(retry=Retry(max_attempts=9, on_failure=True))
+    reason = asked(world, Code.CANCELLED_BY_SCRIPT)
+    (last,) = [r for r in world.commit(run_absent(world.run.run_id)).records if isinstance(r, Finished)]
+    assert (last.phase, last.reason) == ("cancelled", reason)
+
+
+def test_a_script_that_begins_its_job_anew_again_and_again_waits_longer_each_time_up_to_a_minute() -> None:
+    world, pauses = World().allocated(retry=Retry(max_attempts=1)), []
+    for _ in range(9):
+        asked(world, Code.REQUEUED_BY_SCRIPT)
+        back = again(world)
+        pauses.append((back.not_before - world.ts) // 1000)
+        assert not back.strike
+        world.place(ms=60_000)
+    assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_a_cancel_by_the_script_holds_while_the_run_is_stopped_for_others() -> None:
+    world = World(node_seen("node-a")).allocated()
+    run = world.run.run_id
+    world.commit(made(run, 1))
+    world.commit(started(run))
+    world.commit(DrainRequested(kind="drain_requested", node="node-a", evict=True))
+    assert world.run.then == "requeue"
+    world.commit(ended(run, Reason(code=Code.CANCELLED_BY_SCRIPT)))
+    assert world.run.then == "cancelled"
+    (last,) = [r for r in world.commit(run_absent(run)).records if isinstance(r, Finished)]
+    assert last.phase == "cancelled"

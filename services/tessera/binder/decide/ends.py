@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from tessera.binder.decide.last_words import PodWord, word_of
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import BOOT_ANNOTATION
+from tessera_schemas.facts import RunEnded
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.ledger_form import RUN_ENDS_FROM
+from tessera_schemas.shard.ledger_form import RUN_ENDS_FROM, SCRIPT_WORDS_FROM
 from tessera_schemas.work.run_ends import Whose, end_of
 
 DISRUPTED, BY_THE_KUBELET = "DisruptionTarget", "TerminationByKubelet"
@@ -41,13 +43,17 @@ LOST_CONTAINERS = ("ContainerStatusUnknown", "Unknown")
 KILLED = (137, 143)
 CUT_SHORT = (*KILLED, 255)
 """Exit codes of containers that a machine's restart ended; 255 stands where the runtime knows none."""
+BEFORE_SCRIPT_WORDS: dict[Code, Code] = {
+    Code.CANCELLED_BY_SCRIPT: Code.POD_FAILED,
+    Code.REQUEUED_BY_SCRIPT: Code.POD_DELETED,
+}
 BEFORE_RUN_ENDS: dict[Code, Code] = {
     Code.POD_EVICTED: Code.POD_DELETED,
     Code.NODE_RESTARTED: Code.POD_REFUSED_BY_NODE,
     Code.NODE_SHUT_DOWN: Code.POD_REFUSED_BY_NODE,
     Code.NODE_PRESSURE: Code.POD_REFUSED_BY_NODE,
 }
-"""Codes as committers know them that are older than the table of ends."""
+"""Codes as committers know them that are older than the words of scripts, or than the table of ends."""
 AT_ONCE_MS = 1000
 """Ends so near to each other have no order: Kubernetes writes whole seconds."""
 LONG_BEFORE_MS = 10_000
@@ -62,7 +68,8 @@ class End:
 
     `reason` and `message` are the pod's own, `why` the container's, which `of` names if it only prepares the pod.
     `stopped_ms` is when somebody asked for its deletion or marked it for disruption; `ran` tells whether a container of
-    it is known to have begun; `boot` is the boot of the machine that it was bound to.
+    it is known to have begun; `boot` is the boot of the machine that it was bound to; `word` is what its step runner
+    said last.
     """
 
     reason: str = ""
@@ -75,6 +82,7 @@ class End:
     disruption: str = ""
     ran: bool = False
     boot: str = ""
+    word: PodWord | None = None
 
 
 def read_end(pod: Json) -> End:
@@ -94,6 +102,7 @@ def read_end(pod: Json) -> End:
         disruption=target.get("reason") or "",
         ran=any(_ran(each) for each in containers(status)),
         boot=(meta.get("annotations") or {}).get(BOOT_ANNOTATION, ""),
+        word=word_of(status),
     )
 
 
@@ -280,5 +289,15 @@ def describe(found: Sequence[Broken]) -> str:
 
 def reason_for(reason: Reason, known: int) -> Reason:
     """The reason as a committer of a ledger of format `known` can read it: versions meet while a shard is upgraded."""
-    code = reason.code if known >= RUN_ENDS_FROM else BEFORE_RUN_ENDS.get(reason.code, reason.code)
+    code = reason.code if known >= SCRIPT_WORDS_FROM else BEFORE_SCRIPT_WORDS.get(reason.code, reason.code)
+    code = code if known >= RUN_ENDS_FROM else BEFORE_RUN_ENDS.get(code, code)
     return reason if code is reason.code else reason.model_copy(update={"code": code})
+
+
+def end_for(ended: RunEnded, known: int) -> RunEnded:
+    """The same for the end of a run."""
+    if known >= SCRIPT_WORDS_FROM:
+        return ended
+    reason = None if ended.reason is None else reason_for(ended.reason, known)
+    nodes = ended.nodes if known >= RUN_ENDS_FROM else ()
+    return ended.model_copy(update={"reason": reason, "nodes": nodes, "steps": None})

@@ -4,7 +4,7 @@ Next steps of the binder for a run, from its state and its pods as the cluster s
 The order of the questions is the protocol: make all pods, wait for the permit, bind the permitted UIDs, report.
 """
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tessera.binder.decide.ends import (
@@ -17,6 +17,7 @@ from tessera.binder.decide.ends import (
     read_end,
     suspects,
 )
+from tessera.binder.decide.last_words import PodWord
 from tessera.binder.decide.starting import Start, read_start
 from tessera.domain.entities import Run
 from tessera.domain.storing.fast import replace
@@ -40,7 +41,7 @@ from tessera_schemas.cluster.labels import (
     ledger_of,
 )
 from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.run_ends import FAILURES_OF_NODES, WORTH_A_NOTICE, end_of
 
 NOTICE_SECONDS_MAX = 3600
@@ -160,7 +161,7 @@ def to_report(run: Run, pods: Iterable[Pod], boots: Boots = no_boots) -> list[An
     ours = [by_uid.get(uid) for uid in run.uids]
     broken = _ended_badly(run, ours, boots)
     if broken is not None:
-        return [broken]
+        return [_with_steps(broken, ours)]
     there = [pod for pod in ours if pod is not None]
     if any(pod is None and rank not in run.released_ranks for rank, pod in enumerate(ours)):
         return []
@@ -173,8 +174,42 @@ def to_report(run: Run, pods: Iterable[Pod], boots: Boots = no_boots) -> list[An
     if done and not _has_surplus_at_work(run, by_uid):
         failed = [pod if pod is not None and pod.phase == "Failed" else None for pod in ours]
         in_part = _ended_badly(replace(run, released_ranks=()), failed, boots)
-        facts.append(in_part or RunEnded(kind="run_ended", run_id=run.run_id))
+        facts.append(_with_steps(in_part or RunEnded(kind="run_ended", run_id=run.run_id), ours))
     return facts
+
+
+def _with_steps(ended: RunEnded, ours: Sequence[Pod | None]) -> RunEnded:
+    """The end of a run with the steps of which its first pod told."""
+    word = _word_of(ours)
+    return ended if word is None or word.steps is None else ended.model_copy(update={"steps": word.steps})
+
+
+def _word_of(ours: Sequence[Pod | None]) -> PodWord | None:
+    first = ours[0] if ours else None
+    return first.end.word if first is not None and first.over and not first.adopted else None
+
+
+def _as_asked(run: Run, ours: Sequence[Pod | None], broken: Sequence[Broken]) -> RunEnded | None:
+    """
+    The end that the run's own script asked for, whatever pods of the gang ended with it.
+
+    What ended the first pod from outside stands: then the job begins anew by that. A cancel holds all the same.
+    """
+    word, first = _word_of(ours), next((each for each in broken if each.rank == 0), None)
+    if word is None or word.ask is None or first is None or (ours[0] is not None and ours[0].phase != "Failed"):
+        return None
+    if word.ask is not Code.CANCELLED_BY_SCRIPT and first.code is not Code.POD_FAILED:
+        return None
+    return RunEnded(kind="run_ended", run_id=run.run_id, reason=Reason(code=word.ask, detail=word.who))
+
+
+def find_cancel(run: Run, pods: Iterable[Pod]) -> RunEnded | None:
+    """The cancel that the script of a run asked for while that was to be stopped, and to begin anew."""
+    by_uid = {pod.uid: pod for pod in pods}
+    ours = [by_uid.get(uid) for uid in run.uids]
+    asked = _as_asked(run, ours, _broken_of_gang(run, ours[:1], no_boots))
+    is_cancel = asked is not None and asked.reason is not None and asked.reason.code is Code.CANCELLED_BY_SCRIPT
+    return asked if is_cancel and run.then == "requeue" else None
 
 
 def find_own_end(run: Run, pods: Iterable[Pod], boots: Boots = no_boots) -> RunEnded | None:
@@ -197,9 +232,9 @@ def find_own_end(run: Run, pods: Iterable[Pod], boots: Boots = no_boots) -> RunE
         return None
     broken = _ended_badly(run, ours, boots)
     if broken is not None:
-        return broken if broken.own else None
+        return _with_steps(broken, ours) if broken.own else None
     ended = all(pod.phase == "Succeeded" for pod in there) and not _has_surplus_at_work(run, by_uid)
-    return RunEnded(kind="run_ended", run_id=run.run_id) if ended else None
+    return _with_steps(RunEnded(kind="run_ended", run_id=run.run_id), ours) if ended else None
 
 
 def _is_away(pod: Pod | None) -> bool:
@@ -270,6 +305,9 @@ def _ended_badly(run: Run, pods: list[Pod | None], boots: Boots) -> RunEnded | N
     broken = _broken_of_gang(run, pods, boots)
     if not broken:
         return None
+    asked = _as_asked(run, pods, broken)
+    if asked is not None:
+        return asked
     found = suspects(broken)
     first, several = found[0], len(found) > 1
     numbers = first.numbers | ({"suspects": len(found)} if several else {})

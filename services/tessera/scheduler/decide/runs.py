@@ -12,7 +12,7 @@ from tessera.domain.work.stops import may_end_instead
 from tessera.engine.placement.capacity import stopped_ts
 from tessera.engine.preemption.rules import find_stuck, in_the_way, is_unneeded
 from tessera.engine.queueing.readiness import explain_missing_pods
-from tessera.scheduler.decide.arrays import hold_failing_array
+from tessera.scheduler.decide.arrays import cancel_run, hold_failing_array
 from tessera.scheduler.decide.draft import SCHEDULER, Draft, judges, record_waiting
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.jobs import end_as_owner, give_up_earmark, record_closed
@@ -162,13 +162,13 @@ def revoke(
     # Decided when the run is stopped, not when it is gone: what the job does next is then in the record, and no fact in
     # between can change it.
     again = job is not None and may_try_again(draft.state, job, run, reason.code)
-    then = "requeue" if again else "failed"
+    then: Literal["requeue", "failed", "cancelled"] = "requeue" if again else "failed"
     draft.add(
         Revoked(
             kind="revoked",
             run_id=run.run_id,
             reason=reason,
-            then=then,
+            then="cancelled" if reason.code is Code.CANCELLED_BY_SCRIPT else then,
             by=by,
             avoid=avoid,
             within=within,
@@ -340,6 +340,12 @@ def _nodes_of(run: Run, rank: int) -> tuple[str, ...]:
 
 def _end_instead(draft: Draft, run: Run, revoked: Reason, fact: RunEnded) -> None:
     """The end of a run that was to be stopped, and of which nothing had been, where it may count instead."""
+    # A script may cancel its job while others stop the run: they wanted it to begin anew, and its owner does not.
+    if fact.reason is not None and fact.reason.code is Code.CANCELLED_BY_SCRIPT:
+        if run.then == "requeue":
+            give_up_earmark(draft, run.job_id)
+            cancel_run(draft, run, fact.reason, "binder", now=False)
+        return
     # The end is the program's own only where nothing of the run had been touched yet; later it may as well be our
     # signal.
     if not may_end_instead(run):
@@ -531,7 +537,8 @@ def _final_reason(state: State, job: Job, run: Run) -> Reason:
         numbers = {"attempts": job.attempt} | last.numbers
         return Reason(code=Code.ATTEMPTS_EXHAUSTED, numbers=numbers, detail=f"last: {last.sentence()}"[:1024])
     # A cancel that came while the run was stopping for another reason leaves no detail of its own.
-    return last if run.then == "failed" or last.code is Code.CANCELLED else Reason(code=Code.CANCELLED)
+    cancelled = last.code in (Code.CANCELLED, Code.CANCELLED_BY_SCRIPT)
+    return last if run.then == "failed" or cancelled else Reason(code=Code.CANCELLED)
 
 
 @judges(RunIdle)
