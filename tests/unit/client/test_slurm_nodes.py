@@ -130,6 +130,8 @@ def test_the_runner_is_told_whom_a_warning_is_for(signal: str, warning: str) -> 
         "ssh $host nvidia-smi",
         "srun --multi-prog file &\nsrun --exact -n1 x &\nwait",
         "python x",
+        "trap 'scontrol requeue $SLURM_JOB_ID; exit 0' USR1\nsrun x & wait",
+        "scontrol show job $SLURM_JOB_ID | grep TimeLimit; squeue -h -j $SLURM_JOB_ID -o %L; scancel $SLURM_JOB_ID",
         "srun bash -c 'echo $SLURM_STEP_ID $SLURM_TASK_PID $SLURM_LAUNCH_NODE_IPADDR'",
     ],
 )
@@ -144,7 +146,7 @@ def test_what_a_script_does_once_or_by_steps_needs_no_note(body: str) -> None:
         ("srun -t 10 x", "train.sh:4: srun -t 10: write timeout SECONDS srun; or say --ignore srun"),
         ("srun --mpi=pmix x", "train.sh:4: srun --mpi=pmix: start it by mpirun, which starts its ranks by steps"),
         ("srun --no-such x", "train.sh:4: srun --no-such=x: no step in a script has it here: delete it"),
-        ("scontrol requeue $SLURM_JOB_ID", "train.sh:4: scontrol requeue: is not there in a pod"),
+        ("scontrol update JobId=7 TimeLimit=9", "train.sh:4: scontrol update JobId=7: only show job, show hostnames"),
     ],
 )
 def test_what_no_step_honours_is_refused_by_its_line(body: str, said: str) -> None:
@@ -174,6 +176,7 @@ def test_numbers_that_do_not_fit_each_other_are_told_together() -> None:
         (("--nodes=1",), "python train.py", True),
         ((), "srun python train.py", True),
         ((), "mpirun -np 4 x", True),
+        ((), "python train.py || scancel $SLURM_JOB_ID", True),
     ],
 )
 def test_a_script_of_one_task_that_starts_none_has_a_plain_pod(

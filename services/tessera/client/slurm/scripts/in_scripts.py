@@ -70,14 +70,29 @@ def lost_to_steps(text: str) -> list[Lost]:
     return sorted(dict.fromkeys(found + software_of_a_cluster(commands)), key=lambda each: each.line)
 
 
+_OF_A_RUNNER = frozenset({"squeue", "scancel"})
+_SHOWN_BY_A_RUNNER = ("jobs", "jobid", "JobId", "hostnames", "hostlist")
+
+
 def _lost_to_steps(command: Simple) -> Iterator[Lost]:
     name, words = command.name, command.words[1:]
     if name == "srun":
         for option, value in split_step(words)[0]:
             if (way_out := srun.refused_by_runner(option, value)) is not None:
                 yield Lost(command.line, f"srun {_shown(option, value)}: {way_out}")
-    else:
+    elif name == "scontrol":
+        yield from _scontrol_of_a_runner(command.line, words)
+    elif name not in _OF_A_RUNNER:
         yield from _lost_to_pods(command, words, _lost_to_steps)
+
+
+def _scontrol_of_a_runner(line: int, words: Sequence[str]) -> Iterator[Lost]:
+    asked = [word for word in words if not word.startswith("-")]
+    shown = (asked[1:] or [""])[0].partition("=")[0]
+    known = asked[:1] == ["show"] and shown and any(each.startswith(shown) for each in _SHOWN_BY_A_RUNNER)
+    if asked and asked[:1] != ["requeue"] and not known:
+        here = "only show job, show hostnames, show hostlist and requeue are there in a pod"
+        yield Lost(line, f"scontrol {' '.join(asked[:2])}: {here}", asked[:1] != ["show"], "scontrol")
 
 
 def _lost_to_pods(command: Simple, words: Sequence[str], judge: Callable[[Simple], Iterator[Lost]]) -> Iterator[Lost]:

@@ -19,7 +19,7 @@ from tessera_schemas.base import Json
 from tessera_schemas.work.pod_template import literally
 
 _TASKS = frozenset({"nodes", "ntasks", "ntasks-per-node", "ntasks-per-gpu"})
-_STARTS = re.compile(r"\b(?:srun|scontrol|mpirun|mpiexec|orterun|ssh|pdsh)\b")
+_STARTS = re.compile(r"\b(?:srun|scontrol|scancel|squeue|mpirun|mpiexec|orterun|ssh|pdsh)\b")
 HOSTNAME = "kubernetes.io/hostname"
 
 
