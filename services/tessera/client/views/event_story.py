@@ -10,6 +10,7 @@ from tessera_schemas import events
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.text.units import format_age
 from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.run_steps import PublicRunSteps
 
 JOB_ID = re.compile(r"\b([a-z2-7]{20})(?:-[0-9]{1,6})?\b")
 Data = Mapping[str, Any]
@@ -78,11 +79,27 @@ def _requeued(data: Data) -> str:
     return f"not before {_time(int(data['not_before']))}" if data.get("not_before") else ""
 
 
+def _steps(data: Data) -> str:
+    """Number of the run's steps, and the first that failed; "" where none are known."""
+    told = PublicRunSteps.model_validate(data.get("steps") or {})
+    if told.unread:
+        return f"its steps cannot be read: {told.unread}"
+    failed = [f"step {step.number} ({step.name}) ended with {step.exit_code}" for step in told.steps if step.exit_code]
+    more = [f"{len(failed) - 1} more failed"] if len(failed) > 1 else []
+    steps = [f"{told.count} {'step' if told.count == 1 else 'steps'}"] if told.count else []
+    return ", ".join([*steps, *failed[:1], *more])
+
+
+def _evicting(data: Data) -> str:
+    return "; ".join(filter(None, (_for_job(data), _steps(data))))
+
+
 DESCRIBE: dict[str, Callable[[Data], str]] = {
     events.JobAdmittedV1.type: lambda data: f"queue {data.get('queue')}, key {data.get('key')}",
     events.JobAllocatedV1.type: _placed,
     events.JobGrownV1.type: _placed,
-    events.JobEvictingV1.type: _for_job,
+    events.JobEvictingV1.type: _evicting,
+    events.JobSucceededV1.type: _steps,
     events.JobShrunkV1.type: _for_job,
     events.JobRequeuedV1.type: _requeued,
     events.JobHeldV1.type: _by,

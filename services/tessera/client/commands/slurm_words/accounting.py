@@ -27,7 +27,7 @@ from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
 from tessera.client.sending.consent import ask_first
 from tessera.client.slurm import values
-from tessera.client.slurm.listing import fields, words
+from tessera.client.slurm.listing import fields, run_steps, words
 from tessera.client.slurm.listing.attempts import runs_of
 from tessera.client.slurm.listing.job_record import config_lines, job_lines
 from tessera.client.slurm.updating import BETWEEN_JOBS, JobUpdate, read_update
@@ -64,7 +64,7 @@ async def sacct(
     parsable: Annotated[bool, typer.Option("--parsable2", "-P", help="Fields with | between them")] = False,
     ending: Annotated[bool, typer.Option("--parsable", "-p", help="The same, with a | at the end")] = False,
     noheader: Annotated[bool, typer.Option("--noheader", "-n", help="Without the line of titles")] = False,
-    whole: Annotated[bool, typer.Option("--allocations", "-X", help="Jobs without steps, as always")] = False,
+    whole: Annotated[bool, typer.Option("--allocations", "-X", help="Jobs without their steps")] = False,
     everybody: Annotated[bool, typer.Option("--allusers", "-a", help="Of all whom one may see, as always")] = False,
     each_run: Annotated[
         bool, typer.Option("--duplicates", "-D", help="A line for each run of a job that ran more than once")
@@ -101,6 +101,8 @@ async def sacct(
     found = fields.select(await _each_run(at, found) if each_run else found, states=states)
     for name in fields.unknown(known, named):
         notify(f"note: no job has the id or name {name}")
+    if named and not whole and not is_form:
+        found = await _with_steps(at, found)
     if bare:
         rows = [] if noheader else [[column.title for column in columns]]
         rows += [[column.value(job).strip() for column in columns] for job in found]
@@ -129,6 +131,28 @@ async def _each_run(at: AccessOptions, jobs: Sequence[JobView]) -> list[JobView]
     return rows
 
 
+async def _with_steps(at: AccessOptions, runs: Sequence[JobView]) -> list[JobView]:
+    """The runs, each that has ended with the steps that are known of it behind it."""
+    ended = list(dict.fromkeys(run.job_id for run in runs if run.ended_ts and run.attempt))
+    if len(ended) > RAN_AGAIN_MAX:
+        notify(f"note: steps are shown of {RAN_AGAIN_MAX} jobs at once: name fewer by --jobs")
+        return list(runs)
+    try:
+        events = await events_of_jobs(at.find(), at.identity, ended) if ended else {}
+    except Failure as failure:
+        notify(f"note: no steps are shown: {failure}")
+        return list(runs)
+    told, rows = run_steps.steps_by_run(each for of_job in events.values() for each in of_job), list[JobView]()
+    for run in runs:
+        steps = told.get((run.job_id, run.attempt)) if run.ended_ts else None
+        rows += [run] if steps is None else run_steps.rows_of(run, steps)
+        if steps is not None and (left := steps.count - len(steps.steps)):
+            notify(f"note: job {fields.raw_id_of(run)}: {left} of its {steps.count} steps have no line")
+        if steps is not None and steps.unread:
+            notify(f"note: job {fields.raw_id_of(run)}: its steps cannot be read: {steps.unread}")
+    return rows
+
+
 def _accounted(said: str, now_ms: int, bare: bool) -> Column[JobView]:
     """
     A column of `sacct`. A bare one has no width; in a table a cancelled job's state names the user only where a width
@@ -136,8 +160,8 @@ def _accounted(said: str, now_ms: int, bare: bool) -> Column[JobView]:
     """
     of_table = {**fields.ACCOUNTING, "State": fields.FIELDS["State"]}
     if bare:
-        return fields.column(re.split("[%:]", said, maxsplit=1)[0], now_ms, own=fields.ACCOUNTING)
-    return fields.column(said, now_ms, own=fields.ACCOUNTING if "%" in said else of_table)
+        return fields.column(re.split("[%:]", said, maxsplit=1)[0], now_ms, own=run_steps.for_steps(fields.ACCOUNTING))
+    return fields.column(said, now_ms, own=run_steps.for_steps(fields.ACCOUNTING if "%" in said else of_table))
 
 
 @command
