@@ -15,7 +15,7 @@ Small = Annotated[int, Field(ge=0, le=2**31 - 1, strict=True)]
 ExitCode = Annotated[int, Field(ge=0, le=255, strict=True)]
 
 
-class Step(NamedTuple):
+class RunStep(NamedTuple):
     """One step; `started` is in seconds since the Unix epoch, `exit_code` the highest one of its tasks."""
 
     number: Small
@@ -30,7 +30,7 @@ class PublicRunSteps(Lenient):
     """The steps of one run, in order: the first and the last ones, so that fewer may be here than there were."""
 
     count: Annotated[int, Field(ge=0, description="Number of all steps of the run")] = 0
-    steps: tuple[Step, ...] = ()
+    steps: tuple[RunStep, ...] = ()
     unread: Annotated[str, Field(description="Why what the pod told of its steps could not be read")] = ""
 
 
@@ -40,5 +40,5 @@ class RunSteps(PublicRunSteps, Strict):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True)
 
     count: Small = 0
-    steps: Annotated[tuple[Step, ...], Field(max_length=2 * STEPS_AT_EACH_END)] = ()
+    steps: Annotated[tuple[RunStep, ...], Field(max_length=2 * STEPS_AT_EACH_END)] = ()
     unread: Annotated[str, StringConstraints(max_length=200), AfterValidator(printable)] = ""

@@ -15,7 +15,7 @@ from tessera_schemas.facts import RunEnded
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import SCRIPT_WORDS_FROM
 from tessera_schemas.work.pod_template import STEPS_CONTAINER
-from tessera_schemas.work.run_steps import RunSteps, Step
+from tessera_schemas.work.run_steps import RunStep, RunSteps
 from tests.builders import job_spec, role
 from tests.unit.binder.binder_builders import api_pod, run
 
@@ -60,8 +60,8 @@ def unread(message: str) -> str:
 def test_steps_are_read_with_their_numbers_times_and_names() -> None:
     found = read_word(word(steps=250, **{"from": 1000}, head=[ROW, ["", 1, 10, 2, 9]], tail=[["", 1, 600, 3, 137]]))
     assert found is not None
-    first, last = Step(0, "python", 8, 1000, 5, 0), Step(249, "python", 1, 1610, 3, 137)
-    assert found.steps == RunSteps(count=250, steps=(first, Step(1, "python", 1, 1010, 2, 9), last))
+    first, last = RunStep(0, "python", 8, 1000, 5, 0), RunStep(249, "python", 1, 1610, 3, 137)
+    assert found.steps == RunSteps(count=250, steps=(first, RunStep(1, "python", 1, 1010, 2, 9), last))
 
 
 def test_the_word_is_the_last_line_of_its_form_behind_what_the_program_wrote() -> None:

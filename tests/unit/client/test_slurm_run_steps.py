@@ -20,7 +20,7 @@ from tessera_schemas.facts import RunEnded
 from tessera_schemas.ledger import LEDGER_MESSAGE
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.views import JobView
-from tessera_schemas.work.run_steps import RunSteps, Step
+from tessera_schemas.work.run_steps import RunStep, RunSteps
 from tests.builders import SHARD, admitted, config_body, first_run, job_spec, node_seen, role, run_absent
 from tests.ledgers import Committed
 from tests.unit.scheduler.committer_world import made, started
@@ -29,7 +29,7 @@ JOB = first_run("k1")[:-2]
 NOON_SECONDS = 1_764_331_200
 STEPS = RunSteps(
     count=250,
-    steps=(Step(0, "python", 8, NOON_SECONDS, 65, 0), Step(249, "eval", 1, NOON_SECONDS + 70, 2, 9)),
+    steps=(RunStep(0, "python", 8, NOON_SECONDS, 65, 0), RunStep(249, "eval", 1, NOON_SECONDS + 70, 2, 9)),
 )
 REASONS = {
     "succeeded": None,

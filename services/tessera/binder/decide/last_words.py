@@ -14,7 +14,7 @@ from pydantic import AfterValidator, Field, StringConstraints, ValidationError, 
 from tessera_schemas.base import Count, Json, Strict, printable
 from tessera_schemas.reasons import Code
 from tessera_schemas.work.pod_template import STEPS_CONTAINER
-from tessera_schemas.work.run_steps import STEPS_AT_EACH_END, ExitCode, RunSteps, Small, Step, StepName
+from tessera_schemas.work.run_steps import STEPS_AT_EACH_END, ExitCode, RunStep, RunSteps, Small, StepName
 
 MARK, VERSION = "tessera-steps/", "1"
 BYTES_MAX = 4096
@@ -22,20 +22,20 @@ BYTES_MAX = 4096
 UNREAD_MAX = 200
 ASKS: dict[str, Code] = {"requeue": Code.REQUEUED_BY_SCRIPT, "cancel": Code.CANCELLED_BY_SCRIPT}
 
-Row = tuple[StepName, Small, Small, Small, ExitCode]
+CodedStep = tuple[StepName, Small, Small, Small, ExitCode]
 """A step: name ("": as the one before), tasks, seconds from the start of the one before, seconds, exit code."""
-Rows = Annotated[tuple[Row, ...], Field(max_length=STEPS_AT_EACH_END)]
+CodedSteps = Annotated[tuple[CodedStep, ...], Field(max_length=STEPS_AT_EACH_END)]
 
 
-class Said(Strict):
+class WordForm(Strict):
     """The word as it is written; `began` is when the first step began, in seconds since the Unix epoch."""
 
     ask: Literal["requeue", "cancel", ""] = ""
     who: Annotated[str, StringConstraints(max_length=160), AfterValidator(printable)] = ""
     steps: Small = 0
     began: Annotated[Count, Field(alias="from", le=2**40)] = 0
-    head: Rows = ()
-    tail: Rows = ()
+    head: CodedSteps = ()
+    tail: CodedSteps = ()
 
     @model_validator(mode="after")
     def _has_no_more_than_it_counts(self) -> Self:
@@ -74,7 +74,7 @@ def read_word(message: str) -> PodWord | None:
     if version != VERSION:
         return _unread(f"it is of version {version[:16]!r}, and {VERSION} is what is known here")
     try:
-        said = Said.model_validate_json(form)
+        said = WordForm.model_validate_json(form)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
@@ -87,11 +87,11 @@ def _unread(why: str) -> PodWord:
     return PodWord(steps=RunSteps(unread=shown[:UNREAD_MAX]))
 
 
-def _steps(said: Said) -> RunSteps:
-    found, at, name = list[Step](), said.began, ""
+def _steps(said: WordForm) -> RunSteps:
+    found, at, name = list[RunStep](), said.began, ""
     first_of_tail = said.steps - len(said.tail)
     for index, row in enumerate((*said.head, *said.tail)):
         at, name = at + row[2], row[0] or name
         number = index if index < len(said.head) else first_of_tail + index - len(said.head)
-        found.append(Step(number, name, row[1], at, row[3], row[4]))
+        found.append(RunStep(number, name, row[1], at, row[3], row[4]))
     return RunSteps(count=said.steps, steps=tuple(found))

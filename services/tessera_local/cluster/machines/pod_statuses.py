@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from tessera_local.cluster.api.values import rfc3339
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.labels import SIMULATE_PREFIX
 
 DISRUPTION = "DisruptionTarget"
 TIMES = ("startedAt", "finishedAt", "startTime", "lastTransitionTime", "lastProbeTime", "lastHeartbeatTime")
@@ -126,6 +127,8 @@ def ended(pod: Json, exit_code: int, start_ms: int, end_ms: int, left: Left | No
         state["message"] = "The container could not be located when the pod was terminated"
     else:
         state = _terminated(exit_code, "Error" if exit_code else "Completed", begun, end)
+        said = (pod["metadata"].get("annotations") or {}).get(f"{SIMULATE_PREFIX}message")
+        state |= {"message": said} if said else {}
     containers = pod["spec"]["containers"]
     return {"containerStatuses": [container(one, {"terminated": state}, ready=False) for one in containers]}
 

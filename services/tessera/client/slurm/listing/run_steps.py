@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from tessera.client.slurm.listing.fields import FIELDS, FieldValue, job_id_of, raw_id_of
 from tessera_schemas.events import CloudEvent, JobEvictingV1, JobSucceededV1
 from tessera_schemas.views import JobView
-from tessera_schemas.work.run_steps import PublicRunSteps, Step
+from tessera_schemas.work.run_steps import PublicRunSteps, RunStep
 
-TERMINATED, KILLED = 143, 137
+BY_SIGTERM, BY_SIGKILL = 143, 137
 """Exit codes of what was ended by SIGTERM and by SIGKILL."""
 
 
@@ -65,14 +65,14 @@ def steps_by_run(events: Iterable[CloudEvent]) -> dict[tuple[str, int], PublicRu
 def rows_of(run: JobView, told: PublicRunSteps) -> Iterator[JobView]:
     """The row of a run, then those of its script and of its steps."""
     yield run
-    stopped = {} if run.phase in ("succeeded", "failed") else {"phase": "cancelled", "exit_code": TERMINATED}
+    stopped = {} if run.phase in ("succeeded", "failed") else {"phase": "cancelled", "exit_code": BY_SIGTERM}
     yield _row(run, {"step": "batch", "tasks": 1, "name": "batch", **stopped})
     for step in told.steps:
         yield _row(run, _of_step(step))
 
 
-def _of_step(step: Step) -> dict[str, object]:
-    failed = "cancelled" if step.exit_code in (TERMINATED, KILLED) else "failed"
+def _of_step(step: RunStep) -> dict[str, object]:
+    failed = "cancelled" if step.exit_code in (BY_SIGTERM, BY_SIGKILL) else "failed"
     return {
         "step": str(step.number),
         "tasks": step.tasks,
