@@ -138,3 +138,25 @@ async def test_a_job_with_steps_runs_here_as_others_do_and_leaves_no_key(live: L
             await cluster.get_object("v1", "Secret", "lab", f"run-{done.job_id}-1")
     finally:
         await cluster.close()
+
+
+async def test_a_job_that_its_own_script_cancels_shows_its_steps_and_by_whom(live: Live) -> None:
+    who, steps = "scancel by the script, in p0", '"steps": 1, "from": 1, "head": [["eval", 2, 0, 5, 9]]'
+    word = f'tessera-steps/1 {{"ask": "cancel", "who": "{who}", {steps}}}'
+    said = {"simulate-seconds": "0.1", "simulate-exit-code": "75", "simulate-message": word}
+    notes = {f"tessera.io/{name}": value for name, value in said.items()}
+    worker = {
+        "name": "worker",
+        "replicas": 1,
+        "resources": {"cpu_milli": 500, "memory_bytes": 2**30, "gpus": 1},
+        "template": {"image": "train:1", "command": ["train"], "annotations": notes},
+    }
+    spec = {"name": "asks", "queue": "default", "launcher": "steps", "roles": [worker]}
+    done = await live.submit(JobSpec.model_validate(spec))
+    await live.until_ended(done.job_id)
+    assert live.phase(done.job_id) == "cancelled"
+    columns = ("-n", "-P", "-o", "JobName,State,ExitCode,NTasks")
+    shown = await live.command("sacct", "-j", done.job_id, *columns, "--as", "lab")
+    assert shown.out.splitlines()[1:] == ["batch|CANCELLED|0:15|1", "eval|FAILED|9:0|2"], shown
+    story = await live.command("explain", done.job_id, "--as", "lab")
+    assert who in story.out, story
