@@ -46,5 +46,12 @@ export function sentence(event) {
   const kind = event.type.replace(/^io\.tessera\./, "").replace(/\.v\d+$/, "");
   const reason = event.data.reason ? `: ${words(event.data.reason.code)}${event.data.reason.detail ? ` (${event.data.reason.detail})` : ""}` : "";
   const nodes = [...new Set((event.data.placements ?? []).map((place) => place.node))];
-  return `${kind}${nodes.length ? ` on ${nodes.slice(0, NODES_MAX).join(", ")}${nodes.length > NODES_MAX ? ` and ${nodes.length - NODES_MAX} more` : ""}` : ""}${reason}`;
+  return `${kind}${nodes.length ? ` on ${nodes.slice(0, NODES_MAX).join(", ")}${nodes.length > NODES_MAX ? ` and ${nodes.length - NODES_MAX} more` : ""}` : ""}${reason}${steps(event.data.steps)}`;
+}
+
+// How many steps the run had, and which failed first.
+function steps(told) {
+  if (told?.unread) return `; its steps cannot be read: ${told.unread}`;
+  const failed = told?.steps?.find(([, , , , , code]) => code);
+  return told?.count ? `; ${told.count} ${told.count === 1 ? "step" : "steps"}${failed ? `, step ${failed[0]} (${failed[1]}) ended with ${failed[5]}` : ""}` : "";
 }
