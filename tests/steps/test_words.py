@@ -67,7 +67,11 @@ def test_a_script_that_ends_well_after_its_wish_begins_anew_all_the_same(pods, l
 
 
 def test_a_script_cancels_its_own_job_and_what_it_started_ends(pods, log):
-    script = "srun -n1 sleep 1000 & bash -c 'sleep 1001; true' & sleep 0.2; scancel $SLURM_JOB_ID; sleep 1002"
+    script = """
+srun -n1 bash -c 'touch begun; exec sleep 1000' & bash -c 'touch beside; sleep 1001; true' &
+until [ -e begun ] && [ -e beside ]; do sleep 0.01; done
+scancel $SLURM_JOB_ID; sleep 1002
+"""
     with pods(1, script, variables(log)) as run:
         code, _, _ = run.ended()
         assert code == ASKED
