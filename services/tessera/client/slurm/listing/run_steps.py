@@ -35,10 +35,10 @@ def step_of(row: JobView) -> str:
 
 def for_steps(own: Mapping[str, FieldValue]) -> dict[str, FieldValue]:
     """The values of all fields, of which `own` go before the usual ones, that steps have, too."""
-    return {name: _of_both(name, value, own) for name, value in {**FIELDS, **own}.items()}
+    return {name: _both(name, value, own) for name, value in {**FIELDS, **own}.items()}
 
 
-def _of_both(name: str, value: FieldValue, own: Mapping[str, FieldValue]) -> FieldValue:
+def _both(name: str, value: FieldValue, own: Mapping[str, FieldValue]) -> FieldValue:
     of_step = own.get(name, OF_A_STEP[name]) if name in OF_A_STEP else None
 
     def shown(row: JobView, now_ms: int) -> str:
@@ -68,10 +68,10 @@ def rows_of(run: JobView, told: PublicRunSteps) -> Iterator[JobView]:
     stopped = {} if run.phase in ("succeeded", "failed") else {"phase": "cancelled", "exit_code": BY_SIGTERM}
     yield _row(run, {"step": "batch", "tasks": 1, "name": "batch", **stopped})
     for step in told.steps:
-        yield _row(run, _of_step(step))
+        yield _row(run, _step(step))
 
 
-def _of_step(step: RunStep) -> dict[str, object]:
+def _step(step: RunStep) -> dict[str, object]:
     failed = "cancelled" if step.exit_code in (BY_SIGTERM, BY_SIGKILL) else "failed"
     return {
         "step": str(step.number),
