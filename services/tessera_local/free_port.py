@@ -4,8 +4,7 @@ Free ports of the loopback, for servers that are told theirs and keep it when th
 A port that the system picks (port 0) is one of those that it also gives to connections going out. Between our look and
 the server's, or while a server is down, such a connection may take it; a client that calls a dead port there again and
 again may even reach itself. The ports given here lie below all of those. Until its server listens, and while it is
-down, a port is kept from other processes by the UDP socket of the same number, which no server here uses and which the
-system takes back from a process that ends.
+down, a port is kept from other processes by the UDP socket of its number, which ends with us.
 """
 
 import itertools
@@ -23,17 +22,13 @@ PORTS = range(20_000, 30_000)  # outgoing connections: 32768 and up on Linux, 49
 
 _candidates = itertools.cycle(random.SystemRandom().sample(PORTS, len(PORTS)))
 _kept: deque[socket.socket] = deque()
-KEPT_MAX = 256
-# The newest: as many descriptors are held, and a platform needs a dozen ports.
 
 
 def free_port() -> int:
     """One that nobody listens on or was given lately, here or elsewhere. Raises OSError when all are taken."""
     for port in itertools.islice(_candidates, len(PORTS)):
-        if _keep(port):
-            if is_free(port):
-                return port
-            _kept.pop().close()
+        if is_free(port) and _keep(port):
+            return port
     raise OSError(f"every port of {LOOPBACK} from {PORTS.start} to {PORTS.stop - 1} is taken; end some servers")
 
 
@@ -71,13 +66,12 @@ def is_free(port: int) -> bool:
 
 def _keep(port: int) -> bool:
     # Whether no other process has it, and this one has it now.
-    mine = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    _kept.append(socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
     try:
-        mine.bind((LOOPBACK, port))
+        _kept[-1].bind((LOOPBACK, port))
     except OSError:
-        mine.close()
+        _kept.pop().close()
         return False
-    _kept.append(mine)
-    while len(_kept) > KEPT_MAX:
+    if len(_kept) > 256:  # descriptors; a platform needs a dozen ports
         _kept.popleft().close()
     return True
