@@ -211,6 +211,9 @@ func (y *layout) variables(l *launch, asked ask) []string {
 func (y *layout) ofTask(l *launch, id int, of share, index int, asked ask) []string {
 	set := []string{"SLURM_PROCID=" + strconv.Itoa(id), "SLURM_LOCALID=" + strconv.Itoa(y.local[id]), "SLURM_NODEID=" + strconv.Itoa(y.nodeOf(of.rank)),
 		"SLURMD_NODENAME=" + l.node(of.rank), "SLURM_GTIDS=" + y.inPod[of.rank]}
+	if os.Getenv("SLURM_CPUS_ON_NODE") != "" && of.cpus > 0 { // as the script has it, so does a task: those of its step
+		set = append(set, "SLURM_CPUS_ON_NODE="+strconv.Itoa(of.cpus))
+	}
 	if asked.gpus+asked.gpusPerNode+asked.gpusPerTask > 0 {
 		gpus := of.gpus
 		if asked.gpusPerTask > 0 {
