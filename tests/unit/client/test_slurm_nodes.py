@@ -12,7 +12,7 @@ from tessera.client.slurm.scripts.jobs import job_of, needs_steps
 from tessera.client.slurm.scripts.layout import NodeSize
 from tessera.client.slurm.scripts.srun import REFUSED_BY_RUNNER, TAKEN_BY_RUNNER
 from tessera_schemas.job import JobSpec
-from tests.unit.client.slurm_builders import HERE, NOON, pod_of, read, run_pod
+from tests.unit.client.slurm_builders import HERE, NOON, job, pod_of, read, run_pod, wrong
 
 GIB = 2**30
 POOL = (NodeSize(64_000, 512 * GIB, 8, "h100"), NodeSize(128_000, 256 * GIB))
@@ -190,3 +190,52 @@ def test_a_task_for_each_gpu_is_refused_where_a_task_is_a_pod() -> None:
     against = Against(made)
     job_of(made, "train:1", HERE, NOON, against)
     assert "two do not share a GPU" in str(against.error)
+
+
+# -- what public scripts taught ---------------------------------------------------------------------------------------
+
+
+def test_a_comment_that_is_indented_does_not_end_the_options() -> None:
+    made = read("--mem=16G    # more than before:", body=" \t # features stay in memory\n#SBATCH --time=30\ntrue")
+    assert made.options == {"mem": "16G", "time": "30"}
+    assert read(body="  true # a command\n#SBATCH --time=30").options == {}
+
+
+@pytest.mark.parametrize(
+    ("tasks", "step"), [("8,18,28", "1"), ("2,4", "1"), ("1-3,7", "1"), ("0-4:2", "2"), ("0-4:2,8%2", "2"), ("5", "1")]
+)
+def test_the_step_of_an_array_is_the_one_that_is_written(tasks: str, step: str) -> None:
+    assert variables(f"--array={tasks}")["SLURM_ARRAY_TASK_STEP"] == step
+
+
+def test_a_script_without_tasks_has_no_variable_that_it_does_not_say() -> None:
+    _, env = pod_of(job("--gpus-per-node=4", "--cpus-per-task=4", "--mem=16000M", body="python train.py"))
+    assert (
+        env.keys() & {"SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NTASKS_PER_NODE", "SLURM_GPUS", "SLURM_GPUS_PER_TASK"}
+        == set()
+    )
+    said = {"SLURM_GPUS_PER_NODE": "4", "SLURM_GPUS_ON_NODE": "4", "SLURM_JOB_GPUS": "0,1,2,3"}
+    assert env.items() >= (said | {"SLURM_MEM_PER_NODE": "16000"}).items()
+
+
+def test_cpus_of_a_gpu_are_a_variable_where_they_are_said() -> None:
+    assert variables("--nodes=2", "--gpus-per-node=4", "--cpus-per-gpu=16")["SLURM_CPUS_PER_GPU"] == "16"
+
+
+@pytest.mark.parametrize(
+    ("options", "cpu_milli", "gib"),
+    [
+        (("--ntasks-per-node=10", "--mem-per-cpu=8G", "--gres=gpu"), 10_000, 80),
+        (("--ntasks=36", "--gpus-per-node=1", "-N1"), 36_000, 0),
+        (("--ntasks-per-node=4", "--gpus-per-node=4", "--mem-per-cpu=1G"), 0, 4),
+    ],
+)
+def test_tasks_beside_few_gpus_have_a_cpu_each(options: tuple[str, ...], cpu_milli: int, gib: int) -> None:
+    (role,) = noted(*options)[0].roles
+    assert (role.resources.cpu_milli, role.resources.memory_bytes) == (cpu_milli, gib * GIB)
+
+
+@pytest.mark.parametrize("name", ["sbatch", "salloc"])
+def test_a_script_that_submits_others_is_refused_with_the_way_out(name: str) -> None:
+    assert f"train.sh:3: {name}: is not there in a pod; " in wrong(body=f"{name} next.sh")
+    assert "--dependency" in wrong(body=f"{name} next.sh")

@@ -100,8 +100,11 @@ def _lost_to_pods(command: Simple, words: Sequence[str], judge: Callable[[Simple
     if command.name == "scontrol":
         yield from _scontrol(command.line, words)
     elif command.name in AWAY:
-        said = f"{command.name}: is not there in a pod, so it fails"
-        yield Lost(command.line, said, refused=False, about=command.name)
+        said, submits = f"{command.name}: is not there in a pod", command.name in ("sbatch", "salloc")
+        said += (
+            "; submit from your own machine, what waits for other jobs by --dependency" if submits else ", so it fails"
+        )
+        yield Lost(command.line, said, refused=submits, about=command.name)
     elif command.name in _LINES_OF_THEIR_OWN and words:
         for inner in simple_commands(words[0], command.line):
             yield from judge(inner)

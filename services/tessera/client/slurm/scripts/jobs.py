@@ -66,7 +66,7 @@ def job_of(
     )
     role: Json = {"name": "worker", "replicas": shape.pods, **_resources(options, shape, against)}
     role |= {"affinity": terms} if (terms := tried("", lambda: _affinity(options), list[Json]())) else {}
-    slurms = dict(shape.variables) | pods.describe_array(str(array.get("tasks", "")))
+    slurms = dict(shape.variables) | pods.describe_array(str(array.get("tasks", "")), asked.get("array", ""))
     own = tried("export", lambda: _exported(options, environment), dict[str, str]())
     if values.exports_all(asked.get("export", "ALL")) and not script.in_each_pod:
         own = _read_here(script, environment, slurms, against) | own
@@ -123,6 +123,8 @@ def _by_task(options: ScriptOptions, name: str, warning: values.SlurmWarning | N
     passes_over = "srun" in script.ignored
     command = pods.command_of(script.text, script.where, script.arguments, of_a_node, passes_over, warning)
     slurms = pods.variables(name, replicas, gpus, cpu)
+    if not (script.in_each_pod or needs_steps(script) or "spread-tasks" in options):
+        slurms = tried("mem", lambda: nodes.variables(options, name, PodLayout((1,)), cpu, gpus), slurms)
     lost = [] if script.in_each_pod else found_in(script.text, Tasks(replicas, of_a_node, gpus))
     launcher = "torchrun" if replicas > 1 else ""
     return _Shape(replicas, gpus, model, cpu or ("" if gpus else "1"), memory, slurms, command, lost, launcher)
@@ -136,8 +138,8 @@ def _on_nodes(
     on = tried("ntasks", lambda: nodes.layout(options, rooms), PodLayout((1,)))
     gpus, model = tried("gpus", lambda: nodes.gpus_of_pod(options, on), (1, ""))
     said = tried("cpus-per-task", lambda: nodes.cpus_of_pod(options, on.most, gpus), "")
-    cpus = said or ("" if gpus else str(on.most))
-    memory = tried("mem", lambda: nodes.memory_of_pod(options, 1, int(cpus or 1), gpus), 0)
+    cpus = said or ("" if nodes.is_share_enough(on.most, gpus, rooms) else str(on.most))
+    memory = tried("mem", lambda: nodes.memory_of_pod(options, 1, int(cpus or on.most), gpus), 0)
     slurms = tried("mem", lambda: nodes.variables(options, name, on, cpus, gpus), dict[str, str]())
     slurms |= (
         {} if warning is None else {"TESSERA_STEPS_WARNING": f"{'B:' if warning.to_script else ''}{warning.signal}"}

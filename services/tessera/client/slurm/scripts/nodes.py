@@ -62,6 +62,11 @@ def cpus_of_pod(options: ScriptOptions, tasks: int, gpus: int) -> str:
     return str(options.count(name) * (gpus if name == "cpus-per-gpu" else tasks)) if name else ""
 
 
+def is_share_enough(tasks: int, gpus: int, rooms: Sequence[NodeSize]) -> bool:
+    """Whether the CPUs that come with so many GPUs of a node, as its part, are one at least for each task."""
+    return gpus > 0 and all(room.cpu_milli * gpus >= tasks * CORE * room.gpus for room in rooms if room.gpus)
+
+
 def memory_of_pod(options: ScriptOptions, sharers: int, cpus: int, gpus: int) -> int:
     """
     Bytes of memory of a pod: its part of a node that so many pods share, or what comes with its CPUs or GPUs; 0 where
@@ -103,6 +108,7 @@ def variables(options: ScriptOptions, name: str, on: PodLayout, cpus: str, gpus:
         found |= {"SLURM_GPUS_ON_NODE": str(gpus), "SLURM_JOB_GPUS": ",".join(map(str, range(gpus)))}
     said = {
         "SLURM_CPUS_PER_TASK": "cpus-per-task",
+        "SLURM_CPUS_PER_GPU": "cpus-per-gpu",
         "SLURM_NTASKS_PER_NODE": "ntasks-per-node",
         "SLURM_GPUS": "gpus",
         "SLURM_GPUS_PER_NODE": "gpus-per-node",

@@ -195,18 +195,18 @@ def variables(name: str, tasks: int, gpus: int, cpus: str) -> dict[str, str]:
     }
 
 
-def describe_array(tasks: str) -> dict[str, str]:
-    """Slurm's variables of a task of the array with these indexes; none where there is none."""
+def describe_array(tasks: str, written: str) -> dict[str, str]:
+    """Slurm's variables of a task of the array with these indexes, and as the script has them; none without one."""
     if not tasks:
         return {}
-    ranges = task_ranges(tasks)
+    ranges, step = task_ranges(tasks), re.search(r":([0-9]+)", written)
     return {
         "SLURM_ARRAY_JOB_ID": "$(TESSERA_ARRAY_NUMBER)",
         "SLURM_ARRAY_TASK_ID": "$(TESSERA_ARRAY_TASK)",
         "SLURM_ARRAY_TASK_COUNT": str(task_count(tasks)),
         "SLURM_ARRAY_TASK_MIN": str(ranges[0].first),
         "SLURM_ARRAY_TASK_MAX": str(ranges[-1].last),
-        "SLURM_ARRAY_TASK_STEP": str(ranges[0].step),
+        "SLURM_ARRAY_TASK_STEP": str(int(step[1])) if step else "1",
     }
 
 

@@ -106,7 +106,7 @@ def read_script(
     notes: list[str] = []
     mistakes: list[Mistake] = [("", f"{where}: {DOS}")] if "\r\n" in text else []
     for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip() and not line.startswith("#"):
+        if line.strip() and not line.lstrip().startswith("#"):
             break
         if line.startswith("#SBATCH"):
             found, wrong = split_line(line.removeprefix("#SBATCH"), f"{where}:{number}")
