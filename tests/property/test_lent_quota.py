@@ -131,6 +131,11 @@ def test_an_owner_within_its_nominal_quota_waits_no_longer_than_the_policys_sum(
     assert seconds <= bound
 
 
+def test_nor_where_a_budget_kept_the_borrower_from_its_own_queues_preemption_just_before() -> None:
+    seconds, bound = waited(69, "reserve")
+    assert 60 < seconds <= bound
+
+
 def test_in_some_of_these_worlds_the_owner_starts_at_once_and_in_some_it_waits_long() -> None:
     """Else the property would hold of worlds in which nobody is in the owner's way."""
     found = [waited(seed, "reserve")[0] for seed in (0, 2, 13)]

@@ -107,3 +107,18 @@ def test_a_fold_of_an_older_format_does_not_know_since_when_a_budget_keeps_a_loa
     rounds.round()
     rounds.round()
     assert (rounds.run("borrows") is None) is (known >= LENT_KEPT_FROM)
+
+
+def test_a_budget_that_kept_a_run_from_preemption_in_its_queue_does_not_put_off_the_loans_time() -> None:
+    rounds = Rounds(Queue(name="all"), share("owner", 8), share("other", 0), lent_kept_seconds=60)
+    rounds.submit("borrows", 8, queue="other", priority="low")
+    rounds.settle()
+    rounds.budgets.add("borrows")
+    rounds.submit("dearer", 8, queue="other")
+    rounds.settle()
+    assert (rounds.run("borrows").kept_ts > 0, rounds.run("borrows").kept_lent_ts) == (True, 0)
+    rounds.commit(ms=5000)
+    rounds.submit("owner", 8, queue="owner")
+    rounds.settle()
+    rounds.commit(ms=60_000)
+    assert rounds.settle().running("owner")

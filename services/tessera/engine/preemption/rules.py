@@ -18,7 +18,7 @@ from tessera.domain.work.phases import Phase
 from tessera.engine.placement.capacity import is_stuck, nodes_less
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.ledger_form import UNNEEDED_STOPS_FROM
+from tessera_schemas.shard.ledger_form import LENT_KEPT_FROM, UNNEEDED_STOPS_FROM
 
 EVICTED_AS: dict[PlanCause, Code] = {
     "preemption": Code.PREEMPTED,
@@ -76,7 +76,10 @@ def protected(state: State, victim: Job, run: Run, lent: bool = False) -> Reason
     policy, age_seconds = state.tree.policy, (state.ts - run.started_ts) // 1000
     # Without this pause a run behind a spent disruption budget would be in every next plan, which is undone each time:
     # the preemptor would never look at other victims.
-    if run.kept_ts and state.ts - run.kept_ts < KEPT_SECONDS * 1000 and not (lent and may_call_in(state, run)):
+    # A loan's time counts from the first reclaim that a budget undid: who undid another plan is asked for the loan all
+    # the same, or a queue's own preemptions would keep the time from beginning.
+    asked = lent and (may_call_in(state, run) or (state.format >= LENT_KEPT_FROM and not run.kept_lent_ts))
+    if run.kept_ts and state.ts - run.kept_ts < KEPT_SECONDS * 1000 and not asked:
         left = KEPT_SECONDS - (state.ts - run.kept_ts) // 1000
         return Reason(
             code=Code.BLOCKED_BY_DISRUPTION_BUDGET, detail=run.run_id, numbers={"not_asked_again_for_seconds": left}
