@@ -348,3 +348,35 @@ def test_it_does_not_grow_into_quota_for_which_a_queue_of_its_tree_waits() -> No
 
 def test_a_queue_that_an_operator_stopped_keeps_nobody_from_growing() -> None:
     assert grown(waits_for_quota(stop=True).commit(started())) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("apart", "queue", "ranks"),
+    [(False, "research", []), (False, "owner", [2, 3]), (True, "research", [2, 3])],
+    ids=["one quota", "one queue", "a quota of each model"],
+)
+def test_it_does_not_grow_on_another_model_into_quota_that_an_owner_waits_for(
+    apart: bool, queue: str, ranks: list[int]
+) -> None:
+    models = ("h100", "b200") if apart else ()
+    flavors = tuple(Flavor(name=model, gpu_models=(model,)) for model in models)
+    quotas = tuple(Quota(resource="gpu_milli", nominal=8000, flavor=flavor) for flavor in models or ("",))
+    queues = Queue(name="all"), Queue(name="research", parent="all"), Queue(name="owner", parent="all", quotas=quotas)
+    world = World(
+        node_seen("node-a", gpu_model="b200"),
+        node_seen("node-b", gpu_model="h100"),
+        body=config_body(*queues, policy=AT_ONCE, flavors=flavors),
+    )
+    world.say(
+        admitted("k1", job_spec(role(gpus=1, replicas=2, max_replicas=4, gpu_models=("b200",)), queue=queue)),
+        admitted("k3", job_spec(role(gpus=1, gpu_models=("h100",)), queue=queue)),
+    )
+    world.place()
+    world.commit(made(pods=2))
+    world.commit(admitted("k2", job_spec(role(gpus=8, gpu_models=("h100",)), queue="owner")))
+    world.place()
+    waits = world.state.jobs.get(K2)
+    assert waits is not None
+    assert waits.reason is not None
+    assert waits.reason.code is Code.WAITING_FOR_QUOTA
+    assert grown(world.commit(started())) == ranks

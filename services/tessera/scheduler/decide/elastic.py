@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from itertools import islice
 
 from tessera.domain.devices.resources import NOTHING
-from tessera.domain.entities import Run
+from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
@@ -111,11 +111,12 @@ def _wanted_models(state: State, pool: str, root: str, known: CapacityCache) -> 
     GPU models for which jobs that may start wait, of what runs of the tree `root` could grow into; an empty one: any.
 
     Of each queue the first ones are asked, as many as an order may name: who is behind them waits for them. A job for
-    which no end of a run makes room, as those of a drained model, gains nothing by what these runs leave alone.
+    which no end of a run makes room, as those of a drained model, gains nothing by what these runs leave alone. An
+    owner that lacks quota for any model wants any.
     """
     tree, wanted, kinds = state.tree, set[Models](), dict[Gang, bool]()
     places = SchedulingPass(state, pool, known)
-    ahead, could_start = places.timeline(), places.could_start
+    ahead, could_start, book = places.timeline(), places.could_start, state.quota_book()
     for queue in sorted(tree.queues_of.get(pool, ())):
         first = () if tree.stopped(queue) is not None else islice(state.index.waiting.get(queue, ()), HEADS_MAX)
         for _, _, _, job_id in first:
@@ -134,10 +135,17 @@ def _wanted_models(state: State, pool: str, root: str, known: CapacityCache) -> 
                 flavors = tree.flavors_for(job.queue, job.amount)
                 kinds[job.gang] = not asked or any(ahead.can_ever(job, flavor) for flavor in flavors)
             if kinds.get(job.gang):
-                wanted.add(models_of(job))
+                wanted.add(frozenset() if _lacks_any(book, job) else models_of(job))
                 if frozenset() in wanted:
                     return wanted
     return wanted
+
+
+def _lacks_any(book: QuotaBook, job: Job) -> bool:
+    """Whether the job is an owner that lacks, within its nominal quota, what counts on nodes of every model."""
+    # Who waits beyond that gets its quota with the room: it has no claim on what others leave alone on other models.
+    is_over = book.over(job.queue, "", job.amount) is not None
+    return is_over and bool(book.keepers(job.queue, "", job.amount))
 
 
 class _Free:
