@@ -197,6 +197,30 @@ def test_room_that_was_kept_once_stays_kept_while_fair_share_moves_the_order() -
     assert (job(ledger, "gang").attempt, passed) == (1, [])
 
 
+def test_room_stays_kept_when_the_run_that_is_waited_for_outlives_what_was_learnt() -> None:
+    """Under the quota that `config init` writes; its expected end moves on by as much as it ran, step by step."""
+    ledger = shard(quota=8)
+    for key in ("learnt", "outlives"):
+        ledger.commit(admitted(key, spec(role(gpus=4), name="train")))
+        ledger.commit(orders=(ledger.line(),))
+        start(ledger)
+        if key == "learnt":
+            end(ledger, *ids(key), ms=HOUR * 1000)
+    begun = ledger.ts
+    submit(ledger, ("head", 8, 1))
+    submit(ledger, ("long", 1, 9))
+    younger = list[str]()
+    for minutes in (50, 61, 121, 241, 479):
+        younger.append(f"younger-{minutes}")
+        ledger.commit(ms=begun + minutes * 60_000 - ledger.ts)
+        submit(ledger, (younger[-1], 1, 1))
+        assert told(ledger, "head") is Code.RESERVED
+        # Expected after 70 minutes, and after twice as long each time that it goes on: 140, 280, 560.
+        passed = younger[:4] if minutes == 479 else []
+        assert [key for key in younger if job(ledger, key).attempt] == passed, minutes
+    assert job(ledger, "long").attempt == 0
+
+
 def lending(*, nodes: int = 4) -> Committed:
     queues = [Queue(name="org"), *(Queue(name=name, parent="org", quotas=(SIXTEEN,)) for name in ("a", "b"))]
     body = config_body(*queues, policy=Policy(backfill="reserve"))
