@@ -66,20 +66,21 @@ def half_open(port: int, address: str, number: int) -> list[socket.socket]:
 async def test_a_flood_that_would_take_every_descriptor_leaves_readyz_and_is_cut_in_time(world: World) -> None:
     token = world.token("lab")
     with descriptors(300), capture_logs() as logs:
-        async with world.gateway(head_seconds=5), flood(world.port, 500):
+        async with world.gateway(head_seconds=5):
             port = await world.health.serve("127.0.0.1", 0)
             try:
-                async with (
-                    aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=4)) as http,
-                    http.get(f"http://127.0.0.1:{port}/readyz") as answer,
-                ):
-                    assert answer.status == 200
-                async with asyncio.timeout(60):
-                    while True:
-                        with suppress(aiohttp.ClientError):
-                            assert (await world.ask("GET", "/v1/jobs", token)).status == 200
-                            break
-                        await asyncio.sleep(0.05)
+                async with flood(world.port, 500):
+                    async with (
+                        aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=4)) as http,
+                        http.get(f"http://127.0.0.1:{port}/readyz") as answer,
+                    ):
+                        assert answer.status == 200
+                    async with asyncio.timeout(60):
+                        while True:
+                            with suppress(aiohttp.ClientError):
+                                assert (await world.ask("GET", "/v1/jobs", token)).status == 200
+                                break
+                            await asyncio.sleep(0.05)
             finally:
                 await world.health.close()
             assert world.measured(TURNED_AWAY, limit="connections_max") >= 500 - (300 - 128)

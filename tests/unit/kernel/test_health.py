@@ -1,7 +1,10 @@
 """Health: alive is not ready, ready has a reason, and a halted process stays up and red."""
 
 import logging
+import os
+import resource
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from io import BytesIO
@@ -11,6 +14,7 @@ import pytest
 import structlog
 
 from tessera.kernel.clock import SystemClock
+from tessera.kernel.errors import StartupError
 from tessera.kernel.service.health import STALLED_SECONDS, Health
 from tessera.kernel.service.logs import configure_logs
 from tessera.kernel.service.metrics import Metrics
@@ -167,3 +171,22 @@ def test_a_trace_goes_on_with_a_span_that_a_repeat_derives_again() -> None:
 @pytest.mark.parametrize("value", ["", "00-0-0-00", "00-" + "0" * 32 + "-" + "1" * 16 + "-01", "x" * 55])
 def test_a_malformed_trace_header_is_dropped(value: str) -> None:
     assert take_trace({"traceparent": value}) == ""
+
+
+async def test_who_has_no_descriptor_left_to_listen_says_so() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    health = Health(SystemClock(), Metrics("queueing"))
+    in_use = max(map(int, os.listdir("/dev/fd")))
+    held = [os.dup(0)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (in_use + 1, before[1]))
+    try:
+        with suppress(OSError):
+            while True:
+                held.append(os.dup(0))
+        with pytest.raises(StartupError, match="Too many open files"):
+            await health.serve("127.0.0.1", 0)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        await health.close()

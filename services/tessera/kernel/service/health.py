@@ -14,7 +14,9 @@ page cannot reach it by rebinding its own name.
 """
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
+from errno import EMFILE
 from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
@@ -89,6 +91,8 @@ class Health:
         assert server is not None, "the runner is set up"
         try:
             self._listener = await loop.create_server(partial(_accept_newest, server), host, port)
+            if not self._listener.sockets:  # asyncio passes over an address for which no descriptor is left
+                raise OSError(EMFILE, os.strerror(EMFILE))
         except OSError as error:
             raise StartupError(
                 f"health and metrics: cannot listen on {host}:{port} ({error.strerror}); set TESSERA_HTTP_HOST and "
