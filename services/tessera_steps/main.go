@@ -29,6 +29,9 @@ func main() {
 const usage = `tessera-steps install FOLDER      copy this program and its names into FOLDER/bin and FOLDER/fallback
 tessera-steps pod -- COMMAND...   run COMMAND in the first pod of a run, and serve steps in every pod of it
 tessera-steps options             the options of srun, as a table
+tessera-steps enter COMMAND...    become COMMAND, which came from outside, as one of the pod's own
+tessera-steps as NAME COMMAND...  run COMMAND so that tell finds it, and hand signals on to it
+tessera-steps tell NAME SIGNAL    send a signal to what runs in this pod under NAME
 tessera-steps srun|ssh|scontrol|scancel|squeue ARGUMENTS...`
 
 func steps(arguments []string) int {
@@ -43,6 +46,12 @@ func steps(arguments []string) int {
 		return pod(rest[1:])
 	case command == "task" && len(rest) > 1:
 		return becomeTask(rest[0], rest[1:])
+	case command == "enter" && len(rest) > 0:
+		return enter(rest)
+	case command == "as" && len(rest) > 1:
+		return as(rest[1:])
+	case command == "tell" && len(rest) == 2:
+		return tell(rest[0], rest[1])
 	case command == "options" && len(rest) == 0:
 		fmt.Print(optionTable())
 		return 0
