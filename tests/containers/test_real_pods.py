@@ -1,5 +1,5 @@
 """
-Jobs in real pods: a real kubelet ends them, `kubectl exec` reaches them, their logs come from their node.
+Jobs in real pods: a real kubelet ends them, `exec` calls reach them, their logs come from their node.
 
 Who types the commands has a token of the tenant, and a kubeconfig with the rights that docs/slurm.md names, no more.
 """
@@ -9,6 +9,7 @@ import fcntl
 import os
 import pty
 import select
+import signal
 import subprocess
 import sys
 import termios
@@ -59,8 +60,7 @@ apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: person, namespace: lab}
 rules:
-- {apiGroups: [""], resources: [pods], verbs: [get]}
-- {apiGroups: [""], resources: [pods/exec], verbs: [create]}
+- {apiGroups: [""], resources: [pods/exec], verbs: [get, create]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
@@ -203,10 +203,9 @@ async def person(live: KubernetesLive, tmp_path_factory: pytest.TempPathFactory)
     plane = live.plane
     deployed.Kubectl(plane)("apply", "-f", "-", stdin=RIGHTS)
     folder = tmp_path_factory.mktemp("person")
-    (folder / "kubectl").symlink_to(binaries.find("kubectl"))
     token = (await live.command("token", "new", "lab")).out.strip()
     person = Person(live, {
-        "PATH": f"{folder}:{os.environ['PATH']}",
+        "PATH": str(folder),  # no kubectl, nor anything else
         "HOME": str(folder),
         "KUBECONFIG": str(plane.kubeconfig(PERSON, plane.service_account_token("lab", PERSON))),
         "TESSERA_API": live.platform.gateway_url,
@@ -304,7 +303,7 @@ async def test_steps_run_in_every_pod_of_a_gang_or_in_as_many_as_they_ask_for(
     assert [await read_line(log) for log in logs] == ["all 0 of 2", "all 1 of 2"]
     every = await person.run("srun", f"--jobid={job_id}", "--label", "sh", "-c", "hostname; exit $SLURM_PROCID")
     assert sorted(every.out.splitlines()) == [f"{rank}: {job_id}-1-{rank}" for rank in range(2)], every
-    assert (every.code, every.err) == (1, "1: command terminated with exit code 1\n")
+    assert (every.code, every.err) == (1, "")
     one = await person.start("srun", f"--jobid={job_id}", "-n1", "cat", stdin=asyncio.subprocess.PIPE)
     assert await asyncio.wait_for(one.communicate(b"typed\n"), SECONDS) == (b"typed\n", b"")
     assert (await person.run("srun", f"--jobid={job_id}", "touch", "/tmp/go")).code == 0
@@ -393,22 +392,21 @@ async def test_who_is_evicted_in_the_middle_of_a_step_saves_in_each_task_and_sta
     assert (await person.run("logs", "--rank", "0", job_id)).out == "again\n" * 2
 
 
-async def test_salloc_gives_a_shell_in_a_pod_and_takes_the_allocation_back(
+@needs_steps
+async def test_salloc_gives_a_shell_in_a_pod_whose_srun_reaches_all_and_takes_the_allocation_back(
     live: KubernetesLive, person: Person
 ) -> None:
-    terminal = Terminal(person.environment, "salloc", "--ntasks=2", "--gpus-per-task=1", "--job-name=shell")
+    terminal = Terminal(person.environment, "salloc", "-N2", "--gpus-per-node=1", "--job-name=shell")
     await terminal.until("Granted job allocation ")
     await terminal.until("# ")
     job_id = person.id_of("shell")
     terminal.type("echo $((6 * 7)) $(tty) $(hostname)\n")
     await terminal.until(f"42 /dev/pts/0 {job_id}-1-0")
-    terminal.type("srun -n1 echo $((8 * 8)) here\n")
-    await terminal.until("64 here")
-    terminal.type("srun hostname\n")
-    await terminal.until(f"tessera srun --jobid={live.number_of(job_id)} COMMAND")
-    terminal.type("echo $((5 * 5)); sleep 1000\n")
+    terminal.type("srun -w $(hostname | sed 's/0$/1/') sh -c 'echo $((8 * 8)) on $(hostname) of $SLURM_NODEID'\n")
+    await terminal.until(f"64 on {job_id}-1-1 of 1")
+    terminal.type("echo $((5 * 5)); srun sleep 1000\n")
     await terminal.until("25")
-    terminal.type("\x03")  # ends what runs in the pod, not salloc
+    terminal.type("\x03\x03")  # ends the step, not salloc
     terminal.type("echo $((9 * 9))\n")
     await terminal.until("81")
     terminal.type("exit 7\n")
@@ -416,10 +414,63 @@ async def test_salloc_gives_a_shell_in_a_pod_and_takes_the_allocation_back(
     assert await terminal.end() == 7
     await live.until_ended(job_id)
     assert live.phase(job_id) == "cancelled"
-    both = await person.run(
-        *("salloc", "--ntasks=2", "--gpus-per-task=1", "srun", "--label", "sh", "-c", "echo $SLURM_NTASKS; exit 9")
+
+
+@pytest.mark.skipif(not STEPS_SOURCES.exists(), reason="the step runner's sources are not here")
+async def test_salloc_runs_a_step_in_all_of_its_pods_with_the_input_and_the_exit_code_of_its_tasks(
+    live: KubernetesLive, person: Person
+) -> None:
+    both = await person.run("salloc", "-N2", "--gpus-per-node=1", "--job-name=both", "srun", "-n", "2", "hostname")
+    names = sorted(both.out.splitlines())
+    assert (both.code, [name[-4:] for name in names]) == (0, ["-1-0", "-1-1"]), both
+    words = (
+        "salloc",
+        "-N2",
+        "--gpus-per-node=1",
+        "srun",
+        "-l",
+        "sh",
+        "-c",
+        "cat; echo bad >&2; exit $((8 + SLURM_PROCID))",
     )
+    piped = await person.start(*words, stdin=asyncio.subprocess.PIPE)
+    out, err = await asyncio.wait_for(piped.communicate(b"typed\n"), SECONDS)
+    assert (piped.returncode, sorted(out.decode().splitlines())) == (9, ["0: typed", "1: typed"]), err
+    assert {"0: bad", "1: bad"} <= set(err.decode().splitlines())
+
+
+@pytest.mark.skipif(not STEPS_SOURCES.exists(), reason="the step runner's sources are not here")
+async def test_ctrl_c_of_a_step_from_outside_reaches_its_tasks_and_the_job_goes_on(
+    live: KubernetesLive, person: Person
+) -> None:
+    spec = program_job("lasting", "sleep 1000", gpus=1, launcher="steps", replicas=2, retry=Retry(max_attempts=1))
+    job_id = (await live.submit(spec)).job_id
+    await live.until_phase(job_id, "running")
+    trap = "trap 'echo told; exit 6' INT; echo begun; while :; do sleep 0.1; done"
+    step = await person.start("srun", f"--jobid={job_id}", "-n2", "sh", "-c", trap)
+    assert [await read_line(step) for _ in range(2)] == ["begun", "begun"]
+    step.send_signal(signal.SIGINT)
+    assert await read_rest(step) == (6, ["told", "told"])
+    assert live.phase(job_id) == "running"
+    assert (await person.run("scancel", job_id)).code == 0
+    await live.until_ended(job_id)
+
+
+async def test_salloc_without_the_step_runner_has_a_pod_for_each_task(live: KubernetesLive, person: Person) -> None:
+    words = ("--spread-tasks", "--ntasks=2", "--gpus-per-task=1", "srun", "--label", "sh", "-c")
+    both = await person.run("salloc", *words, "echo $SLURM_NTASKS; exit 9")
     assert (both.code, sorted(both.out.splitlines())) == (9, ["0: 2", "1: 2"]), both
+    terminal = Terminal(
+        person.environment, "salloc", "--spread-tasks", "--ntasks=2", "--gpus-per-task=1", "--job-name=far"
+    )
+    await terminal.until("# ")
+    number = live.number_of(person.id_of("far"))
+    terminal.type("srun -n1 echo $((8 * 8)) here\n")
+    await terminal.until("64 here")
+    terminal.type("srun hostname\n")
+    await terminal.until(f"tessera srun --jobid={number} COMMAND")
+    terminal.type("exit 7\n")
+    assert await terminal.end() == 7
 
 
 async def test_who_is_evicted_has_its_notice_and_sigterm_and_keeps_its_gpus_until_it_has_ended(

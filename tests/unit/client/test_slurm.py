@@ -17,7 +17,6 @@ from tessera.client.slurm.scripts.against import Against
 from tessera.client.slurm.scripts.jobs import file_of, job_of
 from tessera.client.slurm.scripts.options import OPTIONS, split_words
 from tessera.client.slurm.scripts.script import read_script
-from tessera.client.slurm.steps import SlurmStep, read_step, run_step
 from tessera.client.slurm.updating import read_update
 from tessera.client.views.rendering import COLUMNS, table
 from tessera_schemas.commands import UpdateJob
@@ -414,31 +413,6 @@ def test_srun_in_the_shell_of_a_gang_says_how_all_pods_are_reached(tmp_path: Pat
     done = run_in_shell(tmp_path, "srun echo all")
     assert (done.returncode, done.stdout) == (1, "")
     assert f"tessera srun --jobid={'j' * 20} COMMAND" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "step"),
-    [
-        ("--jobid=x hostname", SlurmStep()),
-        ("--jobid=x -n 2 -l hostname", SlurmStep(2, label=True)),
-        ("--jobid=x -N1 --overlap hostname", SlurmStep(1)),
-        ("--jobid=x --pty bash", SlurmStep(1, terminal=True)),
-    ],
-)
-def test_a_step_says_in_which_pods_it_runs(words: str, step: SlurmStep) -> None:
-    assert read_step(split_words(words.split())[0]) == (step, [])
-
-
-@pytest.mark.parametrize(("words", "mistakes"), [("--gpus=8 x", 1), ("-n many x", 1), ("-n 0 --mem=1G x", 2)])
-def test_a_step_refuses_what_the_allocation_says_all_at_once(words: str, mistakes: int) -> None:
-    assert len(read_step(split_words(words.split())[0])[1]) == mistakes
-
-
-async def test_a_step_of_more_tasks_than_pods_or_in_pods_of_users_is_refused() -> None:
-    with pytest.raises(Failure, match="the allocation has 2"):
-        await run_step("kubectl", view(), ["hostname"], SlurmStep(3))
-    with pytest.raises(Failure, match="Job/train"):
-        await run_step("kubectl", view(owner="Job/train"), ["hostname"], SlurmStep())
 
 
 def test_scontrol_in_a_script_names_the_hosts_of_its_pods() -> None:

@@ -1,14 +1,18 @@
 """
 The lease of an allocation: its first pod ends by itself once it has heard nothing of its `salloc` for LEASE_SECONDS.
 
-The client renews it by a signal to the pod's only program, through the same `kubectl exec` that opens the shell. So a
-machine that is lost, asleep or without network ends its allocation within that time, and no service has to know of it.
+The client renews it by a signal to the program that holds it, by the same call that opens the shell. So a machine that
+is lost, asleep or without network ends its allocation within that time, and no service has to know of it.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+import shlex
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
+from tessera.client.outcomes import Failure
+from tessera.client.slurm.in_pods import PodExec
+from tessera.client.slurm.steps import RUNNER
 from tessera.client.views.rendering import notify
 from tessera.kernel.clock import SystemClock
 
@@ -19,6 +23,8 @@ START_SECONDS = 3600
 """Longest time from the start of a gang's first pod until the last one runs, before which nobody can renew."""
 LOOK_SECONDS = 10
 RENEW = ("/bin/sh", "-c", "kill -USR1 1")
+RENEW_BY_NAME = (RUNNER, "tell", "lease", "USR1")
+"""Where the step runner is the pod's first process, which hands a signal to all steps."""
 
 
 def waiting_script(
@@ -34,7 +40,7 @@ def waiting_script(
 trap 'exit 0' TERM
 trap 'tessera_looks=0' USR1
 tessera_looks=0
-[ "${{SLURM_NTASKS:-1}}" = 1 ] || tessera_looks=-{int((start - lease) / look)}
+[ "${{SLURM_NNODES:-1}}" = 1 ] || tessera_looks=-{int((start - lease) / look)}
 while [ "${{SLURM_PROCID:-0}}" != 0 ] || [ "$tessera_looks" -lt {int(lease / look)} ]; do
   tessera_looks=$((tessera_looks + 1))
   sleep {pause} & wait $!
@@ -44,10 +50,15 @@ exit 1
 """
 
 
+def waiting_by_name() -> str:
+    """The same program where the step runner is there: in the first pod alone, and found by its name."""
+    return f"#!/bin/sh\nexec {RUNNER} as lease /bin/sh -c {shlex.quote(waiting_script())}\n"
+
+
 @asynccontextmanager
-async def renewed(kubectl: str, namespace: str, pod: str) -> AsyncIterator[None]:
+async def renewed(pods: PodExec, pod: str, renew: Sequence[str]) -> AsyncIterator[None]:
     """Renew the lease of this pod meanwhile; say once when it is near its end."""
-    renewing = asyncio.create_task(_renew(kubectl, namespace, pod))
+    renewing = asyncio.create_task(_renew(pods, pod, renew))
     try:
         yield
     finally:
@@ -55,30 +66,19 @@ async def renewed(kubectl: str, namespace: str, pod: str) -> AsyncIterator[None]
         await asyncio.gather(renewing, return_exceptions=True)
 
 
-async def _renew(kubectl: str, namespace: str, pod: str) -> None:
+async def _renew(pods: PodExec, pod: str, renew: Sequence[str]) -> None:
     clock = SystemClock()
     heard, told = clock.monotonic(), False
     while True:
-        if await _signal(kubectl, "exec", "-n", namespace, pod, "--", *RENEW):
+        why = ""
+        try:
+            async with asyncio.timeout(RENEW_SECONDS):
+                code = await pods.run(pod, renew, lambda *_: None)
+        except (Failure, TimeoutError) as error:
+            code, why = 1, f" ({error})" if str(error) else ""
+        if code == 0:
             heard, told = clock.monotonic(), False
         elif clock.monotonic() - heard > LEASE_SECONDS / 2 and not told:
             told = True
-            notify(f"salloc: {pod} is not reached; it ends {LEASE_SECONDS} s after it heard of this client last")
+            notify(f"salloc: {pod} is not reached{why}; it ends {LEASE_SECONDS} s after it heard of this client last")
         await clock.sleep(RENEW_SECONDS)
-
-
-async def _signal(*command: str) -> bool:
-    """Whether the command succeeded; its own session keeps the terminal's Ctrl-C from it."""
-    nowhere = asyncio.subprocess.DEVNULL
-    process = await asyncio.create_subprocess_exec(
-        *command, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
-    )
-    try:
-        async with asyncio.timeout(RENEW_SECONDS):
-            return await process.wait() == 0
-    except TimeoutError:
-        return False
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()

@@ -7,7 +7,7 @@ cancel, and the exit code that shells give for the signal. Only SIGKILL and the 
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 import typer
@@ -35,6 +35,16 @@ class Foreground:
         self._where, self._identity = where, identity
         self._task, self._clock = asyncio.current_task(), SystemClock()
         self._interrupted_at, self.is_cancelled = float("-inf"), False
+        self._tell: Callable[[signal.Signals], None] | None = None
+
+    @contextmanager
+    def interrupts(self, tell: Callable[[signal.Signals], None]) -> Iterator[None]:
+        """SIGINT goes to the step that runs meanwhile, and the job goes on."""
+        self._tell = tell
+        try:
+            yield
+        finally:
+            self._tell = None
 
     def is_stored(self, job_id: str) -> None:
         """The job has an id from now on; a signal that came before counts now."""
@@ -49,6 +59,9 @@ class Foreground:
                 self._stop()  # the second one while the submit is on its way
             return  # the order to cancel is on its way
         now = self._clock.monotonic()
+        if number is signal.SIGINT and self._tell is not None:
+            self._tell(number)
+            return
         if number is signal.SIGINT and self.is_running and now - self._interrupted_at > ABORT_SECONDS:
             self._interrupted_at = now
             notify(f"{self.name}: Ctrl-C again within one second cancels job {self.job_id}")

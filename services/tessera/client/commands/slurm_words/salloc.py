@@ -1,6 +1,7 @@
 """`salloc`: an allocation that lasts as long as a shell in its first pod, or a step in all of its pods."""
 
 import os
+from dataclasses import replace
 
 from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.jobs.logs import until_started
@@ -17,11 +18,12 @@ from tessera.client.commands.slurm_words.sbatch import (
 from tessera.client.connect.shard_views import ENDED
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import submitting
-from tessera.client.slurm.lease import renewed, waiting_script
+from tessera.client.slurm.in_pods import pods_of
+from tessera.client.slurm.lease import RENEW, RENEW_BY_NAME, renewed, waiting_by_name, waiting_script
 from tessera.client.slurm.scripts.options import split_words
 from tessera.client.slurm.scripts.pods import SHELL_WITH_SRUN, SRUN_IN_A_SHELL
 from tessera.client.slurm.scripts.script import preset, read_script
-from tessera.client.slurm.steps import SlurmStep, find_kubectl, read_step, run_step
+from tessera.client.slurm.steps import SlurmStep, read_step, run_step, run_words, split_step
 from tessera.client.views.rendering import notify
 from tessera_schemas.base import number_or_id, run_id
 from tessera_schemas.cluster.labels import pod_name
@@ -38,25 +40,23 @@ async def salloc(
 
     `salloc OPTIONS srun COMMAND` runs the command in all pods instead.
 
-    Both are `kubectl exec`: they need kubectl, and your own rights to get pods and create `pods/exec` in the namespace.
+    Both need a kubeconfig of your own, with the rights to get and create `pods/exec` in the namespace.
     """
     said, rest = split_words(words or ())
     at, ignored, key, said = own_options(at, ignore or (), key, said)
     said = [*preset("salloc", os.environ), *said]
-    kubectl, wrong = find_kubectl("salloc", "; or use srun, which needs none")
-    shell = [*rest] or ["/bin/sh"]
-    step = SlurmStep(tasks=1, terminal=True)
-    if shell[0] == "srun":
-        step_options, shell = split_words(shell[1:])
-        step, mistakes = read_step(step_options)
-        wrong += mistakes
-        wrong += against_words("salloc", shell)
-    else:
-        shell = ["/bin/sh", "-c", SHELL_WITH_SRUN, SRUN_IN_A_SHELL, *shell]
     once = [] if "requeue" in dict(said) else [("no-requeue", "yes")]  # who is gone needs no second allocation
     script = read_script(waiting_script(), "salloc", ignored, [*once, *said], in_each_pod=True)
-    wrong += unfit("salloc", script)
-    asked = await asked_of(at, script.with_mistakes(*wrong))
+    is_step, command = rest[:1] == ["srun"], [*rest] or ["/bin/sh"]
+    nothing = against_words("salloc", []) if is_step and not split_step(rest[1:])[1] else []
+    script = script.with_mistakes(*unfit("salloc", script), *nothing)
+    asked = await asked_of(at, script, replace(script, text=waiting_by_name()))
+    has_steps = asked.command["spec"].get("launcher") == "steps"
+    step = SlurmStep(tasks=1, terminal=True)
+    if is_step and not has_steps:
+        step, command = read_step(rest[1:])
+    elif not has_steps:
+        command = ["/bin/sh", "-c", SHELL_WITH_SRUN, SRUN_IN_A_SHELL, *command]
     await asked.refuse(at, key)
     where = at.find()
     async with (
@@ -71,11 +71,15 @@ async def salloc(
             if job.phase in ENDED:
                 raise Failure(Exit.CONFLICT, f"salloc: job {number} has {job.phase}" + _why(job))
             notify(f"salloc: Granted job allocation {number}")
-            pods = [pod_name(run_id(job_id, job.attempt), rank) for rank in range(job.pods)]
-            if step.terminal and len(pods) > 1:
-                notify(f"salloc: the shell is in {pods[0]}; the pods are {', '.join(pods[1:])}")
-            async with renewed(kubectl, job.tenant, pods[0]):
-                code = await run_step(kubectl, job, shell, step)
+            names = [pod_name(run_id(job_id, job.attempt), rank) for rank in range(job.pods)]
+            if not is_step and len(names) > 1:
+                notify(f"salloc: the shell is in {names[0]}; the pods are {', '.join(names[1:])}")
+            renew = RENEW_BY_NAME if has_steps else RENEW
+            async with pods_of(job.tenant) as pods, renewed(pods, names[0], renew):
+                if has_steps:
+                    code = await run_words(pods, job, command, own.interrupts)
+                else:
+                    code = await run_step(pods, job, command, step)
         finally:
             await own.cancel("its salloc has ended")
             notify(f"salloc: Relinquishing job allocation {number}")

@@ -28,6 +28,7 @@ from tessera.client.sending import ordering, submitting
 from tessera.client.sending.job_input import find_faults
 from tessera.client.slurm import values
 from tessera.client.slurm.abbreviated import SPEAKS
+from tessera.client.slurm.in_pods import pods_of
 from tessera.client.slurm.listing import fields
 from tessera.client.slurm.listing.words import submitter
 from tessera.client.slurm.scripts.against import Against
@@ -35,7 +36,7 @@ from tessera.client.slurm.scripts.jobs import file_of, job_of, needs_steps
 from tessera.client.slurm.scripts.layout import NodeSize
 from tessera.client.slurm.scripts.options import OWN, Asked, split_words
 from tessera.client.slurm.scripts.script import Script, preset, read_script
-from tessera.client.slurm.steps import find_kubectl, read_step, run_step
+from tessera.client.slurm.steps import all_signals, check_owner, has_runner, read_step, run_step, run_words, split_step
 from tessera.client.views.rendering import notify
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
@@ -96,12 +97,14 @@ async def srun(
     Submit a command, show the log of its first task as it runs, and end as it does; SIGTERM, SIGHUP, and Ctrl-C while
     it waits or twice while it runs, cancel the job.
 
-    With --jobid=JOB run it in the pods of a job that runs, by `kubectl exec`: -n N in the first N, --label, --pty.
+    With --jobid=JOB it is a step in the pods of a job that runs, with the options that docs/steps.md has.
     """
+    options, _ = split_step(words or ())
+    for named in (option.partition("=")[2] for option in options if option.partition("=")[0] == "--jobid"):
+        at, *_ = own_options(at, (), None, split_words(options)[0])
+        return await _run_step(at, named, words or ())
     said, rest = split_words(words or ())
     at, ignored, key, said = own_options(at, ignore or (), key, said)
-    if "jobid" in dict(said):
-        return await _run_step(at, said, rest)
     text = f"#!/bin/sh\nexec {shlex.join(rest)}\n"
     script = read_script(text, rest[0] if rest else "srun", ignored, said, in_each_pod=True)
     script = script.with_mistakes(*against_words("srun", rest), *unfit("srun", script))
@@ -145,18 +148,21 @@ def unfit(name: str, script: Script) -> list[str]:
     return [f"{name}: {', '.join(found)}: for sbatch alone; leave it out"] if found else []
 
 
-async def _run_step(at: AccessOptions, said: Sequence[Asked], words: Sequence[str]) -> Exit:
-    """A step in the job that `--jobid` names; the highest exit code of its tasks."""
-    named, (step, wrong) = dict(said)["jobid"], read_step(said)
-    wrong += against_words("srun", words)
-    wrong += [] if named else ["srun: --jobid has no value; write --jobid=JOB"]
-    kubectl, missing = find_kubectl("srun")
-    if wrong := [*wrong, *missing]:
+async def _run_step(at: AccessOptions, named: str, words: Sequence[str]) -> Exit:
+    """A step in the job of this name; the highest exit code of its tasks."""
+    _, command = split_step(words)
+    wrong = against_words("srun", command[:1]) + ([] if named else ["srun: --jobid has no value; write --jobid=JOB"])
+    if wrong:
         raise Failure(Exit.USAGE, "; ".join(wrong))
     job = await until_started(at.find(), at.identity, named, follow=False)
     if job.phase in ENDED:
         raise Failure(Exit.CONFLICT, f"srun: job {job.job_id} has ended ({job.phase})")
-    return await run_step(kubectl, job, words, step)  # type: ignore[return-value]  # the program's own code
+    check_owner(job)
+    async with pods_of(job.tenant) as pods:
+        if await has_runner(pods, job):
+            return await run_words(pods, job, ["srun", *words], all_signals)  # type: ignore[return-value]  # its own code
+        step, command = read_step(words)
+        return await run_step(pods, job, command, step)  # type: ignore[return-value]  # the program's own code
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,11 +233,16 @@ def _script_of(wrapped: str | None, rest: Sequence[str], ignored: Sequence[str],
     return read_script(text, rest[0], ignored, said, rest[1:])
 
 
-async def asked_of(at: AccessOptions, script: Script) -> Submit:
-    """The submit that the script asks for, with what it waits for by id, and all that is against it."""
+async def asked_of(at: AccessOptions, script: Script, with_steps: Script | None = None) -> Submit:
+    """
+    The submit that the script asks for, with what it waits for by id, and all that is against it.
+
+    It is that of `with_steps` instead, if there is one, where a node may be a pod.
+    """
     options, against = script.options, Against(script)
     now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
-    rooms = await _rooms(at, script, against)
+    rooms = await _rooms(at, script, against, bool(with_steps))
+    script = with_steps if with_steps and rooms is not None else script
     job = job_of(script, os.environ.get(IMAGE_VARIABLE), os.environ, now, against, rooms)
     spec = files.job_spec(job, script.where)
     spec.setdefault("queue", DEFAULT_QUEUE)
@@ -284,12 +295,14 @@ async def check_exclusive(at: AccessOptions, script: Script, job: dict[str, Any]
         against.add("exclusive", f"{script.where}: --exclusive: {way_out}")
 
 
-async def _rooms(at: AccessOptions, script: Script, against: Against) -> list[NodeSize] | None:
+async def _rooms(at: AccessOptions, script: Script, against: Against, always: bool) -> list[NodeSize] | None:
     """Sizes of the nodes for a script that starts tasks by steps; None where it has none, or its pods are its tasks."""
-    if script.in_each_pod or "spread-tasks" in script.options or not needs_steps(script):
+    is_asked = always or (not script.in_each_pod and needs_steps(script))
+    if "spread-tasks" in script.options or not is_asked:
         return None
     if not await _has_steps(at, script):
-        against.notes.append(f"{script.where}: {WITHOUT_STEPS}")
+        if needs_steps(script):
+            against.notes.append(f"{script.where}: {WITHOUT_STEPS}")
         return None
     try:
         nodes = await at.views().nodes()
