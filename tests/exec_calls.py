@@ -10,7 +10,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from aiohttp import WSMsgType, web
+from aiohttp import ClientSession, WSMsgType, web
+
+from tessera.client.slurm.in_pods import PodExec
+from tessera.kernel.kubernetes.kubeconfig import ClusterAccess
 
 TOKEN = "of-the-user"
 
@@ -61,8 +64,15 @@ class ExecCalls:
 
     kubeconfig: Path
     play: Play
+    url: str = ""
     refusal: tuple[int, str] | None = None
     calls: list[Call] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def pods(self) -> AsyncIterator[PodExec]:
+        """Calls to it, without a kubeconfig."""
+        async with ClientSession() as session:
+            yield PodExec(ClusterAccess(self.url, lambda: TOKEN, None), session, "lab")
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if self.refusal is not None:
@@ -89,7 +99,7 @@ async def exec_calls(folder: Path, play: Play) -> AsyncIterator[ExecCalls]:
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    port = runner.addresses[0][1]
+    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     server.kubeconfig.write_text(
         json.dumps(
             {
@@ -97,7 +107,7 @@ async def exec_calls(folder: Path, play: Play) -> AsyncIterator[ExecCalls]:
                 "kind": "Config",
                 "current-context": "here",
                 "contexts": [{"name": "here", "context": {"cluster": "here", "user": "me"}}],
-                "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+                "clusters": [{"name": "here", "cluster": {"server": server.url}}],
                 "users": [{"name": "me", "user": {"token": TOKEN}}],
             }
         )

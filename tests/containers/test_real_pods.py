@@ -406,7 +406,8 @@ async def test_salloc_gives_a_shell_in_a_pod_whose_srun_reaches_all_and_takes_th
     await terminal.until(f"64 on {job_id}-1-1 of 1")
     terminal.type("echo $((5 * 5)); srun sleep 1000\n")
     await terminal.until("25")
-    terminal.type("\x03\x03")  # ends the step, not salloc
+    terminal.type("\x03")  # ends the step, not salloc
+    await terminal.until("# ")  # until then the step has what is typed
     terminal.type("echo $((9 * 9))\n")
     await terminal.until("81")
     terminal.type("exit 7\n")

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import getpass
-import os
 import signal
 from collections.abc import AsyncIterator
 from functools import partial
@@ -21,6 +20,7 @@ from tessera_schemas.config import Policy, Queue, Quota
 from tessera_schemas.work.arrays import Dependency, JobArray
 from tests.e2e.live import Live, Said, configuration, eventually, job, started
 from tests.e2e.platform_checks import assert_all_is_well
+from tests.exec_calls import Call, exec_calls
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
@@ -451,12 +451,9 @@ async def test_a_job_that_nobody_knows_is_said_wherever_it_is_named(live: Live) 
 async def test_a_signal_to_what_waits_for_its_job_cancels_it(
     live: Live, tmp_path: Path, name: str, number: signal.Signals
 ) -> None:
-    (tmp_path / "kubectl").write_text("#!/bin/sh\n")
-    (tmp_path / "kubectl").chmod(0o755)
     key = f"left-{name}-{number.name.lower()}"
     words = (name, "--as", "lab", "--key", key, "--container-image", "train:1", "--begin", "now+1hour", "true")
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    waiting = await started(*words, environment={"TESSERA_HOME": str(live.home), "PATH": path})
+    waiting = await started(*words, environment={"TESSERA_HOME": str(live.home)})
     assert waiting.stderr is not None
     said: list[str] = []
     async with asyncio.timeout(30):
@@ -520,22 +517,32 @@ async def test_sbatch_that_waits_writes_the_logs_into_the_files_that_it_names(li
 
 
 async def test_salloc_holds_its_pods_until_the_shell_ends(live: Live, tmp_path: Path) -> None:
-    common = ("salloc", "--as", "lab", "--container-image", "train:1", "--gpus=1")
-    refused = await live.command(*common, "--array=0-1", environment={"PATH": str(tmp_path)})
-    assert (refused.code, "no kubectl" in refused.err) == (2, True)
-    kubectl = tmp_path / "kubectl"
-    # The simulated cluster runs no programs; what a shell there would find is tried by a unit test.
-    kubectl.write_text('#!/bin/sh\nfor last; do :; done\necho "$1 $2 $3 $4 $5 ... $last" && exit 7\n')
-    kubectl.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    refused = await live.command(*common, "--array=0-1", environment=environment)
+    lasting = "--export=ALL,SIMULATE_SECONDS=600"
+    common = ("salloc", "--as", "lab", "--container-image", "train:1", "--gpus=1", lasting)
+    refused = await live.command(*common, "--array=0-1")
     assert (refused.code, "--array" in refused.err) == (2, True)
+
+    # The simulated cluster runs no programs; what a shell there would find is tried by a unit test.
+    async def play(call: Call) -> None:
+        if call.words[-1] in ("USR1", "kill -USR1 1"):
+            await call.end()
+            return
+        await call.write(f"{call.pod} ... {call.words[-1]}\n".encode())
+        await call.end(7)
+
+    async with exec_calls(tmp_path, play) as server:
+        environment = {"KUBECONFIG": str(server.kubeconfig)}
+        await _allocations_hold(live, common, environment)
+    await assert_all_is_well(live)
+
+
+async def _allocations_hold(live: Live, common: tuple[str, ...], environment: dict[str, str]) -> None:
     said = await live.command(*common, "--key", "shell", "--job-name", "shell", "bash", "-l", environment=environment)
     live.acknowledged.append(("lab", "shell"))
     job_id = id_of_key("shell")
     assert {line.split()[-1] for line in said.err.splitlines() if "job allocation" in line} == {live.number_of(job_id)}
     assert said.code == 7, said
-    assert said.out == f"exec -i -n lab {job_id}-1-0 ... -l\n"
+    assert said.out == f"{job_id}-1-0 ... -l\n"
     assert [line.split()[1] for line in said.err.splitlines() if "job allocation" in line] == [
         "Pending",
         "Granted",
@@ -543,36 +550,41 @@ async def test_salloc_holds_its_pods_until_the_shell_ends(live: Live, tmp_path: 
     ]
     await live.until_ended(job_id)
     assert live.phase(job_id) == "cancelled"
-    step = ("--gpus=2", "--ntasks=2", "--job-name", "step", "srun", "--label", "hostname")
+    step = ("--spread-tasks", "--gpus=2", "--ntasks=2", "--job-name", "step", "srun", "--label", "hostname")
     said = await live.command(*common, "--key", "step", *step, environment=environment)
     live.acknowledged.append(("lab", "step"))
     job_id = id_of_key("step")
-    pods = [f"{rank}: exec -n lab {job_id}-1-{rank} -- ... hostname" for rank in (0, 1)]
+    pods = [f"{rank}: {job_id}-1-{rank} ... hostname" for rank in (0, 1)]
     assert (said.code, sorted(said.out.splitlines())) == (7, pods)
     await eventually(lambda: is_shown(live, job_id, "cancelled"), "the views show the end, a moment after the ledger")
     said = await live.command("srun", f"--jobid={job_id}", "hostname", environment=environment)
     assert (said.code, said.err) == (4, f"error: srun: job {job_id} has ended (cancelled)\n")
-    await assert_all_is_well(live)
 
 
 async def test_an_allocation_whose_client_was_killed_ends_with_its_lease(live: Live, tmp_path: Path) -> None:
     """The pod's program, as its spec has it, runs here in a kubelet's place, where ten seconds last a tenth of one."""
-    kubectl, asked, fast = tmp_path / "kubectl", tmp_path / "asked", tmp_path / "fast" / "sleep"
-    kubectl.write_text(f'#!/bin/sh\necho "$*" >>{asked}\ncase "$*" in *USR1*) exit 0 ;; *) exec sleep 30 ;; esac\n')
+    fast, is_renewed = tmp_path / "fast" / "sleep", asyncio.Event()
     fast.parent.mkdir()
     fast.write_text('#!/bin/sh\n[ "$1" = 10 ] && exec /bin/sleep 0.1\n')
-    for program in (kubectl, fast):
-        program.chmod(0o755)
-    asked.touch()
-    environment = {"TESSERA_HOME": str(live.home), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    wanted = ("--gpus=1", "--export=ALL,SIMULATE_SECONDS=600", "--container-image", "train:1")
-    client = await started("salloc", "--as", "lab", "--key", "lost", *wanted, "bash", environment=environment)
-    live.acknowledged.append(("lab", "lost"))
+    fast.chmod(0o755)
     job_id = id_of_key("lost")
     name = f"{job_id}-1-0"
-    await eventually(lambda: f"exec -n lab {name} -- /bin/sh -c kill -USR1 1\n" in asked.read_text(), "it is renewed")
-    client.kill()
-    await client.wait()
+
+    async def play(call: Call) -> None:
+        if (call.pod, call.words) == (name, ["/bin/sh", "-c", "kill -USR1 1"]):
+            is_renewed.set()
+            await call.end()
+        else:
+            await call.socket.receive()  # until the client is gone
+
+    wanted = ("--spread-tasks", "--gpus=1", "--export=ALL,SIMULATE_SECONDS=600", "--container-image", "train:1")
+    async with exec_calls(tmp_path, play) as server:
+        environment = {"TESSERA_HOME": str(live.home), "KUBECONFIG": str(server.kubeconfig)}
+        client = await started("salloc", "--as", "lab", "--key", "lost", *wanted, "bash", environment=environment)
+        live.acknowledged.append(("lab", "lost"))
+        await asyncio.wait_for(is_renewed.wait(), 60)
+        client.kill()
+        await client.wait()
     cluster = live.cluster()
     try:
         pod = await cluster.get_pod("lab", name)

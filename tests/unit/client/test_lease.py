@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from tessera.client.slurm import lease
-from tessera.client.slurm.lease import RENEW, renewed, waiting_script
+from tessera.client.slurm.lease import RENEW, RENEW_BY_NAME, renewed, waiting_by_name, waiting_script
 from tessera.client.slurm.scripts.pods import command_of
+from tessera.client.slurm.steps import RUNNER
+from tests.exec_calls import Call, exec_calls
 
 POD = "a" * 20 + "-1-0"
 
@@ -18,7 +20,7 @@ POD = "a" * 20 + "-1-0"
 def waits(rank: int = 0, tasks: int = 1, seconds: float = 0.5, start: float = 3) -> "subprocess.Popen[str]":
     """The program of a pod, whose lease lasts half a second."""
     text = waiting_script(lease=seconds, start=start, look=0.1, pause="0.1")
-    env = {"PATH": "/usr/bin:/bin", "SLURM_PROCID": str(rank), "SLURM_NTASKS": str(tasks)}
+    env = {"PATH": "/usr/bin:/bin", "SLURM_PROCID": str(rank), "SLURM_NNODES": str(tasks)}
     return subprocess.Popen(["/bin/sh", "-c", text], env=env, stderr=subprocess.PIPE, text=True)
 
 
@@ -60,28 +62,31 @@ def test_the_program_is_what_the_pods_of_an_allocation_run() -> None:
     assert "tessera_looks=-330\n" in waiting_script()
 
 
-def kubectl(folder: Path, code: int = 0) -> tuple[str, Path]:
-    """A kubectl that notes what it is asked for."""
-    path, asked = folder / "kubectl", folder / "asked"
-    path.write_text(f'#!/bin/sh\necho "$@" >>{asked}\nexit {code}\n')
-    path.chmod(0o755)
-    asked.touch()
-    return str(path), asked
+def test_where_the_runner_is_there_the_program_has_a_name_by_which_it_is_renewed() -> None:
+    text = waiting_by_name()
+    shown = text.replace(f"exec {RUNNER} as lease /bin/sh -c ", "printf %s ")
+    assert (
+        subprocess.run(["/bin/sh", "-c", shown], capture_output=True, text=True, check=True).stdout == waiting_script()
+    )
+    assert RENEW_BY_NAME == (RUNNER, "tell", "lease", "USR1")
 
 
 async def test_the_client_renews_at_once_and_again_until_the_step_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.2)
-    path, asked = kubectl(tmp_path)
-    async with renewed(path, "lab", POD):
-        async with asyncio.timeout(10):
-            while len(asked.read_text().splitlines()) < 3:
-                await asyncio.sleep(0.01)
-    said = asked.read_text().splitlines()
-    assert set(said) == {" ".join(("exec", "-n", "lab", POD, "--", *RENEW))}
-    await asyncio.sleep(0.5)
-    assert asked.read_text().splitlines() == said
+    asked: list[Call] = []
+    thrice = asyncio.Event()
+
+    async def play(call: Call) -> None:
+        asked.append(call)
+        if len(asked) == 3:
+            thrice.set()
+        await call.end()
+
+    async with exec_calls(tmp_path, play) as server, server.pods() as pods, renewed(pods, POD, RENEW):
+        await asyncio.wait_for(thrice.wait(), 10)
+    assert {(call.pod, *call.words) for call in asked} == {(POD, *RENEW)}
     assert capsys.readouterr().err == ""
 
 
@@ -90,9 +95,15 @@ async def test_a_pod_that_is_not_reached_is_told_once_before_its_lease_is_over(
 ) -> None:
     monkeypatch.setattr(lease, "RENEW_SECONDS", 0.05)
     monkeypatch.setattr(lease, "LEASE_SECONDS", 0.2)
-    path, asked = kubectl(tmp_path, code=1)
-    async with renewed(path, "lab", POD):
-        async with asyncio.timeout(10):
-            while len(asked.read_text().splitlines()) < 8:
-                await asyncio.sleep(0.01)
+    tried, often = 0, asyncio.Event()
+
+    async def play(call: Call) -> None:
+        nonlocal tried
+        tried += 1
+        if tried == 12:
+            often.set()
+        await call.end(1)
+
+    async with exec_calls(tmp_path, play) as server, server.pods() as pods, renewed(pods, POD, RENEW):
+        await asyncio.wait_for(often.wait(), 10)
     assert capsys.readouterr().err.count("is not reached") == 1

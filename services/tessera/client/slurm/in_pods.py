@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from urllib.parse import urlencode
@@ -153,7 +154,7 @@ def _typed(socket: aiohttp.ClientWebSocketResponse, terminal: bool) -> Iterator[
 
     def read() -> None:
         # The loop or the connection may end at any moment; then nobody reads any more.
-        with suppress(RuntimeError, OSError, aiohttp.ClientError, asyncio.CancelledError):
+        with suppress(RuntimeError, OSError, aiohttp.ClientError, CancelledError):
             while piece := os.read(input_file, PIECE_BYTES):
                 send(bytes([INPUT]) + piece)
             if socket.protocol == PROTOCOLS[0]:
