@@ -105,11 +105,11 @@ async def run_in_job(
         return await pods.run(pod, [RUNNER, "enter", *words], reads=True, terminal=True)
     name, telling = f"client-{random_key()}", set[asyncio.Future[None]]()
 
-    def tell(number: signal.Signals) -> None:
-        telling.add(told := asyncio.ensure_future(_tell(pods, pod, name, number)))
+    def hand_on(number: signal.Signals) -> None:
+        telling.add(told := asyncio.ensure_future(_signal_by_call(pods, pod, name, number)))
         told.add_done_callback(telling.discard)
 
-    with signals(tell):
+    with signals(hand_on):
         return await pods.run(pod, [RUNNER, "as", name, *words], reads=sys.stdin is not None)
 
 
@@ -202,7 +202,7 @@ class _Labelled:
 def _ignore(stream: int, written: bytes) -> None: ...
 
 
-async def _tell(pods: PodExec, pod: str, name: str, number: signal.Signals) -> None:
+async def _signal_by_call(pods: PodExec, pod: str, name: str, number: signal.Signals) -> None:
     try:
         await pods.run(pod, [RUNNER, "tell", name, number.name], _ignore)
     except Failure as failure:
