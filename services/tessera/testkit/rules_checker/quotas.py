@@ -88,6 +88,14 @@ class Quotas:
         self._least = False
         return found
 
+    def has_left(self, queue: Queue, flavor: str, amount: Mapping[str, int]) -> bool:
+        """Whether the queue, with those below it, surely has so much more than it uses."""
+        cells = [cell for cell in self.cells(flavor, amount) if self.covers(queue.name, cell)]
+        self._least = True
+        found = all(self.used(queue, cell) + amount[cell[1]] <= self._total(queue, cell) for cell in cells)
+        self._least = False
+        return found
+
     def firm_beyond(self, name: str, cell: FlavorResource, use: Mapping[tuple[str, FlavorResource], int]) -> bool:
         """Whether `use` of a leaf is more than its nominal quota and those above it hold, beside that of the others."""
         path = self.path(name)

@@ -7,6 +7,7 @@ from typing import Any
 
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker.line_rules import OrderRules
+from tessera.testkit.rules_checker.owner_rules import OwnerRules
 from tessera.testkit.rules_checker.quotas import RESOURCES, FlavorResource, Quotas
 from tessera.testkit.rules_checker.rows import ASKED, JobRow, RunRow, names_of
 from tessera.testkit.rules_checker.stop_rules import Brake, Stopped, counts, has_word
@@ -34,14 +35,14 @@ class Rules:
     def __init__(self, report: Report) -> None:
         self.report, self.quotas, self.policy = report, Quotas(), Policy()
         self.n = self.ts = self.format = 0
-        self.lines = OrderRules(report)
+        self.lines, self.brake = OrderRules(report), Brake()
         self.nodes: dict[str, f.NodeSeen] = {}
         self.drained = self.quotas.drained
         self.jobs, self.runs, self.marks = dict[str, JobRow](), dict[str, RunRow](), dict[str, m.EarmarkSet]()
         self.at_work = ""  # the job whose pods work already where this message allocates them
         self.used: dict[str, m.EarmarkSet] = {}  # earmarks that ended just now because their owner starts
         self.asked: set[tuple[Any, ...]] = set()
-        self.brake = Brake()
+        self.owners = OwnerRules(report, self.quotas, self.jobs, self.runs, self.marks)
         self.message: m.LedgerMessage
 
     def demand(self, holds: bool, rule: str, text: str) -> None:
@@ -51,6 +52,7 @@ class Rules:
     def take(self, message: m.LedgerMessage) -> None:
         """Checks each record of a message in order, then the earmarks used and the plans."""
         self.n, self.ts, self.message, self.used, self.at_work = message.n, message.ts, message, {}, ""
+        self.owners.pass_time(self.n, self.ts, self.policy)
         self.quotas.ts = self.ts
         self.asked |= {ASKED[type(t.fact)](t.fact) for t in message.facts if type(t.fact) in ASKED}
         updates = (t.fact for t in message.facts if isinstance(t.fact, f.UpdateRequested))
@@ -61,6 +63,7 @@ class Rules:
         used = sorted(self.used)
         self.demand(not used, "plan", f"the earmarks of {used} are used, but their owners do not start")
         self._plans(message)
+        self.owners.take(message)
 
     def _cited(self, index: int) -> f.AnyFact | None:
         return self.message.facts[index].fact if index < len(self.message.facts) else None
