@@ -50,7 +50,7 @@ from tests.kubernetes.live import KubernetesLive, live_on
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(300)]
 needs_steps = pytest.mark.skipif(not STEPS_SOURCES.exists(), reason="the step runner's sources are not here")
-GPUS, PERSON = 2, "person"  # each job asks for a CPU, and the machine may have no more
+GPUS, PERSON = 2, "person"  # each pod asks for a CPU (-O: whatever its tasks), and the machine may have no more
 RIGHTS = """
 apiVersion: v1
 kind: ServiceAccount
@@ -78,7 +78,7 @@ srun echo every
 """
 NODES = """\
 #!/bin/sh
-#SBATCH --nodes=2 --ntasks-per-node=2 --gpus-per-node=1 --job-name=nodes
+#SBATCH --nodes=2 --ntasks-per-node=2 --gpus-per-node=1 -O --job-name=nodes
 export MASTER=$(hostname)
 echo once on $SLURM_NNODES
 srun sh -c 'echo $SLURM_PROCID of $SLURM_NTASKS on $(hostname) to $MASTER'
@@ -86,7 +86,7 @@ exit 3
 """
 STEPS = """\
 #!/bin/sh
-#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=1 --job-name=steps --requeue
+#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=1 -O --job-name=steps --requeue
 [ "$TESSERA_ATTEMPT" = 1 ] || { echo again; srun -n8 sh -c 'echo $SLURM_PROCID'; exit; }
 export MASTER_ADDR=$(hostname) MASTER_PORT=4711
 second=$(scontrol show hostnames | tail -n 1)
@@ -105,7 +105,7 @@ sleep 1003
 """
 ALLREDUCE = f"""\
 #!/bin/sh
-#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=1 --job-name=mpi --container-image={MPI_IMAGE}
+#SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=1 -O --job-name=mpi --container-image={MPI_IMAGE}
 mpirun.openmpi --allow-run-as-root --mca btl self,tcp sh -c 'allreduce.openmpi; hostname'
 mpirun.mpich -n 8 sh -c 'allreduce.mpich; hostname'
 """

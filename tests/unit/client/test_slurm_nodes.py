@@ -228,6 +228,8 @@ def test_cpus_of_a_gpu_are_a_variable_where_they_are_said() -> None:
         (("--ntasks-per-node=10", "--mem-per-cpu=8G", "--gres=gpu"), 10_000, 80),
         (("--ntasks=36", "--gpus-per-node=1", "-N1"), 36_000, 0),
         (("--ntasks-per-node=4", "--gpus-per-node=4", "--mem-per-cpu=1G"), 0, 4),
+        (("--ntasks=36", "--gpus-per-node=1", "-N1", "--overcommit"), 0, 0),
+        (("--ntasks=36", "-N1", "-O"), 1_000, 0),
     ],
 )
 def test_tasks_beside_few_gpus_have_a_cpu_each(options: tuple[str, ...], cpu_milli: int, gib: int) -> None:

@@ -138,7 +138,8 @@ def _on_nodes(
     on = tried("ntasks", lambda: nodes.layout(options, rooms), PodLayout((1,)))
     gpus, model = tried("gpus", lambda: nodes.gpus_of_pod(options, on), (1, ""))
     said = tried("cpus-per-task", lambda: nodes.cpus_of_pod(options, on.most, gpus), "")
-    cpus = said or ("" if nodes.is_share_enough(on.most, gpus, rooms) else str(on.most))
+    needed = 1 if "overcommit" in options else on.most
+    cpus = said or ("" if nodes.is_share_enough(needed, gpus, rooms) else str(needed))
     memory = tried("mem", lambda: nodes.memory_of_pod(options, 1, int(cpus or on.most), gpus), 0)
     slurms = tried("mem", lambda: nodes.variables(options, name, on, cpus, gpus), dict[str, str]())
     slurms |= (
