@@ -399,7 +399,8 @@ class JobSpec(Strict):
         Literal["plain", "torchrun", "steps", "mpi"] | None,
         Field(
             description="torchrun: pods find one another by name and have torchrun's variables. steps: the command "
-            "runs once, in the first pod, and starts processes in the others. plain: neither"
+            "runs once, in the first pod, and starts processes in the others; mpi is steps for mpirun. plain: none of "
+            "these"
         ),
     ] = None
     datasets: Annotated[tuple[DatasetHint, ...], Field(max_length=16, description="Not honoured yet: refused")] = ()
@@ -494,10 +495,8 @@ def _wrong_groups(roles: tuple[Role, ...]) -> Iterator[str]:
 
 
 NOT_YET_JOB = ("datasets",)
-WITHOUT_MPI = "write launcher: steps, and start mpirun in its command with a hostfile of the pods (docs/launchers.md)"
 
 
-def not_supported_yet(spec: JobSpec) -> dict[str, str]:
-    """The fields of `spec` that ask for something nothing honours yet, by path, with the way there is ("": none)."""
-    asked = dict.fromkeys((name for name in NOT_YET_JOB if getattr(spec, name)), "")
-    return asked | ({"launcher": WITHOUT_MPI} if spec.launcher == "mpi" else {})
+def not_supported_yet(spec: JobSpec) -> list[str]:
+    """The paths of the fields of `spec` that ask for something nothing honours yet."""
+    return [name for name in NOT_YET_JOB if getattr(spec, name)]

@@ -6,8 +6,9 @@ import (
 	"path/filepath"
 )
 
-// Install copies this program into FOLDER/bin with links by its other names. `ssh`, and the names of what a pod has not,
-// lie apart, in FOLDER/fallback, at the end of PATH: where an image has one of its own, that comes first.
+// Install copies this program into FOLDER/bin with links by its other names, and writes lists of the run's pods. The
+// names of what a pod has not lie apart, in FOLDER/fallback, at the end of PATH: where an image has one of its own, that
+// comes first.
 func install(folder string) int {
 	if err := installInto(folder); err != nil {
 		return complain("tessera-steps", 1, "not installed: %v", err)
@@ -31,6 +32,7 @@ func installInto(folder string) error {
 		filepath.Join(binaries, "scontrol"): "tessera-steps",
 		filepath.Join(binaries, "scancel"):  "tessera-steps",
 		filepath.Join(binaries, "squeue"):   "tessera-steps",
+		filepath.Join(binaries, "ssh"):      "tessera-steps",
 		filepath.Join(fallback, "ssh"):      "../bin/tessera-steps",
 	}
 	for name := range absent {
@@ -44,7 +46,7 @@ func installInto(folder string) error {
 			return err
 		}
 	}
-	return nil
+	return writeHostfiles(folder)
 }
 
 // CopyOfThisProgram appears under its name when it is whole: an init container may be started again.

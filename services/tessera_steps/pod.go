@@ -103,11 +103,13 @@ func podEnvironment(container []string, pid int) []string {
 	if path == "" {
 		path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 	}
+	var launched []string
 	if program, err := os.Executable(); err == nil {
 		binaries := filepath.Dir(program)
 		path = binaries + ":" + path + ":" + filepath.Join(filepath.Dir(binaries), "fallback")
+		launched = launcherVariables(container, filepath.Dir(binaries))
 	}
-	return changed(container, []string{"PATH=" + path, "TESSERA_STEPS_PID=" + strconv.Itoa(pid)}, nil)
+	return changed(container, append(launched, "PATH="+path, "TESSERA_STEPS_PID="+strconv.Itoa(pid)), nil)
 }
 
 // Processors are the CPUs that steps share here: what Slurm's variable says, else the container's limit.

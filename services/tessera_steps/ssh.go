@@ -1,69 +1,111 @@
 package main
 
 import (
+	"crypto/tls"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 )
 
-// Options of ssh that are passed over, without a value and with one; the others are refused.
+// Options of ssh that are passed over, without a value and with one, and those with a value that are refused, as all
+// others are: they ask for more than a command.
 const (
-	sshPassedOver     = "46AaCgKknqTtvXxYy"
+	sshPassedOver     = "246AaCgKknqTtvXxYy"
 	sshPassedOverPair = "bBcEeFIilmoPpS"
+	sshRefusedPair    = "DJLOQRWw"
 )
 
-// Ssh runs a command in a pod of the run, as `ssh HOST COMMAND` does by name: for launchers that are told of an agent,
-// and where an image has no ssh of its own. It stays without terminals and forwarded ports. 255: its own errors.
-func ssh(arguments []string) int {
-	host, readsInput := "", true
-	for host == "" {
-		if len(arguments) == 0 {
-			return complain("ssh", 255, "no host: write ssh HOST COMMAND")
-		}
+// SshLine is what a command line of ssh says.
+type sshLine struct {
+	host       string
+	command    []string
+	refused    string // the letter of the first option that is
+	readsInput bool
+}
+
+func readSSHLine(arguments []string) sshLine {
+	line := sshLine{readsInput: true}
+	for line.host == "" && len(arguments) > 0 {
 		word := arguments[0]
 		arguments = arguments[1:]
 		if len(word) < 2 || word[0] != '-' || word == "--" {
 			if word != "--" {
-				host = word
+				line.host = word
 			}
 			continue
 		}
 		for index := 1; index < len(word); index++ {
 			letter := word[index : index+1]
-			switch {
-			case strings.Contains(sshPassedOver, letter):
-				readsInput = readsInput && letter != "n"
-				continue
-			case strings.Contains(sshPassedOverPair, letter):
+			if !strings.Contains(sshPassedOver+sshPassedOverPair, letter) && line.refused == "" {
+				line.refused = letter
+			}
+			line.readsInput = line.readsInput && letter != "n"
+			if strings.Contains(sshPassedOverPair+sshRefusedPair, letter) {
 				if index+1 == len(word) && len(arguments) > 0 {
 					arguments = arguments[1:]
 				}
-			default:
-				return complain("ssh", 255, "-%s is refused: this ssh runs a command in a pod of the run, and nothing else (docs/steps.md)", letter)
+				break
 			}
-			break
 		}
 	}
 	if len(arguments) > 0 && arguments[0] == "--" {
 		arguments = arguments[1:]
 	}
-	if len(arguments) == 0 {
+	line.command = arguments
+	if _, name, ofUser := strings.Cut(line.host, "@"); ofUser {
+		line.host = name
+	}
+	return line
+}
+
+// Ssh runs a command in a pod of the run, as `ssh HOST COMMAND` does by name: for launchers, which call it. It stays
+// without terminals and forwarded ports. What is for no pod of the run is for the image's own ssh, where there is one.
+// 255: its own errors.
+func ssh(arguments []string) int {
+	line := readSSHLine(arguments)
+	r, config, err := runAndIdentity()
+	rank, known := 0, false
+	if err == nil {
+		rank, known = r.rankOf(line.host)
+	}
+	if own := nextSSH(); !known && own != "" {
+		err := syscall.Exec(own, append([]string{"ssh"}, arguments...), os.Environ())
+		return complain("ssh", 255, "%s: %v", own, err)
+	}
+	switch {
+	case line.host == "":
+		return complain("ssh", 255, "no host: write ssh HOST COMMAND")
+	case err != nil:
+		return complain("ssh", 255, "%v", err)
+	case !known:
+		return complain("ssh", 255, "%s: no pod of this run is called so: they are %s", line.host, fold(r.nodes()))
+	case line.refused != "":
+		return complain("ssh", 255, "-%s is refused: this ssh runs a command in a pod of the run, and nothing else (docs/steps.md)", line.refused)
+	case len(line.command) == 0:
 		return complain("ssh", 255, "no command: there is no terminal to log in to: write ssh HOST COMMAND")
 	}
-	r, config, err := runAndIdentity()
-	if err != nil {
-		return complain("ssh", 255, "%v", err)
+	return runInPod(r, config, rank, line)
+}
+
+// NextSSH is the ssh on PATH that is not this program; empty where there is none.
+func nextSSH() string {
+	own, _ := os.Stat("/proc/self/exe")
+	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
+		path := filepath.Join(folder, "ssh")
+		found, err := os.Stat(path)
+		if err == nil && filepath.IsAbs(path) && !os.SameFile(found, own) && executable(path) == nil {
+			return path
+		}
 	}
-	if _, name, ofUser := strings.Cut(host, "@"); ofUser {
-		host = name
-	}
-	rank, known := r.rankOf(host)
-	if !known {
-		return complain("ssh", 255, "%s: no pod of this run is called so: they are %s", host, fold(r.nodes()))
-	}
-	l := &launch{run: r, program: "ssh", identity: config, step: "ssh", out: newOutputs(1, false, true), running: map[int]string{0: host}, ended: make(chan struct{})}
-	start := startMessage{rank: rank, keepOrphan: true, programs: [][]string{{"/bin/sh", "-c", strings.Join(arguments, " ")}}, tasks: []taskStart{{reads: readsInput}}}
+	return ""
+}
+
+func runInPod(r run, config *tls.Config, rank int, line sshLine) int {
+	l := &launch{run: r, program: "ssh", identity: config, step: "ssh", out: newOutputs(1, false, true), running: map[int]string{0: line.host}, ended: make(chan struct{})}
+	start := startMessage{rank: rank, keepOrphan: true, programs: [][]string{{"/bin/sh", "-c", strings.Join(line.command, " ")}}, tasks: []taskStart{{reads: line.readsInput}}}
 	l.starts = []startMessage{start}
-	if readsInput {
+	if line.readsInput {
 		l.input = os.Stdin
 	}
 	for stream := range 2 {

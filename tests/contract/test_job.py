@@ -82,11 +82,11 @@ def test_what_lies_together_in_every_legal_way_is_accepted_and_honoured() -> Non
         role("server", spread="zone", gpu_memory_bytes=1, devices={"rdma/hca": 2}),
         role("picky", affinity=({"key": "rack", "operator": "NotIn", "values": ("r1",)},)),
     )
-    assert not_supported_yet(made) == {}
+    assert not_supported_yet(made) == []
 
 
 def test_mig_instances_can_be_asked_for() -> None:
-    assert not_supported_yet(job_spec(role(gpus=0, mig_profile="1g.10gb"))) == {}
+    assert not_supported_yet(job_spec(role(gpus=0, mig_profile="1g.10gb"))) == []
 
 
 def test_a_mig_instance_counts_as_the_part_of_a_gpu_that_it_takes_at_most() -> None:

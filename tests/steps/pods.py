@@ -107,7 +107,7 @@ def pods_of_a_run(
         "TESSERA_STEPS_KEY": str(key),
         "SLURM_CPUS_ON_NODE": "4",
     } | dict(variables or {})
-    try:
+    with ending(run):
         for rank in range(count):
             run.pods.append(
                 subprocess.Popen(
@@ -120,6 +120,13 @@ def pods_of_a_run(
                 )
             )
         yield run
+
+
+@contextmanager
+def ending(run: Pods) -> Iterator[None]:
+    """Kills what is left of a run."""
+    try:
+        yield
     finally:
         while left := run.processes():
             for pid in left:

@@ -4,16 +4,23 @@ import subprocess
 from pathlib import Path
 
 
-def test_a_command_runs_in_the_pod_by_name(pods, program):
+def test_a_command_runs_in_the_pod_by_name(pods, program: Path, tmp_path: Path):
     ssh = program.parents[1] / "fallback" / "ssh"
     assert ssh.resolve() == program
+    own = tmp_path / "image" / "ssh"
+    own.parent.mkdir()
+    own.write_text('#!/bin/sh\necho of the image: "$@"\n')
+    own.chmod(0o755)
     script = f"""
 ssh() {{ {ssh} "$@"; }}
 ssh -x -o StrictHostKeyChecking=no -p 22 root@127.88.0.1 echo '$WHERE' '"a  b"'; echo $?
 ssh -nq -oBatchMode=yes -l root 127.88.0.1 'exit 5'; echo $?
 head -c 3000000 /dev/zero | ssh -T 127.88.0.1 sha256sum | cut -c 1-8
 printf x | ssh -n 127.88.0.1 wc -c
-ssh github.com true; echo $?
+(PATH=; ssh github.com true); echo $?
+PATH={tmp_path}/image:$PATH
+ssh -o ProxyJump=a -L 1:b:1 git@github.com git-upload-pack x; echo $?
+ssh -V
 ssh -L 1:a:1 127.88.0.1 true; echo $?
 ssh 127.88.0.1; echo $?
 ssh 127.88.0.1 'setsid bash -c "until [ -e go ]; do sleep 0.01; done; touch left" > /dev/null 2>&1 < /dev/null &
@@ -25,7 +32,8 @@ touch go; until [ -e left ]; do sleep 0.01; done
     assert code == 0
     lines = out.splitlines()
     assert lines[:3] == ["1 a  b", "0", "5"]
-    assert lines[4:] == ["0", "255", "255", "255", "started"]
+    handed = ["of the image: -o ProxyJump=a -L 1:b:1 git@github.com git-upload-pack x", "0", "of the image: -V"]
+    assert lines[4:] == ["0", "255", *handed, "255", "255", "started"]
     assert "github.com: no pod of this run is called so: they are 127.88.0.[0-1]" in err
     assert "-L is refused" in err
 
@@ -48,6 +56,6 @@ def test_the_programs_lie_where_a_pod_looks_for_them(program: Path, tmp_path: Pa
     for _ in range(2):  # an init container may run again
         subprocess.run([program, "install", tmp_path / "tessera"], check=True)
     installed = {str(path.relative_to(tmp_path / "tessera")) for path in (tmp_path / "tessera").rglob("*")}
-    ours = {f"bin/{name}" for name in ("tessera-steps", "srun", "scontrol", "scancel", "squeue")}
+    ours = {f"bin/{name}" for name in ("tessera-steps", "srun", "scontrol", "scancel", "squeue", "ssh")}
     absent = {"sbatch", "salloc", "sacct", "sinfo", "sstat", "sprio", "sshare", "sacctmgr"}
     assert installed == {"bin", "fallback"} | ours | {f"fallback/{name}" for name in absent | {"ssh"}}

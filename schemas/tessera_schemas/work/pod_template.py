@@ -57,7 +57,9 @@ NOTICE_DIRECTORY, NOTICE_FILE = "/etc/tessera", "evict-at"
 """Where a job that declares checkpoints reads its notice."""
 
 STEPS_DIRECTORY, STEPS_KEY_DIRECTORY, STEPS_CONTAINER = "/tessera", "/tessera-key", "tessera-steps"
-"""Where pods with `launcher: steps` have the step runner and its key, and the container that puts the runner there."""
+"""Where pods with the step runner have it and its key, and the container that puts the runner there."""
+STEPS_LAUNCHERS = ("steps", "mpi")
+"""Launchers of jobs whose command runs once, in the first pod, and reaches the others by the step runner."""
 
 
 class Volume(Strict):

@@ -158,7 +158,7 @@ BAD: dict[str, tuple[object, list[tuple[str, str]]]] = {
         changed("spec.roles.0.gpu_models", ["b300"]),
         [("Inadmissible", "roles.worker")],
     ),
-    "a field nothing honours yet": (changed("spec.launcher", "mpi"), [("NotSupportedYet", "launcher")]),
+    "a field nothing honours yet": (changed("spec.datasets", [{"name": "d"}]), [("NotSupportedYet", "datasets")]),
     "a role whose least is more than what it asks for": (
         changed("spec.roles.0.min_replicas", 5),
         [("InvalidField", "roles[0]")],

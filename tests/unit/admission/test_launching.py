@@ -9,6 +9,7 @@ from tessera.admission.decide.outcome import Origin, judge_tenant_command
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera_schemas.job import Role, Template
 from tessera_schemas.text.reading import read_tenant_command
+from tessera_schemas.work.pod_template import STEPS_LAUNCHERS
 from tests.builders import job_spec, role
 from tests.unit.admission.admission_world import changed, encoded
 
@@ -68,9 +69,15 @@ def test_a_volume_beside_ours_is_fine() -> None:
     assert against(started(template={"volumes": ({"kind": "empty", "mount_path": "/tessera-data"},)})) == []
 
 
-@pytest.mark.parametrize(("launcher", "told"), [("mpi", "write launcher: steps"), ("steps", "steps_image")])
-def test_who_submits_is_told_the_way(launcher: str, told: str) -> None:
+@pytest.mark.parametrize("launcher", STEPS_LAUNCHERS)
+def test_of_each_launcher_by_steps_the_same_is_asked(launcher: str) -> None:
+    (reason,) = not_launched(job_spec(started(command=()), launcher=launcher), has_steps=True)
+    assert (reason.field, reason.detail.split(" runs")[0]) == ("roles[0].template.command", f"launcher: {launcher}")
+
+
+@pytest.mark.parametrize("launcher", STEPS_LAUNCHERS)
+def test_who_submits_is_told_the_way(launcher: str) -> None:
     command = read_tenant_command(encoded(changed("spec.launcher", launcher)))
     answer = judge_tenant_command(command, Origin("main", "lab", 1), AdmissionPolicy()).answer
     (detail,) = [reason.detail for reason in answer.reasons if reason.field == "launcher"]
-    assert told in detail
+    assert "steps_image" in detail

@@ -155,7 +155,7 @@ WRONG = {
     "a queue that is not there": ({"spec": {**spec(), "queue": "nowhere"}}, "no such queue: nowhere"),
     "a class that is not there": ({"spec": {**spec(), "priority_class": "most"}}, "no such class: most"),
     "steps without a command": ({"spec": {**spec(), "launcher": "steps"}}, "roles[0].template.command: "),
-    "what nothing honours yet": ({"spec": {**spec(), "launcher": "mpi"}}, "launcher: nothing honours"),
+    "what nothing honours yet": ({"spec": {**spec(), "datasets": [{"name": "d"}]}}, "datasets: nothing honours"),
     "a variable that shows GPUs": ({"spec": spec(env={"NVIDIA_VISIBLE_DEVICES": "all"})}, "NVIDIA_VISIBLE_DEVICES"),
     "a bound that no job can have": (
         {"parameters": [PARAMETERS[0], {"name": "gpus", "type": "int", "default": 2, "min": 1, "max": 65}]},

@@ -8,11 +8,12 @@ import pytest
 from tessera.binder.decide.pods import pod_of
 from tessera.binder.launchers.naming import service_name, service_of
 from tessera.binder.launchers.port import Surroundings
+from tessera.binder.launchers.registry import launcher_of
 from tessera.binder.launchers.steps import key_of
 from tessera_local.cluster.machines.capacity import request_of
 from tessera_schemas.base import Json
 from tessera_schemas.job import JobSpec, Template
-from tessera_schemas.work.pod_template import InitContainer
+from tessera_schemas.work.pod_template import STEPS_LAUNCHERS, InitContainer
 from tests.builders import job_spec, role
 from tests.unit.binder.binder_builders import RUN, job, node, run
 
@@ -108,6 +109,26 @@ def test_the_runner_is_told_where_the_others_are_and_a_job_cannot_tell_it_otherw
     assert said["TESSERA_STEPS_KEY"] == "/tessera-key/key"
     assert said["TESSERA_STEPS_HOSTS"] == f"{RUN}-{{rank}}.{service_name(RUN)}"
     assert said["OWN"] == "1"
+
+
+def test_the_lists_of_the_runs_pods_are_made_of_their_names_and_their_whole_gpus() -> None:
+    leader = role("leader").model_copy(
+        update={"template": TRAIN.model_copy(update={"env": {"SLURM_TASKS_PER_NODE": "4"}})}
+    )
+    spec = spec_with(leader, role("worker", replicas=2, gpus=8))
+    (installer,) = body(spec)["initContainers"]
+    assert {entry["name"]: entry["value"] for entry in installer["env"]} == {
+        "TESSERA_STEPS_HOSTS": f"{RUN}-{{rank}}.{service_name(RUN)}",
+        "TESSERA_STEPS_SLOTS": "1(x1),8(x2)",
+        "TESSERA_WORLD_SIZE": "3",
+        "SLURM_TASKS_PER_NODE": "4",
+    }
+
+
+@pytest.mark.parametrize("launcher", STEPS_LAUNCHERS)
+def test_launchers_that_stand_on_steps_have_the_runner_and_a_key(launcher: str) -> None:
+    assert launcher_of(spec_with(launcher=launcher)).has_key
+    assert body(spec_with(launcher=launcher))["containers"][0]["command"][:2] == ["/tessera/bin/tessera-steps", "pod"]
 
 
 def test_pods_of_other_launchers_are_as_they_were() -> None:

@@ -53,8 +53,7 @@ def _wrong(spec: JobSpec | tuple[Reason, ...], body: ConfigBody) -> Iterator[str
     if isinstance(spec, tuple):
         yield from (reason.sentence() for reason in spec)
         return
-    for path, way in not_supported_yet(spec).items():
-        yield f"{path}: nothing honours this field yet" + (f"; {way}" if way else "")
+    yield from (f"{path}: nothing honours this field yet" for path in not_supported_yet(spec))
     yield from (reason.sentence() for reason in [*not_the_clients(spec), *not_launched(spec, has_steps=True)])
     if spec.queue not in {queue.name for queue in body.queues}:
         yield f"queue: no such queue: {spec.queue}"

@@ -6,40 +6,40 @@ from collections.abc import Iterator
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.reading import refusal
-from tessera_schemas.work.pod_template import STEPS_CONTAINER, STEPS_DIRECTORY, STEPS_KEY_DIRECTORY
+from tessera_schemas.work.pod_template import STEPS_CONTAINER, STEPS_DIRECTORY, STEPS_KEY_DIRECTORY, STEPS_LAUNCHERS
 
 NO_IMAGE = "this installation has no image of the step runner; an operator names one in the setting steps_image"
 
 
 def not_launched(spec: JobSpec, has_steps: bool) -> list[Reason]:
     """
-    Why `launcher: steps` cannot start this job; no reason for another launcher.
+    Why a launcher by steps cannot start this job; no reason for another launcher.
 
     The command runs once, in the first pod: it has to be known, and no other role may have one that would never run.
     """
-    if spec.launcher != "steps":
+    if spec.launcher not in STEPS_LAUNCHERS:
         return []
     against = [] if has_steps else [refusal(Code.NOT_SUPPORTED_YET, "launcher", NO_IMAGE)]
     return against + [refusal(Code.INVALID_FIELD, path, why) for path, why in _faults(spec)]
 
 
 def _faults(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    first = spec.roles[0].template
+    first, ours = spec.roles[0].template, f"launcher: {spec.launcher}"
     if not first.command:
-        yield "roles[0].template.command", "launcher: steps runs the command, and the image's own is not known; say it"
+        yield "roles[0].template.command", f"{ours} runs the command, and the image's own is not known; say it"
     for index, role in enumerate(spec.roles):
         at, template = f"roles[{index}]", role.template
         said = template.command, template.args
         if said not in (((), ()), (first.command, first.args)):
-            yield f"{at}.template.command", "launcher: steps runs the first role's alone; start this one by a step"
+            yield f"{at}.template.command", f"{ours} runs the first role's alone; start this one by a step"
         if role.gang < role.most:
-            yield f"{at}.max_replicas", "launcher: steps is for as many pods as the job starts with"
+            yield f"{at}.max_replicas", f"{ours} is for as many pods as the job starts with"
         if template.host_network:
-            yield f"{at}.template.host_network", "launcher: steps has a port in each pod, which would be the node's"
+            yield f"{at}.template.host_network", f"{ours} has a port in each pod, which would be the node's"
         if STEPS_CONTAINER in (role.name, *(each.name for each in template.init_containers)):
-            yield at, f"launcher: steps has a container {STEPS_CONTAINER}; take another name"
+            yield at, f"{ours} has a container {STEPS_CONTAINER}; take another name"
         for number, volume in enumerate(template.volumes):
             path = "/" + posixpath.normpath(volume.mount_path).lstrip("/")
             if f"{path}/".startswith((f"{STEPS_DIRECTORY}/", f"{STEPS_KEY_DIRECTORY}/")):
                 where = f"{at}.template.volumes[{number}].mount_path"
-                yield where, "launcher: steps has its program and key there; take another path"
+                yield where, f"{ours} has its files there; take another path"

@@ -32,7 +32,7 @@ def find_job_faults(command: SubmitJob | AdoptJob, tenant: str, policy: Admissio
     spec, tree = command.spec, policy.tree
     submitted = command if isinstance(command, SubmitJob) else None
     against = mismatch(submitted.tenant, tenant) if submitted else []
-    against += [refusal(Code.NOT_SUPPORTED_YET, path, way) for path, way in not_supported_yet(spec).items()]
+    against += [refusal(Code.NOT_SUPPORTED_YET, path) for path in not_supported_yet(spec)]
     against += not_launched(spec, policy.has_steps)
     against += not_the_clients(spec)
     against += too_large_together(spec) if submitted else []

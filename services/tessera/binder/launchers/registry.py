@@ -10,6 +10,7 @@ LAUNCHERS: Mapping[str, Launcher] = {
     "plain": plain.launcher,
     "torchrun": torchrun.launcher,
     "steps": steps.launcher,
+    "mpi": steps.launcher,
 }
 """Those that are honoured; the contract refuses a job that names another."""
 

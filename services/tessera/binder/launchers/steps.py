@@ -23,6 +23,8 @@ RUNNER, KEY, KEY_FILE = "steps", "steps-key", "key"
 VOLUME_BYTES = 16 * 1024**2
 INSTALL_CPU_MILLI, INSTALL_MEMORY_BYTES = 100, 64 * 1024**2
 """Most of what the init container asks for: never more than the pod has, so that it raises what no pod counts for."""
+OF_HOSTFILES = ("TESSERA_STEPS_HOSTS", "TESSERA_STEPS_SLOTS", "TESSERA_WORLD_SIZE", "SLURM_TASKS_PER_NODE")
+"""Variables by which the init container writes lists of the run's pods for launchers."""
 USER = 65_532
 SECURITY: Json = {
     "allowPrivilegeEscalation": False,
@@ -35,11 +37,12 @@ SECURITY: Json = {
 
 
 def variables(run: Run, rank: int, spec: JobSpec, role: Role) -> dict[str, str]:
-    """Environment of every pod: where the runners listen, under which names, and where their key lies."""
+    """Environment of every pod: where the runners listen, under which names, their key, and each pod's whole GPUs."""
     return {
         "TESSERA_STEPS_PORT": str(PORT),
         "TESSERA_STEPS_KEY": f"{STEPS_KEY_DIRECTORY}/{KEY_FILE}",
         "TESSERA_STEPS_HOSTS": f"{run.run_id}-{{rank}}.{service_name(run.run_id)}",  # `{rank}` is the reader's to fill
+        "TESSERA_STEPS_SLOTS": ",".join(f"{max(1, each.resources.gpus)}(x{each.gang})" for each in spec.roles),
     }
 
 
@@ -79,7 +82,7 @@ def dressed(body: Json, run: Run, spec: JobSpec, role: Role, around: Surrounding
     ]
     namespace = f"{service_name(run.run_id)}.{run.tenant}.svc.{around.cluster_domain}"
     return body | {
-        "initContainers": [_installer(role, around), *body.get("initContainers", ())],
+        "initContainers": [_installer(main["env"], role, around), *body.get("initContainers", ())],
         "containers": [main | started],
         "volumes": [*body["volumes"], *volumes],
         # By which the name that a pod has of itself is known in the others.
@@ -87,7 +90,7 @@ def dressed(body: Json, run: Run, spec: JobSpec, role: Role, around: Surrounding
     }
 
 
-def _installer(role: Role, around: Surroundings) -> Json:
+def _installer(environment: list[Json], role: Role, around: Surroundings) -> Json:
     asked = role.resources
     amounts = requests(
         ContainerResources(
@@ -100,6 +103,7 @@ def _installer(role: Role, around: Surroundings) -> Json:
         "image": around.steps_image,
         "imagePullPolicy": around.steps_pull_policy,
         "command": ["/tessera-steps", "install", STEPS_DIRECTORY],
+        "env": [each for each in environment if each["name"] in OF_HOSTFILES],
         "volumeMounts": [{"name": RUNNER, "mountPath": STEPS_DIRECTORY}],
         "resources": {"requests": amounts, "limits": amounts},
         "securityContext": SECURITY,

@@ -138,7 +138,7 @@ class Calls:
         try left a Secret.
         """
         if not self._around.steps_image:
-            raise refuse(0, Code.BIND_REFUSED, "launcher: steps needs the setting steps_image, which this binder lacks")
+            raise refuse(0, Code.BIND_REFUSED, "its launcher needs the setting steps_image, which this binder lacks")
         uid, is_new = await self.make_service(job, run, service)
         try:
             await self._cluster.create_secret(job.tenant, self._in_shard(key_of(service, uid, key)))

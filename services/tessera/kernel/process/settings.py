@@ -74,8 +74,8 @@ class ServiceSettings(BaseSettings):
     steps_image: str = Field(
         "",
         max_length=512,
-        description="Image of the step runner, which admission and binder need for `launcher: steps`; empty: such jobs "
-        "are refused",
+        description="Image of the step runner, which admission and binder need for launchers by steps; empty: such "
+        "jobs are refused",
     )
 
     http_host: str = Field("127.0.0.1", description="Address of health checks and metrics; loopback by default")

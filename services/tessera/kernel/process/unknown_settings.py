@@ -26,7 +26,8 @@ OTHERS = frozenset(
         *("ARRAY_ID", "ARRAY_NUMBER", "ARRAY_TASK", "CHECKPOINT_PATH", "CONTAINER_IMAGE", "STEPS"),
         *("VERSION", "IMAGES", "NATS_IMAGE", "REDIS_IMAGE", "KUBECONFIG", "TENANT"),  # of docker-compose.yml
         *("PROMETHEUS_IMAGE", "GRAFANA_IMAGE"),
-        *("STEPS_HOSTS", "STEPS_PORT", "STEPS_KEY", "STEPS_WARNING", "STEPS_PID"),  # of pods with `launcher: steps`
+        # Of pods with the step runner.
+        *("STEPS_HOSTS", "STEPS_SLOTS", "STEPS_PORT", "STEPS_KEY", "STEPS_WARNING", "STEPS_PID"),
         *("API_PORTS", "NATS_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT", "WEBHOOK_HTTP", "WEBHOOK_NETWORKS"),
         "EVERY_DAMAGE",  # of `make damage`
     }

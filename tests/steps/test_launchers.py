@@ -1,0 +1,124 @@
+"""
+The jobs of docs/launchers.md do what the page says of them, with the real launcher where this machine has it.
+
+Debian's packages openmpi-bin with libopenmpi-dev, mpich with libmpich-dev, pdsh: skipped without.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.steps.launched import launched_pods, shown_job
+from tests.steps.pods import pods_of_a_run
+
+ALONE = {
+    # Names are addresses of loopback, which OpenMPI takes for its own machine's where it looks them up.
+    "OMPI_MCA_orte_do_not_resolve": "1",
+    "OMPI_MCA_btl": "self,tcp",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+ANCESTORS = "p=$$; while [ $p -gt 1 ]; do echo $p >> ancestors; p=$(cut -d' ' -f4 /proc/$p/stat); done"
+"""Of a process in a pod the pod's runner is one."""
+
+
+def image_with(folder: Path, **programs: str) -> dict[str, str]:
+    """Variables of an image in which each named program is a script."""
+    (folder / "image").mkdir(exist_ok=True)
+    for name, script in programs.items():
+        path = folder / "image" / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+    return {"PATH": f"{folder}/image:{os.environ['PATH']}"}
+
+
+@pytest.mark.parametrize("kind", ["openmpi", "mpich"])
+def test_mpirun_finds_the_pods_their_slots_and_the_way_there(program: Path, tmp_path: Path, kind: str):
+    if shutil.which(f"mpicc.{kind}") is None or shutil.which(f"mpirun.{kind}") is None:
+        pytest.skip(f"no {kind} with its compiler here")
+    image = image_with(tmp_path, mpirun=f'exec mpirun.{kind} "$@"', ssh="echo an ssh of the image >&2; exit 255")
+    subprocess.run([f"mpicc.{kind}", Path(__file__).with_name("allreduce.c"), "-o", tmp_path / "allreduce"], check=True)
+    (tmp_path / "train").write_text(f"#!/bin/sh\n{ANCESTORS}\nexec ./allreduce\n")
+    (tmp_path / "train").chmod(0o755)
+    with launched_pods(program, tmp_path, shown_job("mpi"), image | ALONE) as run:
+        code, out, err = run.ended()
+    assert code == 0, err
+    assert sorted(out.splitlines()) == [f"{rank} of 8: 36" for rank in range(8)]
+    ancestors = (tmp_path / "ancestors").read_text().split()
+    assert [ancestors.count(str(pod.pid)) for pod in run.pods] == [4, 4]
+
+
+@pytest.mark.parametrize("kind", ["openmpi", "mpich"])
+def test_in_a_script_of_slurm_mpirun_starts_its_tasks_by_srun_beside_the_lists(
+    program: Path, tmp_path: Path, kind: str
+):
+    if shutil.which(f"mpicc.{kind}") is None or shutil.which(f"mpirun.{kind}") is None:
+        pytest.skip(f"no {kind} with its compiler here")
+    subprocess.run([f"mpicc.{kind}", Path(__file__).with_name("allreduce.c"), "-o", tmp_path / "train"], check=True)
+    variables = {"SLURM_JOB_ID": "5", "SLURM_JOBID": "5", "SLURM_NTASKS": "8", "SLURM_TASKS_PER_NODE": "4(x2)"}
+    variables |= {"SLURM_NNODES": "2", "SLURM_JOB_NUM_NODES": "2"}
+    variables |= dict.fromkeys(("SLURM_JOB_NODELIST", "SLURM_NODELIST"), "127.88.0.[0-1]")
+    installed = listed(program, tmp_path, 2, **variables)
+    script = f"mpirun.{kind} -np 8 ./train && srun -n1 bash -c 'echo step $SLURM_STEP_ID'"
+    with pods_of_a_run(installed, tmp_path, 2, script, variables | ALONE) as run:
+        code, out, err = run.ended()
+    assert code == 0, err
+    assert sorted(out.splitlines()) == [*(f"{rank} of 8: 36" for rank in range(8)), "step 1"]
+
+
+def listed(program: Path, folder: Path, pods: int, **variables: str) -> Path:
+    """The program as the init container of such pods puts it there, beside lists of them."""
+    named = {"TESSERA_STEPS_HOSTS": "127.88.0.{rank}", "TESSERA_WORLD_SIZE": str(pods)}
+    subprocess.run([program, "install", folder / "tessera"], check=True, env=named | variables)
+    return folder / "tessera" / "bin" / "tessera-steps"
+
+
+def test_the_lists_count_gpus_and_in_scripts_of_slurm_tasks(program: Path, tmp_path: Path):
+    hosts = tmp_path / "tessera" / "hosts"
+    listed(program, tmp_path, 3, TESSERA_STEPS_SLOTS="1(x1),8(x2)")
+    assert (hosts / "openmpi").read_text() == "127.88.0.0 slots=1\n127.88.0.1 slots=8\n127.88.0.2 slots=8\n"
+    assert (hosts / "mpich").read_text() == "127.88.0.0:1\n127.88.0.1:8\n127.88.0.2:8\n"
+    assert (hosts / "names").read_text() == "127.88.0.0\n127.88.0.1\n127.88.0.2\n"
+    listed(program, tmp_path, 2, TESSERA_STEPS_SLOTS="8(x2)", SLURM_TASKS_PER_NODE="3,2")
+    assert (hosts / "openmpi").read_text() == "127.88.0.0 slots=3\n127.88.0.1 slots=2\n"
+    assert (hosts / "deepspeed").read_text() == "127.88.0.0 slots=8\n127.88.0.1 slots=8\n"
+
+
+SHOWN = "env | grep -E '^(OMPI|PRTE|HYDRA|I_MPI|PDSH|WCOLL)' | LC_ALL=C sort | sed \"s|$PWD/||\""
+
+
+def test_what_the_job_says_of_a_launcher_stays(program: Path, tmp_path: Path):
+    own = {"HYDRA_LAUNCHER": "rsh", "OMPI_MCA_orte_default_hostfile": "mine", "I_MPI_PERHOST": "2"}
+    with pods_of_a_run(listed(program, tmp_path, 1), tmp_path, 1, SHOWN, {**own, "TESSERA_STEPS_SLOTS": "4"}) as run:
+        _, out, _ = run.ended()
+    assert out.splitlines() == [
+        "HYDRA_HOST_FILE=tessera/hosts/mpich",
+        "HYDRA_LAUNCHER=rsh",
+        "I_MPI_HYDRA_BOOTSTRAP=ssh",
+        "I_MPI_HYDRA_BOOTSTRAP_EXEC=tessera/bin/ssh",
+        "I_MPI_HYDRA_HOST_FILE=tessera/hosts/mpich",
+        "I_MPI_PERHOST=2",
+        "OMPI_MCA_orte_default_hostfile=mine",
+        "OMPI_MCA_plm_rsh_agent=tessera/bin/ssh",
+        "PDSH_RCMD_TYPE=ssh",
+        "PRTE_MCA_plm_ssh_agent=tessera/bin/ssh",
+        "WCOLL=tessera/hosts/names",
+    ]
+
+
+def test_beside_variables_of_slurm_only_pdsh_is_told(program: Path, tmp_path: Path):
+    with pods_of_a_run(listed(program, tmp_path, 1), tmp_path, 1, SHOWN, {"SLURM_JOB_ID": "5"}) as run:
+        _, out, _ = run.ended()
+    assert out.splitlines() == ["PDSH_RCMD_TYPE=ssh", "WCOLL=tessera/hosts/names"]
+
+
+@pytest.mark.skipif(shutil.which("pdsh") is None, reason="no pdsh here")
+def test_pdsh_of_the_image_reaches_every_pod_of_the_list(program: Path, tmp_path: Path):
+    script = "pdsh -S -u 60 'echo pod $WHERE is %n; exit $WHERE'; echo $?"
+    with pods_of_a_run(listed(program, tmp_path, 3), tmp_path, 3, script) as run:
+        _, out, err = run.ended()
+    told = [f"127.88.0.{rank}: pod {rank} is {rank}" for rank in range(3)]
+    assert sorted(out.splitlines()) == [*told, "2"], err
