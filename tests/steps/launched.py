@@ -28,13 +28,17 @@ OF_THE_IMAGE = "/app"
 """Where the programs of the examples lie in their image; in the test's folder here."""
 
 
+def shown(language: str, begins: str) -> list[str]:
+    """Blocks of the page in a language that begin so."""
+    page = (ROOT / "docs" / "launchers.md").read_text()
+    return re.findall(rf"^```{language}\n({begins}.*?)^```", page, re.DOTALL | re.MULTILINE)
+
+
 def shown_job(launcher: str) -> JobSpec:
-    """The job of a launcher as its page shows it."""
-    blocks = re.findall(
-        r"^```yaml\n(launcher: .*?)^```", (ROOT / "docs" / "launchers.md").read_text(), re.DOTALL | re.M
-    )
-    (shown,) = [found for block in blocks if (found := yaml.safe_load(block))["launcher"] == launcher]
-    return JobSpec.model_validate_json(json.dumps({"name": "shown", "queue": "research", **shown}))
+    """The job of a launcher as the page shows it."""
+    jobs = [yaml.safe_load(block) for block in shown("yaml", "launcher: ")]
+    (found,) = [each for each in jobs if each["launcher"] == launcher]
+    return JobSpec.model_validate_json(json.dumps({"name": "shown", "queue": "research", **found}))
 
 
 @contextmanager

@@ -4,14 +4,16 @@ The jobs of docs/launchers.md do what the page says of them, with the real launc
 Debian's packages openmpi-bin with libopenmpi-dev, mpich with libmpich-dev, pdsh: skipped without.
 """
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.steps.launched import launched_pods, shown_job
+from tests.steps.launched import launched_pods, shown, shown_job
 from tests.steps.pods import pods_of_a_run
 
 ALONE = {
@@ -122,3 +124,53 @@ def test_pdsh_of_the_image_reaches_every_pod_of_the_list(program: Path, tmp_path
         _, out, err = run.ended()
     told = [f"127.88.0.{rank}: pod {rank} is {rank}" for rank in range(3)]
     assert sorted(out.splitlines()) == [*told, "2"], err
+
+
+OF_JAX = """
+import json, os
+from types import SimpleNamespace as Has
+said = {}
+process_index, process_count = (lambda: said["process_id"]), (lambda: said["num_processes"])
+def initialize(**given):
+    said.update(given, address=os.environ["JAX_COORDINATOR_ADDRESS"], devices=os.environ["JAX_LOCAL_DEVICE_IDS"])
+    with open(f"said-{given['process_id']}", "w") as file:
+        json.dump(said, file)
+distributed = Has(initialize=initialize)
+"""
+"""A module in the place of JAX that tells what it is told, and reads the variables that JAX reads by itself."""
+
+
+def test_every_pod_tells_jax_its_number_and_where_the_first_one_listens(program: Path, tmp_path: Path):
+    (script,) = shown("python", "import os\nimport jax")
+    (tmp_path / "train.py").write_text(script)
+    (tmp_path / "jax.py").write_text(OF_JAX)
+    image = image_with(tmp_path, python=f'exec {sys.executable} "$@"')
+    with launched_pods(program, tmp_path, shown_job("jax"), image) as run:
+        code, out, err = run.ended()
+    assert (code, out) == (0, "0 of 2\n"), err
+    said = [json.loads((tmp_path / f"said-{rank}").read_text()) for rank in (0, 1)]
+    assert [each["process_id"] for each in said] == [0, 1]
+    assert {each["num_processes"] for each in said} == {2}
+    (address,) = {each["address"] for each in said}
+    assert address.startswith("127.88.0.0:")
+    assert {each["devices"] for each in said} == {"0,1,2,3"}
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "accelerate"])
+def test_every_pod_runs_the_command_with_its_place_in_the_group(program: Path, tmp_path: Path, launcher: str):
+    record = 'echo "$@ $MASTER_ADDR $PET_NNODES $PET_NODE_RANK $PET_NPROC_PER_NODE" > said-$RANK'
+    spec = shown_job(launcher)
+    with launched_pods(program, tmp_path, spec, image_with(tmp_path, **{launcher: record})) as run:
+        assert run.ended()[0] == 0
+    begun = " ".join(spec.roles[0].template.command[1:])
+    pods, gpus = spec.pods(), spec.roles[0].resources.gpus
+    for rank in range(pods):
+        assert (tmp_path / f"said-{rank}").read_text() == f"{begun} 127.88.0.0 {pods} {rank} {gpus}\n"
+
+
+def test_a_script_by_steps_runs_once_and_its_srun_everywhere(program: Path, tmp_path: Path):
+    image = image_with(tmp_path, prepare="echo prepared", train="echo trained in $TESSERA_RANK")
+    with launched_pods(program, tmp_path, shown_job("steps"), image) as run:
+        code, out, err = run.ended()
+    assert code == 0, err
+    assert sorted(out.splitlines()) == ["prepared", *(f"trained in {rank}" for rank in range(4))]

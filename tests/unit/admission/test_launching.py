@@ -37,9 +37,16 @@ def test_an_installation_without_the_image_says_so_and_who_mends_it() -> None:
     assert "steps_image" in reason.detail
 
 
-@pytest.mark.parametrize("launcher", ["plain", "torchrun"])
+@pytest.mark.parametrize("launcher", ["plain", "torchrun", "accelerate", "jax"])
 def test_of_other_launchers_nothing_is_asked(launcher: str) -> None:
     assert against(started(command=()), has_steps=False, launcher=launcher) == []
+
+
+def test_jax_does_not_grow_and_needs_no_steps() -> None:
+    assert against(started(max_replicas=4), has_steps=False, launcher="jax") == [
+        ("InvalidField", "roles[0].max_replicas")
+    ]
+    assert against(started(max_replicas=4), has_steps=False, launcher="accelerate") == []
 
 
 REFUSED = {

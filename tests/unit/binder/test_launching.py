@@ -83,6 +83,19 @@ def test_what_a_job_says_of_its_launcher_stays() -> None:
     assert of_launcher(torchrun(worker))["PET_NPROC_PER_NODE"] == "auto"
 
 
+def test_accelerate_launch_has_the_variables_of_torchrun_which_it_calls() -> None:
+    worker = role(replicas=2, gpus=4)
+    assert of_launcher(job_spec(worker, launcher="accelerate"), 1) == of_launcher(torchrun(worker), 1)
+
+
+def test_a_process_of_jax_knows_rank_0_its_own_number_and_its_gpus() -> None:
+    spec = job_spec(role(replicas=3, gpus=4), role("cpu", gpus=0), launcher="jax")
+    said = [{k: v for k, v in environment(spec, rank).items() if k.startswith("JAX_")} for rank in (2, 3)]
+    common = {"JAX_COORDINATOR_ADDRESS": f"{LEADER}:29500", "JAX_NUM_PROCESSES": "4"}
+    assert said[0] == common | {"JAX_PROCESS_ID": "2", "JAX_LOCAL_DEVICE_IDS": "0,1,2,3"}
+    assert said[1] == common | {"JAX_PROCESS_ID": "3"}
+
+
 @pytest.mark.parametrize("launcher", [None, "plain"])
 def test_a_plain_job_has_neither_names_nor_variables(launcher: str | None) -> None:
     spec = job_spec(role(replicas=2), launcher=launcher)

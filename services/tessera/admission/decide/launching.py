@@ -13,27 +13,27 @@ NO_IMAGE = "this installation has no image of the step runner; an operator names
 
 def not_launched(spec: JobSpec, has_steps: bool) -> list[Reason]:
     """
-    Why a launcher by steps cannot start this job; no reason for another launcher.
+    Why the launcher cannot start this job.
 
-    The command runs once, in the first pod: it has to be known, and no other role may have one that would never run.
+    By steps one command runs, in the first pod: it has to be known, and no other role may have another.
     """
-    if spec.launcher not in STEPS_LAUNCHERS:
-        return []
-    against = [] if has_steps else [refusal(Code.NOT_SUPPORTED_YET, "launcher", NO_IMAGE)]
+    needs_image = spec.launcher in STEPS_LAUNCHERS and not has_steps
+    against = [refusal(Code.NOT_SUPPORTED_YET, "launcher", NO_IMAGE)] if needs_image else []
     return against + [refusal(Code.INVALID_FIELD, path, why) for path, why in _faults(spec)]
 
 
 def _faults(spec: JobSpec) -> Iterator[tuple[str, str]]:
-    first, ours = spec.roles[0].template, f"launcher: {spec.launcher}"
-    if not first.command:
+    first, ours, by_steps = spec.roles[0].template, f"launcher: {spec.launcher}", spec.launcher in STEPS_LAUNCHERS
+    if by_steps and not first.command:
         yield "roles[0].template.command", f"{ours} runs the command, and the image's own is not known; say it"
     for index, role in enumerate(spec.roles):
         at, template = f"roles[{index}]", role.template
-        said = template.command, template.args
-        if said not in (((), ()), (first.command, first.args)):
-            yield f"{at}.template.command", f"{ours} runs the first role's alone; start this one by a step"
-        if role.gang < role.most:
+        if (by_steps or spec.launcher == "jax") and role.gang < role.most:
             yield f"{at}.max_replicas", f"{ours} is for as many pods as the job starts with"
+        if not by_steps:
+            continue
+        if (template.command, template.args) not in (((), ()), (first.command, first.args)):
+            yield f"{at}.template.command", f"{ours} runs the first role's alone; start this one by a step"
         if template.host_network:
             yield f"{at}.template.host_network", f"{ours} has a port in each pod, which would be the node's"
         if STEPS_CONTAINER in (role.name, *(each.name for each in template.init_containers)):

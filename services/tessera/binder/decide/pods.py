@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tessera.binder.decide import containers
 from tessera.binder.decide.devices import Given, given
-from tessera.binder.launchers.naming import name_in_dns
+from tessera.binder.launchers.naming import name_in_dns, run_labels
 from tessera.binder.launchers.port import NOTHING_AROUND, Surroundings
 from tessera.binder.launchers.registry import launcher_of
 from tessera.domain.devices.resources import NO_VALUE, Node, role_need
@@ -15,21 +15,17 @@ from tessera_schemas.cluster.labels import (
     ALLOCATED_N_ANNOTATION,
     FINALIZER,
     GPU_MILLI_ANNOTATION,
-    JOB_LABEL,
     LEDGER_LABEL,
-    MANAGED_BY_LABEL,
     NAME_ANNOTATION,
     NOTICE_ANNOTATION,
     QUEUE_LABEL,
     RANK_LABEL,
     RESERVED_PREFIX,
     ROLE_LABEL,
-    RUN_LABEL,
     SCHEDULER_NAME,
     SHARD_LABEL,
     SIMULATE_PREFIX,
     SPEC_LABEL,
-    TENANT_LABEL,
     TTL_ANNOTATION,
     pod_name,
 )
@@ -86,16 +82,8 @@ def placement_of(run: Run, rank: int) -> Placement:
 
 def labels(job: Job, run: Run, rank: int, role: Role) -> dict[str, str]:
     """Labels of the pod of one rank, by which the run's pods are found again."""
-    return {
-        MANAGED_BY_LABEL: SCHEDULER_NAME,
-        JOB_LABEL: job.job_id,
-        RUN_LABEL: run.run_id,
-        RANK_LABEL: str(rank),
-        ROLE_LABEL: role.name,
-        QUEUE_LABEL: job.queue,
-        TENANT_LABEL: job.tenant,
-        SPEC_LABEL: spec_label(job),
-    }
+    place = {RANK_LABEL: str(rank), ROLE_LABEL: role.name, QUEUE_LABEL: job.queue}
+    return run_labels(job, run.run_id) | place | {SPEC_LABEL: spec_label(job)}
 
 
 def spec_label(job: Job) -> str:

@@ -26,6 +26,12 @@ def service_name(run_id: str) -> str:
     return f"run-{run_id}"
 
 
+def run_labels(job: Job, run_id: str) -> dict[str, str]:
+    """Labels of all that is made for a run."""
+    ours = {MANAGED_BY_LABEL: SCHEDULER_NAME, TENANT_LABEL: job.tenant}
+    return ours | {JOB_LABEL: job.job_id, RUN_LABEL: run_id}
+
+
 def service_of(job: Job, run_id: str, allocated_n: int) -> Json:
     """The headless Service that gives the run's pods their names; the same for every attempt to make it."""
     return {
@@ -34,12 +40,7 @@ def service_of(job: Job, run_id: str, allocated_n: int) -> Json:
         "metadata": {
             "name": service_name(run_id),
             "namespace": job.tenant,
-            "labels": {
-                MANAGED_BY_LABEL: SCHEDULER_NAME,
-                JOB_LABEL: job.job_id,
-                RUN_LABEL: run_id,
-                TENANT_LABEL: job.tenant,
-            },
+            "labels": run_labels(job, run_id),
             "annotations": {ALLOCATED_N_ANNOTATION: str(allocated_n)},
         },
         "spec": {
@@ -50,6 +51,11 @@ def service_of(job: Job, run_id: str, allocated_n: int) -> Json:
             "ports": [{"name": "rendezvous", "port": PORT, "protocol": "TCP"}],
         },
     }
+
+
+def first_pod(run: Run) -> str:
+    """Name of the pod of rank 0 for the others."""
+    return f"{pod_name(run.run_id, 0)}.{service_name(run.run_id)}"
 
 
 def name_in_dns(run: Run, rank: int) -> dict[str, str]:

@@ -2,13 +2,15 @@
 
 from collections.abc import Mapping
 
-from tessera.binder.launchers import plain, steps, torchrun
+from tessera.binder.launchers import jax, steps, torchrun
 from tessera.binder.launchers.port import Launcher
 from tessera_schemas.job import JobSpec
 
 LAUNCHERS: Mapping[str, Launcher] = {
-    "plain": plain.launcher,
+    "plain": Launcher(has_names=False, variables=lambda run, rank, spec, role: {}),
     "torchrun": torchrun.launcher,
+    "accelerate": torchrun.launcher,  # `accelerate launch` starts processes by torchrun, which reads the same
+    "jax": jax.launcher,
     "steps": steps.launcher,
     "mpi": steps.launcher,
 }

@@ -21,8 +21,6 @@ PORT = 29600
 PROGRAM = f"{STEPS_DIRECTORY}/bin/tessera-steps"
 RUNNER, KEY, KEY_FILE = "steps", "steps-key", "key"
 VOLUME_BYTES = 16 * 1024**2
-INSTALL_CPU_MILLI, INSTALL_MEMORY_BYTES = 100, 64 * 1024**2
-"""Most of what the init container asks for: never more than the pod has, so that it raises what no pod counts for."""
 OF_HOSTFILES = ("TESSERA_STEPS_HOSTS", "TESSERA_STEPS_SLOTS", "TESSERA_WORLD_SIZE", "SLURM_TASKS_PER_NODE")
 """Variables by which the init container writes lists of the run's pods for launchers."""
 USER = 65_532
@@ -67,10 +65,8 @@ def dressed(body: Json, run: Run, spec: JobSpec, role: Role, around: Surrounding
     """The spec of a pod whose container starts the runner, with the first role's command for the first pod."""
     (main,) = body["containers"]
     template = spec.roles[0].template
-    mounts = [
-        {"name": RUNNER, "mountPath": STEPS_DIRECTORY, "readOnly": True},
-        {"name": KEY, "mountPath": STEPS_KEY_DIRECTORY, "readOnly": True},
-    ]
+    where = {RUNNER: STEPS_DIRECTORY, KEY: STEPS_KEY_DIRECTORY}
+    mounts = [{"name": name, "mountPath": path, "readOnly": True} for name, path in where.items()]
     started = {
         "command": [PROGRAM, "pod", "--", *template.command],
         "args": list(template.args),
@@ -91,13 +87,9 @@ def dressed(body: Json, run: Run, spec: JobSpec, role: Role, around: Surrounding
 
 
 def _installer(environment: list[Json], role: Role, around: Surroundings) -> Json:
-    asked = role.resources
-    amounts = requests(
-        ContainerResources(
-            cpu_milli=min(INSTALL_CPU_MILLI, asked.cpu_milli),
-            memory_bytes=min(INSTALL_MEMORY_BYTES, asked.memory_bytes),
-        )
-    )
+    cpu, memory = min(100, role.resources.cpu_milli), min(64 * 1024**2, role.resources.memory_bytes)
+    # Never more than the pod has, so that it raises what no pod counts for.
+    amounts = requests(ContainerResources(cpu_milli=cpu, memory_bytes=memory))
     return {
         "name": STEPS_CONTAINER,
         "image": around.steps_image,

@@ -12,17 +12,15 @@ A gang of one size meets at rank 0 under fixed node ranks (`static`). An elastic
 its smallest and largest number of pods: there nobody's rank is known before they have met, so no RANK is set.
 """
 
-from tessera.binder.launchers.naming import PORT, service_name
+from tessera.binder.launchers.naming import PORT, first_pod
 from tessera.binder.launchers.port import Launcher
 from tessera.domain.entities import Run
-from tessera_schemas.cluster.labels import pod_name
 from tessera_schemas.job import JobSpec, Role
 
 
 def variables(run: Run, rank: int, spec: JobSpec, role: Role) -> dict[str, str]:
     """Environment of the pod of a rank: where rank 0 listens, and how many pods and processes meet there."""
-    address = f"{pod_name(run.run_id, 0)}.{service_name(run.run_id)}"
-    least, most = spec.pods(), sum(each.most for each in spec.roles)
+    address, least, most = first_pod(run), spec.pods(), sum(each.most for each in spec.roles)
     return {
         "MASTER_ADDR": address,
         "MASTER_PORT": str(PORT),
