@@ -214,14 +214,7 @@ func (y *layout) ofTask(l *launch, id int, of share, index int, asked ask) []str
 	if os.Getenv("SLURM_CPUS_ON_NODE") != "" && of.cpus > 0 { // as the script has it, so does a task: those of its step
 		set = append(set, "SLURM_CPUS_ON_NODE="+strconv.Itoa(of.cpus))
 	}
-	if asked.gpus+asked.gpusPerNode+asked.gpusPerTask > 0 {
-		gpus := of.gpus
-		if asked.gpusPerTask > 0 {
-			gpus = gpus[index*asked.gpusPerTask : (index+1)*asked.gpusPerTask]
-		}
-		set = append(set, "CUDA_VISIBLE_DEVICES="+strings.Join(gpus, ","), "SLURM_STEP_GPUS="+strings.Join(of.gpus, ","), "SLURM_GPUS_ON_NODE="+strconv.Itoa(len(of.gpus)))
-	}
-	return set
+	return append(set, gpusOfTask(id, of, index, asked)...)
 }
 
 // CarryOut starts everything and stays until all has ended; its result is the highest exit code.

@@ -81,10 +81,12 @@ var options = concat(
 		{"overlap", honoured, noValue, "the step takes no CPUs and waits for none", "SLURM_OVERLAP", flag(func(p *srunPart) *bool { return &p.overlap })},
 		{"overcommit O", honoured, noValue, "more tasks than CPUs", "SLURM_OVERCOMMIT", flag(func(p *srunPart) *bool { return &p.overcommit })},
 		{"distribution m", honoured, aValue, "block or cyclic over pods", "", (*srunPart).setDistribution},
-		{"gpus G", honoured, aValue, "GPUs of the step, which its tasks in a pod share", "", count0(func(p *srunPart) *int { return &p.gpus })},
-		{"gpus-per-node", honoured, aValue, "GPUs of the step in each pod", "", count0(func(p *srunPart) *int { return &p.gpusPerNode })},
-		{"gres", honoured, aValue, "gpu:NUMBER, as --gpus-per-node; none", "", (*srunPart).setGres},
-		{"gpus-per-task", honoured, aValue, "GPUs that a task sees alone", "SLURM_GPUS_PER_TASK", count0(func(p *srunPart) *int { return &p.gpusPerTask })},
+		{"gpus G", honoured, aValue, "GPUs of the step, which its tasks in a pod share; 0: none", "", gpuCount(func(p *srunPart) *int { return &p.gpus })},
+		{"gpus-per-node", honoured, aValue, "GPUs of the step in each pod", "SLURM_GPUS_PER_NODE", gpuCount(func(p *srunPart) *int { return &p.gpusPerNode })},
+		{"gres", honoured, aValue, "gpu:NUMBER, as --gpus-per-node; none: its tasks see none", "", (*srunPart).setGres},
+		{"gpus-per-task", honoured, aValue, "GPUs that a task sees alone, if its pod has more tasks of the step", "SLURM_GPUS_PER_TASK", gpuCount(func(p *srunPart) *int { return &p.gpusPerTask })},
+		{"gpu-bind", honoured, aValue, "which of the step's GPUs a task sees: none, single:N, per_task:N, map_gpu:LIST, mask_gpu:LIST", "SLURM_GPU_BIND", (*srunPart).setBind},
+		{"ntasks-per-gpu", honoured, aValue, "as --gpu-bind=single:N, and so many tasks, where nothing says how many", "SLURM_NTASKS_PER_GPU", count(func(p *srunPart) *int { return &p.tasksPerGPU })},
 		{"input i", honoured, aValue, "all, none, a task's number, a file", "SLURM_STDINMODE", text(func(p *srunPart) *string { return &p.input })},
 		{"output o", honoured, aValue, "all, none, a task's number, a file (%t %n %N %j %J %s)", "SLURM_STDOUTMODE", text(func(p *srunPart) *string { return &p.output })},
 		{"error e", honoured, aValue, "as --output, which it follows", "SLURM_STDERRMODE", text(func(p *srunPart) *string { return &p.errors })},
@@ -100,8 +102,7 @@ var options = concat(
 	alike(told, noValue, "there is no terminal: output comes as it is", "pty"),
 	alike(told, perhapsAValue, "limits are the container's", "propagate"),
 	alike(told, perhapsAValue, "a step waits until there is room", "immediate I"),
-	alike(told, aValue, ownResources, "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "gpus-per-socket", "ntasks-per-gpu",
-		"ntasks-per-core", "ntasks-per-socket", "cpu-bind", "gpu-bind", "mem-bind", "hint", "threads-per-core", "cores-per-socket",
+	alike(told, aValue, ownResources, "mem", "mem-per-cpu", "mem-per-gpu", "cpus-per-gpu", "gpus-per-socket", "ntasks-per-core", "ntasks-per-socket", "cpu-bind", "mem-bind", "hint", "threads-per-core", "cores-per-socket",
 		"sockets-per-node", "extra-node-info B", "cpu-freq", "gpu-freq", "accel-bind", "tres-bind"),
 	alike(refused, aValue, "write timeout SECONDS srun", "time t"),
 	alike(refused, aValue, "name the pods by -w", "nodefile F"),
@@ -117,21 +118,6 @@ var options = concat(
 	alike(refused, noValue, "delete it: a task's variables are those of its step", "preserve-env E"),
 	alike(refused, aValue, "copy by a step of its own: srun --ntasks-per-node=1 cp", "bcast"),
 )
-
-func count0(field func(*srunPart) *int) func(*srunPart, string) error {
-	return func(part *srunPart, value string) error {
-		_, after, typed := strings.Cut(value, ":") // the model, as in h100:2
-		if !typed {
-			after = value
-		}
-		number, err := strconv.Atoi(after)
-		if err != nil || number < 0 || number > hostsAtMost {
-			return fmt.Errorf("%q is no number", value)
-		}
-		*field(part) = number
-		return nil
-	}
-}
 
 func alike(kind string, value int, why string, names ...string) []option {
 	same := make([]option, len(names))

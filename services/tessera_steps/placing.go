@@ -21,6 +21,9 @@ type ask struct {
 	gpusPerTask int
 	gpusPerNode int
 	gpus        int // of the step, over its pods
+	noGPUs      bool
+	gpuBind     string // which of them each task sees: what srun alone needs to know
+	sharing     bool   // with other parts of the step, in one pod
 }
 
 func (a *ask) fields(c *coder) {
@@ -33,6 +36,7 @@ func (a *ask) fields(c *coder) {
 	c.flag(&a.exact)
 	c.flag(&a.overlap)
 	c.flag(&a.overcommit)
+	c.flag(&a.noGPUs)
 }
 
 // Room is a pod as steps see it: its CPUs and GPUs, and which of them no step has.
@@ -51,6 +55,7 @@ type share struct {
 	tasks int
 	cpus  int
 	gpus  []string
+	lent  bool // its GPUs are other shares' too
 }
 
 func (s *share) fields(c *coder) {
@@ -58,6 +63,7 @@ func (s *share) fields(c *coder) {
 		c.number(each)
 	}
 	c.texts(&s.gpus)
+	c.flag(&s.lent)
 }
 
 // Busy is why a step waits: others have what it needs.
@@ -87,7 +93,7 @@ func placeParts(rooms []room, parts []ask) ([]share, error) {
 	}
 	sharing := slices.Clone(parts)
 	for index := range sharing {
-		sharing[index].exact = true
+		sharing[index].exact, sharing[index].sharing = true, true
 	}
 	return placeInTurn(rooms, sharing)
 }
@@ -111,6 +117,9 @@ func take(rooms []room, shares []share, sign int) {
 	for _, each := range shares {
 		room := &rooms[each.rank]
 		room.freeCPUs -= sign * each.cpus
+		if each.lent {
+			continue
+		}
 		if sign > 0 {
 			room.freeGPUs = slices.DeleteFunc(slices.Clone(room.freeGPUs), func(gpu string) bool { return slices.Contains(each.gpus, gpu) })
 			continue
@@ -177,20 +186,7 @@ func (a ask) capacity(r room) int {
 	if a.perNode > 0 {
 		tasks = min(tasks, a.perNode)
 	}
-	if a.gpusPerTask > 0 {
-		tasks = min(tasks, len(a.gpusOf(r))/a.gpusPerTask)
-	}
-	if len(a.gpusOf(r)) < a.gpusPerNode {
-		tasks = 0
-	}
-	return tasks
-}
-
-func (a ask) gpusOf(r room) []string {
-	if a.overlap {
-		return r.gpus
-	}
-	return r.freeGPUs
+	return min(tasks, a.tasksByGPUs(r))
 }
 
 // Spread gives each of the first pods that can take one a task in turn, as Slurm does, until all have a place.
@@ -233,31 +229,4 @@ func (a ask) spread(eligible []room, count, part int) ([]share, error) {
 		}
 	}
 	return shares, a.giveGPUs(chosen, shares)
-}
-
-// GiveGPUs adds the GPUs that were asked for by count; a step that asks for none sees all of its pods, and holds none.
-func (a ask) giveGPUs(chosen []room, shares []share) error {
-	wanted := make([]int, len(shares))
-	for index := range shares {
-		wanted[index] = max(a.gpusPerNode, a.gpusPerTask*shares[index].tasks)
-	}
-	if a.gpusPerTask == 0 && a.gpusPerNode == 0 {
-		for left, given := a.gpus, true; left > 0; {
-			if !given {
-				return refusal("Invalid generic resource (gres) specification")
-			}
-			given = false
-			for index := range shares {
-				if left > 0 && wanted[index] < len(a.gpusOf(chosen[index])) {
-					wanted[index]++
-					left--
-					given = true
-				}
-			}
-		}
-	}
-	for index := range shares {
-		shares[index].gpus = slices.Clone(a.gpusOf(chosen[index])[:wanted[index]])
-	}
-	return nil
 }

@@ -80,7 +80,7 @@ func TestAStepTakesItsPodsWholeUnlessItIsExact(t *testing.T) {
 	}
 	rooms = twoPods()
 	for index := range 9 {
-		shares, err := placeStep(rooms, []ask{{tasks: 1, cpus: 1, exact: true}})
+		shares, err := placeStep(rooms, []ask{{tasks: 1, cpus: 1, exact: true, noGPUs: true}})
 		if (err != nil) != (index == 8) {
 			t.Errorf("step %d: %s", index, said(shares, err))
 		}
@@ -109,7 +109,7 @@ func TestNoCPUAndNoGPUIsGivenTwiceAndAllComeBack(t *testing.T) {
 			take(rooms, held[which], -1)
 			held = slices.Delete(held, which, which+1)
 		} else {
-			asked := ask{tasks: 1 + random.Intn(4), cpus: 1 + random.Intn(2), exact: random.Intn(4) > 0, gpusPerTask: random.Intn(2), nodes: random.Intn(3)}
+			asked := ask{tasks: 1 + random.Intn(4), cpus: 1 + random.Intn(2), exact: random.Intn(4) > 0, overlap: random.Intn(4) == 0, gpusPerTask: random.Intn(2), nodes: random.Intn(3)}
 			if shares, err := placeStep(rooms, []ask{asked}); err == nil {
 				take(rooms, shares, 1)
 				held = append(held, shares)
@@ -120,7 +120,10 @@ func TestNoCPUAndNoGPUIsGivenTwiceAndAllComeBack(t *testing.T) {
 			for _, shares := range held {
 				for _, share := range shares {
 					if share.rank == each.rank {
-						cpus, gpus = cpus+share.cpus, append(gpus, share.gpus...)
+						cpus = cpus + share.cpus
+						if !share.lent {
+							gpus = append(gpus, share.gpus...)
+						}
 					}
 				}
 			}

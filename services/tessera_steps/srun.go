@@ -18,7 +18,9 @@ type srunPart struct {
 	perNodeSaid                                     bool
 	wanted, excluded                                string
 	exact, overlap, overcommit, cyclic              bool
-	gpus, gpusPerNode, gpusPerTask                  int
+	gpus, gpusPerNode, gpusPerTask, tasksPerGPU     int
+	noGPUs                                          bool
+	gpuBind                                         string
 	folder, export                                  string
 	label, unbuffered, killOnBadExit, quiet         bool
 	wait                                            time.Duration
@@ -77,20 +79,6 @@ func (p *srunPart) setDistribution(value string) error {
 		return fmt.Errorf("%q: refused: write block or cyclic, and choose the pods by -w", value)
 	}
 	return nil
-}
-
-func (p *srunPart) setGres(value string) error {
-	if value == "none" {
-		return nil
-	}
-	name, rest, typed := strings.Cut(value, ":")
-	if name != "gpu" || strings.Contains(value, ",") {
-		return fmt.Errorf("%q: refused: a step counts GPUs alone: write gpu:NUMBER", value)
-	}
-	if !typed {
-		rest = "1"
-	}
-	return count0(func(p *srunPart) *int { return &p.gpusPerNode })(p, rest)
 }
 
 func (p *srunPart) setOpenMode(value string) error {
@@ -153,12 +141,8 @@ func parseSrun(arguments []string) ([]*srunPart, error) {
 
 // Ask is what a part asks of the first pod: what is not said is as the job has it.
 func (p *srunPart) ask(r run) (ask, error) {
-	asked := ask{tasks: p.tasks, nodes: p.nodes, cpus: max(p.cpus, 1), first: p.first, overlap: p.overlap, overcommit: p.overcommit,
-		gpusPerTask: p.gpusPerTask, gpusPerNode: p.gpusPerNode, gpus: p.gpus}
+	asked := ask{tasks: p.tasks, nodes: p.nodes, cpus: max(p.cpus, 1), first: p.first, overlap: p.overlap, overcommit: p.overcommit}
 	asked.exact = p.exact || p.cpus > 0
-	if p.gpusPerTask > 0 {
-		asked.gpus = 0
-	}
 	if p.nodesAtMost > p.nodes {
 		asked.nodes = max(p.nodes, min(p.nodesAtMost, r.size))
 	}
@@ -169,6 +153,7 @@ func (p *srunPart) ask(r run) (ask, error) {
 	if asked.tasks == 0 {
 		asked.tasks, _ = strconv.Atoi(os.Getenv("SLURM_NTASKS"))
 	}
+	p.askGPUs(&asked, nodes)
 	if asked.tasks <= 0 {
 		asked.tasks = nodes * max(p.perNode, 1)
 	}

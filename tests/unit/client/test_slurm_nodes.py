@@ -218,6 +218,27 @@ def test_a_script_without_tasks_has_no_variable_that_it_does_not_say() -> None:
     assert env.items() >= (said | {"SLURM_MEM_PER_NODE": "16000"}).items()
 
 
+def test_gpus_of_the_pod_are_told_in_the_variable_that_programs_read() -> None:
+    """The first is a script on a pod of its own, the second one with steps: both begin as with Slurm."""
+    _, alone = pod_of(job("--gpus-per-node=4", body="python train.py"))
+    _, first = pod_of(noted("--nodes=2", "--gpus=4")[0])
+    _, without = pod_of(noted("--nodes=2")[0])
+    assert [env.get("CUDA_VISIBLE_DEVICES") for env in (alone, first, without)] == ["0,1,2,3", "0,1", None]
+
+
+def test_how_tasks_divide_gpus_reaches_their_steps() -> None:
+    found = variables("--nodes=2", "--gpus-per-node=4", "--ntasks-per-gpu=2", "--gpu-bind=single:2")
+    assert found.items() >= {"SLURM_NTASKS_PER_GPU": "2", "SLURM_GPU_BIND": "single:2"}.items()
+    with pytest.raises(Failure, match="write none, closest"):
+        job("--nodes=2", "--gpus-per-node=4", "--gpu-bind=nearest")
+
+
+def test_a_task_that_is_a_pod_is_told_that_it_sees_its_own_gpus_alone() -> None:
+    made = read("--ntasks=2", "--gpus-per-task=1", "--gpu-bind=none", "--spread-tasks")
+    job_of(made, "train:1", HERE, NOON, against := Against(made))
+    assert any("--gpu-bind is passed over" in note for note in against.notes)
+
+
 def test_cpus_of_a_gpu_are_a_variable_where_they_are_said() -> None:
     assert variables("--nodes=2", "--gpus-per-node=4", "--cpus-per-gpu=16")["SLURM_CPUS_PER_GPU"] == "16"
 

@@ -315,6 +315,18 @@ def mounts_of(said: Said) -> list[dict[str, object]]:
     return found
 
 
+GPU_BIND = re.compile(
+    r"(?:v(?:erbose)?,)?(?:none|closest|(?:single|per_task):[1-9]\d*|map_gpu:[\d*]+(?:,[\d*]+)*|mask_gpu:[\da-fx*]+(?:,[\da-fx*]+)*)"
+)
+
+
+def gpu_bind_of(said: Said) -> str:
+    """How the tasks of a step share its GPUs in a pod, as the step runner reads it."""
+    if not GPU_BIND.fullmatch(said.text):
+        said.fail("write none, closest, single:NUMBER, per_task:NUMBER, map_gpu:LIST or mask_gpu:LIST")
+    return said.text
+
+
 READERS: Mapping[str, Callable[[Said], object]] = {
     "array": array_of,
     "partition": queues_of,
@@ -322,6 +334,7 @@ READERS: Mapping[str, Callable[[Said], object]] = {
     "container-mounts": mounts_of,
     "constraint": constraint_of,
     "dependency": dependencies_of,
+    "gpu-bind": gpu_bind_of,
     "signal": grace_of,
     "time": seconds_of,
     **dict.fromkeys(

@@ -112,6 +112,8 @@ class _Shape:
 def _by_task(options: ScriptOptions, name: str, warning: values.SlurmWarning | None, against: Against) -> _Shape:
     """A pod for each task, which runs the whole script."""
     script, tried = options.script, against.tried
+    if "gpu-bind" in options and not script.in_each_pod:
+        against.notes.append(f"{script.where}: --gpu-bind is passed over: a task is a pod, and sees its own GPUs alone")
     if "ntasks-per-gpu" in options:
         why = "a task is a pod here, and two do not share a GPU; say --ntasks-per-node and --gpus-per-task"
         against.add("ntasks-per-gpu", str(options.fail(f"--ntasks-per-gpu: {why}")))

@@ -105,7 +105,8 @@ def variables(options: ScriptOptions, name: str, on: PodLayout, cpus: str, gpus:
     if cpus:
         found |= {"SLURM_CPUS_ON_NODE": cpus, "SLURM_JOB_CPUS_PER_NODE": folded((int(cpus),) * pods)}
     if gpus:
-        found |= {"SLURM_GPUS_ON_NODE": str(gpus), "SLURM_JOB_GPUS": ",".join(map(str, range(gpus)))}
+        seen = ",".join(map(str, range(gpus)))  # a container counts its GPUs from 0 on
+        found |= {"SLURM_GPUS_ON_NODE": str(gpus), **dict.fromkeys(("SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES"), seen)}
     said = {
         "SLURM_CPUS_PER_TASK": "cpus-per-task",
         "SLURM_CPUS_PER_GPU": "cpus-per-gpu",
@@ -113,6 +114,8 @@ def variables(options: ScriptOptions, name: str, on: PodLayout, cpus: str, gpus:
         "SLURM_GPUS": "gpus",
         "SLURM_GPUS_PER_NODE": "gpus-per-node",
         "SLURM_GPUS_PER_TASK": "gpus-per-task",
+        "SLURM_NTASKS_PER_GPU": "ntasks-per-gpu",
+        "SLURM_GPU_BIND": "gpu-bind",
     }
     found |= {variable: literally(options.value(option).text) for variable, option in said.items() if option in options}
     for option, variable in zip(WAYS_TO_REMEMBER, ("NODE", "CPU", "GPU"), strict=True):

@@ -60,6 +60,7 @@ OPTIONS: tuple[Option, ...] = (
         "variables of the pods: `A=1,B` (B as it is here), `NONE`; `ALL`, the default: "
         "[those that the script reads](#variables-of-your-shell)",
     ),
+    Option("gpu-bind", "which GPUs of their pod the tasks of a [step](steps.md#srun) see"),
     Option("gpus", "GPUs of the whole job, divided by its nodes: `8`, `h100:8`", short="G"),
     Option("gpus-per-node", "GPUs of a node"),
     Option("gpus-per-task", "GPUs of a task"),
@@ -128,7 +129,6 @@ OPTIONS: tuple[Option, ...] = (
     _refused("extra-node-info", "delete it: cores are not told apart", short="B"),
     _advisory("get-user-env", "variables are the image's, and those of --export", flag=True),
     _refused("gid", "the tenant's configuration says as whom pods run"),
-    _advisory("gpu-bind", "a pod sees its own GPUs alone"),
     _refused("gpu-freq", "delete it: pods do not choose clock rates"),
     _refused("gpus-per-socket", "say --gpus-per-node"),
     _advisory("gres-flags", "the kubelet's topology manager decides"),
