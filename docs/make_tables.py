@@ -121,6 +121,7 @@ PAUSES = {
     PauseRule.OWN: "back-off",
     PauseRule.SHORT: "1 to 60 s",
     PauseRule.LATE: "late",
+    PauseRule.RUNS: "1 to 60 s by runs",
 }
 
 

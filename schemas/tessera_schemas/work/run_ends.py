@@ -44,13 +44,15 @@ class PauseRule(StrEnum):
     Time before the next attempt.
 
     OWN: the job's own back-off, doubled with each attempt spent. SHORT: from a second, doubled with each trouble in a
-    row up to a minute. LATE: none for the first troubles in a row, then as SHORT.
+    row up to a minute. LATE: none for the first troubles in a row, then as SHORT. RUNS: as SHORT by the job's runs up
+    to then, unless the last one held; no trouble, which a node's refusal would add to.
     """
 
     NONE = "none"
     OWN = "own"
     SHORT = "short"
     LATE = "late"
+    RUNS = "runs"
 
 
 class Limit(StrEnum):
@@ -121,7 +123,7 @@ RUN_ENDS: dict[Code, RunEnd] = {
     Code.CANCELLED: RunEnd(_O, Word.OWNER, notice=True),
     Code.REQUEUE_ASKED: RunEnd(_O, Word.OWNER, notice=True),
     Code.CANCELLED_BY_SCRIPT: RunEnd(_O, Word.OWNER),
-    Code.REQUEUED_BY_SCRIPT: RunEnd(_O, Word.OWNER, PauseRule.SHORT),
+    Code.REQUEUED_BY_SCRIPT: RunEnd(_O, Word.OWNER, PauseRule.RUNS),
     # the scheduler's
     Code.PREEMPTED: RunEnd(_T, Word.POLICY, notice=True),
     Code.RECLAIMED: RunEnd(_T, Word.POLICY, notice=True),

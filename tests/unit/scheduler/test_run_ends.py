@@ -58,7 +58,13 @@ def test_only_the_programs_own_failure_spends_an_attempt(code: Code) -> None:
     back, row = again(world), RUN_ENDS[code]
     assert (back.strike, world.job.strikes) == (row.spends, int(row.spends))
     assert (node in world.job.avoid) is row.avoids
-    pause = {PauseRule.NONE: 0, PauseRule.LATE: 0, PauseRule.SHORT: 1_000, PauseRule.OWN: 10_000}[row.pause]
+    pause = {
+        PauseRule.NONE: 0,
+        PauseRule.LATE: 0,
+        PauseRule.SHORT: 1_000,
+        PauseRule.RUNS: 1_000,
+        PauseRule.OWN: 10_000,
+    }[row.pause]
     assert max(0, back.not_before - world.ts) == pause
 
 
@@ -197,6 +203,18 @@ def test_a_script_that_begins_its_job_anew_again_and_again_waits_longer_each_tim
         assert not back.strike
         world.place(ms=60_000)
     assert pauses == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
+def test_a_requeue_by_the_script_is_no_trouble_that_others_make() -> None:
+    """Ten of them, and then one refusal by a node: that one alone counts to the hold."""
+    world = World(node_seen("node-a"), node_seen("node-b")).allocated(retry=Retry(max_attempts=1))
+    for _ in range(10):
+        asked(world, Code.REQUEUED_BY_SCRIPT)
+        assert not again(world).trouble
+        world.place(ms=60_000)
+    end(world, Code.POD_REFUSED_BY_NODE)
+    assert again(world).trouble
+    assert (world.job.troubles, world.job.held) == (1, False)
 
 
 def test_a_cancel_by_the_script_holds_while_the_run_is_stopped_for_others() -> None:

@@ -207,14 +207,18 @@ def in_time(state: State, job: Job, run: Run) -> bool:
     return has_held(state, run) or state.ts < job.first_ts + job.retry.give_up_seconds * 1000
 
 
-def pause_ms(job: Job, end: RunEnd, strikes: int, troubles: int) -> int:
-    """Time that the job waits for its next attempt, after so many counted attempts and troubles in a row before."""
+def pause_ms(job: Job, end: RunEnd, strikes: int, troubles: int, runs: int) -> int:
+    """
+    Time that the job waits for its next attempt, after so many counted attempts and troubles in a row before, and so
+    many runs.
+    """
     if end.pause is PauseRule.OWN:
         # The shift is bounded before the minimum is taken, since many strikes would make an integer of as many bits. A
         # first pause above the maximum is the sender's word and stays.
         seconds = job.retry.backoff_seconds << min(strikes, 20)
         return min(seconds, max(job.retry.backoff_max_seconds, job.retry.backoff_seconds)) * 1000
-    first = {PauseRule.SHORT: 0, PauseRule.LATE: TROUBLES_AT_ONCE}.get(end.pause)
+    first = {PauseRule.SHORT: 0, PauseRule.LATE: TROUBLES_AT_ONCE, PauseRule.RUNS: 0}.get(end.pause)
+    troubles = runs if end.pause is PauseRule.RUNS else troubles
     if first is None or troubles < first:
         return 0
     # Six doublings pass the maximum of a minute: more would only make larger numbers to cut.
@@ -470,8 +474,8 @@ def _requeue(draft: Draft, job: Job, run: Run, reason: Reason) -> None:
     state, end, fresh = draft.state, end_of(reason.code), has_held(draft.state, run)
     # The pause is reckoned by what came before this run, and forgotten altogether after one that held: a long good run
     # ends every series.
-    strikes, troubles = (0, 0) if fresh else (job.strikes, job.troubles)
-    pause, trouble = pause_ms(job, end, strikes, troubles), end.pause in (PauseRule.SHORT, PauseRule.LATE)
+    strikes, troubles, runs = (0, 0, 0) if fresh else (job.strikes, job.troubles, job.attempt - 1)
+    pause, trouble = pause_ms(job, end, strikes, troubles, runs), end.pause in (PauseRule.SHORT, PauseRule.LATE)
     draft.add(
         Requeued(
             kind="requeued",
