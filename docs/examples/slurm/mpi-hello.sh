@@ -3,5 +3,5 @@
 #SBATCH --ntasks=1
 #SBATCH --cpus-per-task=8
 
-# All ranks in one pod: mpirun has no way into other pods.
+# Eight ranks in one pod; with several nodes mpirun starts its ranks there by steps.
 mpirun -np "$SLURM_CPUS_PER_TASK" ./hello

@@ -1,4 +1,4 @@
-"""The scripts in docs/examples/slurm: each is read, admitted as a submit, and runs to its end."""
+"""The scripts in docs/examples/slurm: each is read as users get it (a node is a pod), admitted, and runs to its end."""
 
 import re
 import subprocess
@@ -11,7 +11,8 @@ import pytest
 from tessera.client.input import files
 from tessera.client.sending.submitting import command_bytes
 from tessera.client.slurm.scripts.against import Against
-from tessera.client.slurm.scripts.jobs import job_of
+from tessera.client.slurm.scripts.jobs import job_of, needs_steps
+from tessera.client.slurm.scripts.layout import NodeSize
 from tessera.client.slurm.scripts.options import split_words
 from tessera.client.slurm.scripts.script import Script, read_script
 from tessera.client.slurm.values import Said, dependencies_of
@@ -27,15 +28,20 @@ PAGE = (FOLDER.parents[1] / "slurm.md").read_text()
 SCRIPTS = sorted(path for path in FOLDER.iterdir() if "tessera sbatch" not in path.read_text())
 DRIVERS = sorted(path for path in FOLDER.iterdir() if "tessera sbatch" in path.read_text())
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
+NODE = NodeSize(512_000, 2**42, 8)
 
 
 def shard() -> Rounds:
     labels = {"fast-disk": "", "kubernetes.io/hostname": "gpu-9"}
-    return Rounds(nodes=[node_seen("gpu-9", 8, cpu_milli=512_000, memory_bytes=2**42, labels=labels)])
+    return Rounds(
+        nodes=[node_seen("gpu-9", NODE.gpus, cpu_milli=NODE.cpu_milli, memory_bytes=NODE.memory_bytes, labels=labels)]
+    )
 
 
 def submit(rounds: Rounds, script: Script, key: str, after: list[dict[str, Any]] | None = None) -> str:
-    spec = files.job_spec(job_of(script, "train:1", {}, NOW, Against(script)), script.where)
+    against, rooms = Against(script), [NODE] if needs_steps(script) else None
+    spec = files.job_spec(job_of(script, "train:1", {}, NOW, against, rooms), script.where)
+    assert against.error is None
     spec |= {"queue": "research", "priority_class": "normal"} | ({"after": after} if after else {})
     read = read_tenant_command(command_bytes({"kind": "submit_job", "spec": spec}, key, "lab"))
     assert isinstance(read.command, SubmitJob), read.reasons
