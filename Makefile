@@ -27,7 +27,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all setup fmt lint lint-steps types layers schemas figures docs steps check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-steps test-changed test-platforms test-kubernetes test-clients sim nightly damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-steps bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help help-all setup fmt lint lint-steps types layers schemas figures docs steps check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-steps test-changed test-platforms test-kubernetes test-clients slurm test-slurm sim nightly damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-steps bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 #### Begin
 
@@ -130,7 +130,7 @@ unit: $(READY) #: fast tests, no servers, about a minute
 	$(BIN)/pytest -q -n auto tests/unit tests/property
 
 test: $(READY) ## all tests but the heavier suites: real nats-server and Redis, sixty simulated seeds
-	$(BIN)/pytest -q -n $(WORKERS) --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations --ignore=tests/e2e --ignore=tests/clients tests
+	$(BIN)/pytest -q -n $(WORKERS) --no-loadscope-reorder --ignore=tests/kubernetes --ignore=tests/containers --ignore=tests/operations --ignore=tests/e2e --ignore=tests/clients --ignore=tests/beside_slurm tests
 
 test-changed: $(READY) ## the tests that a change can break, by imports and names; since origin/main, or BASE=COMMIT
 	@$(BIN)/python -m tests.changed --base "$(BASE)" --workers $(WORKERS)
@@ -147,6 +147,19 @@ $(CLIENTS_READY): tests/clients/requirements.lock
 	@$(PYTHON) -m venv build/clients
 	@build/clients/bin/pip install -q --disable-pip-version-check --require-hashes -r tests/clients/requirements.lock
 	@touch $(CLIENTS_READY)
+
+SLURM := slurmctld slurmd slurm-client munge
+slurm: #: Debian's packages of a real Slurm, unpacked into build/slurm and not installed, where root may download them
+	@if [ -e build/slurm/root ]; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "unpacking the distribution's packages $(SLURM), for tests"; mkdir -p build/slurm/packages/partial; \
+	  get="apt-get install -y -qq --download-only --no-install-recommends -o Dir::Cache::archives=$(abspath build/slurm/packages) $(SLURM)"; \
+	  { $$get || { apt-get update -qq && $$get; }; } >/dev/null 2>&1 && \
+	  for package in build/slurm/packages/*.deb; do dpkg -x "$$package" build/slurm/root || exit 1; done || echo "they are not to be had: tests that need them are skipped"; \
+	else echo "no apt-get, or no right to use it: tests beside a real Slurm are skipped"; fi
+
+test-slurm: $(READY) slurm #: short scripts by a real Slurm and by ours, with programs that note how they are called (a minute; needs Go)
+	$(BIN)/pytest -q -rs -n0 tests/beside_slurm
 
 test-clients: $(READY) $(CLIENTS_READY) #: six libraries that call sbatch, squeue and sacct, against a platform (two minutes)
 	$(BIN)/pytest -q -n0 tests/clients

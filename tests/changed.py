@@ -27,6 +27,7 @@ HEAVY: Mapping[str, str] = {
     "tests/operations": "test-platforms",
     "tests/e2e": "test-platforms",
     "tests/clients": "test-clients",
+    "tests/beside_slurm": "test-slurm",
 }
 RULES = ("tests/unit/project/", "tests/unit/docs/")
 """Tests that read all sources and pages, whatever they import."""

@@ -76,6 +76,7 @@ def parts(minutes: float, seed: int) -> list[Part]:
             {"TESSERA_EVERY_DAMAGE": "1"},
         ),
         Part("clients", "do libraries that call Slurm's commands work", ("-m", "tests.clients")),
+        Part("slurm", "do scripts mean what a real Slurm makes of them", (*pytest, "-rs", "-n0", "tests/beside_slurm")),
         Part("mutants", "does a test notice each broken promise", ("-m", "tests.mutants")),
     ]
 

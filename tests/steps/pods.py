@@ -87,6 +87,17 @@ class Pods:
         """The processes of it that are no runners."""
         return [pid for pid in self.processes() if pid not in {pod.pid for pod in self.pods}]
 
+    def kill(self) -> None:
+        """Ends all that is left of it."""
+        while left := self.processes():
+            for pid in left:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            for pod in self.pods:
+                pod.wait(PATIENCE_SECONDS)
+
 
 @contextmanager
 def pods_of_a_run(
@@ -128,11 +139,4 @@ def ending(run: Pods) -> Iterator[None]:
     try:
         yield
     finally:
-        while left := run.processes():
-            for pid in left:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    continue
-            for pod in run.pods:
-                pod.wait(PATIENCE_SECONDS)
+        run.kill()
