@@ -396,11 +396,11 @@ class JobSpec(Strict):
     retry: Annotated[Retry, Field(description="Retries after a failure of the program")] = Retry()
     checkpoint: Annotated[CheckpointPolicy | None, Field(description="How the program saves its work")] = None
     launcher: Annotated[
-        Literal["plain", "torchrun", "accelerate", "jax", "steps", "mpi"] | None,
+        Literal["plain", "torchrun", "accelerate", "jax", "steps", "mpi", "deepspeed", "ray"] | None,
         Field(
             description="torchrun, accelerate, jax: pods find one another by name and have the variables of that "
-            "program. steps: the command runs once, in the first pod, and starts processes in the others; mpi: the "
-            "same, for that program. plain: none of these"
+            "program. steps: the command runs once, in the first pod, and starts processes in the others; mpi, "
+            "deepspeed, ray: the same, for that program. plain: none of these"
         ),
     ] = None
     datasets: Annotated[tuple[DatasetHint, ...], Field(max_length=16, description="Not honoured yet: refused")] = ()

@@ -34,6 +34,7 @@ func installInto(folder string) error {
 		filepath.Join(binaries, "squeue"):   "tessera-steps",
 		filepath.Join(binaries, "ssh"):      "tessera-steps",
 		filepath.Join(fallback, "ssh"):      "../bin/tessera-steps",
+		filepath.Join(fallback, "pdsh"):     "../bin/tessera-steps",
 	}
 	for name := range absent {
 		links[filepath.Join(fallback, name)] = "../bin/tessera-steps"

@@ -10,7 +10,7 @@ import (
 )
 
 // Programs are the names of this one, each with its main function: arguments in, exit code out.
-var programs = map[string]func([]string) int{"srun": srun, "ssh": ssh, "scontrol": scontrol, "scancel": scancel, "squeue": squeue}
+var programs = map[string]func([]string) int{"srun": srun, "ssh": ssh, "scontrol": scontrol, "scancel": scancel, "squeue": squeue, "pdsh": pdsh}
 
 func init() {
 	for name := range absent {
@@ -28,11 +28,12 @@ func main() {
 
 const usage = `tessera-steps install FOLDER      copy this program and its names into FOLDER/bin and FOLDER/fallback
 tessera-steps pod -- COMMAND...   run COMMAND in the first pod of a run, and serve steps in every pod of it
+tessera-steps ray COMMAND...       become COMMAND in the first pod, once Ray runs in all of them
 tessera-steps options             the options of srun, as a table
 tessera-steps enter COMMAND...    become COMMAND, which came from outside, as one of the pod's own
 tessera-steps as NAME COMMAND...  run COMMAND so that tell finds it, and hand signals on to it
 tessera-steps tell NAME SIGNAL    send a signal to what runs in this pod under NAME
-tessera-steps srun|ssh|scontrol|scancel|squeue ARGUMENTS...`
+tessera-steps srun|ssh|pdsh|scontrol|scancel|squeue ARGUMENTS...`
 
 func steps(arguments []string) int {
 	if len(arguments) == 0 {
@@ -52,6 +53,8 @@ func steps(arguments []string) int {
 		return as(rest[1:])
 	case command == "tell" && len(rest) == 2:
 		return tell(rest[0], rest[1])
+	case command == "ray" && len(rest) > 0:
+		return withRay(rest)
 	case command == "options" && len(rest) == 0:
 		fmt.Print(optionTable())
 		return 0

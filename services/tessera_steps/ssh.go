@@ -102,18 +102,30 @@ func nextSSH() string {
 }
 
 func runInPod(r run, config *tls.Config, rank int, line sshLine) int {
-	l := &launch{run: r, program: "ssh", identity: config, step: "ssh", out: newOutputs(1, false, true), running: map[int]string{0: line.host}, ended: make(chan struct{})}
-	start := startMessage{rank: rank, keepOrphan: true, programs: [][]string{{"/bin/sh", "-c", strings.Join(line.command, " ")}}, tasks: []taskStart{{reads: line.readsInput}}}
-	l.starts = []startMessage{start}
-	if line.readsInput {
-		l.input = os.Stdin
-	}
-	for stream := range 2 {
-		l.out.to(0, stream, "", true)
-	}
+	awaitPods(r, config, "ssh", []int{rank})
+	l := newAgent(r, config, "ssh", true)
+	l.runIn(rank, line.host, strings.Join(line.command, " "), line.readsInput)
 	code := l.carryOut()
 	if l.lost || code > 128 {
 		return 255
 	}
 	return code
+}
+
+// NewAgent is a launch of commands that are no step, by the name of the program that was asked for them.
+func newAgent(r run, config *tls.Config, program string, unbuffered bool) *launch {
+	return &launch{run: r, program: program, identity: config, step: program, out: newOutputs(1, false, unbuffered), running: map[int]string{}, ended: make(chan struct{})}
+}
+
+// RunIn adds a command of a shell in a pod. What it leaves behind lives on.
+func (l *launch) runIn(rank int, host, command string, reads bool) {
+	task := len(l.starts)
+	l.running[task] = host
+	l.starts = append(l.starts, startMessage{rank: rank, keepOrphan: true, programs: [][]string{{"/bin/sh", "-c", command}}, tasks: []taskStart{{id: task, reads: reads}}})
+	if reads {
+		l.input = os.Stdin
+	}
+	for stream := range 2 {
+		l.out.to(task, stream, "", true)
+	}
 }

@@ -13,8 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from tessera.binder.decide.pods import pod_of
 from tests.steps.launched import launched_pods, shown, shown_job
-from tests.steps.pods import pods_of_a_run
+from tests.steps.pods import PATIENCE_SECONDS, pods_of_a_run
+from tests.unit.binder.binder_builders import job, node
+from tests.unit.binder.binder_builders import run as run_of
 
 ALONE = {
     # Names are addresses of loopback, which OpenMPI takes for its own machine's where it looks them up.
@@ -117,13 +120,33 @@ def test_beside_variables_of_slurm_only_pdsh_is_told(program: Path, tmp_path: Pa
     assert out.splitlines() == ["PDSH_RCMD_TYPE=ssh", "WCOLL=tessera/hosts/names"]
 
 
-@pytest.mark.skipif(shutil.which("pdsh") is None, reason="no pdsh here")
-def test_pdsh_of_the_image_reaches_every_pod_of_the_list(program: Path, tmp_path: Path):
-    script = "pdsh -S -u 60 'echo pod $WHERE is %n; exit $WHERE'; echo $?"
-    with pods_of_a_run(listed(program, tmp_path, 3), tmp_path, 3, script) as run:
+@pytest.mark.parametrize("of_the_image", [True, False], ids=["of the image", "ours"])
+def test_pdsh_reaches_every_pod_of_the_list(program: Path, tmp_path: Path, of_the_image: bool):
+    if of_the_image and shutil.which("pdsh") is None:
+        pytest.skip("no pdsh here")
+    installed = listed(program, tmp_path, 3)
+    pdsh = "pdsh" if of_the_image else installed.parents[1] / "fallback" / "pdsh"
+    script = f"""
+{pdsh} -S 'echo pod $WHERE is %n; exit $WHERE'; echo $?
+{pdsh} -S -f 1024 -w 127.88.0.2,127.88.0.1 -x 127.88.0.2 'echo %n of %h'
+{pdsh} -N -w 127.88.0.[1-2] exit 3; echo $?
+"""
+    with pods_of_a_run(installed, tmp_path, 3, script) as run:
         _, out, err = run.ended()
     told = [f"127.88.0.{rank}: pod {rank} is {rank}" for rank in range(3)]
-    assert sorted(out.splitlines()) == [*told, "2"], err
+    assert sorted(out.splitlines()[:3]) == told, err
+    assert out.splitlines()[3:] == ["2", "127.88.0.1: 0 of 127.88.0.1", "0"]
+
+
+def test_our_pdsh_refuses_by_name_what_it_does_not_know(program: Path, tmp_path: Path):
+    installed = listed(program, tmp_path, 1)
+    pdsh = installed.parents[1] / "fallback" / "pdsh"
+    with pods_of_a_run(installed, tmp_path, 1, f"{pdsh} -g rack true; {pdsh} -w github.com true; {pdsh} -S") as run:
+        code, _, err = run.ended()
+    assert code == 1
+    assert "-g is refused" in err
+    assert "github.com: no pod of this run is called so" in err
+    assert "no command" in err
 
 
 OF_JAX = """
@@ -174,3 +197,44 @@ def test_a_script_by_steps_runs_once_and_its_srun_everywhere(program: Path, tmp_
         code, out, err = run.ended()
     assert code == 0, err
     assert sorted(out.splitlines()) == ["prepared", *(f"trained in {rank}" for rank in range(4))]
+
+
+def test_deepspeed_finds_its_list_and_starts_in_every_pod_by_pdsh(program: Path, tmp_path: Path):
+    spec = shown_job("deepspeed")
+    body = pod_of(job(spec), run_of(spec), 0, spec, 7, node())["spec"]
+    (mount,) = [each for each in body["containers"][0]["volumeMounts"] if each["mountPath"] == "/job/hostfile"]
+    assert mount == {"name": "steps", "mountPath": "/job/hostfile", "subPath": "hosts/deepspeed", "readOnly": True}
+    # The words by which DeepSpeed 0.19 begins its processes.
+    image = image_with(
+        tmp_path,
+        deepspeed=f"""
+ssh -o PasswordAuthentication=no 127.88.0.0 hostname > /dev/null || exit 9
+hosts=$(sed 's/ .*//' {tmp_path}/tessera/{mount["subPath"]} | paste -sd,)
+which pdsh > /dev/null || exit 8
+exec pdsh -S -f 1024 -w $hosts "export A=1; cd {tmp_path};" launch --node_rank=%n "$@"
+""",
+        launch='echo "$TESSERA_RANK $A $*"',
+    )
+    with launched_pods(program, tmp_path, spec, image) as run:
+        code, out, err = run.ended()
+    assert code == 0, err
+    assert (tmp_path / "tessera" / "hosts" / "deepspeed").read_text().splitlines()[1] == "127.88.0.1 slots=4"
+    told = [f"127.88.0.{rank}: {rank} 1 --node_rank={rank} {tmp_path}/train.py" for rank in (0, 1)]
+    assert sorted(out.splitlines()) == told
+
+
+def test_ray_has_started_in_every_pod_before_the_command_begins(program: Path, tmp_path: Path):
+    image = image_with(tmp_path, ray='echo "$TESSERA_RANK $*" >> started', python="cat started; echo $RAY_ADDRESS $1")
+    with launched_pods(program, tmp_path, shown_job("ray"), image) as run:
+        code, out, err = run.ended()
+    assert code == 0, err
+    first, second, last = out.splitlines()
+    assert (first, second) == ("0 start --head --port=6379", "1 start --address=127.88.0.0:6379")
+    assert last == f"127.88.0.0:6379 {tmp_path}/train.py"
+
+
+def test_without_ray_the_command_does_not_begin(program: Path, tmp_path: Path):
+    image = image_with(tmp_path, ray="[ $TESSERA_RANK = 0 ]", python="echo begun")
+    with launched_pods(program, tmp_path, shown_job("ray"), image) as run:
+        out, _ = run.pods[0].communicate(timeout=PATIENCE_SECONDS)
+    assert (run.pods[0].returncode, out) == (1, b"")

@@ -58,7 +58,11 @@ NOTICE_DIRECTORY, NOTICE_FILE = "/etc/tessera", "evict-at"
 
 STEPS_DIRECTORY, STEPS_KEY_DIRECTORY, STEPS_CONTAINER = "/tessera", "/tessera-key", "tessera-steps"
 """Where pods with the step runner have it and its key, and the container that puts the runner there."""
-STEPS_LAUNCHERS = ("steps", "mpi")
+DEEPSPEED_LIST = "/job/hostfile"
+"""Where DeepSpeed looks for its list of hosts."""
+STEPS_PATHS = (STEPS_DIRECTORY, STEPS_KEY_DIRECTORY, DEEPSPEED_LIST)
+"""Paths at which pods with the step runner have files of ours."""
+STEPS_LAUNCHERS = ("steps", "mpi", "deepspeed", "ray")
 """Launchers of jobs whose command runs once, in the first pod, and reaches the others by the step runner."""
 
 

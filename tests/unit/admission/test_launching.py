@@ -61,7 +61,7 @@ REFUSED = {
             (started(template={"volumes": ({"kind": "empty", "mount_path": path},)}),),
             "roles[0].template.volumes[0].mount_path",
         )
-        for path in ("/tessera", "/tessera/", "//tessera/bin", "/tessera-key")
+        for path in ("/tessera", "/tessera/", "//tessera/bin", "/tessera-key", "/job/hostfile")
     },
 }
 

@@ -128,7 +128,11 @@ def test_the_lists_of_the_runs_pods_are_made_of_their_names_and_their_whole_gpus
 @pytest.mark.parametrize("launcher", STEPS_LAUNCHERS)
 def test_launchers_that_stand_on_steps_have_the_runner_and_a_key(launcher: str) -> None:
     assert launcher_of(spec_with(launcher=launcher)).has_key
-    assert body(spec_with(launcher=launcher))["containers"][0]["command"][:2] == ["/tessera/bin/tessera-steps", "pod"]
+    assert body(spec_with(launcher=launcher))["containers"][0]["command"][:3] == [
+        "/tessera/bin/tessera-steps",
+        "pod",
+        "--",
+    ]
 
 
 def test_pods_of_other_launchers_are_as_they_were() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.reading import refusal
-from tessera_schemas.work.pod_template import STEPS_CONTAINER, STEPS_DIRECTORY, STEPS_KEY_DIRECTORY, STEPS_LAUNCHERS
+from tessera_schemas.work.pod_template import STEPS_CONTAINER, STEPS_LAUNCHERS, STEPS_PATHS
 
 NO_IMAGE = "this installation has no image of the step runner; an operator names one in the setting steps_image"
 
@@ -40,6 +40,6 @@ def _faults(spec: JobSpec) -> Iterator[tuple[str, str]]:
             yield at, f"{ours} has a container {STEPS_CONTAINER}; take another name"
         for number, volume in enumerate(template.volumes):
             path = "/" + posixpath.normpath(volume.mount_path).lstrip("/")
-            if f"{path}/".startswith((f"{STEPS_DIRECTORY}/", f"{STEPS_KEY_DIRECTORY}/")):
+            if f"{path}/".startswith(tuple(f"{each}/" for each in STEPS_PATHS)):
                 where = f"{at}.template.volumes[{number}].mount_path"
                 yield where, f"{ours} has its files there; take another path"

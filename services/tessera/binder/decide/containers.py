@@ -5,6 +5,7 @@ Init containers and sidecars see the volumes of the role's container and never i
 """
 
 from tessera.binder.decide.devices import NONE_OF_THEM, VISIBLE, Given
+from tessera.binder.launchers.port import RESTRICTED
 from tessera.binder.launchers.registry import launcher_of
 from tessera.domain.entities import Job, Run
 from tessera_schemas.base import Json, number_or_id
@@ -21,11 +22,6 @@ from tessera_schemas.work.pod_template import (
     literally,
 )
 
-RESTRICTED: Json = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
 NOTICE, SHARED_MEMORY = "tessera", "shared-memory"
 OURS = "TESSERA_"
 """The beginning of variables that no job may say otherwise."""

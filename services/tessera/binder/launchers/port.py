@@ -7,6 +7,13 @@ from tessera.domain.entities import Run
 from tessera_schemas.base import Json
 from tessera_schemas.job import JobSpec, Role
 
+RESTRICTED: Json = {
+    "allowPrivilegeEscalation": False,
+    "capabilities": {"drop": ["ALL"]},
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+# Security of every container that we make.
+
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:

@@ -7,9 +7,10 @@ others it waits for steps; whoever has the key of the run, a Secret that goes wi
 """
 
 import base64
+from functools import partial
 
 from tessera.binder.launchers.naming import service_name
-from tessera.binder.launchers.port import Launcher, Surroundings
+from tessera.binder.launchers.port import RESTRICTED, Launcher, Surroundings
 from tessera.domain.entities import Run
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.resource_kinds import requests
@@ -20,18 +21,9 @@ PORT = 29600
 """Where the runner of each pod listens."""
 PROGRAM = f"{STEPS_DIRECTORY}/bin/tessera-steps"
 RUNNER, KEY, KEY_FILE = "steps", "steps-key", "key"
-VOLUME_BYTES = 16 * 1024**2
 OF_HOSTFILES = ("TESSERA_STEPS_HOSTS", "TESSERA_STEPS_SLOTS", "TESSERA_WORLD_SIZE", "SLURM_TASKS_PER_NODE")
-"""Variables by which the init container writes lists of the run's pods for launchers."""
-USER = 65_532
-SECURITY: Json = {
-    "allowPrivilegeEscalation": False,
-    "capabilities": {"drop": ["ALL"]},
-    "readOnlyRootFilesystem": True,
-    "runAsNonRoot": True,
-    "runAsUser": USER,
-    "seccompProfile": {"type": "RuntimeDefault"},
-}
+# Variables by which the init container writes lists of the run's pods for launchers.
+SECURITY = RESTRICTED | {"readOnlyRootFilesystem": True, "runAsNonRoot": True, "runAsUser": 65_532}
 
 
 def variables(run: Run, rank: int, spec: JobSpec, role: Role) -> dict[str, str]:
@@ -61,19 +53,26 @@ def key_of(service: Json, uid: str, key: bytes) -> Json:
     }
 
 
-def dressed(body: Json, run: Run, spec: JobSpec, role: Role, around: Surroundings) -> Json:
+def by_steps(word: str = "", hostfile: str = "") -> Launcher:
+    """Launcher by steps; `word`: what our program does before the command, `hostfile`: DeepSpeed's list lies there."""
+    return Launcher(has_names=True, variables=variables, has_key=True, dressed=partial(_dressed, word, hostfile))
+
+
+def _dressed(word: str, file: str, body: Json, run: Run, spec: JobSpec, role: Role, around: Surroundings) -> Json:
     """The spec of a pod whose container starts the runner, with the first role's command for the first pod."""
     (main,) = body["containers"]
     template = spec.roles[0].template
     where = {RUNNER: STEPS_DIRECTORY, KEY: STEPS_KEY_DIRECTORY}
     mounts = [{"name": name, "mountPath": path, "readOnly": True} for name, path in where.items()]
+    if file:
+        mounts.append({"name": RUNNER, "mountPath": file, "subPath": "hosts/deepspeed", "readOnly": True})
     started = {
-        "command": [PROGRAM, "pod", "--", *template.command],
+        "command": [PROGRAM, "pod", "--", *((PROGRAM, word) if word else ()), *template.command],
         "args": list(template.args),
         "volumeMounts": [*main["volumeMounts"], *mounts],
     }
     volumes = [
-        {"name": RUNNER, "emptyDir": {"medium": "Memory", "sizeLimit": str(VOLUME_BYTES)}},
+        {"name": RUNNER, "emptyDir": {"medium": "Memory", "sizeLimit": str(16 * 1024**2)}},
         {"name": KEY, "secret": {"secretName": service_name(run.run_id), "defaultMode": 0o444}},
     ]
     namespace = f"{service_name(run.run_id)}.{run.tenant}.svc.{around.cluster_domain}"
@@ -100,6 +99,3 @@ def _installer(environment: list[Json], role: Role, around: Surroundings) -> Jso
         "resources": {"requests": amounts, "limits": amounts},
         "securityContext": SECURITY,
     }
-
-
-launcher = Launcher(has_names=True, variables=variables, has_key=True, dressed=dressed)
