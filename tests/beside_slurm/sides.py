@@ -94,7 +94,7 @@ def gathered(folder: Path, ids: Mapping[str, str], hosts: Mapping[str, str], scr
 
     def alike(text: str) -> str:
         for name, other in known.items():
-            text = text.replace(name, other)
+            text = re.sub(rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z])", lambda _, other=other: other, text)
         return re.sub(r"(?<![\w.])(\d+)(?![\w.])", lambda found: ids.get(found[0], found[0]), text)
 
     seen = Seen()
@@ -134,7 +134,9 @@ def by_slurm(slurm: Slurm, script: Path, folder: Path) -> Seen:
                 "name": job["JobName"],
                 "limit": seconds(job["TimeLimit"]),
                 "nodes": (nodes := int(job["NumNodes"].partition("-")[0])),
-                "gpus": count(job, "TresPerJob") or count(job, "TresPerNode") * nodes,
+                "gpus": count(job, "TresPerJob")
+                or count(job, "TresPerNode") * nodes
+                or count(job, "TresPerTask") * int(job["NumTasks"].strip("N/A") or 0),
                 "memory_of_node": mebibytes(job.get("MinMemoryNode", "0")) + each // nodes,
                 "code": int(job["ExitCode"].partition(":")[0]),
                 "end": job["JobState"],

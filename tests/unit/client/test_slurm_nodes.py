@@ -111,6 +111,14 @@ def test_the_script_is_as_it_was_and_runs_by_its_interpreter() -> None:
     assert notes == ["train.sh: 2 pods with 2(x2) tasks"]
 
 
+@pytest.mark.parametrize("named", ["${BASH_SOURCE[0]}", "${BASH_SOURCE}", "$BASH_SOURCE"])
+@pytest.mark.parametrize("length", [0, 40_000], ids=["short", "long"])
+def test_a_script_that_asks_bash_for_its_file_gets_the_one_that_is_called(named: str, length: int) -> None:
+    """Many begin only so: a strict one ended at once, and a guarded one did nothing, in silence."""
+    guarded = f'set -u\nif [[ "{named}" == "$0" ]]; then echo "begins in $(dirname "{named}")"; fi\n#{"x" * length}'
+    assert run_pod(noted("--nodes=2", body=guarded)[0]).stdout == "begins in .\n"
+
+
 @pytest.mark.parametrize(
     ("signal", "warning"), [("B:USR1@120", "B:USR1"), ("USR2@60", "USR2"), ("B:TERM@60", "B:TERM")]
 )

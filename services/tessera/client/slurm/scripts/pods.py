@@ -29,6 +29,8 @@ SHELL = re.compile(r"(?:^|/)(?:ba|da|z|k)?sh$")
 PYTHON = re.compile(r"(?:^|/)python[0-9.]*$")
 FIRST_LINE = re.compile(r"^#!\s*(?:/usr/bin/env\s+)?(?P<path>\S+)(?P<options>(?:\s+-\S+)*)\s*$")
 RUN = "$(TESSERA_JOB_ID)-$(TESSERA_ATTEMPT)"
+_SOURCE = re.compile(r"\$(?:\{BASH_SOURCE(?P<first>\[0\])?\}|BASH_SOURCE\b(?!\[))")
+"""The file from which bash reads a script. A script that is an argument has none, though it has a `$0`."""
 
 SUBMIT_DIR = "SLURM_SUBMIT_DIR"
 """The directory in which a script begins: of the pod, since none of the submitting machine is there."""
@@ -159,10 +161,17 @@ def _run_by_python(text: str, arguments: tuple[str, ...]) -> list[str]:
 
 
 def _run_by_shell(text: str, path: str, where: str, arguments: tuple[str, ...]) -> list[str]:
-    """The words behind a shell. Without arguments of the script's own the shell's path is `$0`."""
+    """
+    The words behind a shell. Without arguments of the script's own the shell's path is `$0`, but for one that asks bash
+    for its file: that is its name, in the directory in which it begins, and as with Slurm `$0` is the same.
+    """
+    if path.endswith("bash") and _SOURCE.search(text):
+        text, where = _SOURCE.sub(r"${BASH_SOURCE\g<first>:-$0}", text), where.rpartition("/")[2]
+    elif not arguments:
+        where = ""
     if is_long(text):
-        return for_shell(text, where if arguments else path, arguments)
-    return ["-c", text, *((where, *arguments) if arguments else ())]
+        return for_shell(text, where or path, arguments)
+    return ["-c", text, *((where, *arguments) if where else ())]
 
 
 def variables(name: str, tasks: int, gpus: int, cpus: str) -> dict[str, str]:
