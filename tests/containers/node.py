@@ -52,7 +52,7 @@ MPI = {
     "mpich": ("/usr/bin/mpirun.mpich", "/usr/bin/hydra_pmi_proxy"),
 }
 """What of Debian's packages a program of each kind needs in its pod, beside libraries."""
-HAS_MPI = all(shutil.which(f"mpicc.{kind}") and Path(MPI[kind][0]).exists() for kind in MPI)
+HAS_MPI = shutil.which("mpicc.openmpi") is not None and all(Path(parts[0]).exists() for parts in MPI.values())
 NAME, BRIDGE, ADDRESS, SUBNET = identities.NODE_NAME, "tessera-node", "10.231.7.1", "10.231.7.0/24"
 BUSYBOX, CNI_PROGRAMS, CGROUPS = Path("/bin/busybox"), Path("/usr/lib/cni"), Path("/sys/fs/cgroup")
 PROGRAMS = ("containerd", "ctr", "runc", "unshare", "ip", str(BUSYBOX), str(CNI_PROGRAMS / "bridge"))
@@ -228,17 +228,16 @@ def _busybox() -> dict[str, bytes | str]:
 
 @cache
 def mpi_image() -> bytes:
-    """Busybox with what `mpirun` of both kinds needs, and `/bin/allreduce.KIND`, which was compiled with each."""
+    """Busybox with what `mpirun` of both kinds needs, and `/bin/allreduce`, which was compiled with OpenMPI."""
     files = _busybox()
     with tempfile.TemporaryDirectory() as folder:
-        for kind in MPI:
-            built = Path(folder) / f"allreduce.{kind}"
-            subprocess.run([f"mpicc.{kind}", ALLREDUCE, "-o", built], check=True, timeout=60)
-            files[f"bin/{built.name}"] = built.read_bytes()
+        built = Path(folder) / "allreduce"
+        subprocess.run(["mpicc.openmpi", ALLREDUCE, "-o", built], check=True, timeout=60)
+        files["bin/allreduce"] = built.read_bytes()
         roots = [found for parts in MPI.values() for part in parts for found in Path("/").glob(part[1:])]
         whole = [path for root in roots for path in ([root] if root.is_file() else root.rglob("*")) if path.is_file()]
         programs = [str(path) for path in whole if path.read_bytes()[:4] == b"\x7fELF"]
-        linked = subprocess.run(["ldd", *programs, *map(str, Path(folder).iterdir())], capture_output=True, text=True)
+        linked = subprocess.run(["ldd", *programs, str(built)], capture_output=True, text=True)
     libraries = {
         Path(word) for line in linked.stdout.splitlines() for word in line.split() if line[0] == "\t" and word[0] == "/"
     }
