@@ -9,6 +9,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -57,6 +58,8 @@ class Pods:
     folder: Path
     job: str
     pods: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    temporary: str = field(default_factory=lambda: tempfile.mkdtemp(prefix="pods-"))
+    """Its TMPDIR: OpenMPI has a folder there for each name of a host, which runs beside this one would share."""
 
     def host(self, rank: int) -> str:
         return f"127.88.0.{rank}"
@@ -97,6 +100,7 @@ class Pods:
                     continue
             for pod in self.pods:
                 pod.wait(PATIENCE_SECONDS)
+        shutil.rmtree(self.temporary)
 
 
 @contextmanager
@@ -110,6 +114,7 @@ def pods_of_a_run(
     run = Pods(folder, f"j-{secrets.token_hex(6)}")
     environment = {
         "PATH": os.environ["PATH"],
+        "TMPDIR": run.temporary,
         "TESSERA_JOB_ID": run.job,
         "TESSERA_ATTEMPT": "1",
         "TESSERA_WORLD_SIZE": str(count),
