@@ -330,6 +330,20 @@ async def test_a_command_that_runs_once_starts_processes_in_the_other_pods_of_it
 
 
 @needs_steps
+async def test_launchers_find_lists_of_a_runs_pods_and_ways_into_them(live: KubernetesLive, person: Person) -> None:
+    reached = "pdsh -S hostname; pdsh -S -w $(tail -n 1 /tessera/hosts/names) exit 7; echo ended $?"
+    program = f"cat /job/hostfile /tessera/hosts/mpich; ssh $(tail -n 1 /tessera/hosts/names) hostname; {reached}"
+    done = await live.submit(program_job("lists", program, gpus=1, launcher="deepspeed", replicas=2))
+    await live.until_ended(done.job_id)
+    assert live.phase(done.job_id) == "succeeded"
+    said = (await person.run("logs", "--rank", "0", done.job_id)).out.splitlines()
+    first, second = (f"{done.job_id}-1-{rank}" for rank in range(2))
+    assert said[:5] == [f"{first} slots=1", f"{second} slots=1", f"{first}:1", f"{second}:1", second]
+    assert sorted(said[5:7]) == [f"{first}: {first}", f"{second}: {second}"]
+    assert said[-1] == "ended 7"
+
+
+@needs_steps
 async def test_a_script_runs_once_and_its_tasks_on_the_pods_that_are_its_nodes(
     live: KubernetesLive, person: Person, tmp_path: Path
 ) -> None:
