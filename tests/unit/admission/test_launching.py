@@ -4,13 +4,16 @@ from typing import Any
 
 import pytest
 
-from tessera.admission.decide.launching import not_launched
+from tessera.admission.decide.launching import advise, not_launched
 from tessera.admission.decide.outcome import Origin, judge_tenant_command
-from tessera.admission.decide.policy import AdmissionPolicy
+from tessera.admission.decide.policy import AdmissionPolicy, Pools, tree_of
+from tessera.domain.devices.resources import empty_node
+from tessera_schemas.config import Config
+from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.job import Role, Template
 from tessera_schemas.text.reading import read_tenant_command
 from tessera_schemas.work.pod_template import STEPS_LAUNCHERS
-from tests.builders import job_spec, role
+from tests.builders import config_body, job_spec, node_seen, role
 from tests.unit.admission.admission_world import changed, encoded
 
 SIDECAR = {"name": "tessera-steps", "image": "x", "resources": {"cpu_milli": 1, "memory_bytes": 1}}
@@ -88,3 +91,42 @@ def test_who_submits_is_told_the_way(launcher: str) -> None:
     answer = judge_tenant_command(command, Origin("main", "lab", 1), AdmissionPolicy()).answer
     (detail,) = [reason.detail for reason in answer.reasons if reason.field == "launcher"]
     assert "steps_image" in detail
+
+
+TREE = tree_of(Config(version=1, body=config_body()))
+EIGHT, ONE = empty_node(node_seen("eight", gpus=8)), empty_node(node_seen("one", gpus=1))
+
+
+@pytest.mark.parametrize(
+    ("pods", "fewer"), [(2, "1 of 2"), (8, "1 of 8"), (16, "2 of 8"), (12, "2 of 6"), (14, "2 of 7"), (9, "3 of 3")]
+)
+def test_pods_of_one_gpu_are_told_what_a_pod_per_node_gains(pods: int, fewer: str) -> None:
+    (note,) = advise(job_spec(started(replicas=pods, gpus=1), launcher="torchrun"), TREE, [ONE, EIGHT])
+    assert note.startswith(f"{pods} pods of one GPU reach each other's GPUs by sockets alone: {fewer} GPUs would")
+
+
+@pytest.mark.parametrize(
+    ("launcher", "fields", "nodes"),
+    [
+        ("steps", {"replicas": 8, "gpus": 1}, [EIGHT]),
+        ("torchrun", {"replicas": 1, "gpus": 1}, [EIGHT]),
+        ("torchrun", {"replicas": 8, "gpus": 2}, [EIGHT]),
+        ("torchrun", {"replicas": 8, "gpus": 0}, [EIGHT]),
+        ("torchrun", {"replicas": 8, "gpus": 1}, [ONE]),
+        ("torchrun", {"replicas": 11, "gpus": 1}, [EIGHT]),
+        ("torchrun", {"replicas": 8, "gpus": 1}, []),
+    ],
+)
+def test_who_would_gain_nothing_is_told_nothing(launcher: str, fields: dict[str, int], nodes: list[Any]) -> None:
+    assert list(advise(job_spec(started(**fields), launcher=launcher), TREE, nodes)) == []
+
+
+def test_the_answer_to_a_submit_says_it_and_the_job_is_as_it_was_sent() -> None:
+    asked = changed("spec.launcher", "torchrun")
+    asked["spec"]["roles"][0] |= {"replicas": 8}
+    asked["spec"]["roles"][0]["resources"] |= {"gpus": 1}
+    policy = AdmissionPolicy(1, TREE, Pools([EIGHT]))
+    outcome = judge_tenant_command(read_tenant_command(encoded(asked)), Origin("main", "lab", 1), policy)
+    assert isinstance(outcome.fact, JobAdmitted)
+    assert outcome.fact.spec.pods() == 8
+    assert outcome.answer.notes[-1].startswith("8 pods of one GPU")

@@ -1,8 +1,10 @@
 """Demands of a launcher on a job's roles and on the installation. Pure."""
 
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from tessera.domain.devices.resources import Node
+from tessera.domain.queues import QueueTree
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.reading import refusal
@@ -20,6 +22,17 @@ def not_launched(spec: JobSpec, has_steps: bool) -> list[Reason]:
     needs_image = spec.launcher in STEPS_LAUNCHERS and not has_steps
     against = [refusal(Code.NOT_SUPPORTED_YET, "launcher", NO_IMAGE)] if needs_image else []
     return against + [refusal(Code.INVALID_FIELD, path, why) for path, why in _faults(spec)]
+
+
+def advise(spec: JobSpec, tree: QueueTree | None, nodes: Iterable[Node]) -> Iterator[str]:
+    """Gains of processes that have a pod of one GPU each from pods with several, where nodes have several."""
+    pool, pods = tree and tree.pool(spec.queue), spec.pods()
+    most = max((node.gpus for node in nodes if node.pool == pool and not node.gone), default=0)
+    fit = max((gpus for gpus in range(2, min(pods, most) + 1) if pods % gpus == 0), default=0)
+    single = spec.launcher in ("torchrun", "accelerate", "jax") and all(role.resources.gpus == 1 for role in spec.roles)
+    if fit and single:
+        way = f"{pods // fit} of {fit} GPUs would use NVLink and CUDA IPC where they share a node"
+        yield f"{pods} pods of one GPU reach each other's GPUs by sockets alone: {way}"
 
 
 def _faults(spec: JobSpec) -> Iterator[tuple[str, str]]:

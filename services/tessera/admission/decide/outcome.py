@@ -2,10 +2,12 @@
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tessera.admission.decide import verdict
 from tessera.admission.decide.amounts import fill_amounts
 from tessera.admission.decide.configuration import find_config_faults
+from tessera.admission.decide.launching import advise
 from tessera.admission.decide.mounts import fill_mounts
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.admission.decide.templates import from_template
@@ -175,7 +177,7 @@ def _filled(command: SubmitJob | AdoptJob, origin: Origin, policy: AdmissionPoli
         return spec, notes
     spec, limited = fill_time_limit(spec, origin.tenant, policy.tree)
     spec, mounted = fill_mounts(spec, origin.tenant, policy.tree)
-    return spec, (*notes, *limited, *mounted)
+    return spec, (*notes, *limited, *mounted, *advise(spec, policy.tree, policy.pools.nodes))
 
 
 def format_needed(parsed: Parsed) -> int:
@@ -209,30 +211,26 @@ def judge_operator_command(parsed: Parsed, origin: Origin, committer_format: int
 
 def _requested(command: Strict, tenant: str) -> Outcome:
     """The fact that somebody wants something of a job; `tenant` is empty when an operator does."""
+    whose: dict[str, Any] = {"job_id": getattr(command, "job_id", ""), "tenant": tenant}
     fact: Request
     match command:
         case CancelJob():
-            fields = {"why": command.why, "now": command.now}
-            fact = CancelRequested(kind="cancel_requested", job_id=command.job_id, tenant=tenant, **fields)
+            fact = CancelRequested(kind="cancel_requested", why=command.why, now=command.now, **whose)
         case HoldJob():
-            fact = HoldRequested(kind="hold_requested", job_id=command.job_id, tenant=tenant)
+            fact = HoldRequested(kind="hold_requested", **whose)
         case ReleaseJob():
-            fact = HoldRequested(kind="hold_requested", job_id=command.job_id, tenant=tenant, undo=True)
+            fact = HoldRequested(kind="hold_requested", undo=True, **whose)
         case SetPriority():
-            name = command.priority_class
-            fact = PriorityRequested(
-                kind="priority_requested", job_id=command.job_id, tenant=tenant, priority_class=name
-            )
+            fact = PriorityRequested(kind="priority_requested", priority_class=command.priority_class, **whose)
         case MoveJob():
-            fact = MoveRequested(kind="move_requested", job_id=command.job_id, tenant=tenant, queue=command.queue)
+            fact = MoveRequested(kind="move_requested", queue=command.queue, **whose)
         case UpdateJob():
-            changes = command.changes
-            fact = UpdateRequested(kind="update_requested", job_id=command.job_id, tenant=tenant, changes=changes)
+            fact = UpdateRequested(kind="update_requested", changes=command.changes, **whose)
         case RequeueJob():
-            fact = RequeueRequested(kind="requeue_requested", job_id=command.job_id, tenant=tenant)
+            fact = RequeueRequested(kind="requeue_requested", **whose)
         case ReportCheckpoint():
-            fields = {"path": command.path, "attempt": command.attempt, "at": command.at}
-            fact = CheckpointReported(kind="checkpoint_reported", job_id=command.job_id, tenant=tenant, **fields)
+            at: dict[str, Any] = {"path": command.path, "attempt": command.attempt, "at": command.at}
+            fact = CheckpointReported(kind="checkpoint_reported", **whose, **at)
         case _:
             raise TypeError(f"{type(command).__name__} asks nothing of a job")
     return Outcome(fact, Answer(accepted=True, job_id=fact.job_id))
@@ -269,33 +267,22 @@ def _proposed(command: ApplyConfig) -> Outcome:
 
 
 def _refused(parsed: Parsed, origin: Origin, against: list[Reason]) -> Outcome:
-    reasons = bounded(against)
     job, name = _named(parsed, origin)
-    fact = JobRefused(
-        kind="job_refused",
-        tenant=origin.tenant,
-        job_id=job,
-        name=name,
-        reasons=reasons,
-        source_seq=origin.seq,
-        trace=origin.trace,
-    )
-    return Outcome(fact, Answer(accepted=False, job_id=job, reasons=reasons))
+    fact = _refusal_of(job, name, bounded(against), origin)
+    return Outcome(fact, Answer(accepted=False, job_id=job, reasons=fact.reasons))
+
+
+def _refusal_of(job: str, name: str, why: tuple[Reason, ...], origin: Origin) -> JobRefused:
+    fields: dict[str, Any] = {"source_seq": origin.seq, "trace": origin.trace}
+    return JobRefused(kind="job_refused", tenant=origin.tenant, job_id=job, name=name, reasons=why, **fields)
 
 
 def refuse_for(outcome: Outcome, origin: Origin, why: Reason) -> Outcome:
     """The outcome of a command that is refused for `why` alone; the record of a refused job command names no job."""
     admitted = outcome.fact if isinstance(outcome.fact, JobAdmitted) else None
-    fact = JobRefused(
-        kind="job_refused",
-        tenant=origin.tenant,
-        job_id=admitted.job_id if admitted else "",
-        name=admitted.spec.name if admitted else "",
-        reasons=(why,),
-        source_seq=origin.seq,
-        trace=origin.trace,
-    )
-    return Outcome(fact, Answer(accepted=False, job_id=outcome.answer.job_id, reasons=(why,)), outcome.dry_run)
+    job, name = (admitted.job_id, admitted.spec.name) if admitted else ("", "")
+    answer = Answer(accepted=False, job_id=outcome.answer.job_id, reasons=(why,))
+    return Outcome(_refusal_of(job, name, (why,), origin), answer, outcome.dry_run)
 
 
 def refuse_absent_job(outcome: Outcome, origin: Origin) -> Outcome:
