@@ -165,6 +165,7 @@ class JobReleasedV1(RunEvent):
 
     type: ClassVar[str] = "io.tessera.job.released.v1"
     ranks: tuple[int, ...] = ()
+    steps: Annotated[PublicRunSteps | None, Field(description="Steps of the run, where it was stopped")] = None
 
 
 class JobRequeuedV1(RunEvent):

@@ -423,11 +423,13 @@ class RunAbsent(AnyFact, sender="reclamation"):
     Every pod of the run, or with `ranks` these, is gone or ended by its kubelet: what they held is free.
 
     Of a gang that goes on only pods are named that succeeded, or that its owner gave up: any other end is the run's.
+    `steps` are those of a run that was stopped, as its first pod told of them at its end.
     """
 
     kind: Literal["run_absent"]
     run_id: RunId
     ranks: Ranks = ()
+    steps: RunSteps | None = None
 
 
 class RunLost(AnyFact, sender="reclamation"):

@@ -17,7 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tessera.binder.decide.last_words import read_word
 from tessera.client.input import files
 from tessera.client.sending.submitting import command_bytes
 from tessera.client.slurm.scripts.against import Against
@@ -27,6 +26,7 @@ from tessera.client.slurm.scripts.options import split_words
 from tessera.client.slurm.scripts.script import read_script
 from tessera.client.slurm.values import Said, dependencies_of
 from tessera.domain.entities import Job, Run
+from tessera.domain.work.last_words import read_word
 from tessera_local.free_port import free_port
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import SubmitJob

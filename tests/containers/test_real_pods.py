@@ -405,6 +405,15 @@ async def test_who_is_evicted_in_the_middle_of_a_step_saves_in_each_task_and_sta
     await live.until_ended(job_id)
     assert live.phase(job_id) == "succeeded"
     assert (await person.run("logs", "--rank", "0", job_id)).out == "again\n" * 2
+    rows = (await person.run("sacct", "-D", "-n", "-P", "-j", job_id, "-o", "JobName,State")).out.split()
+    assert rows == [
+        "tasks|PREEMPTED",
+        "batch|CANCELLED",
+        "sh|COMPLETED",
+        "tasks|COMPLETED",
+        "batch|COMPLETED",
+        "echo|COMPLETED",
+    ]
 
 
 @needs_steps

@@ -22,7 +22,7 @@ from tessera_schemas import events as public
 from tessera_schemas import subjects
 from tessera_schemas.base import DIGEST_CHARACTERS, Strict
 from tessera_schemas.documents.registry import dataschema
-from tessera_schemas.facts import JobAdmitted, JobRefused, RunEnded, UpdateRequested
+from tessera_schemas.facts import JobAdmitted, JobRefused, RunAbsent, RunEnded, UpdateRequested
 from tessera_schemas.ledger import (
     JOB_OF,
     Allocated,
@@ -36,6 +36,7 @@ from tessera_schemas.ledger import (
     JobUpdated,
     LedgerMessage,
     LeftChanged,
+    Released,
     Revoked,
     TaskQueued,
 )
@@ -97,15 +98,15 @@ class MessageJobs:
     def __init__(self, state: State, message: LedgerMessage) -> None:
         self._state, self.message = state, message
         self._here: dict[str, Subject] = {}
-        self._steps: dict[str, JsonData] | None = None
+        self._steps: dict[tuple[str, str], JsonData] | None = None
 
-    def steps_of(self, run_id: str) -> JsonData:
-        """Field with the steps of a run whose end this message takes in; empty where it tells of none."""
+    def steps_of(self, run_id: str, kind: str = "run_ended") -> JsonData:
+        """Field with the steps of a run of which a fact of this kind tells here; empty where none does."""
         if self._steps is None:
-            ends = (taken.fact for taken in self.message.facts if isinstance(taken.fact, RunEnded))
-            told = {end.run_id: end.steps for end in ends if end.steps is not None}
-            self._steps = {run: {"steps": _json(steps)} for run, steps in told.items()}
-        return self._steps.get(run_id, {})
+            ends = (taken.fact for taken in self.message.facts if isinstance(taken.fact, RunEnded | RunAbsent))
+            told = {(end.kind, end.run_id): end.steps for end in ends if end.steps is not None}
+            self._steps = {end: {"steps": _json(steps)} for end, steps in told.items()}
+        return self._steps.get((kind, run_id), {})
 
     @property
     def numbered(self) -> bool:
@@ -336,6 +337,11 @@ def _evicting(message_jobs: MessageJobs, record: Revoked) -> EventParts:
     return event, job, data | message_jobs.steps_of(record.run_id)
 
 
+def _released(message_jobs: MessageJobs, record: Released) -> EventParts:
+    event, job, data = _freed(message_jobs, record)
+    return event, job, data | message_jobs.steps_of(record.run_id, "run_absent")
+
+
 def _left_changed(message_jobs: MessageJobs, record: LeftChanged) -> EventParts:
     """Event for operators: numbers of a pool, without anybody's names."""
     event = public.ClusterFragmentationV1.model_validate(record.model_dump(exclude={"kind", "free"}))
@@ -368,6 +374,7 @@ WRITTEN: dict[str, Callable[[Any], Any]] = {"reason": _json, "placements": _plac
 """Values that are models, as they stand in events."""
 
 _stopped = _by_fields(Revoked, public.JobEvictingV1)
+_freed = _by_fields(Released, public.JobReleasedV1)
 
 DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     **{kind: _by_fields(kind, event) for kind in JOB_OF if (event := kind.event) is not None},
@@ -381,6 +388,7 @@ DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     EarmarkSet: _earmark_set,
     Finished: _finished,
     Revoked: _evicting,
+    Released: _released,
     LeftChanged: _left_changed,
 }
 """By record: its event's fields, or what a function here makes of it. Every other is of no interest outside."""

@@ -1,40 +1,24 @@
 """The last word of a run's first pod: how it is read, whatever stands there, and what the binder makes of it."""
 
-import json
-from typing import Any
-
 import pytest
 
 from tessera.binder.decide.ends import end_for
-from tessera.binder.decide.last_words import BYTES_MAX, MARK, PodWord, read_word
 from tessera.binder.decide.steps import find_cancel, find_own_end, read_pod, to_report
 from tessera.domain.entities import Run
 from tessera.domain.storing.fast import replace
+from tessera.domain.work.last_words import BYTES_MAX, MARK, PodWord, read_word
 from tessera_schemas.base import Json
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import SCRIPT_WORDS_FROM
-from tessera_schemas.work.pod_template import STEPS_CONTAINER
 from tessera_schemas.work.run_steps import RunStep, RunSteps
 from tests.builders import job_spec, role
 from tests.unit.binder.binder_builders import api_pod, run
+from tests.unit.binder.last_words import first_pod, word
 
 TWO = job_spec(role(replicas=2))
 WHO = "scontrol requeue by the script, in a-0"
 ROW = ["python", 8, 0, 5, 0]
-
-
-def word(**said: Any) -> str:
-    return f"{MARK}1 {json.dumps(said)}"
-
-
-def first_pod(
-    message: str, phase: str = "Failed", exit_code: int = 75, runner: str = STEPS_CONTAINER, **more: Any
-) -> Json:
-    pod = api_pod(0, phase, exit_code=exit_code, **more)
-    pod["status"]["containerStatuses"][0]["state"]["terminated"]["message"] = message
-    pod["status"]["initContainerStatuses"] = [{"name": runner, "state": {"terminated": {"exitCode": 0}}}]
-    return pod
 
 
 def end(*pods: Json, of: Run | None = None) -> RunEnded:

@@ -16,7 +16,7 @@ from tessera.kernel.ports import Message
 from tessera.projection.events import events_of
 from tessera.projection.views import Views
 from tessera_schemas.events import CloudEvent
-from tessera_schemas.facts import RunEnded
+from tessera_schemas.facts import CancelRequested, RunEnded
 from tessera_schemas.ledger import LEDGER_MESSAGE
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.views import JobView
@@ -49,6 +49,19 @@ def ended(phase: str, steps: RunSteps | None = STEPS) -> Committed:
     reason = REASONS[phase]
     ledger.commit(RunEnded(kind="run_ended", run_id=run, reason=reason, own=phase == "failed", steps=steps), ms=4000)
     ledger.commit(run_absent(run))
+    return ledger
+
+
+def stopped() -> Committed:
+    """A job that its owner cancelled while it ran: its steps come with the proof that it is gone."""
+    ledger = Committed().begin(node_seen("node-a", 8), body=config_body())
+    ledger.commit(admitted("k1", job_spec(role(gpus=2))))
+    ledger.commit(orders=(ledger.line(),))
+    run = f"{JOB}-1"
+    ledger.commit(made(run))
+    ledger.commit(started(run))
+    ledger.commit(CancelRequested(kind="cancel_requested", job_id=JOB, tenant="lab"), ms=4000)
+    ledger.commit(run_absent(run).model_copy(update={"steps": STEPS}))
     return ledger
 
 
@@ -109,6 +122,11 @@ def test_the_script_of_a_job_that_it_cancelled_was_terminated(monkeypatch: pytes
     assert lines[:2] == ["1|CANCELLED|0:0", "1.batch|CANCELLED|0:15"]
 
 
+def test_steps_of_a_job_that_was_stopped_are_shown_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, _ = sacct(monkeypatch, stopped(), "sacct -j 1 -n -P -o JobID,State,ExitCode")
+    assert lines[1:] == ["1.batch|CANCELLED|0:15", "1.0|COMPLETED|0:0", "1.249|FAILED|9:0"]
+
+
 @pytest.mark.parametrize("line", ["sacct -j 1 -X -n -P -o JobID", "sacct -n -P -o JobID"])
 def test_allocations_alone_have_no_steps(monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     assert sacct(monkeypatch, ended("succeeded"), line)[0] == ["1"]
@@ -120,9 +138,9 @@ def test_steps_that_could_not_be_read_are_told(monkeypatch: pytest.MonkeyPatch) 
     assert any("cannot be read" in told_by(event) for event in told(ledger))
 
 
-@pytest.mark.parametrize("phase", ["succeeded", "failed", "cancelled"])
+@pytest.mark.parametrize("phase", ["succeeded", "failed", "cancelled", "stopped"])
 def test_the_story_says_the_steps_in_one_line(phase: str) -> None:
-    lines = [told_by(event) for event in told(ended(phase))]
+    lines = [told_by(event) for event in told(stopped() if phase == "stopped" else ended(phase))]
     assert sum("250 steps, step 249 (eval) ended with 9" in line for line in lines) == 1
 
 

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from tessera.domain.entities import Run, SurplusPod
-from tessera.reclamation.absence.decide import PresenceVerdict, has_unsaid_end, judge, judge_surplus_pod
+from tessera.reclamation.absence.decide import PresenceVerdict, has_unsaid_end, judge, judge_surplus_pod, steps_of
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import GIVEN_BACK_ANNOTATION, RANK_LABEL, RUN_LABEL, has_ended
 from tessera_schemas.reasons import Code, Reason
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import api_pod, run
+from tests.unit.binder.last_words import first_pod, word
 
 TWO = job_spec(role(replicas=2))
 
@@ -182,3 +183,30 @@ def test_it_waits_for_no_word_where_there_is_none_to_come() -> None:
     stopped = [pod_that("Succeeded", rank, deletionTimestamp="2026-01-01T00:00:00Z") for rank in (0, 1)]
     assert not has_unsaid_end(revoked(Code.PREEMPTED), stopped)
     assert not has_unsaid_end(run(TWO, pods=2, started=True, over=True), [])
+
+
+STEPS_OF_TWO = word(steps=1, **{"from": 1_764_331_200}, head=[["train", 8, 0, 60, 143]])
+
+
+@pytest.mark.parametrize(
+    ("code", "tells"),
+    [
+        (Code.CANCELLED, True),
+        (Code.PREEMPTED, True),
+        (Code.TIME_LIMIT, True),
+        (Code.POD_FAILED, False),
+        (Code.CANCELLED_BY_SCRIPT, False),
+        (Code.REQUEUED_BY_SCRIPT, False),
+        (None, False),
+    ],
+)
+def test_steps_are_told_of_a_run_that_was_stopped_and_of_no_other(code: Code | None, tells: bool) -> None:
+    """Of others the binder tells with their end."""
+    revoked = None if code is None else Reason(code=code)
+    told = steps_of(replace(run(TWO, pods=2), revoked=revoked), [api_pod(1), first_pod(STEPS_OF_TWO)])
+    assert (told is not None and [step.name for step in told.steps] == ["train"]) is tells
+
+
+@pytest.mark.parametrize("pods", [[], [api_pod(1)], [api_pod(0, "Failed")], [first_pod("no word of steps")]])
+def test_of_a_run_whose_first_pod_left_no_word_no_steps_are_told(pods: list[Json]) -> None:
+    assert steps_of(replace(run(TWO, pods=2), revoked=Reason(code=Code.CANCELLED)), pods) is None

@@ -17,11 +17,11 @@ from tessera.binder.decide.ends import (
     read_end,
     suspects,
 )
-from tessera.binder.decide.last_words import PodWord
 from tessera.binder.decide.starting import Start, read_start
 from tessera.domain.entities import Run
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.checkpoints import is_known
+from tessera.domain.work.last_words import PodWord
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
     ALLOCATED_N_ANNOTATION,

@@ -99,6 +99,7 @@ DESCRIBE: dict[str, Callable[[Data], str]] = {
     events.JobAllocatedV1.type: _placed,
     events.JobGrownV1.type: _placed,
     events.JobEvictingV1.type: _evicting,
+    events.JobReleasedV1.type: _steps,
     events.JobSucceededV1.type: _steps,
     events.JobShrunkV1.type: _for_job,
     events.JobRequeuedV1.type: _requeued,

@@ -26,6 +26,7 @@ from tessera.reclamation.absence.decide import (
     judge,
     judge_surplus_pod,
     select_pods_of_rank,
+    steps_of,
 )
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.base import Json
@@ -44,6 +45,7 @@ from tessera_schemas.cluster.labels import (
 )
 from tessera_schemas.facts import PodsLost, RunAbsent
 from tessera_schemas.ledger import Finished, Released, Revoked, Shrunk, Spared
+from tessera_schemas.shard.ledger_form import SCRIPT_WORDS_FROM
 
 KEPT_META = ("uid", "name", "namespace", "resourceVersion", "deletionTimestamp")
 NOTES = (RUN_ANNOTATION, PERMIT_ANNOTATION, GIVEN_BACK_ANNOTATION)
@@ -224,7 +226,8 @@ class Absences:
     async def _look_at_all(self, run: Run) -> None:
         if await self._absent(run) and not self._awaits_its_end(run):
             self._reported[run.run_id] = None
-            await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id))
+            told = steps_of(run, self._cached(run)) if self._state.format >= SCRIPT_WORDS_FROM else None
+            await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id, steps=told))
 
     def _awaits_its_end(self, run: Run) -> bool:
         """Whether how the run ended is still to be said; not for ever, since the binder may be away."""

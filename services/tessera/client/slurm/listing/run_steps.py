@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from tessera.client.slurm.listing.fields import FIELDS, FieldValue, job_id_of, raw_id_of
-from tessera_schemas.events import CloudEvent, JobEvictingV1, JobSucceededV1
+from tessera_schemas.events import CloudEvent, JobEvictingV1, JobReleasedV1, JobSucceededV1
 from tessera_schemas.views import JobView
 from tessera_schemas.work.run_steps import PublicRunSteps, RunStep
 
@@ -52,8 +52,8 @@ def _both(name: str, value: FieldValue, own: Mapping[str, FieldValue]) -> FieldV
 def steps_by_run(events: Iterable[CloudEvent]) -> dict[tuple[str, int], PublicRunSteps]:
     """The steps of each run of which an event tells them, by job and attempt."""
     found = dict[tuple[str, int], PublicRunSteps]()
-    kinds: dict[str, type[JobEvictingV1 | JobSucceededV1]] = {
-        each.type: each for each in (JobEvictingV1, JobSucceededV1)
+    kinds: dict[str, type[JobEvictingV1 | JobReleasedV1 | JobSucceededV1]] = {
+        each.type: each for each in (JobEvictingV1, JobReleasedV1, JobSucceededV1)
     }
     for event in events:
         if event.type in kinds and event.data.get("steps"):
