@@ -26,7 +26,7 @@ from tessera.client.slurm.scripts.options import split_words
 from tessera.client.slurm.scripts.script import read_script
 from tessera.client.slurm.values import Said, dependencies_of
 from tessera.domain.entities import Job, Run
-from tessera.domain.work.last_words import read_word
+from tessera.domain.last_words import read_word
 from tessera_local.free_port import free_port
 from tessera_schemas.base import job_id
 from tessera_schemas.commands import SubmitJob

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from tessera.domain.work.last_words import MARK
+from tessera.domain.last_words import MARK
 from tessera_schemas.base import Json
 from tessera_schemas.work.pod_template import STEPS_CONTAINER
 from tests.unit.binder.binder_builders import api_pod

@@ -5,8 +5,8 @@ import pytest
 from tessera.binder.decide.ends import end_for
 from tessera.binder.decide.steps import find_cancel, find_own_end, read_pod, to_report
 from tessera.domain.entities import Run
+from tessera.domain.last_words import BYTES_MAX, MARK, PodWord, read_word
 from tessera.domain.storing.fast import replace
-from tessera.domain.work.last_words import BYTES_MAX, MARK, PodWord, read_word
 from tessera_schemas.base import Json
 from tessera_schemas.facts import RunEnded
 from tessera_schemas.reasons import Code, Reason

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from tessera.domain.work.last_words import PodWord, word_of
+from tessera.domain.last_words import PodWord, word_of
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import BOOT_ANNOTATION
 from tessera_schemas.facts import RunEnded

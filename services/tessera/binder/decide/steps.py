@@ -19,9 +19,9 @@ from tessera.binder.decide.ends import (
 )
 from tessera.binder.decide.starting import Start, read_start
 from tessera.domain.entities import Run
+from tessera.domain.last_words import PodWord
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.checkpoints import is_known
-from tessera.domain.work.last_words import PodWord
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
     ALLOCATED_N_ANNOTATION,

@@ -4,7 +4,7 @@ from collections.abc import Container, Iterable
 from enum import Enum
 
 from tessera.domain.entities import Run, SurplusPod
-from tessera.domain.work.last_words import word_of
+from tessera.domain.last_words import word_of
 from tessera.domain.work.stops import may_end_instead
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import RANK_LABEL, has_ended, has_succeeded, is_given_back
