@@ -21,7 +21,7 @@ var hostfiles = map[string]func(host string, tasks, gpus int) string{
 	"names":     func(host string, _, _ int) string { return host }, // pdsh, and whoever else wants names alone
 }
 
-// WriteHostfiles writes them as the variables of the pod say; none where these name no pods.
+// WriteHostfiles writes the lists as the pod's variables say who is of the run, and none where these name no pods.
 func writeHostfiles(folder string) error {
 	r := run{hosts: os.Getenv("TESSERA_STEPS_HOSTS")}
 	if r.hosts == "" {

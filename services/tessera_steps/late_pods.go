@@ -46,16 +46,15 @@ func ageOfRun() time.Duration {
 }
 
 func ageOf(pid int) time.Duration {
-	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	uptime, _ := os.ReadFile("/proc/uptime")
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	since, _, _ := strings.Cut(string(uptime), " ")
-	up, err := strconv.ParseFloat(since, 64)
-	if err != nil || len(fields) < 20 {
+	fields, err := statFields(pid)
+	if err != nil {
 		return joinPatience
 	}
-	started, err := strconv.ParseFloat(fields[19], 64)
-	if err != nil {
+	uptime, _ := os.ReadFile("/proc/uptime")
+	since, _, _ := strings.Cut(string(uptime), " ")
+	up, err := strconv.ParseFloat(since, 64)
+	started, err2 := strconv.ParseFloat(fields[19], 64)
+	if errors.Join(err, err2) != nil {
 		return joinPatience
 	}
 	return time.Duration((up - started/ticksPerSecond) * float64(time.Second))

@@ -28,7 +28,7 @@ func main() {
 
 const usage = `tessera-steps install FOLDER      copy this program and its names into FOLDER/bin and FOLDER/fallback
 tessera-steps pod -- COMMAND...   run COMMAND in the first pod of a run, and serve steps in every pod of it
-tessera-steps ray COMMAND...       become COMMAND in the first pod, once Ray runs in all of them
+tessera-steps ray COMMAND...      become COMMAND in the first pod, once Ray runs in all of them
 tessera-steps options             the options of srun, as a table
 tessera-steps enter COMMAND...    become COMMAND, which came from outside, as one of the pod's own
 tessera-steps as NAME COMMAND...  run COMMAND so that tell finds it, and hand signals on to it

@@ -332,16 +332,6 @@ def _finished(message_jobs: MessageJobs, record: Finished) -> EventParts:
     return public.JobFailedV1, job, data
 
 
-def _evicting(message_jobs: MessageJobs, record: Revoked) -> EventParts:
-    event, job, data = _stopped(message_jobs, record)
-    return event, job, data | message_jobs.steps_of(record.run_id)
-
-
-def _released(message_jobs: MessageJobs, record: Released) -> EventParts:
-    event, job, data = _freed(message_jobs, record)
-    return event, job, data | message_jobs.steps_of(record.run_id, "run_absent")
-
-
 def _left_changed(message_jobs: MessageJobs, record: LeftChanged) -> EventParts:
     """Event for operators: numbers of a pool, without anybody's names."""
     event = public.ClusterFragmentationV1.model_validate(record.model_dump(exclude={"kind", "free"}))
@@ -373,8 +363,19 @@ def _by_fields(
 WRITTEN: dict[str, Callable[[Any], Any]] = {"reason": _json, "placements": _places}
 """Values that are models, as they stand in events."""
 
-_stopped = _by_fields(Revoked, public.JobEvictingV1)
-_freed = _by_fields(Released, public.JobReleasedV1)
+
+def _with_steps(
+    record_type: type[Revoked | Released], event: type[public.PublicEvent], fact: str
+) -> Callable[[MessageJobs, Any], EventParts]:
+    """Tell an event by its fields, with the steps of the run where a fact of this kind tells of them."""
+    by_fields = _by_fields(record_type, event)
+
+    def make_event(message_jobs: MessageJobs, record: Any) -> EventParts:
+        event_type, job, data = by_fields(message_jobs, record)
+        return event_type, job, data | message_jobs.steps_of(record.run_id, fact)
+
+    return make_event
+
 
 DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     **{kind: _by_fields(kind, event) for kind in JOB_OF if (event := kind.event) is not None},
@@ -387,8 +388,8 @@ DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     JobUpdated: _updated,
     EarmarkSet: _earmark_set,
     Finished: _finished,
-    Revoked: _evicting,
-    Released: _released,
+    Revoked: _with_steps(Revoked, public.JobEvictingV1, "run_ended"),
+    Released: _with_steps(Released, public.JobReleasedV1, "run_absent"),
     LeftChanged: _left_changed,
 }
 """By record: its event's fields, or what a function here makes of it. Every other is of no interest outside."""

@@ -25,7 +25,7 @@ def not_launched(spec: JobSpec, has_steps: bool) -> list[Reason]:
 
 
 def advise(spec: JobSpec, tree: QueueTree | None, nodes: Iterable[Node]) -> Iterator[str]:
-    """Gains of processes that have a pod of one GPU each from pods with several, where nodes have several."""
+    """A sentence about what processes in pods of one GPU would gain in pods of several, where nodes have several."""
     pool, pods = tree and tree.pool(spec.queue), spec.pods()
     most = max((node.gpus for node in nodes if node.pool == pool and not node.gone), default=0)
     fit = max((gpus for gpus in range(2, min(pods, most) + 1) if pods % gpus == 0), default=0)

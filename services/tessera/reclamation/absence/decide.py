@@ -4,16 +4,12 @@ from collections.abc import Container, Iterable
 from enum import Enum
 
 from tessera.domain.entities import Run, SurplusPod
-from tessera.domain.last_words import word_of
+from tessera.domain.last_words import ASKS, word_of
 from tessera.domain.work.stops import may_end_instead
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import RANK_LABEL, has_ended, has_succeeded, is_given_back
-from tessera_schemas.reasons import Code
 from tessera_schemas.work.run_ends import Word, end_of
 from tessera_schemas.work.run_steps import RunSteps
-
-SAID_BY_BINDER = (Code.CANCELLED_BY_SCRIPT, Code.REQUEUED_BY_SCRIPT)
-"""Causes beside those of pods that ended by which the binder ends a run, and tells of its steps."""
 
 
 class PresenceVerdict(Enum):
@@ -54,9 +50,13 @@ def has_unsaid_end(run: Run, cached: Iterable[Json]) -> bool:
 
 
 def steps_of(run: Run, cached: Iterable[Json]) -> RunSteps | None:
-    """Steps of which the first pod of a run told that was stopped; None where it told none, or the binder does."""
+    """
+    Steps of which the first pod of a stopped run told; None where it told none.
+
+    The binder tells of those of a run that ended by its pods' end, or as its script asked.
+    """
     code = None if run.revoked is None else run.revoked.code
-    if code is None or code in SAID_BY_BINDER or end_of(code).word is Word.ENDED or not run.uids:
+    if code is None or code in ASKS.values() or end_of(code).word is Word.ENDED or not run.uids:
         return None
     first = next((pod for pod in cached if pod["metadata"]["uid"] == run.uids[0]), {})
     word = word_of(first.get("status") or {})
