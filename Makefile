@@ -1,9 +1,11 @@
 # `make help` lists the targets that people use (##), `make help-all` all (##, #:) below their headings (####). Everything runs in
 # .venv: `make setup` makes it from the parts of requirements.lock that running Tessera needs; targets for work on it add the rest.
 
-PYTHON ?= python3
+# The interpreter of .venv; none named: the fastest on the path (deploy/make_venv.py).
+PYTHON ?=
 VENV := .venv
 BIN := $(VENV)/bin
+MAKE_VENV := $(or $(PYTHON),python3) deploy/make_venv.py
 USER_READY := $(VENV)/.user-ready
 USER_PARTS := service placement kubernetes client build local
 READY := $(VENV)/.ready
@@ -41,9 +43,7 @@ help-all: #: list every target, by purpose
 setup: $(USER_READY) ## make .venv with what running Tessera needs, pinned by hash; targets for tests and tools add theirs
 
 $(USER_READY): requirements.lock deploy/parts.toml pyproject.toml schemas/pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Tessera needs Python 3.11 or later; set PYTHON=")'
-	@echo "setting up $(VENV)"
-	@$(PYTHON) -m venv $(VENV)
+	@$(MAKE_VENV) $(VENV) $(PYTHON)
 	@$(BIN)/python deploy/lock_of.py requirements.lock deploy/parts.toml $(USER_PARTS) > $(VENV)/user.lock
 	@$(BIN)/pip install -q --disable-pip-version-check --require-hashes -r $(VENV)/user.lock
 	@$(BIN)/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e schemas -e .
@@ -143,8 +143,7 @@ test-kubernetes: $(READY) #: the same on a real Kubernetes API server, built onc
 	$(BIN)/pytest -q -n $(WORKERS) tests/kubernetes
 
 $(CLIENTS_READY): tests/clients/requirements.lock
-	@echo "setting up build/clients"
-	@$(PYTHON) -m venv build/clients
+	@$(MAKE_VENV) build/clients $(PYTHON)
 	@build/clients/bin/pip install -q --disable-pip-version-check --require-hashes -r tests/clients/requirements.lock
 	@touch $(CLIENTS_READY)
 
@@ -176,8 +175,8 @@ nightly: $(READY) ## all that explores (new seeds and faults, mutants, bad input
 mutants: $(READY) #: break one promise after the other in a copy; the tests that must notice (minutes)
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
-chaos: $(READY) #: real processes under load and faults for MINUTES (15), everything accounted for after each phase
-	@$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED))
+chaos: $(READY) #: real processes under load and faults for MINUTES (15), LAYOUT=single|compact, everything accounted for after each phase
+	@$(if $(LAYOUT),TEST_LAYOUT=$(LAYOUT) )$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED))
 
 overload: $(READY) #: five times what a platform sustains, for MINUTES (5): goodput, back-pressure, memory, others' waits
 	@$(BIN)/python -m tests.overload --minutes $(or $(MINUTES),5)
@@ -197,7 +196,7 @@ bench-engine: $(READY) #: how well and how fast the engine packs, beside what wa
 	$(BIN)/python -m tessera_lab.bench_engine
 
 bench-growth: $(READY) #: what a decision costs before hundreds of kinds of jobs, 1,000 to 50,000 nodes (half an hour)
-	$(BIN)/python -m tessera_lab.bench --only kinds
+	$(BIN)/python -m tessera_lab.bench --only kinds orders
 	$(BIN)/python -m tessera_lab.bench --only live-kinds --nodes 1000
 	$(BIN)/python -m tessera_lab.bench --only live-kinds --nodes 10000
 	$(BIN)/python -m tessera_lab.bench --only live-kinds --nodes 50000 --kinds 100 --waiting 1000
@@ -256,7 +255,7 @@ compose-identities: #: after `apply` or `token`: every part gets its credentials
 	@$(COMPOSE) kill -s HUP nats && sleep 1 && $(COMPOSE) kill -s HUP nats  # what a new account imports comes with the second
 
 scale: #: so many replicas of services: make scale admission=3 binder=2
-	@$(COMPOSE) up -d --no-recreate $(foreach name,$(SERVICES),$(if $($(name)),--scale $(name)=$($(name))))
+	@$(COMPOSE) up -d --no-recreate $(foreach name,$(SERVICES) followers,$(if $($(name)),--scale $(name)=$($(name))))
 
 #### Care
 

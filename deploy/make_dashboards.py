@@ -77,9 +77,17 @@ CLUSTER = (
     ),
     panel(
         "Held and not used",
-        "GPUs of runs that were warned that they use none.",
+        "GPUs of runs that use none of theirs now, warned or not; nothing where nobody measures.",
         "short",
-        (f"sum by (pool) (max by (shard, pool) (tessera_held_idle_gpus{{{OURS}}}))", "{{pool}}"),
+        (
+            f"sum by (tenant, queue) (max by (shard, pool, tenant, queue) (tessera_held_idle_gpus{{{OURS}}}))",
+            "{{tenant}} in {{queue}}",
+        ),
+        (
+            f"sum (max by (shard, pool, tenant, queue) (tessera_held_unmeasured_gpus{{{OURS}}}))",
+            "not measured",
+        ),
+        stacked=True,
     ),
     panel(
         "Slots: pods of so many GPUs that could start now",

@@ -10,10 +10,10 @@ from contextlib import suppress
 from typing import Any
 
 from tessera.engine import ENGINE_ID, ORDER_ENGINE_ID
-from tessera.engine.queueing.ordering import order
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
 from tessera.kernel.ports import Message
+from tessera.queueing.decide import order
 from tessera.scheduler.decide import CapacityCache, Inputs, decide
 from tessera_schemas.facts import AnyFact, PodsMade, RunAbsent, RunEnded, RunStarted, owner
 from tessera_schemas.ledger import GENESIS, LEDGER_MESSAGE, LedgerMessage, TakenFact
@@ -76,7 +76,7 @@ class Committed:
             facts_upto=inputs.facts_upto,
             facts=inputs.facts,
             orders=inputs.orders,
-            records=decide(state, inputs, self.capacity),
+            records=tuple(decide(state, inputs, self.capacity).records),
         )
         self.stored.append(message.to_bytes())
         self.shard.fold(Entry(message, self.stored[-1]))

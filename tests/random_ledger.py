@@ -25,12 +25,14 @@ from tessera_schemas.facts import (
     RunIdle,
     RunLost,
     RunStarted,
+    RunUsed,
     StartDelayed,
     UpdateRequested,
 )
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.measured_use import MeasuredUse
 from tessera_schemas.work.spec_changes import SpecChanges
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
 from tests.ledgers import Committed
@@ -200,6 +202,14 @@ class Life:
             **chance.choice(({}, {"order": "expected"}, {}, {"queueing_strategy": "strict_fifo"})),
         )
 
+    def _used(self, run: Run) -> RunUsed:
+        """Any measurement of a run: of more than it has held, or less than is known, too."""
+        measured, gpus = self.random.randint(1, 4_000_000), self.random.randint(0, 8)
+        use = MeasuredUse(
+            measured_gpu_milli_ms=measured, worked_gpu_milli_ms=measured // 3, gpus=gpus, busy_gpus=gpus // 2
+        )
+        return RunUsed(kind="run_used", run_id=run.run_id, use=use)
+
     def _about_run(self, run_id: str) -> AnyFact:
         chance = self.random
         run = self.ledger.state.runs.get(run_id)
@@ -213,6 +223,7 @@ class Life:
                 (
                     *(PodsBound(kind="pods_bound", run_id=run_id),) * 8,
                     RunIdle(kind="run_idle", run_id=run_id, idle_seconds=chance.choice((0, 5, 50))),
+                    self._used(run),
                     CheckpointSaved(kind="checkpoint_saved", run_id=run_id, path=chance.choice(("", "/data/1"))),
                     RunLost(
                         kind="run_lost",

@@ -11,9 +11,8 @@ from typing import Any
 
 from tessera.domain.entities import Job
 from tessera.engine.preemption.plans import Plan, plan, proposal
-from tessera.engine.queueing.ordering import stuck_heads
-from tessera.preemption.decide import preemption_plan
-from tessera.reclamation.reclaim.decide import reclamation_plan
+from tessera.preemption.decide import preemption_heads, preemption_plan
+from tessera.reclamation.reclaim.decide import reclamation_heads, reclamation_plan
 from tessera_schemas.base import job_id
 from tessera_schemas.config import Flavor, Policy, PriorityClass, Queue, Quota
 from tessera_schemas.facts import AnyFact, PlanCause, PodsMade, RunAbsent, RunEnded, RunStarted, RunUntouched
@@ -172,8 +171,9 @@ class Rounds(Committed):
     def _propose(self) -> bool:
         """Each service plans for the first job that has a plan; both see the same state."""
         proposed = []
-        for plan_for in (preemption_plan, reclamation_plan):
-            for job in stuck_heads(self.state, self.ts, 64):
+        services = ((preemption_heads, preemption_plan), (reclamation_heads, reclamation_plan))
+        for heads, plan_for in services:
+            for job in heads(self.state, self.ts, 64):
                 found = plan_for(self.state, job, self.ts)
                 if isinstance(found, Plan):
                     proposed.append(proposal(self.state, found, self.ts))

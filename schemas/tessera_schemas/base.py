@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+from collections.abc import Sequence
 from typing import Annotated, Any, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
@@ -75,6 +76,12 @@ class Strict(BaseModel):
         So a default of a released version never changes, and what tells types apart (`kind`, `v`) has none.
         """
         return self.__pydantic_serializer__.to_json(self, exclude_defaults=True)
+
+    def join_bytes(self, **lists: Sequence[bytes]) -> bytes:
+        """`to_bytes`, of which the last fields are these `lists`: each part as its own `to_bytes` gave it."""
+        head = self.__pydantic_serializer__.to_json(self, exclude_defaults=True, exclude=set(lists))
+        ends = (b',"%s":[%s]' % (name.encode(), b",".join(parts)) for name, parts in lists.items() if parts)
+        return head[:-1] + b"".join(ends) + b"}"
 
 
 class Lenient(BaseModel):

@@ -25,9 +25,10 @@ from tessera_schemas.base import (
     printable,
 )
 from tessera_schemas.config import ConfigBody
-from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec
+from tessera_schemas.job import CheckpointAt, CheckpointPath, JobSpec, LabelValue
 from tessera_schemas.reasons import PublicReason, Reason
 from tessera_schemas.work.adopted import Adopted
+from tessera_schemas.work.budgets import BudgetName, Month, WholeUnits
 from tessera_schemas.work.spec_changes import SpecChanges
 from tessera_schemas.work.templates import ParameterName, Value, digest_of
 
@@ -68,13 +69,14 @@ class SubmitTemplate(Strict):
     ] = None
     queue: Name | None = None
     priority_class: Name | None = None
+    user: Annotated[LabelValue | None, Field(description="User within the tenant, in place of the template's")] = None
     held: Annotated[bool, Field(description="Hold the job: no start before its release")] = False
     dry_run: Annotated[bool, Field(description="Judge and answer without taking the job in")] = False
 
     @property
     def overrides(self) -> dict[str, str]:
         """Values that the submit sets beside the parameters."""
-        said = {"name": self.name, "queue": self.queue, "priority_class": self.priority_class}
+        said = {"name": self.name, "queue": self.queue, "priority_class": self.priority_class, "user": self.user}
         return {field: value for field, value in said.items() if value is not None}
 
     def digest(self) -> str:
@@ -193,6 +195,22 @@ class DrainNode(Strict):
     why: Sentence = ""
 
 
+class GrantBudget(Strict):
+    """
+    Add to a budget for one month. `granted` is what the sender knows to be granted for it already, so that a command
+    that is sent twice, or beside another one, adds nothing twice.
+    """
+
+    kind: Literal["grant_budget"]
+    v: Literal[1]
+    budget: BudgetName
+    month: Month
+    amount: Annotated[WholeUnits, Field(description="Whole units of the currency, or GPU-hours, as the budget is in")]
+    granted: Annotated[Count, Field(description="Whole units granted for the month so far")] = 0
+    why: Annotated[Sentence, Field(min_length=1, description="Reason, for the record")]
+    by: Annotated[Sentence, Field(description="Person who grants, as the sender says")] = ""
+
+
 class ApplyConfig(Strict):
     """
     Make this the configuration if it was made from version `expected_version`.
@@ -213,7 +231,7 @@ class ApplyConfig(Strict):
 JobCommand = CancelJob | HoldJob | ReleaseJob | SetPriority | MoveJob | UpdateJob | RequeueJob
 AnyTenantCommand = SubmitJob | SubmitTemplate | ReportCheckpoint | JobCommand
 AnyClusterCommand = AdoptJob | CancelJob
-AnyOperatorCommand = ApplyConfig | DrainNode | JobCommand
+AnyOperatorCommand = ApplyConfig | DrainNode | GrantBudget | JobCommand
 TenantCommand = Annotated[AnyTenantCommand, Field(discriminator="kind")]
 OperatorCommand = Annotated[AnyOperatorCommand, Field(discriminator="kind")]
 

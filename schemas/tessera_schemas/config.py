@@ -15,34 +15,14 @@ from tessera_schemas.base import Count, Name, Positive, Strict, later, printable
 from tessera_schemas.cluster.devices import DeviceProfile
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
 from tessera_schemas.shard.receivers import Subscriber, Webhook
+from tessera_schemas.work.budgets import Budget
+from tessera_schemas.work.money import Money
 from tessera_schemas.work.pod_template import Mount, PodGrants
 from tessera_schemas.work.templates import JobTemplate
+from tessera_schemas.work.tenant_shares import YEAR_SECONDS, FairShare
+from tessera_schemas.work.tenant_shares import Limits as Limits
 
-YEAR_SECONDS = 31_536_000
 FLAVORS_MAX = 64
-
-
-class Limits(Strict):
-    """Limits of one tenant. None: no limit."""
-
-    jobs: Annotated[Positive | None, Field(description="Number of jobs that have not ended")] = 10_000
-    gpus: Annotated[Positive | None, Field(description="GPUs requested by jobs that have not ended")] = None
-    gpus_per_job: Annotated[Positive | None, Field(description="GPUs that one job may request")] = None
-    pods_per_job: Annotated[Positive | None, Field(description="Pods that one job may request")] = None
-    submits_per_second: Annotated[
-        Positive | None,
-        Field(le=1_000_000, description="Sustained rate of submits; as many commands about jobs are allowed besides"),
-    ] = later(100)
-    submits_burst: Annotated[Positive, Field(le=10_000_000, description="Submits allowed at once after a pause")] = (
-        later(2_000)
-    )
-    bytes_per_second: Annotated[
-        Positive | None, Field(description="Sustained rate of bytes submitted; the ledger keeps them for good")
-    ] = later(256 * 1024)
-    bytes_burst: Annotated[Positive, Field(description="Bytes allowed at once after a pause")] = later(64 * 1024**2)
-    time_limit_max_seconds: Annotated[
-        Positive | None, Field(le=YEAR_SECONDS, description="Longest time limit of a job")
-    ] = later(None)
 
 
 class Tenant(Strict):
@@ -55,9 +35,7 @@ class Tenant(Strict):
     pod_grants: Annotated[PodGrants, Field(description="Grants for pods beyond the usual fields")] = later(PodGrants())
     weight: Annotated[
         Count,
-        Field(
-            le=1_000_000, description="Weight within a shared queue; 0: only capacity that no weighted tenant asks for"
-        ),
+        Field(le=1_000_000, description="Weight in a shared queue; 0: only capacity that no weighted tenant asks for"),
     ] = later(1)
     webhooks: Annotated[
         tuple[Webhook, ...], Field(max_length=16, description="HTTP receivers of its events, made by `apply`")
@@ -144,9 +122,7 @@ class IdleRule(Strict):
         Field(ge=1, le=100, strict=True, description="GPU use that counts as busy; left out: reclamation's setting"),
     ] = None
     warn_seconds: Annotated[Positive | None, Field(le=YEAR_SECONDS, description="Idle seconds until a warning")] = None
-    reclaim_seconds: Annotated[
-        Positive | None, Field(le=YEAR_SECONDS, description="Seconds from warning to action")
-    ] = None
+    reclaim_seconds: Annotated[Positive | None, Field(le=YEAR_SECONDS, description="Seconds more until action")] = None
     jobs_choose: Annotated[bool, Field(description="Whether jobs may set `idle`; false binds queues below, too")] = True
 
 
@@ -198,8 +174,7 @@ class Queue(Strict):
         ),
     ] = later("age")
     was: Annotated[
-        Name | None,
-        Field(description="Former name of the queue; live jobs of that queue move to this one"),
+        Name | None, Field(description="Former name of the queue; live jobs of that queue move to this one")
     ] = later(None)
     time_limit_max_seconds: Annotated[
         Positive | None,
@@ -209,9 +184,7 @@ class Queue(Strict):
     @model_validator(mode="after")
     def _one_order(self) -> Self:
         if self.queueing_strategy == "strict_fifo" and self.order != "age":
-            raise ValueError(
-                f"order: a strict_fifo queue goes by age; leave `order: {self.order}` out, or the strategy"
-            )
+            raise ValueError(f"order: a strict_fifo queue goes by age; leave out `order: {self.order}` or the strategy")
         return self
 
 
@@ -224,9 +197,7 @@ class Pool(Strict):
     ] = None
     tolerations: Annotated[
         tuple[Toleration, ...],
-        Field(
-            max_length=32, description="Standing tolerations: taints of its nodes that the pods of every job tolerate"
-        ),
+        Field(max_length=32, description="Standing tolerations: taints of its nodes that all pods of jobs tolerate"),
     ] = later(())
 
 
@@ -240,10 +211,9 @@ class Level(Strict):
 class PriorityClass(Strict):
     name: Annotated[Name, Field(description="Name of the class, as jobs give it")]
     value: Annotated[int, Field(ge=-1_000_000, le=1_000_000, strict=True, description="Priority; higher goes first")]
-    was: Annotated[
-        Name | None,
-        Field(description="Former name of the class; live jobs of that class get this one"),
-    ] = later(None)
+    was: Annotated[Name | None, Field(description="Former name of the class; live jobs of that class get this one")] = (
+        later(None)
+    )
 
 
 class Policy(Strict):
@@ -339,15 +309,12 @@ class Policy(Strict):
     ] = 604_800
     requeues_max: Annotated[
         Positive,
-        Field(
-            le=1000, description="Consecutive runs kept from starting by nodes or images, after which the job is held"
-        ),
+        Field(le=1000, description="Starts in a row that nodes or images prevented, after which the job is held"),
     ] = later(10)
     steady_seconds: Annotated[
         Count,
         Field(
-            le=YEAR_SECONDS,
-            description="Length of a run that restores all attempts of its job, as a saved checkpoint does",
+            le=YEAR_SECONDS, description="Length of a run that restores all its job's attempts, as a checkpoint does"
         ),
     ] = later(3600)
     stop_patience_seconds: Annotated[
@@ -407,6 +374,7 @@ class Policy(Strict):
             description="Seconds for which a disruption budget keeps lent quota, from the first plan on; 0: no bound",
         ),
     ] = later(0)
+    fair_share: Annotated[FairShare, Field(description="History in the order of the line")] = later(FairShare())
 
 
 class Defaults(Strict):
@@ -450,12 +418,12 @@ class ConfigBody(Strict):
     mounts: Annotated[tuple[Mount, ...], Field(max_length=256, description="Paths that jobs may mount")] = later(())
     queue_names: Annotated[
         dict[ForeignQueue, Name],
-        Field(
-            max_length=10_000,
-            description="Queue of each name that users' objects give by other systems' marks, such as `root.sandbox`; "
-            "other names are those of queues",
-        ),
+        Field(max_length=10_000, description="Queue of each other name, as `root.sandbox`, in users' objects' marks"),
     ] = later({})
+    money: Annotated[Money | None, Field(description="Prices of GPU-hours; null: nothing is counted")] = later(None)
+    budgets: Annotated[
+        tuple[Budget, ...], Field(max_length=2_000, description="Monthly budgets of tenants and queues")
+    ] = later(())
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -471,6 +439,8 @@ def _repeated(body: ConfigBody) -> Iterator[str]:
         yield from (f"{kind}.{name}: is there twice" for name, count in counts.items() if count > 1)
     paths = Counter(mount.path for mount in body.mounts)
     yield from (f"mounts.{path}: is there twice" for path, count in paths.items() if count > 1)
+    owners = Counter(budget.name for budget in body.budgets)
+    yield from (f"budgets: {name} has two; say one" for name, count in owners.items() if count > 1)
     for queue in body.queues:
         cells = Counter((quota.resource, quota.flavor) for quota in queue.quotas)
         yield from (
@@ -514,6 +484,11 @@ def _dangling(body: ConfigBody) -> Iterator[str]:
     classes, flavors = {p.name for p in body.priority_classes}, {f.name for f in body.flavors}
     for mount in body.mounts:
         yield from (f"mounts.{mount.path}.tenants: no tenant {name}" for name in mount.tenants if name not in tenants)
+    priced = {price.flavor for price in body.money.prices} if body.money else set()
+    yield from (f"money.prices: no such flavor: {name}" for name in sorted(priced - flavors))
+    yield from _unfounded_budgets(body, tenants, queues)
+    if body.policy.fair_share.by_price and not (priced and body.policy.fair_share.half_life_seconds):
+        yield "policy.fair_share.by_price: needs half_life_seconds beside it, and prices in money.prices"
     for queue in body.queues:
         yield from (f"queues.{queue.name}.tenants: no such tenant: {n}" for n in queue.tenants if n not in tenants)
         yield from (
@@ -530,6 +505,16 @@ def _dangling(body: ConfigBody) -> Iterator[str]:
             yield f"queue_names.{name}: no such queue: {queue_name}"
         if name in queues:
             yield f"queue_names.{name}: this is a queue itself"
+
+
+def _unfounded_budgets(body: ConfigBody, tenants: set[str], queues: dict[str, Queue]) -> Iterator[str]:
+    for index, budget in enumerate(body.budgets):
+        if budget.tenant is not None and budget.tenant not in tenants:
+            yield f"budgets[{index}].tenant: no such tenant: {budget.tenant}"
+        if budget.queue is not None and budget.queue not in queues:
+            yield f"budgets[{index}].queue: no such queue: {budget.queue}"
+        if budget.amount is not None and not (body.money and body.money.prices):
+            yield f"budgets[{index}].amount: nothing has a price; give money.currency and money.prices, or gpu_hours"
 
 
 def _misplaced(queue: Queue, queues: dict[str, Queue]) -> Iterator[str]:

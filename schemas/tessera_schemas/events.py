@@ -12,6 +12,7 @@ from pydantic import Field
 from tessera_schemas.base import Lenient
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.measured_use import PublicMeasuredUse
 from tessera_schemas.work.placement import Placement
 from tessera_schemas.work.run_steps import PublicRunSteps
 
@@ -166,6 +167,7 @@ class JobReleasedV1(RunEvent):
     type: ClassVar[str] = "io.tessera.job.released.v1"
     ranks: tuple[int, ...] = ()
     steps: Annotated[PublicRunSteps | None, Field(description="Steps of the run, where it was stopped")] = None
+    gpu_use: Annotated[PublicMeasuredUse | None, Field(description="Use of the run's GPUs, as far as measured")] = None
 
 
 class JobRequeuedV1(RunEvent):
@@ -257,18 +259,27 @@ class JobUnearmarkedV1(JobEvent):
     why: str
 
 
-class JobSucceededV1(RunEvent):
+class EndEvent(RunEvent):
+    """The end of a job, with what all its runs cost where there are prices."""
+
+    cost_micros: Annotated[int | None, Field(description="Cost of all runs, in millionths of the currency's unit")] = (
+        None
+    )
+    currency: str = ""
+
+
+class JobSucceededV1(EndEvent):
     type: ClassVar[str] = "io.tessera.job.succeeded.v1"
     steps: Annotated[PublicRunSteps | None, Field(description="Steps of the run")] = None
 
 
-class JobFailedV1(RunEvent):
+class JobFailedV1(EndEvent):
     type: ClassVar[str] = "io.tessera.job.failed.v1"
     reason: PublicReason | None = None
     exit_code: int | None = None
 
 
-class JobCancelledV1(RunEvent):
+class JobCancelledV1(EndEvent):
     type: ClassVar[str] = "io.tessera.job.cancelled.v1"
     reason: PublicReason | None = None
 
@@ -294,6 +305,29 @@ class ClusterFragmentationV1(PublicEvent):
     idle_gpu_milli: int = 0
     sizes: tuple[SizeLeft, ...] = ()
     stranded: dict[str, int] = Field(default_factory=dict)
+
+
+class BudgetEvent(PublicEvent):
+    budget: Annotated[str, Field(description="Kind and name of whose it is, as `tenant/vision`")]
+    month: Annotated[str, Field(description="Month in UTC, as `2026-12`")]
+    percent: int
+    spent_micros: Annotated[int, Field(description="Spent in this month, in millionths of `unit`")]
+    limit_micros: Annotated[int, Field(description="Most of this month with what was granted, in millionths of `unit`")]
+    unit: Annotated[str, Field(description="Currency, or GPU-hours")]
+    when_spent: Annotated[str, Field(description="last, hold or refuse: what becomes of new work once it is spent")]
+
+
+class BudgetWarnedV1(BudgetEvent):
+    """80 percent of a budget are spent. To its tenant; of a queue that several tenants use to operators."""
+
+    type: ClassVar[str] = "io.tessera.budget.warned.v1"
+
+
+class BudgetSpentV1(BudgetEvent):
+    """A budget is spent; `until_ts` is when its month ends. To its tenant, or to operators."""
+
+    type: ClassVar[str] = "io.tessera.budget.spent.v1"
+    until_ts: Annotated[int, Field(description="End of the month, in milliseconds since the Unix epoch")] = 0
 
 
 class CloudEvent(Lenient):

@@ -8,7 +8,7 @@ A fact not yet taken in exists for nobody. The service is the subject's second t
 
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, TypeAdapter, field_validator, model_validator
 
@@ -18,7 +18,11 @@ from tessera_schemas.cluster.mig import GEOMETRIES, resource_of
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import REPLICAS_MAX, CheckpointAt, CheckpointPath, JobSpec, LabelKey, LabelValue, RoleReach
 from tessera_schemas.reasons import Reason
+from tessera_schemas.shard.records import FACTS as FACTS
+from tessera_schemas.shard.records import AnyFact as AnyFact
 from tessera_schemas.work.adopted import Adopted
+from tessera_schemas.work.budgets import BudgetName, Month, WholeUnits
+from tessera_schemas.work.measured_use import MeasuredUse
 from tessera_schemas.work.placement import Placement
 from tessera_schemas.work.run_steps import RunSteps
 from tessera_schemas.work.spec_changes import SpecChanges
@@ -33,23 +37,6 @@ PlanCause = Literal["preemption", "reclaim", "defragment"]
 
 PLANNERS: dict[str, str] = {"preemption": "preemption", "reclaim": "reclamation", "defragment": "reclamation"}
 """Which service may propose a plan of which cause."""
-
-FACTS: list[type["AnyFact"]] = []
-"""Every kind of fact, in the order of this page."""
-
-
-class AnyFact(Strict):
-    """A fact of some kind, declared with the services that may send it (`sender` is one of them alone)."""
-
-    kind: str
-    senders: ClassVar[tuple[str, ...]]
-
-    def __init_subclass__(cls, *, sender: str = "", senders: tuple[str, ...] = (), **more: Any) -> None:
-        super().__init_subclass__(**more)
-        cls.senders = senders or (sender,)
-        if not all(cls.senders):
-            raise TypeError(f"{cls.__name__} names no service that may send it")
-        FACTS.append(cls)
 
 
 class JobAdmitted(AnyFact, sender="admission"):
@@ -168,6 +155,18 @@ class DrainRequested(AnyFact, sender="admission"):
     why: Text = ""
 
 
+class GrantRequested(AnyFact, sender="admission"):
+    """An operator adds to a budget for a month; `granted` is what was granted for it before. Whole units all."""
+
+    kind: Literal["grant_requested"]
+    budget: BudgetName
+    month: Month
+    amount: WholeUnits
+    granted: Count = 0
+    why: Text
+    by: Text = ""
+
+
 class ConfigProposed(AnyFact, sender="admission"):
     """An operator wants this configuration; with `abandon` also where it takes away what live jobs name."""
 
@@ -195,8 +194,7 @@ class BindFailed(AnyFact, sender="binder"):
     """
     Kubernetes refused to create or bind a pod for good; the run cannot start.
 
-    `within` are the roles whose volumes tie them to nodes that the run was not placed on; `nodes` are those on which
-    its pods did not start.
+    `within` are roles whose volumes tie them to nodes that the run was not placed on, `nodes` those of unstarted pods.
     """
 
     kind: Literal["bind_failed"]
@@ -221,7 +219,7 @@ class StartDelayed(AnyFact, sender="binder"):
 
 
 class RunStarted(AnyFact, sender="binder"):
-    """Every pod of the run runs, or has run."""
+    """Every pod of the run runs, or has run. From format 6 on this tells that all are bound, too."""
 
     kind: Literal["run_started"]
     run_id: RunId
@@ -229,7 +227,8 @@ class RunStarted(AnyFact, sender="binder"):
 
 class RunEnded(AnyFact, sender="binder"):
     """
-    All pods succeeded (`reason` None), or one ended otherwise: then the gang is over.
+    All pods succeeded (`reason` None), or one ended otherwise: then the gang is over. From format 6 on a success tells
+    that the run was bound and started, too.
 
     `own` tells whether the program itself failed: then the job is tried again only if its retry policy says so. `rank`
     is the pod that ended first; where several ended at once, `nodes` are those of all. `steps` are those that its
@@ -455,6 +454,14 @@ class RunIdle(AnyFact, sender="reclamation"):
     kind: Literal["run_idle"]
     run_id: RunId
     idle_seconds: Count
+
+
+class RunUsed(AnyFact, sender="reclamation"):
+    """Measured use of a run's GPUs since it began; of several such facts the one that covers most time counts."""
+
+    kind: Literal["run_used"]
+    run_id: RunId
+    use: MeasuredUse
 
 
 class CheckpointSaved(AnyFact, sender="binder"):

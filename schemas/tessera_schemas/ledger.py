@@ -8,7 +8,7 @@ Messages are chained: `prev` is the chain hash up to the message before, a messa
 from collections.abc import Callable
 from functools import reduce
 from operator import or_
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter
 
@@ -18,6 +18,11 @@ from tessera_schemas.facts import Fact, Ranks
 from tessera_schemas.job import CheckpointAt, RoleReach
 from tessera_schemas.reasons import Reason
 from tessera_schemas.shard.orders import Order
+from tessera_schemas.shard.records import RECORDS as RECORDS
+from tessera_schemas.shard.records import AnyRecord as AnyRecord
+from tessera_schemas.shard.records import BudgetGranted as BudgetGranted
+from tessera_schemas.shard.records import BudgetReached as BudgetReached
+from tessera_schemas.shard.records import BudgetReopened as BudgetReopened
 from tessera_schemas.work.arrays import DEPENDENCIES_MAX, Dependency
 from tessera_schemas.work.placement import PASSED_MAX, Passed, Placement
 from tessera_schemas.work.spec_changes import SpecChanges
@@ -25,29 +30,6 @@ from tessera_schemas.work.spec_changes import SpecChanges
 GENESIS = "0" * 64
 FORMAT = 6
 """The newest record format that this build reads and writes."""
-
-
-RECORDS: list[type["AnyRecord"]] = []
-"""Every kind of record, in the order of this page."""
-
-
-class AnyRecord(Strict):
-    """
-    A record of some kind, declared with the public `event` that it gives and the line in its job's `story`.
-
-    It is about the job of its field `job_id`, `owner` or `run_id`. The event says each of its fields that the record
-    has; what cannot be said so is in projection. In the story, fields stand in braces: `{reason}` as its sentence,
-    `{pods}` as how many.
-    """
-
-    kind: str
-    event: ClassVar[type[events.PublicEvent] | None]
-    story: ClassVar[str]
-
-    def __init_subclass__(cls, *, event: type[events.PublicEvent] | None = None, story: str = "", **more: Any) -> None:
-        super().__init_subclass__(**more)
-        cls.event, cls.story = event, story
-        RECORDS.append(cls)
 
 
 class FormatRaised(AnyRecord):
@@ -292,6 +274,14 @@ class Warned(AnyRecord, event=events.JobWarnedV1):
     kind: Literal["warned"]
     run_id: RunId
     idle_seconds: Count
+
+
+class UseNoted(AnyRecord):
+    """Fact `fact` says more of the use of the run's GPUs than was known."""
+
+    kind: Literal["use_noted"]
+    fact: Count
+    run_id: RunId
 
 
 class Saved(AnyRecord, event=events.JobSavedV1):

@@ -78,6 +78,7 @@ class Code(StrEnum):
     ON_HOLD = "OnHold"
     HELD_BY_OPERATOR = "HeldByOperator"
     QUEUE_STOPPED = "QueueStopped"
+    BUDGET_SPENT = "BudgetSpent"
     BEHIND_QUEUE_HEAD = "BehindQueueHead"
     WAITING_FOR_PREEMPTED = "WaitingForPreemptedWorkloads"
     RESERVED = "Reserved"
@@ -205,6 +206,7 @@ SENTENCES: dict[Code, str] = {
     Code.ON_HOLD: "it is held; `tessera release` lets it go",
     Code.HELD_BY_OPERATOR: "an operator holds it; only an operator's `tessera release` lets it go",
     Code.QUEUE_STOPPED: "its queue is stopped by an operator",
+    Code.BUDGET_SPENT: "the budget of this month is spent; it goes on in the next one, or once an operator grants more",
     Code.BEHIND_QUEUE_HEAD: "the first job of its queue does not fit yet, and the queue lets no job pass",
     Code.WAITING_FOR_PREEMPTED: "room is made for it; the runs there are being stopped",
     Code.RESERVED: "no node has room for it now; room is kept for it from when runs there are expected to end",

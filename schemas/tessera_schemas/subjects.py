@@ -111,6 +111,21 @@ def generation_kept_all(shard: str) -> str:
     return f"snap.{shard}.generation.kept.*"
 
 
+def account_now(shard: str) -> str:
+    """The account's newest five minutes, and which messages have the hour and the day that they are part of."""
+    return f"snap.{shard}.account.now"
+
+
+def account_open(shard: str, length: str) -> str:
+    """The hour or day of the account that is not over."""
+    return f"snap.{shard}.account.{length}.open"
+
+
+def account_period(shard: str, length: str, slot: int) -> str:
+    """A period of the account that is over; periods take the slots of those that are too old."""
+    return f"snap.{shard}.account.{length}.{slot}"
+
+
 def dead_letter(shard: str, service: str, source_stream: str, seq: int) -> str:
     return f"dlq.{shard}.{service}.{source_stream}.{seq}"
 

@@ -1,12 +1,14 @@
 """Views in Redis: one JSON value per entity, derived from the ledger by projection."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
-from tessera_schemas.base import Lenient
+from tessera_schemas.base import Lenient, Millis
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.measured_use import PublicMeasuredUse
+from tessera_schemas.work.money import GPU_HOUR, CostRates, amount_text, held_cost
 from tessera_schemas.work.placement import Placement
 from tessera_schemas.work.spec_changes import SpecChanges
 
@@ -92,6 +94,18 @@ class JobView(Lenient):
     ] = 0
     nodes: Annotated[tuple[str, ...], Field(description="Nodes of the last run of an ended job, by rank")] = ()
     changes: Annotated[SpecChanges | None, Field(description="Spec fields changed after the submit")] = None
+    currency: Annotated[str, Field(description="Word for the currency of its cost; empty: there are no prices")] = ""
+    cost_micros: Annotated[
+        int, Field(description="Cost of all runs up to `gpu_counted_ts`, in millionths of the currency's unit")
+    ] = 0
+    cost_rest: Annotated[int, Field(description="Rest of the cost that is no whole millionth, times 3.6e9")] = 0
+    cost_rates: Annotated[
+        CostRates,
+        Field(description="From when on its run costs how much an hour, in millionths times thousandths of a GPU"),
+    ] = ()
+    gpu_use: Annotated[
+        PublicMeasuredUse | None, Field(description="Use of the GPUs of all runs, as far as measured")
+    ] = None
 
     @property
     def restarts(self) -> int:
@@ -120,6 +134,13 @@ class JobView(Lenient):
             return self.gpu_milli * (self.ended_ts - self.started_ts)
         since = max(0, now_ms - self.gpu_counted_ts) if self.gpu_counted_ts else 0
         return self.gpu_milli_ms + self.held_gpu_milli * since
+
+    def cost_at(self, now_ms: int) -> str:
+        """Cost of all its runs, rounded down once to a millionth, with its currency; "" where there are no prices."""
+        if not self.currency:
+            return ""
+        running = held_cost(self.cost_rates, self.gpu_counted_ts, now_ms) if self.gpu_counted_ts else 0
+        return amount_text(self.cost_micros + (self.cost_rest + running) // GPU_HOUR, self.currency)
 
     @property
     def pods_now(self) -> int:
@@ -176,39 +197,28 @@ class QueueView(Lenient):
     ] = False
 
 
-class RestartCost(Lenient):
+class ShareView(Lenient):
     """
-    Runs of a tenant that were stopped for one reason and begin again, and what that cost: thousandths of a GPU times
-    milliseconds from the last checkpoint, or else the start, until their devices were free.
-    """
+    A queue, tenant in it or user of that tenant beside those with whom it shares: what it has for its weight.
 
-    tenant: str
-    reason: str
-    restarts: int
-    lost: int
-
-
-class GpuUse(Lenient):
-    """
-    A pool's GPUs over `counted_ms` from `start_ts` on, in thousandths of a GPU times milliseconds.
-
-    `held` is by tenant, `unused` the part of it that runs hold which were warned that they use none, `idle` by cause.
+    `others` are names in sum: those that a tenant may not see, or, without a pool, those that are told apart no more.
     """
 
-    pool: str
-    start_ts: int
-    counted_ms: int
-    held: tuple[tuple[str, int], ...] = ()
-    unused: int = 0
-    idle: tuple[tuple[str, int], ...] = ()
-
-
-class GpuUseView(GpuUse):
-    """Use over one step of ledger time, as far as it was counted."""
-
-    upto_ts: Annotated[int, Field(description="End of the counted time")]
-    n: Annotated[int, Field(description="Ledger number up to which use is counted")]
-    restarts: tuple[RestartCost, ...] = ()
+    level: Literal["queue", "tenant", "user"]
+    pool: str = ""
+    queue: str = ""
+    parent: str = ""
+    tenant: str = ""
+    user: Annotated[str, Field(description="User within the tenant; empty: jobs that name none")] = ""
+    weight: int = 1
+    share_ppm: Annotated[int, Field(description="Part of its weight in that of its level, in parts per million")] = 0
+    held_gpu_milli: int = 0
+    used_gpu_milli_ms: Annotated[int, Field(description="Used GPU time that counts yet, by the half-life")] = 0
+    average_gpu_milli: Annotated[int, Field(description="The same as GPUs that were held on average")] = 0
+    factor: Annotated[int, Field(description="Share now and on average over the weight, in parts per million")] = 0
+    place: Annotated[int, Field(description="Place by the factor in its level, from 1")] = 0
+    of: int = 0
+    others: bool = False
 
 
 class OthersView(Lenient):
@@ -274,3 +284,15 @@ class NodeView(Lenient):
     lost_ts: Annotated[
         int, Field(description="Time of loss, for a node shown as it was before it lost devices or vanished")
     ] = 0
+
+
+class LineStart(Lenient):
+    """Expected start of a job for which room is kept, and by what the runs before it are expected to end."""
+
+    at_ts: Millis
+    rests_on: Annotated[
+        tuple[Literal["time_limits", "learnt_runtimes", "stopping_runs"], ...],
+        Field(description="Grounds of the estimate: time limits, past run times of such jobs, stops under way"),
+    ]
+    nodes: Annotated[tuple[str, ...], Field(description="Nodes on which room is kept")] = ()
+    words: Annotated[str, Field(description="Explanation in words, as of the answer")] = ""

@@ -1,4 +1,4 @@
-"""One service by its name: the way of `tessera run`, which needs nothing of the client."""
+"""Services by their names: the way of `tessera run`, which needs nothing of the client."""
 
 import os
 import sys
@@ -12,18 +12,26 @@ from tessera_schemas.shard.services import SERVICES
 USAGE_ERROR, UNAVAILABLE = 2, 5
 
 
-def run_named(service: str, shard: str | None = None) -> int:
-    """Run one service, of the shard that its settings say unless one is named; returns its exit code."""
-    if service not in SERVICES:
-        print(f"error: service {service}: there is none; choose one of {', '.join(SERVICES)}", file=sys.stderr)
-        return USAGE_ERROR
-    from tessera.kernel.process.lifecycle import run_service
+def run_named(services: str, shard: str | None = None) -> int:
+    """
+    Run a service, or several in one process (`queueing+preemption`); returns the exit code.
+
+    The shard is the one that their settings say unless one is named.
+    """
+    names = services.split("+")
+    for name in names:
+        if name not in SERVICES or names.count(name) > 1:
+            why = "there is none" if name not in SERVICES else "named twice"
+            print(f"error: service {name}: {why}; choose one of {', '.join(SERVICES)}", file=sys.stderr)
+            return USAGE_ERROR
+    from tessera.kernel.process.lifecycle import Hosted, run_services
 
     for line in unknown_variables(os.environ, settings_models()):
         print(f"warning: {line}", file=sys.stderr)
     try:
-        settings = load_settings(_settings_of(service), **({} if shard is None else {"shard": shard}))
-        run_service(import_module(f"tessera.{service}.main").serve, settings)
+        named = {} if shard is None else {"shard": shard}
+        settings = [load_settings(_settings_of(name), **named) for name in names]
+        run_services([Hosted(import_module(f"tessera.{one.service}.main").serve, one) for one in settings])
     except StartupError as error:
         print(f"error: {error}", file=sys.stderr)
         return UNAVAILABLE

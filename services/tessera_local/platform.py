@@ -48,7 +48,7 @@ from tessera_local.kubeconfig import write_certificate, write_kubeconfig
 from tessera_local.servers import NatsServer, RedisServer, find_nats_server, find_redis_server, wait_until
 from tessera_schemas import subjects
 from tessera_schemas.cluster.labels import SHARD_LABEL
-from tessera_schemas.shard.services import SERVICES
+from tessera_schemas.shard.services import LAYOUTS, SEPARATE, SERVICES
 
 GATEWAY = "gateway"
 
@@ -67,6 +67,7 @@ def own_settings(service: str, directory: Path, api_port: int, tokens: Path) -> 
 
 
 NATS, REDIS, CLUSTER = "nats", "redis", "cluster"
+EACH = "{service}"  # in a setting: the name of each service of a process
 LEDGER_BYTES_MAX = 2 * 1024**3
 STEPS_IMAGE = "tessera-steps:simulated"  # no simulated node pulls one
 EVENTS_BYTES_MAX = 1024**3
@@ -76,9 +77,9 @@ READY_SECONDS = 60.0  # a cold machine compiles every module first
 DEFAULT_NODES = "- {{name: {name}, count: {count}, cpu: '96', memory: 768Gi, gpus: 8, gpu_model: H100{labels}}}\n"
 
 
-def service_command(service: str, shard: str) -> list[str]:
-    """Command that runs a service in this interpreter, by its own command line."""
-    return [sys.executable, "-m", "tessera", "run", service, "--shard", shard]
+def service_command(services: Sequence[str], shard: str) -> list[str]:
+    """Command that runs services as one process in this interpreter, by its own command line."""
+    return [sys.executable, "-m", "tessera", "run", "+".join(services), "--shard", shard]
 
 
 def default_nodes(shards: Sequence[str], count: int = 4) -> str:
@@ -111,12 +112,14 @@ class Platform:
         tenants: Sequence[str] = (),
         shards: Sequence[str] = (subjects.MAIN_SHARD,),
         sync: bool = False,
+        layout: str = SEPARATE,
         cluster: bool = True,
         ledger_bytes_max: int = LEDGER_BYTES_MAX,
         api_port: int = 0,
         notify: Notify = print,
-        command: Callable[[str, str], Sequence[str]] = service_command,
+        command: Callable[[Sequence[str], str], Sequence[str]] = service_command,
     ) -> None:
+        self._layout = LAYOUTS[layout]
         self.directory, self.services = directory.resolve(), tuple(services)
         self.shards, self.shard = _checked(shards), shards[0]
         self.clock = SystemClock()
@@ -173,33 +176,45 @@ class Platform:
             self._lock.close()
             self._lock = None
 
+    def hosted_with(self, name: str) -> tuple[str, ...]:
+        """The services of the process of a service, itself among them; none of a server."""
+        return self.parts.get(self._process_of(name), ((), ""))[0]
+
+    def _process_of(self, name: str) -> str:
+        service, _, shard = name.partition("@")
+        hosts = (part for part, (of, on) in self.parts.items() if service in of and on == (shard or self.shard))
+        return next(hosts, name)
+
+    def _child(self, name: str) -> Child:
+        return self._children[self._process_of(name)]
+
     # -- what tests do to it
 
     async def start(self, name: str) -> None:
         """Start a part that `stop` took down, and wait until it is ready."""
-        await self._children[name].start()
+        await self._child(name).start()
 
     async def stop(self, name: str, number: int = signal.SIGTERM) -> None:
         """Take a part down, in an orderly way unless another signal is named; it stays down."""
-        await self._children[name].stop(number)
+        await self._child(name).stop(number)
         self._write_state()
 
     def kill(self, name: str) -> None:
         """kill -9; the supervisor starts it again after its back-off."""
-        self._children[name].signal(signal.SIGKILL)
+        self._child(name).signal(signal.SIGKILL)
 
     def pause(self, name: str) -> None:
         """Stop a process so that it answers nobody until `resume`."""
-        self._children[name].freeze()
+        self._child(name).freeze()
 
     def resume(self, name: str) -> None:
         """Let a paused part go on where it stood still."""
-        self._children[name].signal(signal.SIGCONT)
+        self._child(name).signal(signal.SIGCONT)
 
     async def restart(self, name: str) -> None:
         """An orderly stop and a start, on the same ports and the same data."""
-        await self._children[name].stop()
-        await self._children[name].start()
+        await self._child(name).stop()
+        await self._child(name).start()
 
     async def restart_nats(self) -> None:
         """Stop and start nats-server in an orderly way, on the same ports and data."""
@@ -211,7 +226,7 @@ class Platform:
 
     def pid(self, name: str) -> int | None:
         """Process id of a part; None while the part is down."""
-        return self._children[name].pid
+        return self._child(name).pid
 
     async def ready(self, name: str) -> dict[str, str]:
         """The checks of a service's `/readyz`; a text under `http` when it does not answer."""
@@ -247,9 +262,14 @@ class Platform:
         return service if shard == self.shard else f"{service}@{shard}"
 
     @property
-    def parts(self) -> dict[str, tuple[str, str]]:
-        """The service and the shard of each part that is no server."""
-        return {self.part(service, shard): (service, shard) for shard in self.shards for service in self.services}
+    def parts(self) -> dict[str, tuple[tuple[str, ...], str]]:
+        """The services and the shard of each part that is no server."""
+        here = {name: tuple(one for one in of if one in self.services) for name, of in self._layout.items()}
+        return {self.part(name, shard): (of, shard) for shard in self.shards for name, of in here.items() if of}
+
+    def _services_of(self, part: str) -> list[str]:
+        services, shard = self.parts[part]
+        return [self.part(service, shard) for service in services]
 
     def environment(self, identity: str, shard: str | None = None) -> dict[str, str]:
         """The settings of a process that connects as `identity`."""
@@ -342,6 +362,10 @@ class Platform:
             self._gateway_ports = choose_ports(self.directory / "run" / "api-ports.json", self.shards, self._api_port)
         self.nats = NatsServer(self.directory / "nats", self.credentials.nats_file, sync=self._sync)
         self.redis = RedisServer(self.directory / "redis", self.credentials.redis_file)
+        if self._with_cluster:
+            operator = self.credentials.read(subjects.OPERATOR)
+            trusted = write_certificate(self._certificate)
+            write_kubeconfig(self.kubeconfig, self._tls_port, trusted, operator.identity.name, operator.cluster_token)
 
     async def _start_servers(self) -> None:
         self._add(NATS, self.nats.spawn, self.nats.ready)
@@ -349,9 +373,6 @@ class Platform:
         names = [NATS, REDIS]
         if self._with_cluster:
             self._add(CLUSTER, self._spawn_cluster, self._cluster_ready)
-            operator = self.credentials.read(subjects.OPERATOR)
-            trusted = write_certificate(self._certificate)
-            write_kubeconfig(self.kubeconfig, self._tls_port, trusted, operator.identity.name, operator.cluster_token)
             names.append(CLUSTER)
         await self._start_together(names)
 
@@ -382,27 +403,30 @@ class Platform:
         await self._start_together(list(self.parts))
 
     def _spawn_service(self, part: str) -> Spawn:
-        service, shard = self.parts[part]
-        port_file = self._port_file(part)
-        port_file.unlink(missing_ok=True)
-        settings = self.environment(service, shard)
-        settings |= {"TESSERA_PORT_FILE": str(port_file), "TESSERA_HTTP_PORT": "0"}
+        services, shard = self.parts[part]
+        each = EACH if len(services) > 1 else services[0]  # one of an earlier version knows no other way
+        settings = self.environment(each, shard) | {"TESSERA_HTTP_PORT": "0"}
+        settings["TESSERA_PORT_FILE"] = str(self._port_file(self.part(each, shard)))
         tokens = self.credentials_of(shard).path / TOKENS_FILE
-        settings |= own_settings(service, self.directory, self._gateway_ports.get(shard, 0), tokens)
-        return Spawn(self._command(service, shard), {**_same_code(), **settings})
+        for name in self._services_of(part):
+            self._port_file(name).unlink(missing_ok=True)
+        for service in services:
+            settings |= own_settings(service, self.directory, self._gateway_ports.get(shard, 0), tokens)
+        return Spawn(self._command(services, shard), {**_same_code(), **settings})
 
     async def _service_ready(self, child: Child) -> None:
         async def well() -> bool:
-            now = await _readyz(self._port_file(child.name))
             texts.clear()
-            texts.update(now)
-            return all(text == "ok" for name, text in texts.items() if name != LEDGER_CHECK)
+            for part in parts:
+                texts.update({(part, name): text for name, text in (await self.ready(part)).items()})
+            return all(text == "ok" for (_, name), text in texts.items() if name != LEDGER_CHECK)
 
-        texts: dict[str, str] = {}
+        texts: dict[tuple[str, str], str] = {}
+        parts = self._services_of(child.name)
         try:
             await wait_until(well, child, READY_SECONDS)
         except StartupError as error:
-            unwell = ", ".join(f"{name}: {text}" for name, text in texts.items() if text != "ok")
+            unwell = ", ".join(f"{name}: {text}" for (_, name), text in texts.items() if text != "ok")
             raise StartupError(f"{error}; {unwell}" if unwell else str(error)) from error
 
     # -- small parts
@@ -424,7 +448,7 @@ class Platform:
             async with asyncio.TaskGroup() as group:
                 for name in names:
                     group.create_task(start(name))
-        except* StartupError as errors:
+        except ExceptionGroup as errors:  # what `except*` raises stays in a group until Python 3.11.3
             raise errors.exceptions[0] from None
 
     async def _timed(self, name: str, work: Any) -> None:
@@ -457,7 +481,10 @@ class Platform:
             "platform_started": started_at(os.getpid()),
             "pids": {name: child.pid for name, child in self._children.items()},
             "http": {
-                name: f"http://{LOOPBACK}:{port}" for name in self.parts if (port := _port(self._port_file(name)))
+                name: f"http://{LOOPBACK}:{port}"
+                for part in self.parts
+                for name in self._services_of(part)
+                if (port := _port(self._port_file(name)))
             },
             "seconds": {name: round(seconds, 3) for name, seconds in self.timings.items()},
         }

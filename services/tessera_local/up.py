@@ -11,7 +11,7 @@ from tessera.client.sending.sdk import Notify
 from tessera.kernel.ports import Clock
 from tessera_local.platform import LEDGER_BYTES_MAX, Platform
 from tessera_schemas import subjects
-from tessera_schemas.shard.services import SERVICES
+from tessera_schemas.shard.services import SERVICES, SINGLE
 
 DEFAULT_DIRECTORY = Path(".tessera")
 ROLL_SECONDS = 3600.0
@@ -29,6 +29,7 @@ async def up(
     time: bool = False,
     api_port: int = 0,
     notify: Notify = print,
+    layout: str = SINGLE,
 ) -> None:
     """
     Run the platform until a signal comes; a second one does not hurry it. `time` also measures bare imports. The HTTP
@@ -40,7 +41,7 @@ async def up(
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop_asked.set)
-    platform = Platform(directory, services, nodes, tenants, shards, sync, api_port=api_port, notify=notify)
+    platform = Platform(directory, services, nodes, tenants, shards, sync, layout, api_port=api_port, notify=notify)
     parts = f"NATS, Redis, a simulated cluster, and {len(services)} services for each of {len(shards)} shards"
     notify(f"starting in {platform.directory}: {parts if len(shards) > 1 else parts.partition(' for each')[0]}")
     starting = asyncio.create_task(platform.__aenter__())

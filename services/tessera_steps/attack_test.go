@@ -99,20 +99,20 @@ func TestAStepForAnotherPodIsRefused(t *testing.T) {
 func TestAKeyOfAnotherRunOrAttemptOpensNothing(t *testing.T) {
 	r, _ := served(t)
 	other := make([]byte, keyBytes)
-	if p, err := dial(identityOf(t, other), "127.0.0.1", r.port); !errors.Is(err, errStranger) {
+	if p, err := dial(context.Background(), identityOf(t, other), "127.0.0.1", r.port); !errors.Is(err, errStranger) {
 		t.Errorf("%v %v", p, err)
 	}
 	// One that does not look whom it talks to gets no answer either.
 	blind := identityOf(t, other)
 	blind.VerifyConnection = nil
-	if p, err := dial(blind, "127.0.0.1", r.port); err == nil {
+	if p, err := dial(context.Background(), blind, "127.0.0.1", r.port); err == nil {
 		p.sendMessage(frameStart, &startMessage{programs: [][]string{{"echo"}}, tasks: []taskStart{{}}})
 		if kind, _, err := p.receive(); err == nil {
 			t.Errorf("an answer of kind %d", kind)
 		}
 	}
 	none := &tls.Config{InsecureSkipVerify: true}
-	if p, err := dial(none, "127.0.0.1", r.port); err == nil {
+	if p, err := dial(context.Background(), none, "127.0.0.1", r.port); err == nil {
 		if kind, _, err := p.receive(); err == nil {
 			t.Errorf("an answer of kind %d", kind)
 		}
@@ -126,7 +126,7 @@ func TestOlderTLSIsNotSpoken(t *testing.T) {
 	r, _ := served(t)
 	old := r.identity.Clone()
 	old.MinVersion, old.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
-	if _, err := dial(old, "127.0.0.1", r.port); err == nil {
+	if _, err := dial(context.Background(), old, "127.0.0.1", r.port); err == nil {
 		t.Error("TLS 1.2 was spoken")
 	}
 }
@@ -217,7 +217,7 @@ func TestThousandsOfStrangersAreClosedAtOnceAndLockNobodyOut(t *testing.T) {
 	if stayed > handshakesAtMost || dropped < strangers-handshakesAtMost {
 		t.Errorf("%d stayed, %d were dropped", stayed, dropped)
 	}
-	p, err := dialPatiently(r.identity, "127.0.0.1", r.port)
+	p, err := dialPatiently(context.Background(), lossPatience, r.identity, "127.0.0.1", r.port)
 	if err != nil {
 		t.Fatal(err)
 	}

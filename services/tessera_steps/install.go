@@ -33,7 +33,6 @@ func installInto(folder string) error {
 		filepath.Join(binaries, "scancel"):  "tessera-steps",
 		filepath.Join(binaries, "squeue"):   "tessera-steps",
 		filepath.Join(binaries, "ssh"):      "tessera-steps",
-		filepath.Join(fallback, "ssh"):      "../bin/tessera-steps",
 		filepath.Join(fallback, "pdsh"):     "../bin/tessera-steps",
 	}
 	for name := range absent {

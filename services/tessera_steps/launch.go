@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 const (
 	killWait    = 30 * time.Second // between SIGTERM and SIGKILL, as Slurm's KillWait
+	tellAfter   = 5 * time.Second  // whom a launch waits for
 	inputBytes  = 16 << 10
 	dialsAtOnce = 64
 )
@@ -27,6 +29,7 @@ type launch struct {
 	program  string
 	identity *tls.Config
 	step     string
+	patience time.Duration // for every pod to be reached
 	starts   []startMessage
 	peers    []*peer
 	out      *outputs
@@ -94,7 +97,7 @@ func (p *srunPart) direct(task *taskStart, l *launch, nodeID, rank int, folder s
 // NewLaunch writes what each pod is to start. The number of a task goes over the parts, that within a pod over its tasks.
 func newLaunch(r run, config *tls.Config, parts []*srunPart, asks []ask, granted *grantedMessage) (*launch, error) {
 	first := parts[0]
-	l := &launch{run: r, program: "srun", identity: config, step: fmt.Sprintf("%s.%d", r.job, granted.step), onBad: first.killOnBadExit, wait: first.wait,
+	l := &launch{run: r, program: "srun", identity: config, patience: lossPatience, step: fmt.Sprintf("%s.%d", r.job, granted.step), onBad: first.killOnBadExit, wait: first.wait,
 		running: map[int]string{}, ended: make(chan struct{}), outside: make(chan os.Signal, 16)}
 	layout := layOut(parts, granted.shares)
 	l.out = newOutputs(layout.tasks, first.label, first.unbuffered)
@@ -221,13 +224,20 @@ func (y *layout) ofTask(l *launch, id int, of share, index int, asked ask) []str
 func (l *launch) carryOut() int {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGCONT, syscall.SIGALRM)
-	if err := l.connect(); err != nil {
+	within, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	defer stop()
+	if err := l.connect(within); within.Err() != nil && err != nil {
+		l.lost = true
+		return 128 + int((<-signals).(syscall.Signal)) // nothing has begun
+	} else if err != nil {
+		l.lost = true
 		return complain(l.program, 1, "%v", err)
 	}
 	var pods sync.WaitGroup
 	for index, each := range l.peers {
 		if err := each.sendMessage(frameStart, &l.starts[index]); err != nil {
 			l.closeAll()
+			l.lost = true
 			return complain(l.program, 1, "%s: not started: %v", l.host(l.starts[index].rank), err)
 		}
 	}
@@ -253,18 +263,25 @@ func (l *launch) carryOut() int {
 	return l.highest
 }
 
-// Connect reaches every pod of the step before anything is started in one.
-func (l *launch) connect() error {
+// Connect reaches every pod of the step before anything is started in one, and says whom it waits for.
+func (l *launch) connect(within context.Context) error {
 	l.peers = make([]*peer, len(l.starts))
 	failures := make([]error, len(l.starts))
 	places := make(chan struct{}, dialsAtOnce)
 	var dials sync.WaitGroup
+	defer time.AfterFunc(tellAfter, l.sayLate).Stop()
 	for index := range l.starts {
 		host := l.address(l.starts[index].rank)
 		dials.Go(func() {
 			places <- struct{}{}
 			defer func() { <-places }()
-			l.peers[index], failures[index] = dialPatiently(l.identity, host, l.port)
+			p, err := dialPatiently(within, l.patience, l.identity, host, l.port)
+			if err == nil {
+				go p.keepAlive() // others may be waited for
+			}
+			l.lock.Lock()
+			defer l.lock.Unlock()
+			l.peers[index], failures[index] = p, err
 		})
 	}
 	dials.Wait()
@@ -273,6 +290,18 @@ func (l *launch) connect() error {
 		return err
 	}
 	return nil
+}
+
+func (l *launch) sayLate() {
+	l.lock.Lock()
+	defer l.lock.Unlock()
+	var late []string
+	for index, each := range l.peers {
+		if each == nil {
+			late = append(late, l.node(l.starts[index].rank))
+		}
+	}
+	fmt.Fprintf(os.Stderr, "%s: not reached yet: %s\n", l.program, fold(late))
 }
 
 func (l *launch) closeAll() {
@@ -284,24 +313,28 @@ func (l *launch) closeAll() {
 }
 
 // DialPatiently tries again for a while: a name may be new, or the pod busy with strangers.
-func dialPatiently(config *tls.Config, host, port string) (*peer, error) {
-	began := time.Now()
+func dialPatiently(within context.Context, patience time.Duration, config *tls.Config, host, port string) (*peer, error) {
+	within, cancel := context.WithTimeout(within, patience)
+	defer cancel()
 	for {
-		p, err := dial(config, host, port)
-		if err == nil || errors.Is(err, errStranger) || time.Since(began) > lossPatience {
-			if err != nil {
-				err = fmt.Errorf("%s: not reached: %w", host, err)
-			}
-			return p, err
+		p, err := dial(within, config, host, port)
+		if err == nil {
+			return p, nil
 		}
-		time.Sleep(retryEvery)
+		if !errors.Is(err, errStranger) {
+			select {
+			case <-time.After(retryEvery):
+				continue
+			case <-within.Done():
+			}
+		}
+		return nil, fmt.Errorf("%s: not reached: %w", host, err)
 	}
 }
 
 // Follow takes what a pod says until its tasks have ended or it is gone.
 func (l *launch) follow(index int) {
 	p, start := l.peers[index], l.starts[index]
-	go p.keepAlive()
 	defer close(l.taken[index])
 	for {
 		kind, payload, err := p.receive()

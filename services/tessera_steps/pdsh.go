@@ -89,13 +89,12 @@ func pdsh(arguments []string) int {
 	if len(hosts) == 0 {
 		return complain("pdsh", 1, "no hosts are left")
 	}
-	l, ranks := newAgent(r, config, "pdsh", false), []int{}
+	l := newAgent(r, config, "pdsh", false)
 	for number, host := range hosts {
 		rank, known := r.rankOf(host)
 		if !known {
 			return complain("pdsh", 1, "%s: no pod of this run is called so: they are %s", host, fold(r.nodes()))
 		}
-		ranks = append(ranks, rank)
 		words := strings.NewReplacer("%%", "%", "%h", host, "%n", strconv.Itoa(number), "%u", os.Getenv("USER"))
 		l.runIn(rank, host, words.Replace(strings.Join(line.command, " ")), false)
 		for stream := range 2 {
@@ -104,7 +103,6 @@ func pdsh(arguments []string) int {
 			}
 		}
 	}
-	awaitPods(r, config, "pdsh", ranks)
 	code := l.carryOut()
 	if line.highest || l.lost {
 		return code

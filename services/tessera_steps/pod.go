@@ -109,7 +109,7 @@ func podEnvironment(container []string, pid int) []string {
 		path = binaries + ":" + path + ":" + filepath.Join(filepath.Dir(binaries), "fallback")
 		launched = launcherVariables(container, filepath.Dir(binaries))
 	}
-	return changed(container, append(launched, "PATH="+path, "TESSERA_STEPS_PID="+strconv.Itoa(pid)), nil)
+	return changed(container, append(launched, "PATH="+path, "TESSERA_STEPS_PATH="+path, "TESSERA_STEPS_PID="+strconv.Itoa(pid)), nil)
 }
 
 // Processors are the CPUs that steps share here: what Slurm's variable says, else the container's limit.
@@ -258,6 +258,7 @@ func (r *runner) runCommand(command []string, signals <-chan os.Signal) int {
 			r.hand(tasks)
 		case status := <-ended:
 			code := r.first.sayLastWord(exitCode(status))
+			r.processes.end()
 			r.first.end(code == 0 && !told)
 			return code
 		}
@@ -266,6 +267,7 @@ func (r *runner) runCommand(command []string, signals <-chan os.Signal) int {
 
 // Stay keeps a connection to the first pod until that says that the run ends.
 func (r *runner) stay() int {
+	defer r.processes.end()
 	began, joined := time.Now(), false
 	var last error
 	for {
@@ -301,10 +303,12 @@ func (r *runner) stay() int {
 }
 
 // Dial connects to a pod of the run and proves the key to it, once.
-func (r *runner) dial(rank int) (*peer, error) { return dial(r.identity, r.address(rank), r.port) }
+func (r *runner) dial(rank int) (*peer, error) {
+	return dial(context.Background(), r.identity, r.address(rank), r.port)
+}
 
-func dial(config *tls.Config, host, port string) (*peer, error) {
-	within, cancel := context.WithTimeout(context.Background(), handshakeTime)
+func dial(within context.Context, config *tls.Config, host, port string) (*peer, error) {
+	within, cancel := context.WithTimeout(within, handshakeTime)
 	defer cancel()
 	dialer := tls.Dialer{Config: config}
 	connection, err := dialer.DialContext(within, "tcp", net.JoinHostPort(host, port))

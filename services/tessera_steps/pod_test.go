@@ -2,6 +2,8 @@ package main
 
 import (
 	"errors"
+	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +27,17 @@ func TestAStepWaitsForPodsThatHaveNotStartedAndNotForThoseThatAreGone(t *testing
 	f.members[1].since = time.Now().Add(-lossPatience - time.Second)
 	if _, err := f.place([]ask{{tasks: 2}}); err == nil || !strings.Contains(err.Error(), "p1 is gone") {
 		t.Error(err)
+	}
+}
+
+func TestTheStartOfAProcessIsKnown(t *testing.T) {
+	now := time.Now()
+	own := startOf(strconv.Itoa(os.Getpid()), now)
+	if own.After(now.Add(time.Second)) || !startOf("1", now).Before(own) {
+		t.Errorf("%v, the first process of the machine %v, now %v", own, startOf("1", now), now)
+	}
+	if startOf("0", now) != now || startOf("", now) != now {
+		t.Error("a process that is not there has a start")
 	}
 }
 

@@ -9,17 +9,19 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // Children are the processes that the runner started, and those that their parents left to it: as process 1 of its pod
 // it waits for all. The lock makes start and registration one, so that no child is reaped before it is known.
 type children struct {
 	lock    sync.Mutex
-	waiting map[int]chan syscall.WaitStatus
+	waiting map[int]chan syscall.WaitStatus // nil: the run has ended here
+	reaped  chan struct{}                   // some child was
 }
 
 func newChildren() *children {
-	c := &children{waiting: map[int]chan syscall.WaitStatus{}}
+	c := &children{waiting: map[int]chan syscall.WaitStatus{}, reaped: make(chan struct{}, 1)}
 	ended := make(chan os.Signal, 1)
 	signal.Notify(ended, syscall.SIGCHLD)
 	syscall.RawSyscall(syscall.SYS_PRCTL, prSetChildSubreaper, 1, 0) // where it is not process 1
@@ -31,7 +33,10 @@ func newChildren() *children {
 	return c
 }
 
-const prSetChildSubreaper = 36
+const (
+	prSetChildSubreaper = 36
+	endPatience         = 5 * time.Second // for what was killed to be gone
+)
 
 func (c *children) reap() {
 	c.lock.Lock()
@@ -49,6 +54,29 @@ func (c *children) reap() {
 			delete(c.waiting, pid)
 			waiter <- status
 		}
+		select {
+		case c.reaped <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// End kills all that is left of the run here, as the kernel does where the runner is process 1, and waits until it is
+// gone. Nothing is started any more, and nobody is told how the killed ended: whoever could be is killed as well.
+func (c *children) end() {
+	c.lock.Lock()
+	c.waiting = nil
+	c.lock.Unlock()
+	giveUp := time.After(endPatience)
+	for left := descendants(os.Getpid())[1:]; len(left) > 0; left = descendants(os.Getpid())[1:] {
+		for _, each := range left {
+			syscall.Kill(each, syscall.SIGKILL)
+		}
+		select {
+		case <-c.reaped:
+		case <-giveUp: // the kernel does not let go of one
+			return
+		}
 	}
 }
 
@@ -56,6 +84,9 @@ func (c *children) reap() {
 func (c *children) start(path string, argv []string, attributes *syscall.ProcAttr) (int, <-chan syscall.WaitStatus, error) {
 	c.lock.Lock()
 	defer c.lock.Unlock()
+	if c.waiting == nil {
+		return 0, nil, refusal("the run has ended")
+	}
 	pid, err := syscall.ForkExec(path, argv, attributes)
 	if err != nil {
 		return 0, nil, err

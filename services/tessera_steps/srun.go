@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -168,6 +169,9 @@ func (p *srunPart) ask(r run) (ask, error) {
 	if err = errors.Join(err, err2); err != nil {
 		return asked, err
 	}
+	if _, ofTask := fileName(p.output, map[byte]string{'t': "", 'n': "", 'N': ""}); p.label && ofTask {
+		p.notes = append(p.notes, "--label is passed over where --output names a file for each task or pod")
+	}
 	for _, each := range asked.wanted {
 		if slices.Contains(asked.excluded, each) {
 			return asked, fmt.Errorf("%s is wanted and excluded", r.node(each))
@@ -247,7 +251,7 @@ func runAndIdentity() (run, *tls.Config, error) {
 
 // Allocation waits for the step's place, and says why it waits. The connection holds the place.
 func allocation(r run, config *tls.Config, message *allocateMessage, quiet bool) (*peer, *grantedMessage, error) {
-	held, err := dialPatiently(config, r.address(0), r.port)
+	held, err := dialPatiently(context.Background(), lossPatience, config, r.address(0), r.port)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -403,18 +407,18 @@ func exported(export string) (set, unset []string, bare bool) {
 		return set, unset, false
 	}
 	var named []string
-	bare = true
-	for _, each := range strings.Split(export, ",") {
+	words := strings.Split(export, ",")
+	bare = !slices.Contains(words, "ALL")
+	for _, each := range words {
+		name, _, isSet := strings.Cut(each, "=")
+		value, there := os.LookupEnv(name)
 		switch {
-		case each == "ALL":
-			bare = false
-		case each == "NONE" || each == "NIL" || each == "":
-		case strings.Contains(each, "="):
+		case each == "ALL" || each == "NONE" || each == "NIL" || each == "":
+		case isSet && there && !bare: // beside ALL what is there already counts
+		case isSet:
 			named = append(named, each)
-		default:
-			if value, there := os.LookupEnv(each); there {
-				named = append(named, each+"="+value)
-			}
+		case there:
+			named = append(named, name+"="+value)
 		}
 	}
 	if bare {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+	"time"
 )
 
 // Options of ssh that are passed over, without a value and with one, and those with a value that are refused, as all
@@ -102,7 +103,6 @@ func nextSSH() string {
 }
 
 func runInPod(r run, config *tls.Config, rank int, line sshLine) int {
-	awaitPods(r, config, "ssh", []int{rank})
 	l := newAgent(r, config, "ssh", true)
 	l.runIn(rank, line.host, strings.Join(line.command, " "), line.readsInput)
 	code := l.carryOut()
@@ -112,9 +112,10 @@ func runInPod(r run, config *tls.Config, rank int, line sshLine) int {
 	return code
 }
 
-// NewAgent is a launch of commands that are no step, by the name of the program that was asked for them.
+// NewAgent is a launch of commands that are no step, by the name of the program that was asked for them. It waits for
+// pods that have not started yet, as srun does: a launcher's first word may come before the image of another pod.
 func newAgent(r run, config *tls.Config, program string, unbuffered bool) *launch {
-	return &launch{run: r, program: program, identity: config, step: program, out: newOutputs(1, false, unbuffered), running: map[int]string{}, ended: make(chan struct{})}
+	return &launch{run: r, program: program, identity: config, patience: max(lossPatience, joinPatience-time.Since(startOf(os.Getenv("TESSERA_STEPS_PID"), time.Now()))), step: program, out: newOutputs(1, false, unbuffered), running: map[int]string{}, ended: make(chan struct{})}
 }
 
 // RunIn adds a command of a shell in a pod. What it leaves behind lives on.

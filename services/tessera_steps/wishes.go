@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"os"
 	"os/signal"
@@ -47,7 +48,7 @@ func wish(message wishMessage) error {
 	if err != nil {
 		return err
 	}
-	p, err := dialPatiently(config, r.address(0), r.port)
+	p, err := dialPatiently(context.Background(), lossPatience, config, r.address(0), r.port)
 	if err != nil {
 		return err
 	}
@@ -253,9 +254,6 @@ func (f *firstPod) sayLastWord(code int) int {
 	}
 	if f.asked.ask == "" {
 		return code
-	}
-	for _, each := range descendants(os.Getpid())[1:] { // what the command began while it was told to end
-		syscall.Kill(each, syscall.SIGKILL)
 	}
 	return wordExitCode
 }

@@ -14,6 +14,7 @@ from random import Random
 import structlog
 
 from tests.chaos.campaign import Account, Broken, on_one_server, on_three_servers
+from tests.e2e.live import LAYOUT
 
 PHASES = ("services", "servers", "cluster", "accidents", "clocks", "stale", "all kinds", "three")
 THREE_SHARE = 0.15  # of the minutes, on three servers
@@ -37,7 +38,7 @@ def main() -> int:
     chosen = parser.parse_args()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     seed = secrets.randbelow(10**6) if chosen.seed is None else chosen.seed
-    print(f"seed {seed}, {chosen.minutes:g} minutes of faults; again: --seed {seed}", flush=True)
+    print(f"seed {seed}, {chosen.minutes:g} minutes of faults, {LAYOUT} services; again: --seed {seed}", flush=True)
     directory, account, broken = Path(tempfile.mkdtemp(prefix="tessera-chaos-")), Account(), ""
     try:
         asyncio.run(campaign(directory, chosen.minutes * 60, Random(seed), account, chosen.phase))

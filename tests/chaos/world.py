@@ -21,13 +21,14 @@ from tessera_schemas import subjects
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Policy, Queue, Quota
 from tessera_schemas.ledger import LEDGER_MESSAGE, Finished, JobTurnedAway
-from tessera_schemas.shard.services import SERVICES
+from tessera_schemas.shard.services import LAYOUTS, SERVICES
 from tests.chaos.skewed import write_skew
-from tests.e2e.live import GPUS, TENANTS, Live, configuration, eventually
+from tests.e2e.live import GPUS, LAYOUT, TENANTS, Live, configuration, eventually
 
 Json = dict[str, Any]
 SETTLE_SECONDS = 240.0
 ODD_EVERY = 5
+ONE_CLOCK = {service: of[0] for of in LAYOUTS[LAYOUT].values() for service in of}  # of the services of a process
 
 
 def campaign_config() -> ConfigBody:
@@ -151,7 +152,7 @@ class World:
     skews: Path
 
     def skew(self, service: str, milliseconds: int) -> None:
-        write_skew(self.skews / service, milliseconds)
+        write_skew(self.skews / ONE_CLOCK[service], milliseconds)
 
     async def node_names(self) -> list[str]:
         return sorted(node["metadata"]["name"] for node in await self.api.items("nodes"))
@@ -168,10 +169,11 @@ class ChaosPlatform(Platform):
         self.ended: list[str] = []
         self.skews = skews
 
-        def command(service: str, shard: str) -> Sequence[str]:
-            return [sys.executable, "-m", "tests.chaos.skewed", str(skews / service), service, shard]
+        def command(services: Sequence[str], shard: str) -> Sequence[str]:
+            return [sys.executable, "-m", "tests.chaos.skewed", str(skews / services[0]), "+".join(services), shard]
 
-        super().__init__(directory, tenants=TENANTS, sync=sync, notify=self.ended.append, command=command)
+        say = self.ended.append
+        super().__init__(directory, tenants=TENANTS, sync=sync, layout=LAYOUT, notify=say, command=command)
 
     def _spawn_cluster(self) -> Spawn:
         """A cluster that says null now and then where the API may."""

@@ -37,7 +37,7 @@ class ComposeStack:
     One project; `directory` holds what is copied out of it: the identities, and where its servers are.
 
     `profiles` are those that a person would switch on, `command` is the program of Compose, `settings` further
-    variables.
+    variables, `over` files over docker-compose.yml.
     """
 
     directory: Path
@@ -51,12 +51,17 @@ class ComposeStack:
     profiles: str = "sim"
     command: list[str] = field(default_factory=program)
     settings: dict[str, str] = field(default_factory=dict)
+    over: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return (*FILES, *(word for name in self.over for word in ("-f", name)))
 
     @property
     def environment(self) -> dict[str, str]:
         """What the compose file is told: ports of our own, and who is to be let in first."""
         return {
-            "COMPOSE": " ".join([*self.command, "-p", self.project, *FILES]),
+            "COMPOSE": " ".join([*self.command, "-p", self.project, *self.files]),
             "TESSERA_NATS_PORT": str(self.ports["nats"]),
             "TESSERA_TEST_REDIS_PORT": str(self.ports["redis"]),
             "TESSERA_TEST_CLUSTER_PORT": str(self.ports["cluster"]),
@@ -75,7 +80,7 @@ class ComposeStack:
     def compose(self, *words: str, timeout: float = 300, profiles: str = "") -> str:
         """Compose itself; all profiles are on, unless some are named."""
         profiles = profiles or f"{self.profiles},cli,watch".removeprefix(",")
-        words = (*self.command, "-p", self.project, *FILES, *words)
+        words = (*self.command, "-p", self.project, *self.files, *words)
         return self._run(*words, timeout=timeout, COMPOSE_PROFILES=profiles)
 
     def configure(self, body: ConfigBody) -> None:

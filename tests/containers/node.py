@@ -49,7 +49,7 @@ MPI = {
         "/usr/share/openmpi",
         "/etc/openmpi",
     ),
-    "mpich": ("/usr/bin/mpirun.mpich", "/usr/bin/hydra_pmi_proxy"),
+    "mpich": ("/usr/bin/mpirun.mpich", "/usr/bin/hydra_pmi_proxy", "/usr/lib/*/ucx"),
 }
 """What of Debian's packages a program of each kind needs in its pod, beside libraries."""
 HAS_MPI = shutil.which("mpicc.openmpi") is not None and all(Path(parts[0]).exists() for parts in MPI.values())
@@ -228,16 +228,17 @@ def _busybox() -> dict[str, bytes | str]:
 
 @cache
 def mpi_image() -> bytes:
-    """Busybox with what `mpirun` of both kinds needs, and `/bin/allreduce`, which was compiled with OpenMPI."""
+    """Busybox with what `mpirun` of both kinds needs, and `allreduce.KIND`; MPICH's leaves without MPI_Finalize."""
     files = _busybox()
     with tempfile.TemporaryDirectory() as folder:
-        built = Path(folder) / "allreduce"
-        subprocess.run(["mpicc.openmpi", ALLREDUCE, "-o", built], check=True, timeout=60)
-        files["bin/allreduce"] = built.read_bytes()
+        built = [Path(folder) / f"allreduce.{kind}" for kind in MPI]
+        for kind, program, defined in zip(MPI, built, ("-ULEAVES", "-DLEAVES"), strict=True):
+            subprocess.run([f"mpicc.{kind}", defined, ALLREDUCE, "-o", program], check=True, timeout=60)
+            files[f"bin/{program.name}"] = program.read_bytes()
         roots = [found for parts in MPI.values() for part in parts for found in Path("/").glob(part[1:])]
         whole = [path for root in roots for path in ([root] if root.is_file() else root.rglob("*")) if path.is_file()]
         programs = [str(path) for path in whole if path.read_bytes()[:4] == b"\x7fELF"]
-        linked = subprocess.run(["ldd", *programs, str(built)], capture_output=True, text=True)
+        linked = subprocess.run(["ldd", *programs, *built], capture_output=True, text=True)
     libraries = {
         Path(word) for line in linked.stdout.splitlines() for word in line.split() if line[0] == "\t" and word[0] == "/"
     }

@@ -278,7 +278,13 @@ async def appended(ledger: StreamLedger, seq: int) -> int:
 
 
 async def test_every_stream_has_a_copy_on_each_of_the_three_servers(provided: Nats) -> None:
+    def says_all(pod: str) -> bool:
+        """A server shows the other copies of a stream once it has heard of its leader, a moment later."""
+        found = provided.streams(pod)
+        return STREAM in found and all(len(one["cluster"]["replicas"]) == 2 for one in found.values())
+
     for pod in provided.pods:
+        await until(lambda pod=pod: says_all(pod), f"{pod} has heard of each stream's other copies")
         found = provided.streams(pod)
         assert STREAM in found
         assert {one["config"]["num_replicas"] for one in found.values()} == {3}

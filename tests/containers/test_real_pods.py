@@ -96,6 +96,7 @@ srun -N1 -n1 --exact -w $second \
   sh -c 'until echo met by $(hostname) | nc $MASTER_ADDR $MASTER_PORT; do sleep 0.1; done' &
 wait
 srun -n1 sh -c 'echo part $SLURM_PROCID one' : -n3 sh -c 'echo part $SLURM_PROCID other' | sort
+: > /tmp/up
 srun -n8 sh -c 'echo up; exec sleep 1001' > /tmp/up 2> /tmp/errors &
 until [ $(grep -c up /tmp/up) = 8 ]; do sleep 0.1; done
 kill $!; wait $!; echo killed $?
@@ -106,10 +107,11 @@ sleep 1003
 ALLREDUCE = f"""\
 #!/bin/sh
 #SBATCH --nodes=2 --ntasks-per-node=4 --gpus-per-node=1 -O --job-name=mpi --container-image={MPI_IMAGE}
-mpirun.openmpi --allow-run-as-root --mca btl self,tcp sh -c 'allreduce; hostname'
-mpirun.mpich -n 8 hostname
+mpirun.openmpi --allow-run-as-root --mca btl self,tcp sh -c 'allreduce.openmpi; hostname'
+mpirun.mpich -n 8 sh -c 'hostname; exec allreduce.mpich' 2> /dev/null |
+  grep -E '^[^ ]+-1-.$|of 8' | sed 's/^. of/MPICH &/'
 """
-"""MPICH starts what does not call MPI: over TCP, MPI_Finalize of Debian 12's hangs now and then (docs/steps.md)."""
+"""MPICH's leaves without MPI_Finalize, and is told of it: in Debian 12 that hangs over TCP at times (docs/steps.md)."""
 STEP_SAVER = """\
 [ "$TESSERA_ATTEMPT" = 1 ] || { srun -n2 echo again; exit; }
 trap 'echo script; wait; exit' TERM
@@ -340,7 +342,7 @@ async def test_launchers_find_lists_of_a_runs_pods_and_ways_into_them(live: Kube
     first, second = (f"{done.job_id}-1-{rank}" for rank in range(2))
     assert said[:5] == [f"{first} slots=1", f"{second} slots=1", f"{first}:1", f"{second}:1", second]
     assert sorted(said[5:7]) == [f"{first}: {first}", f"{second}: {second}"]
-    assert said[-1] == "ended 7"
+    assert "ended 7" in said[7:]  # before or after what pdsh says of it: an engine copies both outputs as they come
 
 
 @needs_steps
@@ -383,7 +385,8 @@ async def test_mpirun_of_a_script_adds_up_over_two_pods(live: KubernetesLive, pe
     await live.until_ended(job_id)
     lines = (await person.run("logs", "--rank", "0", job_id)).out.splitlines()
     said = Counter(line for line in lines if not line.startswith("srun: "))  # OpenMPI's may end after its mpirun
-    assert said == {f"{rank} of 8: 36": 1 for rank in range(8)} | {f"{job_id}-1-{pod}": 8 for pod in range(2)}
+    sums = {f"{kind}{rank} of 8: 36": 1 for kind in ("", "MPICH ") for rank in range(8)}
+    assert said == sums | {f"{job_id}-1-{pod}": 8 for pod in range(2)}
     assert live.phase(job_id) == "succeeded"
 
 

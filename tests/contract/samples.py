@@ -9,12 +9,21 @@ from tessera_schemas.shard.orders import Order
 from tessera_schemas.work import templates
 from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.measured_use import MeasuredUse
 from tessera_schemas.work.placement import Placement
 from tessera_schemas.work.spec_changes import SpecChanges
 
 JOB = "abcdefghij234567abcd"
 OTHER = "zyxwvutsrq765432zyxw"
 RUN = f"{JOB}-2"
+USE = MeasuredUse(
+    measured_gpu_milli_ms=480_000_000,
+    worked_gpu_milli_ms=120_000_000,
+    gpus=8,
+    busy_gpus=2,
+    memory_mib=11_264,
+    gpu_memory_mib=81_920,
+)
 TS = 1_760_000_000_123
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 WHY = Reason(code=Code.NO_FIT, field="roles[0].resources", numbers={"gpus_free": 3, "gpus": 8}, detail="pool a100")
@@ -177,6 +186,14 @@ RENAMED = BODY.model_copy(
     }
 )
 
+GRANT = {"budget": "tenant/lab", "month": "2026-11", "amount": 20, "granted": 5, "why": "a deadline", "by": "ana"}
+SPENT = {
+    "budget": "tenant/lab",
+    "spent_micros": 80_000_000,
+    "limit_micros": 100_000_000,
+    "unit": "EUR",
+    "when_spent": "hold",
+}
 CHANGES = SpecChanges(
     time_limit_seconds=7200,
     after=(Dependency(condition="afterok", job=OTHER),),
@@ -210,6 +227,7 @@ COMMANDS: tuple[Strict, ...] = (
     commands.UpdateJob(kind="update_job", v=1, job_id=JOB, tenant="lab", **CHANGES.given),
     commands.RequeueJob(kind="requeue_job", v=1, job_id=JOB, tenant="lab"),
     commands.DrainNode(kind="drain_node", v=1, node="node-a", evict=True, undo=True, why="new fans"),
+    commands.GrantBudget(kind="grant_budget", v=1, **GRANT),
     commands.ApplyConfig(kind="apply_config", v=1, expected_version=6, body=RENAMED, abandon=True),
 )
 
@@ -251,6 +269,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
     facts.PodsFound(kind="pods_found", job_id=JOB, nodes=("node-a", "node-b"), uids=("uid-0", "uid-1")),
     facts.CheckpointReported(kind="checkpoint_reported", job_id=JOB, tenant="lab", path="/data/step-100", attempt=2),
     facts.DrainRequested(kind="drain_requested", node="node-a", evict=True, undo=True, why="new fans"),
+    facts.GrantRequested(kind="grant_requested", **GRANT),
     facts.ConfigProposed(kind="config_proposed", expected_version=6, body=RENAMED, abandon=True),
     facts.PodsMade(kind="pods_made", run_id=RUN, uids=("uid-0", "uid-1"), ranks=(3, 4)),
     facts.PodsBound(kind="pods_bound", run_id=RUN),
@@ -297,6 +316,7 @@ FACTS: tuple[facts.AnyFact, ...] = (
         ranks=(3, 4),
     ),
     facts.RunIdle(kind="run_idle", run_id=RUN, idle_seconds=1900),
+    facts.RunUsed(kind="run_used", run_id=RUN, use=USE),
     facts.CheckpointSaved(kind="checkpoint_saved", run_id=RUN, path="/data/step-100"),
     facts.PlanProposed(
         kind="plan_proposed",
@@ -363,6 +383,7 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ),
     ledger.StopHeldBack(kind="stop_held_back", run_id=RUN, reason=WHY),
     ledger.Warned(kind="warned", run_id=RUN, idle_seconds=1900),
+    ledger.UseNoted(kind="use_noted", fact=1, run_id=RUN),
     ledger.Saved(kind="saved", run_id=RUN, path="/data/step-100"),
     ledger.Held(kind="held", job_id=JOB, by="lab", undo=True),
     ledger.BackInLine(
@@ -373,6 +394,9 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
     ledger.JobMoved(kind="job_moved", job_id=JOB, queue="prod", by="lab"),
     ledger.JobUpdated(kind="job_updated", job_id=JOB, changes=CHANGES, by="lab"),
     ledger.NodeDrained(kind="node_drained", node="node-a", undo=True, why="new fans"),
+    ledger.BudgetReached(kind="budget_reached", percent=100, tenant="lab", **SPENT),
+    ledger.BudgetReopened(kind="budget_reopened", budget="tenant/lab", percent=80),
+    ledger.BudgetGranted(kind="budget_granted", budget="tenant/lab", amount=20, why="a deadline", by="ana"),
     ledger.Grown(kind="grown", run_id=RUN, deadline=TS + 600_000, placements=PLACEMENTS),
     ledger.Shrunk(kind="shrunk", run_id=RUN, ranks=(3, 4), reason=Reason(code=Code.SHRUNK), by=OTHER),
     ledger.Released(kind="released", run_id=RUN, ranks=(3, 4)),
@@ -466,6 +490,8 @@ EVENTS: tuple[events.PublicEvent, ...] = (
     events.JobSucceededV1(**RUN_FIELDS),
     events.JobFailedV1(**RUN_FIELDS, reason=Reason(code=Code.POD_FAILED), exit_code=137),
     events.JobCancelledV1(**RUN_FIELDS, reason=Reason(code=Code.CANCELLED, detail="not needed")),
+    events.BudgetWarnedV1(month="2026-11", percent=80, **SPENT),
+    events.BudgetSpentV1(month="2026-11", percent=100, until_ts=TS, **SPENT),
     events.ClusterFragmentationV1(
         pool="default",
         gpus=16,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from redis.asyncio import Redis
 
 from tessera.client.connect.connecting import open_bus, open_store
@@ -42,11 +43,12 @@ from tessera_schemas.config import ConfigBody, Queue, Quota, Tenant
 from tessera_schemas.events import CloudEvent, short_type
 from tessera_schemas.job import JobSpec, Resources, Retry, Role, Template
 from tessera_schemas.shard.receivers import Subscriber
-from tessera_schemas.shard.services import SERVICES
+from tessera_schemas.shard.services import SEPARATE, SERVICES
 from tests.forked_command import run_command
 
 SECONDS = 60.0
 TENANTS = ("lab", "ops")
+LAYOUT = os.environ.get("TEST_LAYOUT", SEPARATE)  # the same tests against services that share a process
 EVERYTHING = "everything"
 GPUS = 32
 
@@ -93,6 +95,7 @@ class Said:
 
     @property
     def json(self) -> Any:
+        assert self.out, f"ended with {self.code} and printed nothing: {self.err}"
         return json.loads(self.out)
 
 
@@ -124,7 +127,8 @@ class Live:
         cls, directory: Path, body: ConfigBody | None = None, services: Sequence[str] = SERVICES
     ) -> AsyncIterator["Live"]:
         """Everything started, `body` in force, the tenants connected."""
-        async with Platform(directory, services, tenants=TENANTS) as platform, cls.on(platform, body) as live:
+        platform = Platform(directory, services, tenants=TENANTS, layout=LAYOUT)
+        async with platform, cls.on(platform, body) as live:
             yield live
 
     @classmethod
@@ -204,6 +208,8 @@ class Live:
     @asynccontextmanager
     async def down(self, name: str, how: int = signal.SIGTERM) -> AsyncIterator[None]:
         """A part of the platform stopped meanwhile; started again and ready afterwards."""
+        if len(self.platform.hosted_with(name)) > 1:
+            pytest.skip(f"{name} goes down with the services that share its process")
         await self.platform.stop(name, how)
         try:
             yield

@@ -12,7 +12,7 @@ from tessera_lab.bench import __main__ as bench
 from tessera_lab.bench.alone.fold import fold
 from tessera_lab.bench.alone.growth import growth
 from tessera_lab.bench.report import ReportRow
-from tessera_lab.bench.together.client import client
+from tessera_lab.bench.together.client import client, start
 from tessera_lab.bench.together.latency import latency
 from tessera_lab.bench.together.platform import start_platform
 from tessera_lab.bench.together.restart import restart
@@ -26,6 +26,7 @@ ROWS = [
     pytest.param(lambda: two_shards(12, 1, 1), 1, id="two shards"),
     pytest.param(lambda: restart(12, 1, 1), 1, id="restart"),
     pytest.param(lambda: client(1), 3, id="client"),
+    pytest.param(lambda: start(1, "single"), 1, id="start"),
     pytest.param(lambda: fold(10, 2), 1, id="fold"),
     pytest.param(lambda: growth(32, 2, 4), 2, id="growth"),
 ]

@@ -5,6 +5,7 @@ import doctest
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import nats
 import pytest
@@ -33,9 +34,10 @@ class LoggedIn:
         """Run a command that finds in the views what it asks for, however soon it asks."""
         return await forked(*words, environment=self.environment)
 
-    async def log_in(self, tenant: str, folder: Path, at: str = "") -> None:
-        """At the platform's gateway, or at the one whose URL is `at`."""
-        (folder / "token").write_text((await self._live.command("token", "new", tenant)).out)
+    async def log_in(self, tenant: str, folder: Path, at: str = "", user: str = "") -> None:
+        """At the platform's gateway, or at the one whose URL is `at`; with a user, by a token that is bound to it."""
+        bound = ("--user", user) if user else ()
+        (folder / "token").write_text((await self._live.command("token", "new", tenant, *bound)).out)
 
         async def taken() -> bool:
             url = at or self._live.platform.gateway_url
@@ -58,9 +60,9 @@ async def lab(live: Live, tmp_path_factory: pytest.TempPathFactory) -> LoggedIn:
     return made
 
 
-def written(folder: Path, name: str, seconds: float = 0.2) -> str:
+def written(folder: Path, name: str, seconds: float = 0.2, **more: Any) -> str:
     file = folder / f"{name}.yaml"
-    file.write_text(job(name, seconds=seconds).model_dump_json(exclude_defaults=True))
+    file.write_text(job(name, seconds=seconds, **more).model_dump_json(exclude_defaults=True))
     return str(file)
 
 
@@ -128,6 +130,36 @@ async def test_a_scripts_account_is_the_tokens_tenant_or_is_refused(live: Live, 
     assert (other.code, "the token in use is of lab" in other.err) == (2, True), other
     await live.until_folded()
     await live.until_ended(live.id_of(sent.out.strip()))
+
+
+async def test_a_token_that_is_bound_to_a_user_submits_lists_and_cancels_as_that_user(
+    live: Live, lab: LoggedIn, tmp_path: Path
+) -> None:
+    ana = LoggedIn(live, tmp_path)
+    await ana.log_in("lab", tmp_path, user="ana")
+    listed = json.loads((await live.command("token", "list", "-o", "json")).out)
+    assert [row["tenant"] for row in listed["items"] if row["user"] == "ana"] == ["lab"]
+
+    named = written(tmp_path, "bobs", seconds=600, user="bob")
+    other = await ana.run("submit", "-f", named, "--key", "bobs-1")
+    assert (other.code, "bound to user ana; leave user out" in other.err) == (6, True), other
+    assert (await lab.run("submit", "-f", named, "--key", "bobs-1")).code == 0
+    script = ("--parsable", "--hold", "--container-image=x", "--wrap=true", "--key=anas-1")
+    assert (await ana.run("sbatch", *script)).code == 0  # held: a simulated pod ends after a moment, sleep or no sleep
+    again = await ana.run("rerun", "bobs", "--key", "anas-2")
+    assert again.code == 0, again
+    live.acknowledged += [("lab", "bobs-1"), ("lab", "anas-1"), ("lab", "anas-2")]
+    await live.until_folded()
+
+    rows = json.loads((await ana.read("squeue", "--me", "-o", "json")).out)["items"]
+    assert sorted((row["name"], row["user"]) for row in rows) == [("bobs", "ana"), ("wrap", "ana")]
+    assert (await ana.run("scancel", "--me")).code == 0
+    for row in rows:
+        await live.until_ended(row["job_id"])
+    (left,) = json.loads((await lab.read("squeue", "-u", "bob", "-o", "json")).out)["items"]
+    assert left["user"] == "bob"
+    assert (await lab.run("scancel", left["job_id"])).code == 0
+    await live.until_ended(left["job_id"])
 
 
 async def test_who_names_the_tenant_of_a_token_is_heard_and_who_names_another_is_refused(

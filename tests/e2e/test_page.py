@@ -579,6 +579,10 @@ async def test_history_draws_the_gpus_in_use_and_counts_them_by_tenant(live: Liv
         await expect(waits.get_by_role("row").filter(has_text=re.compile(r"default\s*[1-9]"))).to_be_visible()
         await page.get_by_text("The chart in numbers").press("Enter")
         await expect(page.get_by_role("region", name="GPUs on the average of each time")).to_be_visible()
+        await page.get_by_label("Areas", exact=True).select_option("tenant")
+        for times in ("168", "744", "8784"):
+            await page.get_by_label("Show", exact=True).select_option(times)
+            await expect(chart).to_have_attribute("aria-label", re.compile("lab.* ops.*held by no job; of 32"))
 
 
 async def test_history_counts_what_a_run_that_had_to_begin_again_has_cost_its_tenant(

@@ -1,9 +1,9 @@
 """Who of several shares a queue, and who holds GPUs without using them; on real processes."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from aiohttp import web
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobIdle
 from tessera_schemas.ledger import LEDGER_MESSAGE, Allocated, Warned
-from tests.e2e.live import Live, configuration, eventually, job
+from tests.e2e.live import Instance, Live, configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -74,10 +74,11 @@ async def exporters(live: Live, busy: str) -> AsyncIterator[str]:
 
     async def answer(request: web.Request) -> web.Response:
         lines = [
-            f'{METRIC}{{gpu="0",namespace="lab",pod="{run.run_id}-{place.rank}"}} {80 * (run.job_id == busy)}\n'
+            f'{METRIC}{{gpu="{gpu}",namespace="lab",pod="{run.run_id}-{place.rank}"}} {80 * (run.job_id == busy)}\n'
             for run in live.state.runs.values()
             for place in run.placements
             if place.node == request.match_info["node"]
+            for gpu in place.devices
         ]
         return web.Response(text="".join(lines))
 
@@ -105,19 +106,38 @@ async def test_by_the_nodes_own_exporters_an_idle_run_is_told_of_and_no_other(li
         async with live.another("reclamation", **settings) as measuring:
             await measuring.until_ready()
             await live.until(lambda _: bool(warned(live)), "an idle run is warned about")
+            await eventually(lambda: is_measured(measuring), "the metric says so, too")
+            said = await asyncio.gather(*(live.command("explain", each, "--as", "operator") for each in jobs))
+            await live.clients["lab"].cancel(works.job_id)
+            await eventually(lambda: is_used(live, works.job_id), "how much of its GPUs worked is known at its end")
     assert warned(live) == [f"{idle.job_id}-1"]
     slots = " ".join((await live.command("slots", "--as", "operator")).out.split())
     assert "4 more are held, but 1 run uses none of theirs" in slots
-    said = await asyncio.gather(*(live.command("explain", each, "--as", "operator") for each in jobs))
+    await eventually(lambda: is_in_top(live), "the overview says whose it is")
     assert ["holds GPUs and uses none" in " ".join(one.out.split()) for one in said] == [False, False, True]
     assert "It may hold GPUs and use none (idle.allow_idle)." in " ".join(said[1].out.split())
-    await eventually(lambda: is_measured(live, 4.0), "the metric says so, too")
-    for each in jobs:
+    for each in jobs[1:]:
         await live.clients["lab"].cancel(each)
     await assert_all_is_well(live)
 
 
-async def is_measured(live: Live, gpus: float) -> bool:
-    url = f"{json.loads((live.home / 'platform.json').read_text())['http']['scheduler']}/metrics"
+async def is_used(live: Live, job_id: str) -> bool:
+    """All eight GPUs, at 80 percent of the time that was measured."""
+    told = " ".join((await live.command("get", job_id, "--as", "operator")).out.split())
+    return "8 GPUs held" in told and "8 were used (80 % of" in told
+
+
+async def is_in_top(live: Live) -> bool:
+    """In the views, which may be a moment behind the ledger."""
+    lines = (await live.command("top", "--once", "--as", "operator")).out.splitlines()
+    told = [after.split() for line, after in pairwise(lines) if line.startswith("WARNED OF USING NONE")]
+    return [(row[0], row[-1]) for row in told] == [("lab", "4")]
+
+
+async def is_measured(reclamation: Instance) -> bool:
+    """The idle job's four GPUs, and the eight of the job that may be idle."""
+    url = f"http://127.0.0.1:{int(reclamation.port_file.read_text())}/metrics"
     async with aiohttp.ClientSession() as http, http.get(url) as answer:
-        return f'tessera_held_idle_gpus{{pool="default"}} {gpus}' in await answer.text()
+        lines = (await answer.text()).splitlines()
+    held = [line for line in lines if line.startswith("tessera_held_idle_gpus{") and 'tenant="lab"' in line]
+    return [line.split()[-1] for line in held] == ["12.0"]

@@ -56,7 +56,7 @@ SECONDS = 20.0
 SAME_PATH = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-def stand_in(_service: str, _shard: str) -> Sequence[str]:
+def stand_in(_services: Sequence[str], _shard: str) -> Sequence[str]:
     return [sys.executable, "-c", STAND_IN]
 
 
@@ -194,7 +194,7 @@ async def test_a_second_platform_does_not_share_the_directory(tmp_path: Path) ->
 
 
 async def test_a_service_that_ends_at_once_is_named_and_everything_is_stopped(tmp_path: Path) -> None:
-    def broken(_service: str, _shard: str) -> Sequence[str]:
+    def broken(_services: Sequence[str], _shard: str) -> Sequence[str]:
         return [sys.executable, "-c", "raise SystemExit('setting shard: wrong')"]
 
     faulty = Platform(tmp_path / "up", services=["binder"], cluster=False, command=broken)

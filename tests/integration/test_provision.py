@@ -32,6 +32,7 @@ from tests.permission_matrix import (
     SERVICES,
     TENANT_NEXT,
     WRITES,
+    all_answered,
     heard,
     may_hear,
     may_publish,
@@ -233,7 +234,7 @@ async def test_facts_go_on_behind_what_the_ledger_has_taken_in(platform: Platfor
 async def test_a_live_stream_is_heard_on_live_and_its_subject(shared: Platform) -> None:
     async with connected(shared, "scheduler") as scheduler, connected(shared, "binder") as binder:
         live = await binder.subscribe("live.ledger.main")
-        await binder.flush()
+        await all_answered(binder)
         await scheduler.jetstream().publish("ledger.main", b"{}")
         assert (await live.next_msg(30)).subject == "live.ledger.main"
 
@@ -350,7 +351,7 @@ async def test_a_tenant_asks_for_its_own_durable_and_gets_one_answer(platform: P
         for durable in ("acme_ci", "other_ci"):
             await acme.publish(f"$JS.API.CONSUMER.INFO.EVENTS_main.{durable}", reply="_INBOX.acme.info")
             await acme.publish(f"own.CONSUMER.INFO.EVENTS_main.{durable}", reply="_INBOX.acme.info")
-        await acme.flush()
+        await all_answered(acme)
         found = [json.loads((await answers.next_msg(timeout=5)).data).get("name") for _ in range(2)]
         with pytest.raises(nats.errors.TimeoutError):
             await answers.next_msg(timeout=0.3)

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from tessera_schemas.shard.services import SEPARATE
 from tests.kubernetes import binaries
 from tests.kubernetes.control_plane import ControlPlane
 
@@ -70,7 +71,7 @@ def add_namespace(plane: ControlPlane, labels: Mapping[str, str] = RESTRICTED) -
     Kubectl(plane)("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "Namespace", "metadata": meta}))
 
 
-def deploy(plane: ControlPlane, tenants: Iterable[str] = ()) -> Kubectl:
+def deploy(plane: ControlPlane, tenants: Iterable[str] = (), layout: str = SEPARATE) -> Kubectl:
     """
     The accounts and rights of the services, and their Deployments, whose pods nothing schedules.
 
@@ -78,7 +79,7 @@ def deploy(plane: ControlPlane, tenants: Iterable[str] = ()) -> Kubectl:
     """
     kubectl = Kubectl(plane)
     add_namespace(plane)
-    wanted = [one for one in documents(rendered({"tenants": list(tenants)})) if one["kind"] != "Job"]
+    wanted = [one for one in documents(rendered({"tenants": list(tenants), "layout": layout})) if one["kind"] != "Job"]
     kubectl("apply", "--namespace", NAMESPACE, "-f", "-", stdin=yaml.safe_dump_all(wanted))
     return kubectl
 

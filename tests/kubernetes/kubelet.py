@@ -139,7 +139,7 @@ class RunningPod:
             _fill(api, namespace, folder / volume["name"], volume, mounts)
         account = spec["serviceAccountName"]
         environment = {"TESSERA_HTTP_PORT": "0", "TESSERA_HTTP_HOST": "127.0.0.1"}
-        if any("projected" in volume for volume in spec.get("volumes", ())):  # the API server adds it, or not
+        if any(volume["name"].startswith("kube-api-access-") for volume in spec.get("volumes", ())):  # or it gets none
             token = plane.service_account_token(namespace, account)
             environment["KUBECONFIG"] = str(plane.kubeconfig(account, token))
         running = cls(folder, pod, environment)
@@ -182,7 +182,7 @@ class RunningPod:
     def _start(self) -> None:
         container = self._waiting[0]
         own = {one["name"]: one["value"] for one in container["env"]} | self._environment
-        own["TESSERA_PORT_FILE"] = str(self._port_file)
+        own["TESSERA_PORT_FILE"] = str(self._folder / "{service}.port")
         inherited = {name: value for name, value in os.environ.items() if name in INHERITED}
         environment = {**inherited, "PYTHONPATH": os.pathsep.join(sys.path), **own}
         assert container["command"] == ["tessera"], "no other program is here"
@@ -190,16 +190,14 @@ class RunningPod:
         with (self._folder / f"{container['name']}.log").open("ab") as log:
             self._process = subprocess.Popen(command, cwd=self._folder, env=environment, stdout=log, stderr=log)
 
-    @property
-    def _port_file(self) -> Path:
-        return self._folder / "health.port"
-
     def _answers(self) -> bool:
         probe = self._waiting[0].get("readinessProbe")
         if probe is None:
             return True
         try:
-            address = f"http://127.0.0.1:{self._port_file.read_text().strip()}{probe['httpGet']['path']}"
+            first = self._waiting[0]["args"][1].partition("+")[0]  # of several services the first is asked for all
+            port = (self._folder / f"{first}.port").read_text().strip()
+            address = f"http://127.0.0.1:{port}{probe['httpGet']['path']}"
             with urllib.request.urlopen(address, timeout=2) as answer:
                 return bool(answer.status == 200)
         except (OSError, ValueError):
@@ -222,12 +220,14 @@ def _status(*, is_ready: bool) -> Json:
 def _fill(api: Api, namespace: str, folder: Path, volume: Json, mounts: Mapping[str, Path]) -> None:
     """What a volume holds, as files; text that names a mounted path names it as it is here."""
     folder.mkdir(exist_ok=True)
-    if secret := volume.get("secret"):
-        found = api.get(f"/api/v1/namespaces/{namespace}/secrets/{secret['secretName']}")
+    secrets = [one["secret"] for one in (volume, *volume.get("projected", {}).get("sources", ())) if "secret" in one]
+    for secret in secrets:
+        found = api.get(f"/api/v1/namespaces/{namespace}/secrets/{secret.get('secretName') or secret['name']}")
         data = {key: base64.b64decode(value) for key, value in found["data"].items()}
         for item in secret["items"]:
+            (folder / item["path"]).parent.mkdir(exist_ok=True)
             (folder / item["path"]).write_bytes(data[item["key"]])
-    elif config := volume.get("configMap"):
+    if config := volume.get("configMap"):
         found = api.get(f"/api/v1/namespaces/{namespace}/configmaps/{config['name']}")
         for key, text in found["data"].items():
             (folder / key).write_text(re.sub(r'"(/[^"]*)"', lambda path: f'"{_local(path[1], mounts)}"', text))

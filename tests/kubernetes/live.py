@@ -14,10 +14,10 @@ from tessera.kernel.clock import SystemClock
 from tessera.kernel.kubernetes.cluster import HttpCluster
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.testkit.checker import PodChange
-from tessera_local.platform import Platform
+from tessera_local.platform import EACH, Platform
 from tessera_schemas.config import ConfigBody
 from tessera_schemas.job import JobSpec
-from tessera_schemas.shard.services import SERVICES
+from tessera_schemas.shard.services import LAYOUTS, SEPARATE, SERVICES
 from tests.e2e.live import TENANTS, Json, Live, eventually, job
 from tests.kubernetes import deployed
 from tests.kubernetes.control_plane import ControlPlane
@@ -32,13 +32,17 @@ class KubernetesPlatform(Platform):
         plane: ControlPlane,
         urls: Mapping[str, str] | None = None,
         settings: Mapping[str, Mapping[str, str]] | None = None,
+        layout: str = SEPARATE,
         **more: Any,
     ) -> None:
-        super().__init__(directory, tenants=TENANTS, cluster=False, **more)
+        super().__init__(directory, tenants=TENANTS, cluster=False, layout=layout, **more)
         self.plane, self._settings = plane, settings or {}
+        accounts = {process: EACH if len(of) > 1 else process for process, of in LAYOUTS[layout].items()}
         self._kubeconfigs = {
-            service: plane.kubeconfig(service, deployed.token_of(plane, service), (urls or {}).get(service, ""))
-            for service in ("binder", "reclamation")
+            accounts[process]: plane.kubeconfig(
+                process, deployed.token_of(plane, process), (urls or {}).get(process, "")
+            )
+            for process in {"binder", "reclamation", "followers"} & accounts.keys()
         }
 
     def environment(self, identity: str, shard: str | None = None) -> dict[str, str]:
@@ -84,13 +88,14 @@ async def live_on(
     services: Sequence[str] = SERVICES,
     urls: Mapping[str, str] | None = None,
     settings: Mapping[str, Mapping[str, str]] | None = None,
+    layout: str = SEPARATE,
 ) -> AsyncIterator[KubernetesLive]:
     """Everything started, `body` in force, the tenants' namespaces there."""
-    deployed.deploy(plane)
+    deployed.deploy(plane, layout=layout)
     for tenant in TENANTS:
         deployed.let_in(plane, tenant)
     async with (
-        KubernetesPlatform(directory, plane, urls, settings, services=services) as platform,
+        KubernetesPlatform(directory, plane, urls, settings, layout, services=services) as platform,
         KubernetesLive.on(platform, body) as live,
     ):
         assert isinstance(live, KubernetesLive)

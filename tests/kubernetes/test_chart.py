@@ -4,6 +4,7 @@ values may not say is refused by name; it gives the rights that the code names, 
 """
 
 import json
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -14,7 +15,7 @@ import yaml
 
 from tessera_local.servers import find_nats_server
 from tessera_schemas.cluster.cluster_roles import Right
-from tessera_schemas.shard.services import SERVICES, SPECS, Replicas
+from tessera_schemas.shard.services import BY_NAME, COMPACT, LAYOUTS, SEPARATE, SERVICES, SPECS, Replicas
 from tests.kubernetes import binaries
 from tests.kubernetes.control_plane import ControlPlane, wait_until
 from tests.kubernetes.deployed import (
@@ -30,6 +31,7 @@ from tests.kubernetes.deployed import (
 )
 
 Json = dict[str, Any]
+POLICY = "NetworkPolicy"
 SCALED = ("admission", "preemption", "reclamation", "binder", "gateway")
 SERVICES_OF_MINE = {
     "nats": {"enabled": False, "url": "tls://nats.example.com:4443", "monitorUrl": "https://nats.example.com"},
@@ -51,6 +53,8 @@ EVERYTHING: Json = {
     "nodeSelector": {"pool": "system"},
     "tolerations": [{"key": "system", "operator": "Exists"}],
 }
+FOLLOWERS = LAYOUTS[COMPACT]["followers"]
+LAYOUT = {name: {"layout": name} for name in (SEPARATE, COMPACT)}
 HPA = {f"services.{service}.autoscaling.kind": "hpa" for service in SCALED} | {"nats.tls.secret": "tessera-nats-tls"}
 KEDA = {f"services.{service}.autoscaling.kind": "keda" for service in SCALED}
 CERTIFICATES = {
@@ -90,8 +94,19 @@ def prepared(own_plane: ControlPlane) -> ControlPlane:
 
 @pytest.mark.parametrize(
     "values",
-    [{}, SERVICES_OF_MINE, EVERYTHING, HPA, KEDA, {"networkPolicy.enabled": False, "flowSchema": False}],
-    ids=["defaults", "servers of one's own", "everything on", "HPA and a certificate", "KEDA", "policies off"],
+    [
+        {},
+        SERVICES_OF_MINE,
+        EVERYTHING,
+        HPA,
+        KEDA,
+        {"networkPolicy.enabled": False, "flowSchema": False},
+        EVERYTHING | LAYOUT[COMPACT] | {"webhooks.secret": "hooks"},
+    ],
+    ids=[
+        *("defaults", "servers of one's own", "everything on", "HPA and a certificate", "KEDA", "policies off"),
+        "everything on, compact",
+    ],
 )
 def test_the_api_server_takes_everything_that_the_chart_renders(prepared: ControlPlane, values: Json) -> None:
     kubectl = Kubectl(prepared)
@@ -129,6 +144,8 @@ def test_what_is_applied_makes_pods_that_pod_security_restricted_lets_in(prepare
         ("steps.pullPolicy", "often"),
         ("image.digests.binder", "latest"),
         ("gateway.trustedProxies", ["proxy.example.com"]),
+        ("layout", "single"),
+        ("followers.autoscaling", {"kind": "hpa"}),
         ("typo", 1),
     ],
 )
@@ -139,6 +156,24 @@ def test_a_value_that_may_not_be_is_refused_by_its_name(path: str, value: object
     assert "values don't meet the specifications of the schema" in said.stderr
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [("services.queueing.replicas", 1), ("services.admission.autoscaling.kind", "keda")],
+)
+def test_a_service_that_shares_a_process_has_no_replicas_of_its_own(path: str, value: object) -> None:
+    said = helm("template", RELEASE, str(CHART), "--set=layout=compact", f"--set-json={path}={json.dumps(value)}")
+    assert said.returncode != 0
+    assert path.rpartition(".")[0].removesuffix(".autoscaling") in said.stderr
+    assert "set followers.replicas" in said.stderr
+    assert rendered({path: value})
+
+
+def test_helm_finds_nothing_wrong_in_either_layout() -> None:
+    for layout in LAYOUT:
+        said = helm("lint", str(CHART), "--strict", "--set", f"layout={layout}")
+        assert said.returncode == 0, said.stdout
+
+
 def test_nobody_reads_metrics_but_whom_the_values_name() -> None:
     def lets_in(values: Json) -> dict[str, Any]:
         policies = [each for each in documents(rendered(values)) if each["kind"] == "NetworkPolicy"]
@@ -147,6 +182,79 @@ def test_nobody_reads_metrics_but_whom_the_values_name() -> None:
     assert lets_in({})["tessera"] is None
     watch = [{"namespaceSelector": {"matchLabels": {"team": "watch"}}}]
     assert lets_in({"networkPolicy.metricsFrom": watch})["tessera"] == [{"ports": [{"port": 8080}], "from": watch}]
+    compact = lets_in({"networkPolicy.metricsFrom": watch} | LAYOUT[COMPACT])
+    assert compact["tessera"] == [{"ports": [{"port": 8080, "endPort": 8079 + len(FOLLOWERS)}], "from": watch}]
+
+
+@pytest.mark.parametrize("layout", LAYOUT)
+def test_a_process_may_reach_what_one_of_its_services_may(layout: str) -> None:
+    found = {one["metadata"]["name"]: one["spec"]["podSelector"] for one in documents(rendered(LAYOUT[layout]), POLICY)}
+
+    def of(policy: str) -> set[str]:
+        selector = found[f"{RELEASE}{policy}"]
+        named = [set(one["values"]) for one in selector.get("matchExpressions", ())]
+        return set.union(*named) if named else {selector["matchLabels"]["app.kubernetes.io/component"]}
+
+    processes = LAYOUTS[layout]
+    with_token = {one for one, of in processes.items() if any(BY_NAME[name].calls_cluster for name in of)}
+    calling_out = {one for one, of in processes.items() if any(BY_NAME[name].calls_out for name in of)}
+    assert of("") == {*processes, "init", "roll-over", "uninstall"}
+    assert of("-api-server") == {*with_token, "init", "uninstall"}
+    assert of("-notifier") == calling_out
+
+
+def test_those_that_share_a_process_keep_their_credentials_and_are_ready_together() -> None:
+    """One Deployment in place of six; the other three are as they are apart."""
+    apart, together = (
+        {(one["kind"], one["metadata"]["name"].removeprefix(f"{RELEASE}-")): one for one in documents(rendered(values))}
+        for values in ({}, LAYOUT[COMPACT] | {"followers.replicas": 3})
+    )
+    for kind in ("Deployment", "PodDisruptionBudget"):
+        assert {name for each, name in together if each == kind} - {"nats"} == set(LAYOUTS[COMPACT])
+        for name in set(LAYOUTS[COMPACT]) - {"followers"}:
+            assert together[kind, name] == apart[kind, name]
+    made = {kind: one["spec"] for (kind, name), one in together.items() if name == "followers" and "spec" in one}
+    pod = made["Deployment"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert made["Deployment"]["replicas"] == 3
+    assert made["PodDisruptionBudget"]["selector"] == made["Deployment"]["selector"]
+    assert container["args"][:2] == ["run", "+".join(FOLLOWERS)]
+    assert {"name": "TESSERA_CREDENTIALS_FILE", "value": "/credentials/{service}/identity.json"} in container["env"]
+    (volume,) = [one["projected"]["sources"] for one in pod["volumes"] if one["name"] == "credentials"]
+    assert {one["secret"]["items"][0]["path"]: one["secret"]["name"] for one in volume} == {
+        f"{name}/identity.json": f"{RELEASE}-{name}" for name in FOLLOWERS
+    }
+    probes = {kind: container[f"{kind}Probe"]["httpGet"]["path"] for kind in ("startup", "readiness", "liveness")}
+    assert probes == {"startup": "/startupz", "readiness": "/readyz/process", "liveness": "/livez"}
+
+
+@pytest.mark.parametrize("layout", LAYOUT)
+def test_prometheus_finds_a_target_by_the_name_of_each_service(layout: str) -> None:
+    (job,) = yaml.safe_load((CHART.parents[1] / "prometheus.yaml").read_text())["scrape_configs"]
+    found = dict[str, int]()
+    for one in documents(rendered({"gateway.enabled": True, **LAYOUT[layout]}), "Deployment", "StatefulSet"):
+        template = one["spec"]["template"]
+        for container in template["spec"]["containers"]:
+            for port in container.get("ports", ()):
+                labels = target(job["relabel_configs"], template["metadata"]["labels"], port["name"])
+                if labels is not None:
+                    found[labels["service"]] = port["containerPort"]
+    assert found == {name: 8080 + number for process in LAYOUTS[layout].values() for number, name in enumerate(process)}
+
+
+def target(rules: list[Json], labels: Json, port: str) -> Json | None:
+    """The labels that Prometheus gives what it finds at a port of a pod; None of what it leaves."""
+    prefix = "__meta_kubernetes_pod_label_"
+    found = {prefix + re.sub(r"\W", "_", name): value for name, value in labels.items()}
+    found |= {"__meta_kubernetes_pod_container_port_name": port, "__meta_kubernetes_pod_name": "one"}
+    for rule in rules:
+        value = ";".join(found[label] for label in rule["source_labels"])
+        fits = re.fullmatch(rule.get("regex", ".*"), value)
+        if rule.get("action") == "keep" and not fits:
+            return None
+        if fits and "target_label" in rule:
+            found[rule["target_label"]] = value
+    return found
 
 
 def test_an_image_is_taken_by_its_digest_where_there_is_one() -> None:
@@ -217,9 +325,10 @@ def test_the_chart_runs_the_services_that_there_are_and_scales_no_leader() -> No
     assert sorted(args[1] for args in commands) == sorted(SERVICES)
 
 
+@pytest.mark.parametrize("layout", LAYOUT)
 @pytest.mark.parametrize("with_steps", [True, False])
-def test_each_account_has_the_rights_that_its_service_declares_and_no_others(with_steps: bool) -> None:
-    values = {"tenants": ["demo"], "steps.enabled": with_steps}
+def test_each_account_has_the_rights_that_its_services_declare_and_no_others(with_steps: bool, layout: str) -> None:
+    values = {"tenants": ["demo"], "steps.enabled": with_steps, **LAYOUT[layout]}
     found = {(one["kind"], one["metadata"]["name"]): one for one in documents(rendered(values))}
 
     def of(role: str) -> frozenset[Right]:
@@ -233,15 +342,25 @@ def test_each_account_has_the_rights_that_its_service_declares_and_no_others(wit
         )
 
     bindings = [one for (kind, _), one in found.items() if kind == "ClusterRoleBinding"]
-    for spec in SPECS:
-        account = {"kind": "ServiceAccount", "name": f"{RELEASE}-{spec.name}", "namespace": NAMESPACE}
+    accounts = {name.removeprefix(f"{RELEASE}-") for kind, name in found if kind == "ServiceAccount"}
+    assert accounts - {"init"} == set(LAYOUTS[layout])
+    for process, services in LAYOUTS[layout].items():
+        specs = [BY_NAME[name] for name in services]
+        account = {"kind": "ServiceAccount", "name": f"{RELEASE}-{process}", "namespace": NAMESPACE}
         bound = [one["roleRef"]["name"] for one in bindings if account in one["subjects"]]
-        assert frozenset().union(*map(of, bound)) == spec.cluster_rights()
-        assert found["ServiceAccount", account["name"]]["automountServiceAccountToken"] is spec.calls_cluster
+        assert frozenset().union(*map(of, bound)) == frozenset().union(*(spec.cluster_rights() for spec in specs))
+        has_token = found["ServiceAccount", account["name"]]["automountServiceAccountToken"]
+        assert has_token is any(spec.calls_cluster for spec in specs)
         writes = [one for (kind, _), one in found.items() if kind == "RoleBinding" and account in one["subjects"]]
         inside = [one["roleRef"]["name"] for one in writes if one["metadata"]["namespace"] == "demo"]
-        options = [role.rights() for role in spec.tenant_options.values() if with_steps]
-        assert frozenset().union(*map(of, inside)) == spec.tenant_rights().union(*options)
+        options = [role.rights() for spec in specs for role in spec.tenant_options.values() if with_steps]
+        declared = frozenset().union(*(spec.tenant_rights() for spec in specs), *options)
+        assert frozenset().union(*map(of, inside)) == declared
+
+
+def test_in_the_compact_layout_no_service_gains_a_right_but_to_read_what_reclamation_reads() -> None:
+    assert [name for name in FOLLOWERS if BY_NAME[name].calls_cluster] == ["reclamation"]
+    assert not BY_NAME["reclamation"].changes_cluster
 
 
 def test_the_chart_runs_the_images_of_this_version() -> None:

@@ -1,10 +1,15 @@
-"""The whole platform on a real API server with twenty nodes of eight GPUs: jobs run, end, and leave nothing behind."""
+"""
+The whole platform on a real API server with twenty nodes of eight GPUs: jobs run, end, and leave nothing behind.
+
+In the layout `compact`, with the accounts that the chart gives its processes; the other files here are `separate`.
+"""
 
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
+from tessera_schemas.shard.services import COMPACT
 from tests.e2e.live import configuration, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane
@@ -16,7 +21,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubernetesLive]:
     own_plane.add_nodes(20, "gpu")
-    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), configuration()) as live:
+    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), configuration(), layout=COMPACT) as live:
         yield live
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.console import Console
 
 from tessera.kernel.clock import SystemClock
+from tessera_schemas.shard.services import COMPACT, LAYOUTS
 
 ROOT = Path(__file__).parents[2]
 REPORT = ROOT / "build" / "nightly"
@@ -66,7 +67,18 @@ def parts(minutes: float, seed: int) -> list[Part]:
             (*pytest, "-n", "auto", "tests/property"),
             {"HYPOTHESIS_PROFILE": "explore"},
         ),
-        Part("chaos", "do real processes survive", ("-m", "tests.chaos", *time, "--seed", str(seed))),
+        Part(
+            "chaos",
+            "do real processes survive, in the layout that the seed draws",
+            ("-m", "tests.chaos", *time, "--seed", str(seed)),
+            {"TEST_LAYOUT": sorted(LAYOUTS)[seed % len(LAYOUTS)]},
+        ),
+        Part(
+            "layout",
+            "do platforms whose services share processes go through what others do",
+            (*pytest, "-n", "4", "tests/e2e"),
+            {"TEST_LAYOUT": COMPACT},
+        ),
         Part("overload", "does a platform bear too much", ("-m", "tests.overload")),
         Part("bad-input", "does spoilt input do harm", ("-m", "tests.bad_input", "--seed", str(seed))),
         Part(

@@ -7,6 +7,7 @@ The one that asks for the API server's metrics rings in tests/kubernetes/test_sl
 import asyncio
 import json
 import shutil
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -247,7 +248,8 @@ async def test_a_tenants_stored_logs_fill_its_share(live: Live, prometheus: Prom
     }
     async with live.down("gateway"), live.another("gateway", **settings) as other:
         await other.until_ready()
-        done = [await live.submit(job(f"prints-{number}", ttl_seconds_after_finished=300)) for number in range(60)]
+        pods = {"replicas": 2, "ttl_seconds_after_finished": 300}  # 120 logs, each 4.5 KiB beside its text
+        done = [await live.submit(job(f"prints-{number}", **pods)) for number in range(60)]
         await live.until_ended(*(each.job_id for each in done))
         await prometheus.until_rings("TesseraStoredLogsFull")
 
@@ -265,6 +267,16 @@ async def test_two_replicas_lead_because_one_has_a_longer_lease(live: Live, prom
             await asyncio.sleep(0.1)
         await prometheus.until_rings("TesseraTwoLead", "projection")
         await prometheus.until_rings("TesseraConflicts", "projection")
+
+
+async def test_a_handler_holds_the_loop_of_its_process(live: Live, prometheus: Prometheus) -> None:
+    command = [sys.executable, "-m", "tests.chaos.held", "queueing", "main"]
+    async with live.another("queueing", command) as other:
+        await other.until_ready()
+        counted = 'tessera_log_events_total{event="loop_blocked", service="queueing", instance=~".*more.*"}'
+        await prometheus.gives(f"{counted} == 0")
+        other.process.send_signal(signal.SIGUSR1)
+        await prometheus.until_rings("TesseraLoopBlocked", "queueing")
 
 
 async def test_the_clock_of_a_machine_is_wrong(live: Live, prometheus: Prometheus, tmp_path: Path) -> None:

@@ -7,31 +7,24 @@ that is stored stands up to checker and replay. A service that the previous vers
 is started when its turn comes, stopped on the way back, and started again.
 """
 
-import asyncio
 import os
 import subprocess
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from itertools import cycle
 from pathlib import Path
 
 import pytest
 
 from tessera_local.platform import Platform, service_command
-from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import FORMAT
 from tessera_schemas.shard.services import SERVICES
-from tests.e2e.live import TENANTS, Instance, Live, configuration, eventually, job
+from tests.e2e.live import TENANTS, Instance, Live, configuration, eventually
 from tests.e2e.platform_checks import assert_all_is_well
+from tests.operations.steady_load import load
 
 ROOT = Path(__file__).parents[2]
 PREVIOUS = "343ebfbb762c28f39c846b83f71a27ccffc68d29"
 LAST = "projection"  # of those that the version before shows to others, by a lease
-KINDS: tuple[JobSpec, ...] = (
-    job("single", seconds=0.3),
-    job("gang", gpus=2, replicas=3, seconds=0.4),
-    job("failing", seconds=0.2, exit_code=1),
-)
 
 
 class Versions:
@@ -45,12 +38,12 @@ class Versions:
         self.followers = (*(service for service in self.known if service not in ("scheduler", LAST)), LAST)
         self.old = set(self.known)
 
-    def command(self, service: str, shard: str) -> Sequence[str]:
+    def command(self, services: Sequence[str], shard: str) -> Sequence[str]:
         """The previous version's packages win over everything that is installed; its libraries are ours."""
-        if service not in self.old:
-            return service_command(service, shard)
+        if not self.old.intersection(services):
+            return service_command(services, shard)
         path = os.pathsep.join(str(self._previous / folder) for folder in ("schemas", "services"))
-        return ["env", f"PYTHONPATH={path}", *service_command(service, shard)]
+        return ["env", f"PYTHONPATH={path}", *service_command(services, shard)]
 
     async def exchange(self, live: Live, service: str) -> None:
         """Stop a service, and start it in the other version."""
@@ -76,31 +69,6 @@ def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"the previous version's commit is not in this checkout: {done.stderr.decode().strip()}")
     subprocess.run(["tar", "-x", "-C", str(folder)], input=done.stdout, check=True)
     return folder
-
-
-@asynccontextmanager
-async def load(live: Live) -> AsyncIterator[None]:
-    """Submit jobs of both tenants meanwhile: each submit is acknowledged, or the test fails."""
-    submitted: list[str] = []
-    over = asyncio.Event()
-
-    async def submit() -> None:
-        for spec, tenant in zip(cycle(KINDS), cycle(TENANTS), strict=False):
-            submitted.append((await live.submit(spec, tenant, answer_seconds=0)).job_id)
-            if over.is_set():
-                return
-            await asyncio.sleep(0.3)
-
-    submitting = asyncio.create_task(submit())
-    try:
-        await eventually(lambda: len(submitted) >= 4 or submitting.done(), "the load has begun")
-        yield
-    finally:
-        over.set()
-        await submitting
-    await live.until_ended(*submitted)
-    phases = {(live.state.ended.get(job_id).name, live.phase(job_id)) for job_id in submitted}  # type: ignore[union-attr]
-    assert phases == {("single", "succeeded"), ("gang", "succeeded"), ("failing", "failed")}
 
 
 async def test_each_service_goes_forward_back_and_forward_under_load(previous: Path, tmp_path: Path) -> None:

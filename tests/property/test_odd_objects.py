@@ -26,7 +26,7 @@ from tessera.binder.workloads.port import Group, PodSet
 from tessera.binder.workloads.references import OwnerRef, controller_of
 from tessera.binder.workloads.registry import KINDS, group_of, kind_of_object, size_of, survives_eviction, waits
 from tessera.kernel.kubernetes.node_troubles import kind_of, unhealthy_devices
-from tessera.kernel.kubernetes.objects import readable
+from tessera.kernel.kubernetes.objects import ODD_MAX, SHAPES, _fitted, readable
 from tessera.kernel.kubernetes.pods_by_run import labelled_run
 from tessera.reclamation.absence.handlers import only_what_is_judged
 from tessera_schemas.base import Json
@@ -233,6 +233,20 @@ def test_an_odd_node_is_read_or_takes_nothing_new(thing: Json) -> None:
     shard_of(node)
     seen = node_seen(node)
     assert not seen.ready or seen.cpu_milli >= 0
+
+
+@settings(max_examples=600)
+@given(odd(a_pod))
+def test_what_fits_as_it_is_reads_as_what_is_fitted_part_by_part(thing: Json) -> None:
+    found, odd_fields = readable(thing)
+    odd_parts: list[str] = []
+    assert found == _fitted(thing, SHAPES, None, odd_parts)
+    assert odd_fields == odd_parts[:ODD_MAX]
+
+
+def test_a_usual_object_is_handed_back_itself() -> None:
+    pod = a_pod()
+    assert readable(pod)[0] is pod
 
 
 @pytest.mark.parametrize("base", [a_pod, a_node, a_job], ids=lambda base: str(base.__name__))

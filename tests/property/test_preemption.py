@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,6 +21,8 @@ from tessera.engine.preemption.plans import Plan, Victim, plan, proposal
 from tessera.engine.preemption.rules import is_its_own, outranked
 from tessera.engine.queueing.ordering import stuck_heads
 from tessera.engine.queueing.readiness import book_without
+from tessera.preemption.decide import preemption_heads, preemption_plan
+from tessera.reclamation.reclaim.decide import reclamation_heads, reclamation_plan
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.ledger import EarmarkSet, Revoked
@@ -222,3 +225,14 @@ def test_a_replay_makes_every_plan_again(seed: int) -> None:
     report = verify(rounds.stored)
     assert report.findings == []
     assert report.plans >= len(rounds.plans)
+
+
+@pytest.mark.parametrize("policy", [{}, {"preset": "off"}, {"defragment": True}], ids=["preset", "off", "defragment"])
+@settings(max_examples=60, deadline=None)
+@given(SEEDS)
+def test_a_service_that_looks_at_nobody_misses_no_plan(policy: dict[str, Any], seed: int) -> None:
+    rounds = world(seed, **policy)
+    for heads, plan_for in ((preemption_heads, preemption_plan), (reclamation_heads, reclamation_plan)):
+        looked_at = heads(rounds.state, rounds.ts, 64)
+        for job in stuck_heads(rounds.state, rounds.ts, 64):
+            assert job in looked_at or not isinstance(plan_for(rounds.state, job, rounds.ts), Plan)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.client.ledger.replay import verify
-from tessera.engine.queueing.ordering import order
+from tessera.queueing.decide import order
 from tessera.testkit.checker import check
 from tessera.testkit.rules_checker import check_rules
 from tessera.testkit.sim.planner import plan_for

@@ -1,5 +1,6 @@
 """A shard in one process and virtual time, of two nodes and without chance."""
 
+from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -34,11 +35,11 @@ def spec(seconds: float, limit: int | None = None) -> JobSpec:
 class World:
     """A shard of two nodes without chance."""
 
-    def __init__(self, loop: VirtualLoop, beside: "World | None" = None) -> None:
+    def __init__(self, loop: VirtualLoop, beside: "World | None" = None, groups: Sequence[Sequence[str]] = ()) -> None:
         """`beside` is an installation on the same cluster, which has a NATS, a Redis and a ledger of its own."""
         self.loop, rates = loop, Rates(Random(1))
         rates.stop()
-        self.services = SimulatedServices(loop, Random(2), rates, Coverage(), settings=SETTINGS)
+        self.services = SimulatedServices(loop, Random(2), rates, Coverage(), settings=SETTINGS, groups=groups)
         self.clients = MemoryBus(self.services.broker, "client")
         if beside is not None:
             self.services.cluster = beside.services.cluster
@@ -76,7 +77,7 @@ class World:
         await self.services.close()
 
 
-async def configure(world: World) -> None:
-    policy = Policy(start_timeout_seconds=START_SECONDS, node_lost_seconds=LOST_SECONDS)
+async def configure(world: World, **more: Any) -> None:
+    policy = Policy(start_timeout_seconds=START_SECONDS, node_lost_seconds=LOST_SECONDS, **more)
     await world.send(apply_config(SHARD, SETTLED.model_copy(update={"policy": policy}), 0))
     await world.sleep(2)

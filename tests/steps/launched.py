@@ -61,7 +61,8 @@ def launched_pods(
         for rank in range(spec.pods()):
             body = pod_of(job(spec), run(spec), rank, spec, 7, node())["spec"]
             (main,) = body["containers"]
-            environment = _environment(main, here) | {"TESSERA_JOB_ID": made.job, "TMPDIR": made.temporary}
+            environment = _environment(main, here) | {"TESSERA_JOB_ID": made.job}
+            environment["TMPDIR"] = made.temporary_of(rank)
             if rank == 0 and "initContainers" in body:
                 installed = _environment(body["initContainers"][0], here)
                 subprocess.run([program, "install", tessera], check=True, env=installed)

@@ -59,7 +59,13 @@ class Pods:
     job: str
     pods: list[subprocess.Popen[bytes]] = field(default_factory=list)
     temporary: str = field(default_factory=lambda: tempfile.mkdtemp(prefix="pods-"))
-    """Its TMPDIR: OpenMPI has a folder there for each name of a host, which runs beside this one would share."""
+    """Of the pods' TMPDIRs."""
+
+    def temporary_of(self, rank: int) -> str:
+        """A pod's TMPDIR, its own: a daemon of OpenMPI clears the folder of its job and host there as it starts."""
+        path = Path(self.temporary, str(rank))
+        path.mkdir(exist_ok=True)
+        return str(path)
 
     def host(self, rank: int) -> str:
         return f"127.88.0.{rank}"
@@ -114,7 +120,6 @@ def pods_of_a_run(
     run = Pods(folder, f"j-{secrets.token_hex(6)}")
     environment = {
         "PATH": os.environ["PATH"],
-        "TMPDIR": run.temporary,
         "TESSERA_JOB_ID": run.job,
         "TESSERA_ATTEMPT": "1",
         "TESSERA_WORLD_SIZE": str(count),
@@ -129,7 +134,7 @@ def pods_of_a_run(
                 subprocess.Popen(
                     [program, "pod", "--", "bash", folder / "script"],
                     cwd=folder,
-                    env=environment | {"TESSERA_RANK": str(rank), "WHERE": str(rank)},
+                    env=environment | {"TESSERA_RANK": str(rank), "WHERE": str(rank), "TMPDIR": run.temporary_of(rank)},
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE if rank == 0 else None,
                     stderr=subprocess.PIPE if rank == 0 else None,

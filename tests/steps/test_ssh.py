@@ -1,11 +1,15 @@
 """`ssh` as launchers call it, and `scontrol show hostnames`."""
 
+import os
+import signal
 import subprocess
 from pathlib import Path
 
+from tests.steps.pods import PATIENCE_SECONDS
+
 
 def test_a_command_runs_in_the_pod_by_name(pods, program: Path, tmp_path: Path):
-    ssh = program.parents[1] / "fallback" / "ssh"
+    ssh = program.parent / "ssh"
     assert ssh.resolve() == program
     own = tmp_path / "image" / "ssh"
     own.parent.mkdir()
@@ -38,6 +42,23 @@ touch go; until [ -e left ]; do sleep 0.01; done
     assert "-L is refused" in err
 
 
+def test_a_pod_that_has_not_started_is_waited_for_until_somebody_interrupts(pods, program: Path):
+    script = f"""
+set -m  # else a shell's background jobs ignore SIGINT
+noted() {{ echo $! > $1.part; mv $1.part $1.pid; wait $!; echo $?; }}
+{program.parent / "ssh"} 127.88.0.1 true & noted ssh
+{program.parents[1] / "fallback" / "pdsh"} -w 127.88.0.[0-1] touch begun & noted pdsh
+exit 1
+"""
+    with pods(1, script, {"TESSERA_WORLD_SIZE": "2"}) as run:
+        for name in ("ssh", "pdsh"):
+            assert run.pods[0].stderr.readline() == f"{name}: not reached yet: 127.88.0.1\n".encode()
+            os.kill(int(run.path(f"{name}.pid").read_text()), signal.SIGINT)
+        out, _ = run.pods[0].communicate(timeout=PATIENCE_SECONDS)
+        assert not run.path("begun").exists()
+    assert out.decode().splitlines() == ["255", "130"]
+
+
 def test_lists_of_hosts_are_written_out(pods):
     script = """
 scontrol show hostnames
@@ -58,4 +79,4 @@ def test_the_programs_lie_where_a_pod_looks_for_them(program: Path, tmp_path: Pa
     installed = {str(path.relative_to(tmp_path / "tessera")) for path in (tmp_path / "tessera").rglob("*")}
     ours = {f"bin/{name}" for name in ("tessera-steps", "srun", "scontrol", "scancel", "squeue", "ssh")}
     absent = {"sbatch", "salloc", "sacct", "sinfo", "sstat", "sprio", "sshare", "sacctmgr"}
-    assert installed == {"bin", "fallback"} | ours | {f"fallback/{name}" for name in absent | {"ssh", "pdsh"}}
+    assert installed == {"bin", "fallback"} | ours | {f"fallback/{name}" for name in absent | {"pdsh"}}

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.steps.pods import wait_for
-
 MARK = "tessera-steps/1 "
 ASKED = 75
 """Exit code of a run that its script wants to begin anew, or to be cancelled."""
@@ -162,8 +160,21 @@ kill -9 $!; wait
 """
     with pods(1, script, variables(log)) as run:
         run.ended()
-        wait_for(lambda: not run.tasks(), "the end of the task")
+        assert not run.tasks()
     assert word_in(log)["head"][0][4] == 137
+
+
+def test_what_a_script_leaves_behind_ends_with_it_in_every_pod_and_nothing_is_said_of_it(pods, log):
+    script = """
+srun -n2 bash -c 'setsid sleep 1001 & touch begun.$WHERE; while :; do sleep 0.01; done' & setsid sleep 1000 &
+until [ -e begun.0 ] && [ -e begun.1 ]; do sleep 0.01; done
+exit 3
+"""
+    with pods(2, script, variables(log)) as run:
+        assert run.ended() == (3, "", "")
+        assert not run.tasks()
+    (step,) = word_in(log)["head"]
+    assert (step[1], step[4]) == (2, 137)
 
 
 def test_a_file_of_another_user_is_no_reason_to_fail(pods, log, tmp_path):

@@ -19,18 +19,15 @@ generation; a rebuild fills a new one and then moves the pointer.
 | `config` | `config` | `Config`, with its version |
 | `refused` | an id of its own | `JobView` of phase `refused`: users' work in Kubernetes that is not taken in |
 | `remembered_nodes` | node name | `NodeView`: the node at its best before it lost something, or was gone |
-| `usage` | `<pool>/<start>` | `GpuUseView`: the pool's GPUs over five minutes; of the last week |
 
-The views follow from the state of the ledger's end. `usage` follows from the ledger on the way there: whoever builds it
-anew from a snapshot has what came since, so that it is no part of the views' hash.
+The views follow from the state of the ledger's end.
 """
 
 from tessera_schemas.shard.services import OPERATOR_ROLE, SPECS, RedisUse
 
 VIEWS = ("jobs", "queues", "nodes", "config", "refused", "remembered_nodes")
-USAGE = "usage"
-HASHES = (*VIEWS, USAGE)
-"""Every hash of a generation."""
+HASHES = (*VIEWS, "usage")
+"""Every hash of a generation that a rebuild takes out; `usage` is one of version 0.4, which nobody writes any more."""
 WRITERS = tuple(spec.name for spec in SPECS if spec.redis is RedisUse.WRITES)  # the only users that may run scripts
 READERS = (*(spec.name for spec in SPECS if spec.redis is not RedisUse.WRITES), OPERATOR_ROLE.name)
 """Those that use no view see by the cursor whether the ledger still has its end."""

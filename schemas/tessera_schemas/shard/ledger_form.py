@@ -61,6 +61,18 @@ BUDGETS_FROM = 6
 """The format from which on adopted work whose disruption budget lets none of its pods go does not borrow."""
 SCRIPT_WORDS_FROM = 6
 """The format from which on a run ends as its own script asks, and its end tells its steps."""
+STARTS_TELL_ALL_FROM = 6
+"""The format from which on a run's start tells that its pods are bound, and its success that it started."""
+UNMADE_FROM = 6
+"""The format from which on a tenant's jobs stay in line while many of its runs have no pods yet."""
+PRICES_FROM = 6
+"""The format from which on a configuration has prices, and jobs count what their runs cost."""
+SPENDING_FROM = 6
+"""The format from which on a configuration has budgets, which count what is spent in each month."""
+HISTORY_FROM = 6
+"""The format from which on what was used counts in the order of the line, by a half-life."""
+GPU_USE_FROM = 6
+"""The format from which on runs and ended jobs know what was measured of the use of their GPUs."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

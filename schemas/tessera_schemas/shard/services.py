@@ -231,6 +231,18 @@ SPECS = (
     ),
 )
 SERVICES = tuple(spec.name for spec in SPECS)
+SEPARATE, COMPACT, SINGLE = "separate", "compact", "single"
+LAYOUTS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    SEPARATE: {name: (name,) for name in SERVICES},
+    COMPACT: {
+        "scheduler": ("scheduler",),  # moves its state by its own append, and is waited for by all
+        "binder": ("binder",),  # has the busiest loop, and may create pods
+        "gateway": ("gateway",),  # is reached from outside
+        "followers": ("queueing", "preemption", "reclamation", "projection", "admission", "notifier"),
+    },
+    SINGLE: {"services": SERVICES},
+}
+"""The processes of a shard, by name, and the services that each hosts."""
 RESERVED_NAMES = (*SERVICES, OPERATOR, ADMINISTRATOR, TENANT)  # no tenant may be called so
 BY_NAME: Mapping[str, ServiceSpec] = {spec.name: spec for spec in SPECS}
 

@@ -18,6 +18,7 @@ from tessera_schemas.commands import (
     ApplyConfig,
     CancelJob,
     DrainNode,
+    GrantBudget,
     HoldJob,
     MoveJob,
     ReleaseJob,
@@ -54,10 +55,16 @@ TENANT_KINDS: dict[str, type[Strict]] = {
     **CONTROL,
 }
 CLUSTER_KINDS: dict[str, type[Strict]] = {"adopt_job": AdoptJob, "cancel_job": CancelJob}
-OPERATOR_KINDS: dict[str, type[Strict]] = {"apply_config": ApplyConfig, "drain_node": DrainNode, **CONTROL}
+OPERATOR_KINDS: dict[str, type[Strict]] = {
+    "apply_config": ApplyConfig,
+    "drain_node": DrainNode,
+    "grant_budget": GrantBudget,
+    **CONTROL,
+}
 NOT_FOR_TENANTS: Mapping[str, str] = {
     "apply_config": "the configuration is an operator's to change",
     "drain_node": "nodes are an operator's to drain",
+    "grant_budget": "budgets are an operator's to raise",
     "adopt_job": "only what the binder finds in Kubernetes is adopted; submit_job submits",
 }
 NOT_FOR_OPERATORS: Mapping[str, str] = {

@@ -123,7 +123,7 @@ class CommandHandlers:
         trace, by_operator = take_trace(message.headers), sender == subjects.BY_OPERATOR
         adopted = sender == subjects.KUBERNETES
         origin = Origin(self._shard, tenant, message.seq, trace, adopted, by_operator)
-        outcome = decide.judge_tenant_command(parsed, origin, policy)
+        outcome = decide.judge_tenant_command(parsed, origin, policy, self._ports.clock.now_ms())
         return Case(message, origin, outcome, _identity(self._submits, message))
 
     async def _judge_again(self, read: list[tuple[Message, Parsed]], results: list[object]) -> list[object]:

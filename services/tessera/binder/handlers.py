@@ -16,6 +16,7 @@ from tessera.binder.decide.pods import spec_label
 from tessera.binder.decide.steps import (
     Boots,
     Pod,
+    as_told,
     find_cancel,
     find_own_end,
     missing,
@@ -88,10 +89,7 @@ NAME_A_RUN = (Permitted, Revoked, Spared, Released, Saved, Grown, Shrunk)
 
 @dataclass(slots=True)
 class RunProgress:
-    """
-    Steps done for one run, remembered to save calls: kinds of facts published, UIDs made by rank, UIDs bound; and when
-    (monotonic seconds) a pod of it was first seen to have broken it.
-    """
+    """Steps done for one run, remembered to save calls; and when (monotonic seconds) a pod first broke it."""
 
     published: dict[str, None] = field(default_factory=dict)
     made: dict[int, str] = field(default_factory=dict)
@@ -100,11 +98,7 @@ class RunProgress:
 
 
 class Runs:
-    """
-    The runs of our partitions, and what is left of runs that the ledger has let go of.
-
-    `listeners` are called with each change of a run's pods.
-    """
+    """Runs of our partitions, and what is left of those that ended. Each change of pods is told to `listeners`."""
 
     def __init__(
         self,
@@ -120,12 +114,12 @@ class Runs:
     ) -> None:
         self._adopted = adopted
         self._ports, self._settings, self._state, self._pods, self._members = ports, settings, state, pods, members
-        self._facts = Facts(ports.bus, settings.shard, "binder")
-        self._templates = Templates(ports.ledger)
+        self._facts, self._templates = Facts(ports.bus, settings.shard, "binder"), Templates(ports.ledger)
         self._said_lost: dict[str, int] = {}
         self._progress: defaultdict[str, RunProgress] = defaultdict(RunProgress)
         self.listeners: list[Callable[[list[Delta]], None]] = []
-        self.worklist = Worklist(self._work_in_trace, ports.clock, settings.runs_at_once)
+        places = settings.runs_at_once, settings.runs_at_once_per_tenant
+        self.worklist = Worklist(self._work_in_trace, ports.clock, places[0], state.tenant_of_run, places[1])
         self._reach = reach = LedgerReach(ports.ledger, ports.clock, state)
         self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted, reach, fresh)
         self.events = PodEvents(ports.cluster, ports.clock, settings.scheduled_events_per_second)
@@ -148,7 +142,7 @@ class Runs:
             self._templates.note(entry)
             for record in entry.message.records:
                 if type(record) is Allocated:
-                    self.worklist.name(f"{record.job_id}-{record.attempt}")
+                    self.worklist.name(f"{record.job_id}-{record.attempt}", new=True)
                 elif type(record) is Finished and (ended := self._state.ended.get(record.job_id)) is not None:
                     self.worklist.name(f"{record.job_id}-{ended.attempt}")
                 elif type(record) is JobUpdated and (job := self._state.jobs.get(record.job_id)) is not None:
@@ -196,7 +190,7 @@ class Runs:
         async for _ in rounds(self._members, self._ports.clock, self._settings.resync_seconds, lambda: self._is_synced):
             held = (run.run_id for run in self._state.runs.values())
             for run_id in dict.fromkeys([*held, *self._pods.runs(), *self._adopted.runs(), *self._names.runs()]):
-                self.worklist.name(run_id)
+                self.worklist.name(run_id, new=True)  # of most of them nothing is to be done
 
     def problem(self) -> str | None:
         """Objects of ours that have not been listed yet."""
@@ -366,9 +360,9 @@ class Runs:
         await self._names.keep(job, run, pods.values())
         if self._must_settle(run, pods):
             return
-        for fact in to_report(run, pods.values(), await self._boots_by_now(run, pods)):
-            judged = await self._judged(job, fact) if isinstance(fact, RunEnded) else fact
-            await self._publish_once(run.run_id, judged)
+        seen = to_report(run, pods.values(), await self._boots_by_now(run, pods))
+        judged = [await self._judged(job, fact) if isinstance(fact, RunEnded) else fact for fact in seen]
+        await self._publish_once(run.run_id, *as_told(judged, self._state.format))
         await self._starting.report(job, run, pods)
         for rank in missing(run, pods, self._adopted.gone):
             await self._report_vanished(job, run, rank)
@@ -424,11 +418,11 @@ class Runs:
             ended = RunEnded(kind="run_ended", run_id=run.run_id, reason=reason, rank=rank)
             await self._publish_once(run.run_id, await self._judged(job, ended))
 
-    async def _publish_once(self, run_id: str, fact: AnyFact) -> None:
+    async def _publish_once(self, run_id: str, *facts: AnyFact) -> None:
         published = self._progress[run_id].published
-        if fact.kind not in published:
-            await self._facts.publish(fact)
-            published[fact.kind] = None
+        new = [fact for fact in facts if fact.kind not in published]
+        await self._facts.publish_all(new)
+        published.update((fact.kind, None) for fact in new)
 
     # -- make -----------------------------------------------------------------------------------------------------
 

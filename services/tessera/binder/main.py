@@ -15,8 +15,8 @@ from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.looks import Looks
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
-from tessera.kernel.ledger.loop import fold_ledger
-from tessera.kernel.ledger.shard import Entry, restore
+from tessera.kernel.ledger.loop import BooksReader, open_books
+from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.messaging.facts import Facts
 from tessera.kernel.process.leases import Members
 from tessera.kernel.service.context import Ports
@@ -27,7 +27,7 @@ from tessera_schemas.cluster.labels import pods_of_shard
 
 async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> None:
     """Carry out the ledger's decisions on our partitions' runs, and publish what the cluster shows."""
-    shard = await restore(ports.bus, ports.ledger, settings.shard)
+    books = await open_books(ports, settings.shard)
     ours = pods_of_shard(settings.shard)
     pod_informer = Informer(ports.cluster, "pods", ports.clock, ours, reduce=only_what_is_read, who=ports.instance)
     node_informer = Informer(ports.cluster, "nodes", ports.clock, who=ports.instance)
@@ -36,18 +36,18 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
     service, lease, who = settings.service, settings.lease_seconds, ports.instance
     members = Members(ports.bus, ports.clock, settings.shard, service, who, lease, lambda: fresh.is_fresh)
     ownership = Ownership(node_informer, ports.cluster, ports.clock, settings.shard)
-    users = UsersWork(ports, settings, shard.state, members, fresh)
+    users = UsersWork(ports, settings, books.state, members, fresh)
     pods = PodsByRun(pod_informer, read_pod)
-    runs = Runs(ports, settings, shard.state, pods, troubles, ownership, members, users.runs, fresh)
+    runs = Runs(ports, settings, books.state, pods, troubles, ownership, members, users.runs, fresh)
     facts = Facts(ports.bus, settings.shard, "binder")
     others = OthersByNode(informers_of_others(ports.cluster, ports.clock, ports.instance), users.pods)
-    looks = Looks(ports.cluster, ports.ledger, shard.state, node_informer, (pod_informer,), troubles.counted)
+    looks = Looks(ports.cluster, ports.ledger, books.state, node_informer, (pod_informer,), troubles.counted)
     seconds, caught_up = settings.others_seconds, lambda: looks.caught_up
-    nodes = NodeReports(node_informer, others, ownership, facts, shard.state, members, ports.clock, seconds, caught_up)
+    nodes = NodeReports(node_informer, others, ownership, facts, books.state, members, ports.clock, seconds, caught_up)
     users.listeners += [runs.on_users, nodes.on_users]
     users.on_run_ready = runs.worklist.name
     runs.listeners.append(nodes.on_pods)
-    strangers = OtherLedgers(shard.state, ports.metrics)
+    strangers = OtherLedgers(books.state, ports.metrics)
     runs.listeners.append(strangers.take)
     ports.health.check("looks", fresh.problem)
     ports.health.check("installation", strangers.problem)
@@ -61,12 +61,13 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
         await runs.on_ledger(entries)
         await users.on_ledger(entries)
 
+    reader = BooksReader(books, ports, on_ledger)
     await members.join()
     ports.health.started()
     try:
         await run_loops(
             stop,
-            fold_ledger(ports, shard, on_ledger, stop),
+            reader.follow(stop),
             keep_looking(fresh, ports.clock, looks.look),
             runs.follow_pods(),
             runs.follow_services(),

@@ -13,6 +13,7 @@ class BinderSettings(ServiceSettings):
     runs_at_once: int = Field(
         128, ge=1, le=1024, description="Runs in work at once; each has one call in flight per pod"
     )
+    runs_at_once_per_tenant: int = Field(64, ge=1, le=1024, description="Of these, runs of one tenant")
     resync_seconds: float = Field(10.0, gt=0, le=600, description="Interval of looks at every run")
     orphan_seconds: float = Field(
         60.0,

@@ -1,5 +1,6 @@
 """The `tessera` command: its groups put together, each imported when it is called."""
 
+import atexit
 import gc
 import sys
 from collections.abc import Iterator, Mapping
@@ -41,8 +42,8 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
             "slurm_words.accounting.scontrol",
             "Show, hold, release, requeue and update; jobs, nodes and partitions in full",
         ),
-        "sprio": ("slurm_words.accounting.sprio", "List what decides between waiting jobs"),
-        "sshare": ("slurm_words.accounting.sshare", "List queues with weight and use"),
+        "sprio": ("slurm_words.shares.sprio", "List what decides between waiting jobs"),
+        "sshare": ("slurm_words.shares.sshare", "List shares of queues, tenants and users"),
         "squeue": ("slurm_words.squeue.squeue", "List jobs that wait or run"),
         "scancel": ("slurm_words.squeue.scancel", "Cancel jobs"),
         "sinfo": ("slurm_words.squeue.sinfo", "List the nodes of each queue"),
@@ -54,8 +55,13 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "top": ("shard.status.top", "Watch GPUs in use, and why jobs wait"),
         "queue": ("shard.queues.queue", "Show, stop and open queues"),
         "quota": ("shard.queues.quota", "List quotas and their use"),
+        "share": ("shard.shares.share", "Say who has used how much, and whose turn it is"),
         "nodes": ("shard.views.nodes", "List nodes with what is free on them"),
         "slots": ("shard.slots.slots", "Show how many pods of each size could start now"),
+        "budget": ("shard.budgets.budget", "Show monthly budgets; grant more"),
+        "report": ("shard.accounts.report", "Sum up who had how many GPUs for how long"),
+        "showback": ("shard.showback.showback", "Write a month as one file of HTML"),
+        "idle": ("shard.accounts.idle", "Sum up why GPUs were not used"),
         "preempt": ("jobs.preempt.preempt", "Show the plan that would make room for a job"),
         "drain": ("shard.drains.drain", "Let nothing new start on a node"),
         "undrain": ("shard.drains.undrain", "Let jobs start on a drained node again"),
@@ -90,6 +96,8 @@ SLURMS_OWN: dict[str, Any] = {
     "help_option_names": ["--help"],
 }
 """For commands that read Slurm's options themselves, and hand on what stands behind the program to run."""
+SLURMS_LISTS = frozenset(f"slurm_words.{name}" for name in ("squeue", "accounting", "accounts", "shares"))
+"""Modules whose commands take beginnings of their options' names."""
 DISTRIBUTION = "tessera-scheduler"
 """Name on package indexes, where `tessera` is another project."""
 UNAVAILABLE = 5
@@ -122,7 +130,7 @@ def _way_to_read(module: str) -> dict[str, Any]:
     """How the commands of a module read their options, where that is not the usual way."""
     if module in ("slurm_words.sbatch", "slurm_words.salloc"):
         return {"context_settings": SLURMS_OWN}
-    if module in ("slurm_words.squeue", "slurm_words.accounting", "slurm_words.accounts"):
+    if module in SLURMS_LISTS:
         from tessera.client.slurm.abbreviated import AbbreviatingCommand  # no other command needs it
 
         return {"cls": AbbreviatingCommand}
@@ -173,6 +181,7 @@ def _read_options(
 def main() -> None:
     """Run the command that the words of this process name; completion looks for it by its name."""
     gc.set_threshold(GARBAGE_OBJECTS)
+    atexit.register(gc.freeze)  # all that is left goes with the process: no search in it for cycles, a fifth of `ls`
     put_off_plugins()  # before typer reads its first option with pydantic
     try:
         app(prog_name="tessera")

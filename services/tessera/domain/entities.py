@@ -14,6 +14,7 @@ from tessera_schemas.job import JobIdle, Retry
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.arrays import Dependency
+from tessera_schemas.work.measured_use import MeasuredUse
 from tessera_schemas.work.placement import Passed, Placement
 from tessera_schemas.work.spec_changes import SpecChanges
 
@@ -32,13 +33,15 @@ class Job:
     what it is in Kubernetes, where users made it there, and `away` that its owner has yet to make its pods again.
     `operator_hold`: it is `held` by an operator, and no tenant lets it go. `earlier_ms` is how long its runs before
     this one took, each from its start until the job was queued again, and `gpu_milli_ms` what its runs held in
-    thousandths of a GPU times milliseconds, without what the current one holds since `Run.counted_ts`.
+    thousandths of a GPU times milliseconds, without what the current one holds since `Run.counted_ts`. By the prices of
+    the configuration that cost `cost_micros` millionths, and `cost_rest` of the `GPU_HOUR` parts of another one.
     `nodes` are those of a run that was released just now, until the job ends or is queued again. An adopted job keeps
     them, and why, from when and until when that run was, until its next one; `owner_end` is how its owner has ended.
     `user` is whose of the tenant it is, "" where nobody said. An `array` never runs: it stands for its tasks, jobs
     whose `task_of` names it and whose `task` is the index. `after` is what the job still waits for of others, and
     `changes` are the fields of its spec that were given other values since the submit. `passed` are blocked jobs that
-    its current or last run passed in line. Times are ledger milliseconds.
+    its current or last run passed in line. `gpu_use` is what was measured of the GPUs of released runs. Times are
+    ledger milliseconds.
     """
 
     job_id: str
@@ -92,6 +95,9 @@ class Job:
     last_started_ts: int = later(0)
     last_ended_ts: int = later(0)
     owner_end: OwnerEnded | None = later(None)
+    cost_micros: int = later(0)
+    cost_rest: int = later(0)
+    gpu_use: MeasuredUse | None = later(None)
 
     @property
     def hold(self) -> Reason | None:
@@ -160,6 +166,9 @@ class EndedJob:
     nodes: tuple[str, ...] = later(())
     changes: SpecChanges | None = later(None)
     passed: tuple[Passed, ...] = later(())
+    cost_micros: int = later(0)
+    cost_rest: int = later(0)
+    gpu_use: MeasuredUse | None = later(None)
 
     def not_shown(self, now_ms: int) -> Reason:
         """Answer about a job that the views have dropped: how and when it ended, and where more is."""
@@ -200,7 +209,8 @@ class Run:
     known. `counted_ts` is up to when its job's `gpu_milli_ms` counts what it holds: when it last grew or shrank; 0:
     from its allocation on nothing is counted yet. `unneeded`: it is to stop for a job that needs its room no more.
     `kept_lent_ts` is when a disruption budget first kept it from giving back what was lent, and `called_in` that it is
-    to stop in spite of that.
+    to stop in spite of that. `gpu_use` is what was measured of its GPUs so far; None: nothing. `weighed_milli` is what
+    its GPUs count for in fair share by price; None: what they are.
     """
 
     run_id: str
@@ -241,11 +251,18 @@ class Run:
     unneeded: bool = later(False)
     kept_lent_ts: int = later(0)
     called_in: bool = later(False)
+    gpu_use: MeasuredUse | None = later(None)
+    weighed_milli: int | None = later(None)
 
     @property
     def gang(self) -> Gang:
         """The roles of its pods."""
         return gang_of(self.roles)
+
+    @property
+    def used_milli(self) -> int:
+        """Thousandths of a GPU that it counts for in fair share over history."""
+        return self.amount.gpu_milli if self.weighed_milli is None else self.weighed_milli
 
     @property
     def uncounted_ts(self) -> int:

@@ -39,23 +39,13 @@ def idle_policy(tree: QueueTree, queue: str, job: Job | None) -> IdlePolicy:
     reclaim = next((rule.reclaim_seconds for rule in rules if rule.reclaim_seconds), policy.idle_reclaim_seconds)
     busy = next((rule.busy_percent for rule in rules if rule.busy_percent), 0)
     return IdlePolicy(
-        "off" if own.allow_idle else action,
-        own.warn_seconds or warn,
-        reclaim,
-        own.busy_percent or busy,
-        own.allow_idle,
+        "off" if own.allow_idle else action, own.warn_seconds or warn, reclaim, own.busy_percent or busy, own.allow_idle
     )
 
 
 def jobs_choose(tree: QueueTree, queue: str) -> bool:
     """Whether jobs of the queue may say for themselves what counts as idle."""
     return all(rule.jobs_choose for rule in _rules(tree, queue))
-
-
-def anybody_is_judged(tree: QueueTree) -> bool:
-    """Whether the use of GPUs has to be measured at all."""
-    rules = (queue.idle for queue in tree.queues.values())
-    return tree.policy.idle != "off" or any(rule is not None and rule.action not in (None, "off") for rule in rules)
 
 
 def _rules(tree: QueueTree, queue: str) -> list[IdleRule]:

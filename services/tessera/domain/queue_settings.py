@@ -1,5 +1,5 @@
 """
-Settings of a queue that those above it, or its tenant, have a say in. Pure.
+Settings of a queue that those above it, or its tenant, have a say in, and the classes granted to a tenant. Pure.
 
 Whether work that waits is suspended, the longest time limit, and the fault of a job that goes beyond that.
 """
@@ -39,3 +39,9 @@ def suspends_waiting(tree: QueueTree, queue: str) -> bool | None:
     """The setting of the lowest queue that has one; None if none has, or if the configuration has dropped the queue."""
     names = tree.path(queue) if queue in tree.queues else ()
     return next((suspended for name in names if (suspended := tree.queues[name].suspend_waiting) is not None), None)
+
+
+def granted_classes(tree: QueueTree, tenant: str) -> tuple[str, ...]:
+    """Priority classes that jobs of the tenant may have; all where nothing is said of it."""
+    known = tree.tenants.get(tenant)
+    return (known.priority_classes if known else ()) or tuple(tree.priorities)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import groupby
 
 from tessera.domain.devices.levels import with_labels
 from tessera.domain.devices.resources import Amount, Node, role_need, tolerated_taints
@@ -23,6 +24,7 @@ from tessera_schemas.config import (
     Tenant,
 )
 from tessera_schemas.job import JobSpec
+from tessera_schemas.work.money import Money
 from tessera_schemas.work.pod_template import Mount
 
 RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
@@ -57,6 +59,7 @@ class QueueTree:
     defaults: Defaults = field(default_factory=Defaults)
     mounts: tuple[Mount, ...] = ()
     removed: frozenset[str] = frozenset()
+    money: Money | None = None
     made: dict[object, "QueueTree"] = field(default_factory=dict, compare=False, repr=False)
     """Trees made of this one lately, with numbers for parts of pools (`tessera.domain.quota_parts`)."""
 
@@ -105,13 +108,15 @@ class QueueTree:
         return {name: tuple(names) for name, names in below.items()}
 
     @cached_property
+    def _pools(self) -> dict[str, str]:
+        taking = self.queues.keys() - self.children.keys() - self.removed
+        return {name: queue.pool for name, queue in self.queues.items() if name in taking}
+
+    @cached_property
     def queues_of(self) -> dict[str, frozenset[str]]:
         """The names of the leaves that use each pool; only they take jobs."""
-        pools: dict[str, set[str]] = {}
-        for name, queue in self.queues.items():
-            if name not in self.children and name not in self.removed:
-                pools.setdefault(queue.pool, set()).add(name)
-        return {pool: frozenset(names) for pool, names in pools.items()}
+        names = sorted(self._pools, key=self._pools.__getitem__)
+        return {pool: frozenset(of) for pool, of in groupby(names, self._pools.__getitem__)}
 
     @cached_property
     def quotas(self) -> dict[str, dict[Cell, Quota]]:
@@ -157,6 +162,11 @@ class QueueTree:
             cells.setdefault(self.roots[name], set()).update(self.quotas[name])
         return {root: frozenset(found) for root, found in cells.items()}
 
+    @cached_property
+    def has_flavor_quotas(self) -> bool:
+        """Whether any quota is of one flavor; without, every queue may use every node of its pool."""
+        return any(flavor for cells in self.covered.values() for flavor, _ in cells)
+
     def path(self, queue: str) -> tuple[str, ...]:
         """The queue and everything above it, the root last."""
         names = [queue]
@@ -166,8 +176,7 @@ class QueueTree:
 
     def pool(self, queue: str) -> str | None:
         """The node pool that the queue uses; None when there is no such queue, or it is not one that takes jobs."""
-        found = self.queues.get(queue)
-        return None if found is None or queue in self.children or queue in self.removed else found.pool
+        return self._pools.get(queue)
 
     @cached_property
     def loose(self) -> tuple[str, ...]:
@@ -182,7 +191,7 @@ class QueueTree:
 
     def takes(self, job: Job) -> bool:
         """Whether the job stands in a line: its queue is there and takes jobs, and its tenant is there."""
-        return self.pool(job.queue) is not None and not self.lacks_tenant(job)
+        return job.queue in self._pools and not self.lacks_tenant(job)
 
     def lacks_tenant(self, job: Job) -> bool:
         """Whether the job waits because its tenant was taken out of the configuration."""
@@ -221,18 +230,20 @@ class QueueTree:
         """
         return job.preemptible and not (job.adopted and job.adopted.budget)
 
-    def granted_classes(self, tenant: str) -> tuple[str, ...]:
-        """Priority classes that jobs of the tenant may have; all where nothing is said of it."""
-        known = self.tenants.get(tenant)
-        return (known.priority_classes if known else ()) or tuple(self.priorities)
-
     def stopped(self, queue: str) -> str | None:
         """The queue, or the one above it, that an operator stopped; None when jobs of it may start."""
-        return next((name for name in self.path(queue) if self.queues[name].stop_policy != "none"), None)
+        return self._stopped[queue]
 
-    def drained(self, queue: str) -> bool:
-        """Whether what runs of the queue is to go back to it."""
-        return any(self.queues[name].stop_policy == "hold_and_drain" for name in self.path(queue))
+    @cached_property
+    def _stopped(self) -> dict[str, str | None]:
+        stops = {name for name, queue in self.queues.items() if queue.stop_policy != "none"}
+        return {name: next(filter(stops.__contains__, self.path(name)), None) for name in self.queues}
+
+    @cached_property
+    def drained(self) -> frozenset[str]:
+        """Queues of which what runs is to go back to them."""
+        drain = {name for name, queue in self.queues.items() if queue.stop_policy == "hold_and_drain"}
+        return frozenset(name for name in self.queues if not drain.isdisjoint(self.path(name)))
 
     def flavor_of(self, node: Node) -> str:
         """The first flavor that the node matches, "" when none."""
@@ -260,9 +271,10 @@ class QueueTree:
         each resource for which there are quotas of some. A queue's own quotas give the order; what it may only borrow
         comes in the order of the configuration, all other nodes last.
         """
+        if not self.has_flavor_quotas:
+            return ("",)
         covered = self.covered[self.roots[queue]]
-        cells = {(f, r) for f, r in covered if f and getattr(amount, r)}
-        if not cells:
+        if not (cells := {(f, r) for f, r in covered if f and getattr(amount, r)}):
             return ("",)
         named = {flavor for flavor, _ in cells}
         rest = BUT + ",".join(sorted(named)) if all(("", r) in covered for _, r in cells) else ""
@@ -291,6 +303,7 @@ def _tree(version: int, body_json: str, knows_all: bool, removed: tuple[RemovedQ
         body.defaults,
         body.mounts,
         frozenset(queue.name for queue in removed),
+        body.money,
     )
 
 
@@ -383,9 +396,7 @@ class QuotaBook:
         return None
 
     def _firm_beyond(self, queue: str, cell: Cell, more: tuple[str, int]) -> int:
-        """
-        Firm use in and below the queue, `more` included, beyond the nominal quotas of the queue and its descendants.
-        """
+        """Firm use in and below the queue, `more` included, beyond the nominal quotas of it and its descendants."""
         tree = self._tree
         use = self._firm_of_leaf(queue, cell) + (more[1] if more[0] == queue else 0)
         use += sum(self._firm_beyond(child, cell, more) for child in tree.children.get(queue, ()))
@@ -393,9 +404,7 @@ class QuotaBook:
         return max(0, use - (quota.nominal if quota else 0))
 
     def _firm_of_leaf(self, queue: str, cell: Cell) -> int:
-        flavor, resource = cell
-        held = self._firm_listed().get(f"{queue}/{flavor}" if flavor else queue)
-        return 0 if held is None else int(getattr(held, resource))
+        return self._read_leaf(self._firm_listed(), queue, cell)
 
     def _firm_listed(self) -> dict[str, Amount]:
         """Holdings of firm work, listed when first asked for."""
@@ -445,10 +454,8 @@ class QuotaBook:
 
         A leaf's own is its nominal quota; an inner queue's, with that, what those below it have to lend each other.
         """
-        for cell in _cells(self._tree, queue, flavor, amount):
-            if self.used(queue, cell) > self._quota[queue, cell]:
-                return True
-        return False
+        cells = _cells(self._tree, queue, flavor, amount)
+        return any(self.used(queue, cell) > self._quota[queue, cell] for cell in cells)
 
     def lent_to(self, queue: str, flavor: str, amount: Amount) -> Amount:
         """Use of the queue beyond its own, of what `amount` counts."""
@@ -528,9 +535,8 @@ class QuotaBook:
     def _kept(self, queue: str, cell: Cell) -> int:
         """Part of its quota that the queue never lends."""
         quota = self._tree.quotas[queue].get(cell)
-        if quota is None or quota.lending_limit is None:
-            return 0
-        return max(0, self._quota[queue, cell] - quota.lending_limit)
+        limit = None if quota is None else quota.lending_limit
+        return 0 if limit is None else max(0, self._quota[queue, cell] - limit)
 
     def _sum(self, root: str, cell: Cell) -> None:
         if (root, cell) not in self._summed:
@@ -541,7 +547,7 @@ class QuotaBook:
         """Quota and use of the queue and everything below it."""
         tree = self._tree
         quota = tree.quotas[queue].get(cell)
-        total, used = quota.nominal if quota else 0, self._read_leaf(queue, cell)
+        total, used = quota.nominal if quota else 0, self._read_leaf(self._held, queue, cell)
         for child in tree.children.get(queue, ()):
             self._sum_below(child, cell)
             own = self._kept(child, cell)
@@ -549,10 +555,9 @@ class QuotaBook:
             used += max(0, self._use[child, cell] - own)
         self._quota[queue, cell], self._use[queue, cell] = total, used
 
-    def _read_leaf(self, queue: str, cell: Cell) -> int:
-        flavor, resource = cell
-        held = self._held.get(f"{queue}/{flavor}" if flavor else queue)
-        return 0 if held is None else int(getattr(held, resource))
+    def _read_leaf(self, held: Mapping[str, Amount], queue: str, cell: Cell) -> int:
+        found = held.get(f"{queue}/{cell[0]}" if cell[0] else queue)
+        return 0 if found is None else int(getattr(found, cell[1]))
 
 
 def _cells(tree: QueueTree, queue: str, flavor: str, amount: Amount) -> list[Cell]:

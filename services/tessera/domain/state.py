@@ -5,13 +5,9 @@ Only `fold` writes here. The sorted indexes are derived from the tables and belo
 reads the base's and sees its own writes in the tables.
 """
 
-from collections.abc import Iterator
-from copy import copy as shallow_copy
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
 
-from sortedcontainers import SortedList
-
-from tessera.domain.devices.resources import NOTHING, WHOLE_GPU, Amount, Node
+from tessera.domain.devices.resources import NOTHING, Amount, Node
 from tessera.domain.entities import (
     ClosedNamespace,
     Drain,
@@ -27,18 +23,25 @@ from tessera.domain.entities import (
     Run,
     Use,
 )
+from tessera.domain.errors import Contradiction
+from tessera.domain.folding.decayed_usage import Decay, Usages, decay_of
+from tessera.domain.folding.index import Index
+from tessera.domain.folding.spending import BudgetUse, Holdings, held_of
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.queues import Holding, QueueTree, QuotaBook, queue_tree
 from tessera.domain.quota_parts import PoolSizes, Share, add_share, in_numbers, share_of
-from tessera.domain.runtimes import JobKind, Sketch, kind_of
+from tessera.domain.runtimes import Sketch
+from tessera.domain.storing.fast import replace
 from tessera.domain.table import Table
 from tessera.domain.work.ended_jobs import EndedJobs
 from tessera.domain.work.evidence import REMEMBERED_MAX, REMEMBERED_MS, RememberedNode
-from tessera.domain.work.gang import Gang
 from tessera.domain.work.job_relations import JobRelations
 from tessera.domain.work.phases import Phase
 from tessera_schemas.config import Config
 from tessera_schemas.ledger import GENESIS
+from tessera_schemas.shard.ledger_form import HISTORY_FROM, SPENDING_FROM
+from tessera_schemas.work.budgets import Budget
+from tessera_schemas.work.measured_use import MeasuredUse, added
 
 TABLES = (
     "jobs",
@@ -60,8 +63,12 @@ TABLES = (
     "closed",
     "remembered_nodes",
     "removed_queues",
+    "decayed",
+    "spending",
 )
-LATER_TABLES = frozenset({"refused", "backoffs", "stops", "closed", "remembered_nodes", "removed_queues"})
+LATER_TABLES = frozenset(
+    {"refused", "backoffs", "stops", "closed", "remembered_nodes", "removed_queues", "decayed", "spending"}
+)
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
 
 
@@ -70,17 +77,19 @@ FORMAT_OF_STRAYS = 4
 """Before, a job whose tenant was taken out started all the same, and one whose class was taken out counted as 0."""
 
 
+def _counts(run: Run) -> tuple[str, int]:
+    # Whether something is charged anew follows from these; tenant and user of a run never change.
+    return run.queue, run.used_milli
+
+
 class State:
     """State of a shard: all that its decisions may look at."""
 
     def __init__(self) -> None:
-        self.n = 0
-        self.chain = GENESIS
+        self.n, self.chain = 0, GENESIS
         self.is_whole = True
         """False while a message is folded, and for good once one failed halfway: such a state is stored nowhere."""
-        self.epoch = 0
-        self.ts = 0
-        self.format = 0
+        self.epoch = self.ts = self.format = 0
         self.ledger_id = ""
         """Identity of the ledger, on each pod that it made: "" until a message raised the format to 4 or later."""
         self.facts_upto = 0
@@ -97,35 +106,42 @@ class State:
         self.remembered = EndedJobs()
         self.ended: Table[EndedJob] = self.remembered
         self.runs: Table[Run] = Table()
+        self.unmade: Table[int] = Table()
+        """Number of each tenant's runs whose pods are still to be made, by what `runs` has."""
         self.nodes: Table[Node] = Table()
-        self.queue_use: Table[Use] = Table()
-        self.tenant_use: Table[Use] = Table()
-        self.earmarks: Table[Earmark] = Table()
-        self.lines: Table[QueueOrder] = Table()
-        self.drains: Table[Drain] = Table()
-        self.runtimes: Table[Sketch] = Table()
-        self.seen: Table[Seen] = Table()
-        self.mixes: Table[Mix] = Table()
-        self.lefts: Table[PublishedSlots] = Table()
-        self.refused: Table[RefusedWork] = Table()
-        self.backoffs: Table[NodeBackoff] = Table()
-        self.stops: Table[PoolStops] = Table()
+        self.queue_use, self.tenant_use = Table[Use](), Table[Use]()
+        self.earmarks, self.lines = Table[Earmark](), Table[QueueOrder]()
+        self.drains, self.runtimes = Table[Drain](), Table[Sketch]()
+        self.seen, self.mixes = Table[Seen](), Table[Mix]()
+        self.lefts, self.refused = Table[PublishedSlots](), Table[RefusedWork]()
+        self.backoffs, self.stops = Table[NodeBackoff](), Table[PoolStops]()
         self.closed: Table[ClosedNamespace] = Table()
-        self.remembered_nodes: Table[RememberedNode] = Table()
-        self.removed_queues: Table[RemovedQueue] = Table()
-        self.index = Index()
-        self.relations = JobRelations()
+        self.remembered_nodes, self.removed_queues = Table[RememberedNode](), Table[RemovedQueue]()
+        self.decayed: Usages = Table()
+        self.decay: Decay | None = None
+        """By the half-life in force; None where what was used does not count."""
+        self.spending: Table[BudgetUse] = Table()
+        self.budgets: dict[str, Budget] = {}
+        """Those in force, by name."""
+        self.holdings = Holdings()
+        self.index, self.relations = Index(), JobRelations()
         self.is_base = True
+        self._base: tuple[State, int] | None = None
 
     def overlay(self) -> "State":
-        """A copy-on-write view: writes stay in it, the base must rest while it is used."""
+        """A copy-on-write view: writes stay in it, the base must rest while it is used (`check_base`)."""
         top = State.__new__(State)
         top.__dict__.update(self.__dict__)
         for name in TABLES:
             setattr(top, name, getattr(self, name).overlay())
-        top.shares = self.shares.overlay()
-        top.is_base = False
+        top.shares, top.unmade = self.shares.overlay(), self.unmade.overlay()
+        top.is_base, top._base = False, self._base or (self, self.n)
         return top
+
+    def check_base(self) -> None:
+        """Raise Contradiction where this is an overlay of a state that has moved: it shows something of each."""
+        if (base := self._base) is not None and base[0].n != base[1]:
+            raise Contradiction(f"an overlay of state {base[1]} was used when that stood at {base[0].n}: make it anew")
 
     @property
     def tree(self) -> QueueTree:
@@ -146,6 +162,10 @@ class State:
         """Makes the queue tree anew, of the configuration and of the removed queues that still hold something."""
         removed = tuple(sorted(self.removed_queues.values(), key=lambda queue: queue.name))
         self.configured, self._tree = queue_tree(self.config, self.format >= FORMAT_OF_STRAYS, removed), None
+        half_life = self.configured.policy.fair_share.half_life_seconds if self.format >= HISTORY_FROM else 0
+        self.decay = decay_of(half_life)
+        body = self.config.body if self.format >= SPENDING_FROM else None
+        self.budgets = {budget.name: budget for budget in body.budgets} if body else {}
 
     def count_nodes(self) -> None:
         """Counts anew how much each pool has, if any quota is a part of one."""
@@ -198,20 +218,73 @@ class State:
             self.relations.job_changes(self.jobs, job, None)
 
     def put_run(self, run: Run) -> None:
-        """Stores a run that holds devices; in the base the sorted indexes follow."""
+        """Stores a run that holds devices; in the base the sorted indexes follow, and what was used."""
+        old = self.runs.get(run.run_id)
+        self._count_unmade(old, -1)
+        self._count_unmade(run, 1)
         if self.is_base:
-            self.index.run_changes(self.runs.get(run.run_id), run)
-        self.runs.put(run.run_id, run)
+            if self.budgets:
+                self.holdings.follow(self, old, run)
+            changes = self.index.run_changes(old, run)
+            self._store_run(old, run, self._weighed(run) if old is None or changes else old.weighed_milli)
+        else:
+            self.runs.put(run.run_id, run)
 
     def drop_run(self, run: Run) -> None:
-        """Removes a run whose devices are free again; in the base the sorted indexes follow."""
+        """Removes a run whose devices are free again; in the base the sorted indexes follow, and what was used."""
+        stored = self.runs.get(run.run_id) or run
+        self._count_unmade(stored, -1)
         if self.is_base:
-            self.index.run_changes(run, None)
+            if self.budgets:
+                self.holdings.follow(self, stored, None)
+            self.index.run_changes(stored, None)
+            if self.decay is not None:
+                self.decay.charge(self.decayed, self.ts, stored, -1)
         self.runs.drop(run.run_id)
+
+    def weigh_runs(self, runs: Iterable[object]) -> None:
+        """Counts the runs among these by the prices, and the flavors of their nodes, that are in force now."""
+        for run in runs:
+            if isinstance(run, Run) and (now := self.runs.get(run.run_id)) is not None:
+                self._store_run(now, now, self._weighed(now))
+
+    def _store_run(self, old: Run | None, run: Run, weighed: int | None) -> None:
+        # Charged off is what was charged on, whatever nodes and prices are by now.
+        if run.weighed_milli != weighed:
+            run = replace(run, weighed_milli=weighed)
+        self.runs.put(run.run_id, run)
+        if self.decay is not None and (old is None or _counts(old) != _counts(run)):
+            self.decay.charge(self.decayed, self.ts, old, -1)
+            self.decay.charge(self.decayed, self.ts, run, 1)
+
+    def _weighed(self, run: Run) -> int | None:
+        if self.decay is None or self.tree.money is None or not self.tree.policy.fair_share.by_price:
+            return None
+        return self.tree.money.weighed(held_of(self, run), self.ts)
+
+    def _count_unmade(self, run: Run | None, sign: int) -> None:
+        if run is not None and not run.uids and not run.stopping:
+            self.unmade.put(run.tenant, (self.unmade.get(run.tenant) or 0) + sign)
+
+    def runs_on(self, node: str) -> list[Run]:
+        """Runs that hold something on the node, in no order; in an overlay also those that began, or grew, in it."""
+        new = (run for run in self.runs.found(self.runs.tried) if run.allocated_ts == self.ts or run.extra)
+        begun = {run.run_id: None for run in new if any(place.node == node for place in run.places)}
+        return self.runs.found(self.index.runs_on.get(node, {}) | begun)
 
     def put_ended(self, ended: EndedJob) -> None:
         """Remembers an ended job; the base's `remembered` also knows when to forget it."""
         self.ended.put(ended.job_id, ended)
+
+    def gpu_use_of(self, job: Job | EndedJob) -> MeasuredUse | None:
+        """Measured use of the GPUs of all its runs, the one that is not released included; None: nothing measured."""
+        run = self.runs.get(f"{job.job_id}-{job.attempt}")
+        return added(job.gpu_use, None if run is None else run.gpu_use)
+
+    def tenant_of_run(self, run_id: str) -> str:
+        """Tenant of a run's job, live or ended; "" for one that is not known."""
+        job = self.jobs.get(job_id := run_id.rpartition("-")[0]) or self.ended.get(job_id)
+        return "" if job is None else job.tenant
 
     def drop_ended(self, ended: EndedJob) -> None:
         """Forgets an ended job, whose key may then be used again."""
@@ -297,261 +370,15 @@ class State:
         for job in self.jobs.values():
             if job.phase is Phase.QUEUED and job.not_before:
                 index.retry_at.add((job.not_before, job.job_id))
+        self.unmade = Table()
         for run in self.runs.values():
             index.run_changes(None, run)
+            self._count_unmade(run, 1)
         for node in self.nodes.values():
             index.node_changes(None, node)
         for remembered in self.remembered_nodes.values():
             index.memory_changes(None, remembered)
         self.count_nodes()
+        self.holdings.rebuild(self)
         self.relations = JobRelations()
         self.relations.rebuild(self.jobs)
-
-
-QueuedJob = tuple[int, int, int, str]
-"""-priority, then age (ledger n, index), then the id."""
-
-UserLine = tuple[str, str, str]
-"""Queue, tenant and user."""
-
-Bucket = tuple[int, JobKind, int]
-"""-priority, kind and time limit (ms, 0 for none) of jobs that are expected to run equally long."""
-
-
-class WaitingKind(NamedTuple):
-    """Properties that decide whether a waiting job of a user may start: of one kind all may, or none."""
-
-    bucket: Bucket
-    gang: Gang
-    revocable: bool
-    evictions: int
-
-
-WaitingByKind = dict[UserLine, dict[WaitingKind, SortedList[QueuedJob]]]
-
-
-class Index:
-    """
-    Ordered indexes that spare decisions a look at everything; every order ends in a unique id.
-
-    `waiting` holds the queued jobs of each leaf that are in line: priority first, then age; `lines` the same apart for
-    each tenant, and for each of its users; `buckets` these again by bucket, where the queue's order looks at runtimes.
-    `held` is what runs hold by (queue, tenant), and by (queue, tenant, user) where a user is named. `runs_on` says
-    which runs hold something on a node; `strays` are live jobs that name a queue, tenant or class that the
-    configuration does not have; `capacity` is what all nodes of a pool have together; `elastic` runs may change
-    their size. `lost` has the remembered nodes, those first that lost something first.
-    """
-
-    def __init__(self) -> None:
-        self.waiting: dict[str, SortedList[QueuedJob]] = {}
-        self.lines: dict[str, dict[str, dict[str, SortedList[QueuedJob]]]] = {}
-        self.buckets: dict[tuple[str, str, str], dict[Bucket, SortedList[QueuedJob]]] = {}
-        self._kinds: WaitingByKind | None = None
-        self.held: dict[tuple[str, ...], Amount] = {}
-        self.retry_at: SortedList[tuple[int, str]] = SortedList()
-        self.start_by: SortedList[tuple[int, str]] = SortedList()
-        self.strays: dict[str, None] = {}
-        self.runs_on: dict[str, dict[str, None]] = {}
-        self.capacity: dict[str, Amount] = {}
-        self.elastic: dict[str, None] = {}
-        self.lost: SortedList[tuple[int, str]] = SortedList()
-
-    def memory_changes(self, old: RememberedNode | None, new: RememberedNode | None) -> None:
-        """Follows what is remembered of a node, by when it lost something."""
-        if old is not None:
-            self.lost.remove((old.lost_ts, old.name))
-        if new is not None:
-            self.lost.add((new.lost_ts, new.name))
-
-    def job_changes(self, state: State, old: Job | None, new: Job | None) -> None:
-        """Follows a job from `old` to `new` (None: not there) in the waiting lines and the times of retries."""
-        if old is not None:
-            self.strays.pop(old.job_id, None)
-        if new is not None and state.tree.is_stray(new):
-            self.strays[new.job_id] = None
-        was = old if old is not None and old.phase is Phase.QUEUED else None
-        now = new if new is not None and new.phase is Phase.QUEUED else None
-        if was is not None and was.not_before:
-            self.retry_at.discard((was.not_before, was.job_id))
-        if now is not None and now.not_before:
-            self.retry_at.add((now.not_before, now.job_id))
-        if was is not None and now is not None and _stands(was) == _stands(now):
-            self._change_kind(state, was, now)
-            return
-        if was is not None:
-            self._leave(state, was)
-        if now is not None:
-            self._wait(state, now)
-
-    def run_changes(self, old: Run | None, new: Run | None) -> None:
-        """Follows a run from `old` to `new` (None: not there): start deadlines, nodes and amounts held."""
-        was = old is not None and not old.started and not old.stopping
-        now = new is not None and not new.started and not new.stopping
-        if was and not now and old is not None:
-            self.start_by.remove((old.deadline, old.run_id))
-        elif now and not was and new is not None:
-            self.start_by.add((new.deadline, new.run_id))
-        elif was and old is not None and new is not None and old.deadline != new.deadline:
-            self.start_by.remove((old.deadline, old.run_id))
-            self.start_by.add((new.deadline, new.run_id))
-        if old is None or new is None or (old.extra, old.released_ranks) != (new.extra, new.released_ranks):
-            self._stand(old, new)
-        if old is None or new is None or (old.amount, old.queue) != (new.amount, new.queue):
-            self._hold(old, -1)
-            self._hold(new, 1)
-
-    def _hold(self, run: Run | None, sign: int) -> None:
-        if run is None:
-            return
-        for who in sharers(run.queue, run.tenant, run.user):
-            held = self.held.get(who, NOTHING).plus(run.amount, sign)
-            if held == NOTHING:
-                self.held.pop(who, None)
-            else:
-                self.held[who] = held
-
-    def _stand(self, old: Run | None, new: Run | None) -> None:
-        """The run stands on other nodes than before."""
-        if old is not None:
-            for node in {placement.node for placement in old.places}:
-                self.runs_on[node].pop(old.run_id, None)
-                if not self.runs_on[node]:
-                    del self.runs_on[node]
-            self.elastic.pop(old.run_id, None)
-        if new is not None:
-            for placement in new.places:
-                self.runs_on.setdefault(placement.node, {})[new.run_id] = None
-            if any(role.more for role in new.roles):
-                self.elastic[new.run_id] = None
-
-    def node_changes(self, old: Node | None, new: Node | None) -> None:
-        """Follows a node from `old` to `new` in the capacity of its pool; a node that is gone counts nothing."""
-        for node, sign in ((old, -1), (new, 1)):
-            if node is not None and not node.gone:
-                size = Amount(node.cpu_milli, node.memory_bytes, node.gpus * WHOLE_GPU)
-                self.capacity[node.pool] = self.capacity.get(node.pool, NOTHING).plus(size, sign)
-
-    def rebuild_waiting(self, state: State) -> None:
-        """A new configuration moves queues between pools and priorities up and down."""
-        self.waiting, self.lines, self.buckets, self.strays, self._kinds = {}, {}, {}, {}, None
-        tree, waiting = state.tree, dict[str, list[QueuedJob]]()
-        by_user, by_bucket = dict[UserLine, list[QueuedJob]](), dict[UserLine, dict[Bucket, list[QueuedJob]]]()
-        for job in state.jobs.values():
-            if tree.is_stray(job):
-                self.strays[job.job_id] = None
-            if job.phase is Phase.QUEUED and not job.kept_out and tree.takes(job):
-                place, whose = _key_in_queue(tree, job), (job.queue, job.tenant, job.user)
-                waiting.setdefault(job.queue, []).append(place)
-                by_user.setdefault(whose, []).append(place)
-                if tree.queues[job.queue].order != "age":
-                    by_bucket.setdefault(whose, {}).setdefault(_bucket(tree, job), []).append(place)
-        # Sorted once: put in one by one they take five times as long, and a restart has a hundred thousand.
-        self.waiting = {queue: SortedList(places) for queue, places in waiting.items()}
-        for (queue, tenant, user), places in by_user.items():
-            self.lines.setdefault(queue, {}).setdefault(tenant, {})[user] = SortedList(places)
-        for whose, buckets in by_bucket.items():
-            self.buckets[whose] = {bucket: SortedList(places) for bucket, places in buckets.items()}
-
-    def reordered(self, state: State, old: Job, new: Job) -> "Index":
-        """A copy in which a waiting job stands as `new`; of the original nothing changes."""
-        fork, queue = shallow_copy(self), old.queue
-        fork._kinds = None
-        fork.waiting = {**self.waiting, queue: self.waiting.get(queue, SortedList()).copy()}
-        tenants = self.lines.get(queue, {}).items()
-        lines = {name: {user: line.copy() for user, line in users.items()} for name, users in tenants}
-        fork.lines = {**self.lines, queue: lines}
-        whose = queue, old.tenant, old.user
-        fork.buckets = {**self.buckets, whose: {k: v.copy() for k, v in self.buckets.get(whose, {}).items()}}
-        fork._leave(state, old)
-        fork._wait(state, new)
-        return fork
-
-    def _wait(self, state: State, job: Job) -> None:
-        if not job.kept_out and state.tree.takes(job):
-            place = _key_in_queue(state.tree, job)
-            self.waiting.setdefault(job.queue, SortedList()).add(place)
-            users = self.lines.setdefault(job.queue, {}).setdefault(job.tenant, {})
-            users.setdefault(job.user, SortedList()).add(place)
-            if state.tree.queues[job.queue].order != "age":
-                buckets = self.buckets.setdefault((job.queue, job.tenant, job.user), {})
-                buckets.setdefault(_bucket(state.tree, job), SortedList()).add(place)
-            if self._kinds is not None:
-                self._wait_by_kind(self._kinds, state.tree, job, place)
-
-    def _leave(self, state: State, job: Job) -> None:
-        if not job.kept_out and state.tree.takes(job):
-            place = _key_in_queue(state.tree, job)
-            self.waiting[job.queue].remove(place)
-            tenants = self.lines[job.queue]
-            users = tenants[job.tenant]
-            users[job.user].remove(place)
-            if not users[job.user]:
-                del users[job.user]
-                if not users:
-                    del tenants[job.tenant]
-            if state.tree.queues[job.queue].order != "age":
-                self._leave_bucket(state.tree, job, place)
-            if self._kinds is not None:
-                self._leave_by_kind(self._kinds, state.tree, job, place)
-
-    def kinds(self, state: State) -> WaitingByKind:
-        """Waiting jobs of (queue, tenant, user) by kind: followed from the first call on, since few services ask."""
-        if self._kinds is None:
-            self._kinds = {}
-            for name, tenants in self.lines.items():
-                for place in (place for users in tenants.values() for line in users.values() for place in line):
-                    job = state.jobs.get(place[-1])
-                    if job is not None and job.queue == name:
-                        self._wait_by_kind(self._kinds, state.tree, job, place)
-        return self._kinds
-
-    def _change_kind(self, state: State, was: Job, now: Job) -> None:
-        """Follow a job whose needs changed while it waits, as when its volumes turn out to be elsewhere."""
-        if self._kinds is None or was.kept_out or not state.tree.takes(was):
-            return
-        if _waiting_kind(state.tree, was) != _waiting_kind(state.tree, now):
-            place = _key_in_queue(state.tree, was)
-            self._leave_by_kind(self._kinds, state.tree, was, place)
-            self._wait_by_kind(self._kinds, state.tree, now, place)
-
-    def _wait_by_kind(self, kinds: WaitingByKind, tree: QueueTree, job: Job, place: QueuedJob) -> None:
-        of_user = kinds.setdefault((job.queue, job.tenant, job.user), {})
-        of_user.setdefault(_waiting_kind(tree, job), SortedList()).add(place)
-
-    def _leave_by_kind(self, kinds: WaitingByKind, tree: QueueTree, job: Job, place: QueuedJob) -> None:
-        whose, kind = (job.queue, job.tenant, job.user), _waiting_kind(tree, job)
-        kinds[whose][kind].remove(place)
-        if not kinds[whose][kind]:
-            del kinds[whose][kind]
-            if not kinds[whose]:
-                del kinds[whose]
-
-    def _leave_bucket(self, tree: QueueTree, job: Job, place: QueuedJob) -> None:
-        buckets, bucket = self.buckets[job.queue, job.tenant, job.user], _bucket(tree, job)
-        buckets[bucket].remove(place)
-        if not buckets[bucket]:
-            del buckets[bucket]
-            if not buckets:
-                del self.buckets[job.queue, job.tenant, job.user]
-
-
-def sharers(queue: str, tenant: str, user: str) -> tuple[tuple[str, ...], ...]:
-    """Tenant and user that fair share charges for a job of the queue; the user only where one is named."""
-    return ((queue, tenant), (queue, tenant, user)) if user else ((queue, tenant),)
-
-
-def _stands(job: Job) -> tuple[str, str, bool, int, str]:
-    """The fields that decide a queued job's place, or its bucket, and that may change while it waits."""
-    return job.queue, job.priority_class, job.kept_out, job.time_limit_seconds, job.name
-
-
-def _key_in_queue(tree: QueueTree, job: Job) -> QueuedJob:
-    return (-tree.priority_of(job), job.taken_n, job.fact_index, job.job_id)
-
-
-def _bucket(tree: QueueTree, job: Job) -> Bucket:
-    return (-tree.priority_of(job), kind_of(job), job.time_limit_seconds * 1000)
-
-
-def _waiting_kind(tree: QueueTree, job: Job) -> WaitingKind:
-    return WaitingKind(_bucket(tree, job), job.gang, tree.revocable(job), job.evictions)

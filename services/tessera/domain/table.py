@@ -5,7 +5,7 @@ An overlay is the snapshot on which decisions are tried: what is put there is se
 throwing it away undoes everything. The base must not change while an overlay of it is in use.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 V = TypeVar("V")
@@ -27,6 +27,10 @@ class Table(Generic[V]):
     def get(self, key: str) -> V | None:
         """Row of the key, or None."""
         return self._rows.get(key)
+
+    def getter(self) -> Callable[[str], V | None]:
+        """As `get`, for many keys of one table that rests meanwhile."""
+        return self._rows.get
 
     def found(self, keys: Iterable[str]) -> list[V]:
         """The rows of those `keys` that are there, in their order; for many of them this is faster than `get`."""
@@ -51,11 +55,16 @@ class Table(Generic[V]):
 
     def items(self) -> Iterator[tuple[str, V]]:
         """Pairs of key and row, in the order of insertion."""
-        return iter(self._rows.items())
+        return iter(self._all().items())
 
     def values(self) -> Iterator[V]:
         """Rows in the order of insertion."""
-        return iter(self._rows.values())
+        return iter(self._all().values())
+
+    @property
+    def tried(self) -> tuple[str, ...]:
+        """Keys that overlays have written, and that no index knows of; none in a table that is no overlay."""
+        return ()
 
     def _all(self) -> dict[str, V]:
         return self._rows
@@ -89,13 +98,10 @@ class Overlay(Table[V]):
         rows = [here(key) if key in written else below(key) for key in keys]
         return [row for row in rows if row is not None]
 
-    def items(self) -> Iterator[tuple[str, V]]:
-        """Pairs of key and row of both tables together, without what was dropped here."""
-        return iter(self._all().items())
-
-    def values(self) -> Iterator[V]:
-        """Rows of both tables together, without what was dropped here."""
-        return iter(self._all().values())
+    @property
+    def tried(self) -> tuple[str, ...]:
+        """Keys written here, and in overlays below."""
+        return (*self._below.tried, *self.written)
 
     def _all(self) -> dict[str, V]:
         """A copy: that costs a tenth of handing out row by row what was not written here."""

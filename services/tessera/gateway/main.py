@@ -14,6 +14,7 @@ from tessera.gateway.entrance.tokens import TokenFile
 from tessera.gateway.measures import Measures
 from tessera.gateway.operations.commanding import Arrivals, Commands
 from tessera.gateway.operations.handlers import Handlers
+from tessera.gateway.reading.account import AccountReader
 from tessera.gateway.reading.hub import Hub
 from tessera.gateway.reading.logs import Logs
 from tessera.gateway.reading.specs import Specs
@@ -24,8 +25,8 @@ from tessera.gateway.stored_logs.bounds import BoundedStore
 from tessera.gateway.stored_logs.collecting import LogCollector
 from tessera.gateway.stored_logs.reading import StoredLogs
 from tessera.gateway.stored_logs.stores import LogStore, open_store
-from tessera.kernel.ledger.loop import fold_ledger
-from tessera.kernel.ledger.shard import Entry, restore
+from tessera.kernel.ledger.loop import BooksReader, open_books
+from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.messaging.requests import Requester
 from tessera.kernel.process.leases import Leadership
 from tessera.kernel.process.shard_status import StatusReader
@@ -46,14 +47,23 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
     tokens.load()
     check_exposure(settings, len(tokens))
     store = open_store(settings.logs_store, settings.logs_store_options)
-    shard = await restore(ports.bus, ports.ledger, settings.shard)
-    await shard.catch_up(ports.ledger)  # else a job that is there would be told not to be
+    books = await open_books(ports, settings.shard)
     hub = Hub(ports.bus, settings.shard, settings.events_held)
     arrivals, measures = Arrivals(clock), Measures(ports.metrics)
+    collector = None if store is None else _collector(ports, settings, store, books.state, measures)
+
+    async def on_ledger(entries: list[Entry]) -> None:
+        await arrivals.on_ledger(entries)
+        if collector is not None:
+            await collector.on_ledger(entries)
+
+    linger = partial(wait_for, arrivals.expected, clock, LINGER_SECONDS)
+    reader = BooksReader(books, ports, on_ledger, linger)
+    await reader.catch_up()  # else a job that is there would be told not to be
     streams = Streams(hub, settings, tokens, clock, measures)
     handlers = Handlers(
         settings,
-        shard.state,
+        books.state,
         SharedViews(ports.store, clock, settings.views_seconds, settings.views_age_seconds),
         Commands(await Requester.for_tenants(ports.bus, clock), settings),
         arrivals,
@@ -62,19 +72,13 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
         Specs(ports.ledger),
         clock,
         SharedStatus(StatusReader(ports.bus, ports.ledger, ports.store, clock, settings.shard, "gateway"), clock),
+        AccountReader(ports.bus, settings.shard, clock),
     )
     app = application(settings, Guard(settings, tokens, clock, measures, ports.spans), handlers)
     listener = await listen(app, settings, Door(settings, measures, clock))
     log.info("gateway_listens", host=settings.api_host, port=listener.port, tokens=len(tokens))
     ports.health.check("tokens", tokens.trouble)
     ports.health.started()
-
-    collector = None if store is None else _collector(ports, settings, store, shard.state, measures)
-
-    async def on_ledger(entries: list[Entry]) -> None:
-        await arrivals.on_ledger(entries)
-        if collector is not None:
-            await collector.on_ledger(entries)
 
     async def until_stopped() -> None:
         # What answers requests in flight goes on until they are answered, and ends with them.
@@ -83,10 +87,8 @@ async def serve(ports: Ports, settings: GatewaySettings, stop: asyncio.Event) ->
         await listener.close()
 
     try:
-        linger = partial(wait_for, arrivals.expected, clock, LINGER_SECONDS)
-        folding = fold_ledger(ports, shard, on_ledger, asyncio.Event(), linger=linger)
         desk = LoginDesk(ports.bus, settings.shard, short, address_of(settings, listener.port))
-        loops = [until_stopped(), folding, hub.run(clock), tokens.keep_fresh(clock), desk.run()]
+        loops = [until_stopped(), reader.follow(asyncio.Event()), hub.run(clock), tokens.keep_fresh(clock), desk.run()]
         if collector is not None:
             name = ports.instance
             lease = Leadership(ports.bus, clock, settings.shard, "gateway", name, settings.lease_seconds)

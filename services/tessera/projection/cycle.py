@@ -1,9 +1,9 @@
 """
-Folding the ledger for the three sinks: events and touched fields are found while the state is still the one before.
+Folding the ledger for the four sinks: events and touched fields are found while the state is still the one before.
 
 1. Wait while too many events wait.
 2. At a checkpoint, when one is due, copy the state.
-3. Derive the events, fold, remember which fields were touched.
+3. Derive the events, fold, count the GPUs, remember which fields were touched.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
 from tessera.kernel.ledger.timestamps import Skew
 from tessera.kernel.ports import Message
 from tessera.kernel.service.context import Ports
+from tessera.projection.account import AccountKeeper
 from tessera.projection.events import Cursor, StoredEvent, events_of, last_cursor
 from tessera.projection.mirror import Mirror
 from tessera.projection.publisher import Publisher
@@ -36,11 +37,11 @@ class Cycle:
         settings: ProjectionSettings,
         shard: Shard,
         views: Views,
-        sinks: tuple[Publisher, Mirror, Snapshots],
+        sinks: tuple[Publisher, Mirror, Snapshots, AccountKeeper],
         last_event: Cursor,
     ) -> None:
         self._ports, self._name, self._shard, self._views = ports, settings.shard, shard, views
-        self._publisher, self._mirror, self._snapshots = sinks
+        self._publisher, self._mirror, self._snapshots, self._account = sinks
         self._last_event = last_event
         self._head, self._skew = 0, Skew(ports)
         self.caught_up = asyncio.Event()
@@ -79,8 +80,9 @@ class Cycle:
 
     def _step(self, entry: Entry) -> None:
         message = entry.message
-        events = self._events(message)
+        events, restarts = self._events(message), self._account.restarts(message)
         fields = self._views.moved_by(message, lambda: self._shard.fold(entry))
+        self._account.follow(message, restarts)
         self._publisher.offer(events)
         self._mirror.touch(fields)
         self._snapshots.count(entry.stored)

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Self
 import orjson
 from pydantic import TypeAdapter
 
+from tessera.domain.devices.costs import cost_of
 from tessera.domain.entities import Job
 from tessera.domain.errors import Contradiction
 from tessera.domain.state import State
@@ -22,11 +23,12 @@ from tessera_schemas import events as public
 from tessera_schemas import subjects
 from tessera_schemas.base import DIGEST_CHARACTERS, Strict
 from tessera_schemas.documents.registry import dataschema
-from tessera_schemas.facts import JobAdmitted, JobRefused, RunAbsent, RunEnded, UpdateRequested
+from tessera_schemas.facts import JobAdmitted, JobRefused, RunAbsent, RunEnded, RunUsed, UpdateRequested
 from tessera_schemas.ledger import (
     JOB_OF,
     Allocated,
     AnyRecord,
+    BudgetReached,
     EarmarkSet,
     Finished,
     Held,
@@ -39,8 +41,10 @@ from tessera_schemas.ledger import (
     Released,
     Revoked,
     TaskQueued,
+    UseNoted,
 )
 from tessera_schemas.work.arrays import task_count
+from tessera_schemas.work.budgets import SPENT, month_end, month_text
 from tessera_schemas.work.placement import Placement
 
 NOBODY = "none"  # the queue's place in the subject of a refusal whose queue nobody knows
@@ -112,6 +116,23 @@ class MessageJobs:
     def numbered(self) -> bool:
         """Whether the ledger numbers its jobs by now: events of before are derived as they were stored."""
         return self._state.last_number > 0
+
+    def cost_of(self, job_id: str) -> JsonData:
+        """Fields with what a job costs up to this message; none without prices, and of one that the message took in."""
+        money, job = self._state.tree.money, self._state.jobs.get(job_id)
+        if money is None or job is None:
+            return {}
+        return {"cost_micros": cost_of(self._state, job, self.message.ts)[0], "currency": money.currency}
+
+    def use_of(self, run_id: str) -> JsonData:
+        """Field with what was measured of a run's GPUs up to this message; empty for nothing."""
+        run = self._state.runs.get(run_id)
+        use = None if run is None else run.gpu_use
+        for record in self.message.records:
+            if isinstance(record, UseNoted) and record.run_id == run_id:
+                fact = self.message.facts[record.fact].fact
+                use = fact.use.with_most_of(use) if isinstance(fact, RunUsed) else use
+        return {} if use is None else {"gpu_use": _json(use)}
 
     def add(self, subject: Subject) -> Subject:
         """Notes a job that the message itself takes in, and returns the subject."""
@@ -320,7 +341,7 @@ def _earmark_set(message_jobs: MessageJobs, record: EarmarkSet) -> EventParts:
 
 def _finished(message_jobs: MessageJobs, record: Finished) -> EventParts:
     job = message_jobs.job(record.job_id)
-    data = _run_data(job)
+    data = _run_data(job) | message_jobs.cost_of(record.job_id)
     if record.phase == "succeeded":
         return public.JobSucceededV1, job, data | message_jobs.steps_of(f"{job.job_id}-{job.attempt}")
     if record.reason is not None:
@@ -336,6 +357,16 @@ def _left_changed(message_jobs: MessageJobs, record: LeftChanged) -> EventParts:
     """Event for operators: numbers of a pool, without anybody's names."""
     event = public.ClusterFragmentationV1.model_validate(record.model_dump(exclude={"kind", "free"}))
     return public.ClusterFragmentationV1, Subject("", subjects.OPERATOR, record.pool), event.to_data()
+
+
+def _budget_reached(message_jobs: MessageJobs, record: BudgetReached) -> EventParts:
+    """Event for whose the budget is; of a queue for operators, unless one tenant has it alone."""
+    ts, is_spent = message_jobs.message.ts, record.percent == SPENT
+    about = Subject("", record.tenant or subjects.OPERATOR, record.budget.partition("queue/")[2] or NOBODY)
+    data = {**record.model_dump(exclude={"kind", "tenant"}), "month": month_text(ts)}
+    if is_spent:
+        return public.BudgetSpentV1, about, {**data, "until_ts": month_end(ts)}
+    return public.BudgetWarnedV1, about, data
 
 
 def _by_fields(
@@ -377,6 +408,15 @@ def _with_steps(
     return make_event
 
 
+_released_with_steps = _with_steps(Released, public.JobReleasedV1, "run_absent")
+
+
+def _released(message_jobs: MessageJobs, record: Released) -> EventParts:
+    """Event of a release; that of the whole run has what was measured of its GPUs."""
+    event, job, data = _released_with_steps(message_jobs, record)
+    return event, job, data if record.ranks else data | message_jobs.use_of(record.run_id)
+
+
 DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     **{kind: _by_fields(kind, event) for kind in JOB_OF if (event := kind.event) is not None},
     JobQueued: _queued,
@@ -389,8 +429,9 @@ DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     EarmarkSet: _earmark_set,
     Finished: _finished,
     Revoked: _with_steps(Revoked, public.JobEvictingV1, "run_ended"),
-    Released: _with_steps(Released, public.JobReleasedV1, "run_absent"),
+    Released: _released,
     LeftChanged: _left_changed,
+    BudgetReached: _budget_reached,
 }
 """By record: its event's fields, or what a function here makes of it. Every other is of no interest outside."""
 

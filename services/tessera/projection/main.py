@@ -13,6 +13,7 @@ from tessera.kernel.process.leases import RENEWALS_PER_LEASE, Leadership
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.task_group import run_loops
 from tessera.kernel.tasks.waiting import wait_for
+from tessera.projection.account import AccountKeeper, StoredAccount
 from tessera.projection.cycle import Cycle
 from tessera.projection.events import START, Cursor
 from tessera.projection.evidence import newest_published
@@ -20,9 +21,7 @@ from tessera.projection.mirror import Mirror
 from tessera.projection.publisher import Publisher
 from tessera.projection.settings import ProjectionSettings
 from tessera.projection.snapshots import Snapshots
-from tessera.projection.usage import UsageHistory
 from tessera.projection.views import Views
-from tessera_schemas.shard.keys import USAGE
 
 log = structlog.get_logger()
 
@@ -64,14 +63,15 @@ async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership,
     """Restore, then fold and write until `stop`."""
     publisher = Publisher(ports, settings.shard, settings.events_waiting_max)
     shard, last_event = await restore_behind(ports, settings.shard, await publisher.locate())
-    usage, held = await stored_usage(ports)
-    views = Views(shard.state, settings.ended_jobs_max, settings.ended_jobs_seconds, usage)
-    mirror = Mirror(ports, settings, shard.state, views, held)
-    snapshots = Snapshots(ports, settings, restored=shard.state.n > 0)
-    cycle = Cycle(ports, settings, shard, views, (publisher, mirror, snapshots), last_event)
+    account = AccountKeeper(ports, settings.shard, shard.state, await StoredAccount.read(ports.bus, settings.shard))
+    views = Views(shard.state, settings.ended_jobs_max, settings.ended_jobs_seconds)
+    mirror = Mirror(ports, settings, shard.state, views, await held_views(ports))
+    snapshots = Snapshots(ports, settings, account.store, restored=shard.state.n > 0)
+    cycle = Cycle(ports, settings, shard, views, (publisher, mirror, snapshots, account), last_event)
     await cycle.start()
     ports.health.check("events", lambda: publisher.trouble)
     ports.health.check("redis", lambda: mirror.trouble)
+    ports.health.check("account", lambda: account.trouble)
     ports.health.started()
 
     def leading() -> bool:
@@ -86,17 +86,17 @@ async def project(ports: Ports, settings: ProjectionSettings, lease: Leadership,
         publisher.run(leading),
         mirror.run(leading, cycle.caught_up),
         snapshots.run(),
+        account.run(leading),
     )
 
 
-async def stored_usage(ports: Ports) -> tuple[UsageHistory, int]:
-    """GPUs over time as Redis has them, and up to which message it has the views; while it is away both begin anew."""
+async def held_views(ports: Ports) -> int:
+    """Up to which message Redis has the views; 0 while it is away."""
     try:
-        held, (usage,) = await ports.store.rows_as_of(USAGE)
+        return await ports.store.cursor()
     except Transient as error:
-        log.warning("usage_begins_anew", error=str(error))
-        return UsageHistory(), 0
-    return UsageHistory(usage), held
+        log.warning("views_unknown", error=str(error))
+        return 0
 
 
 async def restore_behind(ports: Ports, shard: str, published: Cursor) -> tuple[Shard, Cursor]:

@@ -1,6 +1,7 @@
 """Snapshots of the state, taken where the ledger has a checkpoint to trust them by."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import structlog
@@ -37,9 +38,17 @@ class Snapshots:
     One at a time: while one is on its way the next is not due. One that fails is left to the next checkpoint.
 
     Where the state was restored from one (`restored`), that one need not be taken again: much has to come first.
+    `before` each one, what is to be found by whoever begins with it is stored.
     """
 
-    def __init__(self, ports: Ports, settings: ProjectionSettings, restored: bool = False) -> None:
+    def __init__(
+        self,
+        ports: Ports,
+        settings: ProjectionSettings,
+        before: Callable[[], Awaitable[None]],
+        restored: bool = False,
+    ) -> None:
+        self._before = before
         self._ports, self._shard, self._every = ports, settings.shard, settings.snapshot_seconds
         self._next_at = ports.clock.monotonic() + (self._every * (1 - SOONEST) if restored else 0)
         self._folded_bytes = self._state_bytes = 0
@@ -78,6 +87,7 @@ class Snapshots:
             picture = await self._pictures.get()
             last_event = str(picture.last_event) if picture.last_event.n else ""
             try:
+                await self._before()
                 await store_snapshot(
                     self._ports.bus, self._shard, picture.chunks, picture.n, picture.state_hash, last_event
                 )

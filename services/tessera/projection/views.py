@@ -13,6 +13,7 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import BaseModel
 
+from tessera.domain.devices.costs import rates_of
 from tessera.domain.devices.resources import NOTHING, Node, OthersUse
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.queue_settings import longest_time_limit
@@ -23,8 +24,8 @@ from tessera.domain.work.stops import missing_gpus, waiting_on
 from tessera.domain.work.task_array import TaskArray
 from tessera.engine.queueing.readiness import in_backoff
 from tessera.kernel.ports import Change
+from tessera.projection.moved_places import placements_of
 from tessera.projection.recently_ended import ENDED_MAX, ENDED_SECONDS, RecentlyEnded
-from tessera.projection.usage import UsageHistory, placements_of
 from tessera_schemas.base import DIGEST_CHARACTERS
 from tessera_schemas.config import Queue, Quota
 from tessera_schemas.facts import NodeSeen, WorkRefused
@@ -48,7 +49,7 @@ from tessera_schemas.ledger import (
     TaskQueued,
 )
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.keys import USAGE, VIEWS
+from tessera_schemas.shard.keys import VIEWS
 from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView, QueueView, QuotaUse
 from tessera_schemas.work.arrays import ranges_from
 from tessera_schemas.work.run_ends import RUN_ENDS
@@ -100,14 +101,8 @@ class Views:
     Of ended jobs, the last `ended_max` that ended within `ended_seconds` are shown.
     """
 
-    def __init__(
-        self,
-        state: State,
-        ended_max: int = ENDED_MAX,
-        ended_seconds: int = ENDED_SECONDS,
-        usage: UsageHistory | None = None,
-    ) -> None:
-        self._state, self._usage = state, usage or UsageHistory()
+    def __init__(self, state: State, ended_max: int = ENDED_MAX, ended_seconds: int = ENDED_SECONDS) -> None:
+        self._state = state
         self._recent = RecentlyEnded(state.remembered, state.ts, ended_max, ended_seconds)
         self._book: tuple[int, QuotaBook] | None = None
         self._waiting = Counter[str]()
@@ -119,7 +114,6 @@ class Views:
         state, tree = self._state, self._state.tree
         jobs, nodes, quotas = touched(state, message)
         queues = self._count(jobs, -1)
-        usage = self._usage.count(message, state)
         remembers = bool(state.lost_due(message.ts)) or any(type(record) is NodeChanged for record in message.records)
         remembered = dict(state.remembered_nodes.items()) if remembers else {}
         before_ts = state.ts
@@ -136,7 +130,6 @@ class Views:
         for name in (*remembered, *nodes) if remembers else ():
             if state.remembered_nodes.get(name) is not remembered.get(name):
                 fields[REMEMBERED_NODES, name] = None
-        fields |= {(USAGE, key): None for key in usage}
         if state.tree is not tree:
             fields[CONFIG, CONFIG] = None
             queues |= dict.fromkeys(tree.queues) | dict.fromkeys(self._queues())
@@ -144,8 +137,8 @@ class Views:
                 fields |= {(NODES, name): None for name, _ in state.nodes.items()}
             # A run counts on the flavor that its nodes have now.
             fields |= {(JOBS, run.job_id): None for run in state.runs.values()}
-            if (state.tree.priorities, state.tree.knows_all) != (tree.priorities, tree.knows_all):
-                fields |= {(JOBS, job.job_id): None for job in state.jobs.values()}
+            if any(getattr(state.tree, name) != getattr(tree, name) for name in ("priorities", "knows_all", "money")):
+                fields |= {(JOBS, job_id): None for job_id in (*dict(state.jobs.items()), *self._recent)}
         return fields | {(QUEUES, name): None for name in queues}
 
     def fields(self) -> Iterator[Field]:
@@ -158,7 +151,6 @@ class Views:
         yield from ((JOBS, job_id) for job_id in self._recent)
         yield from ((REFUSED, work_id) for work_id, _ in state.refused.items())
         yield from ((REMEMBERED_NODES, name) for name, _ in state.remembered_nodes.items())
-        yield from ((USAGE, key) for key in self._usage.rows)
 
     def value(self, field: Field) -> bytes | None:
         """The field as of the state; None when there is no such entity."""
@@ -220,6 +212,7 @@ class Views:
             owner="" if job.adopted is None else job.adopted.owner,
             after=job.after,
             time_limit_seconds=job.time_limit_seconds if job.number else 0,
+            **self._sums(job),
         ).to_bytes()
 
     def _held_back(self, job: Job) -> Reason | None:
@@ -239,8 +232,16 @@ class Views:
         if run is None:
             return {}
         told = {name: getattr(run, name) for name in ("flavor", "saved_ts", "idle_ts")}
-        told["gpu_counted_ts"] = run.uncounted_ts
-        return told | self._held(run.run_id)
+        return told | {"gpu_counted_ts": run.uncounted_ts} | self._held(run.run_id)
+
+    def _sums(self, job: Job | EndedJob) -> dict[str, Any]:
+        """Fields about what was measured of the job's GPUs, and what they cost where there are prices."""
+        use = {"gpu_use": self._state.gpu_use_of(job)}
+        if (money := self._state.tree.money) is None:
+            return use
+        rates = rates_of(self._state, self._state.runs.get(job.run_id) if isinstance(job, Job) else None)
+        cost = {"cost_micros": job.cost_micros, "cost_rest": job.cost_rest}
+        return use | cost | {"currency": money.currency, "cost_rates": rates}
 
     def _ended(self, job: EndedJob) -> bytes:
         """An ended job has no place in any line, hence no priority."""
@@ -256,6 +257,7 @@ class Views:
             evictions=job.evictions,
             time_limit_seconds=job.time_limit_seconds,
             nodes=job.nodes,
+            **self._sums(job),
             **self._held(f"{job.job_id}-{job.attempt}"),
         ).to_bytes()
 
@@ -264,8 +266,7 @@ class Views:
         run = self._state.runs.get(run_id)
         if run is None:
             return {}
-        places = run.places
-        return {"placements": places, "held_pods": len(places), "held_gpu_milli": run.amount.gpu_milli}
+        return {"placements": run.places, "held_pods": len(run.places), "held_gpu_milli": run.amount.gpu_milli}
 
     def _queue(self, name: str) -> bytes | None:
         state = self._state
@@ -408,9 +409,6 @@ class Views:
             owner=work.owner,
         ).to_bytes()
 
-    def _used(self, key: str) -> bytes | None:
-        return self._usage.rows.get(key)
-
     # What makes a field's value, by view.
     _MAKE: ClassVar[dict[str, Callable[["Views", str], bytes | None]]] = {
         JOBS: _job,
@@ -419,7 +417,6 @@ class Views:
         CONFIG: _config,
         REFUSED: _refused,
         REMEMBERED_NODES: _remembered_node,
-        USAGE: _used,
     }
 
 
@@ -455,7 +452,8 @@ def touched(state: State, message: LedgerMessage) -> tuple[dict[str, None], dict
                 nodes[fact.name] = None
                 there = state.runs.found(state.index.runs_on.get(fact.name, ()))
                 held_back = [run for run in there if run.held_back is not None]
-                jobs |= {run.job_id: None for run in held_back}
+                # A node may be of another flavor now, and so of another price.
+                jobs |= {run.job_id: None for run in (there if state.tree.money else held_back)}
                 nodes |= {place.node: None for run in held_back for place in run.places}
     arrays = {job.task_of: None for job in state.jobs.found(jobs) if job.task_of}
     return jobs | arrays, nodes, quotas

@@ -5,8 +5,6 @@ import asyncio
 import structlog
 
 from tessera.domain.state import State
-from tessera.engine.queueing.ordering import next_retry
-from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.kernel.errors import Transient
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.ledger.timestamps import LedgerTime
@@ -14,7 +12,7 @@ from tessera.kernel.ports import Outgoing
 from tessera.kernel.process.leases import Leadership
 from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.waiting import wait_for
-from tessera.queueing.decide import orders
+from tessera.queueing.decide import OrderCache, next_retry, orders
 from tessera_schemas import subjects
 
 TICK_SECONDS = 1.0
@@ -33,7 +31,7 @@ class OrderPublisher:
         self._time = LedgerTime(ports.clock, state.ts)
         self._changed = asyncio.Event()
         self._published: dict[str, tuple[str, ...]] = {}
-        self._capacity = CapacityCache()
+        self._capacity = OrderCache()
         self._believed_at = ports.clock.monotonic()
 
     async def on_ledger(self, entries: list[Entry]) -> None:

@@ -5,14 +5,13 @@ from functools import partial
 
 from tessera.domain.state import State
 from tessera.engine.preemption.plans import proposing
-from tessera.engine.queueing.ordering import stuck_heads
 from tessera.kernel.kubernetes.informer import Informer
 from tessera.kernel.kubernetes.looks import Looks
 from tessera.kernel.kubernetes.node_troubles import NodeTroubles
 from tessera.kernel.kubernetes.pods_by_run import PodsByRun
 from tessera.kernel.kubernetes.users_pods import UsersPods
-from tessera.kernel.ledger.loop import fold_ledger
-from tessera.kernel.ledger.shard import Entry, restore
+from tessera.kernel.ledger.loop import BooksReader, open_books
+from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.process.leases import Members
 from tessera.kernel.process.proposing import Proposals
 from tessera.kernel.service.context import Ports
@@ -24,7 +23,7 @@ from tessera.reclamation.idle_runs.handlers import Idleness, Utilisation
 from tessera.reclamation.lost_runs.handlers import LostRuns
 from tessera.reclamation.prices.handlers import Learn, Prices
 from tessera.reclamation.prices.learning import learn_in_subprocess
-from tessera.reclamation.reclaim.decide import reclamation_plan
+from tessera.reclamation.reclaim.decide import reclamation_heads, reclamation_plan
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import NAMES_US, USERS_PODS, pods_of_shard
@@ -44,26 +43,26 @@ async def serve(
 
     The use of GPUs is read from `utilisation`, else from the settings' Prometheus or exporters, else by nobody.
     """
-    shard = await restore(ports.bus, ports.ledger, settings.shard)
+    books = await open_books(ports, settings.shard)
     members = Members(ports.bus, ports.clock, settings.shard, "reclamation", ports.instance, settings.lease_seconds)
     informer = Informer(ports.cluster, "pods", ports.clock, pods_of_shard(settings.shard), who=ports.instance)
     node_informer = Informer(ports.cluster, "nodes", ports.clock, who=ports.instance)
-    gone = GonePods(shard.state)
+    gone = GonePods(books.state)
     pods: PodsByRun[Json] = PodsByRun(informer, dict, gone.note)
     who = ports.instance
     users_informer = Informer(ports.cluster, "pods", ports.clock, USERS_PODS, NAMES_US, only_what_is_judged, who)
     users: UsersPods[Json] = UsersPods(users_informer, dict, gone.note)
-    absences = Absences(ports, settings, shard.state, pods, users, members, gone)
+    absences = Absences(ports, settings, books.state, pods, users, members, gone)
     fresh = Freshness(ports.clock)
     troubles = NodeTroubles(node_informer, ports.clock, settings.node_gone_seconds, fresh)
     copies = (informer, users_informer)
-    looks = Looks(ports.cluster, ports.ledger, shard.state, node_informer, copies, troubles.counted)
-    losses = LostRuns(ports, settings, shard.state, pods, users, troubles, members, fresh)
-    source = source_of(settings, shard.state)
-    idleness = Idleness(ports, settings, shard.state, utilisation or source, members)
+    looks = Looks(ports.cluster, ports.ledger, books.state, node_informer, copies, troubles.counted)
+    losses = LostRuns(ports, settings, books.state, pods, users, troubles, members, fresh)
+    source = source_of(settings, books.state)
+    idleness = Idleness(ports, settings, books.state, utilisation or source, members)
     plan, heads = proposing(reclamation_plan), settings.heads
-    proposals = Proposals(ports, settings.shard, "reclamation", shard.state, members, plan, stuck_heads, heads)
-    prices = Prices(ports, settings, shard.state, members, learn)
+    proposals = Proposals(ports, settings.shard, "reclamation", books.state, members, plan, reclamation_heads, heads)
+    prices = Prices(ports, settings, books.state, members, learn)
     ports.health.check("looks", fresh.problem)
     for name, what, copy in (
         ("pods", "the pods", informer),
@@ -73,19 +72,20 @@ async def serve(
         ports.health.check(name, partial(_unlisted, what, copy))
 
     async def on_ledger(entries: list[Entry]) -> None:
-        for part in (absences, losses, idleness, proposals):
+        for part in (idleness, absences, losses, proposals):
             await part.on_ledger(entries)
 
     async def follow_nodes() -> None:
         while True:
             await node_informer.next()
 
+    reader = BooksReader(books, ports, on_ledger, lambda: ports.clock.sleep(LINGER_SECONDS))
     await members.join()
     ports.health.started()
     try:
         await run_loops(
             stop,
-            fold_ledger(ports, shard, on_ledger, stop, linger=lambda: ports.clock.sleep(LINGER_SECONDS)),
+            reader.follow(stop),
             absences.follow_pods(),
             absences.follow_users(),
             absences.report(),
@@ -110,9 +110,9 @@ def _unlisted(what: str, copy: Informer) -> str | None:
 def source_of(settings: ReclamationSettings, state: State) -> Prometheus | Exporters:
     """The source of measured GPU use, by the settings."""
     if not settings.utilisation_exporter:
-        return Prometheus(settings.utilisation_url, settings.utilisation_query)
+        return Prometheus(settings.utilisation_url, settings.utilisation_query, settings.utilisation_memory_query)
     url, metric = settings.utilisation_exporter, settings.utilisation_metric
-    return Exporters(url, metric, lambda: nodes_in_use(state))
+    return Exporters(url, metric, lambda: nodes_in_use(state), settings.utilisation_memory_metric)
 
 
 def nodes_in_use(state: State) -> set[str]:

@@ -7,6 +7,9 @@ from pydantic import Field, model_validator
 from tessera.kernel.process.settings import ServiceSettings
 from tessera.reclamation.prices.decide import FROM_ARRIVALS
 
+BY_GPU = "namespace, pod, exported_namespace, exported_pod, UUID, gpu, GPU_I_ID"
+"""Labels by which a sample is told from that of another GPU."""
+
 
 class ReclamationSettings(ServiceSettings):
     service: ClassVar[str] = "reclamation"
@@ -37,10 +40,14 @@ class ReclamationSettings(ServiceSettings):
         "", pattern="^(https?://.+)?$", description="Address of Prometheus; empty: no measurement of GPUs by Prometheus"
     )
     utilisation_query: str = Field(
-        "max by (namespace, pod, exported_namespace, exported_pod) (max_over_time(DCGM_FI_DEV_GPU_UTIL[1m]))",
+        f"max by ({BY_GPU}) (max_over_time(DCGM_FI_DEV_GPU_UTIL[1m]))",
         min_length=1,
-        description="Query for the use of GPUs, one sample per pod in percent; its window must not be shorter "
-        "than `utilisation_seconds`",
+        description="Query for the use of GPUs in percent, one sample per GPU of a pod; its window must not be shorter "
+        "than `utilisation_seconds`. With one sample per pod only runs that use no GPU are found",
+    )
+    utilisation_memory_query: str = Field(
+        f"max by ({BY_GPU}) (max_over_time(DCGM_FI_DEV_FB_USED[1m]))",
+        description="Query for the memory in use in MiB, one sample per GPU of a pod; empty: not read",
     )
     utilisation_exporter: str = Field(
         "",
@@ -51,6 +58,11 @@ class ReclamationSettings(ServiceSettings):
         "DCGM_FI_DEV_GPU_UTIL",
         pattern="^[a-zA-Z_:][a-zA-Z0-9_:]*$",
         description="Metric of the exporters: use of a GPU in percent, with labels namespace and pod",
+    )
+    utilisation_memory_metric: str = Field(
+        "DCGM_FI_DEV_FB_USED",
+        pattern="^([a-zA-Z_:][a-zA-Z0-9_:]*)?$",
+        description="Metric of the exporters: memory in use of a GPU in MiB; empty: not read",
     )
     utilisation_busy_percent: int = Field(
         3, ge=1, le=100, description="Percentage of use from which a GPU counts as busy"

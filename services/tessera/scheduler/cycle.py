@@ -7,6 +7,7 @@ transaction is found there, or the world is decided anew from whatever is.
 """
 
 import asyncio
+from dataclasses import fields
 from enum import StrEnum
 from itertools import islice
 
@@ -25,11 +26,12 @@ from tessera.kernel.service.spans import Spans, job_span, step_span
 from tessera.kernel.tasks.freshness import keep_looking
 from tessera.kernel.tasks.task_group import run_beside
 from tessera.scheduler.decide import CapacityCache, Inputs, decide
+from tessera.scheduler.decide.draft import Draft
 from tessera.scheduler.decide.runs import is_start_due
 from tessera.scheduler.inbox import Inbox
 from tessera.scheduler.settings import SchedulerSettings
 from tessera.scheduler.start_clock import StartClock
-from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, LedgerMessage, Started, Waiting
+from tessera_schemas.ledger import Allocated, Checkpoint, LedgerMessage, Started, Waiting
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
 
 
@@ -73,6 +75,7 @@ class SinceCheckpoint:
 
 
 RETRY_SECONDS = 0.2
+REST, LONGEST = 4, 5  # times as long as it decides, a busy committer collects facts; so many times its share at most
 FULL_SECONDS = 1.0  # until a full ledger is tried again
 ORDERS_ALONE_SECONDS = 300  # an idle ledger grows by one message in so long, and its lines are no older
 
@@ -96,7 +99,7 @@ class Committer:
     def __init__(self, ports: Ports, settings: SchedulerSettings, shard: Shard) -> None:
         self._ports, self._settings, self._shard = ports, settings, shard
         self._time = LedgerTime(ports.clock, shard.state.ts)
-        self._busy = False
+        self._linger_seconds = 0.0
         self._capacity = CapacityCache()
         self._since_checkpoint = SinceCheckpoint(settings)
         self._full: str | None = None
@@ -115,8 +118,8 @@ class Committer:
                     await self._wait(inbox, stop)
                     inbox.wake.clear()
                     while not stop.is_set() and await self._cycle(inbox):
-                        if self._busy and inbox.waiting < self._settings.facts_per_message:
-                            await self._ports.clock.sleep(self._settings.share_seconds)
+                        if self._linger_seconds and inbox.waiting < self._settings.facts_per_message:
+                            await self._ports.clock.sleep(self._linger_seconds)
         finally:
             self._full = None
 
@@ -156,25 +159,28 @@ class Committer:
 
     async def _cycle(self, inbox: Inbox) -> bool:
         """One message, if anything calls for one; True when there may be more to do at once."""
-        limit = 1 if self._full else self._settings.facts_per_message
+        limit, began = 1 if self._full else self._settings.facts_per_message, self._ports.clock.monotonic()
         while True:
             inputs = self._take_in(inbox, limit)
-            records = self._decide(inputs)
-            if self._changes_nothing(inputs, records):
+            draft = self._decide(inputs)
+            if self._changes_nothing(inputs, draft):
                 await self._ports.clock.sleep(0)
                 return inbox.came_to_nothing(inputs.orders)
-            entry = self._message(inputs, records)
+            entry = self._message(inputs, draft)
             if len(entry.stored) <= MESSAGE_BYTES_MAX or len(inputs.facts) <= 1:
                 break
             limit = len(inputs.facts) // 2  # rare: what follows from these facts is far larger than they are
-        self._busy = len(inputs.facts) >= self._settings.busy_facts
+        # By the wall clock: deciding takes long where there is much of it, and where others need the CPU, too.
+        share, rest = self._settings.share_seconds, REST * (self._ports.clock.monotonic() - began)
+        busy = len(inputs.facts) >= self._settings.busy_facts
+        self._linger_seconds = min(max(share, rest), LONGEST * share) if busy else 0.0
         await self._commit(entry)
         return True
 
-    def _changes_nothing(self, inputs: Inputs, records: tuple[AnyRecord, ...]) -> bool:
+    def _changes_nothing(self, inputs: Inputs, draft: Draft) -> bool:
         """Orders alone wait for the next message that changes something; when there is none for long, they go alone."""
         state = self._shard.state
-        if inputs.facts_upto != state.facts_upto or any(record.kind != "checkpoint" for record in records):
+        if inputs.facts_upto != state.facts_upto or any(record.kind != "checkpoint" for record in draft.records):
             return False
         return not inputs.orders or inputs.ts - state.ts < ORDERS_ALONE_SECONDS * 1000
 
@@ -189,14 +195,14 @@ class Committer:
         metrics.queue_depth.set(inbox.waiting)
         return inputs
 
-    def _decide(self, inputs: Inputs) -> tuple[AnyRecord, ...]:
+    def _decide(self, inputs: Inputs) -> Draft:
         started = self._ports.clock.monotonic()
         try:
-            records = decide(self._shard.state, inputs, self._capacity)
+            draft = decide(self._shard.state, inputs, self._capacity)
         except (Contradiction, KeyError, IndexError, ValueError) as error:
             raise InvariantViolation(f"deciding record {inputs.n}: {error!r}") from error
         self._ports.metrics.step(Step.DECIDE, self._ports.clock.monotonic() - started)
-        return records
+        return draft
 
     def _inputs(self, facts: tuple[int, tuple], orders: tuple, holder: str = "") -> Inputs:  # type: ignore[type-arg]
         state = self._shard.state
@@ -216,25 +222,13 @@ class Committer:
             starts_since=since if is_start_due(state, ts) else 0,
         )
 
-    def _message(self, inputs: Inputs, records: tuple[AnyRecord, ...]) -> Entry:
-        state = self._shard.state
-        message = LedgerMessage(
-            v=1,
-            n=inputs.n,
-            prev=state.chain,
-            epoch=inputs.epoch,
-            tx=self._ports.new_tx(),
-            ts=inputs.ts,
-            engine=ENGINE_ID,
-            policy=state.config.version,
-            holder=inputs.holder,
-            facts_upto=inputs.facts_upto,
-            starts_since=inputs.starts_since,
-            facts=inputs.facts,
-            orders=inputs.orders,
-            records=records,
-        )
-        return Entry(message, message.to_bytes())
+    def _message(self, inputs: Inputs, draft: Draft) -> Entry:
+        state, tx = self._shard.state, self._ports.new_tx()
+        # An input stands in its message under its own name; the hash is that of a checkpoint among the records.
+        taken = {each.name: getattr(inputs, each.name) for each in fields(inputs) if each.name != "state_hash"}
+        made = {"tx": tx, "engine": ENGINE_ID, "policy": state.config.version, "records": tuple(draft.records)}
+        message = LedgerMessage(v=1, prev=state.chain, **taken, **made)
+        return Entry(message, message.join_bytes(**draft.stored))
 
     async def _commit(self, entry: Entry) -> bool:
         """Append and fold one message; False when it did not get in and everything is to be decided anew."""

@@ -48,8 +48,8 @@ class Inbox:
     def __init__(self, ports: Ports, shard: str, state: State) -> None:
         self._ports, self._shard, self._state, self._seen_upto = ports, shard, state, state.facts_upto
         self._facts: deque[tuple[int, int, TakenFact | None]] = deque()
-        self._orders: dict[str, Order] = {}
-        self._ahead: dict[str, Order] = {}
+        self._orders: dict[str, tuple[Order, int]] = {}  # each with the number of bytes that it came in
+        self._ahead: dict[str, tuple[Order, int]] = {}
         self._tried: dict[str, int] = {}  # pool: the turn at which its order came to nothing at `_tried_n`
         self._tried_n = self._turn = self._untried = 0
         self._taken = asyncio.Event()
@@ -129,7 +129,7 @@ class Inbox:
             if isinstance(order, str):
                 log.warning("order_ignored", seq=message.seq, subject=message.subject, reason=order)
             else:
-                self._keep(order)
+                self._keep(order, len(message.data))
         self.wake.set()
 
     def facts(self, limit: int) -> tuple[int, tuple[TakenFact, ...]]:
@@ -160,7 +160,7 @@ class Inbox:
         fresh: list[tuple[int, int, str]] = []
         for pool in [pool for pool in self._orders if pool not in pools]:
             del self._orders[pool]
-        for pool, order in self._orders.items():
+        for pool, (order, _) in self._orders.items():
             line = state.lines.get(pool)
             if line is None or (order.basis_n, order.ts) > (line.basis_n, line.ts):
                 fresh.append((self._tried.get(pool, 0), line.basis_n if line else -1, pool))
@@ -168,10 +168,11 @@ class Inbox:
         found: list[Order] = []
         size = 0
         for _, _, pool in sorted(fresh):
-            size += len(self._orders[pool].to_bytes())
+            order, length = self._orders[pool]
+            size += length
             if found and size > ORDERS_BYTES_MAX:
                 break
-            found.append(self._orders[pool])
+            found.append(order)
         return tuple(found)
 
     def came_to_nothing(self, orders: tuple[Order, ...]) -> bool:
@@ -187,11 +188,11 @@ class Inbox:
         """Look again: a failed order may work now, and one made from a later state may fit the present one."""
         if self._state.n != self._tried_n:
             self._tried_n, self._tried = self._state.n, {}
-        for order in [order for order in self._ahead.values() if order.basis_n <= self._state.n]:
+        for order, length in [came for came in self._ahead.values() if came[0].basis_n <= self._state.n]:
             del self._ahead[order.pool]
-            self._keep(order)
+            self._keep(order, length)
 
-    def _keep(self, order: Order) -> None:
+    def _keep(self, order: Order, length: int) -> None:
         """
         Remember the newest order of the pool.
 
@@ -200,13 +201,13 @@ class Inbox:
         """
         pool = order.pool
         if order.basis_n > self._state.n:
-            self._ahead[pool] = order
+            self._ahead[pool] = order, length
             if len(self._ahead) > AHEAD_MAX:
                 del self._ahead[next(iter(self._ahead))]
             return
         known = self._orders.get(pool)
-        if pool in self._state.tree.queues_of and (known is None or order.basis_n >= known.basis_n):
-            self._orders[pool] = order
+        if pool in self._state.tree.queues_of and (known is None or order.basis_n >= known[0].basis_n):
+            self._orders[pool] = order, length
             self._tried.pop(pool, None)
 
     @property

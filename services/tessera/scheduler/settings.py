@@ -32,6 +32,6 @@ class SchedulerSettings(ServiceSettings):
         description="Number of facts from which a message counts as busy; after other messages the next goes at once",
     )
     share_seconds: float = Field(
-        0.01, ge=0, le=0.5, description="Time for which the next message collects facts after a busy one"
+        0.01, ge=0, le=0.5, description="Least time for which the next message collects facts after a busy one"
     )
     slots_seconds: float = Field(15.0, ge=0.1, le=3600, description="Interval of measurements of the pools' free slots")

@@ -31,7 +31,7 @@ class StartClock:
         leases = await bus.last_all(subjects.stream("LEASES", self._shard), subjects.lease(self._shard, "binder", "*"))
         taken_in = self._state.facts_upto >= self._newest
         self._newest = await newest_fact(bus, self._shard)
-        await self._ports.ledger.tail()
+        await self._ports.ledger.first()  # that it answers is all: its tail would be unpacked for nothing
         return taken_in and self._binders_act(leases, clock.monotonic())
 
     def _binders_act(self, leases: list[Message], now: float) -> bool:

@@ -11,9 +11,10 @@ from tessera_lab.bench.alone.explain import explaining
 from tessera_lab.bench.alone.fold import fold
 from tessera_lab.bench.alone.growth import growth
 from tessera_lab.bench.alone.kinds import kinds
+from tessera_lab.bench.alone.orders import growing_orders
 from tessera_lab.bench.alone.restore import restore
 from tessera_lab.bench.report import ReportRow
-from tessera_lab.bench.together.client import client
+from tessera_lab.bench.together.client import client, start
 from tessera_lab.bench.together.flood import flood
 from tessera_lab.bench.together.latency import latency
 from tessera_lab.bench.together.live_kinds import live_kinds
@@ -22,30 +23,34 @@ from tessera_lab.bench.together.restart import restart
 from tessera_lab.bench.together.sizing import sizing
 from tessera_lab.bench.together.throughput import throughput
 from tessera_lab.bench.together.two_shards import two_shards
+from tessera_schemas.shard.services import LAYOUTS, SEPARATE
 
 Bench = Callable[[argparse.Namespace], Awaitable[list[ReportRow]]]
 
 BENCHES: dict[str, Bench] = {
-    "latency": lambda asked: latency(asked.samples, asked.rounds, asked.nodes, False),
-    "latency-synced": lambda asked: latency(asked.samples, asked.rounds, asked.nodes, True),
-    "throughput": lambda asked: throughput(asked.jobs, asked.rounds, asked.nodes, False),
-    "throughput-synced": lambda asked: throughput(asked.jobs, asked.rounds, asked.nodes, True),
+    "latency": lambda asked: latency(asked.samples, asked.rounds, asked.nodes, False, asked.layout),
+    "latency-synced": lambda asked: latency(asked.samples, asked.rounds, asked.nodes, True, asked.layout),
+    "throughput": lambda asked: throughput(asked.jobs, asked.rounds, asked.nodes, False, asked.layout),
+    "throughput-synced": lambda asked: throughput(asked.jobs, asked.rounds, asked.nodes, True, asked.layout),
     "two-shards": lambda asked: two_shards(asked.jobs // 3, asked.rounds, asked.nodes),
     "fold": lambda asked: fold(asked.jobs, asked.rounds),
     "restart": lambda asked: restart(asked.live, asked.rounds, asked.nodes),
+    "start": lambda asked: start(asked.rounds, asked.layout),
     "client": lambda asked: client(asked.rounds),
     "explain": lambda asked: explaining(1000, 5000, asked.rounds),
     "flood": lambda asked: flood(asked.jobs, asked.rounds),
-    "sizing": lambda asked: sizing(asked.jobs, asked.nodes),
+    "sizing": lambda asked: sizing(asked.jobs, asked.nodes, asked.layout),
     "growth": lambda asked: growth(asked.queued, asked.rounds, asked.nodes),
     "kinds": lambda asked: kinds(asked.rounds),
+    "orders": lambda asked: growing_orders(asked.rounds),
     "live-kinds": lambda asked: live_kinds(asked.waiting, asked.kinds, asked.nodes),
     "many-jobs": lambda asked: many_jobs(asked.many, asked.rounds, asked.nodes),
     "restore": lambda asked: restore(asked.many, asked.rounds, asked.nodes),
     "ended": lambda asked: ended_jobs(asked.ended),
 }
 
-USUAL = [name for name in BENCHES if name not in ("flood", "kinds", "live-kinds", "many-jobs", "restore", "ended")]
+LONG = ("flood", "kinds", "orders", "live-kinds", "many-jobs", "restore", "ended")
+USUAL = [name for name in BENCHES if name not in LONG]
 """The others take minutes: they are asked for by name."""
 
 
@@ -62,6 +67,7 @@ def main() -> None:
     parser.add_argument("--ended", type=int, default=1_000_000, help="jobs that live and end in the row of that name")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--nodes", type=int, default=40, help="nodes of the simulated cluster, eight GPUs each")
+    parser.add_argument("--layout", choices=LAYOUTS, default=SEPARATE, help="which services share a process")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
     asked = parser.parse_args()
     rows = uvloop.run(_measure(asked))

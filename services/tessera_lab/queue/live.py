@@ -125,7 +125,7 @@ class LiveEngine:
         taken = tuple(TakenFact(seq=seq + i, service=owner(fact), fact=fact) for i, fact in enumerate(facts, start=1))
         upto = seq + len(taken)
         inputs = Inputs(state.n + 1, ts, 1, upto, holder, facts=taken, orders=tuple(fresh))
-        records = decide(state, inputs, self._capacity)
+        records = tuple(decide(state, inputs, self._capacity).records)
         take_in(state, inputs.n, ts, upto, inputs.orders)
         for record in records:
             apply_record(state, record, taken)

@@ -10,6 +10,7 @@ from tessera_schemas.config import ConfigBody, Queue, Quota
 from tessera_schemas.facts import ConfigProposed, JobAdmitted, JobRefused
 from tessera_schemas.ledger import FORMAT
 from tessera_schemas.shard.ledger_form import POOL_PARTS_FROM
+from tessera_schemas.work.money import Money
 from tests.builders import SHARD, config_body
 from tests.unit.admission.admission_world import World, changed, node
 
@@ -40,7 +41,10 @@ async def test_a_job_is_held_to_the_part_of_the_most_that_the_pool_has_had(
 NAMES = config_body(Queue(name="research")).model_copy(update={"queue_names": {"root.sandbox": "research"}})
 
 
-@pytest.mark.parametrize("body", [HALF, NAMES], ids=["parts of pools", "names of queues"])
+PRICES = config_body(Queue(name="research")).model_copy(update={"money": Money(currency="EUR")})
+
+
+@pytest.mark.parametrize("body", [HALF, NAMES, PRICES], ids=["parts of pools", "names of queues", "prices"])
 @pytest.mark.parametrize(("known", "taken"), [(POOL_PARTS_FROM - 1, False), (FORMAT, True), (None, True)])
 async def test_a_committer_of_an_earlier_version_is_sent_nothing_that_it_cannot_read(
     known: int | None, taken: bool, body: ConfigBody

@@ -103,6 +103,15 @@ async def test_what_the_template_says_itself_cannot_be_said() -> None:
     assert fact.spec.name == "mine"
 
 
+async def test_who_submits_a_template_is_the_user_of_its_job_and_another_user_is_another_submit() -> None:
+    world = await World.with_policy(config())
+    unnamed, named = await admitted(world, ask("k1")), await admitted(world, ask("k2", user="ana"))
+    assert (unnamed.spec.user, named.spec.user) == ("", "ana")
+    assert unnamed.template is not None
+    assert named.template is not None
+    assert unnamed.template.asked != named.template.asked
+
+
 async def test_what_the_template_lets_be_said_is_judged_like_any_job() -> None:
     body = config(template(overrides=["name", "queue"]))
     world = await World.with_policy(body)

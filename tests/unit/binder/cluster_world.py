@@ -233,8 +233,8 @@ class World:
         follow = (absences.follow_pods(), absences.follow_users(), _drain(nodes))
         loops = [keep_looking(fresh, self.clock, looks.look), *follow, absences.report(), losses.report()]
         if self._utilisation is not None:
-            parts.append(Idleness(ports, settings, self.state, self._utilisation, members))
-            loops.append(parts[-1].report())
+            parts.insert(0, Idleness(ports, settings, self.state, self._utilisation, members))
+            loops.append(parts[0].report())
 
         async def on_ledger(entries: list[Entry]) -> None:
             for part in parts:

@@ -7,13 +7,13 @@ from functools import partial
 import pytest
 
 from tessera.binder.decide.ends import reason_for
-from tessera.binder.decide.steps import find_own_end, read_pod, seconds_to_settle, to_report
+from tessera.binder.decide.steps import as_told, find_own_end, read_pod, seconds_to_settle, to_report
 from tessera.domain.entities import Run, SurplusPod
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import RANK_LABEL, RUN_LABEL
-from tessera_schemas.facts import RunEnded
+from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.ledger_form import RUN_ENDS_FROM
+from tessera_schemas.shard.ledger_form import RUN_ENDS_FROM, STARTS_TELL_ALL_FROM
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import RUN, api_pod, run
 
@@ -84,6 +84,30 @@ STORIES: list[tuple[str, Run, Sequence[Json], list[str]]] = [
 def test_a_run_is_reported_as_its_pods_are(of: Run, pods: Sequence[Json], facts: list[str]) -> None:
     assert said(of, *pods) == facts
     assert said(of, *reversed(pods)) == facts
+
+
+BOUND, STARTED, SUCCEEDED, FAILED_IN_PART = (
+    PodsBound(kind="pods_bound", run_id=RUN),
+    RunStarted(kind="run_started", run_id=RUN),
+    RunEnded(kind="run_ended", run_id=RUN),
+    RunEnded(kind="run_ended", run_id=RUN, reason=Reason(code=Code.POD_FAILED)),
+)
+
+
+@pytest.mark.parametrize(
+    ("seen", "told"),
+    [
+        ([], []),
+        ([BOUND], [BOUND]),
+        ([BOUND, STARTED], [STARTED]),
+        ([BOUND, STARTED, SUCCEEDED], [SUCCEEDED]),
+        ([BOUND, STARTED, FAILED_IN_PART], [BOUND, STARTED, FAILED_IN_PART]),  # a failure does not tell of a start
+        ([STARTED, SUCCEEDED], [SUCCEEDED]),
+    ],
+)
+def test_what_is_seen_at_one_look_is_told_once_to_who_understands_it(seen: list[AnyFact], told: list[AnyFact]) -> None:
+    assert list(as_told(seen, STARTS_TELL_ALL_FROM)) == told
+    assert list(as_told(seen, STARTS_TELL_ALL_FROM - 1)) == seen
 
 
 def test_a_success_has_no_reason() -> None:

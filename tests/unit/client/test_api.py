@@ -3,14 +3,11 @@
 import asyncio
 import json
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tessera.client.connect.api import Api, events_by_api
+from tessera.client.connect.api import events_by_api
 from tessera.client.connect.contexts import ApiLogin
 from tessera.client.connect.shard_views import ShardViews
 from tessera.client.connect.where import Where
@@ -20,59 +17,16 @@ from tessera.client.sending.sdk import Tessera
 from tessera.client.sending.sending_by_api import cancel_by_api
 from tessera.client.sending.submitting import wait_by_views
 from tessera.kernel.errors import Transient
+from tests.unit.client.small_gateway import Gateway, Json, job
 
-Json = dict[str, Any]
 AS_OF = {"as_of": 7}
-
-
-def job(name: str, phase: str = "running", ts: int = 1) -> Json:
-    known = {"job_id": name.ljust(20, "a"), "tenant": "lab", "queue": "q", "name": name, "key": name, "phase": phase}
-    return known | {"priority": 0, "attempt": 1, "pods": 1, "gpu_milli": 1000, "submitted_ts": ts}
-
-
-class Gateway:
-    """Answers by path; `asked` are the requests with their tokens, `sent` the bodies."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, tuple[int, Any]] = {}
-        self.asked: list[tuple[str, dict[str, list[str]], str]] = []
-        self.sent: list[bytes] = []
-        gateway = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                parts = urlsplit(self.path)
-                query = parse_qs(parts.query)
-                gateway.asked.append((parts.path, query, self.headers.get("Authorization", "")))
-                status, body = gateway.answers[parts.path]
-                body = body(query) if callable(body) else body
-                self.send_response(status)
-                if status == 302:
-                    self.send_header("Location", body)
-                    body = {}
-                data = body if isinstance(body, bytes) else json.dumps(body).encode()
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-
-            def do_POST(self) -> None:
-                gateway.sent.append(self.rfile.read(int(self.headers["Content-Length"])))
-                self.do_GET()
-
-            def log_message(self, *_: Any) -> None: ...
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        Thread(target=self.server.serve_forever, daemon=True).start()
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-        self.api = Api(ApiLogin(self.url, "tessera_a_b"))
 
 
 @pytest.fixture
 def gateway() -> Iterator[Gateway]:
     made = Gateway()
     yield made
-    made.server.shutdown()
-    made.server.server_close()
+    made.close()
 
 
 def problem(code: str, **more: Any) -> Json:

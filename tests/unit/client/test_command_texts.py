@@ -19,7 +19,7 @@ from tessera.client.views.story import StoryLine, story
 from tessera.engine.preemption.plans import Plan, Victim
 from tessera.gateway.operations.models import WorkGroups
 from tessera.gateway.reading.explaining import explained
-from tessera.gateway.reading.groups import groups_of
+from tessera.gateway.reading.groups import groups_of, idle_groups
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import HoldRequested, PriorityRequested
 from tessera_schemas.ledger import LEDGER_MESSAGE, LedgerMessage, Requeued
@@ -151,7 +151,7 @@ def test_draining_says_what_becomes_of_the_jobs_there() -> None:
 def grouped(*jobs: JobView) -> WorkGroups:
     """Live jobs as the gateway groups them."""
     tenants, reasons = groups_of(jobs)
-    return WorkGroups(as_of=1, tenants=tenants, reasons=reasons)
+    return WorkGroups(as_of=1, tenants=tenants, reasons=reasons, idle=idle_groups(jobs))
 
 
 def test_the_overview_says_who_uses_the_gpus_and_why_jobs_wait() -> None:
@@ -164,6 +164,20 @@ def test_the_overview_says_who_uses_the_gpus_and_why_jobs_wait() -> None:
     assert "ops 0 0 1 4" in told
     assert "no node has room for it now 1 8 1m" in told
     assert "not looked at yet 1 4 1m" in told
+
+
+def test_the_overview_says_who_was_warned_of_holding_gpus_and_using_none() -> None:
+    idle = [view("a", idle_ts=5), view("b", idle_ts=5, held_pods=2, held_gpu_milli=16_000), view("c", gpus=4)]
+    others = [view("d", gpus=4, tenant="ops", idle_ts=5), view("e", "evicting", idle_ts=5), view("f", "queued")]
+    told = [" ".join(line.split()) for line in overview(grouped(*idle, *others), NODES, TREE, NOW)]
+    at = told.index("WARNED OF USING NONE QUEUE JOBS GPUS")
+    assert told[at + 1 : at + 3] == ["lab research 2 24", "ops research 1 4"]
+    assert not any("WARNED" in line for line in overview(grouped(*idle[2:]), NODES, TREE, NOW))
+
+
+def test_a_job_that_was_warned_of_using_none_of_its_gpus_says_so() -> None:
+    assert dict(job_facts(view("a", idle_ts=NOW - 7_200_000), NOW))["uses"] == "none of its GPUs: warned 2h ago"
+    assert "uses" not in dict(job_facts(view("a"), NOW))
 
 
 def test_an_array_counts_by_its_tasks_and_does_not_wait_itself() -> None:

@@ -140,8 +140,9 @@ def test_the_story_of_a_job_is_what_the_ledger_says_about_it_and_nothing_else() 
         "queued in research, key k1",
         "allocated, 1 pod on node-a (attempt 1)",
         "pods exist and may be bound",
+        "bound",
         "running",
         "succeeded",
         "nothing of it is left; its devices are free",
     ]
-    assert [line.n for line in told] == [4, 5, 6, 7, 8, 9]
+    assert [line.n for line in told] == [4, 5, 6, 7, 7, 8, 9]

@@ -14,6 +14,7 @@ from tessera.client import Failure, Submitted, submit
 from tessera.client.cli import COMMANDS, ImportedWhenCalled, app
 from tessera.client.commands.jobs.submit import report_end
 from tessera.client.sending.submitting import Sent
+from tests.unit.client.small_gateway import Gateway, job
 
 HEAVY = {
     "aiohttp.client",
@@ -29,7 +30,8 @@ HEAVY = {
 }
 
 
-def imported_by(folder: Path, *words: str) -> set[str]:
+def run(folder: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a command, with the names of all modules that it has imported as its last line."""
     script = (
         "import atexit, sys\n"
         "atexit.register(lambda: print(*sys.modules))\n"
@@ -37,16 +39,40 @@ def imported_by(folder: Path, *words: str) -> set[str]:
         "from tessera.client.cli import main\n"
         "main()\n"
     )
-    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=folder)
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=folder, env={**os.environ, **variables}
+    )
+
+
+def imported_by(folder: Path, *words: str) -> set[str]:
+    ended = run(folder, *words)
     assert "start it with `tessera up`" in ended.stderr
     return set(ended.stdout.split())
+
+
+FOR_SUBMITS = {"yaml", "tessera_schemas.job", "tessera_schemas.events", "tessera_schemas.work.short_form"}
+READING = {"ls", "get", "nodes"}
+"""Commands that only read, and what they have no use for: YAML, and what a job or an event may say."""
 
 
 @pytest.mark.parametrize(
     "words", [("ls",), ("get", "train"), ("nodes",), ("squeue",), ("submit", "--gpus", "1", "--", "true")], ids=" ".join
 )
 def test_a_frequent_command_imports_no_library_that_it_has_no_use_for(tmp_path: Path, words: tuple[str, ...]) -> None:
-    assert imported_by(tmp_path, *words) & HEAVY == set()
+    assert imported_by(tmp_path, *words) & (HEAVY | FOR_SUBMITS if words[0] in READING else HEAVY) == set()
+
+
+def test_a_list_by_token_reads_expected_starts_without_the_contract_of_submits(tmp_path: Path) -> None:
+    waits = job("train", "queued")
+    start = {"at_ts": 4_920_000, "rests_on": ["time_limits"], "words": "in 1h22m, by the time limits of runs"}
+    gateway = Gateway()
+    gateway.answers["/v1/jobs"] = 200, {"as_of": 7, "items": [waits], "count": 1}
+    gateway.answers["/v1/line"] = 200, {"as_of": 7, "items": [{"job_id": waits["job_id"], "expected_start": start}]}
+    ended = run(tmp_path, "ls", TESSERA_API=gateway.url, TESSERA_TOKEN="tessera_a_b")
+    gateway.close()
+    *shown, modules = ended.stdout.splitlines()
+    assert "in 1h22m" in shown[1]
+    assert set(modules.split()) & {*HEAVY, *FOR_SUBMITS, "tessera.gateway.operations.models"} == set()
 
 
 def test_the_import_of_the_sdk_loads_no_library_before_it_is_used() -> None:

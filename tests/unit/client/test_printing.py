@@ -16,10 +16,9 @@ from tessera.client.commands.shard.views import NODES, job_columns, job_facts
 from tessera.client.ledger.chain import ChainEntry
 from tessera.client.views.queues import QUOTAS, QuotaRow
 from tessera.client.views.rendering import COLUMNS, Output, notify, show, table
-from tessera.gateway.operations.models import LineStart
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.reasons import Code, PublicReason
-from tessera_schemas.views import JobView, NodeView, QuotaUse
+from tessera_schemas.views import JobView, LineStart, NodeView, QuotaUse
 
 NOW = 1_760_000_000_000
 LONG = "a" * 63

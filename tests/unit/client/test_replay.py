@@ -468,7 +468,7 @@ async def test_the_events_that_follow_from_the_ledger_are_the_stored_ones() -> N
         (moved(3, event(SHARD, "ops", "default", "job.bound.v1")), "is on events."),
         (lambda events: events.__delitem__(3), "is missing"),
         (lambda events: events.insert(4, events[3]), "stands behind"),
-        (lambda events: events.insert(4, replace(events[3], headers=beside(events[3]))), "comes from no record"),
+        (lambda events: events.insert(5, replace(events[4], headers=beside(events[4]))), "comes from no record"),
         (lambda events: events.append(replace(events[-1], headers={})), "carries no cursor"),
         (lambda events: events.__setitem__(2, replace(events[2], data=b"[]")), "its envelope is"),
     ],

@@ -1,5 +1,6 @@
 """A roll-over takes nothing away that is not kept elsewhere, wherever it breaks off, and no follower notices."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,11 +8,13 @@ import pytest
 from tessera.binder.pods.templates import Templates
 from tessera.client.commands.ledger_care.backup import extend
 from tessera.client.commands.ledger_care.ledger import replayed
+from tessera.client.ledger.accounts.accounting import account_report
 from tessera.client.ledger.backup import Backup
 from tessera.client.ledger.reading import LedgerBackup, StoredLedger
 from tessera.client.ledger.rolling import RolledLedger, RollPolicy, roll
 from tessera.client.outcomes import Failure
 from tessera.client.views.explain import gone_sentence
+from tessera.engine.accounts.naming import name_by
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import InvariantViolation, RolledOver
 from tessera.kernel.ledger import generations
@@ -155,6 +158,19 @@ async def test_what_is_before_a_generation_leaves_the_stream_and_stays_in_the_ba
     assert gap is not None
     assert (gap.n, gap.text) == (n, gone_sentence(waits))  # the words in which a tenant is told the same, by token
     assert await world.stored().gap_before(n + 1) is None
+
+
+async def test_an_account_begins_where_the_ledger_does_and_the_backup_has_the_rest(world: World) -> None:
+    whole = await account_report(world.stored(), 0, 0, name_by("job"))
+    n = await world.snapshot()
+    await world.roll()
+    later = await account_report(world.stored(), 0, 0, name_by("job"))
+    backup = LedgerBackup(Backup.read(world.directory))
+    every = await account_report(backup, 0, 0, name_by("job"))
+    before = await account_report(backup, 0, later.since_ts, name_by("job"))
+    assert (later.since_ts, later.n, later.sum) == (whole.until_ts, n + 1, later.capacity)
+    assert before == replace(whole, n=before.n)
+    assert every.sum == every.capacity == before.capacity + later.capacity
 
 
 async def dies(world: World, calls: int) -> bool:

@@ -16,10 +16,9 @@ from tessera.client.slurm import values
 from tessera.client.slurm.listing import fields, queue_fields
 from tessera.client.slurm.listing.job_record import job_lines
 from tessera.client.views.rendering import COLUMNS, Output, show, table
-from tessera.gateway.operations.models import LineStart
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.reasons import PublicReason
-from tessera_schemas.views import ArrayView, JobView, NodeView
+from tessera_schemas.views import ArrayView, JobView, LineStart, NodeView
 from tessera_schemas.work.arrays import Dependency
 from tessera_schemas.work.placement import Placement
 
@@ -83,6 +82,14 @@ def test_sacct_tells_state_exit_code_time_and_gpu_hours() -> None:
 def test_gpu_hours_are_those_of_all_runs_and_are_rounded(held: int, said: str) -> None:
     ended = view("succeeded", started_ts=NOW - 9_000, ended_ts=NOW, gpu_milli=0, gpu_milli_ms=held, attempt=3)
     assert fields.gpu_hours(ended, NOW + 99_000) == said
+
+
+def test_get_and_sacct_show_what_a_job_costs_until_now_where_there_are_prices() -> None:
+    run = {"gpu_counted_ts": NOW, "cost_rates": [(NOW, 2_000_000 * 8000), (NOW + 3_600_000, 1_000_000 * 8000)]}
+    job, free = view(currency="EUR", cost_micros=250_000, **run), view()
+    assert fields.FIELDS["Cost"](job, NOW) == "0.25 EUR"
+    assert ("cost", "20.25 EUR") in job_facts(job, NOW + 5_400_000)
+    assert (fields.FIELDS["Cost"](free, NOW), "cost" in dict(job_facts(free, NOW))) == ("", False)
 
 
 def test_a_run_counts_at_the_size_that_it_has_now() -> None:

@@ -1,12 +1,14 @@
 """A node of a script is a pod, and the script runs once: what a real Slurm (22.05) shows the same script."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tessera.client.input import files
 from tessera.client.outcomes import Failure
+from tessera.client.slurm.scripts import pods
 from tessera.client.slurm.scripts.against import Against
 from tessera.client.slurm.scripts.jobs import job_of, needs_steps
 from tessera.client.slurm.scripts.layout import NodeSize
@@ -20,9 +22,9 @@ PAGE = Path(__file__).parents[3] / "docs" / "steps.md"
 RUN = f"{'j' * 20}-1"
 
 
-def noted(*options: str, body: str = "srun python train.py") -> tuple[JobSpec, list[str]]:
+def noted(*options: str, body: str = "srun python train.py", line: str = "") -> tuple[JobSpec, list[str]]:
     """The job of a script whose pods are nodes, and what is noted about it."""
-    made = read(*options, body=body)
+    made = read(*options, body=body, line=line)
     against = Against(made)
     spec = files.job_spec(job_of(made, "train:1", HERE, NOON, against, POOL), "train.sh")
     if against.error is not None:
@@ -117,6 +119,43 @@ def test_a_script_that_asks_bash_for_its_file_gets_the_one_that_is_called(named:
     """Many begin only so: a strict one ended at once, and a guarded one did nothing, in silence."""
     guarded = f'set -u\nif [[ "{named}" == "$0" ]]; then echo "begins in $(dirname "{named}")"; fi\n#{"x" * length}'
     assert run_pod(noted("--nodes=2", body=guarded)[0]).stdout == "begins in .\n"
+
+
+@pytest.mark.parametrize("first", ["#!/bin/bash -l", "#!/bin/bash --login", "#!/usr/bin/env bash -el", "#!/bin/bash"])
+def test_a_login_shell_finds_srun_though_its_profile_sets_path_anew(first: str, tmp_path: Path) -> None:
+    """Many sites' scripts begin so, for `module`; every `srun` of theirs was a command that is not found."""
+    for folder, name in (("bin", "srun"), ("image", "train")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).write_text("#!/bin/sh\n")
+        (tmp_path / folder / name).chmod(0o755)
+    words = pods.command_with_steps(f"{first}\ncommand -v srun\ncommand -v train\n", "train.sh").words
+    found = dict.fromkeys(("PATH", "TESSERA_STEPS_PATH"), f"{tmp_path}/bin:{tmp_path}/image:/usr/bin:/bin")
+    done = subprocess.run(words, env=found, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path}/bin/srun\n{tmp_path}/image/train\n"
+
+
+@pytest.mark.parametrize("arguments", ["", "one"])
+@pytest.mark.parametrize(
+    "asks",
+    [
+        'cd "$(dirname "$0")"',
+        'cd "${BASH_SOURCE[0]%/*}"',
+        'cd "$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"',
+        'cd "$(dirname "$(readlink -f "${BASH_SOURCE:-$0}")")"',
+        'here() { cd "${BASH_SOURCE[0]%/*}"; }; here',
+        'cd "$(dirname "$(realpath "${BASH_SOURCE[-1]}")")"',
+        "cd ${0%/*}",
+    ],
+)
+def test_a_script_that_asks_for_its_own_folder_stays_where_the_pod_begins_and_is_told(
+    asks: str, arguments: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was in /bin, or nowhere, in silence."""
+    monkeypatch.chdir(tmp_path)
+    spec, notes = noted("--nodes=2", body=f"set -eu\n{asks}\npwd; source ./helper.sh", line=arguments)
+    (tmp_path / "helper.sh").write_text("echo helps\n")
+    assert run_pod(spec).stdout == f"{tmp_path}\nhelps\n"
+    assert any("the one in which the pod begins" in note and ":5: " in note for note in notes), notes
 
 
 @pytest.mark.parametrize(

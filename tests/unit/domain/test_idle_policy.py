@@ -6,13 +6,13 @@ import pytest
 
 from tessera.domain.devices.free_slots import Unused
 from tessera.domain.entities import Run
-from tessera.domain.idle import IdlePolicy, anybody_is_judged, idle_policy
+from tessera.domain.idle import IdlePolicy, idle_policy
 from tessera.engine.explain.explanation import explain
 from tessera.engine.placement.free_slots import slots
-from tessera.kernel.service.metrics import Metrics
 from tessera_schemas.config import Queue
-from tessera_schemas.facts import RunIdle
+from tessera_schemas.facts import RunIdle, RunUsed
 from tessera_schemas.job import JobIdle
+from tessera_schemas.work.measured_use import MeasuredUse
 from tests.rounds import Rounds
 
 POLICY = {"idle": "requeue", "idle_warn_seconds": 60, "idle_reclaim_seconds": 120}
@@ -46,15 +46,6 @@ def test_a_job_says_its_own_where_its_queue_lets_jobs_choose() -> None:
 
 def test_a_job_turns_on_nothing_that_its_queue_leaves_off() -> None:
     assert of("sessions", warn_seconds=1).action == "off"
-
-
-@pytest.mark.parametrize(
-    ("policy", "rule", "judged"),
-    [("off", None, False), ("warn", None, True), ("off", {"action": "warn"}, True), ("off", {"action": "off"}, False)],
-)
-def test_nothing_is_measured_where_nobody_is_judged(policy: str, rule: Any, judged: bool) -> None:
-    queue = Queue.model_validate({"name": "research", **({"idle": rule} if rule else {})})
-    assert anybody_is_judged(Rounds(queue, idle=policy).state.tree) is judged
 
 
 def idle_for(rounds: Rounds, key: str, *seconds: int, ms: int = 1000) -> Run | None:
@@ -91,14 +82,11 @@ def test_who_may_be_idle_is_neither_warned_nor_stopped(queue: str, own: dict[str
     assert (run.idle_ts, run.stopping) == (0, False)
 
 
-def test_slots_metrics_and_explain_say_what_is_held_and_not_used() -> None:
+def test_slots_and_explain_say_what_is_held_and_not_used() -> None:
     rounds = running("alone")
     assert slots(rounds.state, "default").unused == Unused()
     idle_for(rounds, "one", 60)
-    found, metrics = slots(rounds.state, "default"), Metrics("scheduler")
-    assert found.unused == Unused(runs=1, gpu_milli=4000)
-    metrics.left_of_pools([found])
-    assert metrics.registry.get_sample_value("tessera_held_idle_gpus", {"pool": "default"}) == 4
+    assert slots(rounds.state, "default").unused == Unused(runs=1, gpu_milli=4000)
     said = " ".join(explain(rounds.state, rounds.job("one").job_id, rounds.ts).sentences)
     assert "it holds GPUs and uses none; in 2m it goes back to its queue" in said
     assert rounds.job("one").idle is None
@@ -110,3 +98,14 @@ def test_explain_says_that_a_job_may_hold_gpus_and_use_none() -> None:
         "It may hold GPUs and use none (idle.allow_idle)."
         in explain(rounds.state, rounds.job("one").job_id, rounds.ts).sentences
     )
+
+
+@pytest.mark.parametrize(("busy", "advised"), [(3, True), (4, False)])
+def test_explain_says_what_of_a_runs_gpus_was_used_and_advises_on_evidence(busy: int, advised: bool) -> None:
+    rounds = running("research")
+    run_id, measured = rounds.run("one").run_id, 4 * 1000 * 3_600_000
+    use = MeasuredUse(measured_gpu_milli_ms=measured, worked_gpu_milli_ms=measured // 2, gpus=4, busy_gpus=busy)
+    rounds.commit(RunUsed(kind="run_used", run_id=run_id, use=use), ms=3_700_000)
+    said = " ".join(explain(rounds.state, rounds.job("one").job_id, rounds.ts).sentences)
+    assert f"4 GPUs held 1h1m, {busy} were used (50 % of the time)." in said
+    assert ("1 of its 4 GPUs was never busy: ask for fewer (--gpus 3)." in said) is advised

@@ -11,17 +11,20 @@ from hypothesis import strategies as st
 
 from tessera.domain.entities import Job
 from tessera.domain.errors import Contradiction
+from tessera.domain.folding.fold import apply_record
 from tessera.domain.state import TABLES, State
 from tessera.domain.storing.canonical import _embed, _unused, encode
 from tessera.domain.storing.fast import replace
 from tessera.domain.storing.later import later
 from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.storing.statehash import StateHash
+from tessera.engine.explain.what_if import WhatIf
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.job import JobIdle
-from tessera_schemas.ledger import FORMAT
+from tessera_schemas.ledger import FORMAT, Waiting
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.arrays import Dependency
 from tests.builders import admitted, job_spec, role
 from tests.ledgers import Committed
@@ -242,3 +245,30 @@ def test_a_snapshot_of_a_format_to_come_is_refused() -> None:
     state.format = FORMAT + 1
     with pytest.raises(Contradiction, match="format"):
         load(iter(list(dump(state))))
+
+
+def test_an_overlay_is_refused_once_the_state_below_has_moved() -> None:
+    ledger = Committed().begin()
+    ledger.commit(admitted("one"))
+    top = ledger.state.overlay()
+    over = top.overlay()
+    over.check_base()
+    ledger.commit(admitted("two"))
+    for moved in (top, over):
+        with pytest.raises(Contradiction, match=r"an overlay of state \d+ was used when that stood at \d+"):
+            moved.check_base()
+    record = Waiting(kind="waiting", job_id=admitted("one").job_id, reason=Reason(code=Code.NO_FIT))
+    with pytest.raises(Contradiction, match="make it anew"):
+        apply_record(over, record, ())
+
+
+def test_a_question_is_refused_once_the_state_has_moved() -> None:
+    ledger = Committed().begin()
+    job = admitted("one")
+    ledger.commit(job)
+    asked = ledger.state.jobs.get(job.job_id)
+    what_if = WhatIf(ledger.state, asked, ledger.ts)
+    what_if.verdict(asked)
+    ledger.commit(admitted("two"))
+    with pytest.raises(Contradiction, match="make it anew"):
+        what_if.verdict(asked)

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.domain.storing.snapshot import dump, load
-from tessera.engine.queueing.ordering import order
+from tessera.queueing.decide import order
 from tessera_schemas.facts import JobAdmitted, PriorityRequested
 from tessera_schemas.work.adopted import Adopted
 from tests.builders import admitted, job_spec, role

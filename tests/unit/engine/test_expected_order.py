@@ -11,8 +11,8 @@ from tessera.domain.runtimes import JobKind, kind_of, learn
 from tessera.domain.storing.snapshot import dump, load
 from tessera.engine.explain.explanation import explain
 from tessera.engine.queueing.durations import UNKNOWN, expected
-from tessera.engine.queueing.ordering import order
 from tessera.engine.queueing.orders import ORDERS
+from tessera.queueing.decide import order
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.config import OrderName, Policy, Queue

@@ -101,6 +101,20 @@ def test_a_job_is_told_why_others_stand_before_it() -> None:
         in said
     )
     assert "Its tenant holds 1 GPU in queue research, with weight 1." in said
+    assert "on average" not in said
+
+
+def test_with_a_half_life_the_story_says_what_the_tenant_has_held() -> None:
+    rounds = Rounds(Queue(name="research"), nodes={"node-a": 2}, fair_share={"half_life_seconds": 3600})
+    rounds.commit(admitted("runs", job_spec(role(gpus=2)), "lab"))
+    rounds.round(plans=False)
+    rounds.commit(ms=300_000)
+    for key, tenant in (("asked", "lab"), ("theirs", "other")):
+        rounds.commit(admitted(key, job_spec(role(gpus=1)), tenant))
+        rounds.round(plans=False)
+    said = told(rounds, "asked")
+    assert "1 of tenants that hold less for their weight" in said
+    assert "Its tenant has held 0.114 GPUs on average, which counts besides; half of it after 1h." in said
 
 
 @pytest.mark.parametrize(

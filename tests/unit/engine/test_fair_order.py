@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tessera.domain.devices.resources import Amount
 from tessera.domain.storing.snapshot import dump, load
-from tessera.engine.queueing.ordering import order
+from tessera.queueing.decide import order
 from tessera_schemas.config import Queue, Tenant
 from tessera_schemas.facts import AnyFact, PodsMade, RunEnded, RunStarted
 from tessera_schemas.shard.orders import HEADS_MAX

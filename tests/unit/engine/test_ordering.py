@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from tessera.domain.devices.resources import NOTHING, Amount
-from tessera.engine.queueing.ordering import dominant_share, held_below, next_retry, order, weighted_share
+from tessera.engine.queueing.ordering import dominant_share, weighted_share
+from tessera.queueing.decide import next_retry, order
 from tessera_schemas.config import Queue
 from tessera_schemas.facts import BindFailed, HoldRequested
 from tessera_schemas.reasons import Code, Reason
@@ -115,7 +116,6 @@ def test_what_a_queue_holds_already_counts() -> None:
     ledger.commit(orders=(ledger.line(),))
     submitted(ledger, *"aabbb")
     assert letters(ledger) == "bbaba"
-    assert held_below(ledger.state, "all").gpu_milli == 2000
 
 
 def test_the_largest_part_of_any_one_resource_counts_not_the_number_of_jobs() -> None:

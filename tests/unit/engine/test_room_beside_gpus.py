@@ -1,6 +1,7 @@
 """CPU and memory beside free GPUs are kept for jobs with GPUs, and come back to who is within its nominal GPUs."""
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from tessera.domain.work.gang import gang_of
 from tessera.engine.explain.explanation import explain
 from tessera.engine.placement.fits import count_bundles, fits, kind_of
 from tessera.engine.placement.gangs import FreeCapacity
+from tessera.engine.placement.rows import room_counts
 from tessera.testkit.checker import check
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.config import Queue, Quota
@@ -114,8 +116,11 @@ def test_pods_without_gpus_of_a_gang_with_gpus_may_use_what_is_kept() -> None:
     assert isinstance(FreeCapacity([replace(node("a"), kept_percent=100)]).find(gang_of((driver,))), Reason)
 
 
+@pytest.mark.parametrize("one_by_one", [0, room_counts.CELLS_ONE_BY_ONE], ids=["in-columns", "one-by-one"])
 @given(st.lists(st.integers(-1000, 1000), min_size=1, max_size=8), st.integers(0, 100), st.integers(-9, 99), st.data())
-def test_counts_of_the_table_are_those_of_the_fit(free: list[int], percent: int, cpu: int, data: Any) -> None:
+def test_counts_of_the_table_are_those_of_the_fit(
+    one_by_one: int, free: list[int], percent: int, cpu: int, data: Any
+) -> None:
     there = replace(node("a", free=tuple(free)), kept_percent=percent, cpu_free=cpu * 1000)
     need = Need(data.draw(st.integers(1, 40)) * 1000, data.draw(st.integers(0, 64)) * GIB)
     kind, room = kind_of((need,)), FreeCapacity([there])
@@ -124,7 +129,8 @@ def test_counts_of_the_table_are_those_of_the_fit(free: list[int], percent: int,
     assert (fits(need, there) is None) == (count > 0) == (room.table.misses(kind)[0] == 0)
     other = replace(there, gpu_free=tuple(1000 for _ in free))
     room.put(other)
-    assert room.table.total(kind) == count_bundles(kind, other)
+    with patch.object(room_counts, "CELLS_ONE_BY_ONE", one_by_one):
+        assert room.table.total(kind) == count_bundles(kind, other)
 
 
 def test_an_owner_within_its_nominal_gpus_takes_back_what_lies_beside_them() -> None:

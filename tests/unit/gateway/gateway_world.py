@@ -125,8 +125,8 @@ class World:
         self.stop = asyncio.Event()
         self._told = 0
 
-    def token(self, tenant: str | None) -> str:
-        return add_token(self.tokens_file, tenant)
+    def token(self, tenant: str | None, user: str = "") -> str:
+        return add_token(self.tokens_file, tenant, user)
 
     def stream(self, kind: str) -> Stream:
         return self.broker.stream(subjects.stream(kind, SHARD))
@@ -273,9 +273,21 @@ class Kubelet:
     errors: list[Exception] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     reading: asyncio.Event = field(default_factory=asyncio.Event)
+    away: Exception | None = None
+    """Whoever calls gets this, whatever for."""
+    looks: int = 0
+    """Calls that ask for no log."""
+
+    async def may(self, *_: Any) -> bool:
+        self.looks += 1
+        if self.away is not None:
+            raise self.away
+        return True
 
     async def read_log(self, namespace: str, name: str, *, follow: bool = False, **_: Any) -> AsyncIterator[bytes]:
         self.asked.append(f"{namespace}/{name}")
+        if self.away is not None:
+            raise self.away
         if self.errors:
             raise self.errors.pop()
         if name not in self.texts:

@@ -45,6 +45,23 @@ async def test_a_submit_is_answered_once_the_ledger_has_the_job(world: World) ->
     assert world.commands == [("lab", {"kind": "submit_job", "v": 1, "key": "k1", "tenant": "lab", "spec": SPEC})]
 
 
+async def test_a_token_that_is_bound_to_a_user_says_who_submits(world: World) -> None:
+    ana, anybody = world.token("lab", "ana"), world.token("lab")
+    async with world.gateway():
+        unnamed = await world.ask("POST", "/v1/jobs", ana, submit("k1"))
+        own = await world.ask("POST", "/v1/jobs", ana, submit("k1", user="ana"))
+        others = await world.ask("POST", "/v1/jobs", ana, submit("k2", user="bob"))
+        asked = await world.ask("POST", "/v1/jobs", ana, submit("k2", user="bob") | {"dry_run": True})
+        said = await world.ask("POST", "/v1/jobs", anybody, submit("k3", user="bob"))
+        whose = [(await world.ask("GET", "/v1/me", token)).body for token in (ana, anybody)]
+    assert (unnamed.body["state"], own.body["state"], said.body["state"]) == ("queued", "existing", "queued")
+    assert [command["spec"]["user"] for _, command in world.commands] == ["ana", "ana", "bob"]
+    for refused in (others, asked):
+        assert (refused.status, refused.code, refused.body["field"]) == (403, "Forbidden", "spec.user")
+        assert "bound to user ana; leave user out" in refused.body["sentence"]
+    assert whose == [{"tenant": "lab", "user": "ana"}, {"tenant": "lab", "user": ""}]
+
+
 async def test_a_script_of_256_kib_comes_in_with_a_limit_that_nobody_set(world: World) -> None:
     roles = [{**SPEC["roles"][0], "template": {"image": "train:1", "command": ["sh", "-c", *["xxx\n" * 4096] * 16]}}]
     token = world.token("lab")

@@ -1,8 +1,9 @@
 """What an explanation says to whom: one's own names, and no other tenant's."""
 
-from tessera.gateway.reading.explaining import explained, hide_other_tenants, list_positions
+from tessera.gateway.reading.explaining import KEPT_MAX, KeptAnswers, explained, hide_other_tenants, list_positions
 from tests.builders import admitted, job_spec, role
 from tests.ledgers import Committed
+from tests.virtual_time import VirtualClock
 
 MINE, THEIRS = admitted("k1", tenant="lab").job_id, admitted("k1", tenant="other").job_id
 
@@ -71,3 +72,44 @@ def test_the_line_tells_a_tenant_its_own_jobs_and_of_others_only_place_queue_siz
         "secret-of-other",
         "secret-of-lab",
     ]
+
+
+class Counted:
+    """A state's answers as they are kept, with a count of how often each was computed."""
+
+    def __init__(self) -> None:
+        self.committed, self.clock, self.computed = Committed().begin(), VirtualClock(), 0
+        self._kept = KeptAnswers(self.committed.state, self.clock)
+
+    def ask(self, asked: tuple[str, ...]) -> int:
+        return self._kept.of(self._compute, *asked)
+
+    def _compute(self, *_: str) -> int:
+        self.computed += 1
+        return self.computed
+
+
+async def test_an_answer_is_computed_once_for_a_record_and_whoever_asks_for_it() -> None:
+    answers = Counted()
+    assert [answers.ask(("explain", MINE, "lab")) for _ in range(3)] == [1, 1, 1]
+    assert answers.ask(("explain", MINE, "other")) == 2  # who sees other names has an answer of its own
+    answers.committed.commit(admitted("k1", tenant="lab"))
+    assert answers.ask(("explain", MINE, "lab")) == 3
+    assert answers.ask(("explain", MINE, "lab")) == 3
+
+
+async def test_no_answer_is_older_than_a_second() -> None:
+    answers = Counted()
+    answers.ask(("line",))
+    await answers.clock.run(0.9)
+    assert answers.ask(("line",)) == 1
+    await answers.clock.run(0.2)
+    assert answers.ask(("line",)) == 2
+
+
+async def test_so_many_answers_are_kept_and_no_more() -> None:
+    answers = Counted()
+    for number in range(KEPT_MAX + 1):
+        answers.ask(("explain", str(number)))
+    assert answers.ask(("explain", str(KEPT_MAX))) == KEPT_MAX + 1
+    assert answers.ask(("explain", "0")) == KEPT_MAX + 2  # the oldest went with all that was kept

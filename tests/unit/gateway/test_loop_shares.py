@@ -1,7 +1,7 @@
 """Attacks on the one loop of the gateway: requests that are few and cost much."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -165,19 +165,54 @@ async def test_whatever_a_tenant_asks_it_gets_its_part_of_the_loop_and_one_step_
         assert used <= 300 + 200 * (loop.now - began) + max(costs) + 1
 
 
-async def test_requests_that_came_in_together_are_each_charged_before_the_next_begins() -> None:
+def in_line() -> tuple[Loop, LoopShare, list[int], Callable[[int], Coroutine[Any, Any, None]]]:
+    """A small share, and requests of half a second that note the order in which they have their turn."""
     loop, order = Loop(), list[int]()
     share = share_of(loop, 200, 100)
 
     async def request(number: int) -> None:
-        await share.paid()
+        await share.turn()
         order.append(number)
         loop.work(500)
+
+    return loop, share, order, request
+
+
+async def test_requests_that_came_in_together_are_each_charged_before_the_next_begins() -> None:
+    loop, share, order, request = in_line()
 
     share.check()  # all pass
     await asyncio.gather(*(share.serve(request(number)) for number in range(4)))
     assert order == [0, 1, 2, 3]
     assert sum(loop.slept) >= 3 * 2  # each of the others waited for what its predecessor owed
+
+
+async def test_of_one_tenants_requests_one_begins_between_two_of_others() -> None:
+    loop, order = Loop(), list[str]()
+    flood, modest = share_of(loop), share_of(loop)
+
+    async def request(share: LoopShare, name: str, steps: int) -> None:
+        for _ in range(steps):  # what is read before the handler begins
+            await asyncio.sleep(0)
+        await share.turn()
+        order.append(name)
+        loop.work(10)
+
+    floods = [flood.serve(request(flood, f"flood {number}", 0)) for number in range(40)]
+    await asyncio.gather(*floods, modest.serve(request(modest, "modest", 3)))
+    assert order.index("modest") <= 3
+    assert [name for name in order if name != "modest"] == [f"flood {number}" for number in range(40)]
+
+
+async def test_who_is_cancelled_in_line_keeps_nobody_behind() -> None:
+    _, share, order, request = in_line()
+
+    tasks = [asyncio.ensure_future(serve(share.serve(request(number)))) for number in range(4)]
+    await asyncio.sleep(0)
+    tasks[0].cancel()
+    tasks[2].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert order == [1, 3]
 
 
 @pytest.fixture

@@ -153,6 +153,7 @@ async def test_answers_are_as_described(world: World) -> None:
             ("GET", "/v1/nodes", None),
             ("GET", "/v1/queues", None),
             ("GET", "/v1/line", None),
+            ("GET", "/v1/shares", None),
             ("GET", "/v1/me", None),
             ("GET", "/v1/status", None),
         ):

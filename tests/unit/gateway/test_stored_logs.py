@@ -2,22 +2,35 @@
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 from unittest.mock import Mock
 
 import aiohttp
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
-from tessera.gateway.stored_logs import collecting
+from tessera.gateway.stored_logs import collecting, outages
+from tessera.gateway.stored_logs.bounds import FILE_BYTES
 from tessera.gateway.stored_logs.collecting import LogCollector, NewestPart
 from tessera.gateway.stored_logs.progress import Progress
-from tessera.gateway.stored_logs.stores import DirectoryLogStore, log_key, open_store
+from tessera.gateway.stored_logs.stores import (
+    DirectoryLogStore,
+    LogName,
+    log_key,
+    older_log_key,
+    open_store,
+    read_log_key,
+)
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError, Transient
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.ports import ApiError
+from tessera.kernel.tasks import worklist
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.base import job_id, run_id
 from tessera_schemas.facts import CancelRequested, JobAdmitted, PodsMade, RunAbsent, RunEnded, RunLost, RunStarted
@@ -115,7 +128,7 @@ async def test_a_log_is_read_as_before_once_its_pod_is_gone(world: World, kubele
         assert isinstance(other, Said)
         assert other.status == 404
         assert world.measured("tessera_gateway_logs_collected_total", outcome="collected") == 1
-    assert list(stored(kept)) == [f"{SHARD}/lab/{JOB}/1/0.log"]
+    assert list(stored(kept)) == [f"{SHARD}/lab/{JOB}-1-0.log"]
 
 
 async def test_a_surplus_pods_log_is_read_after_the_jobs_end_and_a_rank_that_never_was_is_refused(
@@ -128,7 +141,9 @@ async def test_a_surplus_pods_log_is_read_after_the_jobs_end_and_a_rank_that_nev
         assert isinstance(never, Said)
         assert (never.status, never.code, never.body["field"]) == (422, "InvalidField", "rank")
         assert "those of its gang are 0 to 0" in never.body["sentence"]
-        await DirectoryLogStore(kept).put(log_key(SHARD, "lab", JOB, 1, 1), b"surplus\n")  # as a run that grew has it
+        await DirectoryLogStore(kept).put(
+            log_key(SHARD, LogName("lab", JOB, 1, 1)), b"surplus\n"
+        )  # as a run that grew has it
         await run_ends(world)
         await world.commit(RunAbsent(kind="run_absent", run_id=RUN))
         assert await text(world, token, "?rank=1") == "surplus\n"
@@ -144,7 +159,7 @@ async def test_a_run_that_is_stopped_is_followed_to_its_last_words(world: World,
         assert not stored(kept)
         kubelet.open.clear()
         await until(lambda: bool(stored(kept)))
-    assert stored(kept)[f"{SHARD}/lab/{JOB}/1/0.log"] == b"working\nlast words\n"
+    assert stored(kept)[f"{SHARD}/lab/{JOB}-1-0.log"] == b"working\nlast words\n"
 
 
 @pytest.mark.parametrize("began", ["before the gateway", "while it is up"])
@@ -173,7 +188,7 @@ async def test_a_stored_log_stands_though_its_node_has_less_of_it_later(
             await world.commit(absent)
         await world.commit(RunEnded(kind="run_ended", run_id=RUN))  # as told by a binder that began anew
         await asyncio.sleep(0.3)
-    assert stored(kept)[f"{SHARD}/lab/{JOB}/1/0.log"] == b"working\nlast words\n"
+    assert stored(kept)[f"{SHARD}/lab/{JOB}-1-0.log"] == b"working\nlast words\n"
 
 
 async def test_what_ended_while_no_gateway_was_up_is_caught_up_with(world: World, kubelet: Kubelet, kept: Path) -> None:
@@ -287,6 +302,76 @@ async def test_a_node_that_does_not_answer_is_asked_again(world: World, kubelet:
     assert len(kubelet.asked) == 3
 
 
+async def test_a_namespace_without_our_right_is_told_once_and_its_runs_are_not_tried_again_and_again(
+    world: World, kubelet: Kubelet, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worklist, "LONGEST_RETRY_SECONDS", 0.01)
+    facts = [admitted(f"k{number}") for number in range(3)]
+    await begin(world, *facts)
+    kubelet.texts = {f"{fact.job_id}-1-0": b"one\n" for fact in facts}
+    tries = collecting.REFUSED_TRIES_MAX + 1
+    kubelet.errors = [ApiError(403, "Forbidden", "pods/log in the namespace lab")] * (tries + 1)
+    with capture_logs() as said:
+        async with world.gateway(logs_store=str(kept)):
+            for fact, asked in zip(facts, (tries, tries + 1, tries + 2), strict=True):
+                await world.commit(RunEnded(kind="run_ended", run_id=f"{fact.job_id}-1"))
+                await until(lambda asked=asked: len(kubelet.asked) >= asked)  # type: ignore[misc]
+            await until(lambda: bool(stored(kept)))
+    assert len(kubelet.asked) == tries + 2
+    assert [line["tenant"] for line in said if line["event"] == "log_not_collected"] == ["lab"]
+
+
+@pytest.mark.parametrize("waiting_max", [4096, 1])
+@pytest.mark.parametrize(
+    "away",
+    [
+        Transient("is no address of an API server"),
+        ApiError(401, "Unauthorized", ""),
+        ApiError(503, "", "no upstream"),
+        "store",
+    ],
+    ids=str,
+)
+async def test_an_outage_is_told_once_and_no_run_is_tried_while_it_lasts(
+    world: World,
+    kubelet: Kubelet,
+    kept: Path,
+    away: Exception | str,
+    waiting_max: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(outages, "FIRST_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(outages, "LONGEST_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(collecting, "WAITING_MAX", waiting_max)
+    facts = [admitted(f"k{number}") for number in range(8)]
+    await begin(world, *facts)
+    kubelet.texts = {f"{fact.job_id}-1-0": b"one\n" for fact in facts}
+    call, store_is_away = DirectoryLogStore._call, away == "store"
+
+    async def call_unless_away(store: DirectoryLogStore, *how: Any, **by: Any) -> Any:
+        if store_is_away:
+            kubelet.looks += 1
+            raise Transient("disk away")
+        return await call(store, *how, **by)
+
+    with capture_logs() as said:
+        async with world.gateway(logs_store=str(kept)):
+            monkeypatch.setattr(DirectoryLogStore, "_call", call_unless_away)
+            kubelet.away = away if isinstance(away, Exception) else None
+            for number, fact in enumerate(facts):
+                await world.commit(RunEnded(kind="run_ended", run_id=f"{fact.job_id}-1"))
+                if number == 0:
+                    await until(lambda: kubelet.looks > 1)  # it lasts by now
+            seen = kubelet.looks
+            await until(lambda: kubelet.looks > seen + 5)
+            assert len(kubelet.asked) <= len(facts)
+            kubelet.away, store_is_away = None, False
+            await until(lambda: len(stored(kept)) == len(facts))
+    events = [line["event"] for line in said]
+    assert (events.count("logs_not_collected_for_now"), events.count("logs_collected_again")) == (1, 1)
+    assert "work_retries" not in events
+
+
 async def test_an_answer_without_a_log_says_why_there_is_none(world: World, kubelet: Kubelet, kept: Path) -> None:
     token = await run_begins(world)
     async with world.gateway():
@@ -305,11 +390,11 @@ async def test_a_jobs_logs_stay_within_their_bound_and_the_newest_part_is_kept(
     world: World, kubelet: Kubelet, kept: Path
 ) -> None:
     second = await begins_again(world)
-    await DirectoryLogStore(kept).put(log_key(SHARD, "lab", JOB, 1, 0), b"x" * 60_000)
+    await DirectoryLogStore(kept).put(log_key(SHARD, LogName("lab", JOB, 1, 0)), b"x" * 60_000)
     kubelet.texts[f"{second}-0"] = b"".join(b"line %06d\n" % n for n in range(10_000))
     async with world.gateway(logs_store=str(kept), logs_job_bytes_max=1 << 16):
         await world.commit(RunEnded(kind="run_ended", run_id=second))
-        await until(lambda: list(stored(kept)) == [f"{SHARD}/lab/{JOB}/2/0.log"])
+        await until(lambda: list(stored(kept)) == [f"{SHARD}/lab/{JOB}-2-0.log"])
     (whole,) = stored(kept).values()
     assert len(whole) <= 1 << 15
     first, second, *_, last = whole.decode().splitlines()
@@ -328,6 +413,67 @@ async def test_logs_older_than_their_days_are_removed_with_their_folders(
     async with world.gateway(logs_store=str(kept)):
         await until(lambda: not (kept / SHARD / "lab/old").exists())
     assert list(stored(kept)) == [f"{SHARD}/lab/new/1/0.log"]
+
+
+async def test_logs_of_many_runs_take_one_folder_and_one_thread(
+    world: World, kubelet: Kubelet, kept: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not two folders for each run, nor a thread and a walk over its folders each; attempts count, too."""
+    threads, walks = set(), []
+    write, walk = DirectoryLogStore._write, DirectoryLogStore._walk
+
+    def writing(store: DirectoryLogStore, path: Path, text: bytes) -> None:
+        if path.suffix == ".log":
+            threads.add(get_ident())
+        write(store, path, text)
+
+    def walking(store: DirectoryLogStore, folder: str) -> Iterator[Any]:
+        walks.append(folder)
+        return walk(store, folder)
+
+    monkeypatch.setattr(DirectoryLogStore, "_write", writing)
+    monkeypatch.setattr(DirectoryLogStore, "_walk", walking)
+    facts = [admitted(f"k{number}") for number in range(12)]
+    await begin(world, *facts)
+    kubelet.texts = {f"{fact.job_id}-1-0": b"one\n" for fact in facts}
+    async with world.gateway(logs_store=str(kept)):
+        await world.commit(*(RunEnded(kind="run_ended", run_id=f"{fact.job_id}-1") for fact in facts))
+        await until(lambda: len(stored(kept)) == len(facts))
+    folders = [path for path in kept.rglob("*") if path.is_dir()]
+    assert (len(threads), len(folders), walks) == (1, 2, [SHARD, SHARD])  # to remove old ones, and to count
+
+
+async def test_a_log_that_an_older_version_stored_is_read_counted_and_not_read_again(
+    world: World, kubelet: Kubelet, kept: Path
+) -> None:
+    token = await run_begins(world, role(replicas=2))
+    kubelet.texts = {f"{RUN}-{rank}": b"new\n" for rank in range(2)}
+    older = older_log_key(SHARD, LogName("lab", JOB, 1, 0))
+    assert older == f"{SHARD}/lab/{JOB}/1/0.log"
+    await DirectoryLogStore(kept).put(older, b"older\n")
+    async with world.gateway(logs_store=str(kept)) as gateway:
+        await run_ends(world)
+        await until(lambda: len(stored(kept)) == 2)
+        kubelet.texts.clear()
+        await world.commit(RunAbsent(kind="run_absent", run_id=RUN))
+        assert await text(world, token) == "older\n"
+        assert await text(world, token, "?rank=1") == "new\nlast words\n"
+        counted = gateway.measured("tessera_gateway_stored_log_bytes")
+        assert counted == 2 * FILE_BYTES + len("older\n") + len("new\nlast words\n")
+    assert kubelet.asked.count(f"lab/{RUN}-0") == 0 or "older" in stored(kept)[older].decode()
+
+
+@pytest.mark.parametrize(
+    "key", ["s/t/.used", "s/t/job/1/0.new", "s/t/job-1.log", "s/t/job-1-x.log", "s/t/a/b/1/0.log", "s/t", "s/.used"]
+)
+def test_what_others_put_beside_logs_is_none_of_them(key: str) -> None:
+    assert read_log_key(key) is None
+
+
+@given(st.text("ab-1", min_size=1), st.integers(0, 99), st.integers(0, 9999))
+def test_a_log_is_known_by_its_key_of_either_form(job: str, attempt: int, rank: int) -> None:
+    name = LogName("lab", job, attempt, rank)
+    assert read_log_key(log_key(SHARD, name)) == read_log_key(older_log_key(SHARD, name)) == name
 
 
 async def test_of_two_gateways_one_collects(world: World, kubelet: Kubelet, kept: Path, tmp_path: Path) -> None:

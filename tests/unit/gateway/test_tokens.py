@@ -32,6 +32,29 @@ def test_a_tenants_token_stands_for_that_tenant_and_an_operators_for_nobody(path
     assert (lab.may_see("lab"), lab.may_see("ops"), operator.may_see("ops")) == (True, False, True)
 
 
+def test_a_token_may_be_bound_to_a_user_and_counts_no_more_once_it_is_bound_to_another(path: Path) -> None:
+    tokens, bound = loaded(path), add_token(path, "lab", "ana")
+    tokens.load()
+    caller = tokens.caller(bound)
+    assert caller is not None
+    assert (caller.user, tokens.holds(caller)) == ("ana", True)
+    path.write_text(path.read_text().replace("'ana'", "'bob'"))
+    assert not loaded(path).holds(caller)
+
+
+def test_a_file_that_was_written_before_tokens_had_users_is_read_and_kept(path: Path) -> None:
+    path.write_text(f"['4f1d0c2ab37e']\nkind = 'tenant'\ntenant = 'lab'\nsha256 = '{'0' * 64}'\n")
+    before = path.read_text()
+    drop_token(path, add_token(path, "lab", "ana").split("_")[1])
+    assert (read_entries(path)["4f1d0c2ab37e"].user, path.read_text()) == ("", before)
+
+
+def test_no_operators_token_has_a_user(path: Path) -> None:
+    path.write_text(f"['4f1d0c2ab37e']\nkind = 'operator'\nuser = 'ana'\nsha256 = '{'0' * 64}'\n")
+    with pytest.raises(StartupError, match="operators submit nothing"):
+        read_entries(path)
+
+
 def test_the_file_holds_no_secret_and_is_its_owners_alone(path: Path) -> None:
     token = add_token(path, "lab")
     secret = token.rpartition("_")[2]

@@ -16,7 +16,7 @@ import structlog
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import StartupError
 from tessera.kernel.service.health import STALLED_SECONDS, Health
-from tessera.kernel.service.logs import configure_logs
+from tessera.kernel.service.logs import configure_logs, speak_as
 from tessera.kernel.service.metrics import Metrics
 from tessera.kernel.service.trace import TRACEPARENT, bind, pass_trace, take_trace
 
@@ -137,7 +137,8 @@ async def test_log_lines_of_alarms_are_counted_whatever_level_is_said(
 ) -> None:
     monkeypatch.setattr(logging, "basicConfig", lambda **_: None)  # it is the whole process's
     said = BytesIO()
-    configure_logs("binder", "binder-1", level, served.clock, said, served.metrics)
+    configure_logs("binder", "binder-1", level, served.clock, said)
+    speak_as("binder", "binder-1", served.metrics)
     log = structlog.get_logger()
     log.warning("run_lost")
     log.error("orphan_pod")

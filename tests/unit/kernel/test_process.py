@@ -8,7 +8,6 @@ from typing import ClassVar
 
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.memory.store import MemoryStore, MemoryViews
-from tessera.kernel.process.ending import BoundedEnd
 from tessera.kernel.process.lifecycle import serve_until_stopped
 from tessera.kernel.process.reach import LOOK_SECONDS
 from tessera.kernel.process.settings import ServiceSettings
@@ -19,17 +18,9 @@ from tessera.kernel.tasks.task_group import END_SECONDS, run_loops
 from tessera.testkit.sim.loop import VirtualClock, VirtualLoop
 from tessera_schemas import subjects
 from tests.builders import SHARD
+from tests.unit.kernel.no_end import NoEnd
 from tests.unit.kernel.swallowing import Swallowing
 from tests.unit.scheduler.committers import World
-
-
-class NoEnd(BoundedEnd):
-    """Counts instead of ending the tests."""
-
-    begun = 0
-
-    def begin(self) -> None:
-        self.begun += 1
 
 
 def in_memory(clock: VirtualClock) -> Ports:

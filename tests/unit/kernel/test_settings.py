@@ -142,7 +142,7 @@ def test_a_service_serves_the_shard_of_its_settings_unless_one_is_named(
 ) -> None:
     served: list[str] = []
     monkeypatch.setenv("TESSERA_SHARD", "b")
-    monkeypatch.setattr(lifecycle, "run_service", lambda serve, settings: served.append(settings.shard))
+    monkeypatch.setattr(lifecycle, "run_services", lambda hosted: served.extend(one.settings.shard for one in hosted))
     monkeypatch.setattr(sys, "argv", ["tessera", "run", "scheduler", *words])
     assert main() == 0
     assert served == [shard]

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
@@ -16,9 +16,11 @@ from tests.virtual_time import VirtualClock
 class Workshop:
     """Work that fails as often as it is told, takes as long as it is told, and notes what it did."""
 
-    def __init__(self, at_once: int = 4) -> None:
+    def __init__(
+        self, at_once: int = 4, owner_of: Callable[[str], str] = lambda key: "", per_owner: int | None = None
+    ) -> None:
         self.clock = VirtualClock()
-        self.worklist = Worklist(self.work, self.clock, at_once)
+        self.worklist = Worklist(self.work, self.clock, at_once, owner_of, per_owner)
         self.done: list[str] = []
         self.fails: dict[str, list[Exception]] = {}
         self.seconds = 0.0
@@ -55,6 +57,70 @@ async def test_keys_are_worked_in_the_order_in_which_they_were_named() -> None:
             shop.worklist.name(key)
         await shop.clock.run()
         assert shop.done == ["b", "a", "c"]
+
+
+def tenant_of(key: str) -> str:
+    return key.partition("-")[0]
+
+
+async def test_the_many_keys_of_one_owner_do_not_delay_the_few_of_others() -> None:
+    async with Workshop(at_once=4, owner_of=tenant_of).open() as shop:
+        shop.seconds = 1.0
+        for number in range(400):  # five times what is worked while the others come
+            shop.worklist.name(f"flood-{number}")
+        for second in range(20):
+            shop.worklist.name(f"lab-{second}")
+            shop.worklist.name(f"shop-{second}")
+            await shop.clock.run(1.0)
+            done = set(shop.done)
+            assert {f"lab-{early}" for early in range(second)} <= done  # each within two seconds, as it would be alone
+            assert {f"shop-{early}" for early in range(second)} <= done
+        assert len(shop.done) >= 4 * 19  # and nobody idles meanwhile
+        await shop.clock.run(110)
+        assert len(shop.done) == 440
+
+
+async def test_owners_take_turns_and_each_keeps_its_own_order() -> None:
+    async with Workshop(at_once=1, owner_of=tenant_of).open() as shop:
+        for key in ("a-1", "a-2", "a-3", "b-1", "c-1", "b-2"):
+            shop.worklist.name(key)
+        await shop.clock.run()
+        assert shop.done == ["a-1", "b-1", "c-1", "a-2", "b-2", "a-3"]
+
+
+async def test_one_owner_never_has_more_than_its_part_of_the_places() -> None:
+    async with Workshop(at_once=4, owner_of=tenant_of, per_owner=2).open() as shop:
+        shop.seconds = 1.0
+        for number in range(6):
+            shop.worklist.name(f"flood-{number}")
+        await shop.clock.run(0.5)
+        assert set(shop.busy.elements()) == {"flood-0", "flood-1"}
+        shop.worklist.name("lab-0")
+        await shop.clock.run(0.1)
+        assert set(shop.busy.elements()) == {"flood-0", "flood-1", "lab-0"}  # at once
+        await shop.clock.run(5)
+        assert len(shop.done) == 7
+
+
+async def test_new_work_comes_after_what_its_owner_has_begun_and_waits_for_nobody_elses() -> None:
+    async with Workshop(at_once=1, owner_of=tenant_of).open() as shop:
+        for key in ("a-1", "a-2", "b-1"):
+            shop.worklist.name(key, new=True)
+        for key in ("a-3", "a-4", "a-2"):
+            shop.worklist.name(key)
+            shop.worklist.name(key, new=True)
+        await shop.clock.run()
+        assert shop.done == ["a-3", "b-1", "a-4", "a-2", "a-1"]
+
+
+async def test_a_key_whose_owner_is_no_longer_known_is_worked_once() -> None:
+    owners = {"a": "lab"}
+    async with Workshop(at_once=1, owner_of=lambda key: owners.get(key, "")).open() as shop:
+        shop.worklist.name("a")
+        owners.clear()
+        shop.worklist.name("a")
+        await shop.clock.run()
+        assert shop.done == ["a"]
 
 
 async def test_a_key_that_is_named_many_times_before_its_turn_is_worked_once() -> None:

@@ -6,6 +6,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, cast
 
+import pytest
+
+import tessera.preemption.decide as preemption_decide
+import tessera.reclamation.reclaim.decide as reclaim_decide
+from tessera.domain.entities import Job
+from tessera.domain.state import State
 from tessera.engine.preemption.plans import proposing
 from tessera.engine.queueing.ordering import stuck_heads
 from tessera.kernel.ledger.shard import Entry
@@ -18,8 +24,8 @@ from tessera.kernel.process.proposing import Proposals
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
-from tessera.preemption.decide import preemption_plan
-from tessera.reclamation.reclaim.decide import reclaim_plan
+from tessera.preemption.decide import preemption_heads, preemption_plan
+from tessera.reclamation.reclaim.decide import reclaim_plan, reclamation_heads
 from tessera_schemas.facts import FACT_MESSAGE, CancelRequested, PlanProposed
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.subjects import fact, stream
@@ -51,9 +57,8 @@ class Replica:
         )
         self.bus = bus
         members = cast(Members, type("Some", (), {"partitions": lambda self: partitions})())
-        self.proposals = Proposals(
-            ports, SHARD, "preemption", rounds.state, members, proposing(plan_for), stuck_heads, 32
-        )
+        heads = reclamation_heads if plan_for is reclaim_plan else preemption_heads
+        self.proposals = Proposals(ports, SHARD, "preemption", rounds.state, members, proposing(plan_for), heads, 32)
 
     def proposed(self) -> list[PlanProposed]:
         stored = self.broker.stream(stream("FACTS", SHARD)).messages.values()
@@ -188,3 +193,56 @@ async def test_reclamation_proposes_for_lent_quota_and_preemption_for_lower_clas
         assert preemption.proposed() == []
         assert [said.cause for said in reclamation.proposed()] == ["reclaim"]
         assert reclamation.proposed()[0].victims == (rounds.run("lent").run_id,)
+
+
+@pytest.mark.parametrize("plan_for", [preemption_plan, reclaim_plan])
+async def test_a_finished_job_costs_no_pass_over_the_line_where_nobody_could_give_way(
+    plan_for: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All are of one class and one queue, so that no plan can exist: each message of the ledger passes by."""
+    passes = count_passes(monkeypatch)
+    rounds = full_of_one_class()
+    async with replica(rounds, plan_for=plan_for) as one:
+        for number in range(4):
+            rounds.finish(f"running-{number}")
+            await one.hear(rounds.commit(orders=[rounds.line("default")]))
+        assert [rounds.job(f"waiting-{number}").reason is None for number in (0, 7)] == [True, False]
+        assert passes == []
+
+
+async def test_of_many_runs_the_classes_are_not_asked_since_a_pass_costs_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes, rounds = count_passes(monkeypatch), full_of_one_class()
+    for bound, looked in ((8, False), (7, True)):
+        monkeypatch.setattr(preemption_decide, "RUNS_ASKED", bound)
+        preemption_decide.preemption_heads(rounds.state, rounds.ts, 8)
+        assert bool(passes) is looked
+
+
+async def test_who_waits_behind_a_lower_class_is_looked_for_after_each_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes = count_passes(monkeypatch)
+    async with replica(contested()) as one:
+        assert (one.names(), bool(passes)) == (["urgent-0"], True)
+
+
+def full_of_one_class() -> Rounds:
+    rounds = Rounds(nodes={"node-a": 8}, preset="priority")
+    for number in range(8):
+        rounds.submit(f"running-{number}")
+    rounds.settle()
+    for number in range(8):
+        rounds.submit(f"waiting-{number}")
+    rounds.round(plans=False)
+    return rounds
+
+
+def count_passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows by one with each pass over the lines of the pools."""
+    passes = list[int]()
+
+    def noted(state: State, ts: int, heads: int) -> list[Job]:
+        passes.append(state.n)
+        return stuck_heads(state, ts, heads)
+
+    for service in (preemption_decide, reclaim_decide):
+        monkeypatch.setattr(service, "stuck_heads", noted)
+    return passes

@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 
 from deploy.lock_of import lock_of
 from deploy.pin_images import DIGEST, chart_values, compose_variables
-from tessera_schemas.shard.services import SERVICES, SPECS
+from tessera_schemas.shard.services import COMPACT, LAYOUTS, SERVICES, SPECS
 
 ROOT = Path(__file__).parents[3]
 PARTS: dict[str, list[str]] = tomllib.loads((ROOT / "deploy" / "parts.toml").read_text())
@@ -26,6 +26,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCAL = tomllib.loads((ROOT / "services/tessera_local/pyproject.toml").read_text())["project"]
 DOCKERFILE = (ROOT / "deploy" / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SMALL: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose" / "small.yaml").read_text())
+SHARING = "followers"
+MEMBERS = LAYOUTS[COMPACT][SHARING]
 LOCAL_ONLY = {"tessera-schemas", "numpy", "pyyaml", "rich", "typer"}
 ASKED: Mapping[str, list[str]] = {
     "service": [
@@ -95,13 +98,19 @@ def test_every_package_of_a_part_is_pinned_with_its_hashes(part: str) -> None:
     assert all("--hash=sha256:" in block for block in blocks)
 
 
-def test_only_reclamation_asks_for_what_learning_needs() -> None:
+def _users() -> dict[str, set[str]]:
+    """Targets that copy a part, by part."""
     requester = re.findall(r"^FROM \S+ AS (\S+)|--from=build /parts/(\w+) ", DOCKERFILE, re.MULTILINE)
     target, users = "", dict[str, set[str]]()
     for stage, part in requester:
         target = stage or target
         if part:
             users.setdefault(part, set()).add(target)
+    return users
+
+
+def test_only_reclamation_asks_for_what_learning_needs() -> None:
+    users = _users()
     assert users["learning"] == {"reclamation"}
     assert users["logs"] == {"gateway-logs"}
     assert users["local"] == {"client"}
@@ -142,9 +151,9 @@ def test_the_http_api_answers_to_the_names_of_the_port_that_is_published() -> No
     assert {"127.0.0.1", "localhost"} <= set(json.loads(gateway["environment"]["TESSERA_ALLOWED_HOSTS"]))
 
 
-@pytest.mark.parametrize("name", sorted(COMPOSE["services"]))
+@pytest.mark.parametrize("name", [*sorted(COMPOSE["services"]), SHARING])
 def test_an_entry_is_hardened_and_keeps_no_secret(name: str) -> None:
-    entry = COMPOSE["services"][name]
+    entry = (SMALL if name == SHARING else COMPOSE)["services"][name]
     assert entry["read_only"] is True
     assert entry["cap_drop"] == ["ALL"]
     assert entry["security_opt"] == ["no-new-privileges:true"]
@@ -171,6 +180,55 @@ def test_a_service_has_limits_and_waits_until_what_it_needs_is_well(name: str) -
         "redis": "service_healthy",
         "init": "service_completed_successfully",
     }
+
+
+def test_the_small_layout_has_one_container_for_all_that_share_a_process() -> None:
+    services = SMALL["services"]
+    assert services.keys() == {*MEMBERS, SHARING}
+    assert all(services[name] == {"profiles": ["separate"]} for name in MEMBERS), "up for who asks, and else unchanged"
+    assert services[SHARING]["command"] == ["run", "+".join(MEMBERS)]
+
+
+def test_the_image_of_those_that_share_a_process_has_what_each_needs() -> None:
+    target = SMALL["services"][SHARING]["build"]["target"]
+    assert SMALL["services"][SHARING]["image"] == COMPOSE["services"][target]["image"]
+    assert all(target in users for users in _users().values() if users & set(MEMBERS))
+
+
+def test_those_that_share_a_process_are_told_what_each_is_told_by_itself() -> None:
+    """All but the files that are by service here."""
+    together, apart = SMALL["services"][SHARING], [COMPOSE["services"][name] for name in MEMBERS]
+    told = {key: value for entry in apart for key, value in entry["environment"].items()}
+    own = {key: value for key, value in together["environment"].items() if told[key] != value}
+    assert together["environment"].keys() == told.keys()
+    assert own == {
+        "TESSERA_CREDENTIALS_FILE": "/var/lib/tessera/own/{service}/identity.json",
+        "TESSERA_KEYS_DIR": "/var/lib/tessera/own/notifier/webhook-secrets",
+    }
+    same = apart[0].keys() - {"image", "build", "environment", "volumes", "mem_limit"}
+    assert {key: together[key] for key in same} == {key: apart[0][key] for key in same}
+
+
+def test_those_that_share_a_process_see_their_own_identities_and_no_other() -> None:
+    volumes = [volume for volume in SMALL["services"][SHARING]["volumes"] if not volume.startswith("${")]
+    assert sorted(volumes) == sorted(f"{name}:/var/lib/tessera/own/{name}:ro" for name in MEMBERS)
+
+
+def test_prometheus_of_compose_finds_a_target_by_the_name_of_each_service_that_shares_a_process() -> None:
+    (job,) = yaml.safe_load((ROOT / "deploy" / "compose" / "prometheus.yaml").read_text())["scrape_configs"]
+    ports = [one["port"] for one in job["dns_sd_configs"] if one["names"] == [SHARING]]
+    assert [_relabelled(job["relabel_configs"], SHARING, port) for port in ports] == list(MEMBERS)
+    assert _relabelled(job["relabel_configs"], "scheduler", 8080) == "scheduler"
+
+
+def _relabelled(rules: list[dict[str, Any]], name: str, port: int) -> str:
+    """The label `service` of a target at that port of what DNS knows by a name."""
+    labels = {"__meta_dns_name": name, "__address__": f"10.0.0.1:{port}"}
+    for rule in rules:
+        value = ";".join(labels[label] for label in rule.get("source_labels", ()))
+        if re.fullmatch(rule.get("regex", ".*"), value):
+            labels[rule["target_label"]] = rule.get("replacement", value)
+    return labels["service"]
 
 
 def digest(image: str) -> str:

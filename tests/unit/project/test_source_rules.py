@@ -18,7 +18,8 @@ MODULES = {
 }
 GENERATED_SOURCE_IN = ROOT / "services/tessera/domain/storing/fast.py"
 KEYED_CALLS = ("get", "setdefault", "pop")
-DOCUMENTED = {"_asdict", "_exit", "_fields", "_make", "_replace"}  # public, by the documentation of Python
+# Public, by the documentation of Python.
+DOCUMENTED = {"_asdict", "_current_frames", "_exit", "_fields", "_make", "_replace"}
 PRIVATE = re.compile(r"_[a-z]\w*")
 
 

@@ -149,13 +149,13 @@ def test_a_job_is_told_of_from_submit_to_release():
     assert told(ledger) == [("job.released.v1", common)]
 
 
-def test_a_run_that_ends_before_its_start_was_seen_is_told_of_twice_in_one_message():
+def test_a_run_that_ends_before_its_start_was_seen_is_told_of_whole_in_one_message():
     ledger = Committed().begin()
     ledger.commit(admitted("k1"))
     ledger.commit(orders=(ledger.line(),))
     ledger.commit(PodsMade(kind="pods_made", run_id=first_run(), uids=("u0",)))
     ledger.commit(RunEnded(kind="run_ended", run_id=first_run(), exit_code=0))
-    assert [kind for kind, _ in told(ledger)] == ["job.running.v1", "job.succeeded.v1"]
+    assert [kind for kind, _ in told(ledger)] == ["job.bound.v1", "job.running.v1", "job.succeeded.v1"]
 
 
 def test_a_failed_run_is_evicted_and_comes_back_with_its_reason():

@@ -33,7 +33,7 @@ from tessera_schemas.facts import (
 from tessera_schemas.job import Retry
 from tessera_schemas.ledger import ConfigSet, EarmarkEnded, EarmarkSet, JobQueued, NodeChanged
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.shard.keys import USAGE, VIEWS
+from tessera_schemas.shard.keys import VIEWS
 from tessera_schemas.views import JobView, NodeView, QueueView
 from tessera_schemas.work.arrays import JobArray
 from tests.builders import (
@@ -80,7 +80,7 @@ class Followed:
             n = self.shard.state.n + 1
             entry = decode_entry(Message("", n, data))
             moved = self.views.moved_by(entry.message, partial(self.shard.fold, entry))
-            self.touched = [field for field in moved if field[0] != USAGE]  # which follows from the way to the state
+            self.touched = list(moved)
             for view, key in self.touched:
                 value = self.views.value((view, key))
                 if value is None:

@@ -6,9 +6,9 @@ import pytest
 
 from tessera.client.ledger.replay import verify
 from tessera.domain.state import State
-from tessera.engine.queueing.ordering import STAY, TOLD, first_in_line, order, order_jobs
-from tessera.engine.queueing.scheduling_pass import CapacityCache
-from tessera_schemas.config import PriorityClass, Queue
+from tessera.engine.queueing.ordering import order_jobs
+from tessera.queueing.decide import STAY, TOLD, OrderCache, first_in_line, order
+from tessera_schemas.config import Flavor, PriorityClass, Queue, Quota
 from tessera_schemas.facts import AnyFact, BindFailed, CancelRequested
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.orders import HEADS_MAX
@@ -56,6 +56,24 @@ def test_it_starts_behind_jobs_that_lack_quota_as_well() -> None:
     assert set(started(ledger)) == {SMALL, admitted("other").job_id}
 
 
+def test_a_job_that_two_flavors_would_take_starts_behind_six_hundred_that_lack_quota() -> None:
+    two = (Flavor(name="a100", gpu_models=("a100",)), Flavor(name="h100", gpu_models=("h100",)))
+    of_each = tuple(Quota(resource="gpu_milli", nominal=8000, flavor=flavor.name) for flavor in two)
+    none = Quota(resource="gpu_milli", nominal=0)
+    queues = Queue(name="able", quotas=of_each), Queue(name="barred", quotas=(none,))
+    classes = (PriorityClass(name="high", value=100), PriorityClass(name="normal", value=0))
+    ledger = Committed()
+    body = config_body(*queues, flavors=two, priority_classes=classes)
+    ledger.commit(config_proposed(body), holder="scheduler-1")
+    ledger.commit(node_seen("a", gpu_model="a100"), node_seen("h", gpu_model="h100"))
+    submit(
+        ledger, [admitted(f"b{at}", job_spec(role(gpus=1), queue="barred", priority_class="high")) for at in range(600)]
+    )
+    ledger.commit(admitted("small", job_spec(role(gpus=1), queue="able")))
+    assert list(order_jobs(ledger.state, "default", ledger.ts))[-1] == SMALL
+    assert started(ledger) == [SMALL]
+
+
 def test_in_a_strict_queue_nobody_passes_the_blocked_head() -> None:
     ledger = crowd(Queue(name="research", queueing_strategy="strict_fifo"))
     assert ledger.line().jobs == first_in_line(ledger.state, "default", ledger.ts)
@@ -99,7 +117,7 @@ def test_jobs_that_no_node_could_hold_hide_none_that_waits_for_runs() -> None:
 
 def test_an_order_is_the_same_whatever_was_known_before() -> None:
     ledger = crowd(kinds=40)
-    known = CapacityCache()
+    known = OrderCache()
     for change in (
         (),
         (node_seen("c", gpus=8),),
@@ -127,7 +145,12 @@ def test_the_waiting_kinds_follow_every_job_that_comes_starts_and_ends() -> None
 
 def kinds(state: State) -> dict[object, object]:
     return {
-        whose: {kind: list(line) for kind, line in found.items()} for whose, found in state.index.kinds(state).items()
+        (pool, kind, queue, bucket, whose): list(line)
+        for pool, found in state.index.kinds(state).items()
+        for kind, queues in found.items()
+        for queue, buckets in queues.items()
+        for bucket, users in buckets.items()
+        for whose, line in users.items()
     }
 
 

@@ -6,11 +6,12 @@ import pytest
 from aiohttp import web
 
 from tessera.kernel.errors import Transient
+from tessera.reclamation.idle_runs.decide import GpuUsage
 from tessera.reclamation.idle_runs.exporters import ANSWER_BYTES_MAX, Exporters
 from tessera.reclamation.idle_runs.samples import read_exposition
 from tessera.reclamation.settings import ReclamationSettings
 
-METRIC = "DCGM_FI_DEV_GPU_UTIL"
+METRIC, MEMORY = "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_DEV_FB_USED"
 DCGM = f"""# HELP {METRIC} GPU utilization (in %).
 # TYPE {METRIC} gauge
 {METRIC}{{gpu="0",UUID="GPU-1",modelName="A100",Hostname="n",container="main",namespace="lab",pod="a-1-0"}} 7
@@ -23,13 +24,24 @@ DCGM_FI_DEV_SM_CLOCK{{gpu="0",namespace="lab",pod="a-1-0"}} 1410
 """
 
 
-def test_each_pod_has_its_busiest_gpu_in_whole_percent_rounded_up() -> None:
-    assert read_exposition(DCGM, METRIC) == {("lab", "a-1-0"): 93, ("lab", "b-1-0"): 1}
+def percents(usage: GpuUsage) -> dict[tuple[str, str], list[int]]:
+    return {pod: [sample.percent for sample in samples] for pod, samples in usage.items()}
+
+
+def test_each_pod_has_its_gpus_in_whole_percent_rounded_up() -> None:
+    assert percents(read_exposition(DCGM, METRIC)) == {("lab", "a-1-0"): [7, 93], ("lab", "b-1-0"): [1]}
+
+
+def test_memory_goes_with_the_gpu_that_has_it_and_is_unknown_where_nobody_says_it() -> None:
+    text = DCGM + f'{MEMORY}{{gpu="1",UUID="GPU-2",namespace="lab",pod="a-1-0"}} 11264\n'
+    read = read_exposition(text, METRIC, MEMORY)
+    assert [sample.memory_mib for sample in read["lab", "a-1-0"]] == [None, 11_264]
+    assert [sample.memory_mib for sample in read["lab", "b-1-0"]] == [None]
 
 
 def test_labels_may_hold_braces_quotes_and_line_ends() -> None:
     text = METRIC + r'{note="a \"b\" {c} \\ \n", namespace="lab", pod="x"} 5'
-    assert read_exposition(text, METRIC) == {("lab", "x"): 5}
+    assert percents(read_exposition(text, METRIC)) == {("lab", "x"): [5]}
 
 
 @pytest.mark.parametrize("line", ['{pod="a"}', '{pod="a"} many', "{pod="])
@@ -75,7 +87,7 @@ def sample(pod: str, percent: int) -> tuple[int, str]:
 async def test_the_nodes_that_hold_gpus_are_asked_and_no_others(fake: Fake, url: str) -> None:
     fake.answers = {"a": sample("x", 3), "b": sample("y", 80), "c": sample("z", 1)}
     source = Exporters(url, METRIC, lambda: {"b", "a"})
-    assert await source.usage() == {("lab", "x"): 3, ("lab", "y"): 80}
+    assert percents(await source.usage()) == {("lab", "x"): [3], ("lab", "y"): [80]}
     assert sorted(fake.asked) == ["a", "b"]
     await source.close()
 
@@ -84,7 +96,7 @@ async def test_a_silent_node_leaves_its_pods_unmeasured_and_the_others_measured(
     too_long = "x" * (ANSWER_BYTES_MAX + 1)
     fake.answers = {"a": sample("x", 3), "b": (500, ""), "c": (200, f"{METRIC}{{pod="), "d": (200, too_long)}
     source = Exporters(url, METRIC, lambda: ["a", "b", "c", "d"])
-    assert await source.usage() == {("lab", "x"): 3}
+    assert percents(await source.usage()) == {("lab", "x"): [3]}
     await source.close()
 
 

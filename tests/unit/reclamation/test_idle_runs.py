@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tessera.kernel.errors import Transient
-from tessera.reclamation.idle_runs.decide import Activity
+from tessera.reclamation.idle_runs.decide import Activity, GpuSample, GpuUsage
 from tessera_schemas.cluster.labels import pod_name
 from tessera_schemas.config import Policy
 from tessera_schemas.job import JobIdle
@@ -26,10 +26,15 @@ class Told:
         self.percent: dict[str, int] = {}
         self.away = False
 
-    async def usage(self) -> dict[tuple[str, str], int]:
+    async def usage(self) -> GpuUsage:
         if self.away:
             raise Transient("away")
-        return {("lab", pod_name(run, rank)): percent for run, percent in self.percent.items() for rank in range(2)}
+        return of({("lab", pod_name(run, rank)): found for run, found in self.percent.items() for rank in range(2)})
+
+
+def of(percents: dict[tuple[str, str], int]) -> GpuUsage:
+    """One GPU of each pod, used by so many percent."""
+    return {pod: (GpuSample("0", percent),) for pod, percent in percents.items()}
 
 
 def world(what: Any, told: Told) -> World:
@@ -119,6 +124,41 @@ async def test_a_job_that_may_be_idle_is_left_alone_and_one_with_its_own_thresho
         assert w.job(slow).attempt == 2
 
 
+def held(world: World) -> tuple[float | None, float | None]:
+    """GPUs held and idle, and held and unmeasured, of the tenant and queue that all jobs here are of; None: not told"""
+    labels = {"pool": "default", "tenant": "lab", "queue": "research"}
+    registry = world.metrics["reclamation"].registry
+    idle, unmeasured = (f"tessera_held_{what}_gpus" for what in ("idle", "unmeasured"))
+    return registry.get_sample_value(idle, labels), registry.get_sample_value(unmeasured, labels)
+
+
+async def test_metrics_say_how_many_gpus_are_held_and_idle_now_whatever_the_policy() -> None:
+    told = Told()
+    async with world("off", told) as w:
+        assert held(w) == (None, None)
+        idle = await idle_run(w, told)
+        works = await w.submit("k2", train(seconds=100_000))
+        told.percent[w.current(works).run_id] = 80
+        await w.run(40, turn=5)
+        gpus = w.current(idle).amount.gpu_milli / 1000
+        assert (gpus > 0, held(w)) == (True, (gpus, 0))
+        told.percent[w.current(idle).run_id] = 80
+        await w.run(40, turn=5)
+        assert held(w) == (0, 0)
+
+
+async def test_metrics_count_apart_what_is_not_measured_and_say_nothing_while_the_source_is_away() -> None:
+    told = Told()
+    async with world("off", told) as w:
+        job = await w.submit(spec=train(seconds=100_000))
+        gpus = w.current(job).amount.gpu_milli / 1000
+        await w.run(40, turn=5)
+        assert (gpus > 0, held(w)) == (True, (0, gpus))
+        told.away = True
+        await w.run(40, turn=5)
+        assert held(w) == (None, None)
+
+
 # -- the count itself
 
 LOOKS = [
@@ -138,12 +178,12 @@ def test_idleness_is_counted_in_looks(looks: list[int | None], seconds: list[int
     said = []
     for at, percent in enumerate(looks):
         usage = {} if percent is None else {("lab", pod_name(RUN, 0)): percent}
-        said.append(activity.look(one, usage, 1000 + 30 * at))
+        said.append(activity.look(one, of(usage), 1000 + 30 * at))
     assert said == seconds
 
 
 def look(spec: Any, usage: dict[tuple[str, str], int]) -> int | None:
-    return Activity(5, 120).look(run(spec, started=True), usage, 1000)
+    return Activity(5, 120).look(run(spec, started=True), of(usage), 1000)
 
 
 def test_one_busy_gpu_makes_the_whole_gang_busy() -> None:
@@ -159,7 +199,7 @@ def test_a_run_without_gpus_is_never_idle() -> None:
     bare = type(no_devices)
     places = tuple(type(p)(p.rank, p.role, p.node) for p in no_devices.placements)
     values = {name: getattr(no_devices, name) for name in bare.__slots__} | {"placements": places}
-    assert Activity(5, 120).look(bare(**values), {("lab", pod_name(RUN, 0)): 0}, 1000) is None
+    assert Activity(5, 120).look(bare(**values), of({("lab", pod_name(RUN, 0)): 0}), 1000) is None
 
 
 def test_a_pod_of_the_same_name_in_another_namespace_says_nothing() -> None:

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from tessera.kernel.errors import Transient
+from tessera.reclamation.idle_runs.decide import GpuUsage
 from tessera.reclamation.idle_runs.exporters import Prometheus, read_usage
 from tessera.reclamation.settings import ReclamationSettings
 
@@ -25,10 +26,11 @@ class Fake:
 
     def __init__(self) -> None:
         self.status, self.body, self.queries = 200, answer(), list[str]()
+        self.of_query: dict[str, bytes] = {}
 
     async def handle(self, request: web.Request) -> web.Response:
         self.queries.append(str((await request.post())["query"]))
-        return web.Response(status=self.status, body=self.body)
+        return web.Response(status=self.status, body=self.of_query.get(self.queries[-1], self.body))
 
 
 @pytest.fixture
@@ -37,24 +39,58 @@ async def fake() -> Fake:
 
 
 @pytest.fixture
-async def prometheus(fake: Fake) -> AsyncIterator[Prometheus]:
+async def url(fake: Fake) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_post("/api/v1/query", fake.handle)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
-    query = ReclamationSettings().utilisation_query
-    reader = Prometheus(f"http://127.0.0.1:{runner.addresses[0][1]}/", query)
+    yield f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    await runner.cleanup()
+
+
+@pytest.fixture
+async def prometheus(url: str) -> AsyncIterator[Prometheus]:
+    reader = Prometheus(url, ReclamationSettings().utilisation_query)
     yield reader
     await reader.close()
-    await runner.cleanup()
 
 
 async def test_it_asks_its_query_and_reads_the_answer(fake: Fake, prometheus: Prometheus) -> None:
     fake.body = answer(sample("97", namespace="lab", pod="a-1-0"), sample("0", namespace="lab", pod="a-1-1"))
-    assert await prometheus.usage() == {("lab", "a-1-0"): 97, ("lab", "a-1-1"): 0}
+    assert percents(await prometheus.usage()) == {("lab", "a-1-0"): [97], ("lab", "a-1-1"): [0]}
     assert "DCGM_FI_DEV_GPU_UTIL" in fake.queries[0]
+
+
+def percents(usage: GpuUsage) -> dict[tuple[str, str], list[int]]:
+    return {pod: [sample.percent for sample in samples] for pod, samples in usage.items()}
+
+
+async def test_memory_is_asked_for_beside_it_and_its_absence_takes_nothing_from_it(fake: Fake, url: str) -> None:
+    fake.body = answer(sample("97", namespace="lab", pod="p", UUID="GPU-1"))
+    fake.of_query = {"memory": answer(sample("11264", namespace="lab", pod="p", UUID="GPU-1"))}
+    reader = Prometheus(url, "use", "memory")
+    assert [one.memory_mib for one in (await reader.usage())["lab", "p"]] == [11_264]
+    fake.of_query = {"memory": b"<html>"}
+    assert [(one.percent, one.memory_mib) for one in (await reader.usage())["lab", "p"]] == [(97, None)]
+    await reader.close()
+
+
+SHARED = [
+    ("one GPU, two pods", "p", "q", {"UUID": "GPU-1"}, True),
+    ("two GPUs, two pods", "p", "q", {"UUID": "GPU-2"}, False),
+    ("one GPU, one pod, said twice", "p", "p", {"UUID": "GPU-1", "instance": "b"}, False),
+    ("numbers, which each node counts from 0", "p", "q", {"gpu": "0"}, False),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "labels", "shared"), [c[1:] for c in SHARED], ids=[c[0] for c in SHARED])
+def test_a_gpu_that_two_pods_have_is_told_as_shared(one: str, other: str, labels: dict[str, str], shared: bool) -> None:
+    first = labels if "gpu" in labels else {"UUID": "GPU-1"}
+    read = read_usage(answer(sample("5", pod=one, **first), sample("9", pod=other, **labels)))
+    assert [each.shared for each in read["", one]] == [shared]
+    assert [each.percent for each in read["", other]] == [9]
 
 
 @pytest.mark.parametrize("status", [400, 401, 429, 500, 503, 302])
@@ -98,7 +134,7 @@ READ = [
 
 @pytest.mark.parametrize(("one", "percent"), [c[1:] for c in READ], ids=[c[0] for c in READ])
 def test_a_sample_is_read(one: dict[str, Any], percent: int) -> None:
-    assert read_usage(answer(one)) == {("lab", "p"): percent}
+    assert percents(read_usage(answer(one))) == {("lab", "p"): [percent]}
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1"])
@@ -110,5 +146,6 @@ def test_a_sample_that_names_no_pod_says_nothing() -> None:
     assert read_usage(answer(sample("5", gpu="0"))) == {}
 
 
-def test_of_several_gpus_the_busiest_counts() -> None:
-    assert read_usage(answer(sample("1", pod="p", gpu="0"), sample("7", pod="p", gpu="1"))) == {("", "p"): 7}
+def test_several_gpus_of_a_pod_are_apart() -> None:
+    read = read_usage(answer(sample("1", pod="p", gpu="0"), sample("7", pod="p", gpu="1")))
+    assert percents(read) == {("", "p"): [1, 7]}

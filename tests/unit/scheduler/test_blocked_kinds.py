@@ -104,9 +104,22 @@ def test_a_refused_job_is_not_even_asked_about_while_nothing_it_depends_on_chang
     blocked.commit(node_seen("b", gpus=4, labels={"rack": "b"}, others=Others(cpu_milli=1000)))
     assert asked == []
     blocked.commit(admitted("small", job_spec(role(gpus=1))))
-    blocked.commit(orders=(blocked.line(),))  # it starts: whether quotas suffice is another question now
+    started_too = [record.kind for record in blocked.commit(orders=(blocked.line(),)).records]
+    assert started_too == ["allocated"]  # it took room and gave none
     blocked.commit()
-    assert len(set(asked)) == KINDS
+    assert set(asked) <= {job_id(SHARD, "lab", "small")}
+
+
+def test_a_refused_job_whose_quota_a_start_uses_up_is_told_of_the_quota() -> None:
+    world = World(node_seen("a", gpus=4), body=config_body(queue(gpu_milli=8000)))
+    for at in range(3):
+        world.commit(admitted(f"k{at}", job_spec(role(gpus=8, cpu_milli=1000 + at))))
+    assert reasons(world.place()) == [Code.NO_FIT] * 3
+    world.commit()
+    world.commit(admitted("small", job_spec(role(gpus=1), priority_class="high")))
+    message = world.place()
+    assert [record.kind for record in message.records].count("allocated") == 1
+    assert reasons(message) == [Code.WAITING_FOR_QUOTA] * 3
 
 
 def test_a_refused_job_that_may_not_be_evicted_is_asked_each_time_where_others_lend(asked: list[str]) -> None:

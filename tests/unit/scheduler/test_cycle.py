@@ -1,17 +1,24 @@
 """The committer's cycle: one append at a time, and nothing lost, doubled or resent whatever becomes of it."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tessera.engine.queueing import readiness
 from tessera.kernel.errors import InvariantViolation, Transient, UnknownOutcome
 from tessera.kernel.ledger.stream import read_plain
 from tessera.kernel.ports import Outgoing
+from tessera.scheduler import cycle
 from tessera.scheduler.cycle import Deposed
+from tessera.scheduler.decide import decide
+from tessera.scheduler.decide.draft import Draft
+from tessera_schemas.base import Strict
 from tessera_schemas.config import Policy
 from tessera_schemas.facts import AnyFact, CancelRequested, FactMessage, HoldRequested, PodsMade
-from tessera_schemas.ledger import Allocated
+from tessera_schemas.ledger import Allocated, LedgerMessage
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX, SUBMIT_BYTES_MAX
 from tessera_schemas.work.pod_template import Template
 from tests.builders import SHARD, admitted, config_body, config_proposed, job_spec, node_seen, role, run_absent
@@ -96,6 +103,77 @@ async def test_facts_that_come_soon_after_a_busy_message_share_the_next(
             await world.clock.run(0.003)
         await world.clock.run(0.1)
         assert [len(message.facts) for message in world.ledger[before:]] == messages
+
+
+def deciding_takes(world: World, seconds: float) -> Callable[..., Draft]:
+    """The decision, during which the clock goes on."""
+
+    def working(*args: Any) -> Draft:
+        world.clock.pause(seconds)
+        return decide(*args)
+
+    return working
+
+
+@pytest.mark.parametrize(
+    ("seconds", "least", "most"),
+    [(0.0, 9, 11), (0.002, 11, 13), (0.005, 24, 26), (0.02, 68, 72)],
+    ids=["in no time", "quickly", "slowly", "very slowly"],
+)
+async def test_a_busy_committer_collects_facts_for_longer_where_deciding_takes_long(
+    seconds: float, least: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World()
+    async with Leader(world):
+        before = len(world.ledger)
+        monkeypatch.setattr(cycle, "decide", deciding_takes(world, seconds))
+        world.at_once(*[outgoing(admitted(f"k{number}")) for number in range(5)])
+        for number in range(5, 205):
+            await world.clock.run(0.001)
+            await world.fact(admitted(f"k{number}"))
+        await world.clock.run(1)
+        sizes = [len(message.facts) for message in world.ledger[before:]]
+    assert sum(sizes) == 205
+    assert {least <= size <= most for size in sizes[1:-1]} == {True}, sizes
+
+
+async def test_a_fact_that_comes_alone_waits_for_nobody_however_long_deciding_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    async with Leader(world):
+        monkeypatch.setattr(cycle, "decide", deciding_takes(world, 0.02))
+        for number in range(5):
+            came_ms = world.clock.now_ms()
+            await world.fact(admitted(f"k{number}"))
+            await world.clock.run(0.1)
+            assert world.ledger[-1].ts == came_ms
+
+
+async def test_each_part_of_a_message_is_encoded_once_and_stored_as_the_whole_message_would_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, encoded, encode = World(), list[Strict](), Strict.to_bytes
+
+    def noting(model: Strict) -> bytes:
+        encoded.append(model)
+        return encode(model)
+
+    monkeypatch.setattr(Strict, "to_bytes", noting)
+    async with Leader(world):
+        await ready(world)
+        await world.order(line_of(world, "k1"))
+        await world.fact(admitted("k2"))
+        await world.clock.run(0.1)
+    monkeypatch.undo()
+    stored = world.broker.stream(f"LEDGER_{SHARD}").messages.values()
+    assert [read_plain(each).data for each in stored] == [message.to_bytes() for message in world.ledger]
+    assert {"config_set", "node_changed", "job_queued", "allocated"} <= {
+        kind for kinds in world.kinds for kind in kinds
+    }
+    for part in [part for message in world.ledger for part in (*message.facts, *message.records)]:
+        assert encoded.count(part) == 1, part
+    assert not any(type(model) is LedgerMessage for model in encoded)
 
 
 async def test_an_append_that_got_in_although_nobody_answered_is_found_and_not_repeated() -> None:
@@ -412,8 +490,11 @@ async def test_time_in_the_ledger_never_goes_back_when_the_clock_does() -> None:
 # -- size -----------------------------------------------------------------------------------------------------------
 
 
-async def test_facts_whose_consequences_are_too_large_for_one_message_are_taken_in_by_several() -> None:
+async def test_facts_whose_consequences_are_too_large_for_one_message_are_taken_in_by_several(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A few bytes say that a run is absent; the reason why it was stopped may be long, and comes again."""
+    monkeypatch.setattr(readiness, "UNMADE_MAX", 256)
     world, jobs = World(), [f"k{number}" for number in range(256)]
     async with Leader(world):
         await world.fact(config_proposed())

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from tessera.domain.work.phases import Phase
+from tessera.engine.queueing import readiness
+from tessera.scheduler.decide import runs
 from tessera.scheduler.decide.starts import ALLOCATION_BYTES_MAX, allocation_bytes
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Limits, Policy, Tenant
@@ -14,6 +16,7 @@ from tessera_schemas.facts import (
     JobRefused,
 )
 from tessera_schemas.job import Retry
+from tessera_schemas.ledger import FORMAT
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.orders import Order
 from tessera_schemas.subjects import MESSAGE_BYTES_MAX
@@ -184,7 +187,15 @@ def test_every_fact_said_twice_counts_once() -> None:
     assert world.say(*said) == []
 
 
-def test_a_success_that_overtook_the_start_is_both() -> None:
+def test_a_start_tells_that_the_pods_are_bound_and_a_success_tells_both() -> None:
+    world = World().binding()
+    assert world.say(started(), bound()) == ["bound", "started"]
+    assert World().binding().say(ended(reason=None)) == ["bound", "started", "finished"]
+
+
+def test_below_its_format_a_ledger_has_no_bind_that_nobody_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "STARTS_TELL_ALL_FROM", FORMAT + 1)
+    assert World().binding().say(started()) == ["started"]
     assert World().binding().say(ended(reason=None)) == ["started", "finished"]
 
 
@@ -519,7 +530,10 @@ def test_thousands_of_jobs_whose_queue_goes_are_told_in_as_many_messages_as_it_t
     assert all(job.reason is not None for job in world.state.jobs.values())
 
 
-def test_many_runs_with_one_deadline_are_revoked_in_as_many_messages_as_it_takes() -> None:
+def test_many_runs_with_one_deadline_are_revoked_in_as_many_messages_as_it_takes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(readiness, "UNMADE_MAX", 4500)
     world = World(node_seen(pods=5000))
     world.commit(*(admitted(f"k{n}", job_spec(role(gpus=0, cpu_milli=1, memory_bytes=1))) for n in range(4500)))
     while len(world.state.runs) < 4500:

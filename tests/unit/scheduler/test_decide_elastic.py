@@ -74,7 +74,7 @@ def test_it_grows_no_further_than_there_is_room_or_quota() -> None:
 def test_it_does_not_grow_while_somebody_waits() -> None:
     world = elastic()
     world.commit(admitted("k2", job_spec(role(gpus=8))))
-    assert kinds(world.commit(started())) == ["started"]
+    assert kinds(world.commit(started())) == ["bound", "started"]
 
 
 @pytest.mark.parametrize(

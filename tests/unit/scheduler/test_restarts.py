@@ -11,6 +11,7 @@ from tessera.testkit.checker import check
 from tessera.testkit.pays_checker import check_pays
 from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.base import job_id
+from tessera_schemas.config import Flavor
 from tessera_schemas.facts import CancelRequested, HoldRequested, PriorityRequested, RunEnded, RunLost
 from tessera_schemas.job import Retry
 from tessera_schemas.ledger import LEDGER_MESSAGE, EarmarkEnded
@@ -317,6 +318,24 @@ def test_the_room_is_given_back_by_a_word_about_the_job(word: str) -> None:
         queues = tuple(queue.model_copy(update={"stop_policy": "hold"}) for queue in body.queues)
         rounds.commit(config_proposed(body.model_copy(update={"queues": queues}), rounds.state.config.version))
     assert mark(rounds, "gang") is None
+    judge(rounds)
+
+
+def test_a_place_of_a_flavor_that_was_abandoned_is_given_back() -> None:
+    rounds = two_nodes()
+    plain = rounds.state.config.body
+    quotas = tuple(quota.model_copy(update={"flavor": "fast"}) for quota in plain.queues[0].quotas)
+    queues = (plain.queues[0].model_copy(update={"quotas": quotas}),)
+    flavored = plain.model_copy(update={"queues": queues, "flavors": (Flavor(name="fast"),)})
+    rounds.commit(config_proposed(flavored, rounds.state.config.version))
+    rounds.submit("gang", gpus=8, pods=2, retry=AGAIN)
+    rounds.settle()
+    fails(rounds, "gang")
+    assert mark(rounds, "gang").flavor == "fast"
+    rounds.commit(config_proposed(plain, rounds.state.config.version, abandon=True))
+    assert mark(rounds, "gang") is None
+    passes(rounds, 60)
+    assert rounds.run("gang").flavor == ""
     judge(rounds)
 
 

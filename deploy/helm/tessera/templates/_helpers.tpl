@@ -28,10 +28,28 @@ app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
-{{/* (root, service): its image; another one for logs in an object store. */}}
+{{/*
+The processes of the layout by name: the services that each hosts, and its roles. Values that only a service with a process
+of its own can have are refused.
+*/}}
+{{- define "tessera.processes" -}}
+{{- $processes := index (.Files.Get "files/services.yaml" | fromYaml).layouts .Values.layout -}}
+{{- range $process, $spec := $processes -}}
+{{- range $service := $spec.services -}}
+{{- $own := index $.Values.services $service -}}
+{{- if and (ne $service $process) (or (ne (int $own.replicas) 2) (ne (default "none" ($own.autoscaling).kind) "none")) -}}
+{{- fail (printf "services.%s: in layout %s it shares the process %s, so that replicas and autoscaling cannot be its own; set %s.replicas" $service $.Values.layout $process $process) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $processes -}}
+{{- end -}}
+
+{{/* (root, process): its image; another one for logs in an object store. Reclamation's has what all followers need. */}}
 {{- define "tessera.image" -}}
 {{- $root := index . 0 -}}{{- $image := $root.Values.image -}}{{- $name := index . 1 -}}
 {{- if and (eq $name "gateway") $root.Values.gateway.logs.url }}{{ $name = "gateway-logs" }}{{ end -}}
+{{- if eq $name "followers" }}{{ $name = "reclamation" }}{{ end -}}
 {{- with $image.registry }}{{ . }}/{{ end }}{{ $image.repository }}{{ if $image.perService }}-{{ $name }}{{ end }}:{{ $image.tag | default $root.Chart.AppVersion }}{{ with index $image.digests (ternary $name "all" $image.perService) }}@{{ . }}{{ end }}
 {{- end -}}
 
@@ -118,11 +136,11 @@ topologySpreadConstraints:
 {{- if regexMatch ":[0-9]+$" $host }}{{ regexFind "[0-9]+$" $host }}{{ else }}{{ index . 1 }}{{ end -}}
 {{- end -}}
 
-{{/* The services that call Kubernetes, as a JSON array. */}}
+{{/* The processes that call Kubernetes, as a JSON array. */}}
 {{- define "tessera.onCluster" -}}
 {{- $found := list -}}
-{{- range $service, $spec := (.Files.Get "files/services.yaml" | fromYaml).services -}}
-{{- if or $spec.clusterRoles $spec.tenantRole }}{{ $found = append $found $service }}{{ end -}}
+{{- range $process, $spec := include "tessera.processes" . | fromYaml -}}
+{{- if or $spec.clusterRoles $spec.tenantRole }}{{ $found = append $found $process }}{{ end -}}
 {{- end -}}
 {{- toJson $found -}}
 {{- end -}}

@@ -12,6 +12,7 @@ from tessera.admission.decide.mounts import fill_mounts
 from tessera.admission.decide.policy import AdmissionPolicy
 from tessera.admission.decide.templates import from_template
 from tessera.admission.decide.verdict import fill_time_limit
+from tessera.domain.devices.costs import most_of_run
 from tessera_schemas.base import Strict, job_id
 from tessera_schemas.commands import (
     AdoptJob,
@@ -19,6 +20,7 @@ from tessera_schemas.commands import (
     ApplyConfig,
     CancelJob,
     DrainNode,
+    GrantBudget,
     HoldJob,
     MoveJob,
     ReleaseJob,
@@ -34,6 +36,7 @@ from tessera_schemas.facts import (
     CheckpointReported,
     ConfigProposed,
     DrainRequested,
+    GrantRequested,
     HoldRequested,
     JobAdmitted,
     JobRefused,
@@ -44,7 +47,7 @@ from tessera_schemas.facts import (
 )
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason, is_temporary
-from tessera_schemas.shard.ledger_form import POOL_PARTS_FROM, QUEUE_NAMES_FROM
+from tessera_schemas.shard.ledger_form import POOL_PARTS_FROM, PRICES_FROM, QUEUE_NAMES_FROM, SPENDING_FROM
 from tessera_schemas.text.reading import Parsed, bounded, refusal
 from tessera_schemas.work.templates import FromTemplate
 
@@ -79,7 +82,7 @@ Request = (
     | RequeueRequested
     | CheckpointReported
 )
-Fact = JobAdmitted | JobRefused | Request | DrainRequested | ConfigProposed
+Fact = JobAdmitted | JobRefused | Request | DrainRequested | GrantRequested | ConfigProposed
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +136,14 @@ def needs_policy(parsed: Parsed) -> bool:
     )
 
 
-def judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolicy) -> Outcome:
-    """The outcome of a command on SUBMIT; what the binder adopts is never a dry run."""
+def judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolicy, now_ms: int = 0) -> Outcome:
+    """The outcome of a command on SUBMIT; what the binder adopts is never a dry run, whose answer tells the cost."""
     dry_run = parsed.raw.get("dry_run") is True and not origin.adopted
-    return replace(_judge_tenant_command(parsed, origin, policy), dry_run=dry_run)
+    outcome = replace(_judge_tenant_command(parsed, origin, policy), dry_run=dry_run)
+    if not dry_run or policy.tree is None or not isinstance(outcome.fact, JobAdmitted):
+        return outcome
+    cost = most_of_run(policy.tree, outcome.fact.spec, now_ms)
+    return replace(outcome, answer=outcome.answer.model_copy(update={"notes": (*outcome.answer.notes, *cost)}))
 
 
 def _judge_tenant_command(parsed: Parsed, origin: Origin, policy: AdmissionPolicy) -> Outcome:
@@ -185,10 +192,9 @@ def format_needed(parsed: Parsed) -> int:
     command = parsed.command
     if not isinstance(command, ApplyConfig):
         return 0
-    if command.body.queue_names:
-        return QUEUE_NAMES_FROM
     parts = any(quota.part_percent is not None for queue in command.body.queues for quota in queue.quotas)
-    return POOL_PARTS_FROM if parts else 0
+    needs = (POOL_PARTS_FROM * parts, bool(command.body.queue_names) * QUEUE_NAMES_FROM)
+    return max(*needs, bool(command.body.money) * PRICES_FROM, bool(command.body.budgets) * SPENDING_FROM)
 
 
 def judge_operator_command(parsed: Parsed, origin: Origin, committer_format: int | None = None) -> Outcome:
@@ -202,10 +208,13 @@ def judge_operator_command(parsed: Parsed, origin: Origin, committer_format: int
             detail = "a part of the pool; a scheduler of an earlier version leads, replace it first (docs/upgrade.md)"
             against.append(refusal(Code.UNAVAILABLE, "queues.quotas", detail))
         return _refused(parsed, origin, against) if against else _proposed(command)
+    taken = Answer(accepted=True)
     if isinstance(command, DrainNode):
         node, evict, undo, why = command.node, command.evict, command.undo, command.why
         drain = DrainRequested(kind="drain_requested", node=node, evict=evict, undo=undo, why=why)
-        return Outcome(drain, Answer(accepted=True))
+        return Outcome(drain, taken)
+    if isinstance(command, GrantBudget):
+        return Outcome(GrantRequested(kind="grant_requested", **command.model_dump(exclude={"kind", "v"})), taken)
     return _requested(command, getattr(command, "tenant", None) or "")
 
 

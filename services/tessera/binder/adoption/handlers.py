@@ -85,7 +85,7 @@ class Adopting:
         self._index = GroupIndex(state)
         self._gate = Gate(ports.clock, state, room, lambda: members.count)
         self._settling = Settling(ports.clock, settings.settle_seconds)
-        self.worklist = Worklist(self._work, ports.clock, settings.groups_at_once)
+        self.worklist = Worklist(self._work, ports.clock, settings.groups_at_once, self._tenant_of)
         later = self.worklist.name_later
         self._reports = GroupReports(ports, settings, state, groups, owners, suspended, self._facts, later)
         conditions = self._reports.conditions
@@ -111,6 +111,10 @@ class Adopting:
                     fact = entry.message.facts[record.fact].fact
                     if isinstance(fact, JobAdmitted | JobRefused):
                         self._turned_away(fact.job_id, record.reasons or getattr(fact, "reasons", ()))
+
+    def _tenant_of(self, group_id: str) -> str:
+        group, jobs = self._groups.get(group_id), self._index.jobs(group_id)
+        return group.namespace if group is not None else jobs[0].tenant if jobs else ""
 
     def _turned_away(self, job: str, reasons: tuple[Reason, ...]) -> None:
         group = self._submitting.turned_away(job, reasons)

@@ -72,14 +72,15 @@ class Groups:
         state: State,
     ) -> None:
         self.informer, self._owners, self._shard, self._on_change = informer, owners, shard, on_change
-        self._state = state
+        self._state, self.alone = state, dict[str, Reason]()
         self._groups: dict[str, Group] = {}
         self._members: dict[str, dict[str, None]] = {}
         self._group_of: dict[str, str] = {}
         self._wholes: dict[str, Whole] = {}
         self._whole_of: dict[str, str] = {}
-        self.alone: dict[str, Reason] = {}
-        self.worklist = Worklist(self._resolve, clock, at_once=16)
+        self.worklist = Worklist(
+            self._resolve, clock, 16, lambda uid: text(informer.objects.get(uid, {}), "metadata", "namespace")
+        )
 
     def get(self, group_id: str) -> Group | None:
         """The group; None once its last pod is gone."""

@@ -42,6 +42,7 @@ from tessera_schemas.cluster.labels import (
 )
 from tessera_schemas.facts import AnyFact, PodsBound, RunEnded, RunStarted
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_form import STARTS_TELL_ALL_FROM
 from tessera_schemas.work.run_ends import FAILURES_OF_NODES, WORTH_A_NOTICE, end_of
 
 NOTICE_SECONDS_MAX = 3600
@@ -159,8 +160,7 @@ def to_report(run: Run, pods: Iterable[Pod], boots: Boots = no_boots) -> list[An
     """
     by_uid = {pod.uid: pod for pod in pods}
     ours = [by_uid.get(uid) for uid in run.uids]
-    broken = _ended_badly(run, ours, boots)
-    if broken is not None:
+    if (broken := _ended_badly(run, ours, boots)) is not None:
         return [_with_steps(broken, ours)]
     there = [pod for pod in ours if pod is not None]
     if any(pod is None and rank not in run.released_ranks for rank, pod in enumerate(ours)):
@@ -176,6 +176,12 @@ def to_report(run: Run, pods: Iterable[Pod], boots: Boots = no_boots) -> list[An
         in_part = _ended_badly(replace(run, released_ranks=()), failed, boots)
         facts.append(_with_steps(in_part or RunEnded(kind="run_ended", run_id=run.run_id), ours))
     return facts
+
+
+def as_told(facts: Sequence[AnyFact], known: int) -> Sequence[AnyFact]:
+    """The facts of one look, for a committer of the ledger's format `known`: the last may tell what came before it."""
+    ended_badly = bool(facts) and isinstance(facts[-1], RunEnded) and facts[-1].reason is not None
+    return facts if ended_badly or known < STARTS_TELL_ALL_FROM else facts[-1:]
 
 
 def _with_steps(ended: RunEnded, ours: Sequence[Pod | None]) -> RunEnded:
@@ -230,8 +236,7 @@ def find_own_end(run: Run, pods: Iterable[Pod], boots: Boots = no_boots) -> RunE
     # Whom its owner took away before is no loss. That nobody was told to stop since is known within the notice alone.
     if len(there) + len(left) < len(ours) or (left and not all(map(_ended_in_notice, there))):
         return None
-    broken = _ended_badly(run, ours, boots)
-    if broken is not None:
+    if (broken := _ended_badly(run, ours, boots)) is not None:
         return _with_steps(broken, ours) if broken.own else None
     ended = all(pod.phase == "Succeeded" for pod in there) and not _has_surplus_at_work(run, by_uid)
     return _with_steps(RunEnded(kind="run_ended", run_id=run.run_id), ours) if ended else None

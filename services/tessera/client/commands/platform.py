@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -20,10 +20,10 @@ Directory = Annotated[Path, typer.Option("--home", envvar=HOME_VARIABLE, help="W
 
 
 def run(
-    service: Annotated[str, typer.Argument(help="admission, queueing, scheduler, …")],
+    service: Annotated[str, typer.Argument(help="admission, queueing, …; A+B: both in one process")],
     shard: Annotated[str | None, typer.Option(help="The shard's name, else as its settings say")] = None,
 ) -> None:
-    """Run one service until SIGTERM; its settings are TESSERA_… or in tessera.toml."""
+    """Run one service, or several in one process, until SIGTERM; settings are TESSERA_… or in tessera.toml."""
     from tessera.launch import run_named
 
     raise typer.Exit(run_named(service, shard))
@@ -100,13 +100,20 @@ async def up(
         int, typer.Option(help="Port of the HTTP API; 0: the one it had here before", min=0, max=65_535)
     ] = 0,
     time: Annotated[bool, typer.Option("--time", help="Say how long each part took to start")] = False,
+    layout: Annotated[
+        Literal["single", "compact", "separate"],
+        typer.Option(help="Services that share a process: all, six of them, or none"),
+    ] = "single",
 ) -> None:
     """Run a whole shard, or several, on this machine: servers, a simulated cluster, every service; until Ctrl-C."""
     check_checkout("tessera_local", "up")
     from tessera_local.up import up as platform_up
 
     names = shards.split(",")
-    await platform_up(home, nodes=nodes, tenants=tenant or (), shards=names, sync=sync, time=time, api_port=api_port)
+    more = tenant or ()
+    await platform_up(
+        home, nodes=nodes, tenants=more, shards=names, sync=sync, time=time, api_port=api_port, layout=layout
+    )
 
 
 @command

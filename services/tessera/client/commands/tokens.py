@@ -1,14 +1,16 @@
 """`token new|list|revoke`: who may use the HTTP API. A token is shown once; its hash is kept."""
 
+from operator import itemgetter
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from pydantic import ValidationError
 
 from tessera.client.commands.context import Format, ShardOptions, command
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.rendering import Column, Output, notify, show
-from tessera.gateway.entrance.tokens import FILE_NAME, TokenEntry, add_token, drop_token, read_entries
+from tessera.gateway.entrance.tokens import FILE_NAME, add_token, drop_token, read_entries
 from tessera.kernel.provisioning.credential_files import CredentialDirectory
 from tessera.kernel.provisioning.credentials import tenant_identity
 from tessera_schemas.subjects import MAIN_SHARD
@@ -17,6 +19,8 @@ Credentials = Annotated[
     Path | None,
     typer.Option("--credentials", help="Directory of the identities, where the file of hashes is", show_default=False),
 ]
+
+FIELDS = ("id", "kind", "tenant", "user")
 
 tokens = typer.Typer(help="Tokens of the HTTP API.", no_args_is_help=True)
 
@@ -27,11 +31,12 @@ async def new(
     at: ShardOptions,
     tenant: Annotated[str | None, typer.Argument(help="Whose token it is", show_default=False)] = None,
     operator: Annotated[bool, typer.Option("--operator", help="One that sees all tenants instead")] = False,
+    user: Annotated[str, typer.Option(help="User of the tenant who submits with it", show_default=False)] = "",
     credentials: Credentials = None,
 ) -> None:
     """Make a token and show it, this once; the gateway takes it within seconds."""
-    if (tenant is None) != operator:
-        raise Failure(Exit.USAGE, "token: name a tenant, or say --operator")
+    if (tenant is None) != operator or (operator and user):
+        raise Failure(Exit.USAGE, "token: name a tenant, with --user a user of it, or say --operator")
     if tenant is not None:
         tenant_identity(tenant)
     path = _file(at, credentials)
@@ -40,7 +45,11 @@ async def new(
             Exit.NOT_FOUND,
             f"tenant {tenant}: is not known in {path.parent}; `tessera apply` a configuration that names it first",
         )
-    print(add_token(path, tenant))
+    try:
+        print(add_token(path, tenant, user))
+    except ValidationError as error:
+        said = "write at most 63 letters, digits and ._- that begin and end with a letter or digit"
+        raise Failure(Exit.USAGE, f"token --user {user}: {said}") from error
     notify(f"only its hash is kept, in {path}; it counts within two seconds: `Authorization: Bearer TOKEN`")
 
 
@@ -54,7 +63,8 @@ async def list_(
     """List who has tokens, by their ids."""
     path = _file(at, credentials)
     entries = read_entries(path) if path.exists() else {}
-    show(output, COLUMNS, [{"id": token_id, **_plain(entry)} for token_id, entry in sorted(entries.items())], None)
+    rows = [(token_id, entry.kind, entry.tenant or "", entry.user) for token_id, entry in sorted(entries.items())]
+    show(output, COLUMNS, [dict(zip(FIELDS, row, strict=True)) for row in rows], None)
 
 
 @tokens.command()
@@ -70,15 +80,7 @@ async def revoke(
         raise Failure(Exit.NOT_FOUND, f"token {token_id}: there is none in {path}; see `tessera token list`")
 
 
-COLUMNS: list[Column[dict[str, str]]] = [
-    Column("ID", lambda row: row["id"]),
-    Column("KIND", lambda row: row["kind"]),
-    Column("TENANT", lambda row: row["tenant"]),
-]
-
-
-def _plain(entry: TokenEntry) -> dict[str, str]:
-    return {"kind": entry.kind, "tenant": entry.tenant or ""}
+COLUMNS: list[Column[dict[str, str]]] = [Column(name.upper(), itemgetter(name)) for name in FIELDS]
 
 
 def _file(at: ShardOptions, credentials: Path | None) -> Path:

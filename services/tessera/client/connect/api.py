@@ -20,16 +20,16 @@ from urllib.parse import quote, urlencode
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from tessera.client.connect.contexts import ApiLogin, LoginSource
-from tessera.client.input.files import as_json
 from tessera.client.outcomes import Exit, Failure, NotYet, Refused
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas.base import Json
-from tessera_schemas.events import CloudEvent
 from tessera_schemas.reasons import Code, PublicReason
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse
+
+    from tessera_schemas.events import CloudEvent
 
 SECONDS = 30.0
 """Time that an answer may take; above the gateway's own wait for the ledger's answer to a submit."""
@@ -210,7 +210,7 @@ class Api:
         headers: Mapping[str, str] | None = None,
     ) -> "HTTPResponse":
         asked = urlencode({name: value for name, value in query.items() if value is not None}, doseq=True)
-        data = None if body is None else as_json(body)
+        data = None if body is None else _body_of(body)
         request = Request(f"{self.url}{path}" + (f"?{asked}" if asked else ""), data, method=method)  # noqa: S310
         request.add_header("Authorization", f"Bearer {self._token}")
         for name, value in {**(headers or {}), **({"Content-Type": "application/json"} if data else {})}.items():
@@ -248,6 +248,12 @@ class Api:
 def path_of(job_id: str, action: str = "") -> str:
     """Path of one job, or of an action on it."""
     return f"{JOBS}/{quote(job_id, safe='')}" + (f"/{action}" if action else "")
+
+
+def _body_of(value: Json) -> bytes:
+    from tessera.client.input.files import as_json  # with YAML and all that a job may say, which who reads does without
+
+    return as_json(value)
 
 
 def _object_of(data: bytes) -> Json:
@@ -298,19 +304,21 @@ async def events_by_api(
     after: int | None = 0,
     follow: bool = False,
     lost: Callable[[str], None] | None = None,
-) -> AsyncGenerator[CloudEvent]:
+) -> "AsyncGenerator[CloudEvent]":
     """
     Events after the one with this number, 0: all that are kept, None: those to come.
 
     Without `follow` it ends with the newest event that is stored as it begins, None then means all that are kept, and a
     connection that is lost before raises Transient. With `lost` it outlives the gateway, as `Api.events` does.
     """
+    from tessera_schemas.events import CloudEvent  # who only lists does without
+
     more = {} if follow else {"follow": "false"}
     async for event in api.events(after, lost, tenant=tenant, job=job, **more):
         yield CloudEvent.model_validate(event, extra="ignore")
 
 
-def reason_of(event: CloudEvent) -> str:
+def reason_of(event: "CloudEvent") -> str:
     """The first reason that an event gives, as a sentence, or what was noted of a submit; "" for neither."""
     notes = event.data.get("notes")
     if isinstance(notes, list) and notes:

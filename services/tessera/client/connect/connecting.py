@@ -60,6 +60,12 @@ async def accounts_of(where: Where, wanted: str | None) -> list[str]:
     return [where.tenant(wanted).identity.name]
 
 
+async def bound_user(where: Where, identity: str | None = None) -> str:
+    """Name of the user to whom the token in use is bound, "" for none. Raises Failure, Transient."""
+    by_http = where.login is not None and (identity is None or not where.can_be(identity))
+    return str((await api_of(where).get("/v1/me")).get("user", "")) if by_http else ""
+
+
 async def check_token_of(where: Where, tenant: str) -> None:
     """Raises Failure unless there is a token in use, and it speaks for this tenant."""
     whose = "nobody" if where.login is None else (await api_of(where).get("/v1/me"))["tenant"] or "an operator"

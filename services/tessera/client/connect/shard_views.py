@@ -4,19 +4,17 @@ import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import TypeAdapter
-
 from tessera.client.outcomes import Exit, Failure
-from tessera.domain.devices.free_slots import Slots
 from tessera.domain.work.phases import TERMINAL, Phase
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.base import Lenient, Strict
-from tessera_schemas.views import JobView, NodeView, QueueView
+from tessera_schemas.views import JobView, LineStart, NodeView, QueueView, ShareView
 from tessera_schemas.work.arrays import has_task, task_id
 
 if TYPE_CHECKING:
     from tessera.client.connect.api import Api
-    from tessera.gateway.operations.models import LineStart, ToldConsequences, WorkGroups
+    from tessera.domain.devices.free_slots import Slots
+    from tessera.gateway.operations.models import ToldConsequences, WorkGroups
     from tessera_schemas.config import Config
     from tessera_schemas.work.templates import JobTemplate
 
@@ -108,16 +106,27 @@ class ShardViews:
 
         return WorkGroups.model_validate(await self._get("/v1/work"), extra="ignore")
 
-    async def slots(self) -> list[Slots]:
+    async def slots(self) -> "list[Slots]":
         """Free slots of every pool, with the rules by which GPUs that can be had are idle."""
+        from pydantic import TypeAdapter
+
+        from tessera.domain.devices.free_slots import Slots
+
         return TypeAdapter(list[Slots]).validate_python((await self._get("/v1/slots"))["items"])
 
-    async def expected_starts(self) -> "dict[str, LineStart]":
-        """Expected starts of waiting jobs by their ids, of those whose start is known."""
-        from tessera.gateway.operations.models import QueueLine
+    async def shares(self) -> list[ShareView]:
+        """Shares of queues, tenants in them and their users by weight, a name before those below it."""
+        return await self._rows("shares", ShareView)
 
-        line = QueueLine.model_validate(await self._get("/v1/line"), extra="ignore")
-        return {place.job_id: place.expected_start for place in line.items if place.job_id and place.expected_start}
+    async def places(self) -> dict[str, dict[str, Any]]:
+        """Places in line by the ids of jobs, of those that one may see."""
+        return {row["job_id"]: row for row in (await self._get("/v1/line"))["items"] if row.get("job_id")}
+
+    async def expected_starts(self) -> dict[str, LineStart]:
+        """Expected starts of waiting jobs by their ids, of those whose start is known."""
+        start = "expected_start"
+        told = {job_id: place[start] for job_id, place in (await self.places()).items() if place.get(start)}
+        return {job_id: LineStart.model_validate(found, extra="ignore") for job_id, found in told.items()}
 
     async def nodes(self) -> list[NodeView]:
         """All nodes by pool, then name."""

@@ -204,6 +204,11 @@ class LedgerBackup:
             yield n, data
 
 
+def ledger_in(path: Path) -> LedgerFile | LedgerBackup:
+    """An exported ledger, or that of a backup's directory. Raises Failure."""
+    return LedgerBackup(Backup.read(path)) if path.is_dir() else LedgerFile(path)
+
+
 def ledger_of(bus: Bus, shard: str) -> StoredLedger:
     """Ledger of the shard as the stream has it."""
     return StoredLedger(bus, StreamLedger(bus, shard), shard)

@@ -24,11 +24,11 @@ from tessera.domain.folding.fold import apply_record, take_in
 from tessera.domain.state import State
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.preemption.plans import Plan, plan, proposal
-from tessera.engine.queueing.ordering import RULES
 from tessera.kernel.errors import InvariantViolation
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera.projection.events import StoredEvent, events_of
+from tessera.queueing.decide import RULES, OrderCache
 from tessera.scheduler.decide import LOOKS_OF, CapacityCache, Inputs, decide
 from tessera_schemas.facts import PlanProposed, owner
 from tessera_schemas.ledger import Allocated, AnyRecord, Checkpoint, EpochOpened, Grown, LedgerMessage, PodsTakenOver
@@ -106,7 +106,7 @@ class Replay:
         self._shard = opening or Shard()
         self._before = self._shard.state.n
         self._capacity = CapacityCache()
-        self._order_capacity = CapacityCache()
+        self._order_capacity = OrderCache()
         self._orders: dict[int, list[tuple[int, Order]]] = defaultdict(list)
         self._plans: dict[int, list[tuple[int, PlanProposed]]] = defaultdict(list)
         self._noted = self._seen = self._before
@@ -212,7 +212,7 @@ class Replay:
             self._by_another(message.engine)
             return
         try:
-            expected = decide(self._shard.state, inputs_of(message), self._capacity, message.engine)
+            expected = tuple(decide(self._shard.state, inputs_of(message), self._capacity, message.engine).records)
         except (Contradiction, KeyError, IndexError, ValueError) as error:
             report.found(f"message {message.n}: cannot be decided again: {error!r}")
             return

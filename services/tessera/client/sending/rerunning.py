@@ -6,7 +6,7 @@ from copy import deepcopy
 from typing import Any
 
 from tessera.client.connect.api import path_of
-from tessera.client.connect.connecting import api_of, views_of
+from tessera.client.connect.connecting import api_of, bound_user, views_of
 from tessera.client.connect.shard_views import is_whole_id
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit, Failure, Refused
@@ -22,7 +22,8 @@ TEXTS = ("env", "node_selector")
 
 async def find_spec(where: Where, identity: str | None, named: str) -> tuple[Json, str]:
     """
-    The spec of a job, live or ended, and its tenant ("" where the token says it); of a task that task alone.
+    The spec of a job, live or ended, and its tenant ("" where the token says it); of a task that task alone. Its user
+    is the one to whom the token is bound.
 
     Raises Failure, Refused, Transient.
     """
@@ -32,8 +33,11 @@ async def find_spec(where: Where, identity: str | None, named: str) -> tuple[Jso
     except (Failure, Refused):
         if not is_whole_id(named):
             raise
-        return (await api_of(where, identity).get(path_of(named, "spec")))["spec"], ""  # lists show it no longer
-    return narrow_to_task(await read_current_spec(where, identity, job), job), job.tenant
+        spec, tenant = (await api_of(where, identity).get(path_of(named, "spec")))["spec"], ""  # not in lists any more
+    else:
+        spec, tenant = narrow_to_task(await read_current_spec(where, identity, job), job), job.tenant
+    user = await bound_user(where, identity)
+    return spec | ({"user": user} if user else {}), tenant
 
 
 async def read_current_spec(where: Where, identity: str | None, job: JobView) -> Json:

@@ -1,4 +1,4 @@
-"""A shard on one screen: GPUs by queue and tenant, and why jobs wait."""
+"""A shard on one screen: GPUs by queue and tenant, who holds GPUs and uses none, and why jobs wait."""
 
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -13,22 +13,20 @@ from tessera_schemas.text.units import format_age, format_milli
 from tessera_schemas.views import NodeView, QueueView
 
 if TYPE_CHECKING:
-    from tessera.gateway.operations.models import JobGroup, WorkGroups
+    from tessera.gateway.operations.models import IdleGroup, JobGroup, WorkGroups
 
 TOP_QUEUES = tuple(column for column in QUEUES if column.title not in ("BORROWED", "LENT", "WEIGHT"))
 
 
 def overview(
-    work: "WorkGroups",
-    nodes: Sequence[NodeView],
-    queues: Sequence[QueueView],
-    now_ms: int,
-    pools: Sequence[Slots] = (),
+    work: "WorkGroups", nodes: Sequence[NodeView], queues: Sequence[QueueView], now_ms: int, pools: Sequence[Slots] = ()
 ) -> list[str]:
     """All lines but the first, which says where this is."""
     lines = [node_line(nodes), *idle_lines(pools), "", *table(TOP_QUEUES, queue_rows(queues, nodes))]
     if work.tenants:
         lines += ["", *table(TENANTS, work.tenants)]
+    if work.idle:
+        lines += ["", *table(HELD_IDLE, work.idle)]
     if work.reasons:
         lines += ["", *table(waiting_columns(now_ms), work.reasons)]
     return lines
@@ -65,6 +63,13 @@ TENANTS: "list[Column[JobGroup]]" = [
     Column("RUNNING", lambda group: str(group.running), right=True),
     Column("WAITING", lambda group: str(group.waiting), right=True),
     Column("GPUS WANTED", lambda group: format_milli(group.wanted_milli), right=True),
+]
+
+HELD_IDLE: "list[Column[IdleGroup]]" = [
+    Column("WARNED OF USING NONE", lambda group: group.tenant, shrinks=True),
+    Column("QUEUE", lambda group: group.queue, shrinks=True),
+    Column("JOBS", lambda group: str(group.jobs), right=True),
+    Column("GPUS", lambda group: format_milli(group.gpu_milli), right=True),
 ]
 
 

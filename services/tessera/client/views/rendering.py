@@ -107,6 +107,13 @@ def table(
     return [_line(shown, line, widths, gap) for line in cells]
 
 
+def show_bare(columns: Sequence[Column[ShownRow]], rows: Sequence[ShownRow], *, titles: bool, ending: bool) -> None:
+    """Print rows with | between their fields, and behind the last where `ending`."""
+    lines = [[column.title for column in columns]] if titles else []
+    for line in lines + [[column.value(row).strip() for column in columns] for row in rows]:
+        print("|".join(line) + ("|" if ending else ""))
+
+
 def show(
     output: Output,
     columns: Sequence[Column[ShownRow]],

@@ -7,7 +7,7 @@ from typing import Any
 from tessera.client.views.event_story import is_job_id, new_values, pods_on
 from tessera.client.views.rendering import local_time
 from tessera_schemas import ledger as records
-from tessera_schemas.facts import JobAdmitted, JobRefused, UpdateRequested
+from tessera_schemas.facts import JobAdmitted, JobRefused, RunUsed, UpdateRequested
 from tessera_schemas.ledger import AnyRecord, LedgerMessage
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.units import format_age
@@ -98,6 +98,12 @@ def _warned(record: records.Warned, message: LedgerMessage) -> str:
     return f"warned: it holds GPUs and has used none for {format_age(1000 * record.idle_seconds)}"
 
 
+def _used(record: records.UseNoted, message: LedgerMessage) -> str:
+    fact = message.facts[record.fact].fact
+    use = fact.use.text(fact.use.measured_gpu_milli_ms) if isinstance(fact, RunUsed) else ""
+    return f"its GPUs were measured: {use}"
+
+
 def _kept(record: records.EarmarkSet, message: LedgerMessage) -> str:
     runs = len(record.victims)
     first = f", once {runs} {'run has' if runs == 1 else 'runs have'} stopped" if runs else ""
@@ -145,6 +151,7 @@ DESCRIBE: dict[type[Any], Callable[[Any, LedgerMessage], str]] = {
     records.Permitted: lambda record, _: "more pods exist and may be bound" if record.ranks else PERMITTED,
     records.Released: lambda record, _: _released(record.ranks) if record.ranks else RELEASED,
     records.Delayed: _delayed,
+    records.UseNoted: _used,
     records.Warned: _warned,
     records.Saved: lambda record, _: "its work is saved" + (f" in {record.path}" if record.path else ""),
     records.Held: lambda record, _: f"{'let go' if record.undo else 'held'} by {record.by}",

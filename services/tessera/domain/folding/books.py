@@ -3,7 +3,9 @@
 from collections import Counter
 
 from tessera.domain.entities import RemovedQueue, Run
-from tessera.domain.folding.steps import tally
+from tessera.domain.folding.decayed_usage import follow_half_life
+from tessera.domain.folding.spending import count_anew, put_budgets_in_force, unit_of
+from tessera.domain.folding.steps import count_costs, tally
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera_schemas.config import Config
@@ -16,7 +18,13 @@ def put_in_force(state: State, config: Config) -> None:
         state.set_config(config)
         return
     _keep_removed(state, config)
+    if state.tree.money or (config.body and config.body.money):
+        count_costs(state, list(state.runs.values()))
+    decay, units = state.decay, {name: unit_of(state, budget) for name, budget in state.budgets.items()}
+    count_anew(state)
     state.set_config(config)
+    put_budgets_in_force(state, units, state.tree.new_queues)
+    follow_half_life(state.decayed, decay, state.decay, state.ts, state.runs.values(), state.tree.new_queues)
     for name in [name for name, _ in state.queue_use.items()]:
         state.queue_use.drop(name)
     for run in list(state.runs.values()):
@@ -25,6 +33,7 @@ def put_in_force(state: State, config: Config) -> None:
         if flavor != run.flavor:
             state.put_run(replace(run, flavor=flavor))
         tally(state, run.queue, flavor, run.amount, 1)
+    state.weigh_runs(list(state.runs.values()))
 
 
 def _keep_removed(state: State, config: Config) -> None:

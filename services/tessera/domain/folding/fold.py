@@ -13,6 +13,7 @@ from tessera.domain.folding import arrays as fold_arrays
 from tessera.domain.folding import jobs as fold_jobs
 from tessera.domain.folding import runs as fold_runs
 from tessera.domain.folding import shard as fold_shard
+from tessera.domain.folding import spent as fold_spent
 from tessera.domain.folding.steps import APPLY, FORMAT_OF_IDENTITY
 from tessera.domain.state import State
 from tessera.domain.work.dependencies import is_decided
@@ -21,7 +22,7 @@ from tessera_schemas.ledger import AnyRecord, LedgerMessage, TakenFact
 from tessera_schemas.shard.ledger_form import chain_hash
 from tessera_schemas.shard.orders import Order
 
-PARTS = (fold_arrays, fold_jobs, fold_runs, fold_shard)
+PARTS = (fold_arrays, fold_jobs, fold_runs, fold_shard, fold_spent)
 """Where the functions stand that apply records, each registered by its record's class."""
 
 
@@ -50,6 +51,8 @@ def take_in(state: State, n: int, ts: int, facts_upto: int, orders: Sequence[Ord
     """The first part of a message: the new now, the newest orders, and what time makes forgotten."""
     if ts < state.ts or facts_upto < state.facts_upto:
         raise Contradiction(f"record {n}: ts or facts_upto goes back")
+    if state.decay is not None:
+        state.decay.forget(state.decayed, state.ts, ts)
     state.n, state.ts, state.facts_upto = n, ts, facts_upto
     for name in state.lost_due(ts):
         state.remember_node(name, None)
@@ -61,7 +64,9 @@ def take_in(state: State, n: int, ts: int, facts_upto: int, orders: Sequence[Ord
 
 
 def apply_record(state: State, record: AnyRecord, facts: Sequence[TakenFact]) -> None:
-    """Apply one decision."""
+    """Apply one decision. Raises Contradiction where an overlay's state has moved, too."""
+    if not state.is_base:
+        state.check_base()
     APPLY[type(record)](state, record, facts)
 
 

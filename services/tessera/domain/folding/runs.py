@@ -28,7 +28,7 @@ from tessera.domain.work.gang import gang_of
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.starting import note_refusal, note_taken, note_try
 from tessera.domain.work.stops import count_stop
-from tessera_schemas.facts import PodsFound
+from tessera_schemas.facts import PodsFound, RunUsed
 from tessera_schemas.ledger import (
     Allocated,
     Bound,
@@ -44,10 +44,18 @@ from tessera_schemas.ledger import (
     Started,
     StopHeldBack,
     TakenFact,
+    UseNoted,
     Warned,
 )
 from tessera_schemas.reasons import Code
-from tessera_schemas.shard.ledger_form import LENT_KEPT_FROM, NODE_FAILURES_FROM, RUN_ENDS_FROM, UNNEEDED_STOPS_FROM
+from tessera_schemas.shard.ledger_form import (
+    GPU_USE_FROM,
+    LENT_KEPT_FROM,
+    NODE_FAILURES_FROM,
+    RUN_ENDS_FROM,
+    UNNEEDED_STOPS_FROM,
+)
+from tessera_schemas.work.measured_use import added
 from tessera_schemas.work.run_ends import ENDS_OF_ITS_OWN, EVICTIONS, FAILURES_OF_NODES
 
 AVOID_MAX = 16
@@ -267,6 +275,17 @@ def apply_warned(state: State, record: Warned, facts: Sequence[TakenFact]) -> No
     state.put_run(replace(run_of(state, record.run_id), idle_ts=state.ts if record.idle_seconds else 0))
 
 
+@applies(UseNoted)
+def apply_use_noted(state: State, record: UseNoted, facts: Sequence[TakenFact]) -> None:
+    """Takes over a measurement that covers more than the one before; raises Contradiction for any other fact."""
+    run, fact = run_of(state, record.run_id), facts[record.fact].fact
+    known = 0 if run.gpu_use is None else run.gpu_use.measured_gpu_milli_ms
+    is_of_it = isinstance(fact, RunUsed) and fact.run_id == run.run_id and state.format >= GPU_USE_FROM
+    if not isinstance(fact, RunUsed) or not is_of_it or fact.use.measured_gpu_milli_ms <= known:
+        raise Contradiction(f"record {state.n}: fact {record.fact} says nothing new of the GPUs of {run.run_id}")
+    state.put_run(replace(run, gpu_use=fact.use.with_most_of(run.gpu_use)))
+
+
 @applies(Saved)
 def apply_saved(state: State, record: Saved, facts: Sequence[TakenFact]) -> None:
     """Notes a checkpoint of a run: its time in ledger milliseconds and, where a path is named, the path."""
@@ -289,6 +308,7 @@ def apply_released(state: State, record: Released, facts: Sequence[TakenFact]) -
     count_held(state, run)
     if (job := state.jobs.get(run.job_id)) is not None:
         state.put_job(with_nodes_of(state, job, run))
+    _keep_use(state, run)
     state.drop_run(run)
     hold(state, run.gang, run.places, -1)
     drop_empty(state, run.places)
@@ -309,3 +329,13 @@ def _release_pods(state: State, run: Run, ranks: set[int]) -> None:
     hold(state, run.gang, gone, -1)
     drop_empty(state, gone)
     tally(state, run.queue, run.flavor, less, -1, jobs=0)
+
+
+def _keep_use(state: State, run: Run) -> None:
+    """Adds what was measured of a released run to its job, which has ended before where it succeeded."""
+    if run.gpu_use is None:
+        return
+    if (job := state.jobs.get(run.job_id)) is not None:
+        state.put_job(replace(job, gpu_use=added(job.gpu_use, run.gpu_use)))
+    elif (ended := state.ended.get(run.job_id)) is not None:
+        state.put_ended(replace(ended, gpu_use=added(ended.gpu_use, run.gpu_use)))

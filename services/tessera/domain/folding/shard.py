@@ -8,7 +8,8 @@ from tessera.domain.devices.slots import while_held
 from tessera.domain.entities import Drain, Earmark, NodeBackoff, PublishedSlots, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.folding.books import put_in_force
-from tessera.domain.folding.steps import applies, count_task, forget_node, is_aside
+from tessera.domain.folding.spending import count_anew
+from tessera.domain.folding.steps import applies, count_costs, count_task, forget_node, is_aside
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import remember
@@ -110,7 +111,10 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
     node = _configured(state, empty_node(while_held(fact, before)))
     holders: list[Run | Earmark] = []
     if before is not None and before.is_held:  # else nothing holds it, and nobody need be asked
-        holders = [*state.runs.found(state.index.runs_on.get(node.name, ())), *state.earmarks.values()]
+        holders = [*state.runs_on(node.name), *state.earmarks.values()]
+    other_flavor = before is not None and state.tree.flavor_of(before) != state.tree.flavor_of(node)
+    priced_anew = holders if other_flavor and state.tree.money else ()
+    count_costs(state, priced_anew)
     anew = {node.name: node}
     for holder in holders:
         holder.gang.take(anew, holder.places if isinstance(holder, Run) else holder.placements)
@@ -125,13 +129,15 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
     if state.format >= FORMAT_OF_MEMORY:
         state.remember_node(node.name, remember(state.remembered_nodes.get(node.name), before, node, state.ts))
     state.count_node(node.name)
-    if node.ready:
-        _end_held_back(state, node)
+    if other_flavor:
+        count_anew(state)
+    state.weigh_runs(priced_anew)
+    _end_held_back(state, node)
 
 
 def _end_held_back(state: State, node: Node) -> None:
-    """The node is well: what seemed lost on it is not."""
-    for run in state.runs.found(state.index.runs_on.get(node.name, ())):
+    """Of a node that is well: what seemed lost on it is not."""
+    for run in state.runs_on(node.name) if node.ready else ():
         if run.held_back is not None:
             state.put_run(replace(run, held_back=None))
 

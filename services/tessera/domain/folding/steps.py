@@ -3,9 +3,10 @@ Steps that folding several records takes: a job moved, amounts tallied, devices 
 record, registered by the record's class. Pure.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
+from tessera.domain.devices.costs import cost_of
 from tessera.domain.devices.resources import Amount, Node
 from tessera.domain.entities import Job, Run, Use
 from tessera.domain.errors import Contradiction
@@ -15,7 +16,7 @@ from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang
 from tessera.domain.work.phases import Phase, moved
 from tessera_schemas.ledger import AnyRecord, TakenFact
-from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, ENDED_NODES_FROM, RUN_SUMS_FROM
+from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, ENDED_NODES_FROM, PRICES_FROM, RUN_SUMS_FROM
 from tessera_schemas.work.placement import Placement
 
 Apply = Callable[[State, Any, Sequence[TakenFact]], None]
@@ -98,8 +99,16 @@ def count_held(state: State, run: Run) -> Run:
         return run
     held = run.amount.gpu_milli * max(0, state.ts - run.uncounted_ts)
     if held:
-        state.put_job(replace(job, gpu_milli_ms=job.gpu_milli_ms + held))
+        micros, rest = cost_of(state, job, state.ts) if state.format >= PRICES_FROM else (0, 0)
+        state.put_job(replace(job, gpu_milli_ms=job.gpu_milli_ms + held, cost_micros=micros, cost_rest=rest))
     return replace(run, counted_ts=state.ts)
+
+
+def count_costs(state: State, holders: Iterable[object]) -> None:
+    """Counts what the runs among these held by the prices and flavors until now."""
+    for run in holders:
+        if isinstance(run, Run):
+            state.put_run(count_held(state, run))
 
 
 def with_nodes_of(state: State, job: Job, run: Run) -> Job:

@@ -28,6 +28,8 @@ from tessera.domain.entities import (
     Run,
     Use,
 )
+from tessera.domain.folding.decayed_usage import DecayedUsage
+from tessera.domain.folding.spending import BudgetUse
 from tessera.domain.mix import Mix, Seen
 from tessera.domain.runtimes import Sketch
 from tessera.domain.storing.canonical import encode
@@ -55,6 +57,8 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "closed": (TypeAdapter(ClosedNamespace), "tenant"),
     "remembered_nodes": (TypeAdapter(RememberedNode), "name"),
     "removed_queues": (TypeAdapter(RemovedQueue), "name"),
+    "decayed": (TypeAdapter(DecayedUsage), "name"),
+    "spending": (TypeAdapter(BudgetUse), "name"),
 }
 KINDS_MAX = 4_096
 """Rows kept to be copied: a shard of more kinds than these reads more of its rows whole."""

@@ -130,12 +130,7 @@ def find_capacity_blockers(
 
 
 def _name_holders(
-    state: State,
-    job: Job,
-    runs: Iterable[Run],
-    resource: str,
-    viewer: Viewer,
-    nodes: Iterable[str] | None = None,
+    state: State, job: Job, runs: Iterable[Run], resource: str, viewer: Viewer, nodes: Iterable[str] | None = None
 ) -> Blockers:
     # Sorted by what is short and not by GPUs: with CPU short, a job without a GPU may be the one in the way.
     def size(amount: Amount) -> int:

@@ -159,8 +159,7 @@ def _try_config(now: State, order: ApplyConfig) -> Consequences:
     # Only what the order itself stops: a queue that was stopped before is no consequence of it.
     closed = {name for name in then.tree.queues if then.tree.stopped(name)}
     closed -= {name for name in now.tree.queues if now.tree.stopped(name)}
-    drained = {name for name in then.tree.queues if then.tree.drained(name)}
-    drained -= {name for name in now.tree.queues if now.tree.drained(name)}
+    drained = then.tree.drained - now.tree.drained
     emptied = [run for run in then.runs.values() if run.queue in drained and not run.stopping]
     stopped = [_stop(now, run, Code.QUEUE_DRAINED) for run in emptied]
     # They stop first, so that nobody is said to be evicted for room that comes free anyway.

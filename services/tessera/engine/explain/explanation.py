@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tessera.domain.entities import RESTART, EndedJob, Job, RefusedWork, Run
+from tessera.domain.folding.spending import spent_budgets
 from tessera.domain.idle import idle_policy
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
@@ -42,6 +43,7 @@ from tessera.engine.queueing.readiness import no_place_in_line, not_in_line, quo
 from tessera_schemas.cluster.labels import say_it_is_off
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.text.units import format_age, format_memory, format_milli
+from tessera_schemas.work.budgets import day_text, month_end
 
 FLAVORS_MAX = 4  # of which each is told why it does not do
 DRAINED_MAX = 3
@@ -206,6 +208,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
     yield from describe_passing(what_if.before, job, what_if.state.ts, viewer)
     yield from describe_jobs_before(what_if, job, viewer)
     yield from describe_order(state, job)
+    yield from _last_by_budgets(state, job)
     head, _ = what_if.behind(job)
     if head is not None:
         who = f"{head.name} ({head.job_id})" if viewer.may_see(head.tenant) else "of another tenant"
@@ -234,6 +237,13 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
     yield from _kept_for_restarts(state, pool, {reason.code for reason in reasons})
     if what_if.crowded:
         yield "Many jobs before it have just come and were not looked at yet; ask again in a moment."
+
+
+def _last_by_budgets(state: State, job: Job) -> Iterator[str]:
+    """Spent budgets for which the job goes behind all others."""
+    for budget in spent_budgets(state, job.queue, job.tenant, ("last",)) if job.amount.gpu_milli else ():
+        until = day_text(month_end(state.ts))
+        yield f"Budget {budget.name} is spent: it goes behind all others until {until} UTC, or more is granted."
 
 
 def _kept_for_restarts(state: State, pool: str, codes: set[Code]) -> Iterator[str]:
@@ -362,6 +372,7 @@ def _on_its_way(state: State, job: Job) -> Iterator[str]:
     elif not run.started:
         yield f"All its pods have to run within {_left(run.deadline, state.ts)}, else it is tried again."
     yield from _idle(state, job, run)
+    yield from _use(state, job, run)
     if job.held:
         by = " by an operator" if job.operator_hold else ""
         yield f"It is held{by}: it goes on, but would not start again."
@@ -388,6 +399,14 @@ def _idle(state: State, job: Job, run: Run) -> Iterator[str]:
         yield f"{since}; {ends.get(policy.action, 'nothing is taken from it')}."
     elif job.idle is not None and policy.action != "off":
         yield f"It is warned once all its GPUs were unused for {format_age(policy.warn_seconds * 1000)}."
+
+
+def _use(state: State, job: Job, run: Run) -> Iterator[str]:
+    """Use of the run's GPUs and, with evidence, how to ask for less."""
+    if run.gpu_use is not None:
+        held = run.amount.gpu_milli * (state.ts - run.allocated_ts)
+        yield f"{run.gpu_use.text(held)}."
+        yield from run.gpu_use.advice(held, job.pods)
 
 
 def _each(nodes: int) -> str:

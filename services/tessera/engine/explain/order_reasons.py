@@ -9,6 +9,7 @@ from tessera.domain.state import State
 from tessera.engine.explain.blockers import Viewer, describe_amount
 from tessera.engine.explain.what_if import WhatIf
 from tessera.engine.queueing.orders import ORDERS
+from tessera_schemas.text.units import format_age, format_milli
 
 HIGHER = "of a higher priority class"
 QUEUES = "of queues that hold less for their weight, or stay within their own quota"
@@ -34,6 +35,11 @@ def describe_jobs_before(what_if: WhatIf, job: Job, viewer: Viewer) -> Iterator[
         weight = 1 if tenant is None else tenant.weight
         what = describe_amount(held) if held != NOTHING else "nothing"
         yield f"Its tenant holds {what} in queue {job.queue}, with weight {weight}."
+    if (counts[TENANTS] or counts[USERS]) and viewer.may_see(job.tenant) and state.decay is not None:
+        who, row = ("tenant", job.tenant) if counts[TENANTS] else ("user", f"{job.tenant}/{job.user}")
+        used = state.decay.used(state.decayed.get(f"{job.queue}/{row}"), state.ts)
+        average, half_life = format_milli(state.decay.average_of(used)), format_age(state.decay.half_life_ms)
+        yield f"Its {who} has held {average} GPUs on average, which counts besides; half of it after {half_life}."
 
 
 def _why(state: State, job: Job, other: Job) -> str:

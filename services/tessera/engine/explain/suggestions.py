@@ -11,6 +11,7 @@ from itertools import islice
 
 from tessera.domain.devices.resources import Need, RoleNeed
 from tessera.domain.entities import Job, Run
+from tessera.domain.queue_settings import granted_classes
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import gang_of
@@ -350,7 +351,7 @@ def _classes_above(state: State, job: Job) -> Iterator[str]:
         return
     tree = state.tree
     now = tree.priority(job.priority_class)
-    above = [name for name in tree.granted_classes(job.tenant) if tree.priority(name) > now]
+    above = [name for name in granted_classes(tree, job.tenant) if tree.priority(name) > now]
     yield from sorted(above, key=lambda name: (tree.priority(name), name))[:VALUES_MAX]
 
 

@@ -24,11 +24,14 @@ from tessera.engine.queueing.ordering import order_jobs
 from tessera.engine.queueing.own_place import own_place, place_given_back
 from tessera.engine.queueing.readiness import (
     awaits_placement,
+    budget_spent,
     explain_missing_pods,
+    explain_rest,
     full_array,
     in_backoff,
     no_place_in_line,
     not_in_line,
+    rests,
 )
 from tessera.engine.queueing.starting import Choice, choose
 from tessera.engine.scoring.policies import find_scoring_policy
@@ -83,9 +86,9 @@ class WhatIf:
             self._book = None
 
     def verdict(self, job: Job) -> Choice | Reason:
-        """Choose where `job` would start now, or say why not."""
-        against = self.gate(job)
-        if against is not None:
+        """Choose where `job` would start now, or say why not. Raises Contradiction once the state has moved."""
+        self.state.check_base()
+        if (against := self.gate(job)) is not None:
             return against
         self.tries += 1
         return self._chosen(job)
@@ -179,10 +182,14 @@ class WhatIf:
         stopped = tree.stopped(job.queue)
         if stopped is not None:
             found.append(Reason(code=Code.QUEUE_STOPPED, field=f"queues.{stopped}"))
+        if (spent := budget_spent(state, job)) is not None:
+            found.append(spent)
         mark = state.earmarks.get(job.job_id)
         if mark is not None:
             stopping = sum(1 for run_id in mark.victims if state.runs.get(run_id) is not None)
             found.append(Reason(code=Code.WAITING_FOR_PREEMPTED, numbers={"runs_stopping": stopping}))
+        elif unmade := rests(state, job):
+            found.append(explain_rest(unmade))
         head, before = self.behind(job)
         if head is not None:
             numbers = {"jobs_of_its_queue_before_it": before}
@@ -271,7 +278,7 @@ class WhatIf:
 
     def _start(self, job: Job) -> bool:
         state = self.state
-        may_start = full_array(state, job) is None and self.behind(job)[0] is None
+        may_start = full_array(state, job) is None and self.behind(job)[0] is None and not rests(state, job)
         found = self._chosen(job) if may_start else None
         if found is None or isinstance(found, Reason):
             return False

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from tessera.domain.devices.free_slots import NodeCauses, Size, Slots, Stranded, Unclaimed, Unused
-from tessera.domain.devices.gpu_use import PoolUse
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.entities import Earmark
 from tessera.domain.idle import idle_policy
@@ -260,20 +259,3 @@ def _suited(alike: Iterable[list[Need]], node: Node) -> list[Need]:
 
 def _serves_whole(node: Node) -> bool:
     return serves(node.device_profile, "whole")
-
-
-def pool_use(state: State, left: Slots) -> PoolUse:
-    """Use of the pool whose free slots are `left`; what can be had is under the reason why nobody takes it."""
-    held: Counter[str] = Counter()
-    for who, amount in state.index.held.items():
-        if len(who) == 2 and pool_of(state, who[0]) == left.pool:  # with a user it is a part of the same
-            held[who[1]] += amount.gpu_milli
-    idle: Counter[str] = Counter()
-    for cause, milli in left.stranded:
-        idle[left.unclaimed if cause is Stranded.NONE else cause] += milli
-    return PoolUse(
-        left.pool,
-        tuple(sorted((tenant, milli) for tenant, milli in held.items() if milli)),
-        left.unused.gpu_milli,
-        tuple((str(cause), milli) for cause, milli in idle.items() if milli),
-    )

@@ -20,7 +20,7 @@ from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup,
 from tessera.engine.placement.refusals import no_domain, no_fit, no_model, not_even
 from tessera.engine.placement.rows.room_counts import RoomTable
 from tessera.engine.placement.rows.search_looks import SearchLooks
-from tessera.engine.placement.rows.shortage import is_short, lacks_gpus
+from tessera.engine.placement.rows.shortage import is_short, lacks_gpus, lone_kind
 from tessera.engine.placement.rows.table import Entry, entry, policy_for
 from tessera.engine.placement.topology import place_together
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
@@ -136,6 +136,8 @@ class FreeCapacity:
         """Gangs that were searched for in vain, and the number of changes of nodes by then."""
         self._short: dict[Gang, int] = {}
         """Gangs that lacked room by the counts, and the number of changes of nodes by then."""
+        self._holdable: dict[Gang, bool] = {}
+        # Whether the nodes could hold a gang if they were empty: that does not change as long as this serves.
         self._found: tuple[tuple[Placement, ...], Attempt] | None = None
 
     @cached_property
@@ -200,7 +202,12 @@ class FreeCapacity:
     def is_short(self, roles: tuple[RoleNeed, ...]) -> bool:
         """Whether the nodes lack the room for some of the pods, whatever becomes of the others; no search is made."""
         gang, table = gang_of(roles), self.table
-        if not self.places.any_ready or self._is_still_short(gang):
+        if not self.places.any_ready:
+            return True
+        lone = lone_kind(gang)
+        if lone is not None:
+            return table.total(lone) < gang.pods
+        if self._is_still_short(gang):
             return True
         if not all(is_short(each, table) for each in alternatives(gang, self.places)):
             return False
@@ -225,7 +232,12 @@ class FreeCapacity:
 
     def could_hold(self, roles: tuple[RoleNeed, ...]) -> bool:
         """Whether counts and sums leave the gang room once every pod has left the nodes; no search is made."""
-        return self.places.any_ready and not self._emptied.is_short_in_all(roles)
+        gang = gang_of(roles)
+        if (known := self._holdable.get(gang)) is None:
+            if len(self._holdable) >= GANGS_MAX:
+                self._holdable.clear()
+            known = self._holdable[gang] = self.places.any_ready and not self._emptied.is_short_in_all(gang)
+        return known
 
     def looks(self, roles: tuple[RoleNeed, ...]) -> int:
         """Number of looks at a pod or a node that a search for the gang takes at most, about."""

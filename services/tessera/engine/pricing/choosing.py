@@ -89,13 +89,7 @@ def choice(
 
 @compiled_lean
 def fresh_key(
-    nodes: Nodes,
-    classes: Classes,
-    known: PublishedWorkload,
-    worth: WorthArrays,
-    cpu_per_gpu: int,
-    t: int,
-    n: int,
+    nodes: Nodes, classes: Classes, known: PublishedWorkload, worth: WorthArrays, cpu_per_gpu: int, t: int, n: int
 ) -> int:
     """Key of node `n` for class `t`, judged as the node is now; NO_KEY where a pod of the class does not fit."""
     if not fits(nodes, classes, t, n):
@@ -105,13 +99,7 @@ def fresh_key(
 
 @compiled_lean
 def catch_up(
-    nodes: Nodes,
-    classes: Classes,
-    known: PublishedWorkload,
-    worth: WorthArrays,
-    cpu_per_gpu: int,
-    best: Best,
-    t: int,
+    nodes: Nodes, classes: Classes, known: PublishedWorkload, worth: WorthArrays, cpu_per_gpu: int, best: Best, t: int
 ) -> None:
     """Bring the keys of a class up to date with all changed nodes."""
     ring, now = best.changes.shape[0], best.counts[0]

@@ -12,6 +12,7 @@ from tessera.domain.devices.resources import NOTHING, Amount
 from tessera.domain.entities import EndedJob, Job, Use
 from tessera.domain.state import State
 from tessera.domain.work.dependencies import array_of_task, unqueued_task
+from tessera.engine.queueing.readiness import spent_reason
 from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.arrays import FAMILY, Dependency, has_task, index_of
@@ -28,7 +29,9 @@ def entry_faults(state: State, fact: JobAdmitted, new_jobs: Collection[str] = ()
     # All reasons are gathered in place of the first, since a sender who mends one fault should not meet the next one
     # only then.
     over = _over_limit(state, fact)
-    against = [*([] if over is None else [over]), *unknown_levels(fact.spec.roles, state.tree.levels)]
+    spent = spent_reason(state, fact.spec.queue, fact.tenant, ("refuse",)) if fact.spec.gpu_milli() else None
+    found = [each for each in (over, spent) if each is not None]
+    against = [*found, *unknown_levels(fact.spec.roles, state.tree.levels)]
     tasks = None if fact.spec.array is None else fact.spec.array.tasks
     against += dependency_faults(state, fact.tenant, tasks, fact.spec.after, new_jobs)
     return against + _collisions(state, fact)
@@ -116,11 +119,7 @@ def over_limit(state: State, tenant_name: str, wanted: Amount) -> Reason | None:
     if limits.jobs is not None and jobs + 1 > limits.jobs:
         return Reason(code=Code.LIMIT_EXCEEDED, field="limits.jobs", numbers={"jobs": jobs, "limit": limits.jobs})
     if limits.gpus is not None and wanted.gpu_milli and gpu_milli + wanted.gpu_milli > limits.gpus * 1000:
-        numbers = {
-            "gpu_milli": gpu_milli,
-            "wanted_gpu_milli": wanted.gpu_milli,
-            "limit_gpu_milli": limits.gpus * 1000,
-        }
+        numbers = {"gpu_milli": gpu_milli, "wanted_gpu_milli": wanted.gpu_milli, "limit_gpu_milli": limits.gpus * 1000}
         return Reason(code=Code.LIMIT_EXCEEDED, field="limits.gpus", numbers=numbers)
     return None
 

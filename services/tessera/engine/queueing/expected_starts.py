@@ -86,7 +86,7 @@ def look_ahead(state: State, pool: str, line: Iterable[Job]) -> dict[str, Expect
         # Equal jobs get one answer each until the depth is reached; a kind that finds none is not asked for ever.
         kind = job.queue, job.roles, job.avoid
         # Counted among the kinds, who no node could hold would hide the start of who comes behind.
-        if not places.could_start(job):
+        if not places.could_hold(job.queue, job.gang):
             never.add(kind)
         # Each is told apart, since each has another way out.
         if kind in never:

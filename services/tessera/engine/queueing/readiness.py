@@ -1,8 +1,9 @@
 """Whether a job may start at all, before any node is looked at: its phase, its pods, its quota. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from tessera.domain.entities import Job, Over, Run
+from tessera.domain.folding.spending import KEPT_BY_BUDGETS, limit_of, spent_budgets, unit_of
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
@@ -10,12 +11,19 @@ from tessera.domain.work.starting import closing
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_form import UNMADE_FROM
+from tessera_schemas.work.budgets import day_text, month_end
+from tessera_schemas.work.money import amount_text
 from tessera_schemas.work.placement import Placement
+
+UNMADE_MAX = 64
+"""While so many runs of a tenant have no pods yet, no more of it start; a binder makes as many of a tenant at once."""
 
 
 def startable(state: State, job: Job) -> bool:
-    """Whether the job may start now, were there room: in line, in a namespace that takes pods, its array not full."""
-    return is_in_line(state, job) and closing(state, job) is None and full_array(state, job) is None
+    """Whether the job may start now, were there room: in line, and kept by no namespace, full array or spent budget."""
+    free = closing(state, job) is None and full_array(state, job) is None
+    return free and is_in_line(state, job) and budget_spent(state, job) is None
 
 
 def is_in_line(state: State, job: Job) -> bool:
@@ -32,8 +40,8 @@ def is_in_line(state: State, job: Job) -> bool:
 def named_in_line(state: State, pool: str) -> list[Job]:
     """The jobs of the pool's line, each once: it is made from an older state, so that some may not start any more."""
     newest = state.lines.get(pool)
-    named = state.jobs.found(dict.fromkeys(newest.jobs if newest else ()))
-    return [job for job in named if state.tree.pool(job.queue) == pool]
+    named, pool_of = state.jobs.found(dict.fromkeys(newest.jobs if newest else ())), state.tree.pool
+    return [job for job in named if pool_of(job.queue) == pool]
 
 
 def is_reserved(job: Job) -> bool:
@@ -49,6 +57,20 @@ def full_array(state: State, job: Job) -> Reason | None:
     return Reason(code=Code.ARRAY_LIMIT, numbers={"running": owner.array.running, "limit": owner.array.limit})
 
 
+def budget_spent(state: State, job: Job) -> Reason | None:
+    """Why no run of a job begins: a budget that it is of is spent, and keeps new work until the month ends."""
+    return spent_reason(state, job.queue, job.tenant, KEPT_BY_BUDGETS) if job.amount.gpu_milli else None
+
+
+def spent_reason(state: State, queue: str, tenant: str, kinds: Collection[str]) -> Reason | None:
+    """The first spent budget of the tenant's work in the queue that means one of `kinds`, as a reason; else None."""
+    for budget in spent_budgets(state, queue, tenant, kinds) if state.budgets else ():
+        row, unit = state.spending.found((budget.name,))[0], unit_of(state, budget)
+        detail = f"{amount_text(limit_of(budget, row), unit)}, until {day_text(month_end(row.ts))} UTC"
+        return Reason(code=Code.BUDGET_SPENT, field=f"budgets.{budget.name}", detail=detail)
+    return None
+
+
 def no_place_in_line(tree: QueueTree, job: Job) -> Reason | None:
     """Why the job stands in no line: the configuration has no such queue that takes jobs, or no such tenant."""
     if tree.pool(job.queue) is None:
@@ -61,6 +83,28 @@ def no_place_in_line(tree: QueueTree, job: Job) -> Reason | None:
 def awaits_placement(state: State, job: Job) -> bool:
     """Whether the job may start wherever it finds room; one with an earmark starts there and nowhere else."""
     return startable(state, job) and state.earmarks.get(job.job_id) is None
+
+
+def rests(state: State, job: Job) -> int:
+    """
+    Number of its tenant's runs that have no pods yet, where the job starts after some of them; 0: it does not rest.
+
+    It would only hold its GPUs until the binder has come to it. Room that is kept for a job is its own all the same.
+    """
+    unmade = state.unmade.get(job.tenant) or 0
+    return unmade if unmade >= UNMADE_MAX and state.format >= UNMADE_FROM and not is_reserved(job) else 0
+
+
+def explain_rest(unmade: int) -> Reason:
+    """Why a job rests while so many runs of its tenant have no pods yet."""
+    numbers = {"runs_without_pods": unmade, "runs_without_pods_max": UNMADE_MAX}
+    detail = "the binder makes the pods of the tenant's earlier runs first"
+    return Reason(code=Code.WAITING_FOR_TURN, numbers=numbers, detail=detail)
+
+
+def awaits_room(state: State, job: Job) -> bool:
+    """Whether nothing but room keeps the job from starting: room is made for such jobs alone."""
+    return awaits_placement(state, job) and not rests(state, job)
 
 
 def explain_missing_pods(job: Job) -> Reason:

@@ -1,12 +1,13 @@
 """One pass over a pool's order: where its jobs may start. `ReservingPass` does the same around reservations."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tessera.domain.devices.resources import Amount, RoleNeed
 from tessera.domain.entities import Earmark, Job
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
+from tessera.domain.work.gang import Gang
 from tessera.engine.placement.capacity import nodes_for, nodes_without
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.starting import Choice, choose, refusal
@@ -22,21 +23,14 @@ JOBS_MAX = 8_192
 @dataclass(slots=True)
 class BlockedJobs:
     """
-    Jobs that were refused for want of room, with the one flavor that they may use, under these quotas and uses.
+    Jobs that were refused for want of room, with the one flavor that they may use, under these quotas.
 
-    `held` is what counts as used in each queue, earmarks included.
+    `held` is what counts as used in each queue, earmarks included; with each job stands under which use it had quota.
     """
 
-    tree: QueueTree | None
+    tree: QueueTree
     held: Mapping[str, Amount]
-    jobs: dict[str, tuple[Job, str]] = field(default_factory=dict)
-
-    def flavor_of(self, job: Job) -> str | None:
-        """The flavor on whose nodes the same job found no room; None when it is another one now."""
-        found = self.jobs.get(job.job_id)
-        # The very same object: jobs are frozen, so that any change of one is another object, and identity is the whole
-        # comparison.
-        return found[1] if found is not None and found[0] is job else None
+    jobs: dict[str, tuple[Job, str, Mapping[str, Amount]]] = field(default_factory=dict)
 
 
 class CapacityCache(dict[tuple[str, str, bool], FreeCapacity]):
@@ -77,6 +71,7 @@ class SchedulingPass:
         self._book: QuotaBook | None = None
         self._capacities: dict[tuple[str, tuple[str, ...]], FreeCapacity] = {}
         self._standing: BlockedJobs | None = None
+        self._lacks_room: dict[tuple[Gang, str], bool] = {}
 
     def _quota_book(self) -> QuotaBook:
         """Use and lending of quota in this pass, made when first asked for."""
@@ -88,8 +83,7 @@ class SchedulingPass:
         return RoomTimeline.of(self._state, self._pool, self._room_of, self._quota_book)
 
     def _room_of(self, flavor: str) -> RoomAhead:
-        capacity = self.capacity(flavor, ())
-        return capacity.nodes, capacity.places
+        return (capacity := self.capacity(flavor, ())).nodes, capacity.places
 
     def find(self, job: Job) -> Choice | Reason:
         """Choose where the job may start now, or say why it may not; nothing is taken."""
@@ -117,28 +111,32 @@ class SchedulingPass:
         )
 
     def still_blocked(self, job: Job) -> bool:
-        """
-        Whether the same job was refused before, told so, and nothing has changed since on which that depends.
-
-        It depends on the job itself, the quotas and their use, and on whether a node gained room for its pods. Once
-        something was taken in this pass, the others are asked one by one.
-        """
-        blocked = self._standing
-        if blocked is None:
-            blocked = self._standing = self._standing_before()
-        flavor = blocked.flavor_of(job)
-        if flavor is None or job.reason is None:
+        """Whether the same job was refused before, told so, and the same follows now from quota and counts alone."""
+        # It depends on the job itself, the quotas and their use, and on whether a node gained room for its pods. A
+        # start takes room and quota, and gives none: who lacks room then still does, unless it lacks quota by now.
+        blocked = self._standing or self._standing_now()
+        found = blocked.jobs.get(job.job_id)
+        # The very same object: jobs are frozen, so that any change of one is another object, and identity is the whole
+        # comparison.
+        if found is None or found[0] is not job or job.reason is None:
             return False
+        flavor, held = found[1:]
+        if held is not blocked.held:
+            if self._quota_book().lacks(job, flavor) is not None:
+                return False
+            blocked.jobs[job.job_id] = job, flavor, blocked.held
         return self.capacity(flavor, ()).shortage(job.gang) is job.reason.code
 
-    def _standing_before(self) -> BlockedJobs:
-        """The jobs of the passes before, if the quotas and their use are what they were."""
+    def _standing_now(self) -> BlockedJobs:
+        """The jobs of the passes before, while the quotas are what they were, and what counts as used now."""
         tree, held = self._state.tree, self._quota_book().held
         found = self._known.blocked.get(self._pool)
-        # Who was refused for want of room had quota. With other quotas, or others in use, it may be refused for that
-        # instead.
-        if found is None or found.tree is not tree or found.held != held or len(found.jobs) >= JOBS_MAX:
+        if found is None or found.tree is not tree or len(found.jobs) >= JOBS_MAX:
             found = self._known.blocked[self._pool] = BlockedJobs(tree, held)
+        # Another object means another use, under which nobody's quota is known.
+        elif found.held != held:
+            found.held = held
+        self._standing = found
         return found
 
     def note_blocked(self, job: Job) -> None:
@@ -156,21 +154,36 @@ class SchedulingPass:
         # With several flavors the reason depends on which of them has quota at the time; only one flavor makes it a
         # question of room alone.
         if self._standing is not None and len(flavors) == 1 and may_borrow:
-            self._standing.jobs[job.job_id] = job, flavors[0]
+            self._standing.jobs[job.job_id] = job, flavors[0], self._standing.held
 
-    def may_start(self, job: Job) -> bool:
-        """Whether the job has quota, and room as far as counts say: a function of the state alone."""
+    def may_start(self, queues: Collection[str], gang: Gang, revocable: bool) -> Collection[str]:
+        """The queues whose jobs of the gang have quota, and room as far as counts say, by the state alone."""
+        # Room is asked first: on a full pool it refuses nearly all, at a tenth of the price of quota.
+        if not self._state.tree.has_flavor_quotas and self._lacks(gang, ""):
+            return ()
+        return [queue for queue in queues if self._has_quota_and_room(queue, gang, firm=not revocable)]
 
-        def lacks(roles: tuple[RoleNeed, ...], flavor: str) -> Code | None:
-            return Code.NO_FIT if self.capacity(flavor, ()).is_short(roles) else None
+    def _has_quota_and_room(self, queue: str, gang: Gang, firm: bool) -> bool:
+        over, flavors = self._quota_book().over, self._state.tree.flavors_for(queue, gang.amount)
+        return any(not self._lacks(gang, f) and over(queue, f, gang.amount, firm) is None for f in flavors)
 
-        return refusal(self._state.tree, self._quota_book(), job, lacks) is None
+    def _lacks(self, gang: Gang, flavor: str) -> bool:
+        lacks = self._lacks_room.get((gang, flavor))
+        if lacks is None:
+            lacks = self._lacks_room[gang, flavor] = self.capacity(flavor, ()).is_short(gang)
+        return lacks
 
-    def could_start(self, job: Job) -> bool:
-        """Whether the nodes of some flavor could hold the job's gang if all pods were gone, as far as counts say."""
+    def holding(self, queues: Collection[str], gang: Gang, revocable: bool) -> Collection[str]:
+        """The queues for whose jobs of the gang `could_hold` is true."""
+        if not self._state.tree.has_flavor_quotas:
+            return queues if self.capacity("", ()).could_hold(gang) else ()
+        return [queue for queue in queues if self.could_hold(queue, gang)]
+
+    def could_hold(self, queue: str, gang: Gang) -> bool:
+        """Whether the nodes of some flavor could hold the gang if all pods were gone, as far as counts say."""
         # Necessary and not enough: whom sums let through, the exact searches refuse, at the price of a search.
-        flavors = self._state.tree.flavors_for(job.queue, job.amount)
-        return any(self.capacity(flavor, ()).could_hold(job.roles) for flavor in flavors)
+        flavors = self._state.tree.flavors_for(queue, gang.amount)
+        return any(self.capacity(flavor, ()).could_hold(gang) for flavor in flavors)
 
     def needs_search(self, job: Job) -> bool:
         """
@@ -211,18 +224,15 @@ class SchedulingPass:
         """Free capacity as of the current state."""
         capacity = self._capacities.get((flavor, avoid))
         if capacity is None:
-            capacity = self._capacities[flavor, avoid] = self._make_capacity(flavor, avoid)
+            capacity = self._capacities[flavor, avoid] = self._known.renewed(self._state, self._pool, flavor, avoid)
         return capacity
-
-    def _make_capacity(self, flavor: str, avoid: tuple[str, ...]) -> FreeCapacity:
-        """Free capacity; without nodes to avoid it is that of the pass before, where that serves again."""
-        return self._known.renewed(self._state, self._pool, flavor, avoid)
 
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
         """The job was allocated there: the only room there is knows it too, several are made anew."""
-        # A start changes use and room: no refusal of before may be trusted after it.
-        self._known.blocked.pop(self._pool, None)
-        self._standing = BlockedJobs(None, {})  # of nobody, and for nobody after this pass
+        self._standing = None  # under the use of before
+        if (blocked := self._known.blocked.get(self._pool)) is not None:
+            blocked.jobs.pop(job.job_id, None)
+        self._lacks_room.clear()
         if self._book is not None:
             self._book.start(job, flavor)
         # Several views overlap on the same nodes, by flavors and by nodes to avoid; one that was not told would give

@@ -95,7 +95,7 @@ class Guard:
 
     async def _serve(self, request: web.Request, handler: Handler, share: LoopShare) -> web.StreamResponse:
         await self._read_body(request)
-        await share.paid()  # of requests that came in together each is charged before the next begins
+        await share.turn()
         return await handler(request)
 
     async def _read_body(self, request: web.Request) -> None:

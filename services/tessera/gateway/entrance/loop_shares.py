@@ -3,8 +3,10 @@ Time of the loop by tenant: one loop answers all, and a request may keep it for 
 
 What a request's own steps computed is measured and charged afterwards, to its tenant, whatever its token; an operator
 is charged by the token. Whoever owes is refused, or, once it is served, waits between two steps until that is paid.
+Requests of one caller take turns, so that many at once cost nobody else more than one of them.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
@@ -49,7 +51,7 @@ class LoopShare:
     """One caller's part of the loop, in microseconds."""
 
     def __init__(self, settings: GatewaySettings, clock: Clock, timer: Timer | None = None) -> None:
-        self._timer = timer or thread_seconds
+        self._timer, self._line = timer or thread_seconds, asyncio.Lock()
         self._clock, self._ms_per_second, self._last_us = clock, settings.loop_ms_per_second, 0
         self._bucket = TokenBucket(settings.loop_ms_per_second * US_OF_MS, settings.loop_ms_burst * US_OF_MS)
 
@@ -73,10 +75,12 @@ class LoopShare:
             said = "of the time that requests take: charged_ms for the last one; what is owed is paid first"
             raise refused(Code.RATE_LIMITED, "", said, numbers, -(-owed_us // MILLION))
 
-    async def paid(self) -> None:
-        """Wait until nothing is owed; the next step may begin at once then."""
-        while owed_us := self._owed_us():
-            await self._clock.sleep(owed_us / MILLION)
+    async def turn(self) -> None:
+        """Wait until nothing is owed, in line with this caller's other requests; others go on between any two."""
+        async with self._line:
+            while owed_us := self._owed_us():
+                await self._clock.sleep(owed_us / MILLION)
+            await self._clock.sleep(0)  # whoever came meanwhile is before the next one of this caller
 
     def _owed_us(self) -> int:
         return self._bucket.wait_us(int(self._clock.monotonic() * MILLION), 0)

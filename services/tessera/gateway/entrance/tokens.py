@@ -23,6 +23,7 @@ from tessera.kernel.errors import StartupError
 from tessera.kernel.ports import Clock
 from tessera.kernel.process.files import write_private
 from tessera_schemas.base import Digest, Name, Strict
+from tessera_schemas.job import LabelValue
 
 FILE_NAME = "gateway-tokens.toml"
 RELOAD_SECONDS = 2.0
@@ -33,10 +34,11 @@ log = structlog.get_logger()
 
 
 class TokenEntry(Strict):
-    """Identity of a token; an operator's has no tenant and sees all."""
+    """Identity of a token; an operator's has no tenant and sees all. `user`: who submits with it; "" is as jobs say."""
 
     kind: Literal["tenant", "operator"]
     tenant: Name | None = None
+    user: LabelValue = ""
     sha256: Digest
 
 
@@ -45,11 +47,16 @@ Entries = RootModel[dict[str, TokenEntry]]
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Caller of a request; `tenant` is None for an operator. `ends_s`: of a short token, when it ends; else 0."""
+    """
+    Caller of a request; `tenant` is None for an operator. `ends_s`: of a short token, when it ends; else 0.
+
+    `user` is the one to whom the token is bound, "" for none.
+    """
 
     token_id: str
     tenant: str | None
     ends_s: int = 0
+    user: str = ""
 
     def may_see(self, tenant: str) -> bool:
         """Tells whether the caller may see the tenant's jobs: the tenant itself, or an operator."""
@@ -115,14 +122,14 @@ class TokenFile:
         known = hmac.compare_digest(digest(secret), entry.sha256 if entry is not None else _NOBODY)
         if entry is None or not known or not token.startswith("tessera_"):
             return None
-        return Caller(token_id, entry.tenant)
+        return Caller(token_id, entry.tenant, user=entry.user)
 
     def holds(self, caller: Caller) -> bool:
         """Whether the caller's token is still in force."""
         if caller.ends_s:
             return self._short is not None and self._short.holds(caller)
         entry = self._entries.get(caller.token_id)
-        return entry is not None and entry.tenant == caller.tenant
+        return entry is not None and (entry.tenant, entry.user) == (caller.tenant, caller.user)
 
 
 def digest(secret: str) -> str:
@@ -139,15 +146,18 @@ def read_entries(path: Path) -> dict[str, TokenEntry]:
         raise StartupError(f"tokens: {path} {why}; make tokens with `tessera token new`") from error
     if any((entry.kind == "tenant") != (entry.tenant is not None) for entry in entries.values()):
         raise StartupError(f"tokens: {path} has a tenant's token without a tenant, or an operator's with one")
+    if any(entry.user and entry.tenant is None for entry in entries.values()):
+        raise StartupError(f"tokens: {path} has an operator's token with a user; operators submit nothing")
     return entries
 
 
-def add_token(path: Path, tenant: str | None) -> str:
+def add_token(path: Path, tenant: str | None, user: str = "") -> str:
     """Put a new token into the file and return it, the only time that it is seen; None makes an operator's."""
     entries = read_entries(path) if path.exists() else {}
     token_id, secret = ids.password()[:ID_CHARACTERS], ids.password()
     kind: Literal["tenant", "operator"] = "operator" if tenant is None else "tenant"
-    _write(path, {**entries, token_id: TokenEntry(kind=kind, tenant=tenant, sha256=digest(secret))})
+    entry = TokenEntry(kind=kind, tenant=tenant, user=user, sha256=digest(secret))
+    _write(path, {**entries, token_id: entry})
     return f"tessera_{token_id}_{secret}"
 
 
@@ -175,6 +185,6 @@ def _write(path: Path, entries: Mapping[str, TokenEntry]) -> None:
     # Every value is plain letters and digits.
     blocks = []
     for token_id, entry in entries.items():
-        lines = [f"{name} = {quoted!r}" for name, quoted in entry.model_dump(exclude_none=True).items()]
+        lines = [f"{name} = {quoted!r}" for name, quoted in entry.model_dump(exclude_defaults=True).items()]
         blocks.append("\n".join([f"[{token_id!r}]", *lines]) + "\n")
     write_private(path, "\n".join(blocks).encode())

@@ -21,6 +21,7 @@ from tessera.kernel.tasks.waiting import wait_for
 from tessera_schemas import subjects
 from tessera_schemas.commands import TENANT_COMMAND, Answer, SubmitJob, SubmitTemplate
 from tessera_schemas.facts import JobAdmitted, JobRefused
+from tessera_schemas.job import JobSpec
 from tessera_schemas.ledger import JobQueued, JobTurnedAway
 from tessera_schemas.reasons import Code, Reason, is_temporary
 
@@ -151,6 +152,12 @@ def find_ledger_faults(
     return entry_faults(
         state, JobAdmitted(kind="job_admitted", job_id=job, tenant=tenant, key=read.key, spec=read.spec)
     )
+
+
+def spec_of(command: Mapping[str, Any]) -> JobSpec | None:
+    """Spec that a submit names; None of a template's."""
+    read = TENANT_COMMAND.validate_json(written(command))
+    return read.spec if isinstance(read, SubmitJob) else None
 
 
 def digest_of(command: Mapping[str, Any]) -> str:

@@ -10,11 +10,12 @@ from aiohttp import web
 from pydantic import ValidationError
 
 from tessera.domain.entities import EndedJob, Job, RefusedWork
-from tessera.domain.queue_settings import time_limit_fault
+from tessera.domain.queue_settings import granted_classes, time_limit_fault
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.explain.changed_spec import changed_spec, differences
 from tessera.engine.queueing.entry import key_conflict
+from tessera.engine.queueing.shares import seen_by, shares
 from tessera.engine.queueing.updates import update_faults
 from tessera.gateway.entrance.bodies import read_body, read_query
 from tessera.gateway.entrance.guard import CALLER
@@ -22,16 +23,18 @@ from tessera.gateway.entrance.loop_shares import SHARE
 from tessera.gateway.entrance.problems import REFUSED, Refusal, all_of, json_response, name_spec, no_such_job, refused
 from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations import models, queries
-from tessera.gateway.operations.commanding import Arrivals, Commands, digest_of, find_ledger_faults
+from tessera.gateway.operations.accounting import AccountHandlers
+from tessera.gateway.operations.commanding import Arrivals, Commands, digest_of, find_ledger_faults, spec_of
 from tessera.gateway.operations.paging import JobPages
+from tessera.gateway.reading.account import AccountReader
+from tessera.gateway.reading.budgets import budget_notes, budget_standings
 from tessera.gateway.reading.capacity import CapacityReader
 from tessera.gateway.reading.consequences import told_consequences
-from tessera.gateway.reading.explaining import explained, known_starts, list_positions
-from tessera.gateway.reading.groups import groups_of
+from tessera.gateway.reading.explaining import KeptAnswers, explained, known_starts, list_positions
+from tessera.gateway.reading.groups import groups_of, idle_groups
 from tessera.gateway.reading.logs import Logs
 from tessera.gateway.reading.specs import Specs
 from tessera.gateway.reading.streaming import Streams
-from tessera.gateway.reading.usage import HOUR_MS, shown, step_of, sums_by_step
 from tessera.gateway.reading.views import SharedStatus, SharedViews
 from tessera.gateway.settings import GatewaySettings
 from tessera.kernel.ports import Clock
@@ -52,6 +55,7 @@ from tessera_schemas.commands import (
 from tessera_schemas.config import Queue
 from tessera_schemas.reasons import Code, PublicReason, Reason
 from tessera_schemas.text.reading import besides
+from tessera_schemas.views import LineStart
 from tessera_schemas.work.short_form import ShortFormError
 
 KEY_HEADER = "Idempotency-Key"
@@ -82,13 +86,17 @@ class Handlers:
         specs: Specs,
         clock: Clock,
         status: SharedStatus,
+        account: AccountReader,
     ) -> None:
         self._status = status
+        accounts = AccountHandlers(state, account, clock, self._pools_of)
+        self.account, self.usage = accounts.account, accounts.usage
         self._settings, self._state, self._views = settings, state, views
         self._commands, self._arrivals, self._streams, self._logs = commands, arrivals, streams, logs
         self._specs, self._clock = specs, clock
+        self._kept = KeptAnswers(state, clock)
         self._lists, self._capacity = JobPages(state, views), CapacityReader(state, clock)
-        self._starts: dict[str, tuple[float, dict[str, models.LineStart]]] = {}
+        self._starts: dict[str, tuple[float, dict[str, LineStart]]] = {}
 
     # -- jobs
 
@@ -100,7 +108,7 @@ class Handlers:
         caller = request[CALLER]
         if caller.tenant is None:
             raise refused(Code.FORBIDDEN, "Authorization", "submit with a token of the job's tenant")
-        command = await self._submit_command(request, caller.tenant)
+        command = await self._submit_command(request, caller.tenant, caller.user)
         key = command["key"]
         if command.get("dry_run") is True:
             return await self._judged(caller.tenant, command, key)
@@ -123,9 +131,10 @@ class Handlers:
             raise all_of([key_conflict(key)])
         if existed:
             return self._submitted(caller, job, key, "existing", 200, number=known.number)
-        return self._submitted(caller, job, key, "queued", 201, answer.notes, known.number)
+        notes = (*answer.notes, *self._budget_notes(caller.tenant, command))
+        return self._submitted(caller, job, key, "queued", 201, notes, known.number)
 
-    async def _submit_command(self, request: web.Request, tenant: str) -> dict[str, Any]:
+    async def _submit_command(self, request: web.Request, tenant: str, user: str) -> dict[str, Any]:
         # The command that the body asks for, to be judged by admission. Raises Refusal.
         try:
             body = await read_body(request, models.SubmitEnvelope)
@@ -141,7 +150,7 @@ class Handlers:
         if key is None or missing:
             raise all_of(missing)
         try:
-            return body.command(key, tenant)
+            return _as_user(body.command(key, tenant), user)
         except ShortFormError as error:
             raise await self._all_against(body, key, tenant, error) from error
 
@@ -163,7 +172,8 @@ class Handlers:
         job = job_id(self._settings.shard, tenant, key)
         if against := find_ledger_faults(self._state, self._remembered(job), tenant, command, job):
             raise all_of(against)
-        body = models.StoredSubmit(job_id=job, key=key, state="dry_run", as_of=self._state.n, notes=answer.notes)
+        notes = (*answer.notes, *self._budget_notes(tenant, command))
+        body = models.StoredSubmit(job_id=job, key=key, state="dry_run", as_of=self._state.n, notes=notes)
         return json_response(body)
 
     def _submitted(
@@ -210,14 +220,15 @@ class Handlers:
         if query.tenant is not None and not caller.may_see(query.tenant):
             raise refused(Code.FORBIDDEN, "tenant", "a tenant's token lists its own jobs; leave tenant out")
         array = None if query.array is None else self._job_of(caller, query.array)
-        return json_response(await self._lists.page(query, caller.tenant or query.tenant, array, request[SHARE].paid))
+        return json_response(await self._lists.page(query, caller.tenant or query.tenant, array, request[SHARE].turn))
 
     async def work(self, request: web.Request) -> web.Response:
         """Answers with the caller's live jobs in groups."""
         n, jobs = await self._views.jobs()
-        await request[SHARE].paid()
-        tenants, reasons = groups_of(jobs.live(request[CALLER].tenant))
-        return json_response(models.WorkGroups(as_of=n, tenants=tenants, reasons=reasons))
+        await request[SHARE].turn()
+        live = list(jobs.live(request[CALLER].tenant))
+        tenants, reasons = groups_of(live)
+        return json_response(models.WorkGroups(as_of=n, tenants=tenants, reasons=reasons, idle=idle_groups(live)))
 
     async def cancel_job(self, request: web.Request) -> web.Response:
         """Sends the cancel of a job, with its reason and whether notice is cut short."""
@@ -295,7 +306,7 @@ class Handlers:
     async def job_classes(self, request: web.Request) -> web.Response:
         """Answers with the classes granted to the job's tenant; raises Refusal for a job that has ended."""
         known, tree = self._live(request), self._state.tree
-        names = () if known.adopted is not None else tree.granted_classes(known.tenant)
+        names = () if known.adopted is not None else granted_classes(tree, known.tenant)
         found = [models.ClassValue(name=name, value=tree.priority(name)) for name in names]
         body = models.JobClasses(
             as_of=self._state.n,
@@ -348,13 +359,16 @@ class Handlers:
     async def explain_job(self, request: web.Request) -> web.Response:
         """Answers why a job waits, as far as the caller may see, from the gateway's own state at this moment."""
         known = self._own_work(request)
-        answer = explained(self._state, known.job_id, request[CALLER].tenant, self._clock.now_ms())
+        answer = self._kept.of(self._explained, known.job_id, request[CALLER].tenant)
         if answer is None:
             raise no_such_job(known.job_id)
         told = await self._logs.said_of_start(known) if isinstance(known, Job) else ""
         if told:
             answer = answer.model_copy(update={"said": (*answer.said, told), "notes": (told, *answer.notes)})
         return json_response(answer)
+
+    def _explained(self, job: str, tenant: str | None) -> models.Explained | None:
+        return explained(self._state, job, tenant, self._clock.now_ms())
 
     async def consequences(self, request: web.Request) -> web.Response:
         """Answers what an order would do; raises Refusal for a tenant's unless it is about a job of its own."""
@@ -388,6 +402,18 @@ class Handlers:
         seen = [queue for queue in queues if caller.tenant is None or queue.name in names]
         return json_response(models.QueueList(as_of=n, items=tuple(seen)))
 
+    async def budgets(self, request: web.Request) -> web.Response:
+        """Answers with the budgets of the caller, and of the queues that take its jobs; to an operator with all."""
+        caller = request[CALLER]
+        queues = [queue.name for queue in self._queues_of(caller)]
+        items = budget_standings(self._state, self._clock.now_ms(), caller.tenant, queues)
+        return json_response(models.BudgetList(as_of=self._state.n, items=items))
+
+    def _budget_notes(self, tenant: str, command: dict[str, Any]) -> tuple[str, ...]:
+        spec = spec_of(command)
+        ts = max(self._state.ts, self._clock.now_ms())
+        return () if spec is None else tuple(budget_notes(self._state, tenant, spec, ts))
+
     async def slots(self, request: web.Request) -> web.Response:
         """Free slots of the pools that the caller sees; counted anew once a second at most."""
         found, caller = self._capacity.read(), request[CALLER]
@@ -399,28 +425,25 @@ class Handlers:
         found, caller = self._capacity.read(), request[CALLER]
         return json_response(models.IdleList(as_of=found.as_of, items=found.idle(self._pools_of(caller), caller)))
 
-    async def usage(self, request: web.Request) -> web.Response:
-        """GPUs over time of the pools that the caller sees; of other tenants only how much they held together."""
-        query, caller, now = read_query(request, queries.UsageQuery), request[CALLER], self._clock.now_ms()
-        n, rows = await self._views.usage()
-        step_ms, since = step_of(query.hours), now - query.hours * HOUR_MS
-        found = sums_by_step(rows, self._capacity.read().uses, self._state.ts, (since, now), step_ms)
-        pools = self._pools_of(caller)
-        items = tuple(shown(pool, start, each, caller) for (pool, start), each in found if pool in pools)
-        return json_response(models.UsageList(as_of=n, ts=now, step_seconds=step_ms // 1000, items=items))
-
     async def line(self, request: web.Request) -> web.Response:
         """Answers with the order of the pools that the caller sees, and why its own jobs in it wait."""
         caller, ts = request[CALLER], self._clock.now_ms()
-        pools = sorted(self._pools_of(caller))
-        items = tuple(
-            place
-            for pool in pools
-            for place in list_positions(self._state, pool, caller.tenant, self._starts_of(pool, ts))
-        )
+        lines = [self._kept.of(self._line_of, pool, caller.tenant) for pool in sorted(self._pools_of(caller))]
+        items = tuple(place for line in lines for place in line)
         return json_response(models.QueueLine(as_of=self._state.n, ts=ts, items=items))
 
-    def _starts_of(self, pool: str, now_ms: int) -> dict[str, models.LineStart]:
+    async def shares(self, request: web.Request) -> web.Response:
+        """A tenant sees its queues, itself and its users by name, and other tenants of a queue in sum."""
+        state, caller = self._state, request[CALLER]
+        rows, queues = self._kept.of(shares, state), {queue.name for queue in self._queues_of(caller)}
+        found, seconds = tuple(seen_by(rows, caller.tenant, queues)), state.tree.policy.fair_share.half_life_seconds
+        return json_response(models.ShareList(as_of=state.n, ts=state.ts, half_life_seconds=seconds, items=found))
+
+    def _line_of(self, pool: str, tenant: str | None) -> list[models.LinePlace]:
+        starts = self._starts_of(pool, self._clock.now_ms())
+        return list(list_positions(self._state, pool, tenant, starts))
+
+    def _starts_of(self, pool: str, now_ms: int) -> dict[str, LineStart]:
         # Expected starts as they were a moment ago, so that the search takes a twentieth of the time at most.
         began, (until, found) = self._clock.monotonic(), self._starts.get(pool, (0.0, {}))
         if began >= until:
@@ -430,8 +453,8 @@ class Handlers:
         return found
 
     async def me(self, request: web.Request) -> web.Response:
-        """Answers with the tenant of the token."""
-        return json_response(models.Me(tenant=request[CALLER].tenant or ""))
+        """Answers with the tenant of the token, and the user to whom it is bound."""
+        return json_response(models.Me(tenant=request[CALLER].tenant or "", user=request[CALLER].user))
 
     async def status(self, request: web.Request) -> web.Response:
         """Answers with how the shard is; names and words of instances are for operators."""
@@ -533,6 +556,17 @@ class Handlers:
         if job == own and caller.tenant is not None and self._known(job) is None:
             return job, caller.tenant
         return job, self._live(request).tenant
+
+
+def _as_user(command: dict[str, Any], user: str) -> dict[str, Any]:
+    # The submit as that of the user to whom the token is bound, if it is. Raises Refusal where it names another.
+    if not user:
+        return command
+    said, at = (command["spec"], "spec.user") if command["kind"] == "submit_job" else (command, "user")
+    if said.get("user") not in (None, "", user):
+        way_out = f"the token is bound to user {user}; leave user out, or submit with a token of the one it names"
+        raise refused(Code.FORBIDDEN, at, way_out)
+    return command | ({"user": user} if said is command else {"spec": said | {"user": user}})
 
 
 def _key(request: web.Request, in_body: str | None) -> str | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, JsonValue, create_model
 
-from tessera_schemas.base import Count, JobId, Key, Lenient, Millis, Name, Strict, later
+from tessera_schemas.base import Count, JobId, Key, Lenient, Name, Strict, later
 from tessera_schemas.commands import (
     ApplyConfig,
     CancelJob,
@@ -23,9 +23,10 @@ from tessera_schemas.commands import (
     SubmitTemplate,
 )
 from tessera_schemas.config import Config
+from tessera_schemas.events import BudgetSpentV1
 from tessera_schemas.job import CheckpointPath, JobSpec
 from tessera_schemas.reasons import PublicReason
-from tessera_schemas.views import GpuUse, JobView, NodeView, QueueView, RestartCost
+from tessera_schemas.views import JobView, LineStart, NodeView, QueueView, ShareView
 from tessera_schemas.work.short_form import full_job
 from tessera_schemas.work.spec_changes import SpecChanges
 from tessera_schemas.work.templates import Parameter
@@ -205,12 +206,25 @@ class JobGroup(Lenient):
     oldest_ts: Annotated[int, Field(description="Submit of the oldest queued job, in ms since the epoch; 0: none")]
 
 
+class IdleGroup(Lenient):
+    """Running jobs of a tenant in a queue that were warned that they use none of their GPUs."""
+
+    tenant: str
+    queue: str
+    jobs: Annotated[int, Field(description="Number of the jobs")]
+    gpu_milli: Annotated[int, Field(description="GPUs held by them, in thousandths")]
+
+
 class WorkGroups(Lenient):
-    """Live jobs by tenant, and queued jobs by reason; most GPUs first. Tasks count, their array does not."""
+    """
+    Live jobs by tenant, queued jobs by reason, and jobs that hold GPUs and use none; most GPUs first. Tasks count,
+    their array does not.
+    """
 
     as_of: AsOf
     tenants: tuple[JobGroup, ...]
     reasons: tuple[JobGroup, ...]
+    idle: tuple[IdleGroup, ...] = ()
 
 
 class ShownConfig(Lenient):
@@ -226,6 +240,7 @@ class Me(Lenient):
     tenant: Annotated[
         str, Field(description="Name of the tenant; empty for an operator, who sees all and submits nothing")
     ] = ""
+    user: Annotated[str, Field(description="User to whom the token is bound: who submits; empty for none")] = ""
 
 
 class NodeList(Lenient):
@@ -233,21 +248,34 @@ class NodeList(Lenient):
     items: tuple[NodeView, ...]
 
 
+_BUDGET = BudgetSpentV1.model_fields
+
+
+class BudgetStanding(Lenient):
+    """One budget in this month; amounts are millionths of `unit`, a currency or GPU-hours."""
+
+    budget: Annotated[str, Field(description=_BUDGET["budget"].description)]
+    unit: str
+    month: Annotated[str, Field(description=_BUDGET["month"].description)]
+    until_ts: Annotated[int, Field(description=_BUDGET["until_ts"].description)]
+    spent_micros: int
+    limit_micros: Annotated[int, Field(description="Most of this month, with what was granted")]
+    granted_micros: int
+    expected_micros: Annotated[int, Field(description="Spent at the month's end if runs hold on what they hold now")]
+    before_micros: Annotated[int, Field(description="Spent in the month before")]
+    percent: int
+    when_spent: Annotated[str, Field(description=_BUDGET["when_spent"].description)]
+    is_spent: bool
+
+
+class BudgetList(Lenient):
+    as_of: AsOf
+    items: tuple[BudgetStanding, ...]
+
+
 class QueueList(Lenient):
     as_of: AsOf
     items: tuple[QueueView, ...]
-
-
-class LineStart(Lenient):
-    """Expected start of a job for which room is kept, and by what the runs before it are expected to end."""
-
-    at_ts: Millis
-    rests_on: Annotated[
-        tuple[Literal["time_limits", "learnt_runtimes", "stopping_runs"], ...],
-        Field(description="Grounds of the estimate: time limits, past run times of such jobs, stops under way"),
-    ]
-    nodes: Annotated[tuple[str, ...], Field(description="Nodes on which room is kept")] = ()
-    words: Annotated[str, Field(description="Explanation in words, as of the answer")] = ""
 
 
 class LinePlace(Lenient):
@@ -267,6 +295,7 @@ class LinePlace(Lenient):
         int, Field(description="Milliseconds since the submit spent in earlier runs, not in waiting")
     ] = 0
     expected_start: Annotated[LineStart | None, Field(description="Expected start; left out where unknown")] = None
+    borrows: Annotated[bool, Field(description="Whether it is beyond the nominal quotas above it")] = False
 
 
 class QueueLine(Lenient):
@@ -275,6 +304,15 @@ class QueueLine(Lenient):
     as_of: AsOf
     ts: int
     items: tuple[LinePlace, ...]
+
+
+class ShareList(Lenient):
+    """Shares as of `ts`; `half_life_seconds` is 0 where only what is held now counts."""
+
+    as_of: AsOf
+    ts: int
+    half_life_seconds: int
+    items: tuple[ShareView, ...]
 
 
 class SlotSize(Lenient):
@@ -355,31 +393,6 @@ class IdleList(Lenient):
 
     as_of: AsOf
     items: tuple[NodeIdle, ...]
-
-
-class UsageRestarts(RestartCost):
-    """Runs that were stopped for one reason and begin again; `lost` are GPU-seconds since their last checkpoints."""
-
-
-class UsageStep(GpuUse):
-    """
-    GPU-seconds of a pool over `counted_ms` of a step. `held` is by tenant; all other tenants' are
-    together under "". `unused` is the part of it that runs hold which were warned that they use none; `idle` is by
-    cause, as in `PoolSlots.stranded`, with what can be had under `PoolSlots.unclaimed`.
-    """
-
-    restarts: Annotated[
-        tuple[UsageRestarts, ...], Field(description="Restarts, of tenants that the caller may see")
-    ] = ()
-
-
-class UsageList(Lenient):
-    """Steps of `step_seconds` by pool and time; what nobody counted, as before the history began, has none."""
-
-    as_of: AsOf
-    ts: int
-    step_seconds: int
-    items: tuple[UsageStep, ...]
 
 
 class TemplateView(Lenient):

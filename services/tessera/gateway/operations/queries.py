@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
+from tessera.engine.accounts.owners import GpuCause
 from tessera_schemas.base import INT_MAX, JobName, Name, Strict
 from tessera_schemas.events import short_type, short_types
 
@@ -120,4 +121,29 @@ class NoQuery(Strict):
 class UsageQuery(Strict):
     """The time to show, up to now."""
 
-    hours: Annotated[int, Field(ge=1, le=168, description="Number of hours up to now")] = 6
+    hours: Annotated[
+        int, Field(ge=1, le=366 * 24, description="Number of hours up to now; steps grow to an hour and a day")
+    ] = 6
+
+
+def known_cause(text: str) -> str:
+    """The cause itself. Raises ValueError for one that the account does not have."""
+    if text not in set(GpuCause):
+        raise ValueError(f"no such cause; there are {', '.join(GpuCause)}")
+    return text
+
+
+class AccountQuery(Strict):
+    """The time to sum up, and by what; times are widened to full hours, or days where hours are not kept."""
+
+    since: Annotated[int, Field(ge=0, le=INT_MAX, description="Begin in Unix milliseconds; 0: where it begins")] = 0
+    until: Annotated[int, Field(ge=0, le=INT_MAX, description="End in Unix milliseconds; 0: where it ends")] = 0
+    by: Annotated[
+        Literal["tenant", "queue", "user", "job", "flavor", "cause"], Field(description="Field to sum up by")
+    ] = "tenant"
+    cause: Annotated[
+        tuple[Annotated[str, AfterValidator(known_cause)], ...],
+        Field(max_length=32, description="Causes to list, such as `quota`; none: all"),
+    ] = ()
+    step: Annotated[Literal["", "hours", "days"], Field(description="Steps of time to list apart; empty: none")] = ""
+    format: Annotated[Literal["json", "csv"], Field(description="`csv`: one line per row and cause")] = "json"

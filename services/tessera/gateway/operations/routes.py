@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from pydantic import BaseModel
 
-from tessera.gateway.operations import models, queries
+from tessera.gateway.operations import account_models, models, queries
 from tessera.gateway.operations.queries import NoQuery
 from tessera_schemas.shard.status import ShardStatus
 
@@ -139,17 +139,27 @@ ROUTES = (
     _read("/v1/work", "work", "List live jobs in groups: by tenant, and by why they wait", models.WorkGroups),
     _read("/v1/nodes", "nodes", "List nodes with what is free on them", models.NodeList),
     _read("/v1/queues", "queues", "List queues with what they hold", models.QueueList),
+    _read("/v1/budgets", "budgets", "List monthly budgets with what is spent of each", models.BudgetList, (422,)),
     _read("/v1/slots", "slots", "List how many pods of each size could start now", models.SlotList, (422,)),
     _read("/v1/idle", "idle", "List what keeps each node's idle GPUs from use", models.IdleList, (422,)),
     _read(
         "/v1/usage",
         "usage",
         "List what GPUs were held by whom, idle by what cause, and lost by restarts",
-        models.UsageList,
+        account_models.UsageList,
         READS,
         queries.UsageQuery,
     ),
+    _read(
+        "/v1/account",
+        "account",
+        "Sum up who had the GPUs, and why nobody did",
+        account_models.AccountSums,
+        READS,
+        queries.AccountQuery,
+    ),
     _read("/v1/line", "line", "List the jobs in line, the next one first", models.QueueLine, (422,)),
+    _read("/v1/shares", "shares", "List who holds and has used how much for its weight", models.ShareList, (422,)),
     _read("/v1/status", "status", "Say who leads, what waits and what is wrong", ShardStatus, (422,)),
     _read("/v1/me", "me", "Say whom the token speaks for", models.Me, (422,)),
     _read("/v1/templates", "templates", "List the templates that a submit may name", models.TemplateList, (422,)),

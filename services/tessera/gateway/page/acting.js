@@ -119,7 +119,8 @@ async function submitAgain(job) {
 function submit(job, spec, title, from, content, tick = null) {
   const key = newKey(); // of this dialog: whoever presses twice, or after a break, submits once
   askIn(title, from, content, "Submit as a new job", async (box, alert) => {
-    const made = await send("v1/jobs", { key, spec });
+    const { user } = await ask("v1/me"); // who submits, where the token is bound to a user
+    const made = await send("v1/jobs", { key, spec: user ? { ...spec, user } : spec });
     const link = jobLink(made.job_id, spec.name);
     if (made.state !== "queued" && made.state !== "existing") {
       alert.replaceChildren("It is stored, and nobody has judged it yet; the old one is as it was. See ", link, ".");

@@ -6,7 +6,9 @@ import { byCause, byTenant, chart, restarts } from "./usage.js";
 
 const PAGES_MAX = 10; // of 500 jobs each
 const HOUR_MS = 3600000;
-let hours = "1";
+const TIMES = [["1", "the last hour"], ["24", "the last day"], ["168", "the last week"], ["744", "the last month"], ["8784", "the last year"]];
+const SPLITS = [["use", "by use"], ["tenant", "by tenant"]];
+let [hours, split] = ["1", "use"];
 
 export async function load() {
   const [items, usage] = [[], await ask(`v1/usage?hours=${hours}`)];
@@ -21,11 +23,12 @@ export async function load() {
 }
 
 export function show(data, id, again) {
-  const choice = el("select", { id: "hours", oninput: (event) => { hours = event.target.value; again({ asked: true }); } },
-    [["1", "the last hour"], ["24", "the last day"], ["168", "the last week"]].map(([value, name]) => el("option", { value, selected: value === hours }, name)));
+  const choice = (name, of, known, set) => el("select", { id: name, oninput: (event) => { set(event.target.value); again({ asked: true }); } },
+    of.map(([value, words]) => el("option", { value, selected: value === known }, words)));
   return [
-    el("h2", {}, "History"), el("div", { class: "bar" }, el("label", { for: "hours" }, "Show"), choice),
-    el("h2", {}, "GPUs over time"), chart(data.usage, Number(hours)),
+    el("h2", {}, "History"), el("div", { class: "bar" }, el("label", { for: "hours" }, "Show"), choice("hours", TIMES, hours, (value) => { hours = value; }),
+      el("label", { for: "split" }, "Areas"), choice("split", SPLITS, split, (value) => { split = value; })),
+    el("h2", {}, "GPUs over time"), chart(data.usage, Number(hours), split),
     el("h2", {}, "GPU-hours by tenant"), byTenant(data.usage),
     el("h2", {}, "Idle GPU-hours by cause"), byCause(data.usage),
     el("h2", {}, "Preemptions and other restarts"), restarts(data.usage),

@@ -32,6 +32,8 @@ export function show({ job, failed, why, told, whole, names, tenant }, again) {
   if (job.task_of) facts.push(["Task", [`${job.task} of `, jobLink(job.task_of, job.name)]]);
   if (!job.array) facts.push([job.phase === "queued" ? "Waits" : "Waited", `${span(waited(job, Date.now()))}${job.attempt > 1 ? ", before all its runs together" : ""}`]);
   if (job.saved_ts) facts.push(["Saved", [moment(job.saved_ts), job.saved_path ? ` at ${job.saved_path}` : ""]]);
+  if (job.gpu_use) facts.push(["GPUs used", used(job.gpu_use)]);
+  if (job.currency) facts.push(["Cost", cost(job, Date.now())]);
   const heads = [["What"], ["Value"]];
   const runs = attempts(told, job, Date.now());
   return [
@@ -49,6 +51,16 @@ export function show({ job, failed, why, told, whole, names, tenant }, again) {
       : null,
   ];
 }
+
+// What was measured of its GPUs; `tessera get` has the advice, too.
+const used = ({ gpus = 0, busy_gpus: busy = 0, measured_gpu_milli_ms: measured = 0, worked_gpu_milli_ms: worked = 0, memory_mib: memory = 0, gpu_memory_mib: there = 0 }) =>
+  `${busy} of ${gpus}, ${Math.floor((100 * worked) / Math.max(1, measured))} % of ${span(measured / 1000 / Math.max(1, gpus))} measured${there ? `; ${Math.ceil(memory / 1024)} of ${Math.ceil(there / 1024)} GiB of memory at most` : ""}`;
+
+// Until now, by the rates that its run has from each time on; to the cent, which `tessera get` says to the millionth.
+const cost = ({ cost_micros: counted = 0, cost_rates: rates = [], gpu_counted_ts: since = 0, currency }, now) => {
+  const more = since ? rates.map(([at, rate], i) => rate * Math.max(0, Math.min(rates[i + 1]?.[0] ?? now, now) - Math.max(at, since))) : [];
+  return `${((counted + more.reduce((a, b) => a + b, 0) / 3.6e9) / 1e6).toFixed(2)} ${currency}`;
+};
 
 function reasons(why) {
   if (!why) return [];

@@ -18,7 +18,7 @@ function keep(change) {
 
 export async function load() {
   const [me, line] = await Promise.all([ask("v1/me"), ask("v1/line")]);
-  return { ...line, tenant: me.tenant };
+  return { ...line, tenant: me.tenant, user: me.user };
 }
 
 const heads = [["Place", "n"], ["Job"], ["Queue"], ["Tenant"], ["User"], ["GPUs", "n"], ["Waits", "n"], ["Expected start", "wide"], ["Why it waits", "widest"]];
@@ -34,7 +34,7 @@ function put(items, data) {
   const next = new Map();
   for (const item of items) {
     const key = item.job_id || `${item.pool} ${item.position}`;
-    const mine = isMine(item, data.tenant);
+    const mine = isMine(item, data);
     const now = JSON.stringify([item, mine]);
     const before = rows.get(key);
     next.set(key, before?.now === now ? before : { now, tr: rowOf(item, mine) });
@@ -59,7 +59,7 @@ export function show(data) {
   const fill = () => {
     const wanted = data.items.filter((item) => (!queue || item.queue === queue)
       && `${item.name} ${item.job_id} ${item.queue} ${item.tenant} ${item.user}`.toLowerCase().includes(sought.toLowerCase()));
-    const mine = (item) => isMine(item, data.tenant);
+    const mine = (item) => isMine(item, data);
     put((chosen.first ?? Boolean(data.tenant)) ? [...wanted.filter(mine), ...wanted.filter((item) => !mine(item))] : wanted, data);
   };
   fill();
@@ -68,15 +68,16 @@ export function show(data) {
     el("div", { class: "bar" },
       field("search", "Job, queue, tenant or user", el("input", { type: "search", id: "search", value: sought, oninput: (event) => { sought = event.target.value; fill(); } })),
       field("in-queue", "Queue", choice("in-queue", [["", "all"], ...names(data.items, "queue", queue)], queue, (value) => { queue = value; fill(); })),
-      field("whose", "I am", choice("whose", [["", data.tenant ? `anybody of ${data.tenant}` : "nobody"], ...names(data.items, "user", chosen.user)], chosen.user, (value) => { keep({ user: value }); fill(); })),
+      field("whose", "I am", choice("whose", [["", data.user || (data.tenant ? `anybody of ${data.tenant}` : "nobody")], ...names(data.items, "user", chosen.user)], chosen.user, (value) => { keep({ user: value }); fill(); })),
       el("label", { class: "tick" }, el("input", { type: "checkbox", id: "first", checked: first, oninput: (event) => { keep({ first: event.target.checked }); fill(); } }), "Mine first")),
     data.items.length ? null : el("p", {}, "Nobody waits."), list,
     el("p", { class: "soft" }, "A start is expected of jobs for which room is kept, where the ends of the runs before them are known. No other start can be known. The line names 512 jobs of a pool at most; tessera ls lists all that wait."),
   ];
 }
 
-// As `squeue --me` has it a person's jobs are the tenant's; of one who says a user name, those that name that user.
-const isMine = (item, tenant) => Boolean(item.job_id && (chosen.user ? item.user === chosen.user : tenant));
+// As `squeue --me` has it a person's jobs are the tenant's; of one who says a user name, or whose token is bound to one,
+// those that name that user.
+const isMine = (item, { tenant, user }) => Boolean(item.job_id && (chosen.user || user ? item.user === (chosen.user || user) : tenant));
 
 function start(expected) {
   if (!expected) return "not known";

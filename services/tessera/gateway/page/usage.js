@@ -1,36 +1,66 @@
 // GPUs over time: a stacked chart, the same as a table for whoever does not see it, and sums of GPU-hours.
 
 import { el, row, shape, table, words } from "./dom.js";
-import { causesInOrder, colourOf, paint, sentenceOf } from "./idle.js";
+import { paint } from "./idle.js";
 
 const [WIDE, HIGH] = [1000, 200]; // of the drawing, which is stretched to its place; the words beside it are not
-const UNCLAIMED = ["nothing_waits", "quota", "abandoned", "jobs_wait"];
 const GROUPS = [
   ["held by jobs", paint("c0")], ["held, and not used", paint("unused")], ["reserved", paint("reserved")],
   ["idle", paint("waiting")], ["not available", paint("fault")],
 ];
-const GROUP_OF = { reserved: 2, fault: 4, others: 4 }; // what pods of others hold is not available either
+const GROUP_OF = { reserved: 2, earmarked: 2, out: 4, others: 4 };
+// Causes of the account, in the order in which they are told.
+const CAUSES = {
+  others: ["held by pods that Tessera does not manage", "other"],
+  out: ["on nodes that are not ready, cordoned, drained or backed off", "fault"],
+  reserved: ["kept for jobs that will start there", "reserved"],
+  earmarked: ["kept for jobs by plans, cordons and restarts", "reserved"],
+  nothing_waits: ["free, and nothing waits", "free"],
+  quota: ["free: all that waits lacks its queue's quota", "quota"],
+  queue_stopped: ["free: the queues of all that waits are stopped", "quota"],
+  model: ["free: nothing that waits takes this GPU model", "remainder"],
+  pods: ["free: their nodes take no more pods", "remainder"],
+  gpu: ["free: too few on a node, or parts, for all that waits", "remainder"],
+  cpu: ["free: too little CPU is left beside them", "remainder"],
+  memory: ["free: too little memory is left beside them", "remainder"],
+  work_waits: ["free: jobs wait for more at once, or for their turn", "waiting"],
+};
+const TENANTS = 7; // with a colour of their own
 
 const sum = (pairs) => pairs.reduce((all, [, value]) => all + value, 0);
 const hours = (gpuSeconds) => (gpuSeconds / 3600).toFixed(2);
+const tenantOf = (name) => name || "other tenants together";
+
+// The areas, as name and colour, and into which of them an item puts how many GPU-seconds.
+function byUse() {
+  return [GROUPS, (item) => [
+    [0, sum(item.held) - item.unused], [1, item.unused], ...item.idle.map(([cause, spent]) => [GROUP_OF[cause] ?? 3, spent])]];
+}
+
+function byHolder(usage) {
+  const names = [...grouped(usage, "held")].sort(([a, x], [b, y]) => y - x || (a < b ? -1 : 1)).map(([name]) => name);
+  const most = names.slice(0, TENANTS);
+  const further = names.length > most.length ? [["further tenants", paint("other")]] : [];
+  const groups = [...most.map((name, at) => [tenantOf(name), paint(`c${at}`)]), ...further, ["held by no job", paint("free")]];
+  const place = (name) => (most.includes(name) ? most.indexOf(name) : most.length);
+  return [groups, (item) => [...item.held.map(([name, spent]) => [place(name), spent]), [groups.length - 1, sum(item.idle)]]];
+}
 
 // By time, over all pools: GPUs of each group on the average of what was counted.
-function levels(usage) {
+function levels(usage, groups, parts) {
   const found = new Map();
   for (const item of usage.items) {
     if (!item.counted_ms) continue;
-    const seconds = item.counted_ms / 1000;
-    const at = found.get(item.start_ts) ?? found.set(item.start_ts, GROUPS.map(() => 0)).get(item.start_ts);
-    at[0] += (sum(item.held) - item.unused) / seconds;
-    at[1] += item.unused / seconds;
-    for (const [cause, spent] of item.idle) at[GROUP_OF[cause] ?? 3] += spent / seconds;
+    const at = found.get(item.start_ts) ?? found.set(item.start_ts, groups.map(() => 0)).get(item.start_ts);
+    for (const [group, spent] of parts(item)) at[group] += spent / (item.counted_ms / 1000);
     at.counted = Math.max(at.counted ?? 0, item.counted_ms);
   }
   return [...found].sort(([a], [b]) => a - b);
 }
 
-export function chart(usage, hoursShown) {
-  const found = levels(usage);
+export function chart(usage, hoursShown, split = "use") {
+  const [groups, parts] = split === "tenant" ? byHolder(usage) : byUse();
+  const found = levels(usage, groups, parts);
   if (!found.length) return el("p", {}, "Nothing is counted yet.");
   const since = usage.ts - hoursShown * 3600000;
   const begin = Math.max(since, Math.min(found[0][0], usage.ts - 60000));
@@ -38,7 +68,7 @@ export function chart(usage, hoursShown) {
   const x = (ts) => (WIDE * (Math.min(Math.max(ts, begin), usage.ts) - begin)) / (usage.ts - begin);
   const y = (value) => HIGH * (1 - value / most);
   const step = usage.step_seconds * 1000;
-  const areas = GROUPS.map(([, colour], group) => {
+  const areas = groups.map(([, colour], group) => {
     const path = found.map(([ts, parts]) => {
       const low = parts.slice(0, group).reduce((a, b) => a + b, 0);
       return parts[group] ? `M${x(ts).toFixed(1)} ${y(low).toFixed(1)}V${y(low + parts[group]).toFixed(1)}H${x(ts + step).toFixed(1)}V${y(low).toFixed(1)}Z` : "";
@@ -48,16 +78,16 @@ export function chart(usage, hoursShown) {
     return drawn;
   });
   const counted = found.reduce((all, [, parts]) => all + parts.counted, 0);
-  const mean = GROUPS.map((_, group) => found.reduce((all, [, parts]) => all + parts[group] * parts.counted, 0) / counted);
-  const told = `GPUs over time, on the average: ${GROUPS.map(([name], group) => `${mean[group].toFixed(1)} ${name}`).join(", ")}; of ${Math.round(most)}.`;
-  const heads = [["From"], ...GROUPS.map(([name]) => [name, "n"])];
+  const mean = groups.map((_, group) => found.reduce((all, [, parts]) => all + parts[group] * parts.counted, 0) / counted);
+  const told = `GPUs over time, on the average: ${groups.map(([name], group) => `${mean[group].toFixed(1)} ${name}`).join(", ")}; of ${Math.round(most)}.`;
+  const heads = [["From"], ...groups.map(([name]) => [name, "n"])];
   const every = Math.max(1, Math.ceil(found.length / 24));
   return el("figure", {},
     el("div", { class: "plot" },
       el("p", { "aria-hidden": "true" }, el("span", {}, String(Math.round(most))), el("span", {}, "0")),
       shape("svg", { viewBox: `0 0 ${WIDE} ${HIGH}`, preserveAspectRatio: "none", role: "img", "aria-label": told }, ...areas),
       el("p", { "aria-hidden": "true" }, el("span", {}, new Date(begin).toLocaleString()), el("span", {}, "now"))),
-    el("figcaption", {}, el("ul", { class: "legend", "aria-label": "Colours of the chart, with the average" }, GROUPS.map(([name, colour], group) =>
+    el("figcaption", {}, el("ul", { class: "legend", "aria-label": "Colours of the chart, with the average" }, groups.map(([name, colour], group) =>
       el("li", {}, el("i", { style: { background: colour }, "aria-hidden": "true" }), el("strong", {}, mean[group].toFixed(1)), ` ${name}`)))),
     el("details", { id: "usage-table", open: opened }, el("summary", { id: "usage-numbers", onclick: () => { opened = !opened; } }, "The chart in numbers"),
       table("GPUs on the average of each time", heads, found.filter((_, at) => at % every === 0).map(([ts, parts]) =>
@@ -74,19 +104,17 @@ const grouped = (usage, name) => {
 export function byTenant(usage) {
   const heads = [["Tenant"], ["GPU-hours", "n"]];
   const found = [...grouped(usage, "held")].sort(([a], [b]) => (a === "") - (b === "") || (a < b ? -1 : 1));
-  return table("GPU-hours held within the time shown", heads, found.map(([tenant, spent]) => row(heads, [tenant || "other tenants together", hours(spent)])));
+  return table("GPU-hours held within the time shown", heads, found.map(([tenant, spent]) => row(heads, [tenantOf(tenant), hours(spent)])));
 }
 
 export function byCause(usage) {
   const heads = [["Idle GPUs"], ["GPU-hours", "n"]];
   const found = grouped(usage, "idle");
-  const order = causesInOrder.flatMap((cause) => (cause === "none" ? UNCLAIMED : [cause]));
   const unused = usage.items.reduce((all, item) => all + item.unused, 0);
-  const rows = order.filter((cause) => found.has(cause)).map((cause) => [
-    ...(UNCLAIMED.includes(cause) ? [sentenceOf("none", cause), colourOf("none", cause)] : [sentenceOf(cause), colourOf(cause)]), found.get(cause)]);
-  if (unused) rows.push(["held, but their runs were warned that they use none", paint("unused"), unused]);
+  const rows = Object.entries(CAUSES).filter(([cause]) => found.has(cause)).map(([cause, [sentence, colour]]) => [sentence, colour, found.get(cause)]);
+  if (unused) rows.push(["held, but their runs were warned that they use none", "unused", unused]);
   return table("GPU-hours that were idle within the time shown, by cause", heads, rows.map(([sentence, colour, spent]) =>
-    row(heads, [[el("i", { class: "swatch", style: { background: colour }, "aria-hidden": "true" }), sentence], hours(spent)])));
+    row(heads, [[el("i", { class: "swatch", style: { background: paint(colour) }, "aria-hidden": "true" }), sentence], hours(spent)])));
 }
 
 export function restarts(usage) {

@@ -10,11 +10,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from tessera.domain.devices.free_slots import NodeCauses, Slots
-from tessera.domain.devices.gpu_use import PoolUse
 from tessera.domain.entities import Earmark
 from tessera.domain.state import State
 from tessera.engine.explain.held_back import held_back
-from tessera.engine.placement.free_slots import pool_use, slots_by_node
+from tessera.engine.placement.free_slots import slots_by_node
 from tessera.gateway.entrance.tokens import Caller
 from tessera.gateway.operations.models import KeptDevices, NodeIdle, PoolSlots
 from tessera.kernel.ports import Clock
@@ -38,13 +37,11 @@ class Kept:
 @dataclass(frozen=True, slots=True)
 class Capacity:
     """
-    Free and idle GPUs of every pool as of one ledger record, and who holds the others; `kept` is by node, and nodes by
-    pool and name.
+    Free and idle GPUs of every pool as of one ledger record; `kept` is by node, and nodes by pool and name.
     """
 
     as_of: int
     pools: tuple[Slots, ...]
-    uses: tuple[PoolUse, ...]
     nodes: tuple[NodeCauses, ...]
     kept: dict[str, list[Kept]]
 
@@ -84,7 +81,6 @@ def capacity_of(state: State) -> Capacity:
     return Capacity(
         state.n,
         tuple(replace(slots, held_back=held_back(state, slots.pool, slots.can_be_had)) for slots, _ in found),
-        tuple(pool_use(state, slots) for slots, _ in found),
         tuple(sorted(nodes.values(), key=lambda each: (each.pool, each.node))),
         dict(kept),
     )

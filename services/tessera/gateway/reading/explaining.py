@@ -1,9 +1,10 @@
 """An explanation for whoever asks: tenants see no name that is not theirs."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import asdict
 from types import MappingProxyType
+from typing import Any, TypeVar
 
 from tessera.domain.entities import EndedJob, Job, RefusedWork
 from tessera.domain.state import State
@@ -11,11 +12,42 @@ from tessera.engine.explain.blockers import Holder
 from tessera.engine.explain.changed_spec import KINDS
 from tessera.engine.explain.explanation import explain
 from tessera.engine.queueing.expected_starts import expected_starts
+from tessera.engine.queueing.ordering import PoolLine
 from tessera.engine.queueing.readiness import startable
-from tessera.gateway.operations.models import Explained, LinePlace, LineStart, ShownChange, ShownHolder
+from tessera.engine.queueing.shares import would_borrow
+from tessera.gateway.operations.models import Explained, LinePlace, ShownChange, ShownHolder
+from tessera.kernel.ports import Clock
 from tessera_schemas.reasons import PublicReason, Reason
+from tessera_schemas.views import LineStart
 
+KEPT_MAX, KEPT_SECONDS = 256, 1.0
+T = TypeVar("T")
 RUN = re.compile(r"\b([a-z2-7]{20})(?:-[0-9]{1,6})?\b(?: \(queue [a-z0-9-]{1,63}\))?")
+
+
+class KeptAnswers:
+    """
+    Answers that were computed from the state, by what was asked for, so that whoever asks again costs nothing.
+
+    They are of one record of the ledger, the next one forgets them all; and a second old at most, since they say how
+    long things take from now on.
+    """
+
+    def __init__(self, state: State, clock: Clock) -> None:
+        self._state, self._clock, self._n = state, clock, state.n
+        self._kept: dict[Hashable, tuple[float, Any]] = {}
+
+    def of(self, compute: Callable[..., T], *asked: Hashable) -> T:
+        """The answer that is kept for these arguments, else the one that is computed now."""
+        if self._n != self._state.n or len(self._kept) >= KEPT_MAX:
+            self._n = self._state.n
+            self._kept.clear()
+        now = self._clock.monotonic()
+        until, answer = self._kept.get((compute.__name__, *asked), (now, None))
+        if now >= until:
+            answer = compute(*asked)
+            self._kept[compute.__name__, *asked] = now + KEPT_SECONDS, answer
+        return answer  # type: ignore[no-any-return]
 
 
 def explained(state: State, job_id: str, tenant: str | None, now_ms: int) -> Explained | None:
@@ -83,6 +115,7 @@ def known_starts(state: State, pool: str, now_ms: int) -> dict[str, LineStart]:
     then = state.overlay()
     then.ts = max(state.ts, now_ms)
     found = expected_starts(then, pool, line_of(then, pool))
+    then.check_base()
     return {
         job_id: LineStart.model_validate(
             {"at_ts": start.at_ts, "rests_on": start.rests_on, "nodes": start.nodes, "words": start.words(then.ts)}
@@ -96,9 +129,18 @@ def list_positions(
     state: State, pool: str, tenant: str | None, starts: Mapping[str, LineStart] = MappingProxyType({})
 ) -> Iterator[LinePlace]:
     """Jobs of a pool's newest order that still wait; of those hidden from `tenant` only place, queue, size and wait."""
+    told: dict[Hashable, str] = {}
+
+    def why_of(reason: Reason) -> str:
+        # Most jobs of a line wait for the same reason, whose sentence takes longer to make than all else about a place.
+        same = reason.code, reason.field, reason.detail, *reason.numbers.items()
+        if same not in told:
+            told[same] = hide_other_tenants(tenant, reason.sentence(), state)
+        return told[same]
+
+    line = PoolLine(state, pool, state.ts)
     for position, job in enumerate(line_of(state, pool), start=1):
         own = tenant is None or job.tenant == tenant
-        why = "" if job.reason is None or not own else hide_other_tenants(tenant, job.reason.sentence(), state)
         yield LinePlace(
             pool=pool,
             position=position,
@@ -106,11 +148,12 @@ def list_positions(
             gpu_milli=job.amount.gpu_milli,
             submitted_ts=job.submitted_ts,
             earlier_ms=job.earlier_ms,
+            borrows=job.queue in state.tree.queues and would_borrow(line, job),
             job_id=job.job_id if own else "",
             name=job.name if own else "",
             tenant=job.tenant if own else "",
             user=job.user if own else "",
-            why=why,
+            why=why_of(job.reason) if own and job.reason is not None else "",
             expected_start=starts.get(job.job_id) if own else None,
         )
 

@@ -102,7 +102,7 @@ class Logs:
         # Send each piece. The status is sent already: what breaks off is cut, so that nobody takes it for whole.
         try:
             async for piece in pieces:
-                await request[SHARE].paid()
+                await request[SHARE].turn()
                 over = self._streams.why_over(request[CALLER])
                 if over is not None or not await self._streams.written(response, piece):
                     _cut(request)

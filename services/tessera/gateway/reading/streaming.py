@@ -219,7 +219,7 @@ class _Stream:
         data = greeting if gap is None else greeting + _named("gap", gap)
         while True:
             try:
-                await self._request[SHARE].paid()
+                await self._request[SHARE].turn()
                 if not await self._streams.written(self._response, data):
                     await self._streams.drop(self._request, self._response)
                     return

@@ -25,8 +25,7 @@ from tessera.kernel.process.shard_status import StatusReader, StatusTraces
 from tessera_schemas.base import Lenient
 from tessera_schemas.config import Config
 from tessera_schemas.reasons import Code
-from tessera_schemas.shard.keys import USAGE
-from tessera_schemas.views import GpuUseView, JobView, NodeView, QueueView
+from tessera_schemas.views import JobView, NodeView, QueueView
 from tessera_schemas.work.arrays import FAMILY
 
 REST, SHORT_SECONDS = 5, 0.05
@@ -200,7 +199,6 @@ class SharedViews:
         self._jobs = JobList(store, clock, age_seconds)
         self._nodes = Rows("nodes", NodeView, store, clock, age_seconds)
         self._queues = Rows("queues", QueueView, store, clock, age_seconds)
-        self._usage = Rows(USAGE, GpuUseView, store, clock, age_seconds)
         self._away = False
 
     async def jobs(self) -> tuple[int, JobList]:
@@ -221,11 +219,6 @@ class SharedViews:
         """Queues by name, and the ledger number that they are as of; raises Refusal while Redis is away."""
         await self._in_time(self._queues.fresh())
         return self._queues.as_of, sorted(self._queues.rows.values(), key=lambda queue: queue.name)
-
-    async def usage(self) -> tuple[int, list[GpuUseView]]:
-        """GPUs over time, and the ledger number that they are as of; raises Refusal while Redis is away."""
-        await self._in_time(self._usage.fresh())
-        return self._usage.as_of, list(self._usage.rows.values())
 
     async def job(self, job_id: str, min_n: int) -> tuple[int, JobView | None]:
         """The job or refused work; "not found" is trusted only from views at or past ledger number `min_n`."""

@@ -14,13 +14,13 @@ import orjson
 import structlog
 
 from tessera.gateway.measures import Measures
-from tessera.gateway.stored_logs.stores import LogStore, StoredLog
+from tessera.gateway.stored_logs.stores import LogName, LogStore, StoredLog, log_key, read_log_key
 from tessera.kernel.errors import Full, Transient
 from tessera.kernel.ports import Clock
 
-FILE_BYTES = 12_288
-# Each log counts as so much beside its text: its file, and the folders of its job and its attempt.
-USED, LOG_KEY_PARTS = "{shard}/.used", 5
+FILE_BYTES = 4_608
+# Each log counts as so much beside its text: a block that it does not fill, its inode and its entry.
+USED = "{shard}/.used"
 NEARLY_FULL_PERCENT = 90
 TenantNames = Callable[[], Sequence[str]]
 
@@ -51,16 +51,24 @@ class _Shelf:
 
     used: UsedShare
     logs: dict[str, StoredLog] = field(default_factory=dict)
+    of_jobs: dict[str, dict[LogName, str]] = field(default_factory=dict)
     writing: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def put(self, found: StoredLog) -> None:
+    def put(self, found: StoredLog, name: LogName) -> None:
         self.take(found.key)
         self.logs[found.key] = found
+        self.of_jobs.setdefault(name.job_id, {})[name] = found.key
         self.used.bytes += found.bytes + FILE_BYTES
 
     def take(self, key: str) -> None:
-        gone = self.logs.pop(key, None)
-        self.used.bytes -= 0 if gone is None else gone.bytes + FILE_BYTES
+        gone, name = self.logs.pop(key, None), read_log_key(key)
+        if gone is None or name is None:
+            return
+        self.used.bytes -= gone.bytes + FILE_BYTES
+        of_job = self.of_jobs[name.job_id]
+        of_job.pop(name, None)
+        if not of_job:
+            del self.of_jobs[name.job_id]
 
     def oldest_above(self, bytes_max: int) -> list[StoredLog]:
         """The oldest logs, without which the others are within so many bytes."""
@@ -95,12 +103,18 @@ class BoundedStore:
         """Count anew before the next write: another gateway may have written meanwhile."""
         self._shelves, self._counted = {}, False
 
-    async def put(self, tenant: str, key: str, text: bytes) -> None:
-        """Make room among the tenant's own logs, then write. Raises Full for what is larger than a tenant's share."""
+    async def logs_of(self, tenant: str, job_id: str) -> dict[LogName, StoredLog]:
+        """Logs of a job that are stored or being written."""
         await self._count()
         shelf = self._shelf(tenant)
+        return {name: shelf.logs[key] for name, key in shelf.of_jobs.get(job_id, {}).items()}
+
+    async def put(self, name: LogName, text: bytes) -> None:
+        """Make room among the tenant's own logs, then write. Raises Full for what is larger than a tenant's share."""
+        await self._count()
+        shelf, key = self._shelf(name.tenant), log_key(self._shard, name)
         async with shelf.writing:
-            shelf.put(StoredLog(key, len(text), self._clock.now_ms()))  # before it is there: others count it, too
+            shelf.put(StoredLog(key, len(text), self._clock.now_ms()), name)  # before it is there: others count it, too
             try:
                 await self._make_room_for(shelf, len(text) + FILE_BYTES)
                 await self.store.put(key, text)
@@ -152,9 +166,9 @@ class BoundedStore:
             found = [each async for batch in self.store.batches(self._shard) for each in batch]
             gone = await read_used(self.store, self._shard)
             for each in sorted(found, key=lambda each: (each.written_ms, each.key)):
-                parts = each.key.split("/")
-                if len(parts) == LOG_KEY_PARTS:  # what others put there is theirs
-                    self._shelf(parts[1]).put(each)
+                name = read_log_key(each.key)
+                if name is not None:  # what others put there is theirs
+                    self._shelf(name.tenant).put(each, name)
             for tenant in gone.keys() & {*self._tenants(), *self._shelves}:
                 self._shelf(tenant).used.gone_ms = gone[tenant].gone_ms
             self._counted = True

@@ -18,8 +18,9 @@ from tessera.domain.entities import EndedJob, Job, Run
 from tessera.domain.state import State
 from tessera.gateway.measures import Measures
 from tessera.gateway.stored_logs.bounds import FILE_BYTES, BoundedStore
+from tessera.gateway.stored_logs.outages import LogOutage
 from tessera.gateway.stored_logs.progress import Progress
-from tessera.gateway.stored_logs.stores import StoredLog, log_folder, log_key
+from tessera.gateway.stored_logs.stores import LogName, StoredLog
 from tessera.kernel.errors import Full, Transient
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.ports import ApiError, Clock, Cluster
@@ -69,7 +70,10 @@ CATCH_UP_ATTEMPTS = 2
 LOOK_SECONDS = 1.0
 RELEASED_SECONDS = 10.0
 # How long a log may go on after the ledger has released its run.
-TRIES_MAX = 60
+TRIES_MAX, REFUSED_TRIES_MAX = 60, 6
+# The second where the cluster says 403: a server that starts may, for seconds, and one without our right there always.
+WAITING_MAX = 4096
+# So many runs are named while an outage lasts; the others are caught up with from the state after it.
 PARTS_AFTER_TRIES = 3
 # So many times a log that breaks off is read anew; then what there is of it is kept.
 PROGRESS_SECONDS = 10.0
@@ -100,11 +104,10 @@ class LogCollector:
         self._worklist: Worklist | None = None
         self._progress = Progress(store.store, shard)
         self._ranks: dict[str, set[int]] = {}
-        self._stored: dict[str, set[str]] = {}
-        # Keys of the logs that are stored, of runs that are not released yet.
-        self._leads_since_ts = 0
-        self._users_own: set[str] = set()
+        self._users_own, self._refused = set[str](), set[str]()
         self._reading = asyncio.Semaphore(READS_AT_ONCE)
+        self._outage = LogOutage(cluster, store.store, shard, clock)
+        self._unnamed_since_ts: int | None = None
 
     async def on_ledger(self, entries: list[Entry]) -> None:
         """Names what has begun to end: runs, and single pods of runs that go on."""
@@ -128,9 +131,14 @@ class LogCollector:
                 self._users_own.discard(run)
 
     def _name(self, run: str, n: int, ts: int) -> None:
-        if self._worklist is not None:
-            self._progress.named(run, n, ts)
-            self._worklist.name(run)
+        if self._worklist is None:
+            return
+        if self._outage.looking.locked() and len(self._progress) >= WAITING_MAX:
+            if self._unnamed_since_ts is None:
+                self._unnamed_since_ts = ts
+            return
+        self._progress.named(run, n, ts)
+        self._worklist.name(run)
 
     def _note_users_own(self, job_id: str) -> None:
         # Of an ended job nobody knows any more whether it was adopted.
@@ -153,8 +161,9 @@ class LogCollector:
                 await self._clock.sleep(LOOK_SECONDS)
 
         self._store.forget()
+        self._unnamed_since_ts = None
         since = max(await self._progress.begin(self._state.ts), self._clock.now_ms() - CATCH_UP_MS)
-        self._worklist = Worklist(self._collect, self._clock, RUNS_AT_ONCE)
+        self._worklist = Worklist(self._collect, self._clock, RUNS_AT_ONCE, self._state.tenant_of_run)
         self._catch_up(since)
         loops = self._worklist.run(), self._keep_pruned(), self._keep_progress()
         try:
@@ -164,11 +173,9 @@ class LogCollector:
             self._worklist = None
             await self._store.write_used()
             self._ranks.clear()
-            self._stored.clear()
             self._users_own.clear()
 
     def _catch_up(self, since: int) -> None:
-        self._leads_since_ts = self._state.ts
         for run in self._state.runs.values():
             self._note_users_own(run.job_id)
             if run.stopping:
@@ -193,34 +200,38 @@ class LogCollector:
             await self._collect_run(run, ranks)
         if is_released:
             self._ranks.pop(name, None)
-            self._stored.pop(name, None)
         self._progress.collected(name, n)
 
     async def _collect_run(self, run: "_EndingRun", ranks: list[int]) -> None:
-        try:
-            have = await self._stored_keys(run)
-            keys = ((rank, log_key(self._shard, run.job.tenant, run.job.job_id, run.attempt, rank)) for rank in ranks)
-            missing = [(rank, key) for rank, key in keys if key not in have]
-            stored = await gather_all(*(self._collect_pod(run, *each, have) for each in missing))
-            if any(stored) and run.attempt > 1:
-                await self._trim(run.job.tenant, run.job.job_id)
-        except (ApiError, Transient) as error:
-            if run.tries < TRIES_MAX:
-                raise
-            log.warning("log_not_collected", job=run.job.job_id, run=run.name, tenant=run.job.tenant, error=str(error))
-            self._measures.logs.labels("failed").inc()
+        async with self._outage.looking:  # nobody tries while one lasts
+            pass
+        while True:
+            try:
+                return await self._store_missing(run, ranks)
+            except (ApiError, Transient) as error:
+                was_outage, since, self._unnamed_since_ts = await self._outage.outlast(), self._unnamed_since_ts, None
+                if since is not None:
+                    self._catch_up(since)
+                if was_outage:
+                    continue
+                tenant, refused = run.job.tenant, isinstance(error, ApiError) and error.status == 403
+                known = refused and tenant in self._refused  # told once, and until it is mended no run is tried again
+                if not known and run.tries < (REFUSED_TRIES_MAX if refused else TRIES_MAX):
+                    raise
+                if not known:
+                    log.warning("log_not_collected", job=run.job.job_id, run=run.name, tenant=tenant, error=str(error))
+                if refused:
+                    self._refused.add(tenant)
+                self._measures.logs.labels("failed").inc()
+                return None
 
-    async def _stored_keys(self, run: "_EndingRun") -> set[str]:
-        # Keys of a run's logs that are stored, to be added to.
-        # A stored log is never read again, since a node may have less of it by then. Of a run that was allocated since
-        # this gateway leads, nothing is stored that it has not stored itself.
-        have = self._stored.get(run.name)
-        if have is None:
-            folder = log_folder(self._shard, run.job.tenant, run.job.job_id, run.attempt)
-            live = self._state.runs.get(run.name)
-            begun_here = live is not None and live.allocated_ts > self._leads_since_ts
-            have = self._stored[run.name] = set() if begun_here else {each.key for each in await self._listed(folder)}
-        return have
+    async def _store_missing(self, run: "_EndingRun", ranks: list[int]) -> None:
+        # A stored log is never read again, since a node may have less of it by then.
+        have = await self._store.logs_of(run.job.tenant, run.job.job_id)
+        names = (LogName(run.job.tenant, run.job.job_id, run.attempt, rank) for rank in ranks)
+        stored = await gather_all(*(self._collect_pod(run, name) for name in names if name not in have))
+        if any(stored) and run.attempt > 1:
+            await self._trim(run.job.tenant, run.job.job_id)
 
     def _due(self, name: str, job: Job | EndedJob) -> list[int]:
         # Ranks whose pods end or have ended; of users' own pods none.
@@ -233,12 +244,12 @@ class LogCollector:
             return sorted({*(place.rank for place in run.all_placements), *named})
         return sorted(named)
 
-    async def _collect_pod(self, run: "_EndingRun", rank: int, key: str, have: set[str]) -> bool:
+    async def _collect_pod(self, run: "_EndingRun", pod: LogName) -> bool:
         # Whether the log was stored; one that is not there, or goes on after all, is not.
         newest = NewestPart(max(1024, min(run.pod_bytes_max, self._store.share - FILE_BYTES)))
         async with self._reading:
             try:
-                whole = await self._read(run.job.tenant, run.name, rank, newest)
+                whole = await self._read(run.job.tenant, run.name, pod.rank, newest)
             except ApiError as error:
                 if error.status in GONE:
                     self._measures.logs.labels("gone").inc()
@@ -248,15 +259,15 @@ class LogCollector:
                 if not newest or run.tries < PARTS_AFTER_TRIES:
                     raise
                 whole = True
+        self._refused.discard(run.job.tenant)
         if not whole:
             return False
         try:
-            await self._store.put(run.job.tenant, key, newest.text())
+            await self._store.put(pod, newest.text())
         except Full as error:
             log.warning("log_not_kept", job=run.job.job_id, run=run.name, tenant=run.job.tenant, error=str(error))
             self._measures.logs.labels("no_room").inc()
             return False
-        have.add(key)
         self._measures.logs.labels("collected").inc()
         return True
 
@@ -284,20 +295,14 @@ class LogCollector:
             await cancel_all(reading)
         return True
 
-    async def _listed(self, folder: str) -> list[StoredLog]:
-        return [each async for batch in self._store.store.batches(folder) for each in batch]
-
     # -- bounds
 
     async def _trim(self, tenant: str, job_id: str) -> None:
         # Remove the oldest attempts of a job until the others are within its bound.
-        stored = await self._listed(log_folder(self._shard, tenant, job_id))
         by_attempt: dict[int, list[StoredLog]] = {}
-        for each in stored:
-            folder = each.key.split("/")[-2]
-            if folder.isdecimal():  # what others put there is theirs
-                by_attempt.setdefault(int(folder), []).append(each)
-        total = sum(each.bytes for each in stored)
+        for name, each in (await self._store.logs_of(tenant, job_id)).items():
+            by_attempt.setdefault(name.attempt, []).append(each)
+        total = sum(each.bytes for logs in by_attempt.values() for each in logs)
         for attempt in sorted(by_attempt)[:-1]:
             if total <= self._bytes_max:
                 return

@@ -23,6 +23,9 @@ class Progress:
         self._named: dict[str, tuple[int, int]] = {}
         self._written = 0
 
+    def __len__(self) -> int:
+        return len(self._named)
+
     async def begin(self, now_ts: int) -> int:
         """Begin with no run named. The time that was written last, 0 for none, or one that the ledger is not at yet."""
         self._named.clear()

@@ -8,7 +8,7 @@ from tessera.domain.entities import EndedJob, Job
 from tessera.gateway.entrance.problems import Refusal, refused
 from tessera.gateway.operations.queries import LogQuery
 from tessera.gateway.stored_logs.bounds import read_used
-from tessera.gateway.stored_logs.stores import LogStore, log_key
+from tessera.gateway.stored_logs.stores import LogName, LogStore, log_key, older_log_key
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.missing_logs import ADOPTED
 from tessera.kernel.ports import ApiError
@@ -47,7 +47,9 @@ class StoredLogs:
         if self._store is None:
             raise refused(Code.NO_LOGS, "job_id", NOT_KEPT.format(namespace=job.tenant)) if is_gone else refusal
         try:
-            text = await self._store.get(log_key(self._shard, job.tenant, job.job_id, attempt, query.rank))
+            name = LogName(job.tenant, job.job_id, attempt, query.rank)
+            text = await self._store.get(log_key(self._shard, name))
+            text = text if text is not None else await self._store.get(older_log_key(self._shard, name))
             used = {} if text is not None else await read_used(self._store, self._shard)
         except Transient as error:
             log.warning("stored_log_not_read", error=str(error))

@@ -2,14 +2,16 @@
 
 import asyncio
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from tessera.kernel.errors import Full, StartupError, Transient
 
@@ -17,6 +19,7 @@ BATCH = 1000
 DISK_FREE_BYTES_MIN = 1 << 29
 # So much of its disk a directory leaves free, whatever it is told to write: the ledger may lie on the same one.
 RETRIES_SECONDS = 20
+_KEY = re.compile(r"[^/]+/([^/]+)/([^/]+)([-/])([0-9]+)\3([0-9]+)\.log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +32,7 @@ class StoredLog:
 
 
 class LogStore(Protocol):
-    """Texts under keys `SHARD/TENANT/JOB/ATTEMPT/RANK.log`. Every call raises Transient while the store is away."""
+    """Texts under keys `SHARD/TENANT/JOB-ATTEMPT-RANK.log`. Every call raises Transient while the store is away."""
 
     async def put(self, key: str, text: bytes) -> None:
         """Store a text whole or not at all. Raises Full where there is no room."""
@@ -44,15 +47,29 @@ class LogStore(Protocol):
         """Remove what is there of these."""
 
 
-def log_folder(shard: str, tenant: str, job_id: str, attempt: int | None = None) -> str:
-    """Folder of a job's logs, or of one attempt's."""
-    folder = f"{shard}/{tenant}/{job_id}"
-    return folder if attempt is None else f"{folder}/{attempt}"
+class LogName(NamedTuple):
+    """Name of the log of one pod."""
+
+    tenant: str
+    job_id: str
+    attempt: int
+    rank: int
 
 
-def log_key(shard: str, tenant: str, job_id: str, attempt: int, rank: int) -> str:
-    """Key of the log of one pod."""
-    return f"{log_folder(shard, tenant, job_id, attempt)}/{rank}.log"
+def log_key(shard: str, name: LogName) -> str:
+    """Key of the log of one pod: one folder per tenant, whatever its jobs do."""
+    return f"{shard}/{name.tenant}/{name.job_id}-{name.attempt}-{name.rank}.log"
+
+
+def older_log_key(shard: str, name: LogName) -> str:
+    """Key under which versions up to 0.4 stored it."""
+    return f"{shard}/{name.tenant}/{name.job_id}/{name.attempt}/{name.rank}.log"
+
+
+def read_log_key(key: str) -> LogName | None:
+    """Name in a key of either form; None for what others put there."""
+    found = _KEY.fullmatch(key)
+    return LogName(found[1], found[2], int(found[4]), int(found[5])) if found else None
 
 
 def open_store(place: str, options: Mapping[str, str]) -> LogStore | None:
@@ -63,10 +80,11 @@ def open_store(place: str, options: Mapping[str, str]) -> LogStore | None:
 
 
 class DirectoryLogStore:
-    """Files in a directory, such as a volume that all gateways share."""
+    """Files in a directory, such as a volume that all gateways share; one thread writes and removes them."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        self._writer = ThreadPoolExecutor(1, "log-writer")
         try:
             root.mkdir(parents=True, exist_ok=True, mode=0o700)
             tempfile.TemporaryFile(dir=root).close()
@@ -78,7 +96,7 @@ class DirectoryLogStore:
 
     async def put(self, key: str, text: bytes) -> None:
         """A rename makes the file appear whole."""
-        await self._call(self._write, self._root / key, text)
+        await self._call(self._write, self._root / key, text, by=self._writer)
 
     async def get(self, key: str) -> bytes | None:
         """One read of the file."""
@@ -93,11 +111,11 @@ class DirectoryLogStore:
 
     async def remove(self, keys: Sequence[str]) -> None:
         """Remove files, and folders that are empty then."""
-        await self._call(self._unlink_all, [self._root / key for key in keys])
+        await self._call(self._unlink_all, [self._root / key for key in keys], by=self._writer)
 
-    async def _call(self, call: Any, *arguments: Any) -> Any:
+    async def _call(self, call: Any, *arguments: Any, by: Executor | None = None) -> Any:
         try:
-            return await asyncio.to_thread(call, *arguments)
+            return await asyncio.get_running_loop().run_in_executor(by, call, *arguments)
         except OSError as error:
             raise Transient(f"log directory {self._root}: {error.strerror or error}") from error
 

@@ -10,10 +10,12 @@ each of those fields with its type, or not at all. Text is taken as it is: a pha
 from typing import Any
 
 import orjson
+from pydantic_core import CoreSchema, SchemaValidator, core_schema
 
 from tessera_schemas.base import Json
 
 INT32_MAX = 2**31 - 1
+_INT32 = core_schema.int_schema(strict=True, ge=-INT32_MAX, le=INT32_MAX)
 ODD_MAX = 8
 """So many fields of an object that cannot be read are named."""
 
@@ -83,14 +85,34 @@ def readable(thing: object) -> tuple[Json, list[str]]:
     """
     The object without what is null or cannot be read, and the paths of what cannot, in order.
 
-    Nothing of it is changed in place. {} for what has no name, UID and version: nobody could tell it from others.
+    Nothing of it is changed in place, and one of which nothing is left out is handed back itself. {} for what has no
+    name, UID and version: nobody could tell it from others.
     """
     odd: list[str] = []
-    found = _fitted(thing, SHAPES, None, odd)
+    # Pods are many, have long specs and come in many versions: nearly all of them fit as they are.
+    usual = not _may_hold_null(thing) and _USUAL.isinstance_python(thing)
+    found: Any = thing if usual else _fitted(thing, SHAPES, None, odd)
     meta = found.get("metadata", {}) if type(found) is dict else {}
-    if type(meta) is not dict or not all(meta.get(field) for field in ("name", "uid", "resourceVersion")):
+    if type(meta) is not dict or not (meta.get("name") and meta.get("uid") and meta.get("resourceVersion")):
         return {}, ["metadata", *odd][:ODD_MAX]
     return found, odd[:ODD_MAX]
+
+
+def _schema(shape: Any) -> CoreSchema:
+    """The shape as the library checks it, of what holds no null; where it says no, it is looked at part by part."""
+    if type(shape) is dict and "*" not in shape:
+        fields = {name: core_schema.typed_dict_field(_schema(wanted), required=False) for name, wanted in shape.items()}
+        return core_schema.typed_dict_schema(fields, extra_behavior="allow", strict=True)
+    if type(shape) is dict:
+        return core_schema.dict_schema(values_schema=_schema(shape["*"]), strict=True)
+    if type(shape) is list:
+        return core_schema.list_schema(_schema(shape[0]), strict=True)
+    if shape in (int, bool):
+        return _INT32 if shape is int else core_schema.bool_schema(strict=True)
+    return core_schema.any_schema() if shape in (Any, _UNREAD) else core_schema.str_schema(strict=True)
+
+
+_USUAL = SchemaValidator(_schema(SHAPES))
 
 
 def _fitted(value: Any, shape: Any, path: Any, odd: list[str]) -> Any:
@@ -114,10 +136,7 @@ def _fitted(value: Any, shape: Any, path: Any, odd: list[str]) -> Any:
 def _fitted_map(value: Json, shape: Any, path: Any, odd: list[str]) -> Json:
     others, found = shape.get("*", Any), value
     for name, one in value.items():
-        wanted = shape.get(name, others)
-        if wanted is str and type(one) is str:
-            continue
-        fitted = None if one is None else _fitted(one, wanted, (path, name), odd)
+        fitted = None if one is None else _fitted(one, shape.get(name, others), (path, name), odd)
         if fitted is not one or one is None:
             found = dict(value) if found is value else found
             if fitted is None:

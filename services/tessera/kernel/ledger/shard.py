@@ -62,21 +62,23 @@ class Shard:
         except (Contradiction, KeyError, IndexError, ValueError) as error:
             raise InvariantViolation(f"record {entry.message.n}: {error}") from error
 
-    async def catch_up(self, ledger: Ledger, notice: Callable[[Entry], object] = lambda entry: None) -> None:
-        """
-        Fold up to the tail as the leader has it, calling `notice` with what was new.
-
-        Others run between two messages; none is kept, since a long tail does not fit into memory.
-        """
+    async def head(self, ledger: Ledger) -> int:
+        """Newest record as the leader has it. Raises InvariantViolation where the ledger is not the one folded here."""
         tail = await ledger.tail(to_append=True)
         head = 0 if tail is None else tail.seq
         if head < self.state.n:
             raise InvariantViolation(
                 f"the ledger ends at {head}, but its record {self.state.n} was seen: a tail is lost"
             )
+        if head == self.state.n and tail is not None and chain_after(tail.data) != self.state.chain:
+            raise InvariantViolation(f"record {head} is not the one that was seen: the ledger was written again")
+        return head
+
+    async def catch_up(self, ledger: Ledger, notice: Callable[[Entry], object] = lambda entry: None) -> None:
+        """Fold up to the tail as the leader has it, calling `notice` with what was new; others run meanwhile."""
+        # No message is kept, since a long tail does not fit into memory.
+        head = await self.head(ledger)
         if head == self.state.n:
-            if tail is not None and chain_after(tail.data) != self.state.chain:
-                raise InvariantViolation(f"record {head} is not the one that was seen: the ledger was written again")
             return
         source = ledger.follow(self.state.n)
         try:
@@ -92,5 +94,4 @@ class Shard:
 
 async def restore(bus: Bus, ledger: Ledger, shard: str) -> Shard:
     """The shard's state from its newest trusted snapshot, or from the first record."""
-    found = await read_snapshot(bus, ledger, shard)
-    return Shard() if found is None else Shard(*found)
+    return Shard(*(await read_snapshot(bus, ledger, shard) or ()))

@@ -5,6 +5,8 @@ No fact has a message id: ids of a stream are shared by all who write to it, so 
 facts out. A repeat is seen by the committer, from what the fact says and, where it has one, from its cause.
 """
 
+from collections.abc import Sequence
+
 from tessera.kernel.ports import Bus, Outgoing
 from tessera.kernel.service.job_log import log_fact
 from tessera.kernel.service.trace import pass_trace
@@ -31,7 +33,13 @@ class Facts:
         return Outgoing(subject, data, pass_trace(subject))
 
     async def publish(self, fact: AnyFact, cause: str = "") -> int:
-        """Store the fact; returns its sequence. Raises what `Bus.publish` raises."""
-        seq = await self._bus.publish(self.outgoing(fact, cause))
-        log_fact(fact)
+        """Store the fact; returns its sequence. Raises what `Bus.publish_all` raises."""
+        (seq,) = await self.publish_all((fact,), cause)
         return seq
+
+    async def publish_all(self, facts: Sequence[AnyFact], cause: str = "") -> list[int]:
+        """Send the facts in this order, then await their acks together; returns their sequences. Raises as that."""
+        seqs = await self._bus.publish_all([self.outgoing(fact, cause) for fact in facts])
+        for fact in facts:
+            log_fact(fact)
+        return seqs

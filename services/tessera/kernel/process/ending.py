@@ -32,6 +32,11 @@ class BoundedEnd:
             self._timer.daemon = True
             self._timer.start()
 
+    def over(self) -> None:
+        """All that was waited for has ended, and the process goes on."""
+        if self._timer is not None:
+            self._timer.cancel()
+
     def _give_up(self) -> None:
         running = sorted(_name(task) for task in asyncio.all_tasks(self._loop))
         log.critical("service_does_not_end", seconds=self._seconds, running=running, exit_code=STUCK)

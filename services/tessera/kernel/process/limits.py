@@ -43,9 +43,7 @@ WANTED = 65_536  # some systems allow a billion, and then programs that we start
 
 
 def raise_soft_limit() -> None:
-    """
-    Raises the soft limit to the hard one, which needs no right; the usual 1,024 is for programs that use select().
-    """
+    """Raise the soft limit to the hard one, which needs no right; the usual 1,024 is for programs that use select()."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = WANTED if hard == resource.RLIM_INFINITY else min(hard, WANTED)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -35,7 +35,9 @@ class ServiceSettings(BaseSettings):
     service: ClassVar[str] = ""
 
     shard: str = Field("main", pattern=f"^{NAME.pattern}$", description="Shard that the process serves")
-    credentials_file: Path | None = Field(None, description="JSON file of an identity, as `tessera init` writes it")
+    credentials_file: Path | None = Field(
+        None, description="JSON file of an identity, as `tessera init` writes it; {service} stands for the service"
+    )
 
     nats_url: str = Field(
         "nats://127.0.0.1:4222",
@@ -81,7 +83,9 @@ class ServiceSettings(BaseSettings):
     http_host: str = Field("127.0.0.1", description="Address of health checks and metrics; loopback by default")
     http_port: int = Field(0, ge=0, le=65_535, description="Port of health checks and metrics; 0 takes a free one")
     port_file: Path | None = Field(
-        None, description="File to write the health port to, for a parent that passes port 0"
+        None,
+        description="File to write the health port to, for a parent that passes port 0; {service} stands for the "
+        "service",
     )
     otlp_url: str = Field(
         "", pattern="^(https?://.+)?$", description="OpenTelemetry collector for traces; needs the extra otel"
@@ -104,7 +108,12 @@ class ServiceSettings(BaseSettings):
     @classmethod
     def _logins_from_file(cls, values: dict[str, Any]) -> dict[str, Any]:
         path = values.get("credentials_file")
-        return {**_logins(Path(path)), **values} if path else values
+        return {**_logins(_named(path, cls.service)), **values} if path else values
+
+    def own_file(self, setting: str) -> Path | None:
+        """Path that a setting names for this service; None where it names none."""
+        path = getattr(self, setting)
+        return _named(path, self.service) if path else None
 
     @classmethod
     def settings_customise_sources(
@@ -117,6 +126,10 @@ class ServiceSettings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Sources by rank: arguments, environment, TOML file; no .env file and no folder of secrets."""
         return init_settings, env_settings, InitSettingsSource(settings_cls, init_kwargs=_toml_values(cls.service))
+
+
+def _named(path: Path | str, service: str) -> Path:
+    return Path(str(path).replace("{service}", service))
 
 
 S = TypeVar("S", bound=ServiceSettings)

@@ -27,7 +27,7 @@ OTHERS = frozenset(
         *("VERSION", "IMAGES", "NATS_IMAGE", "REDIS_IMAGE", "KUBECONFIG", "TENANT"),  # of docker-compose.yml
         *("PROMETHEUS_IMAGE", "GRAFANA_IMAGE"),
         # Of pods with the step runner.
-        *("STEPS_HOSTS", "STEPS_SLOTS", "STEPS_PORT", "STEPS_KEY", "STEPS_WARNING", "STEPS_PID"),
+        *("STEPS_HOSTS", "STEPS_SLOTS", "STEPS_PORT", "STEPS_KEY", "STEPS_WARNING", "STEPS_PID", "STEPS_PATH"),
         *("API_PORTS", "NATS_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT", "WEBHOOK_HTTP", "WEBHOOK_NETWORKS"),
         "EVERY_DAMAGE",  # of `make damage`
     }

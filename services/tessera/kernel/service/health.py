@@ -1,11 +1,12 @@
 """
-Health and metrics of one process, on a port of its own.
+Health and metrics of one service, on a port of its own.
 
 | path | 200 when |
 |---|---|
 | `/livez` | the event loop ticks; never depends on NATS or Redis, whose loss a restart would not mend |
 | `/startupz` | start-up is over |
 | `/readyz` | start-up is over, nothing halted us, and every named check is well; the body has each check's text |
+| `/readyz/process` | `/readyz` of each service of the process is 200; the body has each check's text by service |
 | `/metrics` | always; Prometheus' text, or OpenMetrics where `Accept` asks for it |
 
 Of many connections only the newest are kept, so that whoever opens them takes neither the probes nor the descriptors of
@@ -15,7 +16,7 @@ page cannot reach it by rebinding its own name.
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from errno import EMFILE
 from functools import partial
 from ipaddress import ip_address
@@ -37,10 +38,10 @@ Check = Callable[[], str | None]
 
 
 class Health:
-    """Collects the checks of one process and serves them."""
+    """Collects the checks of one service and serves them; `of_process` has those of all in its process, by name."""
 
-    def __init__(self, clock: Clock, metrics: Metrics) -> None:
-        self._clock, self._metrics = clock, metrics
+    def __init__(self, clock: Clock, metrics: Metrics, of_process: "Mapping[str, Health] | None" = None) -> None:
+        self._clock, self._metrics, self._of_process = clock, metrics, of_process or {}
         self._checks: dict[str, Check] = {}
         self._started = False
         self._halted: str | None = None
@@ -52,6 +53,15 @@ class Health:
     def check(self, name: str, check: Check) -> None:
         """Add a condition of being ready."""
         self._checks[name] = check
+
+    @property
+    def listens(self) -> bool:
+        """Whether `serve` has been called."""
+        return self._listener is not None
+
+    def begins_again(self, metrics: Metrics) -> None:
+        """Another life of the service begins: its listener stays, or probes would find nobody meanwhile."""
+        self._metrics, self._checks, self._started = metrics, {}, False
 
     def started(self) -> None:
         """Start-up is over; from here `/readyz` may be green."""
@@ -84,6 +94,7 @@ class Health:
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/startupz", self._startupz)
         app.router.add_get("/readyz", self._readyz)
+        app.router.add_get("/readyz/process", self._process_readyz)
         app.router.add_get("/metrics", self._serve_metrics)
         self._runner = web.AppRunner(app, access_log=None, keepalive_timeout=IDLE_SECONDS)
         await self._runner.setup()
@@ -129,6 +140,10 @@ class Health:
 
     async def _readyz(self, _request: web.Request) -> web.Response:
         return _answer(self.readiness())
+
+    async def _process_readyz(self, _request: web.Request) -> web.Response:
+        texts = {service: health.readiness() for service, health in self._of_process.items()}
+        return _answer({f"{service}: {name}": text for service, own in texts.items() for name, text in own.items()})
 
     async def _serve_metrics(self, request: web.Request) -> web.Response:
         self._metrics.readiness(self.readiness())

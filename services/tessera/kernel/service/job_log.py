@@ -37,6 +37,7 @@ def log_fact(fact: AnyFact) -> None:
 
 def log_steps(n: int, records: Iterable[AnyRecord]) -> None:
     """Say what message `n` of the ledger did with jobs."""
+    bound = log.bind()
     for record in records:
         if type(record) in STEPS:
-            log.info("job_step", record=record.kind, job=JOB_OF[type(record)](record), n=n)
+            bound.info("job_step", record=record.kind, job=JOB_OF[type(record)](record), n=n)

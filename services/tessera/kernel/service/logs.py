@@ -2,60 +2,55 @@
 
 import logging
 import sys
+from contextvars import ContextVar
 from typing import BinaryIO
 
 import orjson
 import structlog
+from structlog.contextvars import get_contextvars
 from structlog.exceptions import DropEvent
+from structlog.processors import format_exc_info
 from structlog.typing import EventDict, WrappedLogger
 
 from tessera.kernel.ports import Clock
 from tessera.kernel.service.metrics import Metrics
 
+_LEVELS = {"warn": "warning", "exception": "error"}  # methods that are called otherwise than their level
+_counting: ContextVar[Metrics | None] = ContextVar("counting", default=None)
 
-def configure_logs(
-    service: str,
-    instance: str,
-    level: str,
-    clock: Clock,
-    stream: BinaryIO | None = None,
-    metrics: "Metrics | None" = None,
-) -> None:
+
+def speak_as(service: str, instance: str, metrics: Metrics) -> None:
+    """Lines of the running task, and of those that it starts, are this service's; its metrics count them."""
+    structlog.contextvars.bind_contextvars(service=service, instance=instance)
+    _counting.set(metrics)
+
+
+def configure_logs(service: str, instance: str, level: str, clock: Clock, stream: BinaryIO | None = None) -> None:
     """
     Send our logs, and those of libraries from warnings up, to `stream` (stderr) as JSON lines.
 
-    `metrics` counts the lines on which alarms stand, also those of warnings that `level` leaves unsaid.
+    The metrics of whoever speaks (`speak_as`) count each line on which an alarm stands, also a warning below `level`.
     """
-    threshold = logging.getLevelNamesMapping()[level.upper()]
+    levels = logging.getLevelNamesMapping()
+    threshold, whose = levels[level.upper()], {"service": service, "instance": instance}
+    written = structlog.BytesLogger(stream or sys.stderr.buffer)
 
-    def count(_logger: WrappedLogger, method: str, event: EventDict) -> EventDict:
-        if metrics is not None:
+    def line(_logger: WrappedLogger, method: str, event: EventDict) -> bytes:
+        """One step and no chain of them: services say several lines of each job."""
+        if (metrics := _counting.get()) is not None:
             metrics.logged(event.get("event", ""))
-        if logging.getLevelNamesMapping().get(method.upper(), logging.CRITICAL) < threshold:
+        if levels.get(method.upper(), logging.CRITICAL) < threshold:
             raise DropEvent
-        return event
-
-    def stamp(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        return {"ts_ms": clock.now_ms(), "service": service, "instance": instance, **event}
+        said = {"ts_ms": clock.now_ms(), **whose, **get_contextvars(), **event, "level": _LEVELS.get(method, method)}
+        return orjson.dumps(format_exc_info(_logger, method, said) if "exc_info" in said else said, default=str)
 
     structlog.configure(
-        processors=[
-            count,
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.format_exc_info,
-            stamp,
-            structlog.processors.JSONRenderer(serializer=_json),
-        ],
+        processors=[line],
         wrapper_class=structlog.make_filtering_bound_logger(min(threshold, logging.WARNING)),
-        logger_factory=structlog.BytesLoggerFactory(stream or sys.stderr.buffer),
+        logger_factory=lambda *_: written,
         cache_logger_on_first_use=False,  # tests configure it more than once
     )
     logging.basicConfig(level=max(threshold, logging.WARNING), handlers=[_LibraryLogs()], force=True)
-
-
-def _json(event: EventDict, **_options: object) -> bytes:
-    return orjson.dumps(event, default=str)
 
 
 class _LibraryLogs(logging.Handler):

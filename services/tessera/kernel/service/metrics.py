@@ -11,7 +11,10 @@ from tessera_schemas.shard.services import SERVICES
 
 HOP_BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 WAIT_BUCKETS = (1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0)
-COUNTED_EVENTS = ("orphan_pod", "orphan_pod_deleted", "run_lost", "outage", "outage_over", "utilisation_not_read")
+COUNTED_EVENTS = (
+    *("orphan_pod", "orphan_pod_deleted", "run_lost", "outage", "outage_over", "utilisation_not_read"),
+    "loop_blocked",
+)
 """Log lines on which an alarm stands (deploy/alerts.yaml): counted, so that no alarm has to read logs."""
 STEP_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
 
@@ -23,7 +26,8 @@ class Metrics:
     Names follow OpenMetrics: `tessera_<noun>_<unit>`, counters ending in `_total`.
     """
 
-    def __init__(self, service: str) -> None:
+    def __init__(self, service: str, of_process: bool = True) -> None:
+        """`of_process`: with the CPU and memory of the process; where several share one, the first tells them."""
         if service not in SERVICES:
             raise ValueError(f"{service!r} is no service; labels come from the fixed list")
         self.registry = CollectorRegistry()
@@ -57,9 +61,6 @@ class Metrics:
         )
         self._idle = Gauge("tessera_idle_gpus", "GPUs that no run holds, by cause", ["pool", "cause"], registry=r)
         self._by_rule = Gauge("tessera_held_back_gpus", "GPUs that can be had, by rule", ["pool", "rule"], registry=r)
-        self._unused = Gauge(
-            "tessera_held_idle_gpus", "GPUs of runs that were warned that they use none", ["pool"], registry=r
-        )
         self.ledger_bytes = Gauge("tessera_ledger_bytes", "What the ledger holds", registry=r)
         self.ledger_bytes_max = Gauge(
             "tessera_ledger_bytes_max", "What it may hold; 0: nothing bounds it, or not seen yet", registry=r
@@ -91,7 +92,7 @@ class Metrics:
         )
         self.redis_bytes = Gauge("tessera_redis_bytes", "What Redis holds, as projection sees it", registry=r)
         self.redis_bytes_max = Gauge("tessera_redis_bytes_max", "The most that it may; 0 without a bound", registry=r)
-        ProcessCollector(registry=r)  # CPU, memory, and since when it runs
+        (_process if of_process else _service_alone)(r)
 
     @property
     def leads(self) -> bool:
@@ -140,11 +141,9 @@ class Metrics:
         self._slots.clear()
         self._idle.clear()
         self._by_rule.clear()
-        self._unused.clear()
         self._pool.clear()
         for left in pools:
             self._pool.labels(left.pool).set(left.gpus)
-            self._unused.labels(left.pool).set(left.unused.gpu_milli / 1000)
             for rule in HoldsBack:
                 milli = sum(each.gpu_milli for each in left.held_back if each.rule is rule)
                 self._by_rule.labels(left.pool, rule.value).set(milli / 1000)
@@ -154,6 +153,15 @@ class Metrics:
                     self._slots.labels(left.pool, str(size.gpus), level).set(most)
             for cause, milli in left.stranded:
                 self._idle.labels(left.pool, cause.value).set(milli / 1000)
+
+
+def _process(r: CollectorRegistry) -> None:
+    """CPU, memory, and since when it runs."""
+    ProcessCollector(registry=r)
+
+
+def _service_alone(r: CollectorRegistry) -> None:
+    Gauge("process_start_time_seconds", "Start of the service within its process", registry=r).set_to_current_time()
 
 
 class Sharing:
@@ -173,6 +181,8 @@ class Sharing:
                 ("queue_nominal_gpus", "Nominal quota of a queue itself, over its flavors", ["queue"]),
                 ("queue_waiting_jobs", "Jobs that are in line; not those on hold or in back-off", ["queue"]),
                 ("queue_head_submitted_timestamp_seconds", "When the first in line was submitted", ["queue"]),
+                ("held_idle_gpus", "GPUs of runs that use none of theirs now", ["pool", "tenant", "queue"]),
+                ("held_unmeasured_gpus", "GPUs of runs of which that is not known", ["pool", "tenant", "queue"]),
                 ("tenant_held_gpus", "GPUs that a tenant's runs hold in a queue", ["tenant", "queue"]),
                 ("tenant_asked_gpus", "GPUs that a tenant's live jobs ask for or grew by", ["tenant"]),
                 ("tenant_gpus_max", "A tenant's limit of those, where it has one", ["tenant"]),

@@ -5,8 +5,9 @@ What failed for now comes back after a while, longer each time; naming a key tha
 """
 
 import asyncio
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
-from itertools import islice
+from itertools import chain
 
 import structlog
 
@@ -23,14 +24,24 @@ log = structlog.get_logger()
 
 class Worklist:
     """
-    Worklist of keys: at most `at_once` are worked at the same time, the rest wait in the order in which they were
-    named.
+    Worklist of keys: at most `at_once` are worked at the same time, at most `per_owner` of one owner.
+
+    The rest wait: owners take turns, and the keys of one come up in the order in which they were named, new ones last.
     """
 
-    def __init__(self, work: Callable[[str], Awaitable[None]], clock: Clock, at_once: int) -> None:
-        self._work, self._clock, self._at_once = work, clock, at_once
-        self._waiting: dict[str, None] = {}
-        self._busy: dict[str, None] = {}
+    def __init__(
+        self,
+        work: Callable[[str], Awaitable[None]],
+        clock: Clock,
+        at_once: int,
+        owner_of: Callable[[str], str] = lambda key: "",
+        per_owner: int | None = None,
+    ) -> None:
+        self._work, self._clock, self._at_once, self._owner_of = work, clock, at_once, owner_of
+        self._per_owner, self._busy_of = per_owner or at_once, Counter[str]()
+        self._waiting: dict[str, tuple[str, bool]] = {}  # each key's owner, as of when it was named, and whether new
+        self._turns: dict[str, tuple[dict[str, None], dict[str, None]]] = {}  # by owner, whose turn is next first
+        self._busy: dict[str, str] = {}  # each key's owner, as of when it was named
         self._failures: dict[str, int] = {}
         self._later: dict[str, asyncio.Task[None]] = {}
         self._due: dict[str, float] = {}
@@ -38,10 +49,13 @@ class Worklist:
         self._wake = asyncio.Event()
         self._broken: BaseException | None = None
 
-    def name(self, key: str) -> None:
-        """Add the key; it comes up once its back-off is over."""
-        if key not in self._backing_off:
-            self._waiting[key] = None
+    def name(self, key: str, new: bool = False) -> None:
+        """Add the key; it comes up once its back-off is over, a `new` one after all that its owner has begun."""
+        waits = self._waiting.get(key)
+        if key not in self._backing_off and (waits is None or (waits[1] and not new)):
+            self._drop(key)
+            owner, _ = self._waiting[key] = self._owner_of(key), new
+            self._turns.setdefault(owner, ({}, {}))[new][key] = None
             self._wake.set()
 
     def name_later(self, key: str, seconds: float) -> None:
@@ -79,12 +93,28 @@ class Worklist:
             await cancel_all(*tasks, *self._later.values(), *self._backing_off.values())
 
     def _next_keys(self) -> list[str]:
-        room = self._at_once - len(self._busy)
-        keys = list(islice((key for key in self._waiting if key not in self._busy), room))
-        for key in keys:
-            del self._waiting[key]
-            self._busy[key] = None
+        keys, owners = list[str](), deque(self._turns)
+        while owners and len(self._busy) < self._at_once:
+            owner = owners.popleft()
+            key = next((key for key in chain(*self._turns[owner]) if key not in self._busy), None)
+            if key is None or self._busy_of[owner] >= self._per_owner:
+                continue
+            self._busy[key] = owner
+            self._busy_of[owner] += 1
+            keys.append(key)
+            self._turns[owner] = self._turns.pop(owner)  # its next turn comes after everybody else's
+            self._drop(key)
+            if owner in self._turns:
+                owners.append(owner)
         return keys
+
+    def _drop(self, key: str) -> None:
+        """Take the key out of those that wait."""
+        if key in self._waiting:
+            owner, new = self._waiting.pop(key)
+            del self._turns[owner][new][key]
+            if not any(self._turns[owner]):
+                del self._turns[owner]
 
     async def _one(self, key: str) -> None:
         try:
@@ -95,7 +125,10 @@ class Worklist:
         except Exception as error:
             self._broken = error
         finally:
-            self._busy.pop(key, None)
+            owner = self._busy.pop(key)
+            self._busy_of[owner] -= 1
+            if not self._busy_of[owner]:
+                del self._busy_of[owner]
             self._wake.set()
 
     def _retry(self, key: str, error: Transient | ApiError) -> None:
@@ -105,7 +138,7 @@ class Worklist:
             wait = max(wait, error.retry_after_seconds)
         wait = spread(wait, key, failures)
         log.info("work_retries", key=key, failures=failures, seconds=wait, error=str(error))
-        self._waiting.pop(key, None)
+        self._drop(key)
         self._backing_off[key] = asyncio.create_task(self._after(key, wait, self._backing_off))
 
     async def _after(self, key: str, seconds: float, waiting: dict[str, asyncio.Task[None]]) -> None:

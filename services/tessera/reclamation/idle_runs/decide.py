@@ -1,6 +1,7 @@
 """Whether a run uses the GPUs that it holds, and what there is to say about it. Pure; seconds are whole."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from tessera.domain.entities import Run
@@ -8,8 +9,47 @@ from tessera.domain.idle import IdlePolicy
 from tessera_schemas.cluster.labels import pod_name
 from tessera_schemas.facts import RunIdle
 
-GpuUsage = Mapping[tuple[str, str], int]
-"""By namespace ("" where the source does not tell) and pod: the busiest of its GPUs, in percent."""
+
+@dataclass(frozen=True, slots=True)
+class GpuSample:
+    """
+    One GPU of a pod as a source measured it: use in percent, and memory in use in MiB, None where that is not told.
+
+    `shared`: the source names another pod for the same GPU, so that nobody knows whose use it is.
+    """
+
+    gpu: str
+    percent: int
+    memory_mib: int | None = None
+    shared: bool = False
+
+
+GpuUsage = Mapping[tuple[str, str], tuple[GpuSample, ...]]
+"""By namespace ("" where the source does not tell) and pod: each of its GPUs that has been measured."""
+
+
+def samples_of(run: Run, rank: int, usage: GpuUsage) -> tuple[GpuSample, ...]:
+    """The samples of a run's pod; none where it was not measured."""
+    name = pod_name(run.run_id, rank)
+    return usage.get((run.tenant, name), usage.get(("", name), ()))
+
+
+class HeldGpus:
+    """Thousandths of GPUs of started runs, by (pool, tenant, queue): those idle now, and those not known to be."""
+
+    def __init__(self) -> None:
+        self._idle: Counter[tuple[str, ...]] = Counter()
+        self._unmeasured: Counter[tuple[str, ...]] = Counter()
+
+    def add(self, labels: tuple[str, ...], gpu_milli: int, idle_seconds: int | None) -> None:
+        """Counts a run that has been idle for so long; 0 for in use, None for unknown."""
+        self._idle[labels] += gpu_milli if idle_seconds else 0
+        self._unmeasured[labels] += gpu_milli if idle_seconds is None else 0
+
+    def gauges(self) -> Iterator[tuple[str, tuple[str, ...], float]]:
+        """Gauge, labels and GPUs; a 0 too, which is a reading."""
+        for name, found in (("held_idle_gpus", self._idle), ("held_unmeasured_gpus", self._unmeasured)):
+            yield from ((name, labels, gpu_milli / 1000) for labels, gpu_milli in found.items())
 
 
 class Activity:
@@ -31,7 +71,8 @@ class Activity:
         From `busy_percent` on a GPU of this run counts as used; 0: as for all.
         """
         busy = busy_percent or self._busy
-        measured = [_find_idle_since(run, rank, usage) for rank in _ranks_with_gpus(run)]
+        of_pods = [samples_of(run, rank, usage) for rank in _ranks_with_gpus(run)]
+        measured = [max((each.percent for each in samples), default=None) for samples in of_pods]
         if any(percent is not None and percent >= busy for percent in measured):
             self._seen.pop(run.run_id, None)
             return 0
@@ -55,11 +96,6 @@ class _Seen:
 
 def _ranks_with_gpus(run: Run) -> list[int]:
     return [placement.rank for placement in run.places if placement.devices]
-
-
-def _find_idle_since(run: Run, rank: int, usage: GpuUsage) -> int | None:
-    name = pod_name(run.run_id, rank)
-    return usage.get((run.tenant, name), usage.get(("", name)))
 
 
 def find_idleness(run: Run, idle_seconds: int | None, policy: IdlePolicy) -> RunIdle | None:

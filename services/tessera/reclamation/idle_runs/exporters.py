@@ -9,7 +9,7 @@ import structlog
 
 from tessera.kernel.errors import Transient
 from tessera.reclamation.idle_runs.decide import GpuUsage
-from tessera.reclamation.idle_runs.samples import busiest, read_exposition
+from tessera.reclamation.idle_runs.samples import Samples, by_pod, read_exposition
 
 
 class BoundedHttp:
@@ -59,14 +59,14 @@ class Exporters:
     A node that does not answer leaves its pods unmeasured, and so in use; when none answers the source is away.
     """
 
-    def __init__(self, url: str, metric: str, nodes: Callable[[], Collection[str]]) -> None:
-        self._url, self._metric, self._nodes = url, metric, nodes
+    def __init__(self, url: str, metric: str, nodes: Callable[[], Collection[str]], memory_metric: str = "") -> None:
+        self._url, self._metrics, self._nodes = url, (metric, memory_metric), nodes
         self._http = BoundedHttp(TIMEOUT_SECONDS, ANSWER_BYTES_MAX)
         self.close = self._http.close
         self._turn = asyncio.Semaphore(AT_ONCE)
 
     async def usage(self) -> GpuUsage:
-        """Percent per pod by one scrape of each node. Raises Transient when no node answers."""
+        """Use by one scrape of each node. Raises Transient when no node answers."""
         nodes = sorted(self._nodes())
         answers = await asyncio.gather(*(self._scrape(node) for node in nodes))
         silent = [answer for answer in answers if isinstance(answer, Transient)]
@@ -75,14 +75,14 @@ class Exporters:
         if silent:
             log.warning("exporters_silent", nodes=len(silent), of=len(nodes), first=str(silent[0]))
         read = [answer for answer in answers if not isinstance(answer, Transient)]
-        return {pod: percent for usage in read for pod, percent in usage.items()}
+        return {pod: samples for usage in read for pod, samples in usage.items()}
 
     async def _scrape(self, node: str) -> GpuUsage | Transient:
         peer = f"exporter of {node}"
         try:
             async with self._turn:
                 body = await self._http.read(peer, self._url.replace("{node}", node))
-            return read_exposition(body.decode(errors="replace"), self._metric)
+            return read_exposition(body.decode(errors="replace"), *self._metrics)
         except Transient as error:
             return error
         except ValueError as error:
@@ -95,25 +95,48 @@ TIMEOUT_SECONDS = 10.0
 
 class Prometheus:
     """
-    Prometheus' HTTP query API at `url`; `query` gives one sample for each pod, the percent of its busiest GPU.
+    Prometheus' HTTP query API at `url`; `query` gives a sample for each GPU of each pod, its percent of use, and
+    `memory_query` one in MiB. Without the latter, or while it fails, no memory is known.
     """
 
-    def __init__(self, url: str, query: str) -> None:
-        self._url, self._query = f"{url.rstrip('/')}/api/v1/query", query
+    def __init__(self, url: str, query: str, memory_query: str = "") -> None:
+        self._url, self._query, self._memory_query = f"{url.rstrip('/')}/api/v1/query", query, memory_query
         self._http = BoundedHttp(TIMEOUT_SECONDS, ANSWER_BYTES_MAX)
         self.close = self._http.close
 
     async def usage(self) -> GpuUsage:
-        """Percent per pod by one query. Raises Transient while there is no answer that can be read."""
-        return read_usage(await self._http.read("prometheus", self._url, {"query": self._query}))
+        """Use by one query, and one for memory. Raises Transient while there is no answer that can be read."""
+        percents, memories = await asyncio.gather(self._ask(self._query), self._memories())
+        return read_usage(percents, memories)
+
+    async def _ask(self, query: str) -> bytes:
+        return await self._http.read("prometheus", self._url, {"query": query})
+
+    async def _memories(self) -> bytes:
+        if not self._memory_query:
+            return b""
+        try:
+            read_vector(answer := await self._ask(self._memory_query))
+        except Transient as error:
+            log.warning("gpu_memory_not_read", error=str(error))
+            return b""
+        return answer
 
 
-def read_usage(answer: bytes) -> GpuUsage:
-    """An instant vector; a sample that is no number, or names no pod, says nothing. Raises Transient for all else."""
+def read_usage(percents: bytes, memories: bytes = b"") -> GpuUsage:
+    """Two instant vectors; a sample that is no number, or names no pod, says nothing. Raises Transient for all else."""
+    try:
+        return by_pod(read_vector(percents), read_vector(memories) if memories else ())
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Transient(f"prometheus: the answer cannot be read: {error!r}") from error
+
+
+def read_vector(answer: bytes) -> Samples:
+    """The samples of an instant vector. Raises Transient for any other answer."""
     try:
         body = orjson.loads(answer)
         if body["status"] != "success" or body["data"]["resultType"] != "vector":
             raise Transient("prometheus: the query gives no vector")
-        return busiest((sample["metric"], sample["value"][1]) for sample in body["data"]["result"])
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
+        return [(sample["metric"], sample["value"][1]) for sample in body["data"]["result"]]
+    except (ValueError, TypeError, KeyError, IndexError) as error:
         raise Transient(f"prometheus: the answer cannot be read: {error!r}") from error

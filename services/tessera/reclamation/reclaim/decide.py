@@ -6,6 +6,7 @@ from tessera.domain.state import State
 from tessera.engine.defragmentation.search import defragmentation
 from tessera.engine.preemption.plans import Plan, plan
 from tessera.engine.preemption.rules import not_allowed
+from tessera.engine.queueing.ordering import stuck_heads
 from tessera_schemas.reasons import Code, Reason
 
 
@@ -16,6 +17,27 @@ def reclamation_plan(state: State, job: Job, ts: int) -> Plan | Reason:
         return found
     moves = defragmentation(state, job, ts)
     return moves if isinstance(moves, Plan) else found
+
+
+def reclamation_heads(state: State, ts: int, heads: int) -> list[Job]:
+    """The jobs to plan for, at most `heads` of each pool; nobody, and no look at the lines, where no plan can exist."""
+    return stuck_heads(state, ts, heads) if _may_give_back(state) else []
+
+
+def _may_give_back(state: State) -> bool:
+    """Whether runs may move, or a queue beside one in whose line somebody stands holds anything."""
+    # Necessary and not enough, as of preemption's heads: a queue that is alone in its tree has nobody to reclaim from.
+    tree = state.tree
+    if tree.policy.defragment or tree.policy.kept_beside_gpus_percent or tree.loose:
+        return len(state.runs) > 0
+    holders = dict[str, set[str]]()
+    for queue in tree.queues:
+        if state.held_by_queue(queue) != NOTHING:
+            holders.setdefault(tree.roots[queue], set()).add(queue)
+    return any(
+        line and tree.queues[queue].reclaim != "never" and holders.get(tree.roots[queue], {queue}) - {queue}
+        for queue, line in state.index.waiting.items()
+    )
 
 
 def reclaim_plan(state: State, job: Job, ts: int) -> Plan | Reason:

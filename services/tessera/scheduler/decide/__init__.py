@@ -12,9 +12,19 @@ from tessera.domain.state import State
 from tessera.engine import ENGINE_ID
 from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.queueing.search_limit import LOOKS_MAX
-from tessera.scheduler.decide import configuration, jobs, losses, nodes, plans, pools, runs, taken_over, updates
+from tessera.scheduler.decide import (
+    configuration,
+    jobs,
+    losses,
+    nodes,
+    plans,
+    pools,
+    runs,
+    taken_over,
+    updates,
+)
 from tessera.scheduler.decide.arrays import settle_arrays, settle_dependencies
-from tessera.scheduler.decide.configuration import drain_queues, rename_strays
+from tessera.scheduler.decide.configuration import drain_queues, note_levels, rename_strays
 from tessera.scheduler.decide.draft import JUDGE, ROOM_BYTES, Draft, Inputs
 from tessera.scheduler.decide.elastic import grow
 from tessera.scheduler.decide.jobs import record_stranded
@@ -23,7 +33,7 @@ from tessera.scheduler.decide.restarts import restart_gangs
 from tessera.scheduler.decide.runs import end_overdue
 from tessera.scheduler.decide.starts import place_in_order, start_marked
 from tessera_schemas.facts import RunAbsent, RunEnded
-from tessera_schemas.ledger import FORMAT, AnyRecord, Checkpoint, EpochOpened, FormatRaised, TakenFact
+from tessera_schemas.ledger import FORMAT, Checkpoint, EpochOpened, FormatRaised, TakenFact
 
 __all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
 PARTS = (configuration, jobs, losses, nodes, plans, pools, runs, taken_over, updates)
@@ -33,9 +43,7 @@ LOOKS_OF: dict[str, int | None] = {ENGINE_ID: LOOKS_MAX}
 """The engines whose decisions this build computes, and how many looks in vain one message takes by each."""
 
 
-def decide(
-    state: State, inputs: Inputs, known: CapacityCache | None = None, engine: str = ENGINE_ID
-) -> tuple[AnyRecord, ...]:
+def decide(state: State, inputs: Inputs, known: CapacityCache | None = None, engine: str = ENGINE_ID) -> Draft:
     """
     The records that follow from `inputs` at `state`, which is not changed.
 
@@ -44,12 +52,15 @@ def decide(
     known = CapacityCache() if known is None else known
     # The inputs stand in the same message as the records: what they take of its bound is gone before anything is
     # decided.
-    taken_bytes = sum(len(part.to_bytes()) + 1 for part in (*inputs.facts, *inputs.orders))
-    draft = Draft(state.overlay(), inputs.facts, ROOM_BYTES - taken_bytes)
+    facts, orders = ([part.to_bytes() for part in parts] for parts in (inputs.facts, inputs.orders))
+    left = ROOM_BYTES - sum(len(part) + 1 for part in (*facts, *orders))
+    draft = Draft(state.overlay(), inputs.facts, left, stored={"facts": facts, "orders": orders, "records": []})
     # Number, time and orders first: every judgement below asks the state for them, and none may see those of the
     # message before.
     take_in(draft.state, inputs.n, inputs.ts, inputs.facts_upto, inputs.orders)
     open_message(draft, inputs)
+    # A month's end and what was spent meanwhile come before whatever starts by them.
+    note_levels(draft)
     # Facts before deadlines: a run whose start is told in this very message has started, whatever its deadline says.
     # And whatever gives room back comes before whatever takes it, so that room is used in the message that learns of
     # it.
@@ -74,7 +85,8 @@ def decide(
     if state.index.elastic:
         grow(draft, known, inputs.starts_since)
     record_free_slots(draft, state.ts)
-    return tuple(draft.records)
+    draft.state.check_base()
+    return draft
 
 
 def _order_of(facts: Sequence[TakenFact]) -> Sequence[int]:

@@ -1,18 +1,32 @@
 """
 Facts about the configuration, what becomes of jobs whose names it takes away, and what a stopped queue means for what
-runs of it.
+runs of it; levels of its budgets, and grants.
 """
 
 from collections.abc import Iterable
 
 from tessera.domain.entities import Job
+from tessera.domain.folding.spending import BudgetUse, level_of, levels_due, limit_of, unit_of
+from tessera.domain.state import State
 from tessera.domain.work.live_names import find_stranded, live_jobs
 from tessera.domain.work.phases import Phase
+from tessera.engine.queueing.readiness import budget_spent
 from tessera.scheduler.decide.draft import Draft, judges, record_waiting
 from tessera.scheduler.decide.jobs import give_up_earmark, record_closed, record_open
-from tessera_schemas.facts import ConfigProposed
-from tessera_schemas.ledger import ConfigRefused, ConfigSet, JobMoved, PrioritySet, Revoked
+from tessera_schemas.facts import ConfigProposed, GrantRequested
+from tessera_schemas.ledger import (
+    BudgetGranted,
+    BudgetReached,
+    BudgetReopened,
+    ConfigRefused,
+    ConfigSet,
+    EarmarkEnded,
+    JobMoved,
+    PrioritySet,
+    Revoked,
+)
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.budgets import MICROS, SPENT, Budget, month_text
 
 REASONS_MAX = 64
 
@@ -44,6 +58,8 @@ def on_config_proposed(draft: Draft, index: int, fact: ConfigProposed) -> None:
     # below.
     _rename(draft, state.jobs.values())
     _record_stopped(draft)
+    note_levels(draft)
+    tell_reopened(draft)
     # A job that stands in no line cannot use its room, which would be kept from all others up to its deadline.
     for owner in sorted(owner for owner, _ in state.earmarks.items()):
         job = state.jobs.get(owner)
@@ -93,8 +109,7 @@ def _record_stopped(draft: Draft) -> None:
 
 def drain_queues(draft: Draft) -> None:
     """Runs of queues that an operator drains go back to their queue."""
-    state = draft.state
-    drained = {queue for queue in state.tree.queues if state.tree.drained(queue)}
+    state, drained = draft.state, draft.state.tree.drained
     if not drained:
         return
     # By id, and as far as the message has room: runs that are stopping are passed over, so that the next message goes
@@ -105,3 +120,66 @@ def drain_queues(draft: Draft) -> None:
         if not run.stopping:
             reason = Reason(code=Code.QUEUE_DRAINED, field=f"queues.{run.queue}")
             draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then="requeue", by="operator"))
+
+
+def note_levels(draft: Draft) -> None:
+    """Records each budget that has come to another level, and what follows for jobs that wait."""
+    state = draft.state
+    for row, level in levels_due(state) if state.budgets else ():
+        budget = state.budgets[row.name]
+        if level > row.level:
+            draft.add(_reached(state, budget, row))
+        else:
+            draft.add(BudgetReopened.model_validate({"kind": "budget_reopened", "budget": row.name, "percent": level}))
+        if level >= SPENT:
+            _give_up_earmarks(draft)
+        elif row.level >= SPENT:
+            tell_reopened(draft)
+
+
+def _reached(state: State, budget: Budget, row: BudgetUse) -> BudgetReached:
+    takers = state.tree.queues[budget.queue].tenants if budget.queue is not None else (budget.tenant,)
+    said = {
+        "budget": row.name,
+        "percent": level_of(budget, row),
+        "spent_micros": row.micros,
+        "limit_micros": limit_of(budget, row),
+        "unit": unit_of(state, budget),
+        "when_spent": budget.when_spent,
+        "tenant": takers[0] if len(takers) == 1 else "",
+    }
+    return BudgetReached.model_validate({"kind": "budget_reached", **said})
+
+
+def _give_up_earmarks(draft: Draft) -> None:
+    """Room that is kept for jobs which may not start now is common again."""
+    for owner in sorted(owner for owner, _ in draft.state.earmarks.items()):
+        job = draft.state.jobs.get(owner)
+        if job is not None and budget_spent(draft.state, job) is not None:
+            draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="owner_gone"))
+
+
+def tell_reopened(draft: Draft) -> None:
+    """Jobs that were kept by a budget and are by none now wait for their turn again, as far as the message has room."""
+    state = draft.state
+    for queue in sorted(state.index.waiting):
+        for _, _, _, job_id in state.index.waiting[queue]:
+            job = state.jobs.get(job_id)
+            if job is None or job.reason is None or job.reason.code is not Code.BUDGET_SPENT or draft.full:
+                continue
+            if job.phase is Phase.QUEUED and budget_spent(state, job) is None:
+                record_waiting(draft, job_id, Reason(code=Code.WAITING_FOR_TURN))
+
+
+@judges(GrantRequested)
+def on_grant_requested(draft: Draft, index: int, fact: GrantRequested) -> None:
+    """Adds to a budget; nothing for another month, or where other than the sender knew was granted meanwhile."""
+    state = draft.state
+    row = state.spending.get(fact.budget)
+    if row is None or fact.month != month_text(state.ts):
+        return
+    granted = row.granted if month_text(row.ts) == fact.month else 0
+    if granted == fact.granted * MICROS:
+        said = {"budget": fact.budget, "amount": fact.amount, "why": fact.why, "by": fact.by or "operator"}
+        draft.add(BudgetGranted.model_validate({"kind": "budget_granted", **said}))
+        note_levels(draft)

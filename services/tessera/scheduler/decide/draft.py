@@ -43,14 +43,18 @@ class Draft:
     facts: tuple[TakenFact, ...]
     bytes_left: int = ROOM_BYTES
     records: list[AnyRecord] = field(default_factory=list)
+    stored: dict[str, list[bytes]] = field(default_factory=lambda: {"records": []})
+    """The bytes of each part, by the lists of a message in their order."""
 
-    def add(self, record: AnyRecord) -> None:
-        """Adds a record: applies it to the state and takes its bytes from the room left."""
+    def add(self, record: AnyRecord, stored: bytes = b"") -> None:
+        """Adds a record: applies it to the state and takes its bytes, made here if need be, from the room left."""
         # Applied before it is counted as made: a record that the fold does not accept raises here, and never gets into
         # a message (ADR 0009).
         apply_record(self.state, record, self.facts)
         self.records.append(record)
-        self.bytes_left -= len(record.to_bytes()) + 1
+        stored = stored or record.to_bytes()
+        self.stored["records"].append(stored)
+        self.bytes_left -= len(stored) + 1
 
     @property
     def next_number(self) -> int:

@@ -5,6 +5,7 @@ from itertools import islice
 
 from tessera.domain.devices.resources import NOTHING
 from tessera.domain.entities import Job, Run
+from tessera.domain.folding.spending import KEPT_BY_BUDGETS
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
@@ -14,7 +15,7 @@ from tessera.domain.work.starting import given_ms, start_timeout_ms
 from tessera.engine.placement.fits import closed
 from tessera.engine.placement.gangs import FreeCapacity, place_gang
 from tessera.engine.preemption.growth import may_have, one_more
-from tessera.engine.queueing.readiness import startable
+from tessera.engine.queueing.readiness import spent_reason, startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.timeline import KINDS_MAX, Models, models_of
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft
@@ -96,7 +97,8 @@ def _may_grow(state: State, run: Run) -> bool:
     largest = len(run.all_placements) >= sum(role.replicas + role.more for role in run.roles)
     ending = run.stopping or bool(run.released_ranks)  # pods that have done their part are not replaced
     stays = largest or moving or not run.started or ending
-    return not stays and rested and state.tree.stopped(run.queue) is None
+    kept = spent_reason(state, run.queue, run.tenant, KEPT_BY_BUDGETS) is not None
+    return not (stays or kept) and rested and state.tree.stopped(run.queue) is None
 
 
 def _rest_ms(state: State, run: Run) -> int:
@@ -116,7 +118,7 @@ def _wanted_models(state: State, pool: str, root: str, known: CapacityCache) -> 
     """
     tree, wanted, kinds = state.tree, set[Models](), dict[Gang, bool]()
     places = SchedulingPass(state, pool, known)
-    ahead, could_start, book = places.timeline(), places.could_start, state.quota_book()
+    ahead, could_hold, book = places.timeline(), places.could_hold, state.quota_book()
     for queue in sorted(tree.queues_of.get(pool, ())):
         first = () if tree.stopped(queue) is not None else islice(state.index.waiting.get(queue, ()), HEADS_MAX)
         for _, _, _, job_id in first:
@@ -130,7 +132,7 @@ def _wanted_models(state: State, pool: str, root: str, known: CapacityCache) -> 
             if elsewhere or code is Code.BEHIND_QUEUE_HEAD:  # of which the head is asked itself
                 continue
             # First by sums: a kind that no node could hold takes none of the places of those that are asked exactly.
-            if job.gang not in kinds and could_start(job):
+            if job.gang not in kinds and could_hold(job.queue, job.gang):
                 asked = len(kinds) < KINDS_MAX  # beyond, whoever waits is taken to be helped
                 flavors = tree.flavors_for(job.queue, job.amount)
                 kinds[job.gang] = not asked or any(ahead.can_ever(job, flavor) for flavor in flavors)

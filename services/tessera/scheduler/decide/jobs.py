@@ -39,7 +39,7 @@ from tessera_schemas.ledger import (
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import OPERATOR_HOLDS_FROM, OWNER_ENDS_FROM, REQUEUES_FROM
 
-OF_A_QUEUE = (Code.NO_SUCH_QUEUE, Code.QUEUE_STOPPED, Code.BEHIND_QUEUE_HEAD, Code.WAITING_FOR_QUOTA)
+OF_A_QUEUE = (Code.NO_SUCH_QUEUE, Code.QUEUE_STOPPED, Code.BUDGET_SPENT, Code.BEHIND_QUEUE_HEAD, Code.WAITING_FOR_QUOTA)
 """Reasons that are about the queue that a job is in."""
 
 

@@ -66,7 +66,7 @@ def on_drain_requested(draft: Draft, index: int, fact: DrainRequested) -> None:
     end_earmarks_on(draft, fact.node)
     if fact.evict:
         reason = Reason(code=Code.NODE_DRAINED, field=f"nodes.{fact.node}", detail=fact.why)
-        for run in state.runs.found(sorted(state.index.runs_on.get(fact.node, ()))):
+        for run in sorted(state.runs_on(fact.node), key=lambda run: run.run_id):
             if run.stopping:
                 continue
             if any(placement.node == fact.node for placement in run.gang_places):

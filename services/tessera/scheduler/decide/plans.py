@@ -19,7 +19,7 @@ from tessera.engine.placement.faults import placement_faults
 from tessera.engine.preemption.candidates import eviction_cost
 from tessera.engine.preemption.rules import EVICTED_AS, is_its_own, may_call_in, may_evict, may_shrink, outranked
 from tessera.engine.queueing.own_place import place_given_back, without_own_place
-from tessera.engine.queueing.readiness import awaits_placement, book_without, quota_reason, would_borrow
+from tessera.engine.queueing.readiness import awaits_room, book_without, quota_reason, would_borrow
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, judges
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.facts import Move, PlanProposed
@@ -41,10 +41,11 @@ def on_plan_proposed(draft: Draft, index: int, fact: PlanProposed) -> None:
             records.insert(0, place_given_back(fact.job_id))
         # Whole or not at all: half of the victims free no room for a gang, and what they lost would be lost for
         # nothing. Records are therefore made and measured before the first one is added.
-        size = sum(len(record.to_bytes()) + 1 for record in records)
+        stored = [record.to_bytes() for record in records]
+        size = sum(map(len, stored)) + len(stored)
         if size + RECORD_BYTES <= draft.bytes_left:
-            for record in records:
-                draft.add(record)
+            for record, data in zip(records, stored, strict=True):
+                draft.add(record, data)
             return
         numbers = {"bytes": size, "bytes_left": max(0, draft.bytes_left)}
         verdict = Reason(code=Code.PLAN_DOES_NOT_FIT, field="message", numbers=numbers)
@@ -124,7 +125,7 @@ def _kept_for_moved(state: State, move: Move, deadline: int) -> EarmarkSet:
 def _judge(state: State, fact: PlanProposed) -> list[Earmark] | Reason:
     """The lesser earmarks that the plan ends, or why it is refused."""
     job = state.jobs.get(fact.job_id)
-    if job is None or not awaits_placement(state, job):
+    if job is None or not awaits_room(state, job):
         return Reason(code=Code.NOT_WAITING, detail=fact.job_id)
     if fact.flavor not in state.tree.flavors_for(job.queue, job.amount):
         return Reason(code=Code.PLAN_DOES_NOT_FIT, field=f"queues.{job.queue}", detail=f"flavor {fact.flavor or 'any'}")

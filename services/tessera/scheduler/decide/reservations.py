@@ -28,6 +28,8 @@ from tessera.engine.queueing.timeline import BLOCKED, KINDS_MAX
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import PASSED_MAX, Passed, Placement
 
+TOLD = (*BLOCKED, Code.RESERVED)  # to an owner that waits for room or quota
+
 BlockedKind = tuple[str, bool, tuple[RoleNeed, ...], tuple[str, ...]]
 """What jobs have in common for which the same room is sought."""
 
@@ -56,7 +58,7 @@ class OwnerPass(SchedulingPass):
 
     def note_refused(self, job: Job, code: Code) -> None:
         """Know that the job does not start now; whether it is an owner is asked when it matters."""
-        if code in (*BLOCKED, Code.RESERVED) and self._state.tree.queues[job.queue].parent is not None:
+        if code in TOLD and self._state.tree.queues[job.queue].parent is not None:
             self._told.setdefault(job.job_id, job)
 
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
@@ -138,7 +140,8 @@ class ReservingPass(OwnerPass):
             and len(self._kinds) < KINDS_MAX
             and self._waited(job, "patience")
             and not self._ahead.is_deep(job)
-            and self.could_start(job)  # who waits for nodes that are out, or too small, fills none of the places
+            # Who waits for nodes that are out, or too small, fills none of the places.
+            and self.could_hold(job.queue, job.gang)
         )
 
     def count_outlived(self, job: Job) -> int:

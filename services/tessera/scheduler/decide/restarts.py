@@ -12,12 +12,12 @@ from tessera.domain.state import State
 from tessera.engine.placement.capacity import is_closed, nodes_without
 from tessera.engine.placement.faults import placement_faults, pod_faults
 from tessera.engine.placement.fits import fits
-from tessera.engine.queueing.readiness import awaits_placement, is_reserved, named_in_line, startable
+from tessera.engine.queueing.readiness import awaits_room, is_reserved, named_in_line, startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.queueing.starting import Choice
 from tessera.engine.queueing.timeline import BLOCKED
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, record_waiting
-from tessera.scheduler.decide.starts import allocate, allocation_bytes, choose_without
+from tessera.scheduler.decide.starts import allocate, allocation_bytes, choose_without, may_still_be_had
 from tessera_schemas.ledger import EarmarkEnded, EarmarkSet
 from tessera_schemas.reasons import Reason
 from tessera_schemas.shard.ledger_form import RESTART_PLACES_FROM
@@ -61,8 +61,9 @@ def _keep(draft: Draft, owner: str, deadline: int, places: tuple[Placement, ...]
     mark = EarmarkSet(
         kind="earmark_set", owner=owner, cause=RESTART, deadline=deadline, placements=places, flavor=flavor
     )
-    if len(mark.to_bytes()) + RECORD_BYTES <= draft.bytes_left:
-        draft.add(mark)
+    stored = mark.to_bytes()
+    if len(stored) + RECORD_BYTES <= draft.bytes_left:
+        draft.add(mark, stored)
 
 
 def _restarts(state: State, job: Job) -> bool:
@@ -92,14 +93,13 @@ def restart_gangs(draft: Draft, known: CapacityCache) -> None:
     """Start each gang whose place is kept, once it may start and what is missing is there; else say what is missing."""
     state = draft.state
     for mark in sorted((m for m in state.earmarks.values() if m.cause == RESTART), key=lambda m: m.owner):
-        job = state.jobs.get(mark.owner)
-        if job is None or draft.full:
+        if (job := state.jobs.get(mark.owner)) is None or draft.full:
             continue
         # Nobody's order is asked before the gang's own: a claim is judged while the room is kept, or never.
         why = "outranked" if _is_claimed(state, job, mark, known) else ""
         if not state.tree.takes(job) or state.tree.stopped(job.queue) is not None:
             why = "owner_gone"
-        if why:
+        if why := why or ("" if may_still_be_had(state, job, mark) else "node_lost"):
             draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why=why))
             continue
         # In its back-off: the room waits for it, as its owner would.
@@ -134,7 +134,7 @@ def _is_claimed(state: State, job: Job, mark: Earmark, known: CapacityCache) -> 
     kept = nodes_without(state, mark).values()
     for other in named_in_line(state, state.tree.pool(job.queue) or ""):
         kind = other.queue, other.gang, state.tree.priority_of(other), other.avoid
-        if kind in asked or not awaits_placement(state, other) or not _may_take(state.tree, book, job, mark, other):
+        if kind in asked or not awaits_room(state, other) or not _may_take(state.tree, book, job, mark, other):
             continue
         # Whom none of its nodes suits is not asked, and takes nobody's place among those who are.
         if all(fits(role.need, node) is not None for role in other.roles for node in kept):

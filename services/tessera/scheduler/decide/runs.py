@@ -33,6 +33,7 @@ from tessera_schemas.facts import (
     RunIdle,
     RunStarted,
     RunUntouched,
+    RunUsed,
     StartDelayed,
 )
 from tessera_schemas.job import RoleReach
@@ -51,9 +52,11 @@ from tessera_schemas.ledger import (
     Saved,
     Spared,
     Started,
+    UseNoted,
     Warned,
 )
 from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.shard.ledger_form import GPU_USE_FROM, STARTS_TELL_ALL_FROM
 from tessera_schemas.work.run_ends import EVICTIONS, Limit, PauseRule, RunEnd, end_of
 
 NODES_NAMED = 4
@@ -252,15 +255,13 @@ def _permit_more(draft: Draft, run: Run | None, fact: PodsMade) -> None:
     open_ = {extra.placement.rank for extra in run.extra if not extra.uid and not extra.leaving}
     made = {rank: uid for rank, uid in zip(fact.ranks, fact.uids, strict=True) if rank in open_}
     if made:
-        uids = tuple(made.values())
-        draft.add(Permitted(kind="permitted", run_id=run.run_id, uids=uids, ranks=tuple(made)))
+        draft.add(Permitted(kind="permitted", run_id=run.run_id, uids=tuple(made.values()), ranks=tuple(made)))
 
 
 @judges(PodsLost)
 def on_pods_lost(draft: Draft, index: int, fact: PodsLost) -> None:
     """Go on without surplus pods that failed; only the gang is all or nothing."""
-    run = active_run(draft, fact.run_id)
-    if run is not None:
+    if (run := active_run(draft, fact.run_id)) is not None:
         go_on_without(draft, run, fact.ranks, fact.reason, "binder")
 
 
@@ -308,10 +309,12 @@ def on_start_delayed(draft: Draft, index: int, fact: StartDelayed) -> None:
 
 
 @judges(RunStarted)
-def on_run_started(draft: Draft, index: int, fact: RunStarted) -> None:
-    """Records that a permitted run's pods all run, once."""
+def on_run_started(draft: Draft, index: int, fact: RunStarted | RunEnded) -> None:
+    """Records that a permitted run's pods all run, once; whoever saw that first says nothing else of their bind."""
     run = active_run(draft, fact.run_id)
     if run is not None and run.uids and not run.started:
+        if not run.bound and draft.state.format >= STARTS_TELL_ALL_FROM:
+            draft.add(Bound(kind="bound", run_id=run.run_id))
         draft.add(Started(kind="started", run_id=run.run_id))
 
 
@@ -326,15 +329,14 @@ def on_run_ended(draft: Draft, index: int, fact: RunEnded) -> None:
         _end_instead(draft, run, run.revoked, fact)
         return
     if fact.reason is not None:
-        avoid = _failing(run, fact)
-        revoke(draft, run, fact.reason, "binder", avoid=avoid)
+        revoke(draft, run, fact.reason, "binder", avoid=_failing(run, fact))
         for node in _nodes_of(run, fact.rank):
             note_end(draft, run, node, fact.reason)
         return
     # A short program may end between two looks. Its start is recorded all the same, so that each run that succeeded has
     # started.
     if not run.started:
-        draft.add(Started(kind="started", run_id=run.run_id))
+        on_run_started(draft, index, fact)
     draft.add(Finished(kind="finished", job_id=run.job_id, phase="succeeded", exit_code=0))
 
 
@@ -567,6 +569,25 @@ def on_run_idle(draft: Draft, index: int, fact: RunIdle) -> None:
         reason = Reason(code=Code.IDLE, numbers={"idle_seconds": fact.idle_seconds})
         then = "failed" if policy.action == "fail" else "requeue"
         draft.add(Revoked(kind="revoked", run_id=run.run_id, reason=reason, then=then, by="reclamation"))
+
+
+@judges(RunUsed)
+def on_run_used(draft: Draft, index: int, fact: RunUsed) -> None:
+    """
+    Takes over a measurement that covers more than the one that is known, of a run until its release.
+
+    Facts say sums, and so a repeat, an older fact, and one of a replica that has seen less of the run change nothing.
+    """
+    run, state = draft.state.runs.get(fact.run_id), draft.state
+    if run is None or not run.started or state.format < GPU_USE_FROM:
+        return
+    known = 0 if run.gpu_use is None else run.gpu_use.measured_gpu_milli_ms
+    job = state.jobs.get(run.job_id) or state.ended.get(run.job_id)
+    held = 0 if job is None else job.gpu_milli_ms
+    held += 0 if run.over else run.amount.gpu_milli * (state.ts - run.uncounted_ts)
+    # More than its job ever held is no measurement of it, whatever a source says.
+    if known < fact.use.measured_gpu_milli_ms <= held:
+        draft.add(UseNoted(kind="use_noted", fact=index, run_id=run.run_id))
 
 
 @judges(CheckpointSaved)

@@ -7,12 +7,14 @@ from tessera.domain.work.starting import closing, explain_closing, start_timeout
 from tessera.engine.placement.capacity import nodes_without
 from tessera.engine.placement.faults import placement_faults
 from tessera.engine.queueing.readiness import (
-    awaits_placement,
+    awaits_room,
+    budget_spent,
     full_array,
     is_in_line,
     is_reserved,
     named_in_line,
     quota_reason,
+    rests,
     startable,
 )
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
@@ -49,7 +51,7 @@ def start_marked(draft: Draft, known: CapacityCache) -> None:
             continue
         # A configuration or a node may have changed since the plan. Kept on, the earmark would hold room that its owner
         # can never have.
-        if not _may_still_be_had(state, job, mark):
+        if not may_still_be_had(state, job, mark):
             draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="node_lost"))
             continue
         reason, choice = _not_yet(state, job, mark), (mark.flavor, mark.placements)
@@ -90,7 +92,7 @@ def choose_without(state: State, job: Job, marks: tuple[Earmark, ...], known: Ca
     )
 
 
-def _may_still_be_had(state: State, job: Job, mark: Earmark) -> bool:
+def may_still_be_had(state: State, job: Job, mark: Earmark) -> bool:
     """The nodes may be of another pool or flavor by now, and the queue's quotas may tell other flavors apart."""
     tree, nodes = state.tree, state.nodes.found(placement.node for placement in mark.placements)
     return mark.flavor in tree.flavors_for(job.queue, job.amount) and all(
@@ -142,34 +144,34 @@ class _Line:
         self._searched = set[Alike]()
         self._behind = set[str]()  # queues that let nobody pass their first job
         self._blocked: list[Job] = []  # the first ones, for whom passes them
-        self._pods = 0
+        # A start changes neither: no namespace closes, and no room is earmarked, while a line is gone through.
+        self._some_closed, self._pods = len(state.closed) > 0, 0
+        self._marked = {owner for owner, _ in state.earmarks.items()}
 
     def goes_on(self, place: int, job: Job) -> bool:
         """Start the job, or say why not; False when the rest of the line is left to the next message."""
         goes_on, state = self._judged(place, job), self._draft.state
         if len(self._blocked) < PASSED_MAX:
-            self._blocked += [each for each in state.jobs.found((job.job_id,)) if awaits_placement(state, each)]
+            self._blocked += [each for each in state.jobs.found((job.job_id,)) if awaits_room(state, each)]
         return goes_on
 
     def _judged(self, place: int, job: Job) -> bool:
-        draft, places = self._draft, self._places
-        closed = closing(draft.state, job)
-        if closed is not None and not draft.full:
-            self._note_waiting(job, explain_closing(draft.state, closed, job))
-            return True
-        # Tasks whose back-off is over come into line while others of their array run in their slots.
-        full = full_array(draft.state, job)
-        if full is not None and not draft.full:
-            if draft.state.format >= ARRAY_SLOTS_FROM:
-                self._note_waiting(job, full)
+        draft, places, state = self._draft, self._places, self._draft.state
+        # A closed namespace, a spent budget or an array shuts a job out, and most lines have none of them.
+        shut = self._shut(job) if self._some_closed or job.task_of or state.budgets else None
+        if shut is not None and not draft.full:
+            if is_in_line(state, job) and (shut.code is not Code.ARRAY_LIMIT or state.format >= ARRAY_SLOTS_FROM):
+                record_waiting(draft, job.job_id, shut)
             return True
         # Who restarts was looked at before the line; here it stands in it with what it lacks.
-        if is_restarting(draft.state, job):
+        marked = job.job_id in self._marked and state.earmarks.get(job.job_id) is not None
+        if marked and is_restarting(state, job):
             places.note_refused(job, Code.NO_FIT if job.reason is None else job.reason.code)
             self._keep_behind(job)
             return True
-        # Three ways of being passed over without a record, the cheapest first: nearly all of a long line leaves here.
-        if places.still_blocked(job) or not awaits_placement(draft.state, job) or self._knows_why(job):
+        # Three ways of being passed over without a record, first the one by which nearly all of a long line leaves.
+        # `awaits_room` is asked part by part, since some of its parts are known by now.
+        if shut or marked or self._knows_why(job) or places.still_blocked(job) or not is_in_line(state, job):
             return True
         if draft.full:
             return False
@@ -179,7 +181,9 @@ class _Line:
             record_waiting(draft, job.job_id, Reason(code=Code.BEHIND_QUEUE_HEAD, field=f"queues.{job.queue}"))
             return True
         # Who waits for its turn still holds up its strict queue: otherwise the bound on looks would let others pass it.
-        if not self._limit.is_open(place) and places.needs_search(job) and not self._limit.is_small(places.looks(job)):
+        if rests(state, job) or (
+            not self._limit.is_open(place) and places.needs_search(job) and not self._limit.is_small(places.looks(job))
+        ):
             self._keep_behind(job)
             return True
         size = _most_bytes(draft, job, self._pool)
@@ -191,10 +195,13 @@ class _Line:
         # its own.
         return size <= draft.bytes_left and self._start(job, verdict)
 
-    def _note_waiting(self, job: Job, reason: Reason) -> None:
-        """Tell a job that could start, but for its namespace or its array."""
-        if is_in_line(self._draft.state, job):
-            record_waiting(self._draft, job.job_id, reason)
+    def _shut(self, job: Job) -> Reason | None:
+        """Why the job is not tried though it is in line: its namespace, a spent budget, or its array, which is full."""
+        # Tasks whose back-off is over come into line while others of their array run in their slots.
+        state = self._draft.state
+        closed = closing(state, job) if self._some_closed else None
+        kept = budget_spent(state, job) or full_array(state, job)
+        return kept if closed is None else explain_closing(state, closed, job)
 
     def _start(self, job: Job, choice: Choice) -> bool:
         allocate(self._draft, job, *choice, self._places.passed_by(job, self._blocked))
@@ -205,9 +212,9 @@ class _Line:
 
     def _refuse(self, job: Job, verdict: Reason) -> None:
         alike = _alike(job, self._places)
-        by_quota = verdict.code is Code.WAITING_FOR_QUOTA
         # Equal jobs were refused by one search, which counts once.
-        if not by_quota and alike not in self._searched and self._places.needs_search(job):
+        by_room = verdict.code is not Code.WAITING_FOR_QUOTA and alike not in self._searched
+        if by_room and self._places.needs_search(job):
             self._searched.add(alike)
             self._limit.searched_in_vain(self._places.looks(job))
         self._refused[alike] = verdict.code

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from tessera_schemas.base import DIGEST_CHARACTERS
 from tessera_schemas.documents.registry import kind_of
 from tessera_schemas.facts import JobAdmitted, JobRefused, UpdateRequested
-from tessera_schemas.ledger import LEDGER_MESSAGE, RECORDS, JobMoved, JobUpdated, TaskQueued
+from tessera_schemas.ledger import LEDGER_MESSAGE, RECORDS, BudgetReached, JobMoved, JobUpdated, LeftChanged, TaskQueued
 from tessera_schemas.reasons import Code
 from tessera_schemas.subjects import OPERATOR
 
@@ -18,7 +18,7 @@ NO_QUEUE = "none"
 ENDS = ("succeeded", "failed", "cancelled")
 NAMES = {kind_of(record): record.event.type.split(".")[-2] for record in RECORDS if record.event is not None}
 """By record, or by how a job finished: the name of its event."""
-NAMES |= {end: end for end in ENDS}
+NAMES |= {end: end for end in ENDS} | {"budget_reached": "budget"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +48,14 @@ def due_events(ledger: Iterable[bytes]) -> dict[str, Due]:
     return due
 
 
+def _about_no_job(record: LeftChanged | BudgetReached, event_data: dict[str, Any]) -> Due:
+    if isinstance(record, LeftChanged):
+        return Due(f"io.tessera.cluster.fragmentation{VERSION}", OPERATOR, record.pool, event_data)
+    word, whose = "spent" if record.percent == 100 else "warned", record.tenant or OPERATOR
+    queue = record.budget[6:] if record.budget.startswith("queue/") else NO_QUEUE
+    return Due(f"io.tessera.budget.{word}{VERSION}", whose, queue, event_data)
+
+
 class _Jobs:
     """Job data that events repeat: the job as admitted, and its current attempt."""
 
@@ -58,8 +66,8 @@ class _Jobs:
 
     def due(self, name: str, record: Any, facts: list[Any]) -> Due:
         event_data = record.model_dump(mode="json")
-        if name == "fragmentation":
-            return Due(f"io.tessera.cluster.{name}{VERSION}", OPERATOR, event_data["pool"], event_data)
+        if isinstance(record, LeftChanged | BudgetReached):
+            return _about_no_job(record, event_data)
         type_ = f"{PREFIX}{'unheld' if name == 'held' and event_data['undo'] else name}{VERSION}"
         job_id = event_data.get("job_id") or event_data.get("owner") or event_data.get("run_id", "").partition("-")[0]
         fact = facts[record.fact] if 0 <= getattr(record, "fact", -1) < len(facts) else None

@@ -4,8 +4,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from tessera.testkit.rules_checker.quotas import RESOURCES
 from tessera_schemas import facts as f
-from tessera_schemas.job import JobSpec
+from tessera_schemas.config import ConfigBody
+from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.work.adopted import Adopted
 from tessera_schemas.work.placement import Placement
 
@@ -38,6 +40,7 @@ class RunRow:
     stopping: bool = False
     victim: bool = False
     reclaimed: bool = False
+    succeeded: bool = False
     warned_ts: int | None = None
     kept_lent_ts: int = 0
     roles: dict[int, str] = field(default_factory=dict)  # of the pods that it grew by
@@ -60,5 +63,32 @@ ASKED: dict[type[Any], Callable[[Any], tuple[Any, ...]]] = {
     f.CancelRequested: lambda fact: ("cancelled", fact.job_id, True, fact.tenant),
     f.OwnerEnded: lambda fact: ("ended", fact.job_id, "failed" if fact.reason else "succeeded", ""),
     f.DrainRequested: lambda fact: ("node_drained", fact.node, fact.undo, ""),
+    f.GrantRequested: lambda fact: ("budget_granted", fact.budget, fact.amount, ""),
 }
 """Who asked for what, whenever it was: a record may only do what somebody asked for who may."""
+
+
+COUNTED = {name: "total_gpu_milli" if name == "gpu_milli" else name for name in RESOURCES}
+"""The property of a pod's resources that counts against the quotas of each."""
+
+
+def group_of(role: Role, adopted: bool) -> object:
+    """Equal for roles that are on one model together: of pods that others made those that may use the same nodes."""
+    where = sorted(set(role.gpu_models)), role.node_selector, sorted(map(repr, set(role.affinity)))
+    return repr(where) if adopted else role.same_node_as or role.name
+
+
+def amount_of(spec: JobSpec, pods: list[tuple[str, int]]) -> dict[str, int]:
+    """Amount that these numbers of pods count against quotas; an unknown role counts nothing."""
+    asked = {role.name: role.resources for role in spec.roles}
+    pods = [(role, count) for role, count in pods if role in asked]
+    return {name: sum(count * getattr(asked[role], field) for role, count in pods) for name, field in COUNTED.items()}
+
+
+def names_in(body: ConfigBody) -> set[tuple[str, str]]:
+    """Names that jobs may use: queues that take jobs, tenants, classes, flavors."""
+    inner = {queue.parent for queue in body.queues}
+    names = {("queue", queue.name) for queue in body.queues if queue.name not in inner}
+    names |= {("tenant", tenant.name) for tenant in body.tenants}
+    names |= {("class", entry.name) for entry in body.priority_classes}
+    return names | {("flavor", flavor.name) for flavor in body.flavors}

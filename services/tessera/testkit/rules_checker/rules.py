@@ -6,15 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 from tessera.testkit.checker.report import Report
+from tessera.testkit.rules_checker.budget_rules import BudgetRules
 from tessera.testkit.rules_checker.line_rules import OrderRules
 from tessera.testkit.rules_checker.owner_rules import OwnerRules
 from tessera.testkit.rules_checker.quotas import RESOURCES, FlavorResource, Quotas
-from tessera.testkit.rules_checker.rows import ASKED, JobRow, RunRow, names_of
+from tessera.testkit.rules_checker.rows import ASKED, JobRow, RunRow, amount_of, group_of, names_in, names_of
 from tessera.testkit.rules_checker.stop_rules import Brake, Stopped, counts, has_word
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
 from tessera_schemas.config import ConfigBody, Policy
-from tessera_schemas.job import JobSpec, Role
+from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code
 from tessera_schemas.work.placement import Placement
 
@@ -28,7 +29,6 @@ OLDER = "tessera-3"
 FORMAT_OF_BOOKS = 6
 """Before, what ran of a removed queue counted nowhere, and a run kept the flavor that it began with."""
 ByResource = dict[str, int]
-PodPlaces = tuple[Placement, ...]
 
 
 class Rules:
@@ -43,6 +43,7 @@ class Rules:
         self.used: dict[str, m.EarmarkSet] = {}  # earmarks that ended just now because their owner starts
         self.asked: set[tuple[Any, ...]] = set()
         self.owners = OwnerRules(report, self.quotas, self.jobs, self.runs, self.marks)
+        self.budgets = BudgetRules(report, self.quotas, self.nodes)
         self.message: m.LedgerMessage
 
     def demand(self, holds: bool, rule: str, text: str) -> None:
@@ -54,6 +55,7 @@ class Rules:
         self.n, self.ts, self.message, self.used, self.at_work = message.n, message.ts, message, {}, ""
         self.owners.pass_time(self.n, self.ts, self.policy)
         self.quotas.ts = self.ts
+        self.budgets.pass_time(self.n, self.ts, self.runs.values())
         self.asked |= {ASKED[type(t.fact)](t.fact) for t in message.facts if type(t.fact) in ASKED}
         updates = (t.fact for t in message.facts if isinstance(t.fact, f.UpdateRequested))
         self.asked |= {("job_updated", u.job_id, each, u.tenant) for u in updates for each in u.changes.given.items()}
@@ -92,7 +94,7 @@ class Rules:
 
     def _stranded(self, now: ConfigBody, wanted: ConfigBody) -> set[tuple[str, str]]:
         """Names of live jobs that the next configuration takes away and that no entry of it says it `was`."""
-        lost = _names(now) - _names(wanted)
+        lost = names_in(now) - names_in(wanted)
         lost -= {("queue", queue.was or "") for queue in wanted.queues}
         lost -= {("class", entry.was or "") for entry in wanted.priority_classes}
         live = {name for job in self.jobs.values() if not job.ended for name in names_of(job)}
@@ -110,6 +112,7 @@ class Rules:
         nodes = [next((self.nodes[pod.node].pool for pod in run.places.values()), "default") for run in runs]
         pools = {run.job.spec.queue: self._pool(run.job) or pool for run, pool in zip(runs, nodes, strict=True)}
         self.quotas.configure(body, pools)
+        self.budgets.configure(body)
         for run in self.runs.values():
             self._recount(run, run.job.spec.queue, run.job.spec.queue)
 
@@ -118,7 +121,7 @@ class Rules:
         self.quotas.add(before, run.flavor, run.amount, -1)
         if self.format >= FORMAT_OF_BOOKS:
             parts = [
-                (self.nodes[p.node], _amount(run.job.spec, [(p.role, 1)])["gpu_milli"] or 1)
+                (self.nodes[p.node], amount_of(run.job.spec, [(p.role, 1)])["gpu_milli"] or 1)
                 for p in run.places.values()
             ]
             named = self.quotas.flavors(queue, run.amount) - {""}
@@ -160,10 +163,19 @@ class Rules:
         self._was_asked("node_drained", r.node, r.undo)
         (self.drained.discard if r.undo else self.drained.add)(r.node)
 
+    def _budget_reached(self, r: m.BudgetReached | m.BudgetReopened) -> None:
+        self.budgets.record(r)
+
+    _budget_reopened = _budget_reached
+
+    def _budget_granted(self, r: m.BudgetGranted) -> None:
+        self._was_asked("budget_granted", r.budget, r.amount)
+        self.budgets.record(r)
+
     def _job_queued(self, r: m.JobQueued) -> None:
         fact = self._cited(r.fact)
         if isinstance(fact, f.JobAdmitted):
-            amount = _amount(fact.spec, [(role.name, role.gang) for role in fact.spec.roles])
+            amount = amount_of(fact.spec, [(role.name, role.gang) for role in fact.spec.roles])
             self.jobs[r.job_id] = job = JobRow(fact.tenant, fact.spec, fact.spec.priority_class, amount)
             self.lines.add(r.job_id, fact, (self.n, r.fact), self.ts)
             job.one_model = self.format >= FORMAT_OF_ONE_MODEL
@@ -203,6 +215,7 @@ class Rules:
             return
         self.demand(not job.away, "adopted", f"{r.job_id} starts before its owner has made its pods again")
         job.then = job.over = ""
+        self.budgets.begins(r.job_id, job)
         mark = self.used.pop(r.job_id, None)
         if mark is not None and mark.cause != "restart" and not any(run_id in self.runs for run_id in mark.victims):
             same = (mark.placements, mark.flavor) == (r.placements, r.flavor)
@@ -223,11 +236,12 @@ class Rules:
     def _grown(self, r: m.Grown) -> None:
         run = self.runs.get(r.run_id)
         if run is not None:
+            self.budgets.begins(r.run_id, run.job)
             run.roles |= {place.rank: place.role for place in r.placements}
             pods = Counter(run.roles.values()) + Counter({role.name: role.gang for role in run.job.spec.roles})
             most = all(pods[role.name] <= role.most for role in run.job.spec.roles)
             self.demand(most, "elastic", f"{r.run_id} grows to {dict(pods)}")
-            more = _amount(run.job.spec, [(place.role, 1) for place in r.placements])
+            more = amount_of(run.job.spec, [(place.role, 1) for place in r.placements])
             run.amount = {name: run.amount[name] + more[name] for name in RESOURCES}
             run.places |= {place.rank: place for place in r.placements}
             self._on_one_model(r.run_id, run.job, run.places.values())
@@ -279,7 +293,7 @@ class Rules:
 
     def _count(self, run: RunRow, sign: int) -> None:
         """Count the part of the run that is being stopped."""
-        part = _amount(run.job.spec, [(run.roles[rank], 1) for rank in run.leaving])
+        part = amount_of(run.job.spec, [(run.roles[rank], 1) for rank in run.leaving])
         self.quotas.add(run.job.spec.queue, run.flavor, run.amount if run.stopping else part, sign)
 
     def _starts(self, what: str, job: JobRow, flavor: str, places: tuple[Placement, ...]) -> None:
@@ -295,7 +309,7 @@ class Rules:
         roles, launched = {role.name: role for role in job.spec.roles}, job.spec.launcher not in (None, "plain")
         pods = [(roles[place.role], place) for place in places if job.one_model and place.node in self.nodes]
         bound = [(r, self.nodes[p.node]) for r, p in pods if r.resources.total_gpu_milli and not r.mixed_models]
-        models = {(launched or _group(r, job.adopted is not None), node.gpu_model) for r, node in bound}
+        models = {(launched or group_of(r, job.adopted is not None), node.gpu_model) for r, node in bound}
         self.demand(len({of for of, _ in models}) == len(models), "model", f"{what} is on {models}")
         shares = [(p.node, p.devices) for r, p in pods if launched and r.resources.gpu_milli]
         self.demand(len(set(shares)) == len(shares), "model", f"{what}: several shares on one device: {shares}")
@@ -315,11 +329,17 @@ class Rules:
         return [cell for cell in cells if self.quotas.firm_beyond(job.spec.queue, cell, use)]
 
     def _gang(self, run: RunRow) -> dict[str, int]:
-        more = _amount(run.job.spec, [(role, 1) for role in run.roles.values()])
+        more = amount_of(run.job.spec, [(role, 1) for role in run.roles.values()])
         return {name: run.amount[name] - more[name] for name in RESOURCES}
 
     def _takes(
-        self, what: str, job: JobRow, flavor: str, pods: PodPlaces, amount: ByResource, whole: ByResource | None = None
+        self,
+        what: str,
+        job: JobRow,
+        flavor: str,
+        pods: tuple[Placement, ...],
+        amount: ByResource,
+        whole: ByResource | None = None,
     ) -> None:
         """Something is given to the job (`whole`: what it has then): quotas, flavors, the queue and nodes allow it."""
         quotas, queue = self.quotas, job.spec.queue
@@ -472,7 +492,7 @@ class Rules:
         together = {role.name for role in run.job.spec.roles if role.release == "together"}
         early = [rank for rank in r.ranks if roles.get(rank) in together and rank not in run.leaving]
         self.demand(not early, "release", f"{r.run_id} gives ranks {early} back, which go with the whole run")
-        part = _amount(run.job.spec, [(roles[rank], 1) for rank in r.ranks if rank in roles])
+        part = amount_of(run.job.spec, [(roles[rank], 1) for rank in r.ranks if rank in roles])
         run.roles = {rank: name for rank, name in run.roles.items() if rank not in (r.ranks or run.roles)}
         run.leaving -= {*(r.ranks or run.leaving)}
         run.places = {rank: place for rank, place in run.places.items() if r.ranks and rank not in r.ranks}
@@ -491,7 +511,8 @@ class Rules:
             self.demand(said or not by_owner, "I4", f"{r.job_id} is {r.phase}, and its owner did not say so")
         self.brake.ended(r.job_id)
         for run_id, run in self.runs.items():
-            run.stopping |= r.phase == "succeeded" and run_id.startswith(r.job_id)
+            run.succeeded |= r.phase == "succeeded" and run_id.startswith(r.job_id)
+            run.stopping |= run.succeeded
 
     def _requeued(self, r: m.Requeued) -> None:
         if (job := self.jobs.get(r.job_id)) is not None:
@@ -541,27 +562,3 @@ class Rules:
 
 PLANS = tuple(CAUSE.values())
 ORDERED = {Code.CANCELLED: "cancelled", Code.REQUEUE_ASKED: "requeued"}
-COUNTED = {name: "total_gpu_milli" if name == "gpu_milli" else name for name in RESOURCES}
-"""The property of a pod's resources that counts against the quotas of each."""
-
-
-def _names(body: ConfigBody) -> set[tuple[str, str]]:
-    """Names that jobs may use: queues that take jobs, tenants, classes, flavors."""
-    inner = {queue.parent for queue in body.queues}
-    names = {("queue", queue.name) for queue in body.queues if queue.name not in inner}
-    names |= {("tenant", tenant.name) for tenant in body.tenants}
-    names |= {("class", entry.name) for entry in body.priority_classes}
-    return names | {("flavor", flavor.name) for flavor in body.flavors}
-
-
-def _group(role: Role, adopted: bool) -> object:
-    """Equal for roles that are on one model together: of pods that others made those that may use the same nodes."""
-    where = sorted(set(role.gpu_models)), role.node_selector, sorted(map(repr, set(role.affinity)))
-    return repr(where) if adopted else role.same_node_as or role.name
-
-
-def _amount(spec: JobSpec, pods: list[tuple[str, int]]) -> dict[str, int]:
-    """Amount that these numbers of pods count against quotas; an unknown role counts nothing."""
-    asked = {role.name: role.resources for role in spec.roles}
-    pods = [(role, count) for role, count in pods if role in asked]
-    return {name: sum(count * getattr(asked[role], field) for role, count in pods) for name, field in COUNTED.items()}

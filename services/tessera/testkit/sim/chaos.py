@@ -16,7 +16,8 @@ from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera_local.cluster.machines.nodes import NodeRow, node_object
 from tessera_schemas import subjects
 from tessera_schemas.cluster.labels import GPU_RESOURCE, SIMULATE_PREFIX
-from tessera_schemas.facts import AnyFact, FactMessage, PricesLearnt, RunIdle, owner
+from tessera_schemas.facts import AnyFact, FactMessage, PricesLearnt, RunIdle, RunUsed, owner
+from tessera_schemas.work.measured_use import MeasuredUse
 
 
 def prices_by_chance(state: State, random: Random) -> PricesLearnt | None:
@@ -94,7 +95,7 @@ class Chaos:
         loop, random = asyncio.get_running_loop(), self._random
         times = sorted(random.uniform(1.0, self._seconds) for _ in range(random.randrange(6, 12)))
         committer_at = random.uniform(1.0, self._seconds * 0.8)
-        for slot in self._slots():
+        for slot in sorted(self._services.members):
             self._services.members[slot].faults.crash_point = self._points.get(slot.split("/")[0], "")
         beside = (self._land_late_publishes(), self._send_random_facts(), self._accidents.run(self._seconds))
         meanwhile = [asyncio.create_task(work) for work in beside]
@@ -164,25 +165,32 @@ class Chaos:
                 continue
             running = sorted(run.run_id for run in self._state().runs.values() if run.started and not run.stopping)
             if running:
-                seconds = self._random.choice((0, 1, 5))
-                self._send(RunIdle(kind="run_idle", run_id=self._random.choice(running), idle_seconds=seconds))
+                seconds, run_id = self._random.choice((0, 1, 5)), self._random.choice(running)
+                self._send(RunIdle(kind="run_idle", run_id=run_id, idle_seconds=seconds))
                 self._services.coverage.fault("idleness by chance")
+                measured = self._random.randint(1, 20_000_000)  # more than most runs hold, or less than is known
+                use = MeasuredUse(measured_gpu_milli_ms=measured, worked_gpu_milli_ms=measured // 2, gpus=seconds)
+                self._send(RunUsed(kind="run_used", run_id=run_id, use=use))
+                self._services.coverage.fault("use by chance")
 
     def _send(self, fact: AnyFact) -> None:
         subject = subjects.fact(SHARD, owner(fact), fact.kind.replace("_", "-"))
         self._services.broker.store(Outgoing(subject, FactMessage(v=1, fact=fact).to_bytes()))
 
-    def _slots(self) -> list[str]:
-        return sorted(self._services.members)
+    async def _slot(self) -> str:
+        """Any instance, once there is one: a process of all services may be down."""
+        while not self._services.members:
+            await self._services.clock.sleep(0.1)
+        return self._random.choice(sorted(self._services.members))
 
     async def _crash(self) -> None:
-        self._services.crash(self._random.choice(self._slots()))
+        self._services.crash(await self._slot())
 
     def _committer(self) -> str | None:
         """The slot of the scheduler whose lease is the newest, if it is up."""
         last = self._services.broker.stream(f"LEASES_{SHARD}").last(f"lease.{SHARD}.scheduler.leader")
         holder = "" if last is None else last.data.decode()
-        return next((s for s, m in sorted(self._services.members.items()) if f'"{m.instance}"' in holder), None)
+        return next((s for s, m in sorted(self._services.members.items()) if f'"{m.ports.instance}"' in holder), None)
 
     async def _crash_committer(self) -> None:
         slot = self._committer() or "scheduler"
@@ -196,7 +204,7 @@ class Chaos:
             self._services.coverage.fault("stale committer")
 
     async def _partition(self) -> None:
-        slot = self._random.choice(self._slots())
+        slot = await self._slot()
         member = self._services.members[slot]
         member.faults.cut_off = True
         self._services.coverage.fault("partition")
@@ -204,7 +212,7 @@ class Chaos:
         member.faults.cut_off = False
 
     async def _clock_jump(self) -> None:
-        member = self._services.members[self._random.choice(self._slots())]
+        member = self._services.members[await self._slot()]
         member.clock.skew_ms += self._random.choice((-3_600_000, -5_000, 5_000, 20_000))
         self._services.coverage.fault("clock jump")
 

@@ -43,6 +43,7 @@ FAULTS = (
     "store wiped",
     "plan by chance",
     "idleness by chance",
+    "use by chance",
     "prices by chance",
     "roll-over",
     "pod evicted",
@@ -108,6 +109,7 @@ REASONS = (
     Code.ARRAY_TASKS,
     Code.TASKS_FAILED,
     Code.QUEUE_STOPPED,
+    Code.BUDGET_SPENT,
     Code.BEHIND_QUEUE_HEAD,
     Code.WAITING_FOR_PREEMPTED,
     Code.RESERVED,
@@ -147,6 +149,16 @@ REASONS = (
     Code.IDLE,
 )
 """The reasons that a run of many seeds must have given in its ledgers."""
+
+KINDS = {
+    "fault": "faults",
+    "phase edge": "edges",
+    "fact": "facts",
+    "record": "records",
+    "reason": "reasons",
+    "crash point": "crash_points",
+}
+"""Parts that a run may fail to reach, and the counter of each."""
 
 
 def seen_on(pod: Json) -> Iterator[str]:
@@ -212,38 +224,19 @@ class Coverage:
 
     def add(self, other: "Coverage") -> None:
         """Adds the counts of another run."""
-        for name in ("faults", "crashes", "crash_points", "edges", "facts", "records", "reasons"):
+        for name in (*KINDS.values(), "crashes"):
             getattr(self, name).update(getattr(other, name))
 
     def holes(self) -> list[str]:
         """Kinds that were never reached."""
-        return [
-            f"{kind}: {name}"
-            for kind, counter in (
-                ("fault", self.faults),
-                ("crash point", self.crash_points),
-                ("phase edge", self.edges),
-                ("fact", self.facts),
-                ("record", self.records),
-                ("reason", self.reasons),
-            )
-            for name, count in counter.items()
-            if count == 0
-        ]
+        named = ((kind, getattr(self, counter).items()) for kind, counter in KINDS.items())
+        return [f"{kind}: {name}" for kind, counts in named for name, count in counts if count == 0]
 
     def lines(self) -> Iterable[str]:
         """The table that a run prints."""
-        for title, counter in (
-            ("faults", self.faults),
-            ("crashes", self.crashes),
-            ("phase edges", self.edges),
-            ("facts", self.facts),
-            ("records", self.records),
-            ("reasons", self.reasons),
-            ("crash points", self.crash_points),
-        ):
+        for title, counter in (*((f"{kind}s", name) for kind, name in KINDS.items()), ("crashes", "crashes")):
             yield f"{title}:"
-            for name, count in sorted(counter.items(), key=lambda item: (-item[1], item[0])):
+            for name, count in sorted(getattr(self, counter).items(), key=lambda item: (-item[1], item[0])):
                 yield f"  {count:>9,}  {name}"
 
 

@@ -52,7 +52,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 class VirtualClock:
     """The Clock port on a VirtualLoop; `skew_ms` makes one service's wall clock wrong."""
 
-    def __init__(self, loop: VirtualLoop, epoch_ms: int = EPOCH_MS, skew_ms: int = 0) -> None:
+    def __init__(self, loop: VirtualLoop, skew_ms: int = 0, epoch_ms: int = EPOCH_MS) -> None:
         self._loop, self._epoch_ms, self.skew_ms = loop, epoch_ms, skew_ms
 
     def now_ms(self) -> int:

@@ -1,7 +1,11 @@
-"""The services of a simulated shard: started, stopped, crashed, partitioned and replaced like processes."""
+"""
+The services of a simulated shard: started, stopped, crashed, partitioned and replaced like processes.
+
+Services of a group share one: they read the same books, and a crash of one takes all of them.
+"""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import import_module
@@ -18,6 +22,7 @@ from tessera.kernel.process.settings import ServiceSettings
 from tessera.kernel.service.context import Ports
 from tessera.kernel.service.health import Health
 from tessera.kernel.service.metrics import Metrics
+from tessera.kernel.tasks.shared import Shared
 from tessera.reclamation.prices.handlers import Learn
 from tessera.testkit.sim.coverage import CRASH_POINTS, Coverage
 from tessera.testkit.sim.faults import Crashed, Rates, Road, ServiceFaults
@@ -49,16 +54,12 @@ def service(
     return main.serve, model(shard=SHARD, **settings_of.get(name, {}))
 
 
-def _skewed(loop: VirtualLoop, skew_ms: int) -> VirtualClock:
-    return VirtualClock(loop, skew_ms=skew_ms)
-
-
 @dataclass(slots=True)
 class Member:
     """One running instance of a service."""
 
     name: str
-    instance: str
+    ports: Ports
     faults: ServiceFaults
     clock: VirtualClock
     stop: asyncio.Event
@@ -76,13 +77,14 @@ class SimulatedServices:
         coverage: Coverage,
         learn: Learn | None = None,
         settings: Mapping[str, Mapping[str, Any]] = SETTINGS,
-        clock: Callable[[VirtualLoop, int], VirtualClock] = _skewed,
+        clock: Callable[[VirtualLoop, int], VirtualClock] = VirtualClock,
         lease_seconds: float | None = None,
+        groups: Sequence[Sequence[str]] = (),
     ) -> None:
         """
         `learn` prices the problems of reclamation; without it what comes of them is made up, after a while. `clock`
         makes the clock of an instance whose wall clock is wrong by so many milliseconds. `lease_seconds` may be more
-        than an operator may say.
+        than an operator may say. `groups` share a process each.
         """
         self._clock_of = clock
         self._of_all = {} if lease_seconds is None else {"lease_seconds": lease_seconds}
@@ -92,27 +94,27 @@ class SimulatedServices:
         self.broker.add_shard(SHARD, ACK_WAIT_SECONDS)
         self.cluster = SimCluster(self.clock, random.randrange(1 << 30), Options(odd_every=ODD_EVERY))
         self.views = MemoryViews(self.clock)
-        self._learn, self._settings = learn, settings
+        self._learn, self._settings, self._groups = learn, settings, groups
         self.members: dict[str, Member] = {}
         self.violations: list[str] = []
         self._started = 0
+        self._processes: dict[str, Shared] = {}
         self._reviving: dict[str, asyncio.Task[None]] = {}
 
     def start(self, slot: str, skew_ms: int = 0) -> None:
-        """Start an instance in `slot`, such as `binder` or `scheduler/2`."""
+        """Start an instance in `slot`, such as `binder` or `scheduler/2`, in the process that it belongs to."""
         name = slot.split("/")[0]
         self._started += 1
         faults = ServiceFaults(name, self.clock, self.rates, self.coverage, lambda _: self._fall(slot))
-        clock = self._clock_of(self.loop, skew_ms)
-        stop = asyncio.Event()
+        clock, stop = self._clock_of(self.loop, skew_ms), asyncio.Event()
         serve, settings = service(name, self._settings)
         settings = settings.model_copy(update=self._of_all)
         if name == "reclamation":
             serve = partial(serve, learn=self._learn or self._make_up)
             settings = settings if self._learn else settings.model_copy(update=AT_ONCE)
-        ports = self._ports(name, faults, clock)
+        ports = self._ports(name, faults, clock, self._processes.setdefault(self._process_of(slot), Shared()))
         task = self.loop.create_task(self._run(slot, serve, ports, settings, stop))
-        self.members[slot] = Member(name, ports.instance, faults, clock, stop, task)
+        self.members[slot] = Member(name, ports, faults, clock, stop, task)
 
     async def _make_up(self, problem: PricingProblem, seconds: float) -> tuple[int, ...]:
         """A process that learns may take its time, or come to nothing."""
@@ -121,7 +123,11 @@ class SimulatedServices:
             raise Transient("learning came to nothing")
         return tuple(gpus * milli * (1500 if models else 1000) for _, milli, gpus, models, _ in problem.kinds)
 
-    def _ports(self, name: str, faults: ServiceFaults, clock: VirtualClock) -> Ports:
+    def _process_of(self, slot: str) -> str:
+        name, slash, replica = slot.partition("/")
+        return "+".join(next((group for group in self._groups if name in group), (name,))) + slash + replica
+
+    def _ports(self, name: str, faults: ServiceFaults, clock: VirtualClock, shared: Shared) -> Ports:
         bus = MemoryBus(self.broker, name, faults.on(Road.NATS))
         cluster = MemoryCluster(self.cluster, clock, name)
         by_api = faults.on(Road.CLUSTER)
@@ -139,31 +145,41 @@ class SimulatedServices:
             instance=f"{name}-{self._started}",
             new_tx=lambda: f"{random.getrandbits(128):032x}",
             new_key=lambda: random.randbytes(32),
+            shared=shared,
         )
 
     async def _run(
         self, slot: str, serve: Callable[..., Awaitable[None]], ports: Ports, settings: Any, stop: asyncio.Event
     ) -> None:
-        """A process: it ends when told, dies when it crashes, halts on a violation, restarts on anything else."""
+        """A service: it ends when told, halts on a violation, and is started again alone after anything else."""
         try:
             await serve(ports, settings, stop)
         except InvariantViolation as error:
             self.violations.append(f"{slot} halted: {error}")
         except RolledOver:
             self.coverage.fault("begun anew after a roll-over")
-            self._fall(slot)
+            if self._processes.get(process := self._process_of(slot)) is ports.shared:
+                self._processes[process] = Shared()  # the others come to it when they fail of the same
+            self._fall(slot, alone=True)
         except Transient:
-            self._fall(slot)
+            self._fall(slot, alone=True)
 
-    def _fall(self, slot: str) -> None:
-        """The instance is gone; a supervisor brings a new one after a while."""
-        member = self.members.pop(slot, None)
-        if member is None:
+    def _fall(self, slot: str, alone: bool = False) -> None:
+        """The instance is gone, and all of its process unless `alone`; a supervisor brings them after a while."""
+        if slot not in self.members:
             return
-        member.faults.dead = True
-        self.loop.call_soon(member.task.cancel)
-        if slot not in self._reviving:
-            self._reviving[slot] = self.loop.create_task(self._revive(slot, self.random.uniform(0.05, 2.0)))
+        process, fallen = self._process_of(slot), [slot]
+        if not alone or process == slot:
+            fallen = [each for each in (*self.members, *self._reviving) if self._process_of(each) == process]
+            del self._processes[process]
+        seconds = self.random.uniform(0.05, 2.0)
+        for each in fallen:
+            if (member := self.members.pop(each, None)) is not None:
+                member.faults.dead = True
+                self.loop.call_soon(member.task.cancel)
+            elif each in self._reviving:
+                self._reviving[each].cancel()
+            self._reviving[each] = self.loop.create_task(self._revive(each, seconds))
 
     async def _revive(self, slot: str, seconds: float) -> None:
         await self.clock.sleep(seconds)

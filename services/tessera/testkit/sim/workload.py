@@ -13,6 +13,7 @@ from tessera_schemas.commands import (
     ApplyConfig,
     CancelJob,
     DrainNode,
+    GrantBudget,
     HoldJob,
     MoveJob,
     ReleaseJob,
@@ -27,6 +28,8 @@ from tessera_schemas.config import ConfigBody, Flavor, Limits, Policy, PriorityC
 from tessera_schemas.job import CheckpointPolicy, JobSpec, Resources, Retry, Role, Template, Toleration
 from tessera_schemas.subjects import control, submit
 from tessera_schemas.work.arrays import Condition, Dependency, JobArray
+from tessera_schemas.work.budgets import Budget, month_text
+from tessera_schemas.work.money import FlavorPrice, Money
 from tessera_schemas.work.templates import JobTemplate, Parameter
 
 GIB = 2**30
@@ -93,7 +96,10 @@ def _take_away(random: Random, body: ConfigBody) -> tuple[ConfigBody, bool]:
     elif choice == "tenant":
         tenants = tenants[:1]
     abandon = choice == "tenant" or random.random() < 0.5
-    return body.model_copy(update={"queues": queues, "priority_classes": classes, "tenants": tenants}), abandon
+    there = {None, *(tenant.name for tenant in tenants), *(queue.name for queue in queues)}
+    budgets = tuple(each for each in body.budgets if each.tenant in there and each.queue in there)
+    update = {"queues": queues, "priority_classes": classes, "tenants": tenants, "budgets": budgets}
+    return body.model_copy(update=update), abandon
 
 
 def settling(shard: str, expected_version: int) -> Command:
@@ -194,7 +200,26 @@ def _body(random: Random, stops: bool) -> ConfigBody:
     # By what was drawn: a draw of its own would change the worlds of all seeds.
     kept = {1: 0, 5: 50, 20: 100}[body.policy.earmark_seconds]
     body = body.model_copy(update={"policy": body.policy.model_copy(update={"kept_beside_gpus_percent": kept})})
+    if body.policy.backfill_closing_seconds == 10:
+        body = body.model_copy(update=_budgets(body.flavors or (Flavor(name="any"),)))
     return body.model_copy(update={"tenants": _tenants((TOLERATES,))}) if body.policy.earmark_seconds == 5 else body
+
+
+def _budgets(flavors: tuple[Flavor, ...]) -> dict[str, Any]:
+    """Fields of a configuration by which each GPU costs about a unit a second, and budgets are soon spent."""
+    prices = tuple(FlavorPrice(flavor=f.name, gpu_hour_micros=3_600 * 10**6 * (i + 1)) for i, f in enumerate(flavors))
+    budgets = (
+        Budget(tenant=TENANTS[0], amount=30),
+        Budget(queue=QUEUES[0], amount=30, when_spent="last"),
+        Budget(queue=QUEUES[1], amount=20, when_spent="refuse"),
+    )
+    return {"flavors": flavors, "money": Money(currency="EUR", prices=prices), "budgets": budgets}
+
+
+def _grant(shard: str, at: float) -> Command:
+    """Grant of an operator, where that budget is configured."""
+    said: dict[str, Any] = {"budget": f"tenant/{TENANTS[0]}", "month": month_text(EPOCH_MS), "why": "a deadline"}
+    return Command(at, control(shard), GrantBudget(kind="grant_budget", v=1, amount=20, **said).to_bytes())
 
 
 def _queue(random: Random, name: str, flavors: tuple[Flavor, ...], stops: bool) -> Queue:
@@ -244,6 +269,7 @@ def commands(shard: str, random: Random, jobs: int, seconds: float, evicts: bool
     made.append(configuration(shard, random, expected_version=1, evicts=evicts))
     for _ in range(random.randrange(4)):
         made += _drains(shard, random, seconds)
+    made.append(_grant(shard, seconds * 0.6))
     made += _related(shard, random, max(6, jobs // 4), seconds)
     return sorted(made, key=lambda command: (command.at, command.data))
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from traceback import format_exception
@@ -76,12 +76,12 @@ class SeedOutcome:
 
 
 class World:
-    def __init__(self, seed: int, loop: VirtualLoop) -> None:
+    def __init__(self, seed: int, loop: VirtualLoop, groups: Sequence[Sequence[str]] = ()) -> None:
         self.seed, self.loop = seed, loop
         self.random = Random(seed)
         self.coverage = Coverage()
         self.rates = Rates(Random(seed + 1))
-        self.services = SimulatedServices(loop, Random(seed + 2), self.rates, self.coverage)
+        self.services = SimulatedServices(loop, Random(seed + 2), self.rates, self.coverage, groups=groups)
         self.acknowledged: list[tuple[str, str]] = []
         self.asked: dict[str, list[JobSpec | None]] = {}
         """Specs by the job id that they were sent for; None: of a template."""

@@ -7,10 +7,10 @@ from tessera.engine.explain.explanation import explain
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.gangs import place_gang
 from tessera.kernel.clock import SystemClock
-from tessera_lab.bench.alone.ledgers import POOL, SHARD, BareCommitter, admitted, life
+from tessera_lab.bench.alone.ledgers import POOL, SHARD, BareCommitter, admitted, started
 from tessera_lab.bench.report import ReportRow, percentile
 from tessera_lab.bench.together.platform import GPUS_PER_NODE, TENANT, job
-from tessera_schemas.base import job_id, run_id
+from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
 from tessera_schemas.facts import ConfigProposed
 from tessera_schemas.job import JobSpec
@@ -32,10 +32,7 @@ def busy(nodes: int, runs: int) -> BareCommitter:
     for first in range(0, runs, AT_ONCE):
         keys = [f"r{i}" for i in range(first, min(first + AT_ONCE, runs))]
         books.commit([admitted(key, _spec(GPUS[i % len(GPUS)], 1, "low")) for i, key in enumerate(keys)])
-        books.commit(line=True)
-        started = [run for key in keys if books.shard.state.runs.get(run := run_id(job_id(SHARD, TENANT, key), 1))]
-        for facts in life(started):
-            books.commit(facts)
+        started(books, books.commit(line=True))
     return books
 
 

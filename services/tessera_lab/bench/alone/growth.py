@@ -2,13 +2,12 @@
 
 from itertools import count, islice
 
-from tessera.engine.queueing.ordering import order
 from tessera.kernel.clock import SystemClock
+from tessera.queueing.decide import order
 from tessera.scheduler.decide import decide
-from tessera_lab.bench.alone.ledgers import POOL, BareCommitter, absent, admitted, ended, life
+from tessera_lab.bench.alone.ledgers import POOL, BareCommitter, absent, admitted, ended, started
 from tessera_lab.bench.report import ReportRow
 from tessera_lab.bench.together.platform import GPUS_PER_NODE, job
-from tessera_schemas.ledger import Allocated
 
 TOGETHER = 16  # jobs that end and that start in one message
 MESSAGES = 10
@@ -53,7 +52,7 @@ class FullPool:
         self._submit(running + queued)
         self._runs: list[str] = []
         while len(self._runs) < running:
-            self._start(self._books.commit(line=True).records)
+            self._runs += started(self._books, self._books.commit(line=True))
 
     def decision_us(self) -> float:
         """`decide` alone, per job that it starts, for messages in which as many runs turn out to be absent."""
@@ -67,9 +66,9 @@ class FullPool:
             began = self._clock.monotonic()
             decide(self._books.shard.state, inputs, self._books.capacity)
             seconds += self._clock.monotonic() - began
-            started = self._start(self._books.commit(facts).records)
-            self._submit(started)  # so that the line stays as long as it was
-            jobs += started
+            self._runs += (begun := started(self._books, self._books.commit(facts)))
+            self._submit(len(begun))  # so that the line stays as long as it was
+            jobs += len(begun)
         return seconds * 1e6 / jobs
 
     def order_us(self) -> float:
@@ -82,12 +81,3 @@ class FullPool:
     def _submit(self, jobs: int) -> None:
         for first in range(0, jobs, 256):
             self._books.commit(list(islice(self._jobs, min(256, jobs - first))))
-
-    def _start(self, records: tuple[object, ...]) -> int:
-        """Start every allocated run; returns their number."""
-        started = [f"{r.job_id}-{r.attempt}" for r in records if isinstance(r, Allocated)]
-        for first in range(0, len(started), 256):
-            for facts in life(started[first : first + 256]):
-                self._books.commit(facts)
-        self._runs += started
-        return len(started)

@@ -13,10 +13,10 @@ from tessera.admission.decide.policy import Pools
 from tessera.domain.devices.resources import role_need
 from tessera.domain.work.gang import gang_of
 from tessera.scheduler.decide import decide
-from tessera_lab.bench.alone.ledgers import BareCommitter, admitted
+from tessera_lab.bench.alone.ledgers import BareCommitter, admitted, started
 from tessera_lab.bench.report import ReportRow
 from tessera_lab.bench.together.platform import GIB, GPUS_PER_NODE, QUEUE
-from tessera_schemas.facts import NodeSeen, Others, PodsMade, RunStarted
+from tessera_schemas.facts import NodeSeen, Others
 from tessera_schemas.job import JobSpec, Resources, Role, Template, Topology
 
 KINDS = 512
@@ -151,15 +151,10 @@ def growing_us(nodes: int, many: int) -> float:
     elastic = JobSpec(name="load", queue=QUEUE, roles=(role,))
     for first in range(0, many, 256):
         books.commit([admitted(f"k{i}", elastic) for i in range(first, min(first + 256, many))])
-    books.commit(line=True)
-    runs = [name for name, _ in books.shard.state.runs.items()]
-    for first in range(0, many, 256):
-        some = runs[first : first + 256]
-        books.commit([PodsMade(kind="pods_made", run_id=name, uids=(f"{name}-0",)) for name in some])
-        books.commit([RunStarted(kind="run_started", run_id=name) for name in some])
+    started(books, books.commit(line=True))
     inputs = books.inputs(ms=HOUR_MS)
     began = process_time()
-    records = decide(books.shard.state, inputs, books.capacity)
+    records = decide(books.shard.state, inputs, books.capacity).records
     took = process_time() - began
     return took * 1e6 / sum(record.kind == "grown" for record in records)
 
@@ -183,6 +178,6 @@ def placing_us(nodes: int, many: int) -> float:
         books.commit([admitted(f"k{i}", spec(i % many, 1, 1)) for i in range(first, first + 256)])
     inputs = books.inputs(line=True)
     began = process_time()
-    records = decide(books.shard.state, inputs, books.capacity)
+    records = decide(books.shard.state, inputs, books.capacity).records
     took = process_time() - began
     return took * 1e6 / sum(record.kind == "allocated" for record in records)

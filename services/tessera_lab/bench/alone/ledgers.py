@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Sequence
 
 from tessera.engine import ENGINE_ID, ORDER_ENGINE_ID
-from tessera.engine.queueing.ordering import order
 from tessera.kernel.ledger.shard import Entry, Shard
+from tessera.queueing.decide import order
 from tessera.scheduler.decide import CapacityCache, Inputs, decide
 from tessera_lab.bench.together.platform import GIB, GPUS_PER_NODE, QUEUE, TENANT, job
 from tessera_schemas.base import job_id, run_id
@@ -22,7 +22,7 @@ from tessera_schemas.facts import (
     owner,
 )
 from tessera_schemas.job import JobSpec
-from tessera_schemas.ledger import LedgerMessage, TakenFact
+from tessera_schemas.ledger import Allocated, LedgerMessage, TakenFact
 from tessera_schemas.shard.orders import Order
 
 SHARD, POOL = "main", "default"
@@ -51,16 +51,14 @@ class BareCommitter:
         )
         n, ts = state.n + 1, max(START_TS, state.ts + ms)
         heads = order(state, POOL, ts) if line else ()
-        orders = (
-            (Order(v=1, pool=POOL, basis_n=state.n, ts=ts, engine=ORDER_ENGINE_ID, policy=1, jobs=heads),)
-            if heads
-            else ()
-        )
+        made = {"basis_n": state.n, "ts": ts, "engine": ORDER_ENGINE_ID, "policy": 1}
+        orders = (Order(v=1, pool=POOL, jobs=heads, **made),) if heads else ()
         upto = self._facts_upto + len(taken)
         return Inputs(n, ts, max(1, state.epoch), upto, holder, "", taken, orders)
 
     def commit(self, facts: Sequence[AnyFact] = (), holder: str = "", line: bool = False, ms: int = 1) -> LedgerMessage:
         inputs, state = self.inputs(facts, holder, line, ms), self.shard.state
+        draft = decide(state, inputs, self.capacity)
         message = LedgerMessage(
             v=1,
             n=inputs.n,
@@ -74,10 +72,10 @@ class BareCommitter:
             facts_upto=inputs.facts_upto,
             facts=inputs.facts,
             orders=inputs.orders,
-            records=decide(state, inputs, self.capacity),
+            records=tuple(draft.records),
         )
         self._facts_upto = inputs.facts_upto
-        self.keep(Entry(message, message.to_bytes()))
+        self.keep(Entry(message, message.join_bytes(**draft.stored)))
         return message
 
     def keep(self, entry: Entry) -> None:
@@ -98,10 +96,23 @@ def live(books: BareCommitter, begin: int, end: int, at_once: int) -> None:
     for first in range(begin, end, at_once):
         keys = [f"b{i}" for i in range(first, min(first + at_once, end))]
         books.commit([admitted(key, spec) for key in keys])
-        books.commit(line=True)
-        runs = [run_id(job_id(SHARD, TENANT, key), 1) for key in keys]
-        for facts in (*life(runs), ended(runs), absent(runs)):
+        runs = started(books, books.commit(line=True))
+        for facts in (ended(runs), absent(runs)):
             books.commit(facts)
+
+
+def started(books: BareCommitter, message: LedgerMessage) -> list[str]:
+    """Runs that the message begins, and those that begin as these get pods; all of them have started then."""
+    found, new = list[str](), begun(message)
+    while new:
+        parts = (new[first : first + 256] for first in range(0, len(new), 256))
+        more = [run for part in parts for facts in life(part) for run in begun(books.commit(facts))]
+        found, new = found + new, more
+    return found
+
+
+def begun(message: LedgerMessage) -> list[str]:
+    return [run_id(each.job_id, each.attempt) for each in message.records if isinstance(each, Allocated)]
 
 
 def life(runs: Sequence[str]) -> Iterator[list[AnyFact]]:

@@ -20,6 +20,13 @@ CALLS = {
     "`tessera ls` by HTTP": (("-m", "tessera", "ls"), "<= 250"),
     "import of the SDK": (("-c", "from tessera.client import submit"), "<= 150"),
 }
+UP = """
+import asyncio, sys, tempfile, pathlib, tessera_local.platform as local
+async def up():
+    with tempfile.TemporaryDirectory() as home:
+        async with local.Platform(pathlib.Path(home), layout=sys.argv[1]): pass
+asyncio.run(up())
+"""
 TOKEN_SECONDS = 10.0
 """Time that a gateway may take to accept a token that was just made."""
 
@@ -31,6 +38,11 @@ async def client(rounds: int) -> list[ReportRow]:
         environment = {"TESSERA_API": on.platform.gateway_url, "TESSERA_TOKEN": made.strip()}
         await _until_accepted(environment)
         return [_row(what, words, reach, environment, rounds) for what, (words, reach) in CALLS.items()]
+
+
+async def start(rounds: int, layout: str) -> list[ReportRow]:
+    """The start of a platform until it is ready, and its stop, over all its processes; most of it is imports."""
+    return [_row(f"start of a platform, {layout} services", ("-c", UP, layout), "", {}, rounds)]
 
 
 async def _until_accepted(environment: Mapping[str, str]) -> None:

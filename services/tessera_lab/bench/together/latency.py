@@ -8,18 +8,19 @@ from tessera_lab.bench.report import ReportRow, percentile
 from tessera_lab.bench.together.load import ALLOCATED, RELEASED, EventCounter, send
 from tessera_lab.bench.together.platform import job, start_platform, submits
 from tessera_lab.bench.together.relay import HOPS, relay
+from tessera_schemas.shard.services import SEPARATE
 
 REACH = {50: "<= 15 ms unsynced", 99: "<= 50 ms unsynced"}
 PAUSE_SECONDS = 0.005  # after the job's end, so that the next one finds everything idle
 WARM = 20
 
 
-async def latency(samples: int, rounds: int, nodes: int, sync: bool) -> list[ReportRow]:
+async def latency(samples: int, rounds: int, nodes: int, sync: bool, layout: str = SEPARATE) -> list[ReportRow]:
     clock = SystemClock()
     found: dict[int, list[float]] = {50: [], 99: []}
     floors: dict[int, list[float]] = {50: [], 99: []}
     with TemporaryDirectory(prefix="tessera-bench-") as folder:
-        async with relay(Path(folder), clock, sync) as floor, start_platform(nodes, sync) as on:
+        async with relay(Path(folder), clock, sync) as floor, start_platform(nodes, sync, layout=layout) as on:
             events = await EventCounter.open(on.bus, on.shard, clock)
             for number in range(-1, rounds):
                 ours, bare = [], []

@@ -19,6 +19,7 @@ from tessera_schemas import subjects
 from tessera_schemas.commands import SubmitJob
 from tessera_schemas.config import Config, ConfigBody, Limits, Queue, Tenant
 from tessera_schemas.job import JobSpec, Resources, Role, Template
+from tessera_schemas.shard.services import SEPARATE
 
 TENANT, QUEUE = "load", "load"
 GPUS_PER_NODE = 8
@@ -66,9 +67,10 @@ async def start_platform(
     tenants: Sequence[str] = (TENANT,),
     queues: Sequence[str] = (QUEUE,),
     limits: Limits = UNLIMITED,
+    layout: str = SEPARATE,
 ) -> AsyncIterator[BenchPlatform]:
     """A fresh platform with that many nodes of eight GPUs, configured for tenants with these limits, and queues."""
-    async with start_shards(nodes, sync, [subjects.MAIN_SHARD], tenants, queues, limits) as (one,):
+    async with start_shards(nodes, sync, [subjects.MAIN_SHARD], tenants, queues, limits, layout) as (one,):
         yield one
 
 
@@ -80,13 +82,14 @@ async def start_shards(
     tenants: Sequence[str] = (TENANT,),
     queues: Sequence[str] = (QUEUE,),
     limits: Limits = UNLIMITED,
+    layout: str = SEPARATE,
 ) -> AsyncIterator[list[BenchPlatform]]:
     """The same with several shards, each with that many nodes."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="tessera-bench-")))
         described = folder / "nodes.yaml"
         described.write_text(default_nodes(shards, nodes))
-        platform = Platform(folder / "up", nodes=described, tenants=list(tenants), shards=shards, sync=sync)
+        platform = Platform(folder / "up", nodes=described, tenants=tenants, shards=shards, sync=sync, layout=layout)
         await stack.enter_async_context(platform)
         found = []
         for shard in shards:

@@ -16,10 +16,10 @@ RUN_SECONDS, BATCH = 0.5, 20
 REST_SECONDS = 10.0
 
 
-async def sizing(jobs: int, nodes: int) -> list[ReportRow]:
+async def sizing(jobs: int, nodes: int, layout: str) -> list[ReportRow]:
     """Jobs in small batches, one after the other, as they come in a day: no batch is large enough to be cheap."""
     clock = SystemClock()
-    async with start_platform(nodes, False) as on:
+    async with start_platform(nodes, False, layout=layout) as on:
         events = await EventCounter.open(on.bus, on.shard, clock)
         asleep = on.cpu_seconds()
         await clock.sleep(REST_SECONDS)
@@ -36,7 +36,7 @@ async def sizing(jobs: int, nodes: int) -> list[ReportRow]:
     per_job = {name: (spent[name] - before[name]) * 1e3 / jobs for name in before}
     return [
         ReportRow(
-            f"sizing, {nodes} nodes",
+            f"sizing, {nodes} nodes, {layout} services",
             "ms of CPU per job, all processes",
             "none: what to plan with",
             (sum(per_job.values()),),

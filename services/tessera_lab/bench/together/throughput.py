@@ -15,18 +15,19 @@ from tessera_lab.bench.report import ReportRow
 from tessera_lab.bench.together.load import ALLOCATED, RELEASED, EventCounter, send
 from tessera_lab.bench.together.platform import GPUS_PER_NODE, TTL_SECONDS, job, start_platform, submits
 from tessera_lab.bench.together.relay import HOPS, relay
+from tessera_schemas.shard.services import SEPARATE
 
 REACH = {False: ">= 600 jobs/s", True: ">= 400 jobs/s"}
 RUN_SECONDS = 0.05
 CLEANED_SECONDS = TTL_SECONDS + 1.0
 
 
-async def throughput(jobs: int, rounds: int, nodes: int, sync: bool) -> list[ReportRow]:
+async def throughput(jobs: int, rounds: int, nodes: int, sync: bool, layout: str = SEPARATE) -> list[ReportRow]:
     clock, rates, whole, floors = SystemClock(), [], [], []
     spent: list[dict[str, float]] = []
     stored: list[dict[str, float]] = []
     with TemporaryDirectory(prefix="tessera-bench-") as folder:
-        async with relay(Path(folder), clock, sync) as floor, start_platform(nodes, sync) as on:
+        async with relay(Path(folder), clock, sync) as floor, start_platform(nodes, sync, layout=layout) as on:
             events = await EventCounter.open(on.bus, on.shard, clock)
             for number in range(rounds):
                 floors.append(jobs / await floor.burst(b"x" * 512, jobs))
@@ -44,7 +45,7 @@ async def throughput(jobs: int, rounds: int, nodes: int, sync: bool) -> list[Rep
     ranked = dict(sorted(per_job.items(), key=lambda item: -item[1]))
     return [
         ReportRow(
-            f"submit to allocated, sustained{', synced' if sync else ''}",
+            f"submit to allocated, sustained{', synced' if sync else ''}, {layout} services",
             "jobs/s",
             REACH[sync],
             tuple(rates),

@@ -50,6 +50,7 @@ WAYS_OUT: dict[Code, str] = {
     Code.ON_HOLD: "let it go with `tessera release`",
     Code.HELD_BY_OPERATOR: "an operator lets it go",
     Code.QUEUE_STOPPED: "an operator lets the queue go",
+    Code.BUDGET_SPENT: "an operator grants more: `tessera budget grant`; `tessera budget` shows what is left",
     Code.NAMESPACE_REFUSES: "the namespace takes pods again: look at its quota, rights and admission rules",
     Code.NO_FIT: "it starts once there is room; `tessera explain` names the changes that would start it now",
     Code.NO_NODES: "an operator adds nodes to the pool, or makes them ready",

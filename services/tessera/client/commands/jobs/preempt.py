@@ -76,6 +76,7 @@ NO_PLAN_LIFTS = (
     Code.BACKOFF,
     Code.GANG_INCOMPLETE,
     Code.QUEUE_STOPPED,
+    Code.BUDGET_SPENT,
     Code.NAMESPACE_REFUSES,
 )
 """Reasons for which nobody plans: not room is missing, but the word of somebody, or time."""

@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from contextlib import suppress
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from tessera.client.cluster.findings import awaited
 from tessera.client.commands.context import AccessOptions, Format, command
 from tessera.client.connect.connecting import views_of
 from tessera.client.connect.shard_views import ENDED, ShardViews
@@ -21,12 +20,9 @@ from tessera.client.views.rendering import Column, Output, notify, plain, show, 
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import Transient
 from tessera_schemas.text.units import format_age, format_memory, format_milli
-from tessera_schemas.views import ArrayView, JobView, NodeView, OthersView
+from tessera_schemas.views import ArrayView, JobView, LineStart, NodeView, OthersView
 
-if TYPE_CHECKING:
-    from tessera.gateway.operations.models import LineStart
-
-Starts = Mapping[str, "LineStart"]
+Starts = Mapping[str, LineStart]
 LIMIT = 200
 
 
@@ -136,6 +132,8 @@ async def _start_of(views: ShardViews, job: JobView) -> str:
 @command
 async def nodes(at: AccessOptions, output: Format = Output.TABLE) -> None:
     """List nodes with what is free on them, and below what waits for an operator's word."""
+    from tessera.client.cluster.findings import awaited
+
     views = at.views()
     found, as_of = await views.nodes(), await views.as_of()
     total = sum(node.gpus for node in found)
@@ -175,6 +173,7 @@ def job_columns(now_ms: int, starts: Starts = MappingProxyType({})) -> list[Colu
 def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
     """Lines of `get`, as names and values; empty values are left out."""
     ran = (job.ended_ts or now_ms) - job.started_ts if job.started_ts else 0
+    use, held = job.gpu_use, job.held_gpu_milli_ms(now_ms)
     facts = [
         ("job", job.job_id),
         ("name", job.name),
@@ -191,9 +190,13 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("submitted", f"{format_age(now_ms - job.submitted_ts)} ago"),
         ("waited", _waited_of(job, now_ms)),
         ("running" if not job.ended_ts else "ran", format_age(ran) if job.started_ts else ""),
+        ("uses", f"none of its GPUs: warned {format_age(now_ms - job.idle_ts)} ago" if job.idle_ts else ""),
+        ("used", "" if use is None else use.text(held)),
+        *(("advice", each) for each in (() if use is None else use.advice(held, job.pods))),
         ("tasks", "" if job.array is None else _tasks(job.array)),
         ("task", f"{job.task} of {job.task_of}" if job.task_of else ""),
         ("waits for", ", ".join(each.text() for each in job.after)),
+        ("cost", job.cost_at(now_ms)),
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("nodes", _nodes_of(job)),
         ("key", job.key),

@@ -1,4 +1,4 @@
-"""`sacct`, `scontrol`, `sprio` and `sshare`: jobs, nodes and queues in full, in Slurm's words."""
+"""`sacct` and `scontrol`: jobs, nodes and queues in full, in Slurm's words."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tessera.client.commands.context import AccessOptions, Format, command
+from tessera.client.commands.context import AccessOptions, command
 from tessera.client.commands.jobs.events import events_of_jobs
 from tessera.client.commands.jobs.update import await_changes
 from tessera.client.commands.slurm_words.squeue import (
@@ -32,16 +32,15 @@ from tessera.client.slurm.listing.attempts import runs_of
 from tessera.client.slurm.listing.job_record import config_lines, job_lines
 from tessera.client.slurm.updating import BETWEEN_JOBS, JobUpdate, read_update
 from tessera.client.views.completing import complete_scontrol
-from tessera.client.views.rendering import KINDS, Column, Output, notify, show
+from tessera.client.views.rendering import KINDS, Column, Output, notify, show, show_bare
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.commands import HoldJob, ReleaseJob, RequeueJob, SetPriority, UpdateJob
-from tessera_schemas.views import JobView, NodeView, QueueView
+from tessera_schemas.views import JobView, NodeView
 
 ACCOUNTED = "JobID,JobName,Partition,Account,GPUs,State,ExitCode,Elapsed,GPUHours"
 RAN_AGAIN_MAX = 200
 """Jobs that ran more than once of which `sacct -D` reads the events: a request each by token, some of a stream else."""
 BRIEF = "JobID,State,ExitCode"
-WAITING = "JobID,Partition,User,QOS,Priority,Age,Reason"
 
 
 @command
@@ -104,12 +103,9 @@ async def sacct(
     if named and not whole and not is_form:
         found = await _with_steps(at, found)
     if bare:
-        rows = [] if noheader else [[column.title for column in columns]]
-        rows += [[column.value(job).strip() for column in columns] for job in found]
-        print_lines(["|".join(row) + ("|" if ending else "") for row in rows])
+        show_bare(columns, found, titles=not noheader, ending=ending)
     else:
-        as_of_shown = as_of if output.for_programs else None
-        show(output, columns, found, as_of_shown, gap=1, titles=not noheader, ruled=True)
+        show(output, columns, found, as_of if output.for_programs else None, gap=1, titles=not noheader, ruled=True)
     return None
 
 
@@ -165,33 +161,6 @@ def _accounted(said: str, now_ms: int, bare: bool) -> Column[JobView]:
 
 
 @command
-async def sprio(at: AccessOptions, output: Format = Output.TABLE) -> None:
-    """List what decides between waiting jobs: priority class, age, and why they wait; `explain` says the rest."""
-    now_ms = SystemClock().now_ms()
-    views = at.views()
-    waiting = await views.jobs(("queued",))
-    waiting.sort(key=lambda job: (-job.priority, job.submitted_ts, job.job_id))
-    show(output, [fields.column(name, now_ms) for name in WAITING.split(",")], waiting, None)
-
-
-SHARES: list[Column[QueueView]] = [
-    Column("ACCOUNT", lambda queue: queue.name, shrinks=True),
-    Column("PARENT", lambda queue: queue.parent or "root", shrinks=True),
-    Column("RAWSHARES", lambda queue: str(queue.weight), right=True),
-    Column("GPUS", lambda queue: f"{queue.used_gpu_milli / 1000:g}", right=True),
-    Column("RUNNING", lambda queue: str(queue.live), right=True),
-    Column("PENDING", lambda queue: str(queue.queued), right=True),
-]
-
-
-@command
-async def sshare(at: AccessOptions, output: Format = Output.TABLE) -> None:
-    """List queues with their weight and what their runs hold now, by which fair share decides."""
-    views = at.views()
-    show(output, SHARES, await views.queues(), None)
-
-
-@command
 async def scontrol(
     at: AccessOptions,
     what: Annotated[str, typer.Argument(help="show, hold, release, requeue, update or ping")],
@@ -210,13 +179,11 @@ async def scontrol(
     """Show a job, a node or a partition in full; hold, release, requeue and update jobs; ping the scheduler."""
     if what == "show":
         return await _show(at, named or [""], oneliner)
-    if what in ("hold", "release") and named:
-        return await _hold(at, named, undo=what == "release")
+    if what in ORDERS and named:
+        return await _order(at, what, named)
     if what == "update":
         now = datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
         return await _update(at, read_update(named or (), now))
-    if what == "requeue" and named:
-        return await _requeue(at, named)
     if what == "requeuehold":
         raise Failure(Exit.USAGE, "scontrol requeuehold: say scontrol hold JOB, then scontrol requeue JOB")
     if what == "ping":
@@ -275,23 +242,16 @@ def _named(entity: str, names: Sequence[str]) -> tuple[str, str]:
     return (names[0] if names else name), kind
 
 
-async def _hold(at: AccessOptions, named: Sequence[str], undo: bool) -> Exit | None:
+ORDERS = {"hold": HoldJob, "release": ReleaseJob, "requeue": RequeueJob}
+
+
+async def _order(at: AccessOptions, what: str, named: Sequence[str]) -> Exit | None:
     where = at.find()
 
     async def order(name: str) -> None:
-        job = await ordering.find_job_id(where, name, "release" if undo else "hold")
-        hold, release = HoldJob(kind="hold_job", v=1, job_id=job), ReleaseJob(kind="release_job", v=1, job_id=job)
-        await ordering.send(where, at.identity, release if undo else hold, job)
-
-    return await ordering.each(words.each_named(named), order)
-
-
-async def _requeue(at: AccessOptions, named: Sequence[str]) -> Exit | None:
-    where = at.find()
-
-    async def order(name: str) -> None:
-        job = await ordering.find_job_id(where, name, "requeue")
-        await ordering.send(where, at.identity, RequeueJob(kind="requeue_job", v=1, job_id=job), job)
+        job = await ordering.find_job_id(where, name, what)
+        command = ORDERS[what].model_validate({"kind": f"{what}_job", "v": 1, "job_id": job})
+        await ordering.send(where, at.identity, command, job)
 
     return await ordering.each(words.each_named(each for name in named for each in BETWEEN_JOBS.split(name)), order)
 

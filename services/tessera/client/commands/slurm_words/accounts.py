@@ -6,12 +6,11 @@ from typing import Annotated
 import typer
 
 from tessera.client.commands.context import AccessOptions, command
-from tessera.client.commands.slurm_words.squeue import print_lines
-from tessera.client.connect.connecting import accounts_of
+from tessera.client.connect.connecting import accounts_of, bound_user
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.listing.fields import cut
 from tessera.client.slurm.listing.words import submitter
-from tessera.client.views.rendering import Column, Output, show
+from tessera.client.views.rendering import Column, Output, show, show_bare
 
 FORMATS: Mapping[str, str] = {
     "user": "User,DefaultAccount",
@@ -43,7 +42,8 @@ async def sacctmgr(
         raise Failure(Exit.USAGE, f"sacctmgr {what} {words[0]}: {known}")
     where = at.find()
     accounts = await accounts_of(where, at.identity)
-    rows = [{"user": submitter(), "account": account, "cluster": where.shard} for account in accounts]
+    user = await bound_user(where, at.identity) or submitter()
+    rows = [{"user": user, "account": account, "cluster": where.shard} for account in accounts]
     names = FORMATS[kind]
     for word in words[1:]:
         option, _, value = word.partition("=") if "=" in word else (kind, "", word)
@@ -56,12 +56,9 @@ async def sacctmgr(
     if kind in ("user", "cluster") and not each:
         rows = rows[:1]
     if parsable or ending:
-        lines = ([] if noheader else [[column.title for column in columns]]) + [
-            [column.value(row).strip() for column in columns] for row in rows
-        ]
-        print_lines(["|".join(line) + ("|" if ending else "") for line in lines])
-        return
-    show(Output.TABLE, columns, rows, None, gap=1, titles=not noheader, ruled=True)
+        show_bare(columns, rows, titles=not noheader, ending=ending)
+    else:
+        show(Output.TABLE, columns, rows, None, gap=1, titles=not noheader, ruled=True)
 
 
 def _column(said: str, kind: str, accounts: list[str]) -> Column[dict[str, str]]:

@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -19,7 +19,7 @@ from tessera.client.commands.jobs.logs import copy_log, until_started
 from tessera.client.commands.jobs.submit import judge, key_of, report_end
 from tessera.client.commands.slurm_words.foreground import foreground
 from tessera.client.commands.slurm_words.squeue import DEFAULT_QUEUE
-from tessera.client.connect.connecting import check_token_of, views_of
+from tessera.client.connect.connecting import bound_user, check_token_of, views_of
 from tessera.client.connect.shard_views import ENDED, ID_CHARACTERS
 from tessera.client.connect.where import Where
 from tessera.client.input import files
@@ -260,6 +260,8 @@ async def asked_of(at: AccessOptions, script: Script, with_steps: Script | None 
     identity = at.identity
     try:
         identity = await _identity_of(at, options.get("account"))
+        with suppress(Transient):  # a dry run is judged without the gateway; nothing else is sent then
+            spec["user"] = await bound_user(at.find(), identity) or spec["user"]
     except (Failure, Transient) as failure:
         against.failed("account", failure)
     command: dict[str, Any] = {"kind": "submit_job", "spec": spec, "held": "hold" in options}

@@ -4,12 +4,12 @@ import getpass
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tessera.client.commands.context import AccessOptions, command
-from tessera.client.connect.connecting import accounts_of
+from tessera.client.connect.connecting import accounts_of, bound_user
 from tessera.client.connect.shard_views import ENDED, LIVE
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.sending import ordering
@@ -21,7 +21,7 @@ from tessera.client.views.rendering import Column, Output, local_time, notify, s
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.base import INT_MAX
 from tessera_schemas.reasons import PublicReason
-from tessera_schemas.views import JobView, NodeView, QueueView
+from tessera_schemas.views import JobView, LineStart, NodeView, QueueView
 from tessera_schemas.work.arrays import task_ranges
 
 JobLists = Annotated[
@@ -31,9 +31,6 @@ JobLists = Annotated[
 Clusters = Annotated[
     str | None, typer.Option("--clusters", "--cluster", "-M", help="all, or this shard: no command shows another")
 ]
-
-if TYPE_CHECKING:
-    from tessera.gateway.operations.models import LineStart
 
 
 @command
@@ -70,7 +67,7 @@ async def squeue(
         way_out = "programs read `expected_start` of GET /v1/line"
         raise Failure(Exit.USAGE, f"squeue --start: a table with columns of its own; {way_out}")
     check_clusters(at, clusters)
-    tenant, named = await _who_is_here(at) if me else user, list_of(jobs)
+    (whose, owner), named = await _who_is_here(at) if me else (user, None), list_of(jobs)
     states = "PD" if start and states is None else states
     views = at.views()
     ended_too = everything or states is not None or named  # a name of a job that has ended is none that is unknown
@@ -78,7 +75,7 @@ async def squeue(
     found = [
         job
         for job in fields.select(
-            known, user=tenant, queue=partition, name=name, named=named, states=states, nodes=nodes
+            known, user=whose, owner=owner, queue=partition, name=name, named=named, states=states, nodes=nodes
         )
         if (everything or states is not None or job.phase not in ENDED)
         and not (job.array is not None and job.phase not in ENDED and not job.array.left)
@@ -144,16 +141,16 @@ def check_clusters(at: AccessOptions, clusters: str | None) -> None:
         raise Failure(Exit.USAGE, f"--clusters={clusters}: this is shard {at.find().shard}; another one is --shard")
 
 
-async def _who_is_here(at: AccessOptions) -> str | None:
+async def _who_is_here(at: AccessOptions) -> tuple[str | None, str | None]:
     """
     The tenant as whom one is here, or the user where one may be several tenants; None where a token shows that
-    tenant's jobs alone. Raises Failure.
+    tenant's jobs alone. Beside it the user to whom the token is bound. Raises Failure.
     """
     where = at.find()
     if where.login is not None and at.identity is None:
-        return None
+        return None, await bound_user(where) or None
     tenants = await accounts_of(where, at.identity)
-    return tenants[0] if len(tenants) == 1 else submitter()
+    return tenants[0] if len(tenants) == 1 else submitter(), None
 
 
 def _output_of(text: str) -> Output:
@@ -187,11 +184,11 @@ async def scancel(
         raise Failure(Exit.USAGE, f"scancel --signal={signal}: none but KILL and TERM reaches a job's pods from here")
     chosen = words.each_named(jobs or ())
     if me or any(each is not None for each in (user, partition, name, state)):
-        tenant = await _who_is_here(at) if me else user
+        whose, owner = await _who_is_here(at) if me else (user, None)
         views = at.views()
         live = await views.jobs(LIVE)
         found = fields.select(
-            live, user=tenant, queue=partition, name=name, named=",".join(chosen) or None, states=state
+            live, user=whose, owner=owner, queue=partition, name=name, named=",".join(chosen) or None, states=state
         )
         whole = {job.job_id for job in found}
         # An array takes its tasks with it.
@@ -315,7 +312,7 @@ def queue_columns(now_ms: int, long: bool = False) -> list[Column[JobView]]:
     return [fields.column(name, now_ms, fields.TITLES.get(name, name.upper())) for name in names]
 
 
-def start_columns(starts: "Mapping[str, LineStart]", now_ms: int) -> list[Column[JobView]]:
+def start_columns(starts: Mapping[str, LineStart], now_ms: int) -> list[Column[JobView]]:
     """Columns of `squeue --start`; N/A for a job whose start is not known."""
 
     def time_of(job: JobView) -> str:

@@ -18,6 +18,7 @@ from tessera_schemas.events import (
 )
 from tessera_schemas.reasons import PublicReason
 from tessera_schemas.views import JobView
+from tessera_schemas.work.measured_use import PublicMeasuredUse
 from tessera_schemas.work.placement import Placement
 from tessera_schemas.work.run_ends import RUN_ENDS, UNFORESEEN, Whose
 
@@ -31,6 +32,7 @@ class _Held:
     ranks: dict[int, int] = field(default_factory=dict)
     gpu_milli_ms: int = 0
     started_ts: int = 0
+    gpu_use: PublicMeasuredUse | None = None
 
     def count(self, ts: int) -> None:
         self.gpu_milli_ms += sum(self.ranks.values()) * (ts - self.since_ts)
@@ -67,10 +69,14 @@ def runs_of(job: JobView, events: Iterable[CloudEvent]) -> list[JobView]:
         elif kind == "job.running.v1":
             held.started_ts = ts
         elif kind == "job.released.v1":
-            held.give(JobReleasedV1.model_validate(event.data).ranks)
+            released = JobReleasedV1.model_validate(event.data)
+            held.give(released.ranks)
+            held.gpu_use = released.gpu_use
         elif kind == "job.requeued.v1":
             rows.append(_ended(job, held, JobRequeuedV1.model_validate(event.data), queued_ts, ts))
             held, queued_ts = _Held(ts), ts
+    # Its cost, and use of GPUs, are those of all its runs.
+    job = job if not rows else job.model_copy(update={"currency": "", "gpu_use": held.gpu_use})
     left = job.gpu_milli_ms - sum(row.gpu_milli_ms for row in rows)
     return [*rows, job.model_copy(update={"submitted_ts": queued_ts, "gpu_milli_ms": max(0, left)})]
 
@@ -78,7 +84,7 @@ def runs_of(job: JobView, events: Iterable[CloudEvent]) -> list[JobView]:
 def _ended(job: JobView, held: _Held, requeued: JobRequeuedV1, queued_ts: int, ts: int) -> JobView:
     """The row of a run that ended at `ts` and was not the last."""
     reason = requeued.reason
-    no_more = {"placements": (), "held_pods": 0, "held_gpu_milli": 0, "gpu_counted_ts": 0}
+    no_more = {"placements": (), "held_pods": 0, "held_gpu_milli": 0, "gpu_counted_ts": 0, "currency": ""}
     return job.model_copy(
         update=no_more
         | {
@@ -91,6 +97,7 @@ def _ended(job: JobView, held: _Held, requeued: JobRequeuedV1, queued_ts: int, t
             "exit_code": reason.numbers.get("exit_code"),
             "nodes": tuple(held.nodes),
             "gpu_milli_ms": held.gpu_milli_ms,
+            "gpu_use": held.gpu_use,
         }
     )
 

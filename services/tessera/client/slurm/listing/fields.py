@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Literal
 
 from tessera.client.connect.shard_views import ENDED
 from tessera.client.outcomes import Exit, Failure
@@ -76,6 +77,7 @@ def select(
     jobs: Iterable[JobView],
     *,
     user: str | None = None,
+    owner: str | None = None,
     queue: str | None = None,
     name: str | None = None,
     named: str | None = None,
@@ -83,10 +85,8 @@ def select(
     nodes: str | None = None,
 ) -> list[JobView]:
     """
-    The jobs for which all hold that are given; all are lists with commas, `user` of people and tenants, `nodes` of
-    names as `n[1-2],n7`.
-
-    Raises Failure.
+    The jobs for which all hold that are given; all but `owner` are lists with commas, `user` of people and tenants,
+    `nodes` of names as `n[1-2],n7`. Raises Failure.
     """
     names, queues = (None if text is None else set(text.split(",")) for text in (name, queue))
     on = None if nodes is None else set(hosts_of(Said("squeue", "nodelist", nodes)))
@@ -98,6 +98,7 @@ def select(
         job
         for job in jobs
         if (people is None or not people.isdisjoint({job.tenant, job.user} - {""}))
+        and (owner is None or job.user == owner)
         and (queues is None or job.queue in queues)
         and (names is None or job.name in names or name == job.name)
         and (on is None or not on.isdisjoint(node_names(job)))
@@ -147,6 +148,14 @@ def nodes_count(job: JobView) -> int:
 def node_names(job: JobView) -> tuple[str, ...]:
     """Names of the nodes that the job's run holds, or held to the job's end, by rank."""
     return tuple(dict.fromkeys(place.node for place in job.placements)) or job.nodes
+
+
+def _measured(job: JobView, name: Literal["gpuutil", "gpumem"]) -> str:
+    """Mean use of the job's GPUs in percent, or the most memory used on one, as Slurm counts them; "" unmeasured."""
+    use = job.gpu_use
+    if use is None or (name == "gpumem" and not use.gpu_memory_mib):
+        return ""
+    return f"gres/gpumem={use.memory_mib}M" if name == "gpumem" else f"gres/gpuutil={use.percent}"
 
 
 def was_placed(job: JobView) -> bool:
@@ -255,6 +264,9 @@ FIELDS: Mapping[str, FieldValue] = {
     "ElapsedRaw": lambda job, now: str(elapsed_ms(job, now) // 1000),
     "GPUs": lambda job, now: gpus_of(job),
     "GPUHours": gpu_hours,
+    "TRESUsageInAve": lambda job, now: _measured(job, "gpuutil"),
+    "TRESUsageInMax": lambda job, now: _measured(job, "gpumem"),
+    "Cost": lambda job, now: job.cost_at(now),
     "NNodes": lambda job, now: str(nodes_count(job)),
     "NTasks": lambda job, now: str(job.pods_now),
     "NodeList": nodes_of,
@@ -299,7 +311,7 @@ NOT_MEASURED: tuple[str, ...] = (
     "MaxVMSize",
 )
 NOT_MEASURED += ("AveVMSize", "ConsumedEnergy", "WorkDir", "Cluster", "Comment", "SubmitLine", "MaxDiskRead")
-NOT_MEASURED += ("CPUTimeRAW", "TRESUsageInTot", "TRESUsageInMax", "TRESUsageInAve", "ConsumedEnergyRaw", "Reservation")
+NOT_MEASURED += ("CPUTimeRAW", "TRESUsageInTot", "ConsumedEnergyRaw", "Reservation")
 NOT_MEASURED += ("MaxDiskWrite", "AveDiskRead", "AveDiskWrite", "AdminComment", "Constraints", "Flags", "WCKey")
 """Fields that Slurm has and nobody measures here: empty, as there where nothing was gathered."""
 OTHER_NAMES: Mapping[str, str] = {"name": "JobName", "allocnodes": "NNodes", "timelimitraw": "Timelimit"}

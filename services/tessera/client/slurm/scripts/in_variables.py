@@ -14,6 +14,10 @@ _READ_BY_PYTHON = re.compile(
     r"""(?:environ\s*\[\s*|environ\.get\(\s*|getenv\(\s*)(?:"(?P<braced>[A-Za-z_]\w*)"|'(?P<plain>[A-Za-z_]\w*)')"""
 )
 _SLURMS = ("SLURM", "SBATCH_")
+_OWN_FOLDER = re.compile(
+    r"\b(?:dirname|realpath|readlink)\b[^\n;|&]*?\$\{?(?:0|BASH_SOURCE)\b|\$\{(?:0|BASH_SOURCE(?:\[-?\d\])?)%"
+)
+"""A shell's ways to ask for the directory of its script."""
 _SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL|AUTH|COOKIE|PRIVATE|SESSION|CERT", re.IGNORECASE)
 EXPORTED_MAX, VALUE_CHARACTERS = 64, 1024
 """Most variables that go along unnamed, and the longest value of one."""
@@ -56,10 +60,13 @@ def kept_here(name: str, value: str) -> str:
 
 
 def variables_lost(text: str, in_pods: Collection[str]) -> Iterator[Lost]:
-    """Notes about Slurm's variables that a script reads and that are not among those `in_pods`."""
+    """Notes about Slurm's variables that a script reads and that are not among those `in_pods`, and its own folder."""
     if not is_shell(text):
         return
     text, seen = _COMMENT.sub("", text), set[str]()
+    if found := _OWN_FOLDER.search(text):
+        said = "the script's directory is the one in which the pod begins, with files of its own (Slurm's is a spool's)"
+        yield Lost(text.count("\n", 0, found.start()) + 1, said, refused=False)
     for found in _READ.finditer(text):
         name = found["braced"] or found["plain"]
         if name in seen or not name.startswith(_SLURMS) or (name in in_pods and name != SUBMIT_DIR):

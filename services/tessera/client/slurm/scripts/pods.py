@@ -29,8 +29,10 @@ SHELL = re.compile(r"(?:^|/)(?:ba|da|z|k)?sh$")
 PYTHON = re.compile(r"(?:^|/)python[0-9.]*$")
 FIRST_LINE = re.compile(r"^#!\s*(?:/usr/bin/env\s+)?(?P<path>\S+)(?P<options>(?:\s+-\S+)*)\s*$")
 RUN = "$(TESSERA_JOB_ID)-$(TESSERA_ATTEMPT)"
-_SOURCE = re.compile(r"\$(?:\{BASH_SOURCE(?P<first>\[0\])?\}|BASH_SOURCE\b(?!\[))")
+_SOURCE = re.compile(r"(?<=\$)BASH_SOURCE\b(?!\[)|(?<=\$\{)BASH_SOURCE\b(?:\[(?:0|-1)\])?(?!\[)")
 """The file from which bash reads a script. A script that is an argument has none, though it has a `$0`."""
+OWN_NAME = re.compile(r"\$(?:\{0\b|0)")
+"""A shell's word for how the script is called."""
 
 SUBMIT_DIR = "SLURM_SUBMIT_DIR"
 """The directory in which a script begins: of the pod, since none of the submitting machine is there."""
@@ -43,6 +45,9 @@ COUNTED = f"""\
 
 EXPORTS = {SUBMIT_DIR: f'export {SUBMIT_DIR}="${{{SUBMIT_DIR}:-$PWD}}"\n', RESTART_COUNT: COUNTED}
 """Variables that a shell sets before the script which names them."""
+
+LOGIN = {r"\w*sh(?: -\w+)* -(?:\w*l\w*|-login)": 'PATH="${TESSERA_STEPS_PATH%%:*}:$PATH:$TESSERA_STEPS_PATH"\n'}
+"""A login shell's profile sets PATH anew: what the pod had there counts behind it, but `srun` comes first."""
 
 SCONTROL = """\
 scontrol() {
@@ -127,7 +132,7 @@ def command_of(
 
 def command_with_steps(text: str, where: str, arguments: tuple[str, ...] = ()) -> ScriptCommand:
     """The same where the pods have the step runner, which brings `srun` and `scontrol` and hands signals on."""
-    return _run_by_its_own(text, where, arguments, EXPORTS)
+    return _run_by_its_own(text, where, arguments, EXPORTS | LOGIN)
 
 
 def _python_of(text: str) -> bool:
@@ -162,11 +167,13 @@ def _run_by_python(text: str, arguments: tuple[str, ...]) -> list[str]:
 
 def _run_by_shell(text: str, path: str, where: str, arguments: tuple[str, ...]) -> list[str]:
     """
-    The words behind a shell. Without arguments of the script's own the shell's path is `$0`, but for one that asks bash
-    for its file: that is its name, in the directory in which it begins, and as with Slurm `$0` is the same.
+    The words behind a shell. `$0` of a script that asks for its name or file, by what a shell has for it, is a file
+    of that name in the directory in which it begins: what it cuts off of that, in any way, is that directory.
     """
-    if path.endswith("bash") and _SOURCE.search(text):
-        text, where = _SOURCE.sub(r"${BASH_SOURCE\g<first>:-$0}", text), where.rpartition("/")[2]
+    if path.endswith("bash"):
+        text = _SOURCE.sub("0", text)
+    if OWN_NAME.search(text):
+        where = f"./{where.rpartition('/')[2]}"
     elif not arguments:
         where = ""
     if is_long(text):

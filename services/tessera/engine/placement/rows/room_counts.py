@@ -18,6 +18,9 @@ from tessera.engine.placement.rows.table import WHOLE, Bools, Ints, NodeTable
 KINDS_MAX = 8_192
 """Number of kinds that are kept; beyond, all are counted anew when they are asked for."""
 
+CELLS_ONE_BY_ONE = 16
+"""So few kinds on so few rows are counted one by one, which columns take longer for."""
+
 UNLIMITED = 1 << 60
 NEVER, TOTAL, GAIN = 4, 5, 6
 
@@ -138,8 +141,11 @@ class RoomTable(NodeTable):
         changed, many = sorted(self.replaced.items()), len(self._kinds)
         rows, nodes = np.array([row for row, _ in changed], np.int64), [node for _, node in changed]
         self.replaced.clear()
-        numbers = np.arange(many)
-        more = self._count(numbers, _Now(self, rows)) - self._count(numbers, _Then(self, rows, nodes))
+        if many * len(nodes) <= CELLS_ONE_BY_ONE:
+            more = np.array([self._moves(kind, changed) for kind in self._kinds], np.int64).reshape(many, len(nodes))
+        else:
+            numbers = np.arange(many)
+            more = self._count(numbers, _Now(self, rows)) - self._count(numbers, _Then(self, rows, nodes))
         moved = np.flatnonzero(more.any(axis=1)).tolist()
         if not moved:
             return
@@ -153,6 +159,11 @@ class RoomTable(NodeTable):
                 if at in of_level:
                     np.add.at(of_level[at], self.domains(level)[1][rows], more[at])
         self._most.clear()
+
+    def _moves(self, kind: BundleKind, changed: Sequence[tuple[int, Node]]) -> list[int]:
+        """What a kind gained or lost on each row that had another node before."""
+        suits, count = self._suiting[self._nevers[kind.never]], count_bundles
+        return [count(kind, self.at[row]) - count(kind, before) if suits[row] else 0 for row, before in changed]
 
     def _count(self, at: Ints, part: "_Now") -> Ints:
         """Number of bundles of each of the kinds numbered `at` that each of the rows takes: as `count_bundles`."""

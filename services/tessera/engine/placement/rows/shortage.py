@@ -1,10 +1,12 @@
 """Whether a gang lacks room: by the counts of the table, without a search."""
 
 from collections.abc import Iterable
+from functools import lru_cache
 
 import numpy as np
 
 from tessera.domain.work.gang import Gang
+from tessera.engine.placement.fits import BundleKind
 from tessera.engine.placement.placement_groups import BundleCounts, BundleSet, PlacementGroup, placement_groups
 from tessera.engine.placement.rows.room_counts import RoomTable
 
@@ -32,6 +34,14 @@ def _has_no_place(group: PlacementGroup, table: RoomTable) -> bool:
     if any(able_domains(group.bundle_sets, level, table) for level in group.levels):
         return False
     return group.bound or any(_is_not_even(bundles, table) for bundles in group.bundle_sets)
+
+
+@lru_cache(maxsize=16_384)
+def lone_kind(gang: Gang) -> BundleKind | None:
+    """The kind of the pods of a gang that are equal and may lie on any nodes: its total alone says if there is room."""
+    role, group = gang[0], placement_groups(gang)[0]
+    models = role.one_model and (role.replicas > 1 or role.model_order)
+    return None if len(gang) > 1 or group.bound or role.spread or models else group.bundle_sets[0].kind
 
 
 def able_domains(bundle_sets: Iterable[BundleSet], level: str, table: RoomTable) -> list[str]:

@@ -138,7 +138,7 @@ class NodeTable:
         return list(set(self._log[len(self._log) - count :])) if count else []
 
     def suits(self, kind: BundleKind) -> Bools:
-        """Which rows suit the kind, whatever room they have."""
+        """Rows that suit the kind, whatever room they have."""
         found = self._suits.get(kind.never)
         if found is None:
             row_of, found = self.row_of, np.zeros(len(self.names), np.bool_)

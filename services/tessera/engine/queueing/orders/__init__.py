@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import NamedTuple, get_args
 
 from tessera.domain.entities import Job
-from tessera.domain.state import Bucket, QueuedJob, State
+from tessera.domain.folding.line_keys import Bucket, QueuedJob
+from tessera.domain.state import State
 from tessera_schemas.config import OrderName
 
 

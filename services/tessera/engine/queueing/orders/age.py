@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator
 
 from tessera.domain.entities import Job
-from tessera.domain.state import QueuedJob, State
+from tessera.domain.folding.line_keys import QueuedJob
+from tessera.domain.state import State
 from tessera.engine.queueing.orders import WaitingJobs
 
 OLDER = "older"

@@ -15,8 +15,9 @@ from collections.abc import Iterable, Iterator
 from heapq import merge
 
 from tessera.domain.entities import Job
+from tessera.domain.folding.line_keys import Bucket, QueuedJob
 from tessera.domain.runtimes import JobKind, Sketch, kind_of
-from tessera.domain.state import Bucket, QueuedJob, State
+from tessera.domain.state import State
 from tessera.domain.table import Table
 from tessera.engine.queueing.durations import expected
 from tessera.engine.queueing.orders import WaitingJobs

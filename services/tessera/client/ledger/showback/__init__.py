@@ -1,0 +1,1 @@
+"""A month of the ledger as one file of HTML."""

@@ -1,0 +1,1 @@
+"""Account of a shard's GPUs: who had each of them when, from the ledger's records and not from samples. Pure."""

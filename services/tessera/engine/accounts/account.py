@@ -1,0 +1,253 @@
+"""
+The account of a shard's GPUs: for each stretch of ledger time, who had how many thousandths of a GPU. Pure.
+
+It follows the state message by message. What a message names (a job, a run, a node) is looked at again and nothing
+else; each line counts by itself from when it last changed, so that a message costs as much as it changed, however many
+nodes there are. At each full hour, or step that is given, all lines are counted, so that no stretch lies in two.
+
+Integers only: thousandths of a GPU times milliseconds. Of equal ledgers the account is equal to the digit, wherever its
+reading was interrupted: what is not in its books follows from the state.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from typing import Protocol
+
+from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
+from tessera.engine.accounts.in_line import GpuRequest, PoolInLine, request_of
+from tessera.engine.accounts.owners import (
+    FreeGpus,
+    GpuOwner,
+    HeldPod,
+    divided,
+    pods_of_mark,
+    pods_of_run,
+)
+from tessera_schemas.facts import NodeSeen, PodsFound
+from tessera_schemas.ledger import (
+    AnyRecord,
+    ConfigSet,
+    FormatRaised,
+    LedgerMessage,
+    NodeBackedOff,
+    NodeChanged,
+    NodeDrained,
+    PodsTakenOver,
+    TakenFact,
+)
+
+HOUR_MS = 3_600_000
+Division = tuple[Mapping[GpuOwner, int], FreeGpus | None]
+NOTHING_THERE: Division = {}, None
+HolderKey = tuple[int, str]
+"""Runs (0) before earmarks (1), each by its job: a job has one of each at most."""
+
+
+class AccountBooks(Protocol):
+    """Books that an account writes."""
+
+    def add(self, owner: GpuOwner, milli: int, start_ts: int, end_ts: int) -> None:
+        """The owner had so many thousandths from `start_ts` on until `end_ts`, both in one step; equal ones open it."""
+
+
+class Account:
+    """
+    Call `take` with each message once it is folded. Books are complete up to `upto` after `settle`.
+
+    `lines` is who has how much now, and since when that is not in the books; their sum without the capacity's is the
+    capacity's, in every pool and flavor.
+    """
+
+    def __init__(self, books: AccountBooks, state: State | None = None, step_ms: int = HOUR_MS) -> None:
+        """`state` is the one that the account begins with; left out, the first message's is."""
+        self._books, self._step_ms = books, step_ms
+        self.n = self.upto = 0
+        self.lines: dict[GpuOwner, tuple[int, int]] = {}
+        self._clear()
+        if state is not None and state.n:
+            self.n, self.upto = state.n, state.ts
+            self._begin(state)
+
+    def _clear(self) -> None:
+        self._on: dict[str, dict[HolderKey, Sequence[HeldPod]]] = {}
+        self._holders: dict[HolderKey, Sequence[HeldPod]] = {}
+        self._run_ids: dict[str, str] = {}
+        self._waiting: dict[str, tuple[str, GpuRequest]] = {}
+        self._pools: defaultdict[str, PoolInLine] = defaultdict(PoolInLine)
+        self._free_lines: dict[str, Mapping[GpuOwner, int]] = {}
+        self._nodes: dict[str, Division] = {}
+        self._reopening: dict[str, tuple[int, Division]] = {}
+        self._reopens: list[tuple[int, str]] = []
+
+    def take(self, message: LedgerMessage, state: State) -> None:
+        """Follows a message; `state` is the one after it. One that the account has seen changes nothing."""
+        if message.n <= self.n:
+            return
+        self._go_to(message.ts)
+        self.n = message.n
+        if any(isinstance(record, ConfigSet | FormatRaised) for record in message.records):
+            self._begin(state)  # queues and flavors may be others
+            return
+        jobs, nodes, pools = dict[str, None](), dict[str, None](), set[str]()
+        for record in message.records:
+            run_id = getattr(record, "run_id", "")
+            job_id = getattr(record, "job_id", "") or getattr(record, "owner", "") or run_id.rpartition("-")[0]
+            if job_id:
+                jobs[job_id] = None
+            nodes |= dict.fromkeys(_nodes_named(record, message.facts))
+        for job_id in jobs:
+            nodes |= dict.fromkeys(self._follow_holders(job_id, state))
+            pools |= self._follow_line(job_id, state)
+        for name in nodes:
+            pools |= self._follow_node(name, state)
+        self._follow_pools(pools)
+
+    def settle(self) -> None:
+        """Writes all that is owed until `upto` into the books."""
+        for owner in sorted(self.lines):
+            self._change(owner, 0)
+
+    def _begin(self, state: State) -> None:
+        self.settle()
+        self.lines = {}
+        self._clear()
+        self._run_ids = {run.job_id: run.run_id for run in state.runs.values()}
+        for job_id in {*self._run_ids, *(owner for owner, _ in state.earmarks.items())}:
+            self._follow_holders(job_id, state)
+        for job in state.jobs.values():
+            self._follow_line(job.job_id, state)
+        for name, _ in sorted(state.nodes.items()):
+            self._follow_node(name, state)
+        self._follow_pools(self._pools)
+
+    def _go_to(self, ts: int) -> None:
+        """Time passes: full steps, and ends of back-offs on the way, each at its moment."""
+        self.upto = self.upto or ts
+        while True:
+            step = self.upto - self.upto % self._step_ms + self._step_ms
+            if self._reopens and self._reopens[0][0] <= ts and self._reopens[0][0] < step:
+                self._reopen(*heappop(self._reopens))
+            elif step <= ts:
+                self.upto = step
+                self.settle()
+                # Rows of the new step come in this order, however its messages are read: beyond a bound it matters.
+                for owner in sorted(self.lines):
+                    self._change(owner, 0)
+            else:
+                self.upto = ts
+                return
+
+    def _reopen(self, until_ts: int, node: str) -> None:
+        """A node's back-off ends by time alone; one that was ended or made longer since has left nothing here."""
+        until, division = self._reopening.get(node, (0, NOTHING_THERE))
+        if until == until_ts:
+            self.upto = until_ts
+            del self._reopening[node]
+            self._follow_pools(self._put_node(node, division))
+
+    def _follow_holders(self, job_id: str, state: State) -> list[str]:
+        """The job's run and earmark as they are now; returns the nodes of those that changed."""
+        job = state.jobs.get(job_id)
+        run_id = self._run_ids.pop(job_id, "") if job is None else job.run_id
+        run, mark = state.runs.get(run_id), state.earmarks.get(job_id)
+        if run is not None:
+            self._run_ids[job_id] = run_id
+        held = [] if run is None else pods_of_run(run)
+        kept = [] if mark is None else pods_of_mark(state, mark)
+        return [*self._hold((0, job_id), held), *self._hold((1, job_id), kept)]
+
+    def _hold(self, key: HolderKey, pods: Sequence[HeldPod]) -> Iterator[str]:
+        before = self._holders.pop(key, ())
+        if pods:
+            self._holders[key] = pods
+        if pods == before:
+            return
+        old, new = _by_node(before), _by_node(pods)
+        for name in old:
+            del self._on[name][key]
+            if not self._on[name]:
+                del self._on[name]
+        for name, here in new.items():
+            self._on.setdefault(name, {})[key] = here
+        yield from old | new
+
+    def _follow_line(self, job_id: str, state: State) -> set[str]:
+        """Whether the job waits for GPUs, and for what; returns the pools in which that is otherwise than before."""
+        job, now = state.jobs.get(job_id), None
+        if job is not None and job.phase is Phase.QUEUED and not job.kept_out and state.tree.takes(job):
+            pool, request = state.tree.pool(job.queue), request_of(job)
+            now = None if pool is None or request is None else (pool, request)
+        before = self._waiting.pop(job_id, None)
+        if now is not None:
+            self._waiting[job_id] = now
+        if now == before:
+            return set()
+        if before is not None and (now is None or now[0] != before[0]):
+            self._pools[before[0]].wait(job_id, None)
+        if now is not None:
+            self._pools[now[0]].wait(job_id, now[1])
+        return {found[0] for found in (before, now) if found is not None}
+
+    def _follow_node(self, name: str, state: State) -> set[str]:
+        """Divides the node's GPUs anew; returns the pools whose free ones are others than before."""
+        self._reopening.pop(name, None)
+        node, backoff = state.nodes.get(name), state.backoffs.get(name)
+        if node is None:
+            return self._put_node(name, NOTHING_THERE)
+        held = [pod for _, pods in sorted(self._on.get(name, {}).items()) for pod in pods]
+        flavor, drained = state.tree.flavor_of(node), state.drains.get(name) is not None
+        closed = drained or (backoff is not None and backoff.until_ts > state.ts)
+        if closed and not drained and backoff is not None:
+            self._reopening[name] = backoff.until_ts, divided(node, flavor, held, closed=False)
+            heappush(self._reopens, (backoff.until_ts, name))
+        return self._put_node(name, divided(node, flavor, held, closed))
+
+    def _put_node(self, name: str, now: Division) -> set[str]:
+        before = self._nodes.pop(name, NOTHING_THERE)
+        if now != NOTHING_THERE:
+            self._nodes[name] = now
+        self._change_all(before[0], now[0])
+        if before[1] == now[1]:
+            return set()
+        for free, put in ((before[1], None), (now[1], now[1])):
+            if free is not None:
+                self._pools[free.pool].put_free(name, put)
+        return {free.pool for free in (before[1], now[1]) if free is not None}
+
+    def _follow_pools(self, pools: Collection[str]) -> None:
+        for name in sorted(pools):
+            now = self._pools[name].causes()
+            self._change_all(self._free_lines.get(name, {}), now)
+            self._free_lines[name] = now
+
+    def _change_all(self, before: Mapping[GpuOwner, int], now: Mapping[GpuOwner, int]) -> None:
+        for owner in sorted(before.keys() | now.keys()):
+            if by := now.get(owner, 0) - before.get(owner, 0):
+                self._change(owner, by)
+
+    def _change(self, owner: GpuOwner, by: int) -> None:
+        milli, since = self.lines.get(owner, (0, self.upto))
+        self._books.add(owner, milli, since, self.upto)
+        if milli + by:
+            self.lines[owner] = milli + by, self.upto
+        else:
+            self.lines.pop(owner, None)
+
+
+def _by_node(pods: Sequence[HeldPod]) -> dict[str, list[HeldPod]]:
+    found: dict[str, list[HeldPod]] = {}
+    for pod in pods:
+        found.setdefault(pod.placement.node, []).append(pod)
+    return found
+
+
+def _nodes_named(record: AnyRecord, facts: Sequence[TakenFact]) -> Sequence[str]:
+    """Nodes that the record changes by itself; those of runs and earmarks change with these."""
+    if isinstance(record, NodeDrained | NodeBackedOff):
+        return (record.node,)
+    fact = facts[record.fact].fact if isinstance(record, NodeChanged | PodsTakenOver) else None
+    if isinstance(fact, PodsFound):
+        return fact.nodes
+    return (fact.name,) if isinstance(fact, NodeSeen) else ()

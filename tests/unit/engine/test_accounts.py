@@ -1,0 +1,245 @@
+"""The account of GPUs in its smallest settings: each cause once, a run of a millisecond, what a message costs."""
+
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from tessera.engine.accounts import account as account_module
+from tessera.engine.accounts.account import HOUR_MS, Account
+from tessera.engine.accounts.owners import GpuCause
+from tessera.engine.accounts.periods import STEP_MS
+from tessera_schemas.config import Flavor, Policy, Queue
+from tessera_schemas.facts import AnyFact, DrainRequested, Others, RunAbsent, RunEnded, RunIdle
+from tessera_schemas.ledger import ConfigSet, EarmarkEnded, EarmarkSet, JobQueued, LedgerMessage, NodeChanged
+from tests.account_oracle import messages
+from tests.account_periods import AllPeriods
+from tests.builders import (
+    GIB,
+    Chain,
+    admitted,
+    config_body,
+    config_proposed,
+    job_spec,
+    node_seen,
+    placement,
+    role,
+)
+from tests.ledgers import Committed
+from tests.rounds import share
+
+CALLS = ("divided", "pods_of_run", "pods_of_mark", "request_of")
+
+
+class Accounted(Committed):
+    """A shard with an account beside it."""
+
+    def __init__(self, *nodes: AnyFact, **config: Any) -> None:
+        super().__init__()
+        self.periods = AllPeriods()
+        self.account = Account(self.periods, step_ms=STEP_MS)
+        self.begin(*nodes, **config)
+
+    def commit(self, *facts: Any, **more: Any) -> LedgerMessage:
+        message = super().commit(*facts, **more)
+        self.account.take(message, self.state)
+        return message
+
+    def queue(self, key: str, spec: Any = None, **asked: Any) -> str:
+        fact = admitted(key, spec or job_spec(role(**asked)))
+        self.commit(fact)
+        return fact.job_id
+
+    def causes(self) -> dict[str, int]:
+        """GPUs by cause now."""
+        found = Counter[str]()
+        for owner, (milli, _) in self.account.lines.items():
+            found[str(owner.cause)] += milli
+        assert 2 * found["capacity"] == found.total()
+        del found["capacity"]
+        return {cause: milli // 1000 for cause, milli in found.items()}
+
+
+def one_node(**seen: Any) -> Accounted:
+    return Accounted(node_seen("node-a", **seen))
+
+
+def test_gpus_for_which_nobody_waits_say_so():
+    assert one_node().causes() == {"nothing_waits": 8}
+
+
+def test_a_run_holds_its_gpus_first_starting_then_used_then_stopping():
+    shard = one_node()
+    job = shard.queue("k1", gpus=3)
+    shard.commit(orders=(shard.line(),))
+    assert shard.causes() == {"starting": 3, "nothing_waits": 5}
+    shard = one_node()
+    job = shard.queue("k1", gpus=3)
+    run = shard.start(job, "k1")
+    assert shard.causes() == {"used": 3, "nothing_waits": 5}
+    shard.commit(RunEnded(kind="run_ended", run_id=run))
+    assert shard.causes() == {"stopping": 3, "nothing_waits": 5}
+    shard.commit(RunAbsent(kind="run_absent", run_id=run))
+    assert shard.causes() == {"nothing_waits": 8}
+
+
+@pytest.mark.parametrize(
+    ("node", "asked", "cause"),
+    [
+        ({}, {"gpus": 9}, "gpu"),
+        ({"pods": 0}, {"gpus": 1}, "pods"),
+        ({"cpu_milli": 1000}, {"gpus": 1, "cpu_milli": 1001}, "cpu"),
+        ({"memory_bytes": GIB}, {"gpus": 1, "memory_bytes": GIB + 1}, "memory"),
+        ({"gpu_model": "h100"}, {"gpus": 1, "gpu_models": ("a100",)}, "model"),
+        ({"labels": {"zone": "a"}}, {"gpus": 1, "node_selector": {"zone": "b"}}, "work_waits"),
+        ({}, {"gpus": 0}, "nothing_waits"),
+    ],
+    ids=["GPUs", "pods", "CPU", "memory", "model", "no proof", "no GPU asked for"],
+)
+def test_free_gpus_name_what_they_lack_as_far_as_the_state_proves_it(
+    node: dict[str, Any], asked: dict[str, Any], cause: str
+) -> None:
+    shard = one_node(**node)
+    shard.queue("k1", **asked)
+    assert shard.causes() == {cause: 8}
+
+
+def test_one_job_that_may_start_takes_the_proof_away():
+    shard = one_node()
+    shard.queue("k1", gpus=9)
+    shard.queue("k2", gpus=1)
+    assert shard.causes() == {"work_waits": 8}
+
+
+def test_quota_is_named_where_each_job_in_line_was_refused_for_it():
+    body = config_body(Queue(name="all"), share("research", 2))
+    shard = Accounted(node_seen("node-a"), body=body)
+    shard.queue("k1", gpus=3)
+    assert shard.causes() == {"work_waits": 8}
+    shard.commit(orders=(shard.line(),))
+    assert shard.causes() == {"quota": 8}
+
+
+@pytest.mark.parametrize("seen", [{"ready": False}, {"ready": False, "cordoned": True}], ids=["silent", "cordoned"])
+def test_a_node_that_is_out_is_out_and_its_runs_use_what_they_use(seen: dict[str, Any]) -> None:
+    shard = one_node()
+    shard.start(shard.queue("k1", gpus=3), "k1")
+    shard.commit(node_seen("node-a", **seen))
+    assert shard.causes() == {"used": 3, "out": 5}
+
+
+def test_a_drained_node_is_out_until_it_is_undrained():
+    shard = one_node()
+    drain = DrainRequested(kind="drain_requested", node="node-a", undo=False)
+    shard.commit(drain)
+    assert shard.causes() == {"out": 8}
+    shard.commit(drain.model_copy(update={"undo": True}))
+    assert shard.causes() == {"nothing_waits": 8}
+
+
+@pytest.mark.parametrize(
+    ("cause", "counted"), [("head", "reserved"), ("reservation", "reserved"), ("preemption", "earmarked")]
+)
+def test_what_is_kept_for_a_job_is_kept_from_the_earmarks_record_to_the_one_that_ends_it(
+    cause: Any, counted: str
+) -> None:
+    owner, place = admitted("k1").job_id, placement(devices=(0,))
+    chain = Chain()
+    chain.add(
+        ConfigSet(kind="config_set", fact=0, version=1),
+        NodeChanged(kind="node_changed", fact=1),
+        facts=(config_proposed(), node_seen("node-a")),
+    )
+    chain.add(JobQueued(kind="job_queued", fact=0, job_id=owner), facts=[admitted("k1")])
+    chain.add(EarmarkSet(kind="earmark_set", owner=owner, cause=cause, deadline=2**50, placements=(place,)))
+    chain.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="deadline"))
+    account, told = Account(AllPeriods(), step_ms=STEP_MS), list[dict[str, int]]()
+    for message, shard in messages(chain.stored):
+        account.take(message, shard.state)
+        told.append({str(line.cause): milli // 1000 for line, (milli, _) in account.lines.items()})
+    assert told[1:] == [
+        {"capacity": 8, "work_waits": 8},
+        {"capacity": 8, "work_waits": 7, counted: 1},
+        {"capacity": 8, "work_waits": 8},
+    ]
+
+
+def test_pods_of_others_have_what_they_hold():
+    assert one_node(others=Others(gpus=3, pods=1)).causes() == {"others": 3, "nothing_waits": 5}
+
+
+def test_a_node_that_is_gone_is_no_capacity():
+    shard = one_node()
+    shard.commit(node_seen("node-a", gone=True))
+    assert shard.causes() == {}
+
+
+def test_lines_name_pool_flavor_and_whose_run_it_is():
+    flavors = (Flavor(name="fast", gpu_models=("h100",)),)
+    shard = Accounted(node_seen("node-a", gpu_model="h100"), body=config_body(flavors=flavors))
+    job = shard.queue("k1", job_spec(role(gpus=3)).model_copy(update={"user": "ana"}))
+    shard.start(job, "k1")
+    line = next(owner for owner in shard.account.lines if owner.cause is GpuCause.USED)
+    assert line[:2] + line[3:] == ("default", "fast", "lab", "research", "ana", job)
+
+
+def test_a_run_of_one_millisecond_is_in_the_books():
+    shard = one_node()
+    job = shard.queue("k1", gpus=3)
+    run = shard.start(job, "k1")
+    shard.commit(RunEnded(kind="run_ended", run_id=run), ms=1)
+    shard.commit(RunAbsent(kind="run_absent", run_id=run), ms=1)
+    amounts = {owner.cause: sum_of for rows in shard.periods.hours.values() for owner, sum_of in rows.items()}
+    assert (amounts[GpuCause.USED], amounts[GpuCause.STOPPING]) == (3000, 3000)
+
+
+def test_what_lasts_over_full_hours_is_split_at_them():
+    shard = one_node()
+    shard.start(shard.queue("k1", gpus=3), "k1")
+    began, hour = shard.ts, shard.ts - shard.ts % HOUR_MS
+    shard.commit(ms=2 * HOUR_MS)
+    shard.account.settle()
+    used = {
+        start: amount
+        for start, rows in shard.periods.hours.items()
+        for owner, amount in rows.items()
+        if owner.cause is GpuCause.USED
+    }
+    assert used == {
+        hour: 3000 * (hour + HOUR_MS - began),
+        hour + HOUR_MS: 3000 * HOUR_MS,
+        hour + 2 * HOUR_MS: 3000 * (began - hour),
+    }
+
+
+def test_a_run_that_was_warned_holds_gpus_and_does_not_use_them_until_it_does_again():
+    shard = Accounted(node_seen("node-a"), body=config_body(policy=Policy(idle="warn")))
+    run = shard.start(shard.queue("k1", gpus=3), "k1")
+    warning = RunIdle(kind="run_idle", run_id=run, idle_seconds=1800)
+    shard.commit(warning)
+    assert shard.causes() == {"unused": 3, "nothing_waits": 5}
+    shard.commit(warning.model_copy(update={"idle_seconds": 0}))
+    assert shard.causes() == {"used": 3, "nothing_waits": 5}
+
+
+@pytest.mark.parametrize("waiting", [0, 1], ids=["nobody waits", "a job waits that fits nowhere"])
+def test_a_jobs_life_is_as_much_to_look_at_however_many_nodes_there_are(
+    waiting: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = Counter[str]()
+
+    def counted(name: str) -> Any:
+        work = getattr(account_module, name)
+        return lambda *given, **named: (looks.update([name]), work(*given, **named))[1]
+
+    def life(nodes: int) -> Counter[str]:
+        shard = Accounted(*(node_seen(f"node-{at:03}") for at in range(nodes)))
+        for at in range(waiting):
+            shard.queue(f"waits-{at}", gpus=9)
+        looks.clear()
+        shard.end(shard.queue("k1", gpus=3), "k1")
+        return Counter(looks)
+
+    for name in CALLS:
+        monkeypatch.setattr(account_module, name, counted(name))
+    assert life(4) == life(40)
