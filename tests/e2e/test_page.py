@@ -366,9 +366,12 @@ async def test_a_job_is_held_released_and_cancelled_by_keyboard_and_the_log_says
         await page.get_by_role("button", name="Hold").press("Enter")
         await page.get_by_role("button", name="Release").press("Enter")
         await expect(page.get_by_role("button", name="Hold")).to_be_visible()
+        asked = list[str]()
+        page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
         twice = "button => { button.focus(); button.click(); button.click(); }"  # before the first is answered
         await page.get_by_role("button", name="Cancel…").evaluate(twice)
         await expect(page.get_by_role("dialog")).to_have_count(1)
+        assert asked.count("consequences") == 1, "a second answer would open the dialog again"
         await page.keyboard.press("Escape")  # asked, and taken back
         await expect(page.get_by_role("dialog")).to_have_count(0)
         await page.get_by_role("button", name="Cancel…").press("Enter")

@@ -10,7 +10,7 @@ const button = (id, text, act) => el("button", { id, type: "button", onclick: ac
 // What cannot be undone, or needs a choice, is asked in a dialog.
 export function actions(job, again, tenant) {
   if (job.phase === "refused") return [];
-  if (job.ended_ts) return tenant && !job.owner ? [el("div", { class: "bar" }, button("again", "Submit again…", () => submitAgain(job)))] : [];
+  if (job.ended_ts) return tenant && !job.owner ? [el("div", { class: "bar" }, button("again", "Submit again…", () => once(() => submitAgain(job))))] : [];
   const alert = el("p", { role: "alert", class: "bad" });
   const order = async (verb) => {
     alert.textContent = "";
@@ -22,12 +22,23 @@ export function actions(job, again, tenant) {
     }
   };
   const hold = job.phase !== "queued" ? null : job.held ? button("release", "Release", () => order("release")) : button("hold", "Hold", () => order("hold"));
-  return [el("div", { class: "bar" }, hold, button("priority", "Priority…", () => prioritize(job, again)), button("cancel", "Cancel…", () => cancel(job, again))), alert];
+  return [el("div", { class: "bar" }, hold, button("priority", "Priority…", () => once(() => prioritize(job, again))), button("cancel", "Cancel…", () => once(() => cancel(job, again)))), alert];
+}
+
+let asking = false; // what a dialog says is on its way: who presses again until it is answered has asked once
+
+async function once(open) {
+  if (asking || document.querySelector("dialog[open]")) return;
+  asking = true;
+  try {
+    await open();
+  } finally {
+    asking = false;
+  }
 }
 
 // A dialog with an alert and a button that acts; the focus goes back to the button with the id `from`.
 function askIn(title, from, content, verb, act, closing = "Close") {
-  if (document.querySelector("dialog[open]")) return; // asked twice before it could be said: once is enough
   const alert = el("p", { role: "alert", class: "bad" });
   const box = el("dialog", { "aria-label": title, onclose: () => { box.remove(); document.getElementById(from)?.focus(); } });
   const go = button("go", verb, async () => {
@@ -90,7 +101,9 @@ async function prioritize(job, again) {
 
 const refusal = (title, from, error) => askIn(title, from, [el("p", { class: "bad" }, said(error))], "Back", (box) => box.close());
 
-export async function submitWith(job, change, from) {
+export const submitWith = (job, change, from) => once(() => submitChanged(job, change, from));
+
+async function submitChanged(job, change, from) {
   const title = `Submit ${job.name} with a change`;
   const query = new URLSearchParams({ kind: change.kind, role: change.role, value: change.value });
   const known = await ask(`v1/jobs/${job.job_id}/spec?${query}`).catch((error) => error);
