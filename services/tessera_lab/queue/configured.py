@@ -1,8 +1,9 @@
 """
 Trace jobs on a shard of their own: the policies as configurations, nodes, and each job as a gang of pods.
 
-All virtual clusters are one tenant, so that nothing but the queue's order decides between them: between tenants the
-platform would share. A job is named after its virtual cluster, since that is all that tells jobs apart beforehand.
+All virtual clusters are one tenant and one user, so that nothing but the queue's order decides between them: between
+tenants and users the platform would share, as it does under a policy whose name ends with `-users` or `-share`. A job
+is named after its virtual cluster, since that is all that tells jobs apart beforehand.
 """
 
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from tessera_lab.traces.philly import TraceJob
 from tessera_schemas.config import ConfigBody, Limits, Policy, Queue, Tenant
 from tessera_schemas.job import JobSpec, Resources
 from tessera_schemas.shard.recommended import POLICY as RECOMMENDED
+from tessera_schemas.work.tenant_shares import FairShare
 
 QUEUE, TENANT = "default", "trace"
 CPU_MILLI_PER_GPU = 1000
@@ -28,8 +30,17 @@ GAIN = {found.field: found.value for found in RECOMMENDED if found.field == "def
 MOVING = {"defragment": True, **GAIN}
 WHOLE_POOL = ({"resource": "gpu_milli", "nominal": 0, "part_percent": 100},)
 """The quota that `config init` writes: `gpus: all`."""
+WEEK_SECONDS = 7 * 24 * 3600
+USED = {"fair_share": FairShare(half_life_seconds=WEEK_SECONDS)}
+SHARED: Mapping[str, tuple[Mapping[str, object], Policy]] = {
+    **{f"{name}-users": found for name, found in POLICIES.items()},
+    **{f"{name}-share": (how, rules.model_copy(update=USED)) for name, (how, rules) in POLICIES.items()},
+}
+"""Each virtual cluster a user of its own: by what users hold now, and by what they held over weeks besides."""
+THROUGH = {**POLICIES, **SHARED}
+"""Configurations that the services replay."""
 ALONE: Mapping[str, tuple[Mapping[str, object], Policy]] = {
-    **POLICIES,
+    **THROUGH,
     **{f"{name}-moving": (how, rules.model_copy(update=MOVING)) for name, (how, rules) in POLICIES.items()},
     **{f"{name}-quota": ({**how, "quotas": WHOLE_POOL}, rules) for name, (how, rules) in POLICIES.items()},
 }
@@ -48,9 +59,10 @@ def config_of(policy: str) -> ConfigBody:
     return ConfigBody(tenants=(unlimited,), queues=(queue,), policy=rules)
 
 
-def spec_of(one: TraceJob, node_gpus: int) -> JobSpec:
+def spec_of(one: TraceJob, node_gpus: int, policy: str) -> JobSpec:
     """The job as it is submitted."""
-    return job(name_of(one.vc), QUEUE, pods_of(one.gpus, node_gpus), one.duration_s)
+    spec = job(name_of(one.vc), QUEUE, pods_of(one.gpus, node_gpus), one.duration_s)
+    return spec.model_copy(update={"user": name_of(one.vc)}) if policy in SHARED else spec
 
 
 def name_of(vc: str) -> str:

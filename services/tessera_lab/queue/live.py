@@ -46,7 +46,7 @@ class LiveEngine:
 
     def __init__(self, policy: str, sizes: Sequence[int], history: Sequence[TraceJob]) -> None:
         self._state, self._capacity = State(), CapacityCache()
-        self._node_gpus = sizes[0]
+        self._node_gpus, self._policy = sizes[0], policy
         self._facts: list[AnyFact] = []
         self._published: dict[str, tuple[str, ...]] = {}
         self._lines: dict[str, int] = {}
@@ -65,7 +65,7 @@ class LiveEngine:
         """A job was submitted and admitted."""
         name = job_id(SHARD, TENANT, str(job.line))
         self._lines[name] = job.line
-        spec = spec_of(job, self._node_gpus)
+        spec = spec_of(job, self._node_gpus, self._policy)
         self._facts.append(JobAdmitted(kind="job_admitted", job_id=name, tenant=TENANT, key=str(job.line), spec=spec))
 
     def ended(self, job: TraceJob, now_ms: int) -> None:

@@ -1,5 +1,6 @@
 """Measures of a replay: waiting and completion times, for all jobs and by size. No decision is made here."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from tessera_lab.traces.philly import TraceJob
 
 Seconds = NDArray[np.int64]
+WEEK_S = 7 * 86_400
 
 SIZES: tuple[tuple[str, int, int], ...] = (
     ("all", 1, 2**31),
@@ -57,6 +59,23 @@ def _of(size: str, wait: Seconds, done: Seconds) -> Measured:
 def offered_load(jobs: Sequence[TraceJob], gpus: int, seconds: int) -> float:
     """GPU time asked for over GPU time there is."""
     return sum(job.gpus * job.duration_s for job in jobs) / (gpus * seconds)
+
+
+def jain_by_week(jobs: Sequence[TraceJob], waits: Sequence[int]) -> list[float]:
+    """
+    Jain's index of the GPU time that virtual clusters had in each week, of those that had or wanted any: 1 where all
+    had the same, 1/n where one of n had all. Weeks count from the first job; the last one that a job runs in is left
+    out, since it is not whole.
+    """
+    begin = min(job.submit_s for job in jobs)
+    had: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for job, wait in zip(jobs, waits, strict=True):
+        start = job.submit_s - begin + wait
+        for week in range((job.submit_s - begin) // WEEK_S, (start + job.duration_s - 1) // WEEK_S + 1):
+            within = min(start + job.duration_s, (week + 1) * WEEK_S) - max(start, week * WEEK_S)
+            had[week][job.vc] += job.gpus * max(0, within)
+    weeks = [list(had[week].values()) for week in sorted(had)[:-1]]
+    return [round(sum(each) ** 2 / (len(each) * sum(one * one for one in each)), 3) for each in weeks if any(each)]
 
 
 def as_json(measured: Sequence[Measured]) -> list[dict[str, object]]:

@@ -11,14 +11,14 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from tessera.kernel.errors import StartupError
 from tessera_lab.queue.configured import POLICIES as CONFIGURED
-from tessera_lab.queue.measures import Measured, as_json, measure, offered_load
+from tessera_lab.queue.configured import SHARED
+from tessera_lab.queue.measures import Measured, as_json, jain_by_week, measure, offered_load
 from tessera_lab.queue.policies import POLICIES
 from tessera_lab.queue.replay import replay
 from tessera_lab.queue.report import KNOWN_OCTOBER, plot, table
 from tessera_lab.queue.services import QueueThroughServices, refuse, through_services
-from tessera_lab.traces.philly import OCTOBER_S, TraceJob, read_jobs
+from tessera_lab.traces.philly import DAY_S, OCTOBER_S, TraceJob, generated_month, read_jobs
 
-DAY_S = 86_400
 GPUS_MAX = 1_000_000
 KNOWN_TRACE = "philly"
 USUAL = "fifo", "skip", "sjf-oracle", "expected"
@@ -29,7 +29,8 @@ class ReplayRequest:
     """
     `first_day` and `last_day` count from the trace's second 0; what ended before the first is history to learn.
 
-    `most`: the first so many jobs alone. `services`: through all of them, and not the engine alone.
+    `most`: the first so many jobs alone. `services`: through all of them, and not the engine alone. `month`: the seed
+    of a month that is made from September, in place of the trace's own days.
     """
 
     gpus: int = 576
@@ -42,6 +43,7 @@ class ReplayRequest:
     output: str = "table"
     services: bool = False
     most: int | None = None
+    month: int | None = None
 
 
 def asked(
@@ -56,21 +58,27 @@ def asked(
     output: str,
     services: bool = False,
     most: int | None = None,
+    month: int | None = None,
 ) -> ReplayRequest:
     """Options of the command line; the known trace begins with October, one of one's own with its first day."""
     if output not in ("table", "json"):
         raise StartupError(f"--output: {output} is not offered here, table and json are")
     named = policy or ",".join(CONFIGURED if services else USUAL)
     policies = tuple(dict.fromkeys(name.strip() for name in named.split(",")))
-    begin = first_day if first_day is not None else (OCTOBER_S // DAY_S if trace == KNOWN_TRACE else 0)
+    if month is not None and (trace != KNOWN_TRACE or first_day is not None):
+        raise StartupError("--month: a month is made of philly's September, from its first day on")
+    usual = OCTOBER_S // DAY_S if trace == KNOWN_TRACE and month is None else 0
+    begin = usual if first_day is None else first_day
     return ReplayRequest(
-        gpus, node_gpus, policies, begin, last_day, history and not services, picture, output, services, most
+        gpus, node_gpus, policies, begin, last_day, history and not services, picture, output, services, most, month
     )
 
 
 def replay_trace(trace: str, wanted: ReplayRequest, environment: Mapping[str, str], directory: Path) -> None:
     """The whole command: progress on stderr where somebody watches, the result on stdout."""
     jobs = read_jobs(environment, directory, None if trace == KNOWN_TRACE else Path(trace))
+    if wanted.month is not None:
+        jobs = generated_month(jobs, wanted.month)
     out = Console() if sys.stdout.isatty() else Console(width=140)
     run(jobs, wanted, Console(stderr=True), out)
 
@@ -107,7 +115,8 @@ def run(jobs: Sequence[TraceJob], wanted: ReplayRequest, console: Console, out: 
                 queue = POLICIES[policy](sizes, history if wanted.history else ())
                 waits[policy] = replay(chosen, queue, report_progress)
     results = {policy: measure(chosen, waited) for policy, waited in waits.items()}
-    _show_results(results, chosen, history, wanted, through, out)
+    weeks = {policy: jain_by_week(chosen, waited) for policy, waited in waits.items() if policy in SHARED}
+    _show_results(results, weeks, chosen, history, wanted, through, out)
     if wanted.plot is not None:
         plot(wanted.plot, chosen, waits)
     return results
@@ -147,6 +156,7 @@ def _refuse_what_cannot_start(jobs: Sequence[TraceJob], wanted: ReplayRequest) -
 
 def _show_results(
     results: dict[str, list[Measured]],
+    weeks: Mapping[str, list[float]],
     chosen: Sequence[TraceJob],
     history: Sequence[TraceJob],
     wanted: ReplayRequest,
@@ -171,11 +181,16 @@ def _show_results(
                 policy: {"messages": found.messages, "recomputed": found.recomputed}
                 for policy, found in through.items()
             }
+        if weeks:
+            head["jain_by_week"] = weeks
         out.print_json(json.dumps({**head, "offered_load": round(load, 4), "policies": said}))
         return
     october = (wanted.gpus, wanted.node_gpus, begin, wanted.last_day, wanted.most) == (576, 8, OCTOBER_S, None, None)
     out.print(table(results, KNOWN_OCTOBER if october else {}))
     out.print(f"{len(chosen):,} jobs, offered load {load:.1%}; learnt beforehand from {learnt:,} jobs that had ended")
+    for policy, indices in weeks.items():
+        said = ", ".join(f"{index:.3f}" for index in indices)
+        out.print(f"{policy}: Jain's index of the virtual clusters' GPU time by week: {said or 'no whole week'}")
     for policy, found in through.items():
         out.print(
             f"{policy}: through all services; {found.recomputed:,} of {found.messages:,} ledger messages decided again"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tessera.kernel.errors import StartupError
 from tessera.testkit.end_to_end.following import Arrival, ReportArrivals, follow
 from tessera.testkit.end_to_end.services import TraceServices, run_end_to_end
-from tessera_lab.queue.configured import CPU_MILLI_PER_GPU, POLICIES, TENANT, by_arrival, config_of, spec_of
+from tessera_lab.queue.configured import CPU_MILLI_PER_GPU, TENANT, THROUGH, by_arrival, config_of, spec_of
 from tessera_lab.traces.philly import TraceJob
 from tessera_local.cluster.machines.nodes import NodeRow
 
@@ -38,7 +38,7 @@ def through_services(
     arrivals = {
         one.line: Arrival((one.submit_s - begin_s) * 1000, TENANT, str(one.line), spec)
         for one in sorted(jobs, key=lambda one: (*by_arrival(one), one.line))
-        for spec in [spec_of(one, sizes[0])]
+        for spec in [spec_of(one, sizes[0], policy)]
     }
 
     async def run(services: TraceServices) -> QueueThroughServices:
@@ -53,9 +53,9 @@ def through_services(
 
 
 def refuse(policy: str, sizes: Sequence[int]) -> None:
-    if policy not in POLICIES:
+    if policy not in THROUGH:
         why = f"; {WITHOUT[policy]}" if policy in WITHOUT else ""
-        raise StartupError(f"--policy: through the services there are {', '.join(POLICIES)}, not {policy}{why}")
+        raise StartupError(f"--policy: through the services there are {', '.join(THROUGH)}, not {policy}{why}")
     if max(sizes) > GPUS_PER_POD_MAX:
         raise StartupError(f"--node-gpus: a pod has at most {GPUS_PER_POD_MAX} GPUs, not {max(sizes)}")
 

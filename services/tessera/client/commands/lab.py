@@ -163,8 +163,9 @@ def queue(
         str | None,
         typer.Option(
             help="Of fifo, skip, sjf-oracle, expected and reserve, with commas between them, skip-moving and so on "
-            "with relocations, skip-quota and so on with the quota that `tessera config init` writes; through the "
-            "services fifo, skip, reserve and expected",
+            "with relocations, skip-quota and so on with the quota that `tessera config init` writes; skip-users and "
+            "so on with each virtual cluster a user, skip-share and so on with a half-life of a week besides; through "
+            "the services fifo, skip, reserve and expected, with -users or -share",
             show_default="fifo,skip,sjf-oracle,expected",
         ),
     ] = None,
@@ -175,12 +176,14 @@ def queue(
     output: Annotated[Form, typer.Option("--output", "-o", help="table or json")] = Form.TABLE,
     services: Services = False,
     most: Annotated[int | None, typer.Option(min=1, help="The first so many jobs alone")] = None,
+    month: Annotated[int | None, typer.Option(help="Seed of a fuller month made of philly's September")] = None,
 ) -> None:
     """Replay jobs on one pool under several policies, and say how long they wait."""
     from tessera_lab.queue.run import asked, replay_trace
 
     _quiet(services)
-    wanted = asked(trace, gpus, node_gpus, policy, first_day, last_day, history, plot, output.value, services, most)
+    form = output.value
+    wanted = asked(trace, gpus, node_gpus, policy, first_day, last_day, history, plot, form, services, most, month)
     replay_trace(trace, wanted, os.environ, Path.cwd())
 
 

@@ -25,16 +25,11 @@ export function actions(job, again, tenant) {
   return [el("div", { class: "bar" }, hold, button("priority", "Priority…", () => once(() => prioritize(job, again))), button("cancel", "Cancel…", () => once(() => cancel(job, again)))), alert];
 }
 
-let asking = false; // what a dialog says is on its way: who presses again until it is answered has asked once
+let asking = null; // what a dialog says is on its way: who presses again until it is answered has asked once
 
-async function once(open) {
+function once(open) {
   if (asking || document.querySelector("dialog[open]")) return;
-  asking = true;
-  try {
-    await open();
-  } finally {
-    asking = false;
-  }
+  asking = open().finally(() => { asking = null; });
 }
 
 // A dialog with an alert and a button that acts; the focus goes back to the button with the id `from`.

@@ -10,11 +10,11 @@ from typer.testing import CliRunner
 from tessera.client.commands.lab import lab
 from tessera.kernel.errors import StartupError
 from tessera_lab.queue.configured import config_of
-from tessera_lab.queue.measures import measure, offered_load
+from tessera_lab.queue.measures import jain_by_week, measure, offered_load
 from tessera_lab.queue.policies import POLICIES
 from tessera_lab.queue.replay import replay
 from tessera_lab.queue.run import ReplayRequest, node_sizes, run, split
-from tessera_lab.traces.philly import TraceJob
+from tessera_lab.traces.philly import OCTOBER_S, TraceJob, generated_month
 from tests.unit.client.first_configs import node, read, written
 
 DAY_S = 86_400
@@ -211,3 +211,28 @@ def test_the_command_says_what_is_wrong_and_fails(tmp_path: Path) -> None:
     failed = CliRunner().invoke(lab, ["queue", str(path)])
     assert failed.exit_code != 0
     assert "line 2, num_gpus" in failed.output
+
+
+def test_under_history_who_had_all_for_long_waits_behind_a_newcomer_and_by_what_is_held_now_does_not() -> None:
+    """One virtual cluster has had the node for nine days; as both wait, a third holds it, and its job came first."""
+    before = [TraceJob(2 + day, day * DAY_S, DAY_S, 8, "old" if day < 9 else "third") for day in range(10)]
+    both = [TraceJob(20, 10 * DAY_S - 20, 100, 8, "old"), TraceJob(21, 10 * DAY_S - 10, 100, 8, "new")]
+    waited = {policy: waits(policy, before + both)[-2:] for policy in ("skip", "skip-users", "skip-share")}
+    assert waited["skip"] == waited["skip-users"] == [20, 110]
+    assert waited["skip-share"] == [120, 10]
+
+
+def test_jains_index_counts_whoever_wanted_gpus_in_a_week() -> None:
+    jobs = [TraceJob(2, 0, 6 * DAY_S, 2, "a"), TraceJob(3, 0, 6 * DAY_S, 1, "b"), TraceJob(4, 0, 8 * DAY_S, 1, "c")]
+    assert jain_by_week(jobs, [0, 0, 0]) == [round(25**2 / 3 / (12**2 + 6**2 + 7**2), 3)]
+    assert jain_by_week(jobs, [0, 0, 7 * DAY_S]) == [round(18**2 / 3 / (12**2 + 6**2), 3), 1.0]
+
+
+def test_a_generated_month_has_days_of_september_alone_and_follows_from_its_seed() -> None:
+    jobs = [TraceJob(2 + n, n * 9 * DAY_S // 10, 10 + n, 1, ("a", "b")[n % 2]) for n in range(40)]
+    made = generated_month(jobs, 1)
+    assert made == generated_month(jobs, 1) != generated_month(jobs, 2)
+    assert [job.submit_s for job in made] == sorted(job.submit_s for job in made)
+    assert [job.line for job in made] == list(range(2, 2 + len(made)))
+    september = {(job.vc, job.duration_s) for job in jobs if job.submit_s < OCTOBER_S}
+    assert {(job.vc, job.duration_s) for job in made} <= september
