@@ -87,6 +87,12 @@ def parts(minutes: float, seed: int) -> list[Part]:
             (*pytest, "-n0", "tests/operations/test_runbooks.py"),
             {"TESSERA_EVERY_DAMAGE": "1"},
         ),
+        Part(
+            "shares",
+            "do the runs of a million starts and ends sum to what the state has",
+            (*pytest, "-n0", "tests/unit/client/test_usage_parts.py"),
+            {"TESSERA_SHARE_EVENTS": "1000000"},
+        ),
         Part("clients", "do libraries that call Slurm's commands work", ("-m", "tests.clients")),
         Part("slurm", "do scripts mean what a real Slurm makes of them", (*pytest, "-rs", "-n0", "tests/beside_slurm")),
         Part("mutants", "does a test notice each broken promise", ("-m", "tests.mutants")),

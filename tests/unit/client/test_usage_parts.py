@@ -24,6 +24,8 @@ from tests.builders import admitted, config_body, config_proposed, job_spec, nod
 from tests.ledgers import Committed
 
 HOUR_MS = 3_600_000
+ROLLED_OVER_AGO = 6000
+"""Starts and ends since the roll-over: some three weeks, within which nothing is forgotten."""
 NAMES = ("research",), ("research", "t0"), ("research", "t0", "ann")
 
 
@@ -160,7 +162,7 @@ def check_many(events: int) -> None:
             each.take(whole)
         if number % (events // 50) == 0:
             again = restored(again)
-        if number == events * 2 // 3:
+        if number == events - ROLLED_OVER_AGO:
             parts.append(UsageParts(NAMES[1], restored(whole)))
     assert dict(whole.decayed.items()) == dict(again.decayed.items())
     for names, each in zip((*NAMES, NAMES[1]), parts, strict=True):
