@@ -64,17 +64,18 @@ def offered_load(jobs: Sequence[TraceJob], gpus: int, seconds: int) -> float:
 def jain_by_week(jobs: Sequence[TraceJob], waits: Sequence[int]) -> list[float]:
     """
     Jain's index of the GPU time that virtual clusters had in each week, of those that had or wanted any: 1 where all
-    had the same, 1/n where one of n had all. Weeks count from the first job; the last one that a job runs in is left
-    out, since it is not whole.
+    had the same, 1/n where one of n had all. Weeks count from the first job; one in which the last job
+    comes, and those after it, are left out.
     """
     begin = min(job.submit_s for job in jobs)
+    whole = (max(job.submit_s for job in jobs) - begin) // WEEK_S
     had: dict[int, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for job, wait in zip(jobs, waits, strict=True):
         start = job.submit_s - begin + wait
         for week in range((job.submit_s - begin) // WEEK_S, (start + job.duration_s - 1) // WEEK_S + 1):
             within = min(start + job.duration_s, (week + 1) * WEEK_S) - max(start, week * WEEK_S)
             had[week][job.vc] += job.gpus * max(0, within)
-    weeks = [list(had[week].values()) for week in sorted(had)[:-1]]
+    weeks = [list(had[week].values()) for week in range(whole)]
     return [round(sum(each) ** 2 / (len(each) * sum(one * one for one in each)), 3) for each in weeks if any(each)]
 
 

@@ -224,8 +224,9 @@ def test_under_history_who_had_all_for_long_waits_behind_a_newcomer_and_by_what_
 
 def test_jains_index_counts_whoever_wanted_gpus_in_a_week() -> None:
     jobs = [TraceJob(2, 0, 6 * DAY_S, 2, "a"), TraceJob(3, 0, 6 * DAY_S, 1, "b"), TraceJob(4, 0, 8 * DAY_S, 1, "c")]
-    assert jain_by_week(jobs, [0, 0, 0]) == [round(25**2 / 3 / (12**2 + 6**2 + 7**2), 3)]
-    assert jain_by_week(jobs, [0, 0, 7 * DAY_S]) == [round(18**2 / 3 / (12**2 + 6**2), 3), 1.0]
+    jobs.append(TraceJob(5, 15 * DAY_S, DAY_S, 1, "a"))
+    assert jain_by_week(jobs, [0, 0, 0, 0]) == [round(25**2 / 3 / (12**2 + 6**2 + 7**2), 3), 1.0]
+    assert jain_by_week(jobs, [0, 0, 13 * DAY_S, 0]) == [round(18**2 / 3 / (12**2 + 6**2), 3), 1.0]
 
 
 def test_a_generated_month_has_days_of_september_alone_and_follows_from_its_seed() -> None:
