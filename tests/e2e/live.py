@@ -209,12 +209,19 @@ class Live:
     async def down(self, name: str, how: int = signal.SIGTERM) -> AsyncIterator[None]:
         """A part of the platform stopped meanwhile; started again and ready afterwards."""
         if len(self.platform.hosted_with(name)) > 1:
+            await self._clear()
             pytest.skip(f"{name} goes down with the services that share its process")
         await self.platform.stop(name, how)
         try:
             yield
         finally:
             await self.platform.start(name)
+
+    async def _clear(self) -> None:
+        """Cancel what is under way, which would be in the way of the next test."""
+        for one in list(self.state.jobs.values()):
+            await self.clients[one.tenant].cancel(one.job_id)
+        await self.until_idle()
 
     @asynccontextmanager
     async def another(
