@@ -10,10 +10,11 @@ reading was interrupted: what is not in its books follows from the state.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
+from tessera.domain.entities import Job
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.accounts.in_line import GpuRequest, PoolInLine, request_of
@@ -21,12 +22,15 @@ from tessera.engine.accounts.owners import (
     FreeGpus,
     GpuOwner,
     HeldPod,
+    RunHolds,
     divided,
     pods_of_mark,
     pods_of_run,
+    what_it_holds,
 )
 from tessera_schemas.facts import NodeSeen, PodsFound
 from tessera_schemas.ledger import (
+    JOB_OF,
     AnyRecord,
     ConfigSet,
     FormatRaised,
@@ -41,6 +45,11 @@ from tessera_schemas.ledger import (
 HOUR_MS = 3_600_000
 Division = tuple[Mapping[GpuOwner, int], FreeGpus | None]
 NOTHING_THERE: Division = {}, None
+BEGIN_ANEW = frozenset({ConfigSet, FormatRaised})
+"""Records after which queues, and flavors of nodes, may be others."""
+NAME_NODES = frozenset({NodeDrained, NodeBackedOff, NodeChanged, PodsTakenOver})
+"""Records that change nodes by themselves; those of runs and earmarks change with these."""
+PodsOfNodes = dict[str, list[HeldPod]]
 HolderKey = tuple[int, str]
 """Runs (0) before earmarks (1), each by its job: a job has one of each at most."""
 
@@ -72,7 +81,8 @@ class Account:
 
     def _clear(self) -> None:
         self._on: dict[str, dict[HolderKey, Sequence[HeldPod]]] = {}
-        self._holders: dict[HolderKey, Sequence[HeldPod]] = {}
+        self._holders: dict[HolderKey, PodsOfNodes] = {}
+        self._seen: dict[str, RunHolds] = {}
         self._run_ids: dict[str, str] = {}
         self._waiting: dict[str, tuple[str, GpuRequest]] = {}
         self._pools: defaultdict[str, PoolInLine] = defaultdict(PoolInLine)
@@ -87,19 +97,20 @@ class Account:
             return
         self._go_to(message.ts)
         self.n = message.n
-        if any(isinstance(record, ConfigSet | FormatRaised) for record in message.records):
-            self._begin(state)  # queues and flavors may be others
+        if not BEGIN_ANEW.isdisjoint(map(type, message.records)):
+            self._begin(state)
             return
         jobs, nodes, pools = dict[str, None](), dict[str, None](), set[str]()
         for record in message.records:
-            run_id = getattr(record, "run_id", "")
-            job_id = getattr(record, "job_id", "") or getattr(record, "owner", "") or run_id.rpartition("-")[0]
-            if job_id:
-                jobs[job_id] = None
-            nodes |= dict.fromkeys(_nodes_named(record, message.facts))
+            kind = type(record)
+            if (job_of := JOB_OF.get(kind)) is not None:
+                jobs[job_of(record)] = None
+            if kind in NAME_NODES:
+                nodes |= dict.fromkeys(_nodes_named(record, message.facts))
         for job_id in jobs:
-            nodes |= dict.fromkeys(self._follow_holders(job_id, state))
-            pools |= self._follow_line(job_id, state)
+            job = state.jobs.get(job_id)
+            nodes |= dict.fromkeys(self._follow_holders(job_id, job, state))
+            pools |= self._follow_line(job_id, job, state)
         for name in nodes:
             pools |= self._follow_node(name, state)
         self._follow_pools(pools)
@@ -115,9 +126,9 @@ class Account:
         self._clear()
         self._run_ids = {run.job_id: run.run_id for run in state.runs.values()}
         for job_id in {*self._run_ids, *(owner for owner, _ in state.earmarks.items())}:
-            self._follow_holders(job_id, state)
+            self._follow_holders(job_id, state.jobs.get(job_id), state)
         for job in state.jobs.values():
-            self._follow_line(job.job_id, state)
+            self._follow_line(job.job_id, job, state)
         for name, _ in sorted(state.nodes.items()):
             self._follow_node(name, state)
         self._follow_pools(self._pools)
@@ -147,35 +158,42 @@ class Account:
             del self._reopening[node]
             self._follow_pools(self._put_node(node, division))
 
-    def _follow_holders(self, job_id: str, state: State) -> list[str]:
+    def _follow_holders(self, job_id: str, job: Job | None, state: State) -> list[str]:
         """The job's run and earmark as they are now; returns the nodes of those that changed."""
-        job = state.jobs.get(job_id)
         run_id = self._run_ids.pop(job_id, "") if job is None else job.run_id
         run, mark = state.runs.get(run_id), state.earmarks.get(job_id)
+        changed = list[str]()
         if run is not None:
             self._run_ids[job_id] = run_id
-        held = [] if run is None else pods_of_run(run)
-        kept = [] if mark is None else pods_of_mark(state, mark)
-        return [*self._hold((0, job_id), held), *self._hold((1, job_id), kept)]
+        # Most records about a run, as its permit, change nothing of what it holds.
+        if (holds := None if run is None else what_it_holds(run)) != self._seen.pop(job_id, None):
+            changed += self._hold((0, job_id), [] if run is None else pods_of_run(run))
+        if holds is not None:
+            self._seen[job_id] = holds
+        if mark is not None or (1, job_id) in self._holders:
+            changed += self._hold((1, job_id), [] if mark is None else pods_of_mark(state, mark))
+        return changed
 
-    def _hold(self, key: HolderKey, pods: Sequence[HeldPod]) -> Iterator[str]:
-        before = self._holders.pop(key, ())
-        if pods:
-            self._holders[key] = pods
-        if pods == before:
-            return
-        old, new = _by_node(before), _by_node(pods)
+    def _hold(self, key: HolderKey, pods: Sequence[HeldPod]) -> Iterable[str]:
+        """Puts the pods in place of those that the holder had; returns the nodes of both, if they differ."""
+        old, new = self._holders.pop(key, {}), _by_node(pods)
+        if new:
+            self._holders[key] = new
+        if new == old:
+            return ()
         for name in old:
             del self._on[name][key]
             if not self._on[name]:
                 del self._on[name]
         for name, here in new.items():
             self._on.setdefault(name, {})[key] = here
-        yield from old | new
+        return old | new
 
-    def _follow_line(self, job_id: str, state: State) -> set[str]:
+    def _follow_line(self, job_id: str, job: Job | None, state: State) -> set[str]:
         """Whether the job waits for GPUs, and for what; returns the pools in which that is otherwise than before."""
-        job, now = state.jobs.get(job_id), None
+        now = None
+        if (job is None or job.phase is not Phase.QUEUED) and job_id not in self._waiting:
+            return set()
         if job is not None and job.phase is Phase.QUEUED and not job.kept_out and state.tree.takes(job):
             pool, request = state.tree.pool(job.queue), request_of(job)
             now = None if pool is None or request is None else (pool, request)
@@ -223,9 +241,8 @@ class Account:
             self._free_lines[name] = now
 
     def _change_all(self, before: Mapping[GpuOwner, int], now: Mapping[GpuOwner, int]) -> None:
-        for owner in sorted(before.keys() | now.keys()):
-            if by := now.get(owner, 0) - before.get(owner, 0):
-                self._change(owner, by)
+        for owner in sorted({owner for owner, _ in before.items() ^ now.items()}):
+            self._change(owner, now.get(owner, 0) - before.get(owner, 0))
 
     def _change(self, owner: GpuOwner, by: int) -> None:
         milli, since = self.lines.get(owner, (0, self.upto))
@@ -236,15 +253,15 @@ class Account:
             self.lines.pop(owner, None)
 
 
-def _by_node(pods: Sequence[HeldPod]) -> dict[str, list[HeldPod]]:
-    found: dict[str, list[HeldPod]] = {}
+def _by_node(pods: Sequence[HeldPod]) -> PodsOfNodes:
+    found: PodsOfNodes = {}
     for pod in pods:
         found.setdefault(pod.placement.node, []).append(pod)
     return found
 
 
 def _nodes_named(record: AnyRecord, facts: Sequence[TakenFact]) -> Sequence[str]:
-    """Nodes that the record changes by itself; those of runs and earmarks change with these."""
+    """Nodes that a record of `NAME_NODES` changes."""
     if isinstance(record, NodeDrained | NodeBackedOff):
         return (record.node,)
     fact = facts[record.fact].fact if isinstance(record, NodeChanged | PodsTakenOver) else None

@@ -53,12 +53,34 @@ def _least(need: Need) -> Least:
     return gpus, need.cpu_milli, need.memory_bytes
 
 
+class AskedAmounts:
+    """Amounts of one resource that pods in line ask for, of which many are equal; `least` is 0 where there is none."""
+
+    def __init__(self) -> None:
+        self._pods: dict[int, int] = {}
+        self._sorted: SortedList[int] = SortedList()
+        self.least = 0
+
+    def count(self, amount: int, sign: int) -> None:
+        """One pod more asks for this (1), or one less (-1)."""
+        before = self._pods.get(amount, 0)
+        self._pods[amount] = before + sign
+        if before and before + sign:
+            return
+        if before:
+            del self._pods[amount]
+            self._sorted.remove(amount)
+        else:
+            self._sorted.add(amount)
+        self.least = self._sorted[0] if self._sorted else 0
+
+
 class PoolInLine:
     """Free GPUs of one pool's nodes, and the jobs in line there."""
 
     def __init__(self) -> None:
         self._requests: dict[str, GpuRequest] = {}
-        self._sorted: tuple[SortedList[int], ...] = (SortedList(), SortedList(), SortedList())
+        self._asked = AskedAmounts(), AskedAmounts(), AskedAmounts()
         self._models, self._codes = Counter[str](), Counter[Code | None]()
         self._free: dict[str, FreeGpus] = {}
         self._by_room: tuple[SortedList[tuple[int, str]], ...] = (SortedList(), SortedList(), SortedList())
@@ -74,11 +96,8 @@ class PoolInLine:
             for model in request.models:
                 _tally(self._models, model, sign)
             for least in request.least:
-                for kept, amount in zip(self._sorted, least, strict=True):
-                    if sign > 0:
-                        kept.add(amount)
-                    else:
-                        kept.remove(amount)
+                for asked, amount in zip(self._asked, least, strict=True):
+                    asked.count(amount, sign)
         if now is not None:
             self._requests[job_id] = now
         if self._requests:
@@ -86,8 +105,10 @@ class PoolInLine:
 
     def _follow_least(self) -> None:
         # While nobody waits, verdicts are asked of nobody and stay as they were: the next job is often like the last.
-        gpus, cpu, memory = (kept[0] for kept in self._sorted)
-        before, self._least = self._least, (gpus, cpu, memory)
+        gpus, cpu, memory = self._asked
+        before, self._least = self._least, (gpus.least, cpu.least, memory.least)
+        if before == self._least:
+            return
         changed = set[str]()
         for old, new, nodes in zip(before, self._least, self._by_room, strict=True):
             if old != new:

@@ -71,6 +71,10 @@ class HeldPod:
     placement: Placement
 
 
+RunHolds = tuple[object, ...]
+"""What a run holds, and for whom, as far as the account tells it: equal ones have equal pods."""
+
+
 @dataclass(frozen=True, slots=True)
 class FreeGpus:
     """
@@ -87,11 +91,24 @@ class FreeGpus:
     pods: int
 
 
+def _cause_of(run: Run) -> GpuCause:
+    """Cause of all pods of a run but surplus ones on their way in or out."""
+    if run.over or run.revoked is not None:
+        return GpuCause.STOPPING
+    if not run.started:
+        return GpuCause.STARTING
+    return GpuCause.UNUSED if run.idle_ts else GpuCause.USED
+
+
+def what_it_holds(run: Run) -> RunHolds:
+    """All of a run that `pods_of_run` follows from."""
+    return _cause_of(run), run.run_id, run.queue, run.user, run.placements, run.extra, run.released_ranks
+
+
 def pods_of_run(run: Run) -> list[HeldPod]:
     """GPUs that the run's pods hold: a surplus pod may be on its way in or out beside others that work."""
-    runs = GpuCause.UNUSED if run.idle_ts else GpuCause.USED
-    whole = GpuCause.STOPPING if run.stopping else runs if run.started else GpuCause.STARTING
-    extra = {each.placement.rank: each for each in run.extra if whole is runs}
+    whole = _cause_of(run)
+    extra = {each.placement.rank: each for each in run.extra if whole in RUNNING}
     found = []
     for place in run.places:
         surplus, cause = extra.get(place.rank), whole

@@ -123,8 +123,13 @@ class AccountPeriods:
         if period is None or start_ts >= period.start + STEP_MS:
             self.go_to(start_ts)
             period = self.open[MINUTES.name] = Period(MINUTES.begin(start_ts), start_ts, start_ts)
-        period.put(owner, milli * (end_ts - start_ts), self._rows_max)
-        period.upto_ts = max(period.upto_ts, end_ts)
+        amount = milli * (end_ts - start_ts)
+        if owner in period.rows:
+            period.rows[owner] += amount
+        else:
+            period.put(owner, amount, self._rows_max)
+        if end_ts > period.upto_ts:
+            period.upto_ts = end_ts
 
     def restart(self, pool: str, tenant: str, reason: str, lost: int) -> None:
         """Counts one run that begins again, within what is open."""
