@@ -77,6 +77,10 @@ FORMAT_OF_STRAYS = 4
 """Before, a job whose tenant was taken out started all the same, and one whose class was taken out counted as 0."""
 
 
+def _is_unmade(run: Run | None) -> bool:
+    return run is not None and not run.uids and not run.stopping
+
+
 def _counts(run: Run) -> tuple[str, int]:
     # Whether something is charged anew follows from these; tenant and user of a run never change.
     return run.queue, run.used_milli
@@ -220,8 +224,9 @@ class State:
     def put_run(self, run: Run) -> None:
         """Stores a run that holds devices; in the base the sorted indexes follow, and what was used."""
         old = self.runs.get(run.run_id)
-        self._count_unmade(old, -1)
-        self._count_unmade(run, 1)
+        # Nearly every change is of a run whose pods are made, before and after.
+        if (old is None or not (old.uids and run.uids)) and _is_unmade(old) is not _is_unmade(run):
+            self._count_unmade(run.tenant, 1 if _is_unmade(run) else -1)
         if self.is_base:
             if self.budgets:
                 self.holdings.follow(self, old, run)
@@ -233,7 +238,8 @@ class State:
     def drop_run(self, run: Run) -> None:
         """Removes a run whose devices are free again; in the base the sorted indexes follow, and what was used."""
         stored = self.runs.get(run.run_id) or run
-        self._count_unmade(stored, -1)
+        if _is_unmade(stored):
+            self._count_unmade(stored.tenant, -1)
         if self.is_base:
             if self.budgets:
                 self.holdings.follow(self, stored, None)
@@ -262,9 +268,8 @@ class State:
             return None
         return self.tree.money.weighed(held_of(self, run), self.ts)
 
-    def _count_unmade(self, run: Run | None, sign: int) -> None:
-        if run is not None and not run.uids and not run.stopping:
-            self.unmade.put(run.tenant, (self.unmade.get(run.tenant) or 0) + sign)
+    def _count_unmade(self, tenant: str, sign: int) -> None:
+        self.unmade.put(tenant, (self.unmade.get(tenant) or 0) + sign)
 
     def runs_on(self, node: str) -> list[Run]:
         """Runs that hold something on the node, in no order; in an overlay also those that began, or grew, in it."""
@@ -373,7 +378,8 @@ class State:
         self.unmade = Table()
         for run in self.runs.values():
             index.run_changes(None, run)
-            self._count_unmade(run, 1)
+            if _is_unmade(run):
+                self._count_unmade(run.tenant, 1)
         for node in self.nodes.values():
             index.node_changes(None, node)
         for remembered in self.remembered_nodes.values():

@@ -18,15 +18,15 @@ class Table(Generic[V]):
     Iteration follows insertion, which differs between a folded and a restored state: whoever decides by it sorts.
     """
 
-    __slots__ = ("_rows", "written")
+    __slots__ = ("_rows", "get", "written")
+
+    get: Callable[[str], V | None]
+    """Row of the key, or None. That of the dictionary itself, since a record asks some fifty times."""
 
     def __init__(self) -> None:
         self._rows: dict[str, V] = {}
+        self.get = self._rows.get
         self.written: dict[str, None] = {}
-
-    def get(self, key: str) -> V | None:
-        """Row of the key, or None."""
-        return self._rows.get(key)
 
     def getter(self) -> Callable[[str], V | None]:
         """As `get`, for many keys of one table that rests meanwhile."""
@@ -83,7 +83,7 @@ class Overlay(Table[V]):
     __slots__ = ("_below", "_get_below")
 
     def __init__(self, below: Table[V]) -> None:
-        super().__init__()
+        self._rows, self.written = {}, {}
         self._below = below
         self._get_below = below._rows.get if type(below) is Table else below.get
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
+from operator import attrgetter
 from typing import Any
 
 from tessera.domain.devices.levels import unknown_levels
@@ -12,7 +13,6 @@ from tessera.domain.folding.books import flavor_of_run
 from tessera.domain.folding.steps import (
     FORMAT_OF_LATER,
     applies,
-    count_held,
     count_task,
     drop_empty,
     end_backoffs,
@@ -25,6 +25,7 @@ from tessera.domain.folding.steps import (
     run_of,
     tally,
     tally_tenant,
+    with_held,
     with_nodes_of,
 )
 from tessera.domain.mix import see
@@ -68,6 +69,7 @@ from tessera_schemas.work.run_ends import EVICTIONS
 
 KEPT_OF_ENDED = tuple(field.name for field in fields(EndedJob) if hasattr(Job, field.name))
 """Fields that an ended job has of the live one."""
+_kept_of_ended = attrgetter(*KEPT_OF_ENDED)
 
 
 @applies(JobQueued)
@@ -288,8 +290,8 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
         run = run_of(state, job.run_id)
         learn_runtime(state, run, job)
         # What was to stop it is void: an observed end wins over an intention.
-        run = count_held(state, run)
-        job = with_nodes_of(state, job_of(state, record.job_id), run)
+        job, run = with_held(state, job, run)
+        job = with_nodes_of(state, job, run)
         state.put_run(replace(run, over=True, revoked=None, then="", stopped_ts=0, hurried=False))
         end_backoffs(state, run.placements, failed=True)
     else:
@@ -300,7 +302,7 @@ def apply_finished(state: State, record: Finished, facts: Sequence[TakenFact]) -
         started_ts, ended_ts = job.last_started_ts, job.last_ended_ts
         earlier_ms = job.earlier_ms - (ended_ts - started_ts if started_ts else 0)
         job = replace(job, started_ts=started_ts, earlier_ms=earlier_ms)
-    given: dict[str, Any] = {name: getattr(job, name) for name in KEPT_OF_ENDED}
+    given: dict[str, Any] = dict(zip(KEPT_OF_ENDED, _kept_of_ended(job), strict=True))
     given |= {"phase": phase, "ended_ts": ended_ts, "reason": record.reason, "exit_code": record.exit_code}
     given["forget_ts"] = state.ts + state.tree.policy.key_memory_seconds * 1000
     given["priority_class"] = _class_of(job) if state.format >= FORMAT_OF_LATER else ""

@@ -94,14 +94,23 @@ def hold(state: State, gang: Gang, placements: Sequence[Placement], sign: int) -
 
 def count_held(state: State, run: Run) -> Run:
     """Adds what the run held until now to its job, and returns it as counted; nothing once it is over."""
-    job = state.jobs.get(run.job_id)
-    if job is None or run.over or state.format < RUN_SUMS_FROM:
+    if (job := state.jobs.get(run.job_id)) is None:
         return run
+    counted, run = with_held(state, job, run)
+    if counted is not job:
+        state.put_job(counted)
+    return run
+
+
+def with_held(state: State, job: Job, run: Run) -> tuple[Job, Run]:
+    """The job with what its run held until now, and the run as counted; both as they are once that is over."""
+    if run.over or state.format < RUN_SUMS_FROM:
+        return job, run
     held = run.amount.gpu_milli * max(0, state.ts - run.uncounted_ts)
     if held:
         micros, rest = cost_of(state, job, state.ts) if state.format >= PRICES_FROM else (0, 0)
-        state.put_job(replace(job, gpu_milli_ms=job.gpu_milli_ms + held, cost_micros=micros, cost_rest=rest))
-    return replace(run, counted_ts=state.ts)
+        job = replace(job, gpu_milli_ms=job.gpu_milli_ms + held, cost_micros=micros, cost_rest=rest)
+    return job, replace(run, counted_ts=state.ts)
 
 
 def count_costs(state: State, holders: Iterable[object]) -> None:

@@ -35,7 +35,7 @@ class EndedJobs(Table[EndedJob]):
     )  # fmt: skip
 
     def __init__(self) -> None:
-        super().__init__()
+        self._rows, self.written = {}, {}
         self.gone: list[EndedJob] = []
         self._due_at: SortedList[tuple[int, str]] = SortedList()  # of the rows that are not packed
         self._blocks: dict[int, bytes] = {}

@@ -241,6 +241,7 @@ class Account:
             self._free_lines[name] = now
 
     def _change_all(self, before: Mapping[GpuOwner, int], now: Mapping[GpuOwner, int]) -> None:
+        # Of a node's lines two or four change, and it may have as many as it has GPUs.
         for owner in sorted({owner for owner, _ in before.items() ^ now.items()}):
             self._change(owner, now.get(owner, 0) - before.get(owner, 0))
 

@@ -67,6 +67,7 @@ class AskedAmounts:
         self._pods[amount] = before + sign
         if before and before + sign:
             return
+        # Most jobs ask for what others ask for, too: only the first and the last of an amount change the order.
         if before:
             del self._pods[amount]
             self._sorted.remove(amount)
