@@ -92,6 +92,10 @@ class Overlay(Table[V]):
         # A written key without a row was dropped here.
         return self._rows.get(key) if key in self.written else self._get_below(key)
 
+    def getter(self) -> Callable[[str], V | None]:
+        """As `get`: the rows of the table below are rows of this one."""
+        return self.get
+
     def found(self, keys: Iterable[str]) -> list[V]:
         """Rows of the keys that have one, in the order of the keys."""
         here, below, written = self._rows.get, self._get_below, self.written

@@ -24,6 +24,13 @@ def test_an_overlay_shows_what_is_below() -> None:
     assert rows_of(table(a=1, b=2).overlay()) == {"a": 1, "b": 2}
 
 
+def test_a_getter_of_an_overlay_finds_what_is_below_and_what_was_written_and_nothing_that_was_dropped() -> None:
+    top = table(a=1, b=2, c=3).overlay()
+    top.put("b", 9)
+    top.drop("c")
+    assert [*map(top.getter(), "abcd")] == [1, 9, None, None]
+
+
 @pytest.mark.parametrize(
     ("change", "seen"),
     [

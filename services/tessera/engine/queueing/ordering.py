@@ -128,10 +128,11 @@ class _Branch:
 
     @property
     def key(self) -> BranchKey:
-        place, share = self.place, weighted_share(self.held, self._line.capacity, self.weight, self.past)
+        line, place, first = self._line, self.place, self.first
+        share = weighted_share(self.held, line.capacity, self.weight, self.past)
         # The order of these parts is the rule of the module's first lines: owners before borrowers, whatever their
         # class; only then class, share and age. The id makes the key unique, so that no comparison reaches a branch.
-        late = self._borrows(self.first) + 2 * self._line.is_last(self.first)
+        late = 0 if self.own is FREE and not line.has_last else self._borrows(first) + 2 * line.is_last(first)
         return (late, place[0], *share, *place[1:])
 
     def _borrows(self, job: Job) -> bool:
@@ -161,11 +162,10 @@ class _Leaf(_Branch):
     """Jobs that share nothing: they stand by class, and by the order of their queue."""
 
     def __init__(self, line: "PoolLine", jobs: Iterable[QueuedJob]) -> None:
-        super().__init__(line)
-        self._jobs = iter(jobs)
+        self._line, self._jobs = line, iter(jobs)
 
     def next(self) -> bool:
-        job_of, ts = self._line.state.jobs.get, self._line.ts
+        job_of, ts = self._line.job_of, self._line.ts
         for place in self._jobs:
             job = job_of(place[-1])
             if job is not None and job.not_before <= ts:
@@ -311,13 +311,14 @@ class PoolLine:
     ) -> None:
         self.state, self.tree, self.ts, self.sums_alone = state, state.tree, ts, sums_alone
         self.capacity, self._pool = state.index.capacity.get(pool, NOTHING), pool
-        self._leaves = self.tree.queues_of.get(pool, frozenset())
+        self.job_of = state.jobs.getter()
         self._sums: dict[str, tuple[Amount, QueuedJob | None, int]] = {}
         self._bounds: dict[tuple[str, ...], list[UnmadeBranch]] = {}
         self._known = KnownBounds({}, {}) if known is None else known
         self.history = History(state, ts, self.capacity, self._known)
         # By budgets that are spent: whose jobs go behind all others, and of whom no job starts.
         self._last, self._kept = (names_spent(state, kinds) for kinds in (("last",), KEPT_BY_BUDGETS))
+        self.has_last = self._last is not None
 
     def is_last(self, job: Job) -> bool:
         """Whether a job goes behind all others, since a budget that it is of is spent."""
@@ -341,7 +342,7 @@ class PoolLine:
         """The ids of all eligible jobs in their order; of a selection its jobs alone."""
         if selection is not None and not selection.lines:
             return
-        roots = sorted({self.tree.roots[queue] for queue in self._leaves})
+        roots = sorted({self.tree.roots[queue] for queue in self.tree.queues_of.get(self._pool, ())})
         top = _Inner(self, self.queues("", roots), _Making(self, selection).queue)
         while top.next():
             yield top.first.job_id
@@ -388,11 +389,23 @@ class PoolLine:
     def queues(self, above: str, names: Iterable[str]) -> list[UnmadeBranch]:
         """Bounds of the queues right below one, as far as somebody is in their lines."""
         configured, own = self.tree.queues, self.tree.own
-        sums = ((name, *self.sum(name)) for name in names)
-        standing = ((name, first, held, used) for name, held, first, used in sums if first is not None)
         # A root has nobody to borrow from.
         place_of: ConfigOf = lambda name: (configured[name].weight, own[name] if above else FREE)  # noqa: E731
-        return self._renewed((above,), standing, place_of, self.history.share)
+        return self._renewed((above,), self._standing(names), place_of, self.history.share)
+
+    def _standing(self, names: Iterable[str]) -> Iterator[tuple[str, QueuedJob, Amount, int]]:
+        """Of each queue with somebody in its line or below: the first of them, what is held there, and was used."""
+        # What `sum` says. A leaf of a shard without a half-life, as most of a thousand flat queues are, is read here:
+        # the calls for it cost more than all else of its bound.
+        waiting, children, use_of = self.state.index.waiting, self.tree.children, self.state.queue_use.getter()
+        for name in names:
+            if self.state.decay is not None or name in children:
+                held, first, used = self.sum(name)
+                if first is not None:
+                    yield name, first, held, used
+            # A sorted list's first entry by its iterator: by index it is checked for slices and negative numbers.
+            elif (line := waiting.get(name)) is not None and (first := next(iter(line), None)) is not None:
+                yield name, first, NOTHING if (use := use_of(name)) is None else use.amount, 0
 
     def sharers(self, queue: str, *of_tenant: str) -> list[UnmadeBranch]:
         """Bounds of the tenants in a queue's line, or of the users in that of one tenant; these weigh the same."""
