@@ -12,6 +12,7 @@ from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker.backoff_rules import BackoffRules
 from tessera.testkit.rules_checker.never_rules import AskedSpecs, NeverRules
 from tessera.testkit.rules_checker.rules import Rules
+from tessera.testkit.rules_checker.unmade_rules import UnmadeRules
 from tessera_schemas.ledger import LEDGER_MESSAGE
 
 __all__ = ["check_rules"]
@@ -24,7 +25,7 @@ UNKNOWN: AskedSpecs = {}
 def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNKNOWN) -> None:
     """
     Quotas with borrowing and lending, flavors, stopped queues, holds, drains, nodes that back off, plans that evict,
-    refusals for good.
+    refusals for good, starts of a tenant of which many runs have no pods.
 
     Args:
         report: what is found goes here, beside what the invariant checker found; each violation names I6 or its rule.
@@ -32,7 +33,7 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
         asked: what was submitted, by job id. The ledger does not have the spec of a job that was refused.
     """
     rules, backoffs = Rules(report), BackoffRules(report)
-    nevers = NeverRules(report, asked)
+    nevers, unmade = NeverRules(report, asked), UnmadeRules(report)
     for stored in ledger:
         try:
             message = LEDGER_MESSAGE.validate_json(stored)
@@ -41,3 +42,4 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
         rules.take(message)
         backoffs.take(message)
         nevers.take(message)
+        unmade.take(message)
