@@ -70,13 +70,17 @@ class SubmitTemplate(Strict):
     queue: Name | None = None
     priority_class: Name | None = None
     user: Annotated[LabelValue | None, Field(description="User within the tenant, in place of the template's")] = None
+    project: Annotated[
+        LabelValue | None, Field(description="Project within the tenant, where the template has none")
+    ] = None
     held: Annotated[bool, Field(description="Hold the job: no start before its release")] = False
     dry_run: Annotated[bool, Field(description="Judge and answer without taking the job in")] = False
 
     @property
     def overrides(self) -> dict[str, str]:
         """Values that the submit sets beside the parameters."""
-        said = {"name": self.name, "queue": self.queue, "priority_class": self.priority_class, "user": self.user}
+        said = {"name": self.name, "queue": self.queue, "priority_class": self.priority_class}
+        said |= {"user": self.user, "project": self.project}
         return {field: value for field, value in said.items() if value is not None}
 
     def digest(self) -> str:

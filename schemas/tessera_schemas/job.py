@@ -411,6 +411,9 @@ class JobSpec(Strict):
         LabelValue,
         Field(description="User within the tenant; users of a tenant share its part of the queue fairly"),
     ] = later("")
+    project: Annotated[
+        LabelValue, Field(description="Project within the tenant, for which its use is counted; empty: none")
+    ] = later("")
     idle: Annotated[JobIdle | None, Field(description="Rule for idle GPUs, if the queue lets jobs set it")] = None
     array: Annotated[JobArray | None, Field(description="Indexes of an array of equal tasks")] = None
     after: Annotated[

@@ -78,6 +78,7 @@ class JobView(Lenient):
     number: Annotated[int, Field(description="Number of the job in the shard, from 1; 0: none")] = 0
     array_number: Annotated[int, Field(description="Number of a task's array")] = 0
     user: Annotated[str, Field(description="User who submitted the job, as its spec says")] = ""
+    project: Annotated[str, Field(description="Project within the tenant, as its spec says; empty: none")] = ""
     cpu_milli: Annotated[int, Field(description="CPU request of the gang in thousandths of a core")] = 0
     memory_bytes: Annotated[int, Field(description="Memory request of the gang in bytes")] = 0
     time_limit_seconds: Annotated[int, Field(description="Time limit of one run in seconds; 0: none")] = 0

@@ -24,7 +24,7 @@ ParameterName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,62}
 Number = Annotated[int, Field(ge=-INT_MAX, le=INT_MAX, strict=True)]
 Words = Annotated[str, StringConstraints(max_length=VALUE_CHARACTERS)]
 Value = Number | Words
-Override = Literal["name", "queue", "priority_class"]
+Override = Literal["name", "queue", "priority_class", "project"]
 At = tuple[str | int, ...]
 
 PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]{0,62})\}")
@@ -106,7 +106,7 @@ class JobTemplate(Strict):
     description: Annotated[Text, Field(description="Help text for users")] = ""
     parameters: Annotated[tuple[Parameter, ...], Field(max_length=64, description="Parameters that users may set")] = ()
     overrides: Annotated[
-        tuple[Override, ...], Field(max_length=3, description="Job fields that users may set besides")
+        tuple[Override, ...], Field(max_length=4, description="Job fields that users may set besides")
     ] = ("name",)
     spec: Annotated[dict[str, JsonValue], Field(description="Spec of the job, with {placeholders}")]
 

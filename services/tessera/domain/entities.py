@@ -37,11 +37,11 @@ class Job:
     the configuration that cost `cost_micros` millionths, and `cost_rest` of the `GPU_HOUR` parts of another one.
     `nodes` are those of a run that was released just now, until the job ends or is queued again. An adopted job keeps
     them, and why, from when and until when that run was, until its next one; `owner_end` is how its owner has ended.
-    `user` is whose of the tenant it is, "" where nobody said. An `array` never runs: it stands for its tasks, jobs
-    whose `task_of` names it and whose `task` is the index. `after` is what the job still waits for of others, and
-    `changes` are the fields of its spec that were given other values since the submit. `passed` are blocked jobs that
-    its current or last run passed in line. `gpu_use` is what was measured of the GPUs of released runs. Times are
-    ledger milliseconds.
+    `user` is whose of the tenant it is, and `project` for what, "" where nobody said. An `array` never runs: it stands
+    for its tasks, jobs whose `task_of` names it and whose `task` is the index. `after` is what the job still waits for
+    of others, and `changes` are the fields of its spec that were given other values since the submit. `passed` are
+    blocked jobs that its current or last run passed in line. `gpu_use` is what was measured of the GPUs of released
+    runs. Times are ledger milliseconds.
     """
 
     job_id: str
@@ -98,6 +98,7 @@ class Job:
     cost_micros: int = later(0)
     cost_rest: int = later(0)
     gpu_use: MeasuredUse | None = later(None)
+    project: str = later("")
 
     @property
     def hold(self) -> Reason | None:
@@ -169,6 +170,7 @@ class EndedJob:
     cost_micros: int = later(0)
     cost_rest: int = later(0)
     gpu_use: MeasuredUse | None = later(None)
+    project: str = later("")
 
     def not_shown(self, now_ms: int) -> Reason:
         """Answer about a job that the views have dropped: how and when it ended, and where more is."""
@@ -253,6 +255,7 @@ class Run:
     called_in: bool = later(False)
     gpu_use: MeasuredUse | None = later(None)
     weighed_milli: int | None = later(None)
+    project: str = later("")
 
     @property
     def gang(self) -> Gang:

@@ -509,6 +509,7 @@ def _with_number(job: Job | EndedJob) -> dict[str, Any]:
         "number": job.number,
         "array_number": job.array_number,
         "user": job.user,
+        "project": job.project,
         "cpu_milli": job.amount.cpu_milli,
         "memory_bytes": job.amount.memory_bytes,
         "digest": job.spec_hash[:DIGEST_CHARACTERS],

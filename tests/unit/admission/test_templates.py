@@ -112,6 +112,21 @@ async def test_who_submits_a_template_is_the_user_of_its_job_and_another_user_is
     assert unnamed.template.asked != named.template.asked
 
 
+async def test_a_project_is_named_where_the_template_has_none_and_else_where_it_lets_one_be_said() -> None:
+    world = await World.with_policy(config())
+    fact = await admitted(world, ask("k1", project="vlm"))
+    assert fact.spec.project == "vlm"
+    assert fact.template is not None
+    assert fact.template.asked != (await admitted(world, ask("k2"))).template.asked  # type: ignore[union-attr]
+    own = template()
+    own["spec"] = own["spec"] | {"project": "own"}
+    world = await World.with_policy(config(own))
+    assert await refused(world, ask("k1", project="vlm")) == [("InvalidField", "project")]
+    assert (await admitted(world, ask("k2"))).spec.project == "own"
+    world = await World.with_policy(config(own | {"overrides": ["project"]}))
+    assert (await admitted(world, ask("k1", project="vlm"))).spec.project == "vlm"
+
+
 async def test_what_the_template_lets_be_said_is_judged_like_any_job() -> None:
     body = config(template(overrides=["name", "queue"]))
     world = await World.with_policy(body)

@@ -71,6 +71,22 @@ def test_idle_names_causes_in_words(export: Path) -> None:
     ]
 
 
+def test_by_project_each_tenant_has_its_own_and_a_row_for_what_names_none(tmp_path: Path) -> None:
+    ledger = Committed(ts=BEGIN - 3000).begin(node_seen("node-a"), body=config_body(tenants=("lab", "ops")))
+    for key, tenant, project in (("k1", "lab", "vlm"), ("k2", "lab", ""), ("k3", "ops", "vlm")):
+        job = admitted(key, job_spec(role(gpus=1), project=project), tenant=tenant)
+        ledger.commit(job)
+        run = ledger.start(job.job_id, key)
+        ledger.commit(RunEnded(kind="run_ended", run_id=run), ms=HOUR)
+        ledger.commit(RunAbsent(kind="run_absent", run_id=run))
+    file = tmp_path / "export.jsonl"
+    file.write_bytes(b"".join(data + b"\n" for data in ledger.stored))
+    told = json.loads(ran("report", file, "--by", "project", "-o", "json"))
+    used = {item["name"]: item["causes"].get("used", 0) for item in told["items"]}
+    hour = 1000 * HOUR
+    assert used == {"lab/vlm": hour, "lab/-": hour, "ops/vlm": hour, "(free)": 0}
+
+
 def test_every_cause_has_words() -> None:
     assert set(WORDS) == set(GpuCause) - {GpuCause.CAPACITY}
 
@@ -94,7 +110,7 @@ def test_a_time_that_cannot_be_read_is_a_mistake_by_name(export: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "by"),
     [
-        *(("report", by) for by in ("tenant", "queue", "user", "job", "flavor")),
+        *(("report", by) for by in ("tenant", "queue", "user", "project", "job", "flavor")),
         *(("idle", by) for by in ("cause", "queue", "flavor")),
     ],
 )
@@ -128,22 +144,26 @@ def test_focus_has_rows_by_job_and_hour_whose_costs_sum_to_what_the_jobs_held(
     body = config_body(flavors=flavors).model_copy(update={"money": Money(currency="EUR", prices=prices)})
     ledger = Committed(ts=BEGIN - 3000).begin(node_seen("node-a", gpu_model="a100"), body=body)
     jobs = []
-    for key, gpus, ms in (("k1", 2, HOUR + 7), ("k2", 3, 5 * HOUR)):
-        job = admitted(key, job_spec(role(gpus=gpus)))
+    for key, gpus, ms, project in (("k1", 2, HOUR + 7, ""), ("k2", 3, 5 * HOUR, "vlm")):
+        job = admitted(key, job_spec(role(gpus=gpus), project=project))
         ledger.commit(job, ms=HOUR // 2)
         run = ledger.start(job.job_id, key)
         ledger.commit(RunEnded(kind="run_ended", run_id=run), ms=ms)
         ledger.commit(RunAbsent(kind="run_absent", run_id=run))
-        jobs.append(ledger.state.ended.get(job.job_id))
+        ended = ledger.state.ended.get(job.job_id)
+        assert ended is not None
+        jobs.append(ended)
     file = tmp_path / "export.jsonl"
     file.write_bytes(b"".join(data + b"\n" for data in ledger.stored))
     rows = list(csv.DictReader(ran("report", file, "-o", "focus").splitlines()))
     assert list(rows[0]) == sorted(rows[0]), "columns are in order"
     assert {(row["SubAccountId"], row["SkuId"], row["BillingCurrency"]) for row in rows} == {("lab", "a100", "EUR")}
-    cost = sum(Decimal(job.cost_micros) + Decimal(job.cost_rest) / GPU_HOUR for job in jobs if job) / 1_000_000
+    cost = sum(Decimal(job.cost_micros) + Decimal(job.cost_rest) / GPU_HOUR for job in jobs) / 1_000_000
     # A job's own cost ends with its run; its pods were there for one second more.
     cost += (2 * Decimal("2.100001") + 3 * Decimal("1.95")) / 3600
     assert sum(Decimal(row["BilledCost"]) for row in rows) == cost.quantize(Decimal("1e-9"), ROUND_DOWN) > 0
+    tags = {row["ResourceId"]: json.loads(row["Tags"]) for row in rows}
+    assert [tags[job.job_id].get("project") for job in jobs] == [None, "vlm"]
     held = [owner for owner in rows if owner["ChargePeriodStart"] == "2025-11-24T20:00:00Z"]
     assert sum(Decimal(row["ConsumedQuantity"]) for row in held) == 3
     assert sum(Decimal(row["BilledCost"]) for row in held) == Decimal("5.85")

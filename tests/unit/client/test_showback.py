@@ -16,7 +16,7 @@ from tessera.client.ledger.showback.page import showback_page
 from tessera.client.outcomes import Failure
 from tessera_schemas.base import job_id
 from tessera_schemas.config import ConfigBody, Flavor
-from tessera_schemas.facts import RunEnded
+from tessera_schemas.facts import RunEnded, RunIdle
 from tessera_schemas.work.budgets import MICROS, Budget, month_ts
 from tessera_schemas.work.money import GPU_HOUR, FlavorPrice, Money
 from tests.builders import SHARD, admitted, config_body, job_spec, node_seen, role, run_absent
@@ -51,7 +51,7 @@ def stored(tmp_path: Path) -> LedgerFile:
     )
     ran(ledger, "old", "2026-10-11", 2, "vision")
     ledger.commit(ms=at("2026-11-09T23:59:59") - ledger.ts)
-    ran(ledger, "train", "2026-11-11", 4, "vision", user="ana")
+    ran(ledger, "train", "2026-11-11", 4, "vision", user="ana", project="vlm")
     ledger.commit(ms=at("2026-11-19T23:59:59") - ledger.ts)
     ran(ledger, "serve", "2026-11-20T12:00", 1, "speech")
     ledger.commit(ms=at("2026-12-03") - ledger.ts)
@@ -81,10 +81,26 @@ async def test_the_page_stands_alone_and_escapes_what_users_wrote(stored: Ledger
     assert not re.search(r"<script|<link|<img|src=|href=|url\(|@import", page)
     assert "<b>Cost" not in page
     assert f"GPU use of 2026-11, cluster {ODD}" in unescape(page)
-    for text in ("train (vision)", "+100 %", "new", "96 %", "288.00 EUR", "vision/ana"):
+    for text in ("train (vision)", "+100 %", "new", "96 %", "288.00 EUR", "vision/ana", "By project", "vision/vlm"):
         assert text in page
     (picture,) = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     assert len(ElementTree.fromstring(picture).findall("rect")) == 2
+
+
+async def test_a_page_without_projects_has_no_table_of_them(stored: LedgerFile) -> None:
+    assert "By project" not in showback_page(await read_month(stored, month_ts("2026-10")), "main")
+
+
+async def test_what_a_run_holds_that_was_warned_of_idle_gpus_is_paid_like_all_it_holds(tmp_path: Path) -> None:
+    ledger = Committed(ts=at("2026-11-09T23:59:56")).begin(node_seen("node-a"))
+    ledger.commit(admitted("idle", job_spec(role(gpus=2))), ms=0)
+    run = ledger.start(job_id(SHARD, "lab", "idle"), "idle")
+    ledger.commit(RunIdle(kind="run_idle", run_id=run, idle_seconds=60), ms=0)
+    ledger.commit(ms=at("2026-11-11") - ledger.ts)
+    path = tmp_path / "ledger.jsonl"
+    path.write_bytes(b"".join(data + b"\n" for data in ledger.stored))
+    found = await read_month(LedgerFile(path), month_ts("2026-11"))
+    assert gpu_hours(found.now.used) == "48.0"
 
 
 async def test_a_month_of_which_the_ledger_has_nothing_is_said(stored: LedgerFile) -> None:

@@ -92,6 +92,16 @@ def test_get_and_sacct_show_what_a_job_costs_until_now_where_there_are_prices() 
     assert (fields.FIELDS["Cost"](free, NOW), "cost" in dict(job_facts(free, NOW))) == ("", False)
 
 
+def test_get_and_slurms_words_show_the_project() -> None:
+    named, none = view(project="vlm"), view()
+    assert [fields.FIELDS["WCKey"](job, NOW) for job in (named, none)] == ["vlm", ""]
+    assert [queue_fields.rows_as("%w", NOW)(job) for job in (named, none)] == ["vlm", "(null)"]
+    assert " WCKey=vlm\n" in job_lines(named, NOW)
+    assert "WCKey" not in job_lines(none, NOW)
+    assert ("project", "vlm") in job_facts(named, NOW)
+    assert "project" not in dict(job_facts(none, NOW))
+
+
 def test_a_run_counts_at_the_size_that_it_has_now() -> None:
     place = [Placement(rank=rank, role="w", node=f"n{rank}", gpu_milli=1000) for rank in range(3)]
     grown = view(started_ts=1, gpu_milli=0, pods=1, placements=place, held_pods=3, held_gpu_milli=3000)

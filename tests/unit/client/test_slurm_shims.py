@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 from typer.testing import CliRunner
 
 from tessera.client.cli import app
@@ -55,6 +56,13 @@ def test_what_libraries_write_into_every_script_is_taken(options: str) -> None:
     assert job(*options.split(" ", 0)).roles[0].replicas == 1
 
 
+def test_a_wckey_is_the_project() -> None:
+    assert job("--wckey=vlm").project == "vlm"
+    assert job().project == ""
+    with pytest.raises(ValidationError, match="project"):
+        job("--wckey=a/b")
+
+
 def test_cpus_are_said_by_gpu_too() -> None:
     assert job("--gpus=2", "--cpus-per-gpu=4").roles[0].resources.cpu_milli == 8000
     assert "it has no GPU" in wrong("--cpus-per-gpu=4")
@@ -70,4 +78,4 @@ def test_one_of_several_values_of_a_label_is_enough() -> None:
 def test_the_variables_of_the_shell_do_not_go_into_pods_and_a_note_says_so() -> None:
     assert "TOKEN" not in job("--export=ALL").roles[0].template.env
     assert job("--export=ALL,MODE=fast").roles[0].template.env["MODE"] == "fast"
-    assert read("--wckey=x").notes[0].startswith("train.sh:2: --wckey is passed over")
+    assert read("--comment=x").notes[0].startswith("train.sh:2: --comment is passed over")

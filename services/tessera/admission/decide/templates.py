@@ -41,7 +41,8 @@ def from_template(command: SubmitTemplate, policy: AdmissionPolicy) -> ExpandedJ
 
 
 def _expanded(command: SubmitTemplate, template: JobTemplate) -> JobSpec | tuple[Reason, ...]:
-    fixed = sorted(command.overrides.keys() - {*template.overrides, "user"})
+    free = {"user", *(() if "project" in template.spec else ("project",))}
+    fixed = sorted(command.overrides.keys() - {*template.overrides, *free})
     against = [refusal(Code.INVALID_FIELD, field, f"template {template.name} says it itself") for field in fixed]
     values = template.read(command.parameters)
     if isinstance(values, tuple):

@@ -16,7 +16,7 @@ from tessera_schemas.base import Json
 KUEUE, VOLCANO, YUNIKORN = "kueue.x-k8s.io/", "volcano.sh/", "yunikorn.apache.org/"
 LWS, JOB_SET, ARMADA = "leaderworkerset.sigs.k8s.io/", "jobset.sigs.k8s.io/", "armadaproject.io/"
 KOORDINATOR_GANG, SLURM = "gang.scheduling.koordinator.sh/", "slurmjob.slinky.slurm.net/"
-KUEUE_QUEUE, SLURM_PARTITION = f"{KUEUE}queue-name", f"{SLURM}partition"
+KUEUE_QUEUE, SLURM_PARTITION, SLURM_WCKEY = f"{KUEUE}queue-name", f"{SLURM}partition", f"{SLURM}wckey"
 KOORDINATOR_QUEUE = "quota.scheduling.koordinator.sh/name"
 TIME_LIMIT, SLURM_TIME_LIMIT = f"{KUEUE}max-exec-time-seconds", f"{SLURM}timelimit"
 LEAST_PODS = f"{KUEUE}job-min-parallelism"

@@ -18,6 +18,7 @@ from tessera.binder.workloads.mark_table import (
     SLICE_SIZE,
     SLICE_TOPOLOGY,
     SLURM_PARTITION,
+    SLURM_WCKEY,
     VOLCANO,
     YUNIKORN,
     Mark,
@@ -26,7 +27,7 @@ from tessera.binder.workloads.mark_table import (
 )
 from tessera.binder.workloads.reading import items, mapping, no, number_in, text
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.labels import PREEMPTIBLE_ANNOTATION, QUEUE_LABEL
+from tessera_schemas.cluster.labels import PREEMPTIBLE_ANNOTATION, PROJECT_LABEL, QUEUE_LABEL
 from tessera_schemas.reasons import Code, Reason
 
 UNKNOWN_FIELD = "Tessera does not know this field"
@@ -138,6 +139,11 @@ def find_queue(pod: Json) -> tuple[str, str]:
     YuniKorn's older label has no prefix, so it counts beside the name of an application alone.
     """
     return found_in(pod, *QUEUES, *(("queue",) if read_mark(pod, *APPLICATION) else ()))
+
+
+def find_project(thing: Json) -> tuple[str, str]:
+    """The project that a pod or its owner names, and the field; ("", "") for none."""
+    return found_in(thing, PROJECT_LABEL, SLURM_WCKEY)
 
 
 def topology_of(pod: Json) -> Json | None:

@@ -104,6 +104,7 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
         avoid=() if fact.adopted is None else fact.adopted.failed_on,
         adopted=fact.adopted,
         user=spec.user,
+        project=spec.project,
         idle=spec.idle,
         array=array,
         after=own_dependencies(state, spec.after),

@@ -105,6 +105,7 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
         record.deadline,
         flavor=record.flavor,
         user=job.user,
+        project=job.project,
         start_ms=record.deadline - state.ts if state.format >= RUN_ENDS_FROM else 0,
     )
     state.put_run(run)

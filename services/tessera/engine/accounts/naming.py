@@ -8,6 +8,8 @@ GPU_SECOND = 1_000_000
 """One GPU for one second, in thousandths of a GPU times milliseconds."""
 Naming = Callable[[GpuOwner], str]
 """Name of the row in which an amount counts."""
+OF_TENANTS = ("user", "project")
+"""Names that each tenant gives by itself: two tenants may have the same."""
 APART = {GpuCause.OUT: "(out)", GpuCause.OTHERS: "(others)"}
 """Rows of what nobody whom the ledger names has; all other causes of that kind are `(free)`."""
 
@@ -19,8 +21,8 @@ def name_by(field: str) -> Naming:
         apart = "" if owner.cause in NAMED else APART.get(owner.cause, "(free)")
         if field == "flavor":
             return f"{owner.flavor or '-'} {apart}".rstrip()
-        if field == "user" and not apart:
-            return f"{owner.tenant}/{owner.user or '-'}"
+        if field in OF_TENANTS and not apart:
+            return f"{owner.tenant}/{getattr(owner, field) or '-'}"
         return apart or str(getattr(owner, field)) or "-"
 
     return name

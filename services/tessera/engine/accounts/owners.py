@@ -57,6 +57,7 @@ class GpuOwner(NamedTuple):
     queue: str = ""
     user: str = ""
     job: str = ""
+    project: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class HeldPod:
     queue: str
     user: str
     job: str
+    project: str
     placement: Placement
 
 
@@ -114,7 +116,7 @@ def pods_of_run(run: Run) -> list[HeldPod]:
         surplus, cause = extra.get(place.rank), whole
         if surplus is not None and (surplus.leaving or not surplus.uid):
             cause = GpuCause.STOPPING if surplus.leaving else GpuCause.STARTING
-        found.append(HeldPod(cause, run.tenant, run.queue, run.user, run.job_id, place))
+        found.append(HeldPod(cause, run.tenant, run.queue, run.user, run.job_id, run.project, place))
     return found
 
 
@@ -122,8 +124,9 @@ def pods_of_mark(state: State, mark: Earmark) -> list[HeldPod]:
     """GPUs kept for the owner of an earmark; runs that are being stopped may still hold it."""
     cause = GpuCause.RESERVED if mark.cause in ("head", "reservation") else GpuCause.EARMARKED
     job = state.jobs.get(mark.owner)
-    tenant, queue, user = ("", "", "") if job is None else (job.tenant, job.queue, job.user)
-    return [HeldPod(cause, tenant, queue, user, mark.owner, place) for place in mark.placements]
+    names = ("", "", "") if job is None else (job.tenant, job.queue, job.user)
+    project = "" if job is None else job.project
+    return [HeldPod(cause, *names, mark.owner, project, place) for place in mark.placements]
 
 
 def divided(
@@ -140,7 +143,7 @@ def divided(
     is_out = closed or not node.ready
     left, beyond = [WHOLE_GPU] * node.gpus, list[GpuOwner]()
     for pod in held:
-        owner = GpuOwner(node.pool, flavor, pod.cause, pod.tenant, pod.queue, pod.user, pod.job)
+        owner = GpuOwner(node.pool, flavor, pod.cause, pod.tenant, pod.queue, pod.user, pod.job, pod.project)
         if is_out and pod.cause in KEPT:
             owner = GpuOwner(node.pool, flavor, GpuCause.OUT)
         for device in pod.placement.devices:

@@ -44,7 +44,7 @@ class PeriodLength:
         return start // self.ms % self.kept
 
 
-MINUTES = PeriodLength("minutes", STEP_MS, 288, lambda owner: owner._replace(queue="", user="", job=""))
+MINUTES = PeriodLength("minutes", STEP_MS, 288, lambda owner: owner._replace(queue="", user="", job="", project=""))
 HOURS = PeriodLength("hours", HOUR_MS, 35 * 24, lambda owner: owner)
 DAYS = PeriodLength("days", DAY_MS, 3 * 366, lambda owner: owner._replace(job=""))
 LENGTHS = (MINUTES, HOURS, DAYS)
@@ -70,8 +70,8 @@ class Period:
         """Counts an amount for an owner, or for others where names are too many."""
         rows = self.rows
         if owner not in rows and owner.tenant and len(rows) >= rows_max:
-            job = OTHERS if owner.job else ""
-            owner = owner._replace(tenant=OTHERS, queue=OTHERS, user=OTHERS, job=job)
+            job, project = (OTHERS if name else "" for name in (owner.job, owner.project))
+            owner = owner._replace(tenant=OTHERS, queue=OTHERS, user=OTHERS, job=job, project=project)
         rows[owner] = rows.get(owner, 0) + amount
 
     def put_restart(self, key: RestartKey, count: int, lost: int) -> None:
@@ -95,7 +95,8 @@ class Period:
             "start": self.start,
             "from": self.from_ts,
             "upto": self.upto_ts,
-            "rows": [[*owner, amount] for owner, amount in self.rows.items()],
+            # A name that is not there takes no room: rows of no project are as they were before there were any.
+            "rows": [[*(owner if owner.project else owner[:-1]), amount] for owner, amount in self.rows.items()],
             "restarts": [[*key, *value] for key, value in self.restarts.items()],
         }
 

@@ -47,7 +47,7 @@ class AccountHandlers:
             raise refused(Code.INVALID_FIELD, "until", "before since, or the same")
         by_job = query.by == "job"
         finest = HOURS if by_job or query.step == HOURS.name else DAYS
-        named = query.by in ("queue", "user", "job")
+        named = query.by in ("queue", "user", "project", "job")
         span = await self._stored.span(query.since, query.until, finest, named)
         if by_job and span.until_ts - span.since_ts > JOB_HOURS_MAX * HOUR_MS:
             raise refused(Code.INVALID_FIELD, "since", "by job, one answer has 7 days; ask for a part of the time")

@@ -139,7 +139,7 @@ class AccountQuery(Strict):
     since: Annotated[int, Field(ge=0, le=INT_MAX, description="Begin in Unix milliseconds; 0: where it begins")] = 0
     until: Annotated[int, Field(ge=0, le=INT_MAX, description="End in Unix milliseconds; 0: where it ends")] = 0
     by: Annotated[
-        Literal["tenant", "queue", "user", "job", "flavor", "cause"], Field(description="Field to sum up by")
+        Literal["tenant", "queue", "user", "project", "job", "flavor", "cause"], Field(description="Field to sum up by")
     ] = "tenant"
     cause: Annotated[
         tuple[Annotated[str, AfterValidator(known_cause)], ...],

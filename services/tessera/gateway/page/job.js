@@ -27,6 +27,7 @@ export function show({ job, failed, why, told, whole, names, tenant }, again) {
   story.watch(again);
   const phase = array.phaseOf(job);
   const facts = [["Phase", job.held ? `${phase}, on hold` : phase], ["Tenant", job.tenant], ["Queue", job.queue], ["Class", job.priority_class]];
+  if (job.project) facts.push(["Project", job.project]);
   if (job.array) facts.push(["Tasks", `${job.array.tasks} (${job.array.count} in all)`], ["Of these", array.counts(job.array)]);
   else facts.push(["Asks for", `${gpus(job.gpu_milli)} GPUs in ${job.pods} pod${job.pods === 1 ? "" : "s"}`], ["Attempt", String(job.attempt)], ["Restarts", String(Math.max(0, job.attempt - 1))], ["Stopped for others", String(job.evictions)]);
   if (job.task_of) facts.push(["Task", [`${job.task} of `, jobLink(job.task_of, job.name)]]);

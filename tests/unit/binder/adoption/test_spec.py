@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera_schemas.base import job_id
-from tessera_schemas.cluster.labels import GANG_LABEL, GANG_SIZE_ANNOTATION, POD_GROUP_LABEL, QUEUE_LABEL
+from tessera_schemas.cluster.labels import GANG_LABEL, GANG_SIZE_ANNOTATION, POD_GROUP_LABEL, PROJECT_LABEL, QUEUE_LABEL
 from tessera_schemas.commands import AdoptJob
 from tessera_schemas.reasons import Code, Reason
 from tests.unit.binder.adoption.adoption_builders import an_object, batch_job, group, pod, ref
@@ -55,6 +55,18 @@ def test_what_is_adopted_can_be_submitted() -> None:
     found = adoption(of_job(2, job), job)
     sent = AdoptJob(kind="adopt_job", v=1, key=found.key, spec=found.spec, adopted=found.adopted)
     assert AdoptJob.model_validate_json(sent.to_bytes(), strict=True) == sent
+
+
+def test_the_project_is_the_label_of_the_pods_or_else_of_their_owner_or_slurms_mark() -> None:
+    assert adoption([pod()]).spec.project == ""
+    job = batch_job() | {"metadata": batch_job()["metadata"] | {"labels": {PROJECT_LABEL: "owners"}}}
+    assert adoption(of_job(2, job), job).spec.project == "owners"
+    wckey = {"slurmjob.slinky.slurm.net/wckey": "vlm"}
+    assert adoption([pod(annotations=wckey)]).spec.project == "vlm"
+    assert adoption([pod(annotations=wckey, labels={PROJECT_LABEL: "own"})]).spec.project == "own"
+    found = answer([pod(annotations={"slurmjob.slinky.slurm.net/wckey": "a b"})])
+    assert isinstance(found, Reason)
+    assert (found.code, found.field) == (Code.INVALID_FIELD, "metadata.annotations[slurmjob.slinky.slurm.net/wckey]")
 
 
 def test_the_queue_is_the_label_of_the_pods() -> None:
@@ -152,8 +164,9 @@ def test_ranks_follow_the_completion_index_and_not_the_name() -> None:
     [
         ({"annotations": {GANG_SIZE_ANNOTATION: "3"}}, f"metadata.annotations[{GANG_SIZE_ANNOTATION}]"),
         ({"labels": {GANG_LABEL: "g", QUEUE_LABEL: "other"}}, f"metadata.labels[{QUEUE_LABEL}]"),
+        ({"labels": {GANG_LABEL: "g", PROJECT_LABEL: "vlm"}}, f"metadata.labels[{PROJECT_LABEL}]"),
     ],
-    ids=["two sizes", "two queues"],
+    ids=["two sizes", "two queues", "two projects"],
 )
 def test_pods_of_one_gang_that_contradict_each_other_are_refused(what: Json, field: str) -> None:
     pods = gang("a", "b")

@@ -18,7 +18,7 @@ from tessera.binder.adoption.decide.ranks import chosen, missing_part, ranked
 from tessera.binder.adoption.decide.roles import invalid
 from tessera.binder.adoption.decide.suspending import is_preemptible
 from tessera.binder.workloads.mark_table import LEAST_PODS, PREFERRED_TOPOLOGY, REQUIRED_TOPOLOGY, SLICE_TOPOLOGY
-from tessera.binder.workloads.marks import find_queue, not_honoured, read_mark, refused_mark
+from tessera.binder.workloads.marks import find_project, find_queue, not_honoured, read_mark, refused_mark
 from tessera.binder.workloads.port import Group, GroupKind
 from tessera.binder.workloads.reading import as_name, mapping, no, text
 from tessera.binder.workloads.references import controller_of
@@ -140,6 +140,11 @@ def _disagreement(group: Group, pods: Sequence[Json]) -> Reason | None:
         field = next(field for pod in pods if (field := find_queue(pod)[1]))
         words = ", ".join(queue or f"none ({QUEUE})" for queue in sorted(queues))
         return no(Code.GANG_DISAGREES, field, f"{group.kind} {group.name}: {words}")
+    projects = {find_project(pod)[0] for pod in pods}
+    if len(projects) > 1:
+        field = next(field for pod in pods if (field := find_project(pod)[1]))
+        words = ", ".join(project or "none" for project in sorted(projects))
+        return no(Code.GANG_DISAGREES, field, f"{group.kind} {group.name}: {words}")
     return None
 
 
@@ -178,6 +183,7 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
     if isinstance(limit, Reason):
         return limit
     queue, field = queue_of(pods[0], owner)
+    project, named_in = _project_of(pods[0], owner)
     # A pod that nobody makes again is not brought back after a failure of its own, whatever is tried.
     returns = all(controller_of(pod) is not None for pod in pods)
     try:
@@ -185,6 +191,7 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
             {
                 "name": as_name(group.name) or "pods",
                 "queue": queue,
+                "project": project,
                 "preemptible": is_preemptible(group, pods, owner),
                 "roles": tuple({role.name: role for role in roles}.values()),
                 "time_limit_seconds": limit,
@@ -199,7 +206,18 @@ def _job_spec(group: Group, roles: list[Role], pods: Sequence[Json], owner: Json
             detail = f"{queue!r} is no name of a queue; the label {QUEUE_LABEL} counts before it, and an operator may "
             detail += "say the queue for which it stands, as queue_names of the configuration"
             return no(Code.INVALID_FIELD, field, detail)
+        if error.errors()[0]["loc"][:1] == ("project",):
+            return no(Code.INVALID_FIELD, named_in, f"{project!r} is no name of a project: write a label's value")
         return invalid(error, "spec")
+
+
+def _project_of(pod: Json, owner: Json | None) -> tuple[str, str]:
+    """The project that the pod names, or else its owner, and the field."""
+    named = find_project(pod)
+    if not named[0] and owner is not None:
+        project, field = find_project(owner)
+        named = project, f"{text(owner, 'kind')}.{field}"
+    return named
 
 
 def queue_of(pod: Json, owner: Json | None) -> tuple[str, str]:

@@ -53,6 +53,9 @@ async def submit(
     ] = None,
     image: Annotated[str, typer.Option(help="Container image")] = DEFAULT_IMAGE,
     priority: Annotated[str | None, typer.Option(help="Priority class (default: normal)", show_default=False)] = None,
+    project: Annotated[
+        str | None, typer.Option(help="Project of the tenant for which its use is counted", show_default=False)
+    ] = None,
     template: Annotated[
         str | None, typer.Option("--template", "-t", help="A template of the configuration; see `tessera templates`")
     ] = None,
@@ -82,7 +85,7 @@ async def submit(
         return await report_end(sent, timeout) if wait else None
 
 
-NAMED = {"name": "name", "queue": "queue", "priority_class": "priority"}
+NAMED = {"name": "name", "queue": "queue", "priority_class": "priority", "project": "project"}
 ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "toleration", "image")
 
 

@@ -62,6 +62,7 @@ class ReportBy(StrEnum):
     TENANT = "tenant"
     QUEUE = "queue"
     USER = "user"
+    PROJECT = "project"
     JOB = "job"
     FLAVOR = "flavor"
 

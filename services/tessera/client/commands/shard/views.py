@@ -179,6 +179,7 @@ def job_facts(job: JobView, now_ms: int) -> list[tuple[str, str]]:
         ("name", job.name),
         ("tenant", job.tenant),
         ("queue", job.queue),
+        ("project", job.project),
         ("adopted from", job.owner),
         ("phase", phase_now(job)),
         ("why", job.reason.sentence() if job.reason is not None else ""),

@@ -82,7 +82,8 @@ class Rounded:
 def _row(shard: str, hour: int, owner: GpuOwner, quantity: str, cost: str, currency: str) -> FocusRow:
     begin = datetime.fromtimestamp(hour / 1000, UTC)
     month = begin.replace(day=1, hour=0)
-    tags = {"cause": owner.cause.value, "pool": owner.pool, "queue": owner.queue, "user": owner.user}
+    tags = {"cause": owner.cause.value, "pool": owner.pool, "queue": owner.queue}
+    tags |= {"user": owner.user, "project": owner.project}
     found = FIXED | {
         "BillingAccountId": shard,
         "BillingAccountName": shard,

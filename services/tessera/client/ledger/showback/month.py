@@ -10,15 +10,16 @@ from tessera.client.views.live import progress_of
 from tessera.domain.folding.spending import counted, limit_of, unit_of
 from tessera.domain.state import State
 from tessera.engine.accounts.account import Account
-from tessera.engine.accounts.owners import HELD, GpuCause, GpuOwner
+from tessera.engine.accounts.naming import name_by
+from tessera.engine.accounts.owners import HELD, RUNNING, GpuCause, GpuOwner
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera_schemas.work.budgets import MICROS, day_text, month_end, month_start, month_text
 from tessera_schemas.work.money import GPU_HOUR, Money, held_cost
 
-PAID = (GpuCause.USED, *HELD)
+PAID = (*RUNNING, *HELD)
 """What costs: GPUs that runs hold."""
-KINDS = ("tenant", "queue", "user", "job")
+KINDS = ("tenant", "queue", "user", "project", "job")
 
 
 @dataclass(slots=True)
@@ -89,8 +90,8 @@ class MonthBooks:
 
     def _add_paid(self, sums: MonthSums, owner: GpuOwner, amount: int, cost: int) -> None:
         sums.used += amount
-        user = f"{owner.tenant}/{owner.user or '-'}"
-        for kind, name in zip(KINDS, (owner.tenant, owner.queue, user, owner.job), strict=True):
+        for kind in KINDS:
+            name = name_by(kind)(owner)
             sums.held[kind][name] += amount
             sums.cost[kind][name] += cost
         if owner.job not in self.names:

@@ -36,7 +36,7 @@ def showback_page(found: Monthly, shard: str) -> str:
             "<h2>GPU-hours by day</h2>",
             *_picture(found),
             *_budgets(found),
-            *(_table(found, kind, f"By {kind}", _named) for kind in ("tenant", "queue", "user")),
+            *(_table(found, kind, f"By {kind}", str) for kind in ("tenant", "queue", "user", *_projects(found))),
             _table(found, "job", "Biggest jobs", lambda job: f"{found.names.get(job) or '-'} {job}"),
             "</html>\n",
         )
@@ -75,8 +75,10 @@ def _change(now: int, before: int) -> str:
     return f"{'+' if percent > 0 else ''}{percent} %"
 
 
-def _named(name: str) -> str:
-    return name or "-"
+def _projects(found: Monthly) -> Iterator[str]:
+    # Where no job names any, the table would be that of the tenants.
+    if any(not name.endswith("/-") for name in found.now.held["project"]):
+        yield "project"
 
 
 def _table(found: Monthly, kind: str, title: str, named: Callable[[str], str]) -> str:

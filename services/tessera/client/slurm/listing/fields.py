@@ -280,6 +280,8 @@ FIELDS: Mapping[str, FieldValue] = {
     "Dependency": lambda job, now: ",".join(each.text() for each in job.after) or "(null)",
     "AllocTRES": lambda job, now: tres_of(job) if was_placed(job) else "",
     "ReqTRES": lambda job, now: tres_of(job.model_copy(update={"placements": (), "nodes": (), "held_pods": 0})),
+    "WCKey": lambda job, now: job.project,
+    "WCKeyOrNull": lambda job, now: job.project or "(null)",
     "UID": lambda job, now: str(uid_of(job.user)),
     "Group": lambda job, now: group_of(job.user)[0],
     "GID": lambda job, now: str(group_of(job.user)[1]),
@@ -312,7 +314,7 @@ NOT_MEASURED: tuple[str, ...] = (
 )
 NOT_MEASURED += ("AveVMSize", "ConsumedEnergy", "WorkDir", "Cluster", "Comment", "SubmitLine", "MaxDiskRead")
 NOT_MEASURED += ("CPUTimeRAW", "TRESUsageInTot", "ConsumedEnergyRaw", "Reservation")
-NOT_MEASURED += ("MaxDiskWrite", "AveDiskRead", "AveDiskWrite", "AdminComment", "Constraints", "Flags", "WCKey")
+NOT_MEASURED += ("MaxDiskWrite", "AveDiskRead", "AveDiskWrite", "AdminComment", "Constraints", "Flags")
 """Fields that Slurm has and nobody measures here: empty, as there where nothing was gathered."""
 OTHER_NAMES: Mapping[str, str] = {"name": "JobName", "allocnodes": "NNodes", "timelimitraw": "Timelimit"}
 """Further names of `sacct`'s fields, in small letters."""

@@ -17,10 +17,11 @@ def job_lines(job: JobView, now_ms: int) -> str:
     array = f"ArrayJobId={fields.array_of(job)} ArrayTaskId={_tasks_of(job)} " if job.task_of or job.array else ""
     user, (group, gid) = value("User"), group_of(job.user)
     restarts, limit = value("Restarts"), fields.ACCOUNTING["Timelimit"](job, now_ms)
+    wckey = f" WCKey={job.project}" if job.project else ""
     lines = [
         f"JobId={fields.raw_id_of(job)} {array}JobName={job.name}",
         f"UserId={user}({uid_of(job.user)}) GroupId={group}({gid}) MCS_label=N/A",
-        f"Priority={job.priority} Nice=0 Account={job.tenant} QOS={job.priority_class}",
+        f"Priority={job.priority} Nice=0 Account={job.tenant} QOS={job.priority_class}{wckey}",
         f"JobState={fields.state_of(job)} Reason={fields.reason_of(job)} Dependency={value('Dependency')}",
         f"Requeue=1 Restarts={restarts} BatchFlag=1 Reboot=0 ExitCode={fields.exit_code_of(job)}",
         f"RunTime={words.elapsed_in_full(fields.elapsed_ms(job, now_ms))} TimeLimit={limit} TimeMin=N/A",

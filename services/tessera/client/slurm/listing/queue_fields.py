@@ -72,6 +72,7 @@ T state STATE State
 u username USER User
 U userid UID UID
 V submittime SUBMIT_TIME Submit
+w wckey WCKEY WCKeyOrNull
 b tres-per-node TRES_PER_NODE TresPerNode
 - tres-alloc TRES_ALLOC AllocTRES
 - numtasks TASKS NTasks
@@ -95,7 +96,6 @@ o command COMMAND (null)
 O contiguous CONTIGUOUS 0
 s selectjobinfo SELECT_JOBINFO ""
 v reservation RESERVATION (null)
-w wckey WCKEY (null)
 W licenses LICENSES (null)
 x excnodes EXC_NODES ""
 X corespec CORE_SPEC N/A

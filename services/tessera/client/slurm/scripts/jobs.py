@@ -240,6 +240,7 @@ def _read_job_options(options: ScriptOptions, now: datetime, against: Against) -
         queues = against.tried("partition", partial(values.queues_of, options.value("partition")), [""])
         job |= {"queue": queues[0]} if queues[0] else {}
     job |= {"priority_class": priority} if priority else {}
+    job |= {"project": asked["wckey"]} if "wckey" in asked else {}
     readers: dict[str, tuple[str, Callable[[Said], int | None]]] = {
         "time": ("time_limit_seconds", lambda said: values.seconds_of(said) or None),
         "signal": ("termination_grace_seconds", values.grace_of),

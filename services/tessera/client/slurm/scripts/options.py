@@ -170,7 +170,7 @@ OPTIONS: tuple[Option, ...] = (
     _advisory("use-min-nodes", "the scheduler chooses where pods lie", flag=True),
     _advisory("verbose", "there is no more to say", short="v", flag=True),
     _refused("delay-boot", "delete it: nodes are not booted for jobs"),
-    _advisory("wckey", "jobs are counted by tenant and user"),
+    Option("wckey", "`project`: the project of the tenant for which its use is counted"),
     _advisory("wait-all-nodes", "the pods of a gang start together, or none does"),
     _refused("workdir", "say --chdir"),
 )
