@@ -177,7 +177,7 @@ def test_a_node_that_is_gone_is_no_capacity():
 def test_lines_name_pool_flavor_and_whose_run_it_is():
     flavors = (Flavor(name="fast", gpu_models=("h100",)),)
     shard = Accounted(node_seen("node-a", gpu_model="h100"), body=config_body(flavors=flavors))
-    job = shard.queue("k1", job_spec(role(gpus=3)).model_copy(update={"user": "ana"}))
+    job = shard.queue("k1", job_spec(role(gpus=3)).model_copy(update={"user": "ana", "project": "vlm"}))
     shard.start(job, "k1")
     line = next(owner for owner in shard.account.lines if owner.cause is GpuCause.USED)
     assert line[:2] + line[3:] == ("default", "fast", "lab", "research", "ana", job, "vlm")
