@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tessera.testkit import checker, events_checker, pays_checker, relations_checker, rules_checker
+from tessera.testkit import account_checker, checker, events_checker, pays_checker, relations_checker, rules_checker
 from tessera.testkit.checker import PodChange, Report
 from tessera.testkit.checker import check as check_ledger
 from tessera.testkit.events_checker import check_events
@@ -941,7 +941,7 @@ def test_i13_a_job_is_cancelled_by_its_tenant_or_an_operator_alone() -> None:
     assert broken(check(shard.stored)) == {"I13"}
 
 
-PACKAGES = (checker, events_checker, pays_checker, relations_checker, rules_checker)
+PACKAGES = (account_checker, checker, events_checker, pays_checker, relations_checker, rules_checker)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
@@ -957,7 +957,14 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
 
 @pytest.mark.parametrize(
     ("package", "most"),
-    [(checker, 530), (events_checker, 160), (pays_checker, 130), (relations_checker, 145), (rules_checker, 1060)],
+    [
+        (account_checker, 270),
+        (checker, 530),
+        (events_checker, 160),
+        (pays_checker, 130),
+        (relations_checker, 145),
+        (rules_checker, 1060),
+    ],
 )
 def test_the_checkers_stay_small_enough_to_be_judged_by_eye(package: Any, most: int) -> None:
     """Lines that judge, of every file: all but imports, docstrings, comments and blank lines."""

@@ -1,15 +1,19 @@
 """The ledger of a run as a fold of its own reads it, and the views as they would be rebuilt from it."""
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from tessera.domain.entities import EndedJob, Job
 from tessera.domain.state import State
+from tessera.engine.accounts.periods import HOURS
+from tessera.kernel.ledger.accounts import read_open, read_over, read_sums
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ledger.stream import read_plain
 from tessera.kernel.memory.store import MemoryViews
-from tessera.kernel.ports import Message
+from tessera.kernel.ports import Bus, Message
 from tessera.kernel.redis.views_digest import views_digest
 from tessera.projection.views import all_views
+from tessera.testkit.account_checker import AccountSaid
 from tessera.testkit.sim.coverage import Coverage
 from tessera_schemas.ledger import LedgerMessage
 from tessera_schemas.shard.keys import VIEWS
@@ -55,6 +59,21 @@ def fold_stored(
         upto.fold(entry)
         notice(entry.message)
     return upto.state
+
+
+async def stored_account(bus: Bus, shard: str) -> AccountSaid | None:
+    """The account as projection stored it last, hours with what is not over of them; None where nothing is stored."""
+    at = await read_open(bus, shard)
+    if at is None or not at.n:
+        return None
+    begins = range(HOURS.begin(at.since_ts), at.upto_ts + 1, HOURS.ms)
+    over = await read_over(bus, shard, [(HOURS.name, HOURS.slot(begin)) for begin in begins])
+    sums = await read_sums(bus, shard, at)
+    hours: dict[int, list[Any]] = {}
+    for period in (*over, sums.get(HOURS.name), at.newest):
+        if period is not None:
+            hours.setdefault(HOURS.begin(period["start"]), []).extend(period["rows"])
+    return AccountSaid(at.n, at.since_ts, hours)
 
 
 def digests(views: MemoryViews, state: State) -> tuple[str, str]:

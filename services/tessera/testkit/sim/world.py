@@ -16,6 +16,7 @@ from tessera.kernel.errors import Full, KernelError
 from tessera.kernel.ledger.shard import Shard
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
+from tessera.testkit.account_checker import AccountSaid, check_account
 from tessera.testkit.checker import PodChange, check
 from tessera.testkit.events_checker import check_events
 from tessera.testkit.pays_checker import check_pays
@@ -29,7 +30,7 @@ from tessera.testkit.sim.loop import VirtualLoop
 from tessera.testkit.sim.rolling import RollingOperator
 from tessera.testkit.sim.services import SHARD, SimulatedServices
 from tessera.testkit.sim.users import Users
-from tessera.testkit.sim.verify import CountedState, digests, fold_stored
+from tessera.testkit.sim.verify import CountedState, digests, fold_stored, stored_account
 from tessera.testkit.sim.workload import (
     HUGE_KEY,
     HUGE_TENANT,
@@ -117,7 +118,8 @@ class World:
         await self.send(cancel(SHARD, HUGE_TENANT, HUGE_KEY))
         await self._settle()
         drained = await self.drain()
-        outcome = self._judge(drained)
+        said = await stored_account(MemoryBus(self.services.broker, "checker"), SHARD)
+        outcome = self._judge(drained, said)
         for task in around:
             task.cancel()
         await self.services.close()
@@ -255,7 +257,7 @@ class World:
             return False
         return not len(state.jobs) and not len(state.runs) and views is not None and views.cursor == state.n
 
-    def _judge(self, drained: bool) -> SeedOutcome:
+    def _judge(self, drained: bool, said: AccountSaid | None) -> SeedOutcome:
         broker, state = self.services.broker, self.state()
         stored = [self._rolling.archive[n].data for n in range(1, state.n + 1)]
         events = [(m.subject, m.headers, m.data) for m in broker.stream(f"EVENTS_{SHARD}").messages.values()]
@@ -270,6 +272,8 @@ class World:
         check_rules(report, stored, self.asked)
         check_pays(report, stored)
         check_relations(report, stored)
+        if report.demand(said is not None, "account", 0, "no account is stored") and said is not None:
+            check_account(report, stored, said)
         violations = [f"{v.invariant} at {v.n}: {v.text}" for v in report.violations]
         if not drained:
             violations.insert(0, f"I12: not drained {QUIET_SECONDS:.0f} s after the last job that ended")

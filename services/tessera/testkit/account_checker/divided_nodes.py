@@ -1,0 +1,173 @@
+"""Nodes as the account checker knows them: what each has, who holds it, and whether it takes anything new."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from tessera_schemas import ledger as m
+from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, NAMES_NO_CARDS
+from tessera_schemas.facts import NodeSeen
+from tessera_schemas.work.placement import Placement
+
+GpuLine = tuple[str, str, str, str]
+"""Pool, cause, tenant, job."""
+WHOLE = 1000
+LOST_SLOTS_FROM = 4
+"""Format from which what is held in slots that a node has lost counts as others' GPUs for whoever places there."""
+IDENTITY = ("device_profile", "gpu_uuids", "mig_geometry", "mig_instances")
+CheckedKey = tuple[int, str]
+"""Runs (0) before earmarks (1), each by its job: an earmark may lie on what a run still holds."""
+
+
+@dataclass(slots=True, eq=False)
+class CheckedHolder:
+    """A run or an earmark: its pods by rank, and the cause of each."""
+
+    key: CheckedKey
+    tenant: str
+    places: dict[int, Placement]
+    causes: dict[int, str] = field(default_factory=dict)
+
+
+class DividedNodes:
+    """Every node's GPUs, divided anew where something of it changed."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, NodeSeen] = {}
+        self._others: dict[str, int] = {}
+        self.format = 0
+        self._counted: set[str] = set()
+        self._drained: set[str] = set()
+        self._backoffs: dict[str, m.NodeBackedOff] = {}
+        self._on: dict[str, dict[CheckedKey, CheckedHolder]] = {}
+        self._holders: dict[CheckedKey, CheckedHolder] = {}
+        self._divided: dict[str, Counter[GpuLine]] = {}
+
+    def next_reopening(self, ts: int) -> int:
+        """When the next node's back-off ends after `ts`; 0 for never. Its node is divided anew at that moment."""
+        for name, backoff in self._backoffs.items():
+            if backoff.until_ts <= ts:
+                self._divided.pop(name, None)
+        return min((backoff.until_ts for backoff in self._backoffs.values() if backoff.until_ts > ts), default=0)
+
+    def lines(self, ts: int) -> Counter[GpuLine]:
+        """Thousandths of GPUs by line from `ts` on."""
+        total = Counter[GpuLine]()
+        for name, seen in self._seen.items():
+            if name not in self._divided:
+                self._divided[name] = self._divide(seen, ts)
+            total.update(self._divided[name])
+        return total
+
+    def _divide(self, seen: NodeSeen, ts: int) -> Counter[GpuLine]:
+        lines, pool = Counter[GpuLine](), seen.pool
+        if seen.gone or not seen.gpus:
+            return lines
+        backoff = self._backoffs.get(seen.name)
+        backs_off = backoff is not None and backoff.until_ts > ts
+        is_out = backs_off or seen.name in self._drained or not seen.ready or seen.trouble is not None
+        left, touched, lost = [WHOLE] * seen.gpus, set[int](), list[GpuLine]()
+        for key, holder in sorted(self._on.get(seen.name, {}).items()):
+            for rank, place in sorted(holder.places.items()):
+                if place.node != seen.name:
+                    continue
+                line = (
+                    (pool, "out", "", "") if key[0] and is_out else (pool, holder.causes[rank], holder.tenant, key[1])
+                )
+                for device in place.devices:
+                    if device >= seen.gpus:
+                        lost.append(line)
+                        continue
+                    took = min(left[device], place.gpu_milli)
+                    left[device] -= took
+                    lines[line] += took
+                    touched.add(device)
+        if seen.device_profile not in NAMES_NO_CARDS or seen.name not in self._counted:
+            lost = []  # a slot is one certain card, and it is gone; older ledgers did not count it otherwise
+        # Who holds a slot that is gone has one of those that are there; as others', they are the highest untouched.
+        theirs = self._others[seen.name] + len(lost)
+        slots = [slot for slot in range(seen.gpus) if slot not in touched][-theirs:] if theirs else []
+        for at, slot in enumerate(slots):
+            lines[lost[at] if at < len(lost) else (pool, "others", "", "")] += left[slot]
+            left[slot] = 0
+        lines[pool, "out" if is_out else "free", "", ""] += sum(left)
+        lines[pool, "capacity", "", ""] += WHOLE * seen.gpus
+        return +lines
+
+    def see(self, seen: NodeSeen) -> None:
+        """A node as the cluster describes it now; what is held there keeps the devices that it was given."""
+        before = self._seen.get(seen.name)
+        if before is not None and self._on.get(seen.name) and not seen.gone and _identity(seen) != _identity(before):
+            kept = {name: getattr(before, name) for name in ("gpus", *IDENTITY)}
+            seen = seen.model_copy(update=kept | {"ready": False})
+        elif before is not None and self._on.get(seen.name) and seen.gone:
+            seen = seen.model_copy(update={name: getattr(before, name) for name in IDENTITY})
+        (self._counted.add if self.format >= LOST_SLOTS_FROM else self._counted.discard)(seen.name)
+        self._seen[seen.name], self._others[seen.name] = seen, seen.others.gpus
+        self._divided.pop(seen.name, None)
+        self._forget(seen.name)
+
+    def take_over(self, node: str, gpus: int) -> None:
+        """So many GPUs of others' there are ours from now on."""
+        self._others[node] = max(0, self._others.get(node, 0) - gpus)
+        self._divided.pop(node, None)
+
+    def drain(self, node: str, drained: bool) -> None:
+        """An operator takes the node out, or puts it back."""
+        (self._drained.add if drained else self._drained.discard)(node)
+        self._divided.pop(node, None)
+
+    def back_off(self, record: m.NodeBackedOff) -> None:
+        """The node takes no pods for a while."""
+        self._backoffs[record.node] = record
+        self._divided.pop(record.node, None)
+
+    def open(self, holder: CheckedHolder, lasted: bool) -> None:
+        """A run started on its nodes, or lasted, which alone ends the back-offs after failed programs."""
+        for place in holder.places.values():
+            backoff = self._backoffs.get(place.node)
+            if backoff is not None and (lasted or not backoff.failed):
+                del self._backoffs[place.node]
+
+    def hold(self, key: CheckedKey, tenant: str, places: Iterable[Placement]) -> CheckedHolder:
+        """These pods are held from now on."""
+        holder = self._holders[key] = CheckedHolder(key, tenant, {})
+        self.grow(holder, places)
+        return holder
+
+    def grow(self, holder: CheckedHolder, places: Iterable[Placement]) -> None:
+        """The holder gets these, too."""
+        for place in places:
+            holder.places[place.rank] = place
+            self._on.setdefault(place.node, {})[holder.key] = holder
+        self.touch(holder)
+
+    def give(self, holder: CheckedHolder, ranks: Iterable[int] = ()) -> None:
+        """These pods are gone; none named: all of them."""
+        self.touch(holder)
+        for rank in tuple(ranks) or tuple(holder.places):
+            holder.places.pop(rank, None)
+        at = {place.node for place in holder.places.values()}
+        for name in [name for name, on in self._on.items() if on.get(holder.key) is holder and name not in at]:
+            del self._on[name][holder.key]
+            self._forget(name)
+
+    def drop(self, key: CheckedKey) -> None:
+        """Nothing is held under the key any more."""
+        if (holder := self._holders.pop(key, None)) is not None:
+            self.give(holder)
+
+    def touch(self, holder: CheckedHolder) -> None:
+        """Its nodes are divided anew."""
+        for place in holder.places.values():
+            self._divided.pop(place.node, None)
+
+    def _forget(self, name: str) -> None:
+        if name in self._seen and self._seen[name].gone and not self._on.get(name):
+            self._backoffs.pop(name, None)
+
+
+def _identity(seen: NodeSeen) -> tuple[object, ...]:
+    """Which cards the node's slots are, as far as it says."""
+    cut = (seen.mig_geometry, seen.mig_instances) if seen.device_profile == "mig" else ()
+    return seen.device_profile, cut, seen.gpu_uuids if seen.device_profile in NAMES_ITS_CARDS else ()
