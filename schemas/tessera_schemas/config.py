@@ -422,7 +422,7 @@ class ConfigBody(Strict):
     ] = later({})
     money: Annotated[Money | None, Field(description="Prices of GPU-hours; null: nothing is counted")] = later(None)
     budgets: Annotated[
-        tuple[Budget, ...], Field(max_length=2_000, description="Monthly budgets of tenants and queues")
+        tuple[Budget, ...], Field(max_length=2_000, description="Monthly budgets of tenants, queues and projects")
     ] = later(())
 
     @model_validator(mode="after")

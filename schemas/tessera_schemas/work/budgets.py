@@ -1,5 +1,6 @@
 """
-Budgets: most that a tenant or a queue is to spend in a calendar month (UTC), in money or in GPU-hours. Integers alone.
+Budgets: most that a tenant, a queue or a project is to spend in a calendar month (UTC), in money or in GPU-hours.
+Integers alone.
 
 One measure serves both: millionths of the currency's unit, or of a GPU-hour, which is as if each GPU-hour cost one.
 """
@@ -10,7 +11,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from tessera_schemas.base import Name, Positive, Strict
+from tessera_schemas.base import Name, Positive, Strict, later
 
 MICROS = 10**6
 WARNED, SPENT = 80, 100
@@ -18,19 +19,45 @@ WARNED, SPENT = 80, 100
 GPU_HOURS = "GPU-hours"
 BudgetName = Annotated[
     str,
-    StringConstraints(pattern=r"^(tenant|queue)/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"),
-    Field(description="Kind and name of whose budget it is, as `tenant/vision`"),
+    StringConstraints(
+        pattern=r"^((tenant|queue)/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?"
+        r"|project/[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?/[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)$"
+    ),
+    Field(description="Kind and name of whose budget it is, as `tenant/vision`, `project/vision/vlm`"),
 ]
 Month = Annotated[
     str, StringConstraints(pattern=r"^[0-9]{4}-(0[1-9]|1[0-2])$"), Field(description="Month in UTC, as 2026-12")
 ]
+ProjectName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$")]
 WholeUnits = Annotated[Positive, Field(le=10**12)]
 
 
-class Budget(Strict):
-    """Budget of one tenant, or of one queue with all queues below it, for each month."""
+class BudgetNames:
+    """Name of the budget that each kind of owner has: the one key of a budget."""
 
-    tenant: Annotated[Name | None, Field(description="Tenant whose budget it is")] = None
+    @staticmethod
+    def of_tenant(tenant: str) -> str:
+        """Of all that a tenant spends."""
+        return f"tenant/{tenant}"
+
+    @staticmethod
+    def of_queue(queue: str) -> str:
+        """Of a queue with all queues below it."""
+        return f"queue/{queue}"
+
+    @staticmethod
+    def of_project(tenant: str, project: str) -> str:
+        """Of what a tenant's jobs spend that name the project."""
+        return f"project/{tenant}/{project}"
+
+
+class Budget(Strict):
+    """Budget of one tenant or its project, or of one queue with all queues below it, for each month."""
+
+    tenant: Annotated[Name | None, Field(description="Tenant whose budget it is, or whose project")] = None
+    project: Annotated[
+        ProjectName | None, Field(description="Project of that tenant whose budget it is; null: all of the tenant")
+    ] = later(None)
     queue: Annotated[Name | None, Field(description="Queue whose budget it is, those below it included")] = None
     amount: Annotated[WholeUnits | None, Field(description="Budget in whole units of `money.currency`")] = None
     gpu_hours: Annotated[WholeUnits | None, Field(description="Budget in GPU-hours")] = None
@@ -44,6 +71,8 @@ class Budget(Strict):
 
     @model_validator(mode="after")
     def _one_owner_one_unit(self) -> Self:
+        if self.project is not None and self.tenant is None:
+            raise ValueError(f"project {self.project}: say its tenant, too")
         if (self.tenant is None) is (self.queue is None):
             raise ValueError("say tenant or queue, one of them")
         if (self.amount is None) is (self.gpu_hours is None):
@@ -52,8 +81,12 @@ class Budget(Strict):
 
     @property
     def name(self) -> str:
-        """Kind and name of whose it is: the one key of a budget."""
-        return f"tenant/{self.tenant}" if self.tenant is not None else f"queue/{self.queue}"
+        """Kind and name of whose it is."""
+        if self.tenant is None:
+            return BudgetNames.of_queue(self.queue or "")
+        if self.project is None:
+            return BudgetNames.of_tenant(self.tenant)
+        return BudgetNames.of_project(self.tenant, self.project)
 
     @property
     def limit_micros(self) -> int:

@@ -362,7 +362,9 @@ def _left_changed(message_jobs: MessageJobs, record: LeftChanged) -> EventParts:
 def _budget_reached(message_jobs: MessageJobs, record: BudgetReached) -> EventParts:
     """Event for whose the budget is; of a queue for operators, unless one tenant has it alone."""
     ts, is_spent = message_jobs.message.ts, record.percent == SPENT
-    about = Subject("", record.tenant or subjects.OPERATOR, record.budget.partition("queue/")[2] or NOBODY)
+    kind, _, name = record.budget.partition("/")
+    queue = name if kind == "queue" else ""
+    about = Subject("", record.tenant or subjects.OPERATOR, queue or NOBODY)
     data = {**record.model_dump(exclude={"kind", "tenant"}), "month": month_text(ts)}
     if is_spent:
         return public.BudgetSpentV1, about, {**data, "until_ts": month_end(ts)}

@@ -16,6 +16,7 @@ QUEUES = (Queue(name="research", tenants=("lab",)), Queue(name="beside", tenants
 BUDGETS = (
     Budget(tenant="lab", amount=100),
     Budget(tenant="other", gpu_hours=50),
+    Budget(tenant="other", project="vlm", gpu_hours=20),
     Budget(queue="research", gpu_hours=50, when_spent="last"),
 )
 
@@ -36,7 +37,7 @@ def begun(*budgets: Budget, ts: str = "2026-11-29T23:59:56") -> Committed:
 
 def test_a_budget_is_expected_to_spend_what_runs_hold_until_the_months_end() -> None:
     ledger = begun(*BUDGETS)
-    lab, other, research = budget_standings(ledger.state, ledger.ts + 6 * HOUR, None, ())
+    lab, other, _, research = budget_standings(ledger.state, ledger.ts + 6 * HOUR, None, ())
     assert (lab.unit, lab.spent_micros, lab.limit_micros, lab.percent) == ("EUR", 24 * MICROS, 100 * MICROS, 24)
     assert (lab.month, lab.expected_micros, lab.is_spent) == ("2026-11", 96 * MICROS, False)
     assert (research.unit, research.spent_micros, research.expected_micros) == ("GPU-hours", 12 * MICROS, 48 * MICROS)
@@ -53,8 +54,8 @@ async def test_a_tenant_sees_its_budget_and_those_of_its_queues_and_an_operator_
     names = [[item["budget"] for item in each.body["items"]] for each in seen]
     assert names == [
         ["tenant/lab", "queue/research"],
-        ["tenant/other"],
-        ["tenant/lab", "tenant/other", "queue/research"],
+        ["tenant/other", "project/other/vlm"],
+        ["tenant/lab", "tenant/other", "project/other/vlm", "queue/research"],
     ]
 
 

@@ -8,17 +8,19 @@ import pytest
 
 from tessera.client.ledger.replay import verify
 from tessera.domain.entities import Earmark
+from tessera.domain.folding.books import put_in_force
 from tessera.domain.folding.spending import BudgetUse, Holdings, counted, levels_due
 from tessera.domain.state import State
 from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.storing.statehash import StateHash
 from tessera.engine.explain.explanation import explain
+from tessera.engine.queueing.ordering import PoolLine
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Message
 from tessera.projection.events import events_of
 from tessera.queueing.decide import order
 from tessera_schemas.base import job_id
-from tessera_schemas.config import ConfigBody, Flavor, Queue
+from tessera_schemas.config import Config, ConfigBody, Flavor, Queue
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.facts import GrantRequested, RunEnded
 from tessera_schemas.ledger import (
@@ -262,6 +264,79 @@ def test_a_budget_that_is_taken_away_keeps_nobody_and_one_in_another_unit_starts
     assert len(ledger.state.spending) == 0
 
 
+def test_a_projects_budget_counts_its_jobs_alone_and_holds_no_other() -> None:
+    vlm = Budget(tenant="lab", project="vlm", gpu_hours=2)
+    ledger = begun(vlm, hold(100), tenants=("lab", "other"))
+    run(ledger, "k1", project="vlm")
+    run(ledger, "k2", project="tts")
+    run(ledger, "k3", tenant="other", project="vlm")
+    (warned,) = records(ledger.commit(ms=at("2026-11-10T01:40") - ledger.ts), BudgetReached)
+    assert (warned.budget, warned.percent, warned.tenant) == ("project/lab/vlm", 80, "lab")
+    (spent,) = records(ledger.commit(ms=HOUR), BudgetReached)
+    assert (spent.budget, spent.percent) == ("project/lab/vlm", 100)
+    held = ledger.state.ts - at("2026-11-10") + 2 * SECOND
+    assert 0 < held * MICROS // HOUR - row(ledger, "project/lab/vlm").micros < MICROS // 100
+    submit(ledger, "w1", project="vlm")
+    submit(ledger, "w2")
+    submit(ledger, "w3", tenant="other", project="vlm")
+    assert sorted(starts(ledger)) == ["w2", "w3"]
+    assert why(ledger, "w1") is Code.BUDGET_SPENT
+    message = ledger.commit(grant(5, budget="project/lab/vlm"))
+    assert [r.job_id for r in message.records if r.kind == "allocated"] == [job_id(SHARD, "lab", "w1")]
+    assert_followed(ledger.state)
+
+
+def test_jobs_of_a_spent_project_take_no_places_in_the_order_that_others_need() -> None:
+    ledger = begun(Budget(tenant="lab", project="vlm", gpu_hours=1))
+    run(ledger, "k1", project="vlm")
+    ledger.commit(ms=2 * HOUR)
+    for number in range(4):
+        submit(ledger, f"w{number}", project="vlm")
+    submit(ledger, "other")
+    line = PoolLine(ledger.state, "default", ledger.ts)
+    chosen = line.select(lambda queues, gang, revocable: tuple(queues))
+    assert [ledger.state.jobs.get(each).key for each in line.jobs(chosen)] == ["other"]
+
+
+def test_a_job_without_gpus_does_not_stand_behind_its_owners_jobs_that_go_last() -> None:
+    ledger = begun(hold(1, when_spent="last"))
+    run(ledger, "k1")
+    ledger.commit(ms=2 * HOUR)
+    submit(ledger, "w1", gpus=1)
+    submit(ledger, "w2", gpus=0)
+    assert keys(ledger) == ["w2", "w1"]
+
+
+def test_a_spent_projects_jobs_go_last_or_are_refused_as_its_budget_says() -> None:
+    last, refuse = (Budget(tenant="lab", project=name, gpu_hours=1, when_spent=name) for name in ("last", "refuse"))
+    ledger = begun(last, refuse)
+    for name in ("last", "refuse"):
+        run(ledger, name, gpus=1, project=name)
+    ledger.commit(ms=2 * HOUR)
+    submit(ledger, "w1", gpus=6, project="last")
+    submit(ledger, "w2", gpus=6)
+    assert keys(ledger) == ["w2", "w1"]
+    assert set(starts(ledger)) == {"w2", "w1"}
+    assert ledger.state.jobs.get(job_id(SHARD, "lab", "w1")).project == "last"
+    (away,) = records(submit(ledger, "w3", project="refuse"), JobTurnedAway)
+    assert away.reasons[0].field == "budgets.project/lab/refuse"
+
+
+def test_a_configuration_sums_up_what_runs_hold_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = begun(hold(9))
+    run(ledger, "k1")
+    sums, rebuild = list[int](), Holdings.rebuild
+
+    def counted_rebuild(holdings: Holdings, state: Any) -> None:
+        sums.append(state.n)
+        rebuild(holdings, state)
+
+    monkeypatch.setattr(Holdings, "rebuild", counted_rebuild)
+    put_in_force(ledger.state, Config(version=2, body=with_budgets(hold(12))))
+    assert len(sums) == 1
+    assert_followed(ledger.state)
+
+
 def test_the_budget_of_a_renamed_queue_goes_on() -> None:
     ledger = begun(Budget(queue="research", gpu_hours=9))
     run(ledger, "k1")
@@ -417,6 +492,12 @@ def test_ledgers_of_older_formats_know_no_budgets() -> None:
         ([{"tenant": "lab"}], "say amount or gpu_hours"),
         ([{"tenant": "lab", "queue": "research", "amount": 5}], "say tenant or queue"),
         ([{"gpu_hours": 5}], "say tenant or queue"),
+        ([{"project": "vlm", "gpu_hours": 5}], "project vlm: say its tenant, too"),
+        ([{"queue": "research", "project": "vlm", "gpu_hours": 5}], "project vlm: say its tenant, too"),
+        ([{"tenant": "nobody", "project": "vlm", "gpu_hours": 5}], "budgets[0].tenant: no such tenant: nobody"),
+        ([{"tenant": "lab", "project": "", "gpu_hours": 5}], "budgets[0].project"),
+        ([{"tenant": "lab", "project": "a/b", "gpu_hours": 5}], "budgets[0].project"),
+        ([{"tenant": "lab", "project": "p", "gpu_hours": n} for n in (5, 6)], "budgets: project/lab/p has two"),
         ([{"tenant": "lab", "amount": 5}], "budgets[0].amount: nothing has a price"),
         ([{"tenant": "lab", "gpu_hours": 5}, {"tenant": "lab", "gpu_hours": 6}], "budgets: tenant/lab has two"),
         ([{"tenant": "lab", "gpu_hours": 5, "when_spent": "stop"}], "budgets[0].when_spent"),

@@ -4,7 +4,7 @@ from collections import Counter
 
 from tessera.domain.entities import RemovedQueue, Run
 from tessera.domain.folding.decayed_usage import follow_half_life
-from tessera.domain.folding.spending import count_anew, put_budgets_in_force, unit_of
+from tessera.domain.folding.spending import count_all, put_budgets_in_force, unit_of
 from tessera.domain.folding.steps import count_costs, tally
 from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
@@ -21,7 +21,7 @@ def put_in_force(state: State, config: Config) -> None:
     if state.tree.money or (config.body and config.body.money):
         count_costs(state, list(state.runs.values()))
     decay, units = state.decay, {name: unit_of(state, budget) for name, budget in state.budgets.items()}
-    count_anew(state)
+    count_all(state)
     state.set_config(config)
     put_budgets_in_force(state, units, state.tree.new_queues)
     follow_half_life(state.decayed, decay, state.decay, state.ts, state.runs.values(), state.tree.new_queues)

@@ -20,7 +20,7 @@ from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QueueTree
 from tessera.domain.storing.fast import fast_init, replace
 from tessera.domain.table import Table
-from tessera_schemas.work.budgets import GPU_HOURS, MICROS, SPENT, WARNED, Budget, month_end, month_start
+from tessera_schemas.work.budgets import GPU_HOURS, MICROS, SPENT, WARNED, Budget, BudgetNames, month_end, month_start
 from tessera_schemas.work.money import GPU_HOUR, CostRates, held_cost
 
 KEPT_BY_BUDGETS = ("hold", "refuse")
@@ -90,10 +90,12 @@ class Holdings:
                 self.of.setdefault(name, Counter()).update(held)
 
 
-def budget_names(tree: QueueTree, queue: str, tenant: str) -> Iterator[str]:
-    """Names of all budgets that work of the tenant in the queue could be of, configured or not."""
-    yield f"tenant/{tenant}"
-    yield from (f"queue/{name}" for name in (tree.path(queue) if queue in tree.queues else ()))
+def budget_names(tree: QueueTree, queue: str, tenant: str, project: str) -> Iterator[str]:
+    """Names of all budgets that work of the tenant in the queue could be of, configured or not; "" for no project."""
+    yield BudgetNames.of_tenant(tenant)
+    if project:
+        yield BudgetNames.of_project(tenant, project)
+    yield from map(BudgetNames.of_queue, tree.path(queue) if queue in tree.queues else ())
 
 
 def _same(old: Run, new: Run) -> bool:
@@ -104,7 +106,7 @@ def _held(state: "Spending", run: Run | None) -> dict[str, Counter[str]]:
     """Thousandths of a GPU that a run holds, by flavor, for each budget that it is of."""
     if run is None or run.over or not run.amount.gpu_milli:
         return {}
-    names = [name for name in budget_names(state.tree, run.queue, run.tenant) if name in state.budgets]
+    names = [name for name in budget_names(state.tree, run.queue, run.tenant, run.project) if name in state.budgets]
     held = held_of(state, run) if names else Counter[str]()
     return dict.fromkeys(names, held)
 
@@ -145,10 +147,15 @@ def count(state: "Spending", name: str) -> None:
         state.spending.put(name, counted(state, row, state.ts))
 
 
-def count_anew(state: "Spending") -> None:
-    """Brings all rows up to now, and sums up what runs hold anew, since budgets, prices or flavors are others now."""
+def count_all(state: "Spending") -> None:
+    """Brings all rows up to now, as before a change of budgets or prices."""
     for name in state.budgets:
         count(state, name)
+
+
+def count_anew(state: "Spending") -> None:
+    """Brings all rows up to now, and sums up what runs hold anew, since a node has another flavor now."""
+    count_all(state)
     if state.is_base:
         state.holdings.rebuild(state)
 
@@ -218,7 +225,7 @@ def put_budgets_in_force(state: "Spending", before: dict[str, str], renamed: dic
     old = dict(state.spending.items())
     for name in old:
         state.spending.drop(name)
-    came_from = {f"queue/{now}": f"queue/{was}" for was, now in renamed.items()}
+    came_from = {BudgetNames.of_queue(now): BudgetNames.of_queue(was) for was, now in renamed.items()}
     for name, budget in state.budgets.items():
         was = name if name in old else came_from.get(name, "")
         row = old.get(was) if before.get(was) == unit_of(state, budget) else None
@@ -227,34 +234,41 @@ def put_budgets_in_force(state: "Spending", before: dict[str, str], renamed: dic
         state.holdings.rebuild(state)
 
 
-def spent_budgets(state: "Spending", queue: str, tenant: str, kinds: Collection[str]) -> list[Budget]:
+def spent_budgets(state: "Spending", queue: str, tenant: str, project: str, kinds: Collection[str]) -> list[Budget]:
     """Budgets that work of the tenant in the queue is of and that are spent, of which that means one of `kinds`."""
-    found = (state.budgets.get(name) for name in budget_names(state.tree, queue, tenant))
+    found = (state.budgets.get(name) for name in budget_names(state.tree, queue, tenant, project))
     return [each for each in found if each is not None and each.when_spent in kinds and is_spent(state, each)]
 
 
 class SpentNames(NamedTuple):
-    """Tenants and queues, those below them included, whose budget is spent."""
+    """Tenants, projects by tenant and queues, those below them included, whose budget is spent."""
 
     tenants: frozenset[str]
+    projects: frozenset[tuple[str, str]]
     queues: frozenset[str]
 
 
-NO_NAMES = SpentNames(frozenset(), frozenset())
+NO_NAMES = SpentNames(frozenset(), frozenset(), frozenset())
 
 
 def names_spent(state: "Spending", kinds: Collection[str]) -> SpentNames | None:
-    """Tenants and queues whose budget is spent, of which that means one of `kinds`; None for nobody."""
-    spent = {each.name for each in state.budgets.values() if each.when_spent in kinds and is_spent(state, each)}
+    """Owners of budgets that are spent, of which that means one of `kinds`; None for nobody."""
+    spent = [each for each in state.budgets.values() if each.when_spent in kinds and is_spent(state, each)]
     if not spent:
         return None
-    queues = (name for name in state.tree.queues if any(f"queue/{each}" in spent for each in state.tree.path(name)))
-    return SpentNames(frozenset(each[7:] for each in spent if each.startswith("tenant/")), frozenset(queues))
+    tree, queues = state.tree, {each.queue for each in spent} - {None}
+    return SpentNames(
+        frozenset(each.tenant for each in spent if each.tenant is not None and each.project is None),
+        frozenset((each.tenant, each.project) for each in spent if each.tenant and each.project),
+        frozenset(name for name in tree.queues if not queues.isdisjoint(tree.path(name))),
+    )
 
 
 def is_of(names: SpentNames, job: Job) -> bool:
     """Whether a job is of one of these; one without GPUs spends nothing, and is of none."""
-    return job.amount.gpu_milli > 0 and (job.tenant in names.tenants or job.queue in names.queues)
+    return job.amount.gpu_milli > 0 and (
+        job.tenant in names.tenants or job.queue in names.queues or (job.tenant, job.project) in names.projects
+    )
 
 
 def is_spent(state: "Spending", budget: Budget) -> bool:

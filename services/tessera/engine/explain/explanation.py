@@ -241,7 +241,7 @@ def _besides(what_if: WhatIf, job: Job, pool: str, viewer: Viewer, reasons: tupl
 
 def _last_by_budgets(state: State, job: Job) -> Iterator[str]:
     """Spent budgets for which the job goes behind all others."""
-    for budget in spent_budgets(state, job.queue, job.tenant, ("last",)) if job.amount.gpu_milli else ():
+    for budget in spent_budgets(state, job.queue, job.tenant, job.project, ("last",)) if job.amount.gpu_milli else ():
         until = day_text(month_end(state.ts))
         yield f"Budget {budget.name} is spent: it goes behind all others until {until} UTC, or more is granted."
 

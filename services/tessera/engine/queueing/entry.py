@@ -29,7 +29,8 @@ def entry_faults(state: State, fact: JobAdmitted, new_jobs: Collection[str] = ()
     # All reasons are gathered in place of the first, since a sender who mends one fault should not meet the next one
     # only then.
     over = _over_limit(state, fact)
-    spent = spent_reason(state, fact.spec.queue, fact.tenant, ("refuse",)) if fact.spec.gpu_milli() else None
+    spec, kinds = fact.spec, ("refuse",)
+    spent = spent_reason(state, spec.queue, fact.tenant, spec.project, kinds) if spec.gpu_milli() else None
     found = [each for each in (over, spent) if each is not None]
     against = [*found, *unknown_levels(fact.spec.roles, state.tree.levels)]
     tasks = None if fact.spec.array is None else fact.spec.array.tasks

@@ -26,7 +26,7 @@ from tessera.domain.devices.resources import NOTHING, Amount
 from tessera.domain.entities import Job
 from tessera.domain.folding.decayed_usage import DecayedUsage
 from tessera.domain.folding.line_keys import Bucket, KindLines, QueuedJob
-from tessera.domain.folding.spending import KEPT_BY_BUDGETS, NO_NAMES, is_of, names_spent
+from tessera.domain.folding.spending import KEPT_BY_BUDGETS, NO_NAMES, SpentNames, is_of, names_spent
 from tessera.domain.queues import UNLIMITED
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
@@ -328,15 +328,28 @@ class PoolLine:
         """Whether no run of a job begins, since a budget that it is of is spent."""
         return self._kept is not None and is_of(self._kept, job)
 
-    def in_strict_order(self, places: Sequence[QueuedJob]) -> Sequence[QueuedJob]:
-        """Places of a strict queue as they stand; those that are last behind the others."""
-        if not self._last:
-            return places
-        jobs, sides = self.state.jobs, (list[QueuedJob](), list[QueuedJob]())
+    def last_behind(self, places: Iterable[QueuedJob]) -> Iterable[QueuedJob]:
+        """Places as they stand; those of jobs that are last behind the others."""
+        return places if self._last is None else self._in_two(places)
+
+    def _in_two(self, places: Iterable[QueuedJob]) -> Iterator[QueuedJob]:
+        # A project, and whether a job has GPUs, tell jobs of one line apart.
+        last = list[QueuedJob]()
         for place in places:
-            job = jobs.get(place[-1])
-            sides[job is not None and self.is_last(job)].append(place)
-        return [*sides[0], *sides[1]]
+            job = self.state.jobs.get(place[-1])
+            if job is not None and self.is_last(job):
+                last.append(place)
+            else:
+                yield place
+        yield from last
+
+    def _not_kept(self, tenant: str, places: Sequence[QueuedJob], kept: SpentNames) -> Sequence[QueuedJob]:
+        # Places without those of the tenant's projects of which no job starts.
+        projects = {project for of, project in kept.projects if of == tenant}
+        if not projects:
+            return places
+        jobs = self.state.jobs.found(place[-1] for place in places)
+        return [place for place, job in zip(places, jobs, strict=True) if job.project not in projects]
 
     def jobs(self, selection: SelectedJobs | None = None) -> Iterator[str]:
         """The ids of all eligible jobs in their order; of a selection its jobs alone."""
@@ -350,20 +363,23 @@ class PoolLine:
     def select(self, may_start: MayStart, shut: Collection[str] = ()) -> SelectedJobs | None:
         """The jobs of the kinds that may start, of tenants that are not `shut`; None when these are all."""
         kinds, all_may = self.state.index.kinds(self.state).get(self._pool, {}), not shut
-        able = list[tuple[str, KindLines, Collection[str]]]()
+        able = list[tuple[str, KindLines, SpentNames]]()
         for (gang, revocable), lines in kinds.items():
             kept = self._kept if self._kept is not None and gang.amount.gpu_milli else NO_NAMES
             found = [queue for queue in may_start(lines.keys(), gang, revocable) if queue not in kept.queues]
             all_may = all_may and len(found) == len(lines) and not kept.tenants
-            able += [(queue, lines[queue], kept.tenants) for queue in found]
+            all_may = all_may and not kept.projects
+            able += [(queue, lines[queue], kept) for queue in found]
         if all_may:
             return None
         chosen = SelectedJobs(may_start, shut, {})
-        for queue, users_of, kept_tenants in able:
+        for queue, users_of, kept in able:
             tenants = chosen.lines.setdefault(queue, {})
             for bucket, of_users in users_of.items():
                 for (_, tenant, user), places in of_users.items():
-                    if tenant not in shut and tenant not in kept_tenants:
+                    if tenant in shut or tenant in kept.tenants:
+                        continue
+                    if places := self._not_kept(tenant, places, kept):
                         tenants.setdefault(tenant, {}).setdefault(user, {}).setdefault(bucket, []).append(places)
         return chosen
 
@@ -498,13 +514,13 @@ class _Making:
         # Strict order knows no tenants and no shares: the first job by class and age is the only one that may start, so
         # it alone is asked whether it may.
         line, asked = self._line, self._selection
-        waiting = line.in_strict_order(line.state.index.waiting.get(queue, ()))
-        leaf = _Leaf(line, waiting)
+        waiting = line.state.index.waiting.get(queue, ())
+        leaf = _Leaf(line, line.last_behind(waiting))
         if asked is not None and leaf.next():
             job, shut = leaf.first, leaf.first.tenant in asked.shut or line.is_kept(leaf.first)
             if shut or not asked.may_start((queue,), job.gang, line.tree.revocable(job)):
                 return None
-        return _Leaf(line, waiting)
+        return _Leaf(line, line.last_behind(waiting))
 
     def _tenant(self, queue: str, tenant: str) -> _Branch:
         users, line = self._lines[queue][tenant], self._line
@@ -524,4 +540,5 @@ class _Making:
             by_bucket = self._selection.lines[queue][tenant][user]
             every = merge(*(places for lines in by_bucket.values() for places in lines))
             line = WaitingJobs(every, {bucket: merge(*lines) for bucket, lines in by_bucket.items()})
-        return _Leaf(self._line, ORDERS[self._line.tree.queues[queue].order].order(line, state, self._line.ts))
+        jobs = ORDERS[self._line.tree.queues[queue].order].order(line, state, self._line.ts)
+        return _Leaf(self._line, self._line.last_behind(jobs))

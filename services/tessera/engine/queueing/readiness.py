@@ -59,12 +59,12 @@ def full_array(state: State, job: Job) -> Reason | None:
 
 def budget_spent(state: State, job: Job) -> Reason | None:
     """Why no run of a job begins: a budget that it is of is spent, and keeps new work until the month ends."""
-    return spent_reason(state, job.queue, job.tenant, KEPT_BY_BUDGETS) if job.amount.gpu_milli else None
+    return spent_reason(state, job.queue, job.tenant, job.project, KEPT_BY_BUDGETS) if job.amount.gpu_milli else None
 
 
-def spent_reason(state: State, queue: str, tenant: str, kinds: Collection[str]) -> Reason | None:
+def spent_reason(state: State, queue: str, tenant: str, project: str, kinds: Collection[str]) -> Reason | None:
     """The first spent budget of the tenant's work in the queue that means one of `kinds`, as a reason; else None."""
-    for budget in spent_budgets(state, queue, tenant, kinds) if state.budgets else ():
+    for budget in spent_budgets(state, queue, tenant, project, kinds) if state.budgets else ():
         row, unit = state.spending.found((budget.name,))[0], unit_of(state, budget)
         detail = f"{amount_text(limit_of(budget, row), unit)}, until {day_text(month_end(row.ts))} UTC"
         return Reason(code=Code.BUDGET_SPENT, field=f"budgets.{budget.name}", detail=detail)

@@ -12,10 +12,13 @@ from tessera_schemas.work.money import GPU_HOUR, amount_text
 
 
 def budget_standings(state: State, ts: int, tenant: str | None, queues: Collection[str]) -> tuple[BudgetStanding, ...]:
-    """Budgets of the tenant and of these queues and those above them, of all for None; as configured."""
-    seen = {name for queue in queues for name in budget_names(state.tree, queue, tenant or "")}
-    seen |= {f"tenant/{tenant}"}
-    return tuple(_standing(state, name, ts) for name in state.budgets if tenant is None or name in seen)
+    """Budgets of the tenant and its projects, of these queues and those above them, of all for None; as configured."""
+    above = {each for name in queues if name in state.tree.queues for each in state.tree.path(name)}
+    return tuple(
+        _standing(state, name, ts)
+        for name, budget in state.budgets.items()
+        if tenant is None or budget.tenant == tenant or budget.queue in above
+    )
 
 
 def _standing(state: State, name: str, ts: int) -> BudgetStanding:
@@ -40,7 +43,7 @@ def _standing(state: State, name: str, ts: int) -> BudgetStanding:
 
 def budget_notes(state: State, tenant: str, spec: JobSpec, ts: int) -> Iterator[str]:
     """A sentence for each budget that is spent, or that one run of a job in its time limit may pass."""
-    for name in budget_names(state.tree, spec.queue, tenant) if spec.gpu_milli() else ():
+    for name in budget_names(state.tree, spec.queue, tenant, spec.project) if spec.gpu_milli() else ():
         if (budget := state.budgets.get(name)) is None:
             continue
         row, unit = counted(state, state.spending.found((name,))[0], ts), unit_of(state, budget)

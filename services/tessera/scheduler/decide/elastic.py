@@ -97,7 +97,7 @@ def _may_grow(state: State, run: Run) -> bool:
     largest = len(run.all_placements) >= sum(role.replicas + role.more for role in run.roles)
     ending = run.stopping or bool(run.released_ranks)  # pods that have done their part are not replaced
     stays = largest or moving or not run.started or ending
-    kept = spent_reason(state, run.queue, run.tenant, KEPT_BY_BUDGETS) is not None
+    kept = spent_reason(state, run.queue, run.tenant, run.project, KEPT_BY_BUDGETS) is not None
     return not (stays or kept) and rested and state.tree.stopped(run.queue) is None
 
 

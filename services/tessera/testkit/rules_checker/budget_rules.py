@@ -107,6 +107,7 @@ class BudgetRules:
 
     def _of(self, job: JobRow) -> Iterator[Spent]:
         names = [f"tenant/{job.tenant}", *(f"queue/{queue.name}" for queue in self._quotas.path(job.spec.queue))]
+        names.append(f"project/{job.tenant}/{job.spec.project}")
         return (self._rows[name] for name in names if name in self._rows)
 
     def _rate(self, budget: Budget, run: RunRow) -> int:

@@ -34,6 +34,7 @@ from tessera_schemas.work.templates import JobTemplate, Parameter
 
 GIB = 2**30
 TENANTS = ("red", "blue")
+PROJECT = "vlm"
 QUEUES = ("research", "prod", "batch")
 TIGHT = Quota(resource="gpu_milli", nominal=4000)
 NODES = ("gpu-a", "gpu-b", "gpu-c", "gpu-d", "cpu-a")
@@ -210,6 +211,7 @@ def _budgets(flavors: tuple[Flavor, ...]) -> dict[str, Any]:
     prices = tuple(FlavorPrice(flavor=f.name, gpu_hour_micros=3_600 * 10**6 * (i + 1)) for i, f in enumerate(flavors))
     budgets = (
         Budget(tenant=TENANTS[0], amount=30),
+        Budget(tenant=TENANTS[1], project=PROJECT, amount=8),
         Budget(queue=QUEUES[0], amount=30, when_spent="last"),
         Budget(queue=QUEUES[1], amount=20, when_spent="refuse"),
     )
@@ -255,6 +257,7 @@ def commands(shard: str, random: Random, jobs: int, seconds: float, evicts: bool
     for index in range(jobs):
         at, tenant = random.uniform(0.5, seconds), random.choice(TENANTS)
         spec = job_spec(random, gang=index < 2 or random.random() < 0.15)
+        spec = spec.model_copy(update={"project": PROJECT if index % 3 == 0 else ""})
         made.append(_first_submit(shard, random, at, tenant, f"key-{index}", spec))
         if random.random() < 0.15:
             made.append(submit_job(shard, at + random.uniform(0, 3), tenant, f"key-{index}", spec))

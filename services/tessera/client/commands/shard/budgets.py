@@ -1,4 +1,4 @@
-"""`budget`: what tenants and queues have spent of their budgets this month, and grants of an operator."""
+"""`budget`: what tenants, projects and queues have spent of their budgets this month, and grants of an operator."""
 
 from typing import Annotated, Any
 
@@ -86,7 +86,8 @@ async def _standing(where: Where, name: str) -> Standing:
     """The budget of this name, with or without its kind; a tenant goes before a queue. Raises Failure."""
     items = (await api_of(where).get("/v1/budgets"))["items"]
     of = {item["budget"]: item for item in items}
-    found = next((of[each] for each in (name, f"tenant/{name}", f"queue/{name}") if each in of), None)
+    names = (name, *(f"{kind}/{name}" for kind in ("tenant", "queue", "project")))
+    found = next((of[each] for each in names if each in of), None)
     if found is None:
         raise Failure(Exit.NOT_FOUND, f"budget {name}: there is none; see `tessera budget`")
     return dict(found)
