@@ -130,7 +130,7 @@ class DividedNodes:
                 del self._backoffs[place.node]
 
     def hold(self, key: CheckedKey, tenant: str, places: Iterable[Placement]) -> CheckedHolder:
-        """These pods are held from now on."""
+        """Pods are held from now on."""
         holder = self._holders[key] = CheckedHolder(key, tenant, {})
         self.grow(holder, places)
         return holder
@@ -143,7 +143,7 @@ class DividedNodes:
         self.touch(holder)
 
     def give(self, holder: CheckedHolder, ranks: Iterable[int] = ()) -> None:
-        """These pods are gone; none named: all of them."""
+        """Pods are gone; none named: all of the holder."""
         self.touch(holder)
         for rank in tuple(ranks) or tuple(holder.places):
             holder.places.pop(rank, None)
@@ -153,7 +153,7 @@ class DividedNodes:
             self._forget(name)
 
     def drop(self, key: CheckedKey) -> None:
-        """Nothing is held under the key any more."""
+        """The key holds nothing any more."""
         if (holder := self._holders.pop(key, None)) is not None:
             self.give(holder)
 
