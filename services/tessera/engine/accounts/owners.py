@@ -74,7 +74,7 @@ class HeldPod:
 
 
 RunHolds = tuple[object, ...]
-"""What a run holds, and for whom, as far as the account tells it: equal ones have equal pods."""
+"""Holdings of a run, and for whom, as far as the account tells it: equal ones have equal pods."""
 
 
 @dataclass(frozen=True, slots=True)

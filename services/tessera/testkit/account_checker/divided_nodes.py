@@ -44,7 +44,7 @@ class DividedNodes:
         self._divided: dict[str, Counter[GpuLine]] = {}
 
     def next_reopening(self, ts: int) -> int:
-        """When the next node's back-off ends after `ts`; 0 for never. Its node is divided anew at that moment."""
+        """End of the next back-off of a node after `ts`; 0 for none. Its node is divided anew at that moment."""
         for name, backoff in self._backoffs.items():
             if backoff.until_ts <= ts:
                 self._divided.pop(name, None)
@@ -158,7 +158,7 @@ class DividedNodes:
             self.give(holder)
 
     def touch(self, holder: CheckedHolder) -> None:
-        """Its nodes are divided anew."""
+        """Divides the nodes of a holder anew."""
         for place in holder.places.values():
             self._divided.pop(place.node, None)
 
