@@ -8,6 +8,7 @@ of the record in its message, so that an event derived again is the same event, 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any, NamedTuple, Self
 
 import orjson
@@ -128,11 +129,15 @@ class MessageJobs:
         """Field with what was measured of a run's GPUs up to this message; empty for nothing."""
         run = self._state.runs.get(run_id)
         use = None if run is None else run.gpu_use
-        for record in self.message.records:
-            if isinstance(record, UseNoted) and record.run_id == run_id:
+        for record in self._uses_noted:
+            if record.run_id == run_id:
                 fact = self.message.facts[record.fact].fact
                 use = fact.use.with_most_of(use) if isinstance(fact, RunUsed) else use
         return {} if use is None else {"gpu_use": _json(use)}
+
+    @cached_property
+    def _uses_noted(self) -> list[UseNoted]:
+        return [record for record in self.message.records if type(record) is UseNoted]
 
     def add(self, subject: Subject) -> Subject:
         """Notes a job that the message itself takes in, and returns the subject."""

@@ -170,6 +170,7 @@ class Account:
             changed += self._hold((0, job_id), [] if run is None else pods_of_run(run))
         if holds is not None:
             self._seen[job_id] = holds
+        # Few jobs ever have an earmark.
         if mark is not None or (1, job_id) in self._holders:
             changed += self._hold((1, job_id), [] if mark is None else pods_of_mark(state, mark))
         return changed
@@ -192,6 +193,7 @@ class Account:
     def _follow_line(self, job_id: str, job: Job | None, state: State) -> set[str]:
         """Whether the job waits for GPUs, and for what; returns the pools in which that is otherwise than before."""
         now = None
+        # As for all records about a run: its job waits neither before nor after them.
         if (job is None or job.phase is not Phase.QUEUED) and job_id not in self._waiting:
             return set()
         if job is not None and job.phase is Phase.QUEUED and not job.kept_out and state.tree.takes(job):

@@ -125,6 +125,7 @@ class AccountPeriods:
             self.go_to(start_ts)
             period = self.open[MINUTES.name] = Period(MINUTES.begin(start_ts), start_ts, start_ts)
         amount = milli * (end_ts - start_ts)
+        # A row that is there needs no look at how many there may be: each line comes here at each of its changes.
         if owner in period.rows:
             period.rows[owner] += amount
         else:

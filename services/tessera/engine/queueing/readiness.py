@@ -104,7 +104,8 @@ def explain_rest(unmade: int) -> Reason:
 
 def awaits_room(state: State, job: Job) -> bool:
     """Whether nothing but room keeps the job from starting: room is made for such jobs alone."""
-    return awaits_placement(state, job) and not rests(state, job)
+    # First what is known of its tenant: while that has many runs without pods, nearly all of a line rests.
+    return not rests(state, job) and awaits_placement(state, job)
 
 
 def explain_missing_pods(job: Job) -> Reason:
