@@ -38,7 +38,7 @@ from tessera.binder.pods.starting import Starting
 from tessera.binder.pods.stopping import Stopping, gone_is_fine
 from tessera.binder.pods.surplus_pods import SurplusPods
 from tessera.binder.pods.templates import Templates
-from tessera.binder.pods.volume_reach import check_volume_reach, claims_of
+from tessera.binder.pods.volume_reach import check_volume_reach, claims_by_role
 from tessera.binder.pods.warnings import PodWarnings
 from tessera.binder.settings import BinderSettings
 from tessera.domain.entities import Job, Run
@@ -89,9 +89,13 @@ NAME_A_RUN = (Permitted, Revoked, Spared, Released, Saved, Grown, Shrunk)
 
 @dataclass(slots=True)
 class RunProgress:
-    """Steps done for one run, remembered to save calls; and when (monotonic seconds) a pod first broke it."""
+    """
+    Steps done for one run, and claims by role where its pods were made here, remembered to save calls; and when
+    (monotonic seconds) a pod first broke it.
+    """
 
     published: dict[str, None] = field(default_factory=dict)
+    claims: dict[str, list[tuple[str, str]]] | None = None
     made: dict[int, str] = field(default_factory=dict)
     bound: dict[str, None] = field(default_factory=dict)
     broken_at: float | None = None
@@ -235,7 +239,8 @@ class Runs:
         elif job is not None:
             if await self._take_over(run, pods):
                 return  # their change brings us back
-            await all_of([self._stopping.take_back(pod) for pod in pods.values() if pod.uid in run.uids])
+            told = [pod for pod in pods.values() if pod.evict_at_ms is not None and pod.uid in run.uids]
+            await all_of([self._stopping.take_back(pod) for pod in told])
             await self._advance(job, run, pods)
             await self._checkpoints.report(run, pods)
             await self._surplus.work(job, run, pods)
@@ -258,16 +263,16 @@ class Runs:
         bound = bool(pod.node) and pod.uid not in run.permitted
         return bound or is_of_another(pod.ledger, self._state.ledger_id)
 
-    def _is_earlier(self, run: Run, pod: Pod) -> bool:
-        """Whether it is of another submit of the job, and not of a permit that is only to be read yet."""
+    def _is_earlier(self, run: Run, strange: Pod) -> bool:
+        """Whether a strange pod is of another submit of the job, and not of a permit that is only to be read yet."""
         job = self._state.jobs.get(run.job_id)
-        return self._is_strange(run, pod) and job is not None and pod.spec != spec_label(job)
+        return job is not None and strange.spec != spec_label(job)
 
     def _check_no_earlier_pod(self, job: Job, run: Run) -> None:
         """A pod of the job that the ledger lost works on: the job begins no second time beside it."""
         own = spec_label(job)
-        for attempt in range(1, run.attempt + ATTEMPTS_LOOKED_FOR):
-            name = id_of_run(job.job_id, attempt)
+        attempts = range(1, run.attempt + ATTEMPTS_LOOKED_FOR)
+        for name in self._pods.present(id_of_run(job.job_id, attempt) for attempt in attempts):
             for pod in self._pods.of(name).values():
                 at_work = pod.node and not pod.over and pod.namespace == job.tenant
                 unknown = not pod.deleting and self._state.runs.get(name) is None
@@ -325,10 +330,12 @@ class Runs:
     async def _own_pods(self, run: Run) -> Mapping[str, Pod]:
         """The run's pods by UID. Others may give theirs any label; what stands under its name and is not its goes."""
         there = {uid: pod for uid, pod in self._pods.of(run.run_id).items() if pod.namespace == run.tenant}
-        for pod in [pod for pod in there.values() if self._is_earlier(run, pod)]:
+        strange = [pod for pod in there.values() if self._is_strange(run, pod)]
+        for pod in [pod for pod in strange if self._is_earlier(run, pod)]:
             await self._stopping.clear_away(run.run_id, pod)
-        ours = {uid: pod for uid, pod in there.items() if not self._is_strange(run, pod)}
-        return self._adopted.with_ours(run, ours)
+        for pod in strange:
+            del there[pod.uid]
+        return self._adopted.with_ours(run, there)
 
     async def _stop(self, run: Run, pods: Mapping[str, Pod]) -> None:
         """Stop a revoked run, unless it has ended by itself; what it saved is said before its end."""
@@ -432,11 +439,11 @@ class Runs:
             await self._claim(job, run)
             return
         self._check_no_earlier_pod(job, run)
-        spec = await self._templates.of(job)
+        spec, progress = await self._templates.of(job), self._progress[run.run_id]
+        progress.claims = claims_by_role(spec)
         await check_volume_reach(self._adopted.volumes, self._state, job, run, spec)
         await self._names.make(job, run, spec)
-        made = self._progress[run.run_id].made
-        ranks = range(len(run.placements))
+        made, ranks = progress.made, range(len(run.placements))
         await all_of([self._make_one(job, run, rank, spec, made) for rank in ranks if rank not in made])
         uids = tuple(made[rank] for rank in ranks)
         await self._publish_once(run.run_id, PodsMade(kind="pods_made", run_id=run.run_id, uids=uids))
@@ -459,18 +466,19 @@ class Runs:
         began = self._ports.clock.now_ms()
         bound = self._progress[run.run_id].bound
         todo = [(placement, uid) for placement, uid in zip(run.placements, run.uids, strict=True) if uid not in bound]
+        if not todo:
+            return  # the ledger does not know it yet
         await self._prepare_volumes(job, run, todo)
         if job.adopted is not None and len(todo) == len(run.uids) > 1:  # a gang that lost a pod meanwhile loses no more
             await all_of([self._adopted.target(job, run, uid, fresh=False) for uid in run.uids])
         await all_of([self._bind_one(job, run, placement, uid, bound) for placement, uid in todo])
-        if todo:
-            self._report_span("bind_pods", job, run, began)
+        self._report_span("bind_pods", job, run, began)
 
     async def _prepare_volumes(self, job: Job, run: Run, todo: list[tuple[Placement, str]]) -> None:
         """All volumes first, since a pod that is bound without one holds its devices for nothing."""
         if job.adopted is None:
-            spec = await self._templates.of(job)
-            of_role = {role.name: claims_of(role) for role in spec.roles}
+            if (of_role := self._progress[run.run_id].claims) is None:
+                of_role = claims_by_role(await self._templates.of(job))
             claims = [(placement, uid, of_role[placement.role]) for placement, uid in todo]
         else:
             claims = [(placement, uid, self._adopted.claim_names(uid)) for placement, uid in todo]

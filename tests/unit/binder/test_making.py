@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from tessera.binder.pods.templates import Templates
+from tessera.domain.entities import Job
+from tessera_schemas.job import JobSpec
 from tests.builders import admitted
 from tests.unit.binder.cluster_world import World, train
 
@@ -27,6 +30,23 @@ async def test_a_pod_that_is_made_is_not_asked_for_again_because_another_was_ref
         world.core.faults.answer("create", 500, count=2)
         await world.submit(spec=train(replicas=6))
         assert sorted((+asked).values()) == [1, 1, 1, 1, 2, 2]
+
+
+async def test_a_job_that_starts_has_its_spec_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its bind needs nothing of it but the claims, which stay known; decoding costs about as much as the call."""
+    decoded = list[str]()
+    of = Templates.of
+
+    async def counted(templates: Templates, job: Job) -> JobSpec:
+        decoded.append(job.job_id)
+        return await of(templates, job)
+
+    monkeypatch.setattr(Templates, "of", counted)
+    async with World() as world:
+        job_id = await world.submit(spec=train(replicas=2))
+        await world.run(5)
+        assert world.job(job_id).phase == "running"
+        assert decoded == [job_id]
 
 
 async def test_many_runs_of_one_tenant_do_not_delay_the_run_of_another() -> None:

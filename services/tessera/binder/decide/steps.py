@@ -292,10 +292,10 @@ def is_touched(run: Run, pods: Mapping[str, Pod]) -> bool:
 
 
 def _broken_of_gang(run: Run, pods: Iterable[Pod | None], boots: Boots) -> list[Broken]:
+    pairs = [(rank, pod) for rank, pod in enumerate(pods) if pod is not None and is_broken(pod)]
     # While the run goes on, a rank that was released has done its part, or its owner took it away. Later it may be any.
-    staying = ((rank, pod) for rank, pod in enumerate(pods) if run.stopping or rank not in run.released_ranks)
-    pairs = ((rank, pod) for rank, pod in staying if pod is not None and is_broken(pod))
-    return [broken_of(pod, rank, run.started, boots) for rank, pod in pairs]
+    staying = [(rank, pod) for rank, pod in pairs if run.stopping or rank not in run.released_ranks]
+    return [broken_of(pod, rank, run.started, boots) for rank, pod in staying]
 
 
 def broken_of(pod: Pod, rank: int, started: bool, boots: Boots) -> Broken:
@@ -335,11 +335,12 @@ def seconds_to_settle(run: Run, pods: Mapping[str, Pod], boots: Boots) -> float:
     another watch than the pod's.
     """
     ours = [pods.get(uid) for uid in run.uids]
-    broken = _broken_of_gang(run, ours, boots)
+    if not _broken_of_gang(run, ours, boots):
+        return 0.0
     if nodes_in_doubt(run, pods, boots):
         return RESTART_SECONDS
     at_work = any(pod is not None and not pod.over and not pod.deleting for pod in ours)
-    return SETTLE_SECONDS if broken and at_work else 0.0
+    return SETTLE_SECONDS if at_work else 0.0
 
 
 def nodes_in_doubt(run: Run, pods: Mapping[str, Pod], boots: Boots) -> list[str]:

@@ -27,6 +27,11 @@ def claims_of(role: Role) -> list[tuple[str, str]]:
     return [(f"template.volumes[{index}]", volume.name) for index, volume in volumes if volume.kind == "claim"]
 
 
+def claims_by_role(spec: JobSpec) -> dict[str, list[tuple[str, str]]]:
+    """The volume claims of the pods of each role."""
+    return {role.name: claims_of(role) for role in spec.roles}
+
+
 async def check_volume_reach(volumes: VolumeClaims, state: State, job: Job, run: Run, spec: JobSpec) -> None:
     """Raises Refused where a pod cannot have its volumes on its node; ApiError, Transient."""
     conditions: dict[str, list[Json]] = {}

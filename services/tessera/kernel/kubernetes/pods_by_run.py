@@ -37,6 +37,10 @@ class PodsByRun(Generic[P]):
         """Pods of a run by UID, as last taken; {} for a run without pods. Callers must not change the mapping."""
         return self._runs.get(run_id, {})
 
+    def present(self, run_ids: Iterable[str]) -> list[str]:
+        """Those of the runs that have a pod."""
+        return [run_id for run_id in run_ids if run_id in self._runs]
+
     def runs(self) -> list[str]:
         """Ids of all runs that have at least one pod."""
         return list(self._runs)
