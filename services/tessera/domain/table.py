@@ -21,7 +21,7 @@ class Table(Generic[V]):
     __slots__ = ("_rows", "get", "written")
 
     get: Callable[[str], V | None]
-    """Row of the key, or None. That of the dictionary itself, since a record asks some fifty times."""
+    """Row of the key, or None. The dictionary's own, since a record asks some fifty times: no table may be copied."""
 
     def __init__(self) -> None:
         self._rows: dict[str, V] = {}
