@@ -170,8 +170,17 @@ class JobReleasedV1(RunEvent):
     gpu_use: Annotated[PublicMeasuredUse | None, Field(description="Use of the run's GPUs, as far as measured")] = None
 
 
-class JobRequeuedV1(RunEvent):
-    """The job waits for another attempt."""
+class CostEvent(RunEvent):
+    """A run is over: what all runs of its job have cost up to then, where there are prices."""
+
+    cost_micros: Annotated[int | None, Field(description="Cost of all runs, in millionths of the currency's unit")] = (
+        None
+    )
+    currency: str = ""
+
+
+class JobRequeuedV1(CostEvent):
+    """The job waits for another attempt. What the run itself cost is what it has beyond that of the attempt before."""
 
     type: ClassVar[str] = "io.tessera.job.requeued.v1"
     not_before: Annotated[int, Field(description="Earliest next attempt, in milliseconds since the Unix epoch")]
@@ -259,27 +268,18 @@ class JobUnearmarkedV1(JobEvent):
     why: str
 
 
-class EndEvent(RunEvent):
-    """The end of a job, with what all its runs cost where there are prices."""
-
-    cost_micros: Annotated[int | None, Field(description="Cost of all runs, in millionths of the currency's unit")] = (
-        None
-    )
-    currency: str = ""
-
-
-class JobSucceededV1(EndEvent):
+class JobSucceededV1(CostEvent):
     type: ClassVar[str] = "io.tessera.job.succeeded.v1"
     steps: Annotated[PublicRunSteps | None, Field(description="Steps of the run")] = None
 
 
-class JobFailedV1(EndEvent):
+class JobFailedV1(CostEvent):
     type: ClassVar[str] = "io.tessera.job.failed.v1"
     reason: PublicReason | None = None
     exit_code: int | None = None
 
 
-class JobCancelledV1(EndEvent):
+class JobCancelledV1(CostEvent):
     type: ClassVar[str] = "io.tessera.job.cancelled.v1"
     reason: PublicReason | None = None
 

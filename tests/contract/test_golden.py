@@ -65,6 +65,7 @@ LATER = {
     "io.tessera.job.succeeded.v1": {"steps", "cost_micros", "currency"},
     "io.tessera.job.failed.v1": {"cost_micros", "currency"},
     "io.tessera.job.cancelled.v1": {"cost_micros", "currency"},
+    "io.tessera.job.requeued.v1": {"cost_micros", "currency"},
     "io.tessera.job.refused.v1": {"key", "digest", "conflicts_with"},
     "job_spec.v1": {"user", "project", "idle", "array", "after", "begin_ts", "start_timeout_seconds"},
     "ledger_message.v1": {"facts_wait", "starts_since"},

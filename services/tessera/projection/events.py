@@ -40,6 +40,7 @@ from tessera_schemas.ledger import (
     LedgerMessage,
     LeftChanged,
     Released,
+    Requeued,
     Revoked,
     TaskQueued,
     UseNoted,
@@ -424,6 +425,15 @@ def _released(message_jobs: MessageJobs, record: Released) -> EventParts:
     return event, job, data if record.ranks else data | message_jobs.use_of(record.run_id)
 
 
+_requeued_by_fields = _by_fields(Requeued, public.JobRequeuedV1)
+
+
+def _requeued(message_jobs: MessageJobs, record: Requeued) -> EventParts:
+    """Event of a job that is queued again, with what its runs have cost."""
+    event, job, data = _requeued_by_fields(message_jobs, record)
+    return event, job, data | message_jobs.cost_of(record.job_id)
+
+
 DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     **{kind: _by_fields(kind, event) for kind in JOB_OF if (event := kind.event) is not None},
     JobQueued: _queued,
@@ -437,6 +447,7 @@ DESCRIBE: dict[type[AnyRecord], Callable[[MessageJobs, Any], EventParts]] = {
     Finished: _finished,
     Revoked: _with_steps(Revoked, public.JobEvictingV1, "run_ended"),
     Released: _released,
+    Requeued: _requeued,
     LeftChanged: _left_changed,
     BudgetReached: _budget_reached,
 }

@@ -9,17 +9,20 @@ from typer.testing import CliRunner
 
 from tessera.client.cli import app
 from tessera.client.commands.context import AccessOptions
+from tessera.client.commands.shard.views import costs_of_runs
 from tessera.client.commands.slurm_words import accounting
 from tessera.client.slurm.listing.attempts import runs_of
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera.projection.events import events_of
 from tessera.projection.views import Views
+from tessera_schemas.config import ConfigBody, Flavor
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.facts import RequeueRequested, RunEnded
 from tessera_schemas.ledger import LEDGER_MESSAGE
 from tessera_schemas.reasons import Code, PublicReason, Reason
 from tessera_schemas.views import JobView
+from tessera_schemas.work.money import GPU_HOUR, FlavorPrice, Money, held_cost
 from tests.builders import SHARD, admitted, config_body, first_run, job_spec, node_seen, role, run_absent
 from tests.ledgers import Committed
 from tests.unit.scheduler.committer_world import made, started
@@ -29,9 +32,9 @@ SECOND = 1000
 FAILED = Reason(code=Code.POD_FAILED, numbers={"exit_code": 3})
 
 
-def ran_three_times() -> Committed:
+def ran_three_times(body: ConfigBody | None = None) -> Committed:
     """Requeued by its owner after 8 s, then its program failed after 5 s, now it runs since 4 s, on two GPUs."""
-    ledger = Committed().begin(node_seen("node-a", 8), body=config_body())
+    ledger = Committed().begin(node_seen("node-a", 8), body=body or config_body())
     retry = {"max_attempts": 3, "on_failure": True, "backoff_seconds": 1}
     ledger.commit(admitted("k1", job_spec(role(gpus=2), time_limit_seconds=300, retry=retry)))
     for attempt in (1, 2, 3):
@@ -77,6 +80,56 @@ def test_each_run_has_its_own_times_nodes_state_and_exit_code() -> None:
     assert [run.nodes for run in runs] == [("node-a",), ("node-a",), ()]
     assert [run.exit_code for run in runs] == [None, 3, None]
     assert [run.attempt for run in runs] == [1, 2, 3]
+
+
+def priced() -> ConfigBody:
+    """A price of which no run's cost is whole: 7/3.6 millionths a second and GPU."""
+    prices = (FlavorPrice(flavor="any", gpu_hour_micros=7),)
+    more = {"flavors": (Flavor(name="any"),), "money": Money(currency="EUR", prices=prices)}
+    return ConfigBody.model_validate(config_body().model_copy(update=more).model_dump())
+
+
+def cost_of(row: JobView, now: int) -> int:
+    """Cost in millionths."""
+    held = held_cost(row.cost_rates, row.gpu_counted_ts, now) if row.gpu_counted_ts else 0
+    return row.cost_micros + (row.cost_rest + held) // GPU_HOUR
+
+
+def test_what_the_runs_cost_sums_to_what_the_job_costs_whenever_one_looks() -> None:
+    ledger = ran_three_times(priced())
+    job, events = job_of(ledger), list(told(ledger))
+    for later in range(0, 5_000_000, 333_333):
+        runs = runs_of(job, events)
+        costs = [cost_of(run, ledger.ts + later) for run in runs]
+        assert sum(costs) == cost_of(job, ledger.ts + later)
+        assert {run.currency for run in runs} == {"EUR"}
+    held = [2000 * 10 * SECOND, 2000 * 7 * SECOND]
+    upto = [sum(held[:count]) * 7 // GPU_HOUR for count in range(3)]
+    assert [cost_of(run, ledger.ts) for run in runs_of(job, events)[:2]] == [upto[1] - upto[0], upto[2] - upto[1]]
+
+
+def test_a_job_that_waits_again_has_cost_nothing_since_its_last_run() -> None:
+    ledger = ran_three_times(priced())
+    run = f"{JOB}-3"
+    ledger.commit(RunEnded(kind="run_ended", run_id=run, reason=FAILED, own=True, exit_code=3), ms=0)
+    ledger.commit(run_absent(run), ms=0)
+    job = job_of(ledger)
+    assert (job.phase, job.attempt) == ("queued", 3)
+    runs = runs_of(job, told(ledger))
+    assert [run.attempt for run in runs] == [1, 2, 3, 3]
+    assert sum(cost_of(run, ledger.ts) for run in runs) == job.cost_micros
+    assert cost_of(runs[-1], ledger.ts) == 0
+    said = costs_of_runs(runs, ledger.ts)
+    assert said == ", ".join(f"{run.attempt}: {run.cost_at(ledger.ts)}" for run in runs[:3])
+
+
+def test_a_run_of_which_no_event_tells_the_cost_has_none_nor_has_the_one_behind_it() -> None:
+    ledger = ran_three_times(priced())
+    job, events = job_of(ledger), list(told(ledger))
+    requeued = [event for event in events if event.type == "io.tessera.job.requeued.v1"]
+    del requeued[0].data["cost_micros"]  # as an earlier version wrote it
+    assert [run.currency for run in runs_of(job, events)] == ["", "", "EUR"]
+    assert [run.currency for run in runs_of(job, [e for e in events if e is not requeued[1]])] == ["", ""]
 
 
 def test_what_the_lines_held_sums_to_what_the_job_held() -> None:

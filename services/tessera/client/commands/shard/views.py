@@ -1,6 +1,6 @@
 """`ls`, `get` and `nodes`: what the shared views hold."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -12,6 +12,7 @@ from tessera.client.connect.connecting import views_of
 from tessera.client.connect.shard_views import ENDED, ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import EXPECTED, Exit, Failure, Refused
+from tessera.client.slurm.listing.attempts import runs_of
 from tessera.client.views.arrays import count_tasks, failed_lines, failed_tasks, phase_now
 from tessera.client.views.completing import JobReference
 from tessera.client.views.explain import wrapped
@@ -101,6 +102,8 @@ async def get(at: AccessOptions, job: JobReference, output: Format = Output.TABL
         show_value(output, plain(found) | {"ran_on": found.nodes} | tasks | spec, as_of)
         return
     more = [("starts", await _start_of(views, found)), ("ran on", ", ".join(found.nodes))]
+    if found.currency and found.restarts:
+        more.append(("attempts", costs_of_runs(await _runs_of(where, at.identity, found), SystemClock().now_ms())))
     for name, value in [*job_facts(found, SystemClock().now_ms()), *((name, value) for name, value in more if value)]:
         print(f"{name:<10} {value}")
     for line in failed_lines(found, failed):
@@ -117,6 +120,23 @@ async def _spec_of(where: Where, identity: str | None, job: JobView) -> dict[str
     except EXPECTED as error:
         notify(f"note: no spec: {error}")
     return None
+
+
+async def _runs_of(where: Where, identity: str | None, job: JobView) -> list[JobView]:
+    """A row for each run of the job; none, with the reason on stderr, where its events cannot be read."""
+    from tessera.client.commands.jobs.events import events_of_jobs
+
+    try:
+        return runs_of(job, (await events_of_jobs(where, identity, [job.job_id]))[job.job_id])
+    except EXPECTED as error:
+        notify(f"note: no cost of each attempt: {error}")
+    return []
+
+
+def costs_of_runs(runs: Sequence[JobView], now_ms: int) -> str:
+    """What each attempt costs, in words."""
+    begun = (run for run in runs if run.phase != "queued")
+    return ", ".join(f"{run.attempt}: {run.cost_at(now_ms) or 'not known'}" for run in begun)
 
 
 async def _start_of(views: ShardViews, job: JobView) -> str:

@@ -1,10 +1,11 @@
 """
 `sacct -D`: the runs of a job one by one, each as a row of its own, made of the job's public events. Pure.
 
-The rows before the last are runs after which the job was queued again. What all rows held sums to what the job's does.
+The rows before the last are runs after which the job was queued again. What all rows held sums to what the job's does,
+and so do their costs: each is what the job's, rounded down to a millionth, grew by.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tessera.client.views.rendering import local_of
@@ -55,6 +56,7 @@ def runs_of(job: JobView, events: Iterable[CloudEvent]) -> list[JobView]:
     A row's `submitted_ts` is when the job was queued for that run. Events of other jobs are passed over.
     """
     rows, held, queued_ts = list[JobView](), _Held(0), job.submitted_ts
+    costs: dict[int, int | None] = {0: 0}
     for event in events:
         kind, ts = short_type(event.type), round(1000 * local_of(event.time).timestamp())
         if event.data.get("job_id") != job.job_id:
@@ -73,18 +75,36 @@ def runs_of(job: JobView, events: Iterable[CloudEvent]) -> list[JobView]:
             held.give(released.ranks)
             held.gpu_use = released.gpu_use
         elif kind == "job.requeued.v1":
-            rows.append(_ended(job, held, JobRequeuedV1.model_validate(event.data), queued_ts, ts))
+            requeued = JobRequeuedV1.model_validate(event.data)
+            own = _own_cost(costs, requeued.attempt, requeued.cost_micros, requeued.currency)
+            costs[requeued.attempt] = requeued.cost_micros
+            rows.append(_ended(job, held, requeued, queued_ts, ts).model_copy(update=own))
             held, queued_ts = _Held(ts), ts
     # Its cost, and use of GPUs, are those of all its runs.
-    job = job if not rows else job.model_copy(update={"currency": "", "gpu_use": held.gpu_use})
+    last: dict[str, object] = {"submitted_ts": queued_ts}
+    if rows:
+        attempt = max(job.attempt, rows[-1].attempt + 1)  # one that waits again counts as the run that it waits for
+        last |= {"gpu_use": held.gpu_use} | _own_cost(costs, attempt, job.cost_micros, job.currency)
     left = job.gpu_milli_ms - sum(row.gpu_milli_ms for row in rows)
-    return [*rows, job.model_copy(update={"submitted_ts": queued_ts, "gpu_milli_ms": max(0, left)})]
+    return [*rows, job.model_copy(update=last | {"gpu_milli_ms": max(0, left)})]
+
+
+def _own_cost(costs: Mapping[int, int | None], attempt: int, upto: int | None, currency: str) -> dict[str, object]:
+    """
+    Fields with what an attempt cost by itself, of what all had cost `upto` its end; none where that is not known.
+
+    `costs` are those of all runs by the attempt before them.
+    """
+    before = costs.get(attempt - 1)
+    if upto is None or before is None:
+        return {"currency": "", "cost_micros": 0}
+    return {"currency": currency, "cost_micros": upto - before}
 
 
 def _ended(job: JobView, held: _Held, requeued: JobRequeuedV1, queued_ts: int, ts: int) -> JobView:
     """The row of a run that ended at `ts` and was not the last."""
     reason = requeued.reason
-    no_more = {"placements": (), "held_pods": 0, "held_gpu_milli": 0, "gpu_counted_ts": 0, "currency": ""}
+    no_more = {"placements": (), "held_pods": 0, "held_gpu_milli": 0, "gpu_counted_ts": 0}
     return job.model_copy(
         update=no_more
         | {
@@ -98,6 +118,8 @@ def _ended(job: JobView, held: _Held, requeued: JobRequeuedV1, queued_ts: int, t
             "nodes": tuple(held.nodes),
             "gpu_milli_ms": held.gpu_milli_ms,
             "gpu_use": held.gpu_use,
+            "cost_rest": 0,
+            "cost_rates": (),
         }
     )
 
