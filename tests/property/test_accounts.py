@@ -10,6 +10,7 @@ import structlog
 
 from tessera.domain.storing.snapshot import dump, load
 from tessera.engine.accounts.account import Account
+from tessera.engine.accounts.dividing import Resource, divider_of, gpus_by_rack
 from tessera.engine.accounts.owners import KEPT, GpuCause, GpuOwner
 from tessera.engine.accounts.periods import DAYS, LENGTHS, MINUTES, STEP_MS, Period, PeriodRows
 from tessera.testkit.sim import world
@@ -116,6 +117,64 @@ def test_what_a_message_changed_is_what_a_look_at_everything_finds(ledger: list[
         account.take(message, shard.state)
         assert now(account) == now(Account(AllPeriods(), shard.state))
         assert told(now(account)) == seen(shard.state, message.ts)
+
+
+@pytest.mark.parametrize(
+    ("resource", "size", "asked"),
+    [(Resource.CPU, "cpu_milli", "cpu_free"), (Resource.MEMORY, "memory_bytes", "memory_free")],
+    ids=["CPU", "memory"],
+)
+def test_cpu_and_memory_are_divided_as_a_look_at_everything_does(
+    ledger: list[bytes], resource: Resource, size: str, asked: str
+) -> None:
+    account, divide = Account(AllPeriods(), divide=divider_of(resource)), divider_of(resource)
+    seen_held = 0
+    for message, shard in messages(ledger):
+        account.take(message, shard.state)
+        lines, state = now(account), shard.state
+        assert lines == now(Account(AllPeriods(), state, divide=divide))
+        nodes = [node for node in state.nodes.values() if not node.gone]
+        sums = Counter[bool]()
+        for owner, amount in lines.items():
+            sums[owner.cause is GpuCause.CAPACITY] += amount
+        assert sums[True] == sums[False] == sum(getattr(node, size) for node in nodes)
+        if len(state.earmarks) or any(getattr(node, asked) < 0 for node in nodes):
+            continue  # an earmark may lie on what a stopping run holds; a node may have shrunk under its pods
+        nobodys = sum(amount for owner, amount in lines.items() if owner.cause in (GpuCause.FREE, GpuCause.OUT))
+        assert nobodys == sum(getattr(node, asked) for node in nodes)
+        theirs = sum(amount for owner, amount in lines.items() if owner.cause is GpuCause.OTHERS)
+        assert theirs == sum(getattr(node.others, size) for node in nodes)
+        by_job = Counter[str]()
+        for run in state.runs.values():
+            needs = {role.name: role.need for role in run.roles}
+            here = [place for place in run.places if (node := state.nodes.get(place.node)) and not node.gone]
+            by_job[run.job_id] += sum(getattr(needs[place.role], size) for place in here)
+        assert +by_job == _held_by_job(lines)
+        seen_held += len(by_job)
+    assert seen_held
+
+
+def _held_by_job(lines: PeriodRows) -> Counter[str]:
+    found = Counter[str]()
+    for owner, amount in lines.items():
+        if owner.job:
+            found[owner.job] += amount
+    return +found
+
+
+def test_racks_sum_to_the_capacity_and_say_what_flavors_say(ledger: list[bytes]) -> None:
+    account, by_rack = Account(AllPeriods()), Account(AllPeriods(), divide=gpus_by_rack)
+    for message, shard in messages(ledger):
+        account.take(message, shard.state)
+        by_rack.take(message, shard.state)
+        assert _without_flavor(now(by_rack)) == _without_flavor(now(account))
+
+
+def _without_flavor(lines: PeriodRows) -> Counter[GpuOwner]:
+    found = Counter[GpuOwner]()
+    for owner, amount in lines.items():
+        found[owner._replace(flavor="")] += amount
+    return +found
 
 
 def test_what_is_said_to_fit_nothing_that_waits_does_not(ledger: list[bytes]) -> None:

@@ -12,10 +12,10 @@ from tessera.client.cli import app
 from tessera.client.commands.shard.accounts import WORDS, gpu_time
 from tessera.client.outcomes import Exit
 from tessera.engine.accounts.owners import GpuCause
-from tessera_schemas.config import Flavor
+from tessera_schemas.config import Flavor, Level
 from tessera_schemas.facts import RunAbsent, RunEnded
 from tessera_schemas.work.money import GPU_HOUR, FlavorPrice, Money
-from tests.builders import admitted, config_body, job_spec, node_seen, role
+from tests.builders import GIB, admitted, config_body, job_spec, node_seen, role
 from tests.contract.golden_files import FOLDER
 from tests.ledgers import Committed
 
@@ -85,6 +85,54 @@ def test_by_project_each_tenant_has_its_own_and_a_row_for_what_names_none(tmp_pa
     used = {item["name"]: item["causes"].get("used", 0) for item in told["items"]}
     hour = 1000 * HOUR
     assert used == {"lab/vlm": hour, "lab/-": hour, "ops/vlm": hour, "(free)": 0}
+
+
+def test_cpu_and_memory_sum_to_their_capacity(tmp_path: Path) -> None:
+    ledger = Committed(ts=BEGIN - 3000).begin(node_seen("node-a", cpu_milli=8000, memory_bytes=4 * GIB))
+    job = admitted("k1", job_spec(role(gpus=1, cpu_milli=2000, memory_bytes=GIB)))
+    ledger.commit(job, ms=HOUR)
+    ledger.start(job.job_id, "k1")
+    ledger.commit(ms=HOUR)
+    file = tmp_path / "export.jsonl"
+    file.write_bytes(b"".join(data + b"\n" for data in ledger.stored))
+    found = {
+        resource: [line.split() for line in ran("report", file, "--resource", resource).splitlines()[:-1]]
+        for resource in ("cpu", "memory")
+    }
+    assert found["cpu"] == [
+        ["TENANT", "USED", "HELD", "KEPT", "CPU", "TIME", "PERCENT"],
+        ["lab", "2:00:00", "0:00:04", "2:00:04", "12.5"],
+        ["(free)", "14:00:20", "87.4"],
+        ["(sum)", "2:00:00", "0:00:04", "16:00:24", "100.0"],
+        ["(capacity)", "16:00:24", "100.0"],
+    ]
+    assert found["memory"][1] == ["lab", "1:00:00", "0:00:02", "1:00:02", "12.5"]
+    told = json.loads(ran("idle", file, "--resource", "memory", "-o", "json"))
+    assert told["unit"] == "memory_byte_ms"
+    assert told["sum"] == told["capacity"]
+    assert {item["name"] for item in told["items"]} == {"used", "starting", "free"}
+
+
+def test_idle_by_rack_names_the_racks_of_the_topology(tmp_path: Path) -> None:
+    body = config_body().model_copy(update={"topology": (Level(name="rack", label="r"), Level(name="host", label="h"))})
+    nodes = [node_seen("node-a", 4, labels={"r": "left"}), node_seen("node-b", 2, labels={"r": "right"})]
+    ledger = Committed(ts=BEGIN).begin(*nodes, node_seen("node-c", 1), body=body)
+    ledger.commit(ms=HOUR)
+    file = tmp_path / "export.jsonl"
+    file.write_bytes(b"".join(data + b"\n" for data in ledger.stored))
+    rows = [line.split() for line in ran("idle", file, "--by", "rack").splitlines()]
+    assert {tuple(row[:2]) for row in rows[1:4]} == {("left", "(free)"), ("right", "(free)"), ("-", "(free)")}
+    told = json.loads(ran("idle", file, "--by", "rack", "-o", "json"))
+    assert told["sum"] == told["capacity"]
+    free = {item["name"]: item["sum"] for item in told["items"]}
+    assert free["left (free)"] == 2 * free["right (free)"] == 4 * free["- (free)"]
+
+
+@pytest.mark.parametrize("words", [("report", "--resource", "cpu"), ("idle", "--by", "rack")], ids=" ".join)
+def test_what_the_gateway_does_not_have_says_how_it_is_read(words: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(app, [*words])
+    assert result.exit_code == Exit.USAGE
+    assert "add --from-ledger or --from-file" in result.stderr
 
 
 def test_every_cause_has_words() -> None:

@@ -10,10 +10,11 @@ reading was interrupted: what is not in its books follows from the state.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
+from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
@@ -44,6 +45,8 @@ from tessera_schemas.ledger import (
 
 HOUR_MS = 3_600_000
 Division = tuple[Mapping[GpuOwner, int], FreeGpus | None]
+NodeDivider = Callable[[State, Node, Sequence[HeldPod], bool], Division]
+"""Divides a node by who holds what of it; the last one says that it takes nothing new, however well it is."""
 NOTHING_THERE: Division = {}, None
 BEGIN_ANEW = frozenset({ConfigSet, FormatRaised})
 """Records after which queues, and flavors of nodes, may be others."""
@@ -61,6 +64,11 @@ class AccountBooks(Protocol):
         """The owner had so many thousandths from `start_ts` on until `end_ts`, both in one step; equal ones open it."""
 
 
+def gpus_by_flavor(state: State, node: Node, held: Sequence[HeldPod], closed: bool) -> Division:
+    """Owners of the node's GPUs."""
+    return divided(node, state.tree.flavor_of(node), held, closed)
+
+
 class Account:
     """
     Call `take` with each message once it is folded. Books are complete up to `upto` after `settle`.
@@ -69,9 +77,15 @@ class Account:
     capacity's, in every pool and flavor.
     """
 
-    def __init__(self, books: AccountBooks, state: State | None = None, step_ms: int = HOUR_MS) -> None:
+    def __init__(
+        self,
+        books: AccountBooks,
+        state: State | None = None,
+        step_ms: int = HOUR_MS,
+        divide: NodeDivider = gpus_by_flavor,
+    ) -> None:
         """`state` is the one that the account begins with; left out, the first message's is."""
-        self._books, self._step_ms = books, step_ms
+        self._books, self._step_ms, self._divide = books, step_ms, divide
         self.n = self.upto = 0
         self.lines: dict[GpuOwner, tuple[int, int]] = {}
         self._clear()
@@ -217,12 +231,12 @@ class Account:
         if node is None:
             return self._put_node(name, NOTHING_THERE)
         held = [pod for _, pods in sorted(self._on.get(name, {}).items()) for pod in pods]
-        flavor, drained = state.tree.flavor_of(node), state.drains.get(name) is not None
+        drained = state.drains.get(name) is not None
         closed = drained or (backoff is not None and backoff.until_ts > state.ts)
         if closed and not drained and backoff is not None:
-            self._reopening[name] = backoff.until_ts, divided(node, flavor, held, closed=False)
+            self._reopening[name] = backoff.until_ts, self._divide(state, node, held, False)
             heappush(self._reopens, (backoff.until_ts, name))
-        return self._put_node(name, divided(node, flavor, held, closed))
+        return self._put_node(name, self._divide(state, node, held, closed))
 
     def _put_node(self, name: str, now: Division) -> set[str]:
         before = self._nodes.pop(name, NOTHING_THERE)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from tessera.domain.devices.resources import WHOLE_GPU, Node
+from tessera.domain.devices.resources import WHOLE_GPU, Node, RoleNeed
 from tessera.domain.entities import Earmark, Run
 from tessera.domain.state import State
 from tessera_schemas.work.placement import Placement
@@ -37,6 +37,7 @@ class GpuCause(StrEnum):
     CPU = "cpu"  # free, and each pod in line needs more CPU than is free on the node
     MEMORY = "memory"  # free, and each pod in line needs more memory than is free on the node
     WORK_WAITS = "work_waits"  # free while work waits: the state alone does not prove what is missing
+    FREE = "free"  # of CPU and memory alone: nobody has it, for whatever reason
     CAPACITY = "capacity"  # no cause: all there is, which the others sum to
 
 
@@ -62,7 +63,7 @@ class GpuOwner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeldPod:
-    """GPUs that one pod holds, or that are kept for it, and for whom."""
+    """GPUs that one pod holds, or that are kept for it, and for whom; `roles` says what it needs besides."""
 
     cause: GpuCause
     tenant: str
@@ -71,6 +72,7 @@ class HeldPod:
     job: str
     project: str
     placement: Placement
+    roles: tuple[RoleNeed, ...]
 
 
 RunHolds = tuple[object, ...]
@@ -104,7 +106,7 @@ def _cause_of(run: Run) -> GpuCause:
 
 def what_it_holds(run: Run) -> RunHolds:
     """All of a run that `pods_of_run` follows from."""
-    return _cause_of(run), run.run_id, run.queue, run.user, run.placements, run.extra, run.released_ranks
+    return _cause_of(run), run.run_id, run.queue, run.user, run.placements, run.roles, run.extra, run.released_ranks
 
 
 def pods_of_run(run: Run) -> list[HeldPod]:
@@ -116,7 +118,7 @@ def pods_of_run(run: Run) -> list[HeldPod]:
         surplus, cause = extra.get(place.rank), whole
         if surplus is not None and (surplus.leaving or not surplus.uid):
             cause = GpuCause.STOPPING if surplus.leaving else GpuCause.STARTING
-        found.append(HeldPod(cause, run.tenant, run.queue, run.user, run.job_id, run.project, place))
+        found.append(HeldPod(cause, run.tenant, run.queue, run.user, run.job_id, run.project, place, run.roles))
     return found
 
 
@@ -126,7 +128,7 @@ def pods_of_mark(state: State, mark: Earmark) -> list[HeldPod]:
     job = state.jobs.get(mark.owner)
     names = ("", "", "") if job is None else (job.tenant, job.queue, job.user)
     project = "" if job is None else job.project
-    return [HeldPod(cause, *names, mark.owner, project, place) for place in mark.placements]
+    return [HeldPod(cause, *names, mark.owner, project, place, mark.roles) for place in mark.placements]
 
 
 def divided(

@@ -65,7 +65,7 @@ def check_account(report: Report, ledger: Iterable[bytes], said: AccountSaid) ->
 
 
 def _lines(rows: Sequence[Sequence[Any]]) -> Counter[GpuLine]:
-    """The account in the words of the book: free, whyever; queue, user and flavor are not judged."""
+    """Amounts as they were said, in the words of the book: free, whyever; queue, user and flavor are not judged."""
     lines = Counter[GpuLine]()
     for pool, _, cause, tenant, _, _, job, amount, *_ in rows:
         lines[pool, cause if cause in KNOWN else "free", tenant, job] += amount

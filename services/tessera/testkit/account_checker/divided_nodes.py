@@ -44,7 +44,7 @@ class DividedNodes:
         self._divided: dict[str, Counter[GpuLine]] = {}
 
     def next_reopening(self, ts: int) -> int:
-        """End of the next back-off of a node after `ts`; 0 for none. Its node is divided anew at that moment."""
+        """End of the next back-off after `ts`, 0 for none. Its node is divided anew at that moment."""
         for name, backoff in self._backoffs.items():
             if backoff.until_ts <= ts:
                 self._divided.pop(name, None)
@@ -130,7 +130,7 @@ class DividedNodes:
                 del self._backoffs[place.node]
 
     def hold(self, key: CheckedKey, tenant: str, places: Iterable[Placement]) -> CheckedHolder:
-        """Pods are held from now on."""
+        """Add a holder of these pods."""
         holder = self._holders[key] = CheckedHolder(key, tenant, {})
         self.grow(holder, places)
         return holder
@@ -143,7 +143,7 @@ class DividedNodes:
         self.touch(holder)
 
     def give(self, holder: CheckedHolder, ranks: Iterable[int] = ()) -> None:
-        """Pods are gone; none named: all of the holder."""
+        """Take pods that are gone from their holder; without ranks all of them."""
         self.touch(holder)
         for rank in tuple(ranks) or tuple(holder.places):
             holder.places.pop(rank, None)
@@ -153,12 +153,12 @@ class DividedNodes:
             self._forget(name)
 
     def drop(self, key: CheckedKey) -> None:
-        """The key holds nothing any more."""
+        """Remove the holder of the key."""
         if (holder := self._holders.pop(key, None)) is not None:
             self.give(holder)
 
     def touch(self, holder: CheckedHolder) -> None:
-        """Divides the nodes of a holder anew."""
+        """Nodes of the holder are divided anew."""
         for place in holder.places.values():
             self._divided.pop(place.node, None)
 
@@ -168,6 +168,6 @@ class DividedNodes:
 
 
 def _identity(seen: NodeSeen) -> tuple[object, ...]:
-    """Which cards the node's slots are, as far as it says."""
+    """Identity of the cards behind the node's slots, as far as the node says."""
     cut = (seen.mig_geometry, seen.mig_instances) if seen.device_profile == "mig" else ()
     return seen.device_profile, cut, seen.gpu_uuids if seen.device_profile in NAMES_ITS_CARDS else ()

@@ -3,7 +3,7 @@
 import csv
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +27,7 @@ from tessera.client.ledger.reading import LedgerBackup, LedgerFile, StoredLedger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.values import Said, since_ms
 from tessera.client.views.rendering import KINDS, Column, Output, local_time, show, show_value, zone_name
+from tessera.engine.accounts.dividing import Resource, divider_of, gpus_by_rack
 from tessera.engine.accounts.naming import GPU_SECOND, idle_by, name_by
 from tessera.engine.accounts.owners import HELD, KEPT, RUNNING, GpuCause
 from tessera.kernel.clock import SystemClock
@@ -52,6 +53,7 @@ WORDS: Mapping[str, str] = {
     GpuCause.GPU: "free, and too few on a node, or parts, for all that waits",
     GpuCause.CPU: "free, with too little CPU beside them for all that waits",
     GpuCause.MEMORY: "free, with too little memory beside them for all that waits",
+    GpuCause.FREE: "free, whatever waits",
     GpuCause.WORK_WAITS: "free while work waits, for reasons that the account does not prove",
 }
 
@@ -73,6 +75,7 @@ class IdleBy(StrEnum):
     CAUSE = "cause"
     QUEUE = "queue"
     FLAVOR = "flavor"
+    RACK = "rack"
 
 
 def parsed(text: str | Output) -> Output:
@@ -104,6 +107,9 @@ class SpanOptions:
     from_file: Annotated[
         Path | None, typer.Option(help="A ledger exported by `tessera ledger inspect`, or the directory of a backup")
     ] = None
+    resource: Annotated[
+        Resource, typer.Option(help="Of which resource; cpu and memory need --from-ledger or --from-file")
+    ] = Resource.GPU
     output: Annotated[
         Output,
         typer.Option(
@@ -119,14 +125,24 @@ class SpanOptions:
     async def report(self, at: AccessOptions, by: str, idle: bool = False) -> AccountReport:
         """Account of the span with rows by a field or cause, with `idle` what is used apart. Raises Failure."""
         since, until = _moment("since", self.since), _moment("until", self.until)
-        naming = idle_by(by) if idle else name_by(by)
+        field, divide = by, divider_of(self.resource)
+        if by == IdleBy.RACK:
+            if self.resource is not Resource.GPU:
+                raise Failure(Exit.USAGE, "idle: --by rack is of GPUs alone")
+            field, divide = IdleBy.FLAVOR, gpus_by_rack
+        naming = idle_by(field) if idle else name_by(field)
         if self.from_file is None and not self.from_ledger:
+            if self.resource is not Resource.GPU or by == IdleBy.RACK:
+                what = "CPU, memory and racks are not in the account that the gateway has"
+                raise Failure(Exit.USAGE, f"{what}: add --from-ledger or --from-file")
             return await served_report(api_of(at.find(), at.identity), since, until, by, used_apart=idle)
         async with self._ledger(at) as ledger:
-            return await account_report(ledger, since, until, naming)
+            return await account_report(ledger, since, until, naming, divide)
 
     async def focus(self, at: AccessOptions) -> Iterator[FocusRow]:
         """Rows of what runs held and what it cost, from the whole ledger. Raises Failure without prices."""
+        if self.resource is not Resource.GPU:
+            raise Failure(Exit.USAGE, "report: GPUs alone have prices; leave --resource out")
         since, until = _moment("since", self.since), _moment("until", self.until)
         books = FocusBooks(since, until)
         async with self._ledger(at) as ledger:
@@ -170,7 +186,7 @@ async def report(
         lines.writerows(rows)
         return
     found = await span.report(at, by)
-    _show(span.output, found, by, _columns(by, found))
+    _show(span, found, by, _columns(by, found, span.resource))
 
 
 @command
@@ -189,32 +205,35 @@ async def idle(
     found = await span.report(at, by, idle=True)
     if by is IdleBy.CAUSE:
         said: Column[AccountRow] = Column("", lambda row: WORDS.get(row.name, ""), shrinks=True)
-        _show(span.output, found, by, [*_columns(by, found, parts=False), said])
+        _show(span, found, by, [*_columns(by, found, span.resource, parts=False), said])
     else:
-        _show(span.output, found, by, _columns(by, found))
+        _show(span, found, by, _columns(by, found, span.resource))
 
 
-def _columns(by: str, found: AccountReport, parts: bool = True) -> list[Column[AccountRow]]:
+def _columns(by: str, found: AccountReport, resource: Resource, parts: bool = True) -> list[Column[AccountRow]]:
+    whole, _, time = SHOWN[resource]
+
     def amount(title: str, *causes: GpuCause) -> Column[AccountRow]:
-        return Column(title, lambda row: gpu_time(row.of(*causes)) if row.of(*causes) else "", right=True)
+        return Column(title, lambda row: time(row.of(*causes)) if row.of(*causes) else "", right=True)
 
     return [
         Column(by.upper(), lambda row: row.name, shrinks=parts),
         *((amount("USED", *RUNNING), amount("HELD", *HELD), amount("KEPT", *KEPT)) if parts else ()),
-        Column("GPU TIME", lambda row: gpu_time(row.sum), right=True),
+        Column(whole, lambda row: time(row.sum), right=True),
         Column("PERCENT", lambda row: percent(row.sum, found.capacity), right=True),
     ]
 
 
-def _show(output: Output, found: AccountReport, by: str, columns: Sequence[Column[AccountRow]]) -> None:
+def _show(span: SpanOptions, found: AccountReport, by: str, columns: Sequence[Column[AccountRow]]) -> None:
+    output, (_, unit, _) = span.output, SHOWN[span.resource]
     if output == CSV:
         lines = csv.writer(sys.stdout, lineterminator="\n")
-        lines.writerow((by, "cause", "gpu_milli_ms"))
+        lines.writerow((by, "cause", unit))
         lines.writerows((row.name, cause, amount) for row in found.rows for cause, amount in row.causes.items())
         lines.writerows(((SUM, "", found.sum), (CAPACITY, "", found.capacity)))
         return
     if output.for_programs:
-        value = {"by": by, "since_ts": found.since_ts, "until_ts": found.until_ts, "unit": "gpu_milli_ms"}
+        value = {"by": by, "since_ts": found.since_ts, "until_ts": found.until_ts, "unit": unit}
         rows = [{"name": row.name, "causes": row.causes, "sum": row.sum} for row in found.rows]
         show_value(output, {**value, "items": rows, "sum": found.sum, "capacity": found.capacity}, found.n)
         return
@@ -231,6 +250,19 @@ def gpu_time(amount: int) -> str:
     seconds, rest = divmod(amount, GPU_SECOND)
     behind = f".{rest:06}".rstrip("0") if rest else ""
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}{behind}"
+
+
+def memory_time(amount: int) -> str:
+    """Bytes times milliseconds as hours:minutes:seconds of one GiB, rounded down."""
+    return gpu_time((amount >> 30) // 1000 * GPU_SECOND)
+
+
+SHOWN: Mapping[Resource, tuple[str, str, Callable[[int], str]]] = {
+    Resource.GPU: ("GPU TIME", "gpu_milli_ms", gpu_time),
+    Resource.CPU: ("CPU TIME", "cpu_milli_ms", gpu_time),
+    Resource.MEMORY: ("GIB TIME", "memory_byte_ms", memory_time),
+}
+"""Title of the sum, unit in JSON and CSV, and text of an amount."""
 
 
 def percent(amount: int, whole: int) -> str:

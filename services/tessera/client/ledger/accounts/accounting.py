@@ -9,7 +9,7 @@ from tessera.client.ledger.reading import LedgerBackup, LedgerFile, StoredLedger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.live import progress_of
 from tessera.client.views.rendering import local_time
-from tessera.engine.accounts.account import Account, AccountBooks
+from tessera.engine.accounts.account import Account, AccountBooks, NodeDivider, gpus_by_flavor
 from tessera.engine.accounts.naming import Naming
 from tessera.engine.accounts.owners import GpuCause, GpuOwner
 from tessera.kernel.ledger.shard import Shard, decode_entry
@@ -19,7 +19,7 @@ from tessera_schemas.work.money import Money
 
 @dataclass(frozen=True, slots=True)
 class AccountRow:
-    """Amounts are thousandths of a GPU times milliseconds."""
+    """Amounts are thousandths of a GPU or CPU, or bytes of memory, times milliseconds."""
 
     name: str
     causes: dict[str, int]
@@ -83,6 +83,7 @@ async def read_account(
     books: AccountBooks,
     until_ts: int,
     priced: Callable[[Money | None], None] = lambda money: None,
+    divide: NodeDivider = gpus_by_flavor,
 ) -> tuple[int, int, int]:
     """
     Writes the account into books; returns from when until when, and up to which message. `until_ts` 0 is no bound.
@@ -92,7 +93,7 @@ async def read_account(
     opening, count = await ledger.opened_shard(), await ledger.count()
     shard = opening or Shard()
     priced(shard.state.tree.money)
-    account = Account(books, shard.state)
+    account = Account(books, shard.state, divide=divide)
     begin = shard.state.ts
     with progress_of("report", count - shard.state.n) as advance:
         async for seq, data in ledger.messages():
@@ -109,7 +110,11 @@ async def read_account(
 
 
 async def account_report(
-    ledger: StoredLedger | LedgerFile | LedgerBackup, since_ts: int, until_ts: int, naming: Naming
+    ledger: StoredLedger | LedgerFile | LedgerBackup,
+    since_ts: int,
+    until_ts: int,
+    naming: Naming,
+    divide: NodeDivider = gpus_by_flavor,
 ) -> AccountReport:
     """
     Reads the ledger from where it begins; 0 stands for its beginning, or its end.
@@ -117,7 +122,7 @@ async def account_report(
     Raises Failure where it has nothing of that time, InvariantViolation where it contradicts itself.
     """
     books = SpanBooks(since_ts, until_ts, naming)
-    begin, upto, n = await read_account(ledger, books, until_ts)
+    begin, upto, n = await read_account(ledger, books, until_ts, divide=divide)
     since, until = max(since_ts, begin), min(until_ts or upto, upto)
     if since >= until:
         begins, ends = (f"{local_time(ts):%Y-%m-%d %H:%M}" for ts in (begin, upto))
