@@ -31,7 +31,8 @@ class AccountSaid:
     """
     The account from `since_ts` on until message `n`, as it is stored: rows by when their hour begins.
 
-    A row has pool, flavor, cause, tenant, queue, user, job, and thousandths of a GPU times milliseconds.
+    A row has pool, flavor, cause, tenant, queue, user, job, a project if there is one, and thousandths of a GPU times
+    milliseconds.
     """
 
     n: int
@@ -67,7 +68,7 @@ def check_account(report: Report, ledger: Iterable[bytes], said: AccountSaid) ->
 def _lines(rows: Sequence[Sequence[Any]]) -> Counter[GpuLine]:
     """Amounts as they were said, in the words of the book: free, whyever; queue, user and flavor are not judged."""
     lines = Counter[GpuLine]()
-    for pool, _, cause, tenant, _, _, job, amount, *_ in rows:
+    for pool, _, cause, tenant, _, _, job, *_, amount in rows:
         lines[pool, cause if cause in KNOWN else "free", tenant, job] += amount
     return +lines
 
