@@ -9,8 +9,8 @@ import pytest
 import structlog
 
 from tessera.domain.storing.snapshot import dump, load
-from tessera.engine.accounts.account import Account
-from tessera.engine.accounts.dividing import Resource, divider_of, gpus_by_rack
+from tessera.engine.accounts.account import Account, NodeDivider
+from tessera.engine.accounts.dividing import Resource, divider_of, gpus_by_decision, gpus_by_rack
 from tessera.engine.accounts.owners import KEPT, GpuCause, GpuOwner
 from tessera.engine.accounts.periods import DAYS, LENGTHS, MINUTES, STEP_MS, Period, PeriodRows
 from tessera.testkit.sim import world
@@ -22,7 +22,7 @@ from tests.random_ledger import random_ledger
 RELEASES = ("0.3-demo", "0.3-faults", "0.4-faults")
 BEFORE_MIDNIGHT = 20_400 * DAY - 150_000
 PROVED = {GpuCause.MODEL, GpuCause.PODS, GpuCause.GPU, GpuCause.CPU, GpuCause.MEMORY}
-FREE = {*PROVED, GpuCause.NOTHING_WAITS, GpuCause.QUOTA, GpuCause.STOPPED, GpuCause.WORK_WAITS}
+FREE = {*PROVED, GpuCause.NOTHING_WAITS, GpuCause.QUOTA, GpuCause.STOPPED, GpuCause.BUDGET, GpuCause.WORK_WAITS}
 
 
 @pytest.fixture(params=[*RELEASES, *(f"by chance {seed}" for seed in (1, 2, 5, 7, 10)), "simulated 3", "simulated 42"])
@@ -162,12 +162,14 @@ def _held_by_job(lines: PeriodRows) -> Counter[str]:
     return +found
 
 
-def test_racks_sum_to_the_capacity_and_say_what_flavors_say(ledger: list[bytes]) -> None:
-    account, by_rack = Account(AllPeriods()), Account(AllPeriods(), divide=gpus_by_rack)
+@pytest.mark.parametrize("divide", [gpus_by_rack, gpus_by_decision], ids=["racks", "decisions"])
+def test_racks_and_decisions_only_tell_the_lines_of_flavors_apart(ledger: list[bytes], divide: NodeDivider) -> None:
+    account, other = Account(AllPeriods()), Account(AllPeriods(), divide=divide)
     for message, shard in messages(ledger):
         account.take(message, shard.state)
-        by_rack.take(message, shard.state)
-        assert _without_flavor(now(by_rack)) == _without_flavor(now(account))
+        other.take(message, shard.state)
+        assert _without_flavor(now(other)) == _without_flavor(now(account))
+        assert now(other) == now(Account(AllPeriods(), shard.state, divide=divide))
 
 
 def _without_flavor(lines: PeriodRows) -> Counter[GpuOwner]:

@@ -7,11 +7,14 @@ import pytest
 
 from tessera.engine.accounts import account as account_module
 from tessera.engine.accounts.account import HOUR_MS, Account
+from tessera.engine.accounts.dividing import gpus_by_decision
+from tessera.engine.accounts.naming import name_decision
 from tessera.engine.accounts.owners import GpuCause
 from tessera.engine.accounts.periods import STEP_MS
 from tessera_schemas.config import Flavor, Policy, Queue
 from tessera_schemas.facts import AnyFact, DrainRequested, Others, RunAbsent, RunEnded, RunIdle
 from tessera_schemas.ledger import ConfigSet, EarmarkEnded, EarmarkSet, JobQueued, LedgerMessage, NodeChanged
+from tessera_schemas.work.budgets import Budget
 from tests.account_oracle import messages
 from tests.account_periods import AllPeriods
 from tests.builders import (
@@ -120,6 +123,26 @@ def test_quota_is_named_where_each_job_in_line_was_refused_for_it():
     assert shard.causes() == {"quota": 8}
 
 
+def test_a_budget_is_named_where_it_keeps_each_job_in_line():
+    body = config_body().model_copy(update={"budgets": (Budget(tenant="lab", gpu_hours=1),)})
+    shard = Accounted(node_seen("node-a"), body=body)
+    shard.start(shard.queue("k1", gpus=2), "k1")
+    shard.commit(ms=HOUR_MS)
+    shard.queue("k2", gpus=1)
+    shard.commit(orders=(shard.line(),))
+    assert shard.causes() == {"used": 2, "budget": 6}
+
+
+def test_decisions_are_named_where_they_took_a_node_out():
+    shard = one_node()
+    shard.commit(DrainRequested(kind="drain_requested", node="node-a", undo=False, why="fans"))
+    account = Account(AllPeriods(), shard.state, divide=gpus_by_decision)
+    assert {name_decision(line) for line in account.lines} == {"out: node-a drained: fans", "capacity"}
+    shard.commit(DrainRequested(kind="drain_requested", node="node-a", undo=True))
+    account = Account(AllPeriods(), shard.state, divide=gpus_by_decision)
+    assert {name_decision(line) for line in account.lines} == {"nothing_waits", "capacity"}
+
+
 @pytest.mark.parametrize("seen", [{"ready": False}, {"ready": False, "cordoned": True}], ids=["silent", "cordoned"])
 def test_a_node_that_is_out_is_out_and_its_runs_use_what_they_use(seen: dict[str, Any]) -> None:
     shard = one_node()
@@ -153,15 +176,17 @@ def test_what_is_kept_for_a_job_is_kept_from_the_earmarks_record_to_the_one_that
     chain.add(JobQueued(kind="job_queued", fact=0, job_id=owner), facts=[admitted("k1")])
     chain.add(EarmarkSet(kind="earmark_set", owner=owner, cause=cause, deadline=2**50, placements=(place,)))
     chain.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="deadline"))
-    account, told = Account(AllPeriods(), step_ms=STEP_MS), list[dict[str, int]]()
+    account, told, names = Account(AllPeriods(), step_ms=STEP_MS), list[dict[str, int]](), list[set[str]]()
     for message, shard in messages(chain.stored):
         account.take(message, shard.state)
+        names.append({name_decision(line) for line in account.lines})
         told.append({str(line.cause): milli // 1000 for line, (milli, _) in account.lines.items()})
     assert told[1:] == [
         {"capacity": 8, "work_waits": 8},
         {"capacity": 8, "work_waits": 7, counted: 1},
         {"capacity": 8, "work_waits": 8},
     ]
+    assert names[2] == {"capacity", "work_waits", f"{counted} for {owner}"}
 
 
 def test_pods_of_others_have_what_they_hold():

@@ -38,6 +38,20 @@ def gpus_by_rack(state: State, node: Node, held: Sequence[HeldPod], closed: bool
     return divided(node, ("" if level is None else node.label(level.label)) or "", held, closed)
 
 
+def gpus_by_decision(state: State, node: Node, held: Sequence[HeldPod], closed: bool) -> Division:
+    """Owners of the node's GPUs; of a node that is out the flavor says which one, and who or what took it out."""
+    drain, backoff, why = state.drains.get(node.name), state.backoffs.get(node.name), ""
+    if drain is not None:
+        why = f"drained: {drain.why}" if drain.why else "drained"
+    elif node.cordoned:
+        why = "cordoned"
+    elif not node.ready:
+        why = "not ready" if node.trouble is None else str(node.trouble.code)
+    elif closed and backoff is not None:
+        why = f"backed off: {backoff.reason.code}"
+    return divided(node, f"out: {node.name} {why}" if why else "", held, closed)
+
+
 def divider_of(resource: Resource) -> NodeDivider:
     """Way to divide nodes for an account of the resource."""
     return {Resource.GPU: gpus_by_flavor, Resource.CPU: _cpu, Resource.MEMORY: _memory}[resource]

@@ -23,7 +23,11 @@ Least = tuple[int, int, int]
 """Thousandths of GPUs for one pod, whole ones together or a part of one; CPU in thousandths; memory in bytes."""
 SHORT = (GpuCause.GPU, GpuCause.CPU, GpuCause.MEMORY)
 """Causes by the place of their resource in `Least`."""
-BY_DECISION = {Code.WAITING_FOR_QUOTA: GpuCause.QUOTA, Code.QUEUE_STOPPED: GpuCause.STOPPED}
+BY_DECISION = {
+    Code.WAITING_FOR_QUOTA: GpuCause.QUOTA,
+    Code.QUEUE_STOPPED: GpuCause.STOPPED,
+    Code.BUDGET_SPENT: GpuCause.BUDGET,
+}
 ANY_MODEL = ""
 CountedKey = TypeVar("CountedKey")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tessera.engine.accounts.owners import NAMED, GpuCause, GpuOwner
+from tessera.engine.accounts.owners import KEPT, NAMED, GpuCause, GpuOwner
 
 GPU_SECOND = 1_000_000
 """One GPU for one second, in thousandths of a GPU times milliseconds."""
@@ -26,6 +26,15 @@ def name_by(field: str) -> Naming:
         return apart or str(getattr(owner, field)) or "-"
 
     return name
+
+
+def name_decision(owner: GpuOwner) -> str:
+    """
+    Rows by cause, with the job that GPUs are kept for, and why each node is out, of an account of `gpus_by_decision`.
+    """
+    if owner.cause in KEPT:
+        return f"{owner.cause.value} for {owner.job}"
+    return owner.flavor if owner.cause is GpuCause.OUT and owner.flavor else owner.cause.value
 
 
 def idle_by(field: str) -> Naming:

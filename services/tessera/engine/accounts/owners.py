@@ -31,6 +31,7 @@ class GpuCause(StrEnum):
     NOTHING_WAITS = "nothing_waits"  # free, and no job in line asks for a GPU of the pool
     QUOTA = "quota"  # free, and the last decision about each job in line was that its queue has no quota left
     STOPPED = "queue_stopped"  # free, and the last decision about each job in line was that its queue is stopped
+    BUDGET = "budget"  # free, and the last decision about each job in line was that a budget of it is spent
     MODEL = "model"  # free, and no job in line takes this GPU model
     PODS = "pods"  # free, and the node takes no more pods
     GPU = "gpu"  # free, and each pod in line needs more of GPUs than is free on the node

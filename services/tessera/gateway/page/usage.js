@@ -17,6 +17,7 @@ const CAUSES = {
   earmarked: ["kept for jobs by plans, cordons and restarts", "reserved"],
   nothing_waits: ["free, and nothing waits", "free"],
   quota: ["free: all that waits lacks its queue's quota", "quota"],
+  budget: ["free: the budgets of all that waits are spent", "quota"],
   queue_stopped: ["free: the queues of all that waits are stopped", "quota"],
   model: ["free: nothing that waits takes this GPU model", "remainder"],
   pods: ["free: their nodes take no more pods", "remainder"],

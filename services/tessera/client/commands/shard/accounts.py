@@ -27,8 +27,8 @@ from tessera.client.ledger.reading import LedgerBackup, LedgerFile, StoredLedger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.values import Said, since_ms
 from tessera.client.views.rendering import KINDS, Column, Output, local_time, show, show_value, zone_name
-from tessera.engine.accounts.dividing import Resource, divider_of, gpus_by_rack
-from tessera.engine.accounts.naming import GPU_SECOND, idle_by, name_by
+from tessera.engine.accounts.dividing import Resource, divider_of, gpus_by_decision, gpus_by_rack
+from tessera.engine.accounts.naming import GPU_SECOND, idle_by, name_by, name_decision
 from tessera.engine.accounts.owners import HELD, KEPT, RUNNING, GpuCause
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.subjects import MAIN_SHARD
@@ -48,6 +48,7 @@ WORDS: Mapping[str, str] = {
     GpuCause.NOTHING_WAITS: "free, and nothing waits for them",
     GpuCause.QUOTA: "free, and all that waits lacks quota",
     GpuCause.STOPPED: "free, and the queues of all that waits are stopped",
+    GpuCause.BUDGET: "free, and the budgets of all that waits are spent",
     GpuCause.MODEL: "free, and nothing that waits takes this GPU model",
     GpuCause.PODS: "free, and their nodes take no more pods",
     GpuCause.GPU: "free, and too few on a node, or parts, for all that waits",
@@ -76,6 +77,7 @@ class IdleBy(StrEnum):
     QUEUE = "queue"
     FLAVOR = "flavor"
     RACK = "rack"
+    DECISION = "decision"
 
 
 def parsed(text: str | Output) -> Output:
@@ -126,14 +128,14 @@ class SpanOptions:
         """Account of the span with rows by a field or cause, with `idle` what is used apart. Raises Failure."""
         since, until = _moment("since", self.since), _moment("until", self.until)
         field, divide = by, divider_of(self.resource)
-        if by == IdleBy.RACK:
+        if by in (IdleBy.RACK, IdleBy.DECISION):
             if self.resource is not Resource.GPU:
-                raise Failure(Exit.USAGE, "idle: --by rack is of GPUs alone")
-            field, divide = IdleBy.FLAVOR, gpus_by_rack
-        naming = idle_by(field) if idle else name_by(field)
+                raise Failure(Exit.USAGE, f"idle: --by {by} is of GPUs alone")
+            field, divide = IdleBy.FLAVOR, gpus_by_rack if by == IdleBy.RACK else gpus_by_decision
+        naming = name_decision if by == IdleBy.DECISION else idle_by(field) if idle else name_by(field)
         if self.from_file is None and not self.from_ledger:
-            if self.resource is not Resource.GPU or by == IdleBy.RACK:
-                what = "CPU, memory and racks are not in the account that the gateway has"
+            if self.resource is not Resource.GPU or by in (IdleBy.RACK, IdleBy.DECISION):
+                what = "CPU, memory, racks and decisions are not in the account that the gateway has"
                 raise Failure(Exit.USAGE, f"{what}: add --from-ledger or --from-file")
             return await served_report(api_of(at.find(), at.identity), since, until, by, used_apart=idle)
         async with self._ledger(at) as ledger:
@@ -207,7 +209,7 @@ async def idle(
         said: Column[AccountRow] = Column("", lambda row: WORDS.get(row.name, ""), shrinks=True)
         _show(span, found, by, [*_columns(by, found, span.resource, parts=False), said])
     else:
-        _show(span, found, by, _columns(by, found, span.resource))
+        _show(span, found, by, _columns(by, found, span.resource, parts=by is not IdleBy.DECISION))
 
 
 def _columns(by: str, found: AccountReport, resource: Resource, parts: bool = True) -> list[Column[AccountRow]]:
