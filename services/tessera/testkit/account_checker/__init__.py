@@ -85,8 +85,8 @@ class HeldRun:
     permitted: set[int] = field(default_factory=set)
     leaving: set[int] = field(default_factory=set)
 
-    def tell(self) -> None:
-        """The cause of each of its pods, as of now."""
+    def set_causes(self) -> None:
+        """Cause of each of the run's pods, as of now."""
         runs = "unused" if self.warned else "used"
         whole = "stopping" if self.stops else runs if self.started else "starting"
         self.holder.causes = dict.fromkeys(self.holder.places, whole)
@@ -184,7 +184,7 @@ class AccountBook:
             del self._runs[r.run_id]
 
     def _changed(self, name: str) -> None:
-        self._runs[name].tell()
+        self._runs[name].set_causes()
         self._nodes.touch(self._runs[name].holder)
 
     def _earmark_set(self, r: m.EarmarkSet) -> None:
