@@ -112,7 +112,9 @@ async def test_a_webhook_is_told_at_eighty_percent_of_a_projects_budget(
         await live.until_ended(run.job_id)
         await live.until_idle()
         # Nothing is held any more, and with this amount it is between 80 and 100 percent however long the run was.
-        spent = live.state.spending.get(BUDGET).micros
+        row = live.state.spending.get(BUDGET)
+        assert row is not None
+        spent = row.micros
         assert spent >= 200_000_000
         await apply_budget(live, body, amount=spent * 10 // 9 // 1_000_000)
         await eventually(lambda: bool(receiver.got), "the webhook is told")
@@ -129,8 +131,8 @@ async def test_a_webhook_is_told_at_eighty_percent_of_a_projects_budget(
             "unit": "EUR",
             "when_spent": "hold",
         }
-        (row,) = json.loads((await live.command("budget", "-o", "json")).out)["items"]
-        assert (row["budget"], row["spent_micros"], row["is_spent"]) == (BUDGET, spent, False)
+        (shown,) = json.loads((await live.command("budget", "-o", "json")).out)["items"]
+        assert (shown["budget"], shown["spent_micros"], shown["is_spent"]) == (BUDGET, spent, False)
 
 
 async def apply_budget(live: Live, body: dict[str, Any], amount: int) -> None:

@@ -83,15 +83,12 @@ def held_at(state: State, at: Where) -> Amount:
     queue = next(name for name in reversed(at) if name in state.tree.queues)
     names = [name.partition("/")[2] for name in at if name not in state.tree.queues]
     runs, total = list(state.runs.values()), NOTHING
-    waiting = {job.user for job in state.jobs.values() if names and (job.queue, job.tenant) == (queue, names[0])}
-    named = {user for user in waiting if user and user in state.index.lines.get(queue, {}).get(names[0], {})}
     for run in runs:
         if not names:
             counts = queue in state.tree.path(run.queue)
         else:
             mine = (run.queue, run.tenant) == (queue, names[0])
-            # Runs of users of whom nobody waits count for those that name none.
-            counts = mine and (len(names) < 2 or (run.user == names[1] if names[1] else run.user not in named))
+            counts = mine and (len(names) < 2 or run.user == names[1])
         total = total.plus(run.amount) if counts else total
     return total
 

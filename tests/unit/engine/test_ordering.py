@@ -27,6 +27,16 @@ def test_a_higher_priority_class_goes_first_and_within_a_class_the_older_job() -
     assert line_of(ledger) == ["h1", "n1", "n2", "n3", "l1"]
 
 
+def test_what_a_user_holds_who_waits_for_nothing_is_not_charged_to_jobs_that_name_no_user() -> None:
+    ledger = Committed().begin(node_seen("node-a", gpus=8))
+    for key, user, gpus in (("bobs", "bob", 6), ("anns", "ann", 1)):
+        job = admitted(key, job_spec(role(gpus=gpus), user=user))
+        ledger.commit(job)
+        ledger.start(job.job_id, key)
+    ledger.commit(admitted("ann", job_spec(role(gpus=8), user="ann")), admitted("nobody", job_spec(role(gpus=8))))
+    assert line_of(ledger) == ["nobody", "ann"]
+
+
 def test_jobs_of_one_message_keep_the_order_of_their_facts() -> None:
     ledger = Committed().begin()
     ledger.commit(*(admitted(f"k{number}") for number in (3, 1, 2)))

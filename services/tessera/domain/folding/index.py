@@ -30,7 +30,7 @@ class Index:
 
     `waiting` holds the queued jobs of each leaf that are in line: priority first, then age; `lines` the same apart for
     each tenant, and for each of its users; `buckets` these again by bucket, where the queue's order looks at runtimes.
-    `held` is what runs hold by (queue, tenant), and by (queue, tenant, user) where a user is named. `runs_on` says
+    `held` is what runs hold by (queue, tenant) and by (queue, tenant, user), "" for no user. `runs_on` says
     which runs hold something on a node; `strays` are live jobs that name a queue, tenant or class that the
     configuration does not have; `capacity` is what all nodes of a pool have together; `elastic` runs may change
     their size. `lost` has the remembered nodes, those first that lost something first.

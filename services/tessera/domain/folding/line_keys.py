@@ -29,8 +29,8 @@ Kinds stand before queues: room is the same for all queues of a pool.
 
 
 def sharers(queue: str, tenant: str, user: str) -> tuple[tuple[str, ...], ...]:
-    """Tenant and user that fair share charges for a job of the queue; the user only where one is named."""
-    return ((queue, tenant), (queue, tenant, user)) if user else ((queue, tenant),)
+    """Tenant and user that fair share charges for a job of the queue; "" is the one user of jobs that name none."""
+    return (queue, tenant), (queue, tenant, user)
 
 
 def job_stands(job: Job) -> tuple[str, str, bool, int, str]:

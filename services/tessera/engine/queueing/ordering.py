@@ -430,7 +430,8 @@ class PoolLine:
         if of_tenant:
             users, rows = lines[of_tenant[0]].items(), f"{queue}/{of_tenant[0]}/"
             firsts = ((user, line[0]) for user, line in users)
-            standing = ((who, first, self._held(queue, *of_tenant, who), row_of(rows + who)) for who, first in firsts)
+            held_by = ((who, first, held.get((queue, *of_tenant, who), NOTHING)) for who, first in firsts)
+            standing = ((who, first, amount, row_of(rows + who)) for who, first, amount in held_by)
             return self._renewed(where, standing, lambda _: (1, FREE), self.history.share_of)
         firsts = ((name, min(map(itemgetter(0), users.values()))) for name, users in lines.items())
         standing = (
@@ -470,17 +471,6 @@ class PoolLine:
             self._known.made[where] = since, now, bounds
         self._bounds[where] = bounds
         return bounds
-
-    def _held(self, *who: str) -> Amount:
-        held = self.state.index.held
-        if who[-1]:
-            return held.get(who, NOTHING)
-        # Jobs that name no user are one user's. What a tenant's runs hold without naming a user is the use of that
-        # user; the index counts it nowhere else.
-        rest, (queue, tenant, _) = held.get(who[:-1], NOTHING), who
-        for named in self.state.index.lines[queue][tenant]:
-            rest = rest.plus(held.get((queue, tenant, named), NOTHING), -1) if named else rest
-        return rest
 
 
 class _Making:
