@@ -11,7 +11,7 @@ from tessera.kernel.errors import StartupError
 from tessera.testkit.end_to_end.services import Undecided
 from tessera.testkit.sim.loop import VirtualClock
 from tessera_lab.queue.configured import POLICIES as CONFIGURED
-from tessera_lab.queue.configured import pods_of
+from tessera_lab.queue.configured import THROUGH, pods_of
 from tessera_lab.queue.live import LiveEngine
 from tessera_lab.queue.replay import replay
 from tessera_lab.queue.services import refuse, through_services
@@ -34,7 +34,7 @@ LEARNT = trace(*((20 * n, 10, 8) for n in range(5)), (100, 1000, 5), (120, 1000,
 """When the job of 5 GPUs ends, such jobs are known to run long and those of 8 to be short."""
 
 
-@pytest.mark.parametrize("policy", CONFIGURED)
+@pytest.mark.parametrize("policy", THROUGH)
 @pytest.mark.parametrize("jobs", [BLOCKED, SHORT_BEFORE, LEARNT], ids=["blocked", "short-before", "learnt"])
 def test_everybody_waits_as_long_as_through_the_engine_alone(policy: str, jobs: list[TraceJob]) -> None:
     alone, run = replay(jobs, LiveEngine(policy, (8, 8), ())), through_services(jobs, [8, 8], policy)
@@ -119,3 +119,21 @@ def test_an_idle_day_costs_few_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     run = through_services(trace((0, DAY_SECONDS, 8), (10, 10, 8)), [8], "expected")
     assert 0 <= run.waits[1] - (DAY_SECONDS - 10) <= SECONDS_BETWEEN_RUNS
     assert looks < DAY_SECONDS // 4, "some forty look each second, whether or not anything can have changed"
+
+
+def first_day_of(newcomer: str, policy: str) -> float:
+    """Part of a day's GPU time that who comes after a week has once what ran then has ended; both ask for all."""
+    lasts, later, gpus = 8 * 3600, 7 * DAY_SECONDS, 8
+    wanted = [(0, "old")] * (gpus * 3 * 7 + gpus) + [(later, "new")] * 40 + [(later, "old")] * 40
+    # The first ones end an hour apart, and so do all that follow them: one GPU at a time becomes free.
+    jobs = [TraceJob(2 + n, at, 3600 * (1 + n) if n < gpus else lasts, 1, vc) for n, (at, vc) in enumerate(wanted)]
+    had, begin, end = 0, later + lasts, later + lasts + DAY_SECONDS
+    for job, wait in zip(jobs, through_services(jobs, [8], policy).waits, strict=True):
+        start = job.submit_s + wait
+        had += max(0, min(start + job.duration_s, end) - max(start, begin)) if job.vc == newcomer else 0
+    return had / (gpus * DAY_SECONDS)
+
+
+def test_who_comes_after_a_week_of_another_gets_more_than_by_what_is_held_now() -> None:
+    by_held, over_weeks = (first_day_of("new", policy) for policy in ("skip-users", "skip-share"))
+    assert 0.5 <= by_held < 0.6 < over_weeks <= 0.75
