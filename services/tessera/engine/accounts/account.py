@@ -34,12 +34,14 @@ from tessera_schemas.ledger import (
     JOB_OF,
     AnyRecord,
     ConfigSet,
+    Finished,
     FormatRaised,
     LedgerMessage,
     NodeBackedOff,
     NodeChanged,
     NodeDrained,
     PodsTakenOver,
+    Started,
     TakenFact,
 )
 
@@ -52,6 +54,8 @@ BEGIN_ANEW = frozenset({ConfigSet, FormatRaised})
 """Records after which queues, and flavors of nodes, may be others."""
 NAME_NODES = frozenset({NodeDrained, NodeBackedOff, NodeChanged, PodsTakenOver})
 """Records that change nodes by themselves; those of runs and earmarks change with these."""
+END_BACKOFFS = frozenset({Started, Finished})
+"""Records after which a run's nodes may take pods again, also where nothing of what it holds changes."""
 PodsOfNodes = dict[str, list[HeldPod]]
 HolderKey = tuple[int, str]
 """Runs (0) before earmarks (1), each by its job: a job has one of each at most."""
@@ -114,16 +118,20 @@ class Account:
         if not BEGIN_ANEW.isdisjoint(map(type, message.records)):
             self._begin(state)
             return
-        jobs, nodes, pools = dict[str, None](), dict[str, None](), set[str]()
+        jobs, nodes, pools, opened = dict[str, None](), dict[str, None](), set[str](), set[str]()
         for record in message.records:
             kind = type(record)
             if (job_of := JOB_OF.get(kind)) is not None:
                 jobs[job_of(record)] = None
+                if kind in END_BACKOFFS:
+                    opened.add(job_of(record))
             if kind in NAME_NODES:
                 nodes |= dict.fromkeys(_nodes_named(record, message.facts))
         for job_id in jobs:
             job = state.jobs.get(job_id)
             nodes |= dict.fromkeys(self._follow_holders(job_id, job, state))
+            if job_id in opened:
+                nodes |= dict.fromkeys(self._holders.get((0, job_id), ()))
             pools |= self._follow_line(job_id, job, state)
         for name in nodes:
             pools |= self._follow_node(name, state)

@@ -9,7 +9,10 @@ from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.shard.orders import Order
 
 Line = tuple[str, ...]
-"""Queue, priority class, tenant and user; of a strict queue the class alone tells its lines apart."""
+"""
+Queue, priority class, tenant and user; of a strict queue the class alone tells its lines apart. Where a spent budget
+puts jobs behind others, also all that tells them apart: the tenant, the project, and whether they ask for GPUs.
+"""
 
 
 class OrderRules:
@@ -48,6 +51,7 @@ class OrderRules:
     def _check(self, order: Order, body: ConfigBody) -> None:
         queues = {queue.name: queue for queue in body.queues}
         patience_ms = body.policy.order_patience_seconds * 1000
+        puts_behind = any(budget.when_spent == "last" for budget in body.budgets)
         lines: dict[Line, list[tuple[bool, tuple[int, int], str]]] = {}
         for job_id in order.jobs:
             found = self._jobs.get(job_id)
@@ -55,7 +59,8 @@ class OrderRules:
                 continue
             fact, age, ts = found
             queue, spec = queues[fact.spec.queue], fact.spec
-            who = () if queue.queueing_strategy == "strict_fifo" else (fact.tenant, spec.user)
+            who: Line = () if queue.queueing_strategy == "strict_fifo" else (fact.tenant, spec.user)
+            who += (fact.tenant, spec.project, "gpus" if spec.gpu_milli() else "") if puts_behind else ()
             passed = queue.order in OVERTAKING and order.ts - ts < patience_ms
             lines.setdefault((spec.queue, spec.priority_class, *who), []).append((passed, age, job_id))
         for jobs in lines.values():
