@@ -298,6 +298,7 @@ var absent = map[string]string{
 	"sstat":    "ask there: tessera top",
 	"sprio":    "ask there: tessera sprio",
 	"sshare":   "ask there: tessera sshare",
+	"sreport":  "ask there: tessera sreport",
 	"sacctmgr": "ask there: tessera sacctmgr",
 }
 

@@ -78,5 +78,5 @@ def test_the_programs_lie_where_a_pod_looks_for_them(program: Path, tmp_path: Pa
         subprocess.run([program, "install", tmp_path / "tessera"], check=True)
     installed = {str(path.relative_to(tmp_path / "tessera")) for path in (tmp_path / "tessera").rglob("*")}
     ours = {f"bin/{name}" for name in ("tessera-steps", "srun", "scontrol", "scancel", "squeue", "ssh")}
-    absent = {"sbatch", "salloc", "sacct", "sinfo", "sstat", "sprio", "sshare", "sacctmgr"}
+    absent = {"sbatch", "salloc", "sacct", "sinfo", "sstat", "sprio", "sshare", "sreport", "sacctmgr"}
     assert installed == {"bin", "fallback"} | ours | {f"fallback/{name}" for name in absent | {"pdsh"}}

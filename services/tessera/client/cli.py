@@ -44,6 +44,7 @@ SECTIONS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         ),
         "sprio": ("slurm_words.shares.sprio", "List what decides between waiting jobs"),
         "sshare": ("slurm_words.shares.sshare", "List shares of queues, tenants and users"),
+        "sreport": ("slurm_words.reports.sreport", "Report who had how many GPUs for how long"),
         "squeue": ("slurm_words.squeue.squeue", "List jobs that wait or run"),
         "scancel": ("slurm_words.squeue.scancel", "Cancel jobs"),
         "sinfo": ("slurm_words.squeue.sinfo", "List the nodes of each queue"),
@@ -96,7 +97,7 @@ SLURMS_OWN: dict[str, Any] = {
     "help_option_names": ["--help"],
 }
 """For commands that read Slurm's options themselves, and hand on what stands behind the program to run."""
-SLURMS_LISTS = frozenset(f"slurm_words.{name}" for name in ("squeue", "accounting", "accounts", "shares"))
+SLURMS_LISTS = frozenset(f"slurm_words.{name}" for name in ("squeue", "accounting", "accounts", "reports", "shares"))
 """Modules whose commands take beginnings of their options' names."""
 DISTRIBUTION = "tessera-scheduler"
 """Name on package indexes, where `tessera` is another project."""

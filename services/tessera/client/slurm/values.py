@@ -13,6 +13,7 @@ from tessera_schemas.work.arrays import INDEX_MAX, TASKS_MAX
 
 UNITS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
 HOURS = {"midnight": "00:00", "noon": "12:00", "teatime": "16:00"}
+TIME_OF_DAY = re.compile(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?")
 HOSTS_MAX = 64  # values of one affinity term
 NO_LIMIT = ("UNLIMITED", "INFINITE", "-1")
 LIMITS = "minutes, 90:00, 2:00:00, 1-12:00:00 or UNLIMITED"
@@ -104,7 +105,7 @@ def since_ms(said: Said, now: datetime) -> int:
             at = _moment_ms(said.text.lower(), now)
         except (ValueError, OverflowError):
             said.fail("write 2h, 7d, today, now-2days or 2030-01-31T12:00")
-    return at - 1000 * UNITS["day"] if now_ms < at <= now_ms + 1000 * UNITS["day"] else at
+    return at - 1000 * UNITS["day"] if now_ms < at and TIME_OF_DAY.fullmatch(said.text) else at
 
 
 def _moment_ms(text: str, now: datetime) -> int:
@@ -114,7 +115,7 @@ def _moment_ms(text: str, now: datetime) -> int:
         at = _next_day(now)
     elif text == "today":
         at = now.replace(hour=0, minute=0, second=0, microsecond=0)
-    elif re.fullmatch(r"[0-9]{1,2}:[0-9]{2}(:[0-9]{2})?", text):
+    elif TIME_OF_DAY.fullmatch(text):
         hour, minute, second = [*map(int, text.split(":")), 0][:3]
         at = now.replace(hour=hour, minute=minute, second=second, microsecond=0)
         at = at if at > now else at + timedelta(days=1)

@@ -21,6 +21,7 @@ COMMANDS = (
     "scontrol",
     "sprio",
     "sshare",
+    "sreport",
     "sacctmgr",
 )
 SAID_BY = "# By `tessera slurm-shims`; docs/slurm.md says what it honours."

@@ -140,9 +140,8 @@ async def served_report(api: Api, since_ts: int, until_ts: int, by: str, used_ap
     """
     found = await api.get("/v1/account", since=since_ts, until=until_ts, by=by)
     if not found["capacity"]:
-        raise Failure(
-            Exit.NOT_FOUND, "account: the gateway has nothing of that time; --from-ledger reads all of the ledger"
-        )
+        whole = "`tessera report --from-ledger` reads the whole ledger"
+        raise Failure(Exit.NOT_FOUND, f"account: the gateway has nothing of that time; {whole}")
     names: defaultdict[str, Counter[GpuCause]] = defaultdict(Counter)
     for item in found["items"]:
         for cause, amount in item["causes"].items():
