@@ -98,7 +98,7 @@ REPORTS: Mapping[str, Mapping[str, SlurmReport | str]] = {
     "user": {"TopUsage": TOP_USERS},
     "job": dict.fromkeys(
         ("SizesByAccount", "SizesByAccountAndWCKey", "SizesByWCKey"),
-        "the account has no sizes of jobs: say `tessera report --by job`, or `tessera sacct -o JobID,TRES,GPUHours`",
+        "the account has no sizes of jobs: `tessera report --by job`, or `tessera sacct -o JobID,AllocTRES,GPUHours`",
     ),
     "reservation": {"Utilization": "there are no reservations by name: `tessera idle` says what was kept for jobs"},
 }
