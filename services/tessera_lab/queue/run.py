@@ -189,8 +189,8 @@ def _show_results(
     out.print(table(results, KNOWN_OCTOBER if october else {}))
     out.print(f"{len(chosen):,} jobs, offered load {load:.1%}; learnt beforehand from {learnt:,} jobs that had ended")
     for policy, indices in weeks.items():
-        said = ", ".join(f"{index:.3f}" for index in indices)
-        out.print(f"{policy}: Jain's index of the virtual clusters' GPU time by week: {said or 'no whole week'}")
+        listed = ", ".join(f"{index:.3f}" for index in indices)
+        out.print(f"{policy}: Jain's index of the virtual clusters' GPU time by week: {listed or 'no whole week'}")
     for policy, found in through.items():
         out.print(
             f"{policy}: through all services; {found.recomputed:,} of {found.messages:,} ledger messages decided again"

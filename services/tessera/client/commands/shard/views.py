@@ -12,7 +12,6 @@ from tessera.client.connect.connecting import views_of
 from tessera.client.connect.shard_views import ENDED, ShardViews
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import EXPECTED, Exit, Failure, Refused
-from tessera.client.slurm.listing.attempts import runs_of
 from tessera.client.views.arrays import count_tasks, failed_lines, failed_tasks, phase_now
 from tessera.client.views.completing import JobReference
 from tessera.client.views.explain import wrapped
@@ -125,6 +124,7 @@ async def _spec_of(where: Where, identity: str | None, job: JobView) -> dict[str
 async def _runs_of(where: Where, identity: str | None, job: JobView) -> list[JobView]:
     """A row for each run of the job; none, with the reason on stderr, where its events cannot be read."""
     from tessera.client.commands.jobs.events import events_of_jobs
+    from tessera.client.slurm.listing.attempts import runs_of
 
     try:
         return runs_of(job, (await events_of_jobs(where, identity, [job.job_id]))[job.job_id])
