@@ -36,17 +36,17 @@ class BudgetNames:
     """Name of the budget that each kind of owner has: the one key of a budget."""
 
     @staticmethod
-    def of_tenant(tenant: str) -> str:
+    def for_tenant(tenant: str) -> str:
         """Of all that a tenant spends."""
         return f"tenant/{tenant}"
 
     @staticmethod
-    def of_queue(queue: str) -> str:
+    def for_queue(queue: str) -> str:
         """Of a queue with all queues below it."""
         return f"queue/{queue}"
 
     @staticmethod
-    def of_project(tenant: str, project: str) -> str:
+    def for_project(tenant: str, project: str) -> str:
         """Of what a tenant's jobs spend that name the project."""
         return f"project/{tenant}/{project}"
 
@@ -83,10 +83,10 @@ class Budget(Strict):
     def name(self) -> str:
         """Kind and name of whose it is."""
         if self.tenant is None:
-            return BudgetNames.of_queue(self.queue or "")
+            return BudgetNames.for_queue(self.queue or "")
         if self.project is None:
-            return BudgetNames.of_tenant(self.tenant)
-        return BudgetNames.of_project(self.tenant, self.project)
+            return BudgetNames.for_tenant(self.tenant)
+        return BudgetNames.for_project(self.tenant, self.project)
 
     @property
     def limit_micros(self) -> int:

@@ -283,7 +283,7 @@ def test_a_job_that_moves_takes_its_run_and_what_that_holds_with_it() -> None:
     assert (job.queue, run.queue, run.placements) == ("else", "else", (placement(),))
     assert books.state.held_by_queue("else").gpu_milli == 1000
     assert books.state.held_by_queue("research").gpu_milli == 0
-    assert books.state.index.held.keys() == {("else", "lab")}
+    assert books.state.index.held.keys() == {("else", "lab"), ("else", "lab", "")}
 
 
 def test_new_priorities_reorder_the_line() -> None:

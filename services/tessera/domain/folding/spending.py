@@ -92,10 +92,10 @@ class Holdings:
 
 def budget_names(tree: QueueTree, queue: str, tenant: str, project: str) -> Iterator[str]:
     """Names of all budgets that work of the tenant in the queue could be of, configured or not; "" for no project."""
-    yield BudgetNames.of_tenant(tenant)
+    yield BudgetNames.for_tenant(tenant)
     if project:
-        yield BudgetNames.of_project(tenant, project)
-    yield from map(BudgetNames.of_queue, tree.path(queue) if queue in tree.queues else ())
+        yield BudgetNames.for_project(tenant, project)
+    yield from map(BudgetNames.for_queue, tree.path(queue) if queue in tree.queues else ())
 
 
 def _same(old: Run, new: Run) -> bool:
@@ -225,7 +225,7 @@ def put_budgets_in_force(state: "Spending", before: dict[str, str], renamed: dic
     old = dict(state.spending.items())
     for name in old:
         state.spending.drop(name)
-    came_from = {BudgetNames.of_queue(now): BudgetNames.of_queue(was) for was, now in renamed.items()}
+    came_from = {BudgetNames.for_queue(now): BudgetNames.for_queue(was) for was, now in renamed.items()}
     for name, budget in state.budgets.items():
         was = name if name in old else came_from.get(name, "")
         row = old.get(was) if before.get(was) == unit_of(state, budget) else None

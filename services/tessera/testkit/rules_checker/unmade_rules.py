@@ -38,8 +38,8 @@ class UnmadeRules:
         self._format = r.format
 
     def _job_queued(self, r: m.JobQueued) -> None:
-        fact = self._message.facts[r.fact].fact
-        if isinstance(fact, f.JobAdmitted):
+        facts = self._message.facts  # which a spoilt ledger may lack: the invariants say so
+        if r.fact < len(facts) and isinstance(fact := facts[r.fact].fact, f.JobAdmitted):
             self._tenants[r.job_id] = fact.tenant
 
     def _task_queued(self, r: m.TaskQueued) -> None:
