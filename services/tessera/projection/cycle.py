@@ -10,7 +10,7 @@ import asyncio
 
 from tessera.domain.errors import Contradiction
 from tessera.kernel.errors import InvariantViolation
-from tessera.kernel.ledger.loop import is_busy, let_readers_look_first
+from tessera.kernel.ledger.loop import is_busy
 from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
 from tessera.kernel.ledger.timestamps import Skew
 from tessera.kernel.ports import Message
@@ -59,7 +59,6 @@ class Cycle:
         Raises InvariantViolation when the ledger contradicts itself.
         """
         clock, records = self._ports.clock, 0
-        await let_readers_look_first(self._ports, self._name)
         began = clock.monotonic()
         for message in messages:
             await self._publisher.wait_for_space()

@@ -35,10 +35,6 @@ class OrderPublisher:
         self._believed_at = ports.clock.monotonic()
 
     async def on_ledger(self, entries: list[Entry]) -> None:
-        self.wake()
-
-    def wake(self) -> None:
-        """The state moved: an order that says something new is due before all else that follows from it."""
         self._changed.set()
 
     async def keep_published(self, lease: Leadership) -> None:

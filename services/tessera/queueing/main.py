@@ -15,7 +15,7 @@ async def serve(ports: Ports, settings: QueueingSettings, stop: asyncio.Event) -
     books = await open_books(ports, settings.shard)
     lease = Leadership(ports.bus, ports.clock, settings.shard, "queueing", ports.instance, settings.lease_seconds)
     publisher = OrderPublisher(ports, settings.shard, books.state)
-    reader = BooksReader(books, ports, publisher.on_ledger, wake=publisher.wake)
+    reader = BooksReader(books, ports, publisher.on_ledger)
     ports.health.started()
     try:
         await run_loops(stop, reader.follow(stop), publisher.keep_published(lease))

@@ -9,13 +9,7 @@ import pytest
 
 from tessera.kernel.errors import InvariantViolation, KernelError, RolledOver
 from tessera.kernel.ledger.books import Books
-from tessera.kernel.ledger.loop import (
-    BEHIND_MESSAGES,
-    BUSY_RECORDS,
-    BooksReader,
-    let_readers_look_first,
-    open_books,
-)
+from tessera.kernel.ledger.loop import BEHIND_MESSAGES, BUSY_RECORDS, BooksReader, open_books
 from tessera.kernel.ledger.shard import Entry
 from tessera.kernel.ledger.stream import StreamLedger
 from tessera.kernel.memory.broker import MemoryBroker
@@ -231,53 +225,3 @@ async def test_a_service_that_fails_before_it_reads_leaves_no_place_behind_that_
     books = Books()
     place = weakref.ref(books.attach())
     assert place() is None
-
-
-async def test_who_keeps_others_waiting_acts_before_whoever_folded_looks_at_it() -> None:
-    loop, acts, woken = Loop(), list[str](), asyncio.Event()
-
-    async def act() -> None:
-        await woken.wait()
-        acts.append("order")
-
-    async def look(entries: list[Entry]) -> None:
-        acts.append("look")
-
-    async def nothing(entries: list[Entry]) -> None:
-        pass
-
-    acting = asyncio.ensure_future(act())
-    readers = (
-        BooksReader(loop.books, loop.ports, look),
-        BooksReader(loop.books, loop.ports, nothing, wake=woken.set),
-    )
-    following = [asyncio.ensure_future(reader.follow(loop.stop)) for reader in readers]
-    await loop.append()
-    await loop.clock.run(0.1)
-    assert acts[:2] == ["order", "look"]
-    await ended(loop, acting, *following)
-
-
-async def test_a_service_with_a_fold_of_its_own_looks_after_the_readers_of_its_process_and_alone_at_once() -> None:
-    loop, acts = Loop(), list[str]()
-    await loop.append()
-
-    async def act() -> None:
-        for _ in range(4):
-            await asyncio.sleep(0)
-        acts.append("order")
-
-    async def project() -> None:
-        await let_readers_look_first(loop.ports, SHARD)
-        acts.append("events")
-
-    await asyncio.gather(loop.clock.run(0.01), act(), project())
-    await open_books(loop.ports, SHARD)
-    await asyncio.gather(loop.clock.run(0.01), act(), project())
-    assert acts == ["events", "order", "order", "events"]
-
-
-async def ended(loop: Loop, *tasks: asyncio.Future[None]) -> None:
-    loop.stop.set()
-    await loop.clock.run(0.1)
-    await asyncio.gather(*tasks)

@@ -9,11 +9,10 @@ halts, or begins again from other books.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from weakref import WeakSet
 
 from tessera.domain.state import State
-from tessera.kernel.clock import SystemClock
 from tessera.kernel.errors import InvariantViolation, KernelError, RolledOver
 from tessera.kernel.ledger.shard import Entry, Shard, decode_entry
 from tessera.kernel.ports import Follow, Ledger, Message
@@ -25,8 +24,8 @@ DECODED_BYTES = 1 << 20  # of messages, decoded in one go; in memory they take t
 class Unread:
     """Entries that were folded and that one reader has not taken; of those that are too many none is kept."""
 
-    def __init__(self, wake: Callable[[], None] | None = None) -> None:
-        self.entries, self.overran, self.wake = list[Entry](), False, wake
+    def __init__(self) -> None:
+        self.entries, self.overran = list[Entry](), False
 
     @property
     def there(self) -> bool:
@@ -60,13 +59,9 @@ class Books:
         """The shard as folded so far."""
         return self.shard.state
 
-    def attach(self, wake: Callable[[], None] | None = None) -> Unread:
-        """
-        A place for everything that is folded from here on, for as long as somebody holds it.
-
-        `wake` is called with each fold, before any reader looks at what is new: for who keeps others waiting.
-        """
-        self._readers.add(unread := Unread(wake))
+    def attach(self) -> Unread:
+        """A place for everything that is folded from here on, for as long as somebody holds it."""
+        self._readers.add(unread := Unread())
         return unread
 
     async def move(self, ledger: Ledger) -> None:
@@ -95,10 +90,6 @@ class Books:
             self._pieces.popleft()
             for reader in self._readers:
                 reader.add(entries)
-            if wakes := [reader.wake for reader in self._readers if reader.wake is not None]:
-                for wake in wakes:
-                    wake()
-                await SystemClock().sleep(0)  # whoever folded would else look at it first, and the others after it
 
     async def close(self) -> None:
         """Close the source: whoever waits for it reads nothing, and the next turn opens another."""

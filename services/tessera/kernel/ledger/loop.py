@@ -15,7 +15,6 @@ from tessera.kernel.service.context import Ports
 from tessera.kernel.tasks.waiting import closed_at, wait_for
 
 BUSY_RECORDS = 4
-TURNS = 8
 BEHIND_MESSAGES = 64  # in one batch: that is company enough, and there is ground to be made up
 
 log = structlog.get_logger()
@@ -29,20 +28,7 @@ async def open_books(ports: Ports, shard: str) -> Books:
     async def restored() -> Books:
         return Books(await restore(ports.bus, ports.ledger, shard))
 
-    return await ports.shared.once(_name_of_books(shard), restored)
-
-
-async def let_readers_look_first(ports: Ports, shard: str) -> None:
-    """Let who reads along in this process look at a record first; returns at once where nobody reads along."""
-    # Turns of the loop and no time: nobody waits for a reader that stands still, or has not heard of the record. Four
-    # were enough for queueing to fold it and to make its order.
-    if ports.shared.has(_name_of_books(shard)):
-        for _ in range(TURNS):
-            await ports.clock.sleep(0)
-
-
-def _name_of_books(shard: str) -> str:
-    return f"books of {shard}"
+    return await ports.shared.once(f"books of {shard}", restored)
 
 
 class BooksReader:
@@ -52,16 +38,9 @@ class BooksReader:
     # for it and brings more, since being woken for a message costs more than folding another. What a single job causes
     # never meets it.
 
-    def __init__(
-        self,
-        books: Books,
-        ports: Ports,
-        react: React,
-        linger: Linger | None = None,
-        wake: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, books: Books, ports: Ports, react: React, linger: Linger | None = None) -> None:
         self._books, self._ports, self._react, self._linger = books, ports, react, linger
-        self._skew, self._unread = Skew(ports), books.attach(wake)
+        self._skew, self._unread = Skew(ports), books.attach()
 
     @property
     def state(self) -> State:

@@ -13,10 +13,6 @@ class Shared:
     def __init__(self) -> None:
         self._made, self._making = dict[str, Any](), asyncio.Lock()
 
-    def has(self, name: str) -> bool:
-        """Whether a service of the process has asked for the thing of that name, and it was made."""
-        return name in self._made
-
     async def once(self, name: str, make: Callable[[], Awaitable[T]]) -> T:
         """The thing of that name; `make` is called while there is none, and again where it raised."""
         async with self._making:
