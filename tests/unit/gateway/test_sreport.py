@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from tessera.client.cli import app
 from tessera.client.commands.context import ShardOptions
+from tessera.client.commands.slurm_words import reports
 from tessera.client.connect.contexts import ApiLogin
 from tessera.client.connect.where import Where
 from tessera.client.outcomes import Exit
@@ -184,3 +185,7 @@ async def test_without_a_heading_a_part_of_the_time_that_was_asked_for_is_noted(
         words = ["sreport", "user", "TopUsage", "-n", "start=2025-11-01", "end=2025-11-09"]
         result = await asyncio.to_thread(CliRunner().invoke, app, words, env={"TZ": "UTC"})
     assert "sreport: the account has 2025-11-07T23:59:58 - 2025-11-08T23:59:59" in result.stderr
+
+
+def test_a_shard_without_gpus_has_no_part_of_any() -> None:
+    assert reports._shown(0, "Percent", 0) == "0.00%"

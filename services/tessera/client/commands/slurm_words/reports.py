@@ -287,5 +287,5 @@ def _shown(amount: int, unit: str, capacity: int) -> str:
     whole = UNITS[unit]
     if whole:
         return str((2 * amount + whole) // (2 * whole))
-    hundredths = (20_000 * amount + capacity) // (2 * capacity)
+    hundredths = (20_000 * amount + capacity) // (2 * capacity) if capacity else 0  # of a shard without GPUs
     return f"{hundredths // 100}.{hundredths % 100:02}%"
