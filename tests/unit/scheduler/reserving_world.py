@@ -63,3 +63,21 @@ def ids(*keys: str) -> list[str]:
 def of_model(key: str, model: str, gpus: int = 8, hours: int = 1, cpu: int = 1) -> AnyFact:
     needs = role(gpus=gpus, gpu_models=(model,), cpu_milli=cpu * 1000)
     return admitted(key, spec(needs, time_limit_seconds=hours * HOUR))
+
+
+def passed_within_a_strict_queue() -> Committed:
+    """Room is kept for `kept`; then `first`, of a higher class and larger than any node, comes before it in line."""
+    queues = (Queue(name="research", queueing_strategy="strict_fifo"), Queue(name="batch"))
+    body = config_body(*queues, policy=Policy(backfill="reserve", backfill_patience_seconds=0))
+    ledger = Committed().begin(node_seen("node-a"), body=body)
+    for key, gpus, hours, queue, priority_class in (
+        ("runs", 4, 2, "research", "normal"),
+        ("kept", 8, 1, "research", "normal"),
+        ("long", 1, 3, "batch", "low"),
+        ("first", 9, 1, "research", "high"),
+    ):
+        limit = hours * HOUR
+        asked = spec(role(gpus=gpus), queue=queue, priority_class=priority_class, time_limit_seconds=limit)
+        ledger.commit(admitted(key, asked))
+        ledger.commit(orders=(ledger.line(),))
+    return ledger

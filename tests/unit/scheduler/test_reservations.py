@@ -12,7 +12,17 @@ from tests.builders import admitted, config_body, node_seen, role
 from tests.builders import job_spec as spec
 from tests.ledgers import Committed
 from tests.rounds import Rounds, share
-from tests.unit.scheduler.reserving_world import HOUR, end, ids, job, of_model, shard, start, submit
+from tests.unit.scheduler.reserving_world import (
+    HOUR,
+    end,
+    ids,
+    job,
+    of_model,
+    passed_within_a_strict_queue,
+    shard,
+    start,
+    submit,
+)
 
 
 def told(ledger: Committed, key: str) -> Code | None:
@@ -307,3 +317,11 @@ def test_when_the_room_is_there_the_job_starts_and_those_behind_it_are_asked_ane
     ledger.commit(node_seen("node-b"))
     ledger.commit(orders=(ledger.line(),))
     assert (job(ledger, "head").attempt, job(ledger, "long").attempt) == (1, 1)
+
+
+def test_who_comes_behind_the_first_job_of_a_strict_queue_loses_its_kept_room_and_is_told_once() -> None:
+    """Told both in each message, it would fill the ledger without end while nothing moves."""
+    ledger = passed_within_a_strict_queue()
+    assert (told(ledger, "first"), told(ledger, "kept")) == (Code.NO_FIT, Code.BEHIND_QUEUE_HEAD)
+    assert [ledger.commit(ms=0).records for _ in range(3)] == [()] * 3
+    assert ledger.commit(orders=(ledger.line(),)).records == ()

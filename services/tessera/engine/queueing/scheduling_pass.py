@@ -216,6 +216,9 @@ class SchedulingPass:
         """Whether quota of other queues may be had for the job."""
         return self._state.tree.revocable(job)
 
+    def let_go(self, job: Job) -> None:
+        """Know that the job does not start now, whatever room there is: none is kept for it."""
+
     def take_reasons(self) -> Iterable[tuple[str, Reason]]:
         """New reasons of jobs before this one, since the last call."""
         return ()

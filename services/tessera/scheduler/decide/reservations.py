@@ -198,6 +198,14 @@ class ReservingPass(OwnerPass):
             return job.reason or found
         return found
 
+    def let_go(self, job: Job) -> None:
+        """Keep no room for the job any more; entered all the same, it would be told two reasons in every message."""
+        if job.job_id in self._kept:
+            self._kept.remove(job.job_id)
+            if any(each.job is job for each in self._ahead.reservations):
+                self._void(besides=job)
+            self._blocked = [entry for entry in self._blocked if entry[0] is not job]
+
     def taken(self, job: Job, flavor: str, placements: tuple[Placement, ...]) -> None:
         """The job was allocated there."""
         super().taken(job, flavor, placements)

@@ -160,6 +160,7 @@ class _Line:
         # A closed namespace, a spent budget or an array shuts a job out, and most lines have none of them.
         shut = self._shut(job) if self._some_closed or job.task_of or state.budgets else None
         if shut is not None and not draft.full:
+            places.let_go(job)
             if is_in_line(state, job) and (shut.code is not Code.ARRAY_LIMIT or state.format >= ARRAY_SLOTS_FROM):
                 record_waiting(draft, job.job_id, shut)
             return True
@@ -178,6 +179,7 @@ class _Line:
         # A strict queue: its first job has just been refused, and a smaller one behind it would take the room that it
         # waits for.
         if job.queue in self._behind:
+            places.let_go(job)
             record_waiting(draft, job.job_id, Reason(code=Code.BEHIND_QUEUE_HEAD, field=f"queues.{job.queue}"))
             return True
         # Who waits for its turn still holds up its strict queue: otherwise the bound on looks would let others pass it.

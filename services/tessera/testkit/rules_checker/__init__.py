@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from tessera.testkit.checker.report import Report
 from tessera.testkit.rules_checker.backoff_rules import BackoffRules
 from tessera.testkit.rules_checker.never_rules import AskedSpecs, NeverRules
+from tessera.testkit.rules_checker.repeat_rules import RepeatRules
 from tessera.testkit.rules_checker.rules import Rules
 from tessera.testkit.rules_checker.unmade_rules import UnmadeRules
 from tessera_schemas.ledger import LEDGER_MESSAGE
@@ -25,7 +26,7 @@ UNKNOWN: AskedSpecs = {}
 def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNKNOWN) -> None:
     """
     Quotas with borrowing and lending, flavors, stopped queues, holds, drains, nodes that back off, plans that evict,
-    refusals for good, starts of a tenant of which many runs have no pods.
+    refusals for good, starts of a tenant of which many runs have no pods, reasons that are told again and again.
 
     Args:
         report: what is found goes here, beside what the invariant checker found; each violation names I6 or its rule.
@@ -33,7 +34,7 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
         asked: what was submitted, by job id. The ledger does not have the spec of a job that was refused.
     """
     rules, backoffs = Rules(report), BackoffRules(report)
-    nevers, unmade = NeverRules(report, asked), UnmadeRules(report)
+    nevers, unmade, repeats = NeverRules(report, asked), UnmadeRules(report), RepeatRules(report)
     for stored in ledger:
         try:
             message = LEDGER_MESSAGE.validate_json(stored)
@@ -43,3 +44,4 @@ def check_rules(report: Report, ledger: Iterable[bytes], asked: AskedSpecs = UNK
         backoffs.take(message)
         nevers.take(message)
         unmade.take(message)
+        repeats.take(message)
