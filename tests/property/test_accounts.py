@@ -11,7 +11,7 @@ import structlog
 from tessera.domain.storing.snapshot import dump, load
 from tessera.engine.accounts.account import Account, NodeDivider
 from tessera.engine.accounts.dividing import Resource, divider_of, gpus_by_decision, gpus_by_rack
-from tessera.engine.accounts.owners import KEPT, GpuCause, GpuOwner
+from tessera.engine.accounts.owners import KEPT, USE, GpuCause, GpuOwner
 from tessera.engine.accounts.periods import DAYS, LENGTHS, MINUTES, STEP_MS, Period, PeriodRows
 from tessera.testkit.sim import world
 from tests.account_oracle import DAY, HOUR, Told, by_period, fits_nothing, in_line, messages, seen
@@ -193,6 +193,30 @@ def test_what_is_said_to_fit_nothing_that_waits_does_not(ledger: list[bytes]) ->
             assert not is_quiet or not sum(causes[cause] for cause in FREE - {GpuCause.NOTHING_WAITS})
 
 
+def test_what_worked_is_what_the_newest_facts_of_runs_say_and_of_no_sum(ledger: list[bytes]) -> None:
+    periods = AllPeriods()
+    account = Account(periods, step_ms=STEP_MS, note_use=periods.note_use)
+    last = dict[str, tuple[str, int, int]]()
+    for message, shard in messages(ledger):
+        account.take(message, shard.state)
+        for record in message.records:
+            run = shard.state.runs.get(record.run_id) if record.kind == "use_noted" else None
+            if run is not None and run.gpu_use is not None:
+                last[run.run_id] = run.job_id, run.gpu_use.measured_gpu_milli_ms, run.gpu_use.worked_gpu_milli_ms
+    account.settle()
+    told, noted = Counter[tuple[GpuCause, str]](), Counter[tuple[GpuCause, str]]()
+    for job, measured, worked in last.values():
+        told[GpuCause.MEASURED, job] += measured
+        told[GpuCause.WORKED, job] += worked
+    for rows in periods.hours.values():
+        for owner, amount in rows.items():
+            if owner.cause in USE:
+                noted[owner.cause, owner.job] += amount
+    assert +noted == +told
+    without = {hour: {o: a for o, a in rows.items() if o.cause not in USE} for hour, rows in periods.hours.items()}
+    assert without == account_of(ledger).hours
+
+
 @pytest.mark.parametrize("rows_max", [4096, 3], ids=["all names are kept", "names are folded"])
 def test_a_ledger_read_in_two_halves_gives_the_same_bytes(ledger: list[bytes], rows_max: int) -> None:
     def digits(periods: AllPeriods) -> str:
@@ -201,7 +225,8 @@ def test_a_ledger_read_in_two_halves_gives_the_same_bytes(ledger: list[bytes], r
 
     periods = AllPeriods(rows_max)
     again = AllPeriods(rows_max)
-    account, goes_on = Account(periods, step_ms=STEP_MS), Account(again, step_ms=STEP_MS)
+    account = Account(periods, step_ms=STEP_MS, note_use=periods.note_use)
+    goes_on = Account(again, step_ms=STEP_MS, note_use=again.note_use)
     for message, shard in messages(ledger):
         account.take(message, shard.state)
         periods.go_to(account.upto)
@@ -211,7 +236,8 @@ def test_a_ledger_read_in_two_halves_gives_the_same_bytes(ledger: list[bytes], r
             goes_on.settle()
             kept = json.loads(json.dumps({name: period.stored() for name, period in again.open.items()}))
             again.open = {name: Period.read(period) for name, period in kept.items()}
-            goes_on = Account(again, load(iter(list(dump(shard.state)))), STEP_MS)
+            half = load(iter(list(dump(shard.state))))
+            goes_on = Account(again, half, STEP_MS, note_use=again.note_use)
     account.settle()
     goes_on.settle()
     assert digits(again) == digits(periods)

@@ -93,7 +93,7 @@ class AccountKeeper:
                 if state.n > stored.at.n:
                     log.warning("account_has_a_gap", after=stored.at.n, upto=state.n)
                 self._since, self._periods.open = stored.at.since_ts, dict(stored.periods)
-        self._account = Account(self._periods, state, STEP_MS)
+        self._account = Account(self._periods, state, STEP_MS, note_use=self._periods.note_use)
 
     def restarts(self, message: LedgerMessage) -> list[Restart]:
         """Runs that begin again by a message that is about to be folded, for `follow`."""

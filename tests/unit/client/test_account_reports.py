@@ -11,9 +11,10 @@ from typer.testing import CliRunner
 from tessera.client.cli import app
 from tessera.client.commands.shard.accounts import WORDS, gpu_time
 from tessera.client.outcomes import Exit
-from tessera.engine.accounts.owners import GpuCause
+from tessera.engine.accounts.owners import USE, GpuCause
 from tessera_schemas.config import Flavor, Level
-from tessera_schemas.facts import RunAbsent, RunEnded
+from tessera_schemas.facts import RunAbsent, RunEnded, RunUsed
+from tessera_schemas.work.measured_use import MeasuredUse
 from tessera_schemas.work.money import GPU_HOUR, FlavorPrice, Money
 from tests.builders import GIB, admitted, config_body, job_spec, node_seen, role
 from tests.contract.golden_files import FOLDER
@@ -87,6 +88,30 @@ def test_by_project_each_tenant_has_its_own_and_a_row_for_what_names_none(tmp_pa
     assert used == {"lab/vlm": hour, "lab/-": hour, "ops/vlm": hour, "(free)": 0}
 
 
+def test_what_worked_stands_beside_what_is_used_where_it_was_measured(tmp_path: Path) -> None:
+    ledger = Committed(ts=BEGIN - 3000).begin(node_seen("node-a"))
+    job = admitted("k1", job_spec(role(gpus=2)))
+    ledger.commit(job, admitted("k2", job_spec(role(gpus=1))))
+    run = ledger.start(job.job_id, "k1")
+    for hours, worked in ((1, 1), (2, 3)):
+        used = {"measured_gpu_milli_ms": 2000 * HOUR * hours, "worked_gpu_milli_ms": 500 * HOUR * worked}
+        use = MeasuredUse(**used, gpus=2, busy_gpus=1)
+        ledger.commit(RunUsed(kind="run_used", run_id=run, use=use), ms=HOUR)
+    file = tmp_path / "export.jsonl"
+    file.write_bytes(b"".join(data + b"\n" for data in ledger.stored))
+    head, lab, *rest = (line.split() for line in ran("report", file).splitlines()[:-1])
+    assert head == ["TENANT", "USED", "HELD", "KEPT", "MEASURED", "WORKED", "GPU", "TIME", "PERCENT"]
+    assert lab[-4:-2] == ["4:00:00", "1:30:00"]
+    assert rest[-1][:1] == ["(capacity)"]
+    told = json.loads(ran("report", file, "--by", "job", "-o", "json"))
+    assert told["sum"] == told["capacity"] == sum(sum(item["causes"].values()) for item in told["items"])
+    (item,) = (item for item in told["items"] if item["name"] == job.job_id)
+    assert (item["measured"], item["worked"]) == (4000 * HOUR, 1500 * HOUR)
+    assert "measured" not in ran("report", file, "-o", "csv")
+    assert "MEASURED" not in ran("idle", file)
+    assert "MEASURED" not in ran("report", file, "--resource", "cpu")
+
+
 def test_cpu_and_memory_sum_to_their_capacity(tmp_path: Path) -> None:
     ledger = Committed(ts=BEGIN - 3000).begin(node_seen("node-a", cpu_milli=8000, memory_bytes=4 * GIB))
     job = admitted("k1", job_spec(role(gpus=1, cpu_milli=2000, memory_bytes=GIB)))
@@ -120,6 +145,7 @@ def test_idle_by_rack_names_the_racks_of_the_topology(tmp_path: Path) -> None:
     ledger.commit(ms=HOUR)
     file = tmp_path / "export.jsonl"
     file.write_bytes(b"".join(data + b"\n" for data in ledger.stored))
+    assert {row.split()[0] for row in ran("idle", file, "--by", "model").splitlines()[1:-3]} == {"h100"}
     rows = [line.split() for line in ran("idle", file, "--by", "rack").splitlines()]
     assert {tuple(row[:2]) for row in rows[1:4]} == {("left", "(free)"), ("right", "(free)"), ("-", "(free)")}
     told = json.loads(ran("idle", file, "--by", "rack", "-o", "json"))
@@ -129,7 +155,9 @@ def test_idle_by_rack_names_the_racks_of_the_topology(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("report", "--resource", "cpu"), ("idle", "--by", "rack"), ("idle", "--by", "decision")], ids=" ".join
+    "words",
+    [("report", "--resource", "cpu"), *(("idle", "--by", field) for field in ("model", "rack", "decision"))],
+    ids=" ".join,
 )
 def test_what_the_gateway_does_not_have_says_how_it_is_read(words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*words])
@@ -138,7 +166,7 @@ def test_what_the_gateway_does_not_have_says_how_it_is_read(words: tuple[str, ..
 
 
 def test_every_cause_has_words() -> None:
-    assert set(WORDS) == set(GpuCause) - {GpuCause.CAPACITY}
+    assert set(WORDS) == set(GpuCause) - {GpuCause.CAPACITY, *USE}
 
 
 def test_since_and_until_cut_to_the_millisecond(export: Path) -> None:

@@ -14,6 +14,7 @@ from tessera.client.ledger.reading import LedgerFile
 from tessera.client.outcomes import Failure
 from tessera.engine.accounts.account import Account
 from tessera.engine.accounts.naming import idle_by, name_by
+from tessera.engine.accounts.owners import USE
 from tessera.engine.accounts.periods import DAYS, HOURS, STEP_MS
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ledger.shard import Shard, decode_entry
@@ -60,9 +61,9 @@ async def world(tmp_path: Path) -> World:
 
 
 def whole() -> Counter[tuple[str, str]]:
-    """Amounts by tenant and cause of the whole ledger."""
+    """Amounts by tenant and cause of the whole ledger, and of what of it was measured and worked."""
     periods, found = AllPeriods(), Counter[tuple[str, str]]()
-    account = Account(periods, step_ms=STEP_MS)
+    account = Account(periods, step_ms=STEP_MS, note_use=periods.note_use)
     for message, shard in messages(LEDGER.stored):
         account.take(message, shard.state)
     account.settle()
@@ -87,12 +88,16 @@ async def test_an_operator_sees_all_of_the_ledger_by_tenant_and_it_is_the_capaci
     assert body["sum"] == body["capacity"] == expected["", "capacity"]
     for tenant in TENANTS:
         of = {cause: amount for (name, cause), amount in expected.items() if name == tenant}
-        assert [item["causes"] for item in body["items"] if item["name"] == tenant] == [of]
+        use = {cause: of.pop(cause) for cause in USE}
+        (item,) = (item for item in body["items"] if item["name"] == tenant)
+        assert (item["causes"], {cause: item[cause] for cause in USE}) == (of, use)
+        assert 0 < use["worked"] < use["measured"] < of["used"]
 
 
 async def test_a_tenant_sees_its_own_by_name_and_what_all_others_had_together(world: World) -> None:
     token, operator = world.token("lab"), world.token(None)
-    of_others = sum(amount for (tenant, _), amount in whole().items() if tenant not in ("", "lab"))
+    has = {owner: amount for owner, amount in whole().items() if owner[1] not in USE}
+    of_others = sum(amount for (tenant, _), amount in has.items() if tenant not in ("", "lab"))
     async with world.gateway():
         for by in ("tenant", "queue", "user", "job"):
             said = await world.ask("GET", f"/v1/account?by={by}", token)
@@ -185,9 +190,10 @@ async def test_the_command_says_the_same_of_the_gateway_and_of_the_ledger(world:
     operator, lab = world.token(None), world.token("lab")
     async with world.gateway():
         for by in ("tenant", "queue", "user", "job", "flavor"):
-            read = await account_report(LedgerFile(export), 0, 0, name_by(by))
+            read = await account_report(LedgerFile(export), 0, 0, name_by(by), with_use=True)
             said = await served_report(Api(ApiLogin(world.url, operator)), 0, 0, by)
             assert (said.rows, said.capacity, said.until_ts) == (read.rows, read.capacity, read.until_ts)
+            assert any(row.use for row in said.rows)
         for by in ("cause", "queue", "flavor"):
             read = await account_report(LedgerFile(export), 0, 0, idle_by(by))
             said = await served_report(Api(ApiLogin(world.url, operator)), 0, 0, by, used_apart=True)

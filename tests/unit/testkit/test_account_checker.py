@@ -20,7 +20,7 @@ Rows = list[list[Any]]
 
 def said_of(stored: list[bytes], spoilt: Callable[[Rows], None] = lambda rows: None) -> AccountSaid:
     periods = AllPeriods()
-    account, since, n = Account(periods, step_ms=STEP_MS), 0, 0
+    account, since, n = Account(periods, step_ms=STEP_MS, note_use=periods.note_use), 0, 0
     for message, shard in messages(stored):
         account.take(message, shard.state)
         since, n = since or message.ts, message.n

@@ -15,11 +15,12 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 from tessera.domain.devices.resources import Node
-from tessera.domain.entities import Job
+from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.accounts.in_line import GpuRequest, PoolInLine, request_of
 from tessera.engine.accounts.owners import (
+    USE,
     FreeGpus,
     GpuOwner,
     HeldPod,
@@ -41,14 +42,21 @@ from tessera_schemas.ledger import (
     NodeChanged,
     NodeDrained,
     PodsTakenOver,
+    Released,
     Started,
     TakenFact,
+    UseNoted,
 )
 
 HOUR_MS = 3_600_000
 Division = tuple[Mapping[GpuOwner, int], FreeGpus | None]
 NodeDivider = Callable[[State, Node, Sequence[HeldPod], bool], Division]
 """Divides a node by who holds what of it; the last one says that it takes nothing new, however well it is."""
+NoteUse = Callable[[GpuOwner, int, int], None]
+"""
+Takes an amount of a cause of `USE`, and when it was told; less than nothing where a later measurement covers more, and
+less of it worked.
+"""
 NOTHING_THERE: Division = {}, None
 BEGIN_ANEW = frozenset({ConfigSet, FormatRaised})
 """Records after which queues, and flavors of nodes, may be others."""
@@ -87,11 +95,19 @@ class Account:
         state: State | None = None,
         step_ms: int = HOUR_MS,
         divide: NodeDivider = gpus_by_flavor,
+        note_use: NoteUse | None = None,
     ) -> None:
-        """`state` is the one that the account begins with; left out, the first message's is."""
+        """
+        `state` is the one that the account begins with; left out, the first message's is.
+
+        `note_use` gets what of held GPUs was measured, and worked, since that was told last, in the moment when it is
+        told.
+        """
         self._books, self._step_ms, self._divide = books, step_ms, divide
         self.n = self.upto = 0
         self.lines: dict[GpuOwner, tuple[int, int]] = {}
+        self._note_use = note_use
+        self._told = {run.run_id: _use_of(run) for run in (state.runs.values() if state is not None else ())}
         self._clear()
         if state is not None and state.n:
             self.n, self.upto = state.n, state.ts
@@ -115,6 +131,7 @@ class Account:
             return
         self._go_to(message.ts)
         self.n = message.n
+        self._follow_use(message, state)
         if not BEGIN_ANEW.isdisjoint(map(type, message.records)):
             self._begin(state)
             return
@@ -136,6 +153,23 @@ class Account:
         for name in nodes:
             pools |= self._follow_node(name, state)
         self._follow_pools(pools)
+
+    def _follow_use(self, message: LedgerMessage, state: State) -> None:
+        """Tells what was measured and worked since it was told last, by what the newest fact of each run adds."""
+        if self._note_use is None:
+            return
+        for record in message.records:
+            if type(record) is Released and not record.ranks:
+                self._told.pop(record.run_id, None)
+            elif type(record) is UseNoted and (run := state.runs.get(record.run_id)) is not None:
+                told, now = self._told.get(run.run_id, (0, 0)), _use_of(run)
+                self._told[run.run_id] = now
+                # A run is on nodes of one pool and, but for nodes that changed since, of one flavor.
+                node = state.nodes.get(run.placements[0].node)
+                at = ("", "") if node is None else (node.pool, state.tree.flavor_of(node))
+                for cause, before, after in zip(USE, told, now, strict=True):
+                    owner = GpuOwner(*at, cause, run.tenant, run.queue, run.user, run.job_id, run.project)
+                    self._note_use(owner, after - before, message.ts)
 
     def settle(self) -> None:
         """Writes all that is owed until `upto` into the books."""
@@ -276,6 +310,12 @@ class Account:
             self.lines[owner] = milli + by, self.upto
         else:
             self.lines.pop(owner, None)
+
+
+def _use_of(run: Run) -> tuple[int, int]:
+    """Time of the run's GPUs that was measured, and of that what worked, as far as it was told."""
+    use = run.gpu_use
+    return (0, 0) if use is None else (use.measured_gpu_milli_ms, use.worked_gpu_milli_ms)
 
 
 def _by_node(pods: Sequence[HeldPod]) -> PodsOfNodes:

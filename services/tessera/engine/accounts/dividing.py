@@ -1,5 +1,5 @@
 """
-Other ways to divide a node for an account: its GPUs by rack in place of flavor, its CPU, its memory. Pure.
+Other ways to divide a node for an account: its GPUs by rack or model in place of flavor, its CPU, its memory. Pure.
 
 Each hands out all of the node's capacity and no more, like `owners.divided`. CPU and memory that nobody has are free
 without a reason: what waits is compared with free GPUs alone.
@@ -36,6 +36,11 @@ def gpus_by_rack(state: State, node: Node, held: Sequence[HeldPod], closed: bool
     # The name takes the place of the flavor, so that rows are named and kept as those of flavors are.
     level = rack_level(state.tree.topology)
     return divided(node, ("" if level is None else node.label(level.label)) or "", held, closed)
+
+
+def gpus_by_model(state: State, node: Node, held: Sequence[HeldPod], closed: bool) -> Division:
+    """Owners of the node's GPUs, whose flavor is the name of its GPU model, "" where it is not known."""
+    return divided(node, node.gpu_model, held, closed)
 
 
 def gpus_by_decision(state: State, node: Node, held: Sequence[HeldPod], closed: bool) -> Division:

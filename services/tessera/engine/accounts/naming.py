@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tessera.engine.accounts.owners import KEPT, NAMED, GpuCause, GpuOwner
+from tessera.engine.accounts.owners import KEPT, NAMED, USE, GpuCause, GpuOwner
 
 GPU_SECOND = 1_000_000
 """One GPU for one second, in thousandths of a GPU times milliseconds."""
@@ -18,7 +18,7 @@ def name_by(field: str) -> Naming:
     """Rows by a field of the owner; what no owner has is free, out or others', of a flavor apart for each."""
 
     def name(owner: GpuOwner) -> str:
-        apart = "" if owner.cause in NAMED else APART.get(owner.cause, "(free)")
+        apart = "" if owner.cause in (*NAMED, *USE) else APART.get(owner.cause, "(free)")
         if field == "flavor":
             return f"{owner.flavor or '-'} {apart}".rstrip()
         if field in OF_TENANTS and not apart:

@@ -40,11 +40,15 @@ class GpuCause(StrEnum):
     WORK_WAITS = "work_waits"  # free while work waits: the state alone does not prove what is missing
     FREE = "free"  # of CPU and memory alone: nobody has it, for whatever reason
     CAPACITY = "capacity"  # no cause: all there is, which the others sum to
+    MEASURED = "measured"  # no cause: GPU time of runs of which their use was measured, as it was told
+    WORKED = "worked"  # no cause: of that the part that worked
 
 
 HELD = (GpuCause.STARTING, GpuCause.STOPPING)
 KEPT = (GpuCause.RESERVED, GpuCause.EARMARKED)
 RUNNING = (GpuCause.USED, GpuCause.UNUSED)
+USE = (GpuCause.MEASURED, GpuCause.WORKED)
+"""Told beside the causes: part of what is used, and of no sum."""
 NAMED = (*RUNNING, *HELD, *KEPT)
 """Causes of what is had by somebody whom the ledger names."""
 

@@ -133,6 +133,11 @@ class AccountPeriods:
         if end_ts > period.upto_ts:
             period.upto_ts = end_ts
 
+    def note_use(self, owner: GpuOwner, amount: int, ts: int) -> None:
+        """Counts what was told of the use of held GPUs at `ts`, within what is open."""
+        if (period := self.open.get(MINUTES.name)) is not None:
+            period.put(owner, amount, self._rows_max)
+
     def restart(self, pool: str, tenant: str, reason: str, lost: int) -> None:
         """Counts one run that begins again, within what is open."""
         if (period := self.open.get(MINUTES.name)) is not None:

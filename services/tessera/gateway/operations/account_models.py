@@ -45,12 +45,18 @@ class UsageList(Lenient):
 
 
 class AccountItem(Lenient):
-    """Amounts of one row, of the step that begins at `start_ts`, 0 without steps; `sum` is that of the causes."""
+    """
+    Amounts of one row, of the step that begins at `start_ts`, 0 without steps; `sum` is that of the causes.
+
+    `measured` is time whose use was told within, `worked` of that what worked: a part of what is used, beside the sum.
+    """
 
     name: str
     causes: dict[str, int]
     sum: int
     start_ts: int = 0
+    measured: int = 0
+    worked: int = 0
 
 
 class AccountSums(Lenient):

@@ -10,7 +10,7 @@ from aiohttp import web
 from tessera.domain.state import State
 from tessera.engine.accounts.account import HOUR_MS, Account
 from tessera.engine.accounts.naming import GPU_SECOND, Naming, idle_by, name_by
-from tessera.engine.accounts.owners import HELD, RUNNING, GpuCause, GpuOwner
+from tessera.engine.accounts.owners import HELD, RUNNING, USE, GpuCause, GpuOwner
 from tessera.engine.accounts.periods import DAYS, HOURS, MINUTES, Period, PeriodLength
 from tessera.gateway.entrance.bodies import read_query
 from tessera.gateway.entrance.guard import CALLER
@@ -29,6 +29,7 @@ OTHER_TENANTS = "(other tenants)"
 STEPS_MAX = 168
 FRESH_SECONDS = 1.0
 HAD = (*RUNNING, *HELD)
+BESIDE = (GpuCause.CAPACITY, *USE)
 
 
 class AccountHandlers:
@@ -115,7 +116,7 @@ def _summed_up(span: AccountSpan, query: queries.AccountQuery, caller: Caller, p
     naming = _seen(idle_by("cause") if query.by == "cause" else name_by(query.by), query.by, caller)
     step_ms = {"": 0, HOURS.name: HOURS.ms, DAYS.name: DAYS.ms}[query.step]
     rows: defaultdict[tuple[int, str], Counter[GpuCause]] = defaultdict(Counter)
-    capacity = 0
+    capacity, no_row = 0, USE if query.by == "cause" else ()
     for period in span.periods:
         start = period.start - period.start % step_ms if step_ms else 0
         for owner, amount in period.rows.items():
@@ -123,16 +124,18 @@ def _summed_up(span: AccountSpan, query: queries.AccountQuery, caller: Caller, p
                 continue
             if owner.cause is GpuCause.CAPACITY:
                 capacity += amount
-            elif not query.cause or owner.cause in query.cause:
+            elif owner.cause in query.cause if query.cause else owner.cause not in no_row:
                 rows[start, naming(owner)][owner.cause] += amount
     if len(rows) > ITEMS_MAX:
         raise refused(Code.INVALID_FIELD, "step", f"more than {ITEMS_MAX} rows; ask for less time, or without steps")
     items = [
         models.AccountItem(
             name=name,
-            causes={cause.value: at[cause] for cause in GpuCause if at[cause]},
-            sum=at.total(),
+            causes={cause.value: at[cause] for cause in GpuCause if at[cause] and cause not in USE},
+            sum=at.total() - sum(at[cause] for cause in USE),
             start_ts=start,
+            measured=at[GpuCause.MEASURED],
+            worked=max(0, at[GpuCause.WORKED]),
         )
         for (start, name), at in rows.items()
     ]
@@ -186,7 +189,7 @@ def _steps(start: int, parts: list[Period], caller: Caller, pools: set[str]) -> 
 def _usage_step(pool: str, counted: int, whole: Period, caller: Caller) -> models.UsageStep:
     held, idle, unused = Counter[str](), Counter[str](), 0
     for owner, amount in whole.rows.items():
-        if owner.pool != pool or owner.cause is GpuCause.CAPACITY:
+        if owner.pool != pool or owner.cause in BESIDE:
             continue
         if owner.cause in HAD:
             held[owner.tenant if caller.may_see(owner.tenant) else ""] += amount

@@ -23,7 +23,7 @@ __all__ = ["AccountSaid", "check_account"]
 
 HOUR_MS = 3_600_000
 NAMED = ("used", "unused", "starting", "stopping", "reserved", "earmarked")
-KNOWN = (*NAMED, "others", "out", "capacity")
+KNOWN = (*NAMED, "others", "out", "capacity", "measured", "worked")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,7 @@ class AccountSaid:
 def check_account(report: Report, ledger: Iterable[bytes], said: AccountSaid) -> None:
     """
     Causes sum to the capacity in every hour and pool; runs, earmarks, others and nodes that are out have what they had.
+    What was told of the use of GPUs counts in the hour in which it was told.
 
     Args:
         report: what is found goes here; each violation names the rule `account`.
@@ -107,6 +108,7 @@ class AccountBook:
         self._gangs: dict[str, list[Any]] = {}
         self._runs: dict[str, HeldRun] = {}
         self._last: dict[str, str] = {}
+        self._used: dict[str, tuple[int, int]] = {}
         self._message: m.LedgerMessage
 
     def take(self, message: m.LedgerMessage) -> None:
@@ -158,6 +160,16 @@ class AccountBook:
     def _warned(self, r: m.Warned) -> None:
         self._runs[r.run_id].warned = r.idle_seconds > 0
         self._changed(r.run_id)
+
+    def _use_noted(self, r: m.UseNoted) -> None:
+        fact, run = self._message.facts[r.fact].fact, self._runs[r.run_id]
+        if not isinstance(fact, f.RunUsed):
+            return
+        now = fact.use.measured_gpu_milli_ms, fact.use.worked_gpu_milli_ms
+        before, self._used[r.run_id] = self._used.get(r.run_id, (0, 0)), now
+        hour = self.hours.setdefault(self._ts - self._ts % HOUR_MS, Counter()) if self._ts >= self._since else Counter()
+        for at, cause in enumerate(("measured", "worked")):
+            hour[self._nodes.pool_of(run.holder), cause, run.holder.tenant, run.holder.key[1]] += now[at] - before[at]
 
     def _shrunk(self, r: m.Shrunk) -> None:
         self._runs[r.run_id].leaving |= {*r.ranks}

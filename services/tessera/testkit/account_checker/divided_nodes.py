@@ -157,6 +157,10 @@ class DividedNodes:
         if (holder := self._holders.pop(key, None)) is not None:
             self.give(holder)
 
+    def pool_of(self, holder: CheckedHolder) -> str:
+        """Pool of the holder's first node."""
+        return self._seen[holder.places[min(holder.places)].node].pool
+
     def touch(self, holder: CheckedHolder) -> None:
         """Nodes of the holder are divided anew."""
         for place in holder.places.values():

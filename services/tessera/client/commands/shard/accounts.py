@@ -27,7 +27,8 @@ from tessera.client.ledger.reading import LedgerBackup, LedgerFile, StoredLedger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.values import Said, since_ms
 from tessera.client.views.rendering import KINDS, Column, Output, local_time, show, show_value, zone_name
-from tessera.engine.accounts.dividing import Resource, divider_of, gpus_by_decision, gpus_by_rack
+from tessera.engine.accounts.account import NodeDivider
+from tessera.engine.accounts.dividing import Resource, divider_of, gpus_by_decision, gpus_by_model, gpus_by_rack
 from tessera.engine.accounts.naming import GPU_SECOND, idle_by, name_by, name_decision
 from tessera.engine.accounts.owners import HELD, KEPT, RUNNING, GpuCause
 from tessera.kernel.clock import SystemClock
@@ -76,8 +77,17 @@ class IdleBy(StrEnum):
     CAUSE = "cause"
     QUEUE = "queue"
     FLAVOR = "flavor"
+    MODEL = "model"
     RACK = "rack"
     DECISION = "decision"
+
+
+FROM_LEDGER: Mapping[str, NodeDivider] = {
+    IdleBy.MODEL: gpus_by_model,
+    IdleBy.RACK: gpus_by_rack,
+    IdleBy.DECISION: gpus_by_decision,
+}
+"""Fields that the gateway's account does not have, and how the ledger is read by them."""
 
 
 def parsed(text: str | Output) -> Output:
@@ -128,18 +138,19 @@ class SpanOptions:
         """Account of the span with rows by a field or cause, with `idle` what is used apart. Raises Failure."""
         since, until = _moment("since", self.since), _moment("until", self.until)
         field, divide = by, divider_of(self.resource)
-        if by in (IdleBy.RACK, IdleBy.DECISION):
+        if by in FROM_LEDGER:
             if self.resource is not Resource.GPU:
                 raise Failure(Exit.USAGE, f"idle: --by {by} is of GPUs alone")
-            field, divide = IdleBy.FLAVOR, gpus_by_rack if by == IdleBy.RACK else gpus_by_decision
+            field, divide = IdleBy.FLAVOR, FROM_LEDGER[by]
         naming = name_decision if by == IdleBy.DECISION else idle_by(field) if idle else name_by(field)
         if self.from_file is None and not self.from_ledger:
-            if self.resource is not Resource.GPU or by in (IdleBy.RACK, IdleBy.DECISION):
-                what = "CPU, memory, racks and decisions are not in the account that the gateway has"
+            if self.resource is not Resource.GPU or by in FROM_LEDGER:
+                what = "CPU, memory, models, racks and decisions are not in the account that the gateway has"
                 raise Failure(Exit.USAGE, f"{what}: add --from-ledger or --from-file")
             return await served_report(api_of(at.find(), at.identity), since, until, by, used_apart=idle)
         async with self._ledger(at) as ledger:
-            return await account_report(ledger, since, until, naming, divide)
+            with_use = self.resource is Resource.GPU and not idle
+            return await account_report(ledger, since, until, naming, divide, with_use)
 
     async def focus(self, at: AccessOptions) -> Iterator[FocusRow]:
         """Rows of what runs held and what it cost, from the whole ledger. Raises Failure without prices."""
@@ -214,6 +225,7 @@ async def idle(
 
 def _columns(by: str, found: AccountReport, resource: Resource, parts: bool = True) -> list[Column[AccountRow]]:
     whole, _, time = SHOWN[resource]
+    measured = any(row.of(GpuCause.MEASURED) for row in found.rows)
 
     def amount(title: str, *causes: GpuCause) -> Column[AccountRow]:
         return Column(title, lambda row: time(row.of(*causes)) if row.of(*causes) else "", right=True)
@@ -221,6 +233,7 @@ def _columns(by: str, found: AccountReport, resource: Resource, parts: bool = Tr
     return [
         Column(by.upper(), lambda row: row.name, shrinks=parts),
         *((amount("USED", *RUNNING), amount("HELD", *HELD), amount("KEPT", *KEPT)) if parts else ()),
+        *((amount("MEASURED", GpuCause.MEASURED), amount("WORKED", GpuCause.WORKED)) if measured else ()),
         Column(whole, lambda row: time(row.sum), right=True),
         Column("PERCENT", lambda row: percent(row.sum, found.capacity), right=True),
     ]
@@ -231,12 +244,12 @@ def _show(span: SpanOptions, found: AccountReport, by: str, columns: Sequence[Co
     if output == CSV:
         lines = csv.writer(sys.stdout, lineterminator="\n")
         lines.writerow((by, "cause", unit))
-        lines.writerows((row.name, cause, amount) for row in found.rows for cause, amount in row.causes.items())
+        lines.writerows((row.name, cause, amount) for row in found.rows for cause, amount in row.parts.items())
         lines.writerows(((SUM, "", found.sum), (CAPACITY, "", found.capacity)))
         return
     if output.for_programs:
         value = {"by": by, "since_ts": found.since_ts, "until_ts": found.until_ts, "unit": unit}
-        rows = [{"name": row.name, "causes": row.causes, "sum": row.sum} for row in found.rows]
+        rows = [{"name": row.name, "causes": row.parts, "sum": row.sum, **row.use} for row in found.rows]
         show_value(output, {**value, "items": rows, "sum": found.sum, "capacity": found.capacity}, found.n)
         return
     total = Counter[str]()

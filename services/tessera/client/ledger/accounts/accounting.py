@@ -9,9 +9,9 @@ from tessera.client.ledger.reading import LedgerBackup, LedgerFile, StoredLedger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.live import progress_of
 from tessera.client.views.rendering import local_time
-from tessera.engine.accounts.account import Account, AccountBooks, NodeDivider, gpus_by_flavor
+from tessera.engine.accounts.account import Account, AccountBooks, NodeDivider, NoteUse, gpus_by_flavor
 from tessera.engine.accounts.naming import Naming
-from tessera.engine.accounts.owners import GpuCause, GpuOwner
+from tessera.engine.accounts.owners import USE, GpuCause, GpuOwner
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera_schemas.work.money import Money
@@ -19,7 +19,11 @@ from tessera_schemas.work.money import Money
 
 @dataclass(frozen=True, slots=True)
 class AccountRow:
-    """Amounts are thousandths of a GPU or CPU, or bytes of memory, times milliseconds."""
+    """
+    Amounts are thousandths of a GPU or CPU, or bytes of memory, times milliseconds.
+
+    `causes` have what of it was measured and worked, too, which are no part of the sum.
+    """
 
     name: str
     causes: dict[str, int]
@@ -27,7 +31,17 @@ class AccountRow:
     @property
     def sum(self) -> int:
         """Sum of all causes."""
-        return sum(self.causes.values())
+        return sum(self.parts.values())
+
+    @property
+    def parts(self) -> dict[str, int]:
+        """Causes that sum up."""
+        return {cause: amount for cause, amount in self.causes.items() if cause not in USE}
+
+    @property
+    def use(self) -> dict[str, int]:
+        """GPU time whose use was told, and of that what worked; empty where nothing was."""
+        return {cause: amount for cause, amount in self.causes.items() if cause in USE}
 
     def of(self, *causes: GpuCause) -> int:
         """Sum of these causes."""
@@ -67,6 +81,11 @@ class SpanBooks:
         elif amount:
             self._names[self._naming(owner)][owner.cause] += amount
 
+    def note_use(self, owner: GpuOwner, amount: int, ts: int) -> None:
+        """Keeps what was told of the use of GPUs at `ts`, within the bounds."""
+        if self._since <= ts < (self._until or ts + 1):
+            self._names[self._naming(owner)][owner.cause] += amount
+
     def rows(self) -> tuple[AccountRow, ...]:
         """Rows as `sorted_rows` has them."""
         return sorted_rows(self._names)
@@ -74,7 +93,10 @@ class SpanBooks:
 
 def sorted_rows(names: Mapping[str, Mapping[GpuCause, int]]) -> tuple[AccountRow, ...]:
     """Rows of amounts by name and cause, the largest first, then those that name nobody."""
-    found = [AccountRow(name, {cause: at[cause] for cause in GpuCause if at.get(cause)}) for name, at in names.items()]
+    # Of what worked less than nothing may be told, where a later measurement covers more.
+    found = [
+        AccountRow(name, {cause: at[cause] for cause in GpuCause if at.get(cause, 0) > 0}) for name, at in names.items()
+    ]
     return tuple(sorted(found, key=lambda row: (row.name.endswith(")"), -row.sum, row.name)))
 
 
@@ -84,6 +106,7 @@ async def read_account(
     until_ts: int,
     priced: Callable[[Money | None], None] = lambda money: None,
     divide: NodeDivider = gpus_by_flavor,
+    note_use: NoteUse | None = None,
 ) -> tuple[int, int, int]:
     """
     Writes the account into books; returns from when until when, and up to which message. `until_ts` 0 is no bound.
@@ -93,7 +116,7 @@ async def read_account(
     opening, count = await ledger.opened_shard(), await ledger.count()
     shard = opening or Shard()
     priced(shard.state.tree.money)
-    account = Account(books, shard.state, divide=divide)
+    account = Account(books, shard.state, divide=divide, note_use=note_use)
     begin = shard.state.ts
     with progress_of("report", count - shard.state.n) as advance:
         async for seq, data in ledger.messages():
@@ -115,14 +138,16 @@ async def account_report(
     until_ts: int,
     naming: Naming,
     divide: NodeDivider = gpus_by_flavor,
+    with_use: bool = False,
 ) -> AccountReport:
     """
-    Reads the ledger from where it begins; 0 stands for its beginning, or its end.
+    Reads the ledger from where it begins; 0 stands for its beginning, or its end. `with_use`: with what worked.
 
     Raises Failure where it has nothing of that time, InvariantViolation where it contradicts itself.
     """
     books = SpanBooks(since_ts, until_ts, naming)
-    begin, upto, n = await read_account(ledger, books, until_ts, divide=divide)
+    note = books.note_use if with_use else None
+    begin, upto, n = await read_account(ledger, books, until_ts, divide=divide, note_use=note)
     since, until = max(since_ts, begin), min(until_ts or upto, upto)
     if since >= until:
         begins, ends = (f"{local_time(ts):%Y-%m-%d %H:%M}" for ts in (begin, upto))
@@ -148,5 +173,7 @@ async def served_report(api: Api, since_ts: int, until_ts: int, by: str, used_ap
             used = used_apart and by != "cause" and cause == GpuCause.USED
             name = (f"{item['name']} (used)" if by == "flavor" else "(used)") if used else item["name"]
             names[name][GpuCause(cause)] += amount
+        for cause in USE if not used_apart else ():
+            names[item["name"]][cause] += item.get(cause, 0)
     times = int(found["since_ts"]), int(found["until_ts"])
     return AccountReport(sorted_rows(names), int(found["capacity"]), *times, int(found["as_of"]))
