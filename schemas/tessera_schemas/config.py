@@ -223,7 +223,8 @@ class Policy(Strict):
         Literal["off", "priority", "fair"],
         Field(
             description="Jobs of the same queue that may be evicted for a waiting job. off: none. priority, fair: "
-            "those of lower classes. Borrowed quota is taken back under each preset, by the queue's `reclaim`"
+            "those of lower classes, and in any queue preemptible ones of a spent budget. Borrowed quota is taken back "
+            "under each preset, by the queue's `reclaim`"
         ),
     ] = "off"
     placement: Annotated[

@@ -1,6 +1,7 @@
 """Preemption plans for waiting jobs. Pure."""
 
 from tessera.domain.entities import Job
+from tessera.domain.folding.spending import WHEN_SPENT, names_spent
 from tessera.domain.state import State
 from tessera.engine.preemption.plans import Plan, plan
 from tessera.engine.queueing.ordering import stuck_heads
@@ -31,14 +32,14 @@ def preemption_heads(state: State, ts: int, heads: int) -> list[Job]:
 
 
 def _may_make_room(state: State) -> bool:
-    """Whether a run may shrink, an earmark may yield, or somebody waits behind a lower class of the same queue."""
+    """Whether a run may shrink, an earmark may yield, a budget is spent, or somebody waits behind a lower class."""
     # Necessary and not enough, from what the state has at hand: an order of a long line for each message of the ledger
     # costs more than folding it, and where all are of one class no order leads to a plan.
     if state.index.elastic or len(state.earmarks):
         return True
     if state.tree.policy.preset == "off":
         return False
-    if len(state.runs) > RUNS_ASKED:
+    if len(state.runs) > RUNS_ASKED or names_spent(state, WHEN_SPENT) is not None:
         return True
     first = {queue: -line[0][0] for queue, line in state.index.waiting.items() if line}
     runs = (run for run in state.runs.values() if run.queue in first) if first else ()

@@ -14,13 +14,18 @@ from tessera.domain.state import State
 from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.storing.statehash import StateHash
 from tessera.engine.explain.explanation import explain
+from tessera.engine.preemption.plans import Plan, proposal
+from tessera.engine.preemption.rules import is_beyond_budget
 from tessera.engine.queueing.ordering import PoolLine
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Message
+from tessera.preemption.decide import preemption_heads, preemption_plan
 from tessera.projection.events import events_of
 from tessera.queueing.decide import order
+from tessera.testkit.checker.report import Report
+from tessera.testkit.rules_checker import check_rules
 from tessera_schemas.base import job_id
-from tessera_schemas.config import Config, ConfigBody, Flavor, Queue
+from tessera_schemas.config import Config, ConfigBody, Flavor, Policy, Queue
 from tessera_schemas.events import CloudEvent
 from tessera_schemas.facts import GrantRequested, RunEnded
 from tessera_schemas.ledger import (
@@ -30,6 +35,7 @@ from tessera_schemas.ledger import (
     EarmarkEnded,
     JobTurnedAway,
     LedgerMessage,
+    Revoked,
 )
 from tessera_schemas.reasons import Code
 from tessera_schemas.text.reading import read_operator_command
@@ -376,6 +382,60 @@ def test_under_last_its_jobs_stand_behind_all_others_and_start_where_nobody_else
     assert set(line[:2]) == {"b", "c"}
     assert set(line[2:]) == {"a", "d"}
     assert set(starts(ledger)) == {"a", "b", "c", "d"}
+
+
+def pressed(
+    when_spent: str, queue: str = "beside", preset: str = "priority", others: tuple[Budget, ...] = ()
+) -> Committed:
+    """Two nodes are full: of what lab runs on a spent budget, and of what may not be evicted; another tenant waits."""
+    queues = (Queue(name="research"), Queue(name="beside"))
+    policy = Policy.model_validate({"preset": preset, "min_runtime_seconds": 0})
+    ledger = begun(hold(1, when_spent=when_spent), *others, queues=queues, policy=policy)
+    run(ledger, "yields", gpus=8, priority_class="high")
+    run(ledger, "stays", gpus=8, tenant="other" if others else "lab", priority_class="low", preemptible=False)
+    ledger.commit(ms=HOUR)
+    submit(ledger, "waits", gpus=8, tenant="other", queue=queue, priority_class="low")
+    assert starts(ledger) == []
+    return ledger
+
+
+def preempted(ledger: Committed) -> list[str]:
+    """Jobs whose runs are stopped for the first one in line, by the plan that preemption proposes."""
+    for head in preemption_heads(ledger.state, ledger.ts, 8):
+        found = preemption_plan(ledger.state, head, ledger.ts)
+        if isinstance(found, Plan):
+            done = ledger.commit(proposal(ledger.state, found, ledger.ts))
+            stops = records(done, Revoked)
+            assert all(record.reason.detail == "preset priority; budget tenant/lab is spent" for record in stops)
+            return [ledger.state.runs.get(record.run_id).job_id for record in stops]
+    return []
+
+
+@pytest.mark.parametrize("queue", ["research", "beside"])
+@pytest.mark.parametrize("when_spent", ["hold", "last", "refuse"])
+def test_preemptible_work_of_a_spent_budget_gives_way_to_who_waits_within_its_own(when_spent: str, queue: str) -> None:
+    ledger = pressed(when_spent, queue)
+    (stopped,) = preempted(ledger)
+    assert stopped == job_id(SHARD, "lab", "yields")
+    ledger.commit(run_absent(f"{stopped}-1"))
+    assert ledger.state.jobs.get(job_id(SHARD, "other", "waits")).attempt == 1
+    # It comes back when there is room, or its budget is there again, and stops nobody then.
+    assert preempted(ledger) == []
+    report = Report()
+    check_rules(report, ledger.stored)
+    assert report.violations == []
+    assert verify(ledger.stored).findings == []
+
+
+def test_else_nobody_is_stopped_by_a_budget() -> None:
+    assert preempted(pressed("last", preset="off")) == []
+    assert preempted(pressed("last", others=(Budget(tenant="other", gpu_hours=1),))) == []
+    ledger = pressed("last")
+    submit(ledger, "cpu", gpus=0, tenant="other")
+    cpu, yields = (ledger.state.jobs.get(job_id(SHARD, *names)) for names in (("other", "cpu"), ("lab", "yields")))
+    assert not is_beyond_budget(ledger.state, cpu, yields)
+    ledger.commit(grant(1000), ms=2 * SECOND)
+    assert preempted(ledger) == []
 
 
 def test_a_job_that_goes_last_is_told_so() -> None:

@@ -25,6 +25,8 @@ from tessera_schemas.work.money import GPU_HOUR, CostRates, held_cost
 
 KEPT_BY_BUDGETS = ("hold", "refuse")
 """What a spent budget is to mean where none of its work starts."""
+WHEN_SPENT = ("last", *KEPT_BY_BUDGETS)
+"""All that a spent budget may mean."""
 
 
 @fast_init

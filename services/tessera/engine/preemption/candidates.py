@@ -2,8 +2,8 @@
 Candidates: pieces that may be taken away for a waiting job, and the work that each would lose.
 
 A piece is a whole run (gangs go whole) or one pod by which an elastic run grew. The cheapest come first: what elastic
-runs grew by; then what other queues were lent; then the owner's own queue; in each the lowest class first, and of one
-class what loses the least work.
+runs grew by; then runs whose budget is spent; then what other queues were lent; then the owner's own queue; in each the
+lowest class first, and of one class what loses the least work.
 """
 
 from collections import Counter
@@ -14,7 +14,7 @@ from tessera.domain.devices.resources import WHOLE_GPU, Amount
 from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
-from tessera.engine.preemption.rules import is_beside_gpus, may_evict, may_shrink
+from tessera.engine.preemption.rules import is_beside_gpus, is_beyond_budget, may_evict, may_shrink
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code
 from tessera_schemas.work.placement import Placement
@@ -22,8 +22,11 @@ from tessera_schemas.work.placement import Placement
 RESTART_MS = 300_000
 """What every eviction loses besides work: stop, queue, start, warm up. So ten small victims are not free."""
 
-ELASTIC, LENT, OWN, SPENT = range(4)
-"""Whose it is. SPENT: lent, but evicted as often as its job may be; it goes where nothing else is left."""
+ELASTIC, UNPAID, LENT, OWN, SPENT = range(5)
+"""
+Whose it is. UNPAID: its job's budget is spent. SPENT: lent, but evicted as often as its job may be; it goes where
+nothing else is left.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +63,23 @@ def find_candidates(
     found, kept = list(_grown(state, job, cause, book, flavor)), Counter[Code]()
     tree = state.tree
     for run in state.runs.values():
-        ours = run.queue == job.queue
+        ours, unpaid = run.queue == job.queue, cause == "preemption" and _is_unpaid(state, job, run)
         theirs = cause == "reclaim" and (tree.is_beside(run.queue, job.queue) or is_beside_gpus(state, job, run))
-        if not run.started or run.stopping or not (ours or theirs):
+        if not run.started or run.stopping or not (ours or theirs or unpaid):
             continue
         # The book is the one before any victim: here a run counts as lent if its queue holds anything on loan. That
         # each loan is taken back only once is checked later, piece by piece (`_Admission`).
         against = may_evict(state, job, run, cause, book, flavor)
         if against is None:
-            found.append(_whole(state, run, OWN if ours else _lent(state, run)))
+            found.append(_whole(state, run, UNPAID if unpaid else OWN if ours else _lent(state, run)))
         else:
             kept[against.code] += 1
     return sorted(found, key=lambda candidate: candidate.key), kept
+
+
+def _is_unpaid(state: State, job: Job, run: Run) -> bool:
+    victim = state.jobs.get(run.job_id) if state.budgets else None
+    return victim is not None and is_beyond_budget(state, job, victim)
 
 
 def _lent(state: State, run: Run) -> int:

@@ -3,15 +3,16 @@ Rules of eviction and shrinking: whose runs may give way to whom, and whose rese
 
 Proposers search plans and the committer judges them at the head of the ledger; both ask here, so that they agree on
 the rules. No plan can loop: a victim is of a lower class than its preemptor, or it holds quota that the preemptor's
-queue has a right to and stays within; and a run that is too young, or whose job was evicted too often, is nobody's
-victim (ADR 0013). Borrowed quota goes back whatever the preset says and however often its holder was evicted
-(ADR 0020).
+queue has a right to and stays within, or a budget of it is spent and none of the preemptor's; and a run that is too
+young, or whose job was evicted too often, is nobody's victim (ADR 0013). Borrowed quota goes back whatever the preset
+says and however often its holder was evicted (ADR 0020).
 """
 
 from collections.abc import Iterable, Sequence
 
 from tessera.domain.devices.resources import WHOLE_GPU, Amount, Need, Node
 from tessera.domain.entities import Earmark, Job, Run
+from tessera.domain.folding.spending import WHEN_SPENT, spent_budgets
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
@@ -19,6 +20,7 @@ from tessera.engine.placement.capacity import is_stuck, nodes_less
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import LENT_KEPT_FROM, UNNEEDED_STOPS_FROM
+from tessera_schemas.work.budgets import Budget
 
 EVICTED_AS: dict[PlanCause, Code] = {
     "preemption": Code.PREEMPTED,
@@ -109,6 +111,8 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
     tree = state.tree
     # Strictly lower, or two equal jobs would evict each other in turn.
     lower = tree.priority_of(victim) < tree.priority_of(owner)
+    if cause == "preemption" and is_beyond_budget(state, owner, victim):
+        return tree.policy.preset != "off"
     if owner.queue == victim.queue:
         return lower and tree.policy.preset != "off"
     if cause != "reclaim" or (not lower and tree.queues[owner.queue].reclaim == "lower_priority"):
@@ -125,6 +129,24 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
     # The flavor counts only where both jobs use the same one. On another, `""` asks about the sum, since quota for any
     # flavor is what both of them share there.
     return all(book.holds_lent(queue, run.flavor if run.flavor == flavor else "", alike) for queue in below)
+
+
+def is_beyond_budget(state: State, owner: Job, victim: Job) -> bool:
+    """
+    Whether a budget of the victim is spent and none of `owner`'s, which asks for GPUs of the same pool.
+
+    Whatever classes and queues they are of: what a budget does not cover any more goes on where nobody else waits.
+    """
+    pool = state.tree.pool
+    if not state.budgets or not owner.amount.gpu_milli or pool(owner.queue) != pool(victim.queue):
+        return False
+    return spent_of(state, victim) is not None and spent_of(state, owner) is None
+
+
+def spent_of(state: State, job: Job) -> Budget | None:
+    """The first budget of the job that is spent, whatever that means for new work; a job without GPUs spends none."""
+    found = spent_budgets(state, job.queue, job.tenant, job.project, WHEN_SPENT) if job.amount.gpu_milli else []
+    return found[0] if found else None
 
 
 def is_beside_gpus(state: State, owner: Job, run: Run) -> bool:

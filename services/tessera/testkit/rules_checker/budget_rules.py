@@ -86,6 +86,10 @@ class BudgetRules:
             keeps = row.budget.when_spent in KEEPS
             self._demand(not (told and keeps), f"{what} begins, and {row.budget.name} is spent")
 
+    def is_spent(self, job: JobRow) -> bool:
+        """Whether a budget of the job's was told to be spent."""
+        return job.amount["gpu_milli"] > 0 and any(row.told == 100 for row in self._of(job))
+
     def record(self, r: m.BudgetReached | m.BudgetReopened | m.BudgetGranted) -> None:
         """A level is told that was reached and no other, or an operator grants."""
         row = self._rows.get(r.budget)

@@ -470,6 +470,9 @@ class Rules:
         one = one or self._is_beside(owner, run)
         right = (lower > 0 or reclaim == "any") and lent and one
         right = right if queues[0] != queues[1] else lower > 0 and policy.preset != "off"
+        # Work of a spent budget gives way to whoever waits within its own, be it of a lower class, or in another queue.
+        unpaid = self.budgets.is_spent(victim) and owner.amount["gpu_milli"] > 0 and not self.budgets.is_spent(owner)
+        right = right or (cause == "preemption" and unpaid and self._pool(owner) == self._pool(victim))
         self.demand(right, "plan", f"{text}: queues {queues}, {lower} lower in priority")
 
     def _pool(self, job: JobRow) -> str:
