@@ -1,5 +1,6 @@
 """Books of an account of which nothing is dropped, for tests: every period by its length and begin."""
 
+from tessera.engine.accounts.owners import GpuOwner, Resource
 from tessera.engine.accounts.periods import HOURS, LENGTHS, MINUTES, AccountPeriods, Period, PeriodLength, PeriodRows
 
 
@@ -17,18 +18,23 @@ class AllPeriods(AccountPeriods):
             self._over_ones[each.name][period.start] = period
         return self._over_ones[length.name]
 
-    def rows(self, length: PeriodLength) -> dict[int, PeriodRows]:
+    def whole_rows(self, length: PeriodLength) -> dict[int, PeriodRows]:
         """Amounts of all periods of this length, with what is not over."""
         found = {start: dict(period.rows) for start, period in self.over(length).items()}
         for name in {length.name, MINUTES.name}:
             period = self.open.get(name)
             if period is not None:
-                rows = found.setdefault(length.begin(period.start), {})
-                for owner, amount in period.rows.items():
-                    rows[length.named(owner)] = rows.get(length.named(owner), 0) + amount
+                begin = length.begin(period.start)
+                whole = Period(begin, begin, begin, found.setdefault(begin, {}))
+                whole.add(period, length.named)
         return found
 
+    def rows(self, length: PeriodLength, resource: Resource = Resource.GPU) -> dict[int, dict[GpuOwner, int]]:
+        """Amounts of one resource."""
+        found = self.whole_rows(length).items()
+        return {start: {owner: amounts[resource.place] for owner, amounts in rows.items()} for start, rows in found}
+
     @property
-    def hours(self) -> dict[int, PeriodRows]:
-        """Amounts by hour."""
+    def hours(self) -> dict[int, dict[GpuOwner, int]]:
+        """GPUs by hour."""
         return self.rows(HOURS)

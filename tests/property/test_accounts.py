@@ -9,10 +9,10 @@ import pytest
 import structlog
 
 from tessera.domain.storing.snapshot import dump, load
-from tessera.engine.accounts.account import Account, NodeDivider
-from tessera.engine.accounts.dividing import Resource, divider_of, gpus_by_decision, gpus_by_rack
-from tessera.engine.accounts.owners import KEPT, USE, GpuCause, GpuOwner
-from tessera.engine.accounts.periods import DAYS, LENGTHS, MINUTES, STEP_MS, Period, PeriodRows
+from tessera.engine.accounts.account import Account
+from tessera.engine.accounts.dividing import NodeDivider, by_decision, by_rack
+from tessera.engine.accounts.owners import KEPT, USE, GpuCause, GpuOwner, Resource
+from tessera.engine.accounts.periods import DAYS, LENGTHS, MINUTES, STEP_MS, Period, PeriodLength
 from tessera.testkit.sim import world
 from tests.account_oracle import DAY, HOUR, Told, by_period, fits_nothing, in_line, messages, seen
 from tests.account_periods import AllPeriods
@@ -59,7 +59,11 @@ def account_of(stored: list[bytes], **bounds: int) -> AllPeriods:
     return periods
 
 
-def told(rows: PeriodRows) -> Told:
+AmountsByOwner = dict[GpuOwner, int]
+"""Of one resource."""
+
+
+def told(rows: AmountsByOwner) -> Told:
     """The rows in the words of the oracle."""
     found: Told = Counter()
     for owner, amount in rows.items():
@@ -76,8 +80,9 @@ def without_jobs(names: Told) -> Told:
     return found
 
 
-def now(account: Account) -> PeriodRows:
-    return {owner: milli for owner, (milli, _) in account.lines.items()}
+def now(account: Account, resource: Resource = Resource.GPU) -> AmountsByOwner:
+    found = {owner: amounts[resource.place] for owner, (amounts, _) in account.lines.items()}
+    return {owner: amount for owner, amount in found.items() if amount}
 
 
 def test_hours_are_what_a_walk_over_the_whole_state_counts(ledger: list[bytes]) -> None:
@@ -102,8 +107,14 @@ def test_five_minutes_sum_to_their_hours(ledger: list[bytes]) -> None:
     assert sums == hours
 
 
-def test_causes_sum_to_the_capacity_in_every_pool_and_flavor_of_every_hour(ledger: list[bytes]) -> None:
-    for rows in account_of(ledger).hours.values():
+@pytest.mark.parametrize("length", LENGTHS, ids=lambda length: length.name)
+@pytest.mark.parametrize("resource", Resource)
+def test_causes_sum_to_the_capacity_in_every_pool_and_flavor_of_every_period(
+    ledger: list[bytes], resource: Resource, length: PeriodLength
+) -> None:
+    found = account_of(ledger).rows(length, resource)
+    assert sum(amount for rows in found.values() for amount in rows.values())
+    for rows in found.values():
         sums = Counter[tuple[str, str]]()
         for owner, amount in rows.items():
             assert amount >= 0
@@ -115,7 +126,8 @@ def test_what_a_message_changed_is_what_a_look_at_everything_finds(ledger: list[
     account = Account(AllPeriods())
     for message, shard in messages(ledger):
         account.take(message, shard.state)
-        assert now(account) == now(Account(AllPeriods(), shard.state))
+        anew = Account(AllPeriods(), shard.state)
+        assert all(now(account, resource) == now(anew, resource) for resource in Resource)
         assert told(now(account)) == seen(shard.state, message.ts)
 
 
@@ -127,12 +139,10 @@ def test_what_a_message_changed_is_what_a_look_at_everything_finds(ledger: list[
 def test_cpu_and_memory_are_divided_as_a_look_at_everything_does(
     ledger: list[bytes], resource: Resource, size: str, asked: str
 ) -> None:
-    account, divide = Account(AllPeriods(), divide=divider_of(resource)), divider_of(resource)
-    seen_held = 0
+    account, seen_held = Account(AllPeriods()), 0
     for message, shard in messages(ledger):
         account.take(message, shard.state)
-        lines, state = now(account), shard.state
-        assert lines == now(Account(AllPeriods(), state, divide=divide))
+        lines, state = now(account, resource), shard.state
         nodes = [node for node in state.nodes.values() if not node.gone]
         sums = Counter[bool]()
         for owner, amount in lines.items():
@@ -154,7 +164,7 @@ def test_cpu_and_memory_are_divided_as_a_look_at_everything_does(
     assert seen_held
 
 
-def _held_by_job(lines: PeriodRows) -> Counter[str]:
+def _held_by_job(lines: AmountsByOwner) -> Counter[str]:
     found = Counter[str]()
     for owner, amount in lines.items():
         if owner.job:
@@ -162,7 +172,7 @@ def _held_by_job(lines: PeriodRows) -> Counter[str]:
     return +found
 
 
-@pytest.mark.parametrize("divide", [gpus_by_rack, gpus_by_decision], ids=["racks", "decisions"])
+@pytest.mark.parametrize("divide", [by_rack, by_decision], ids=["racks", "decisions"])
 def test_racks_and_decisions_only_tell_the_lines_of_flavors_apart(ledger: list[bytes], divide: NodeDivider) -> None:
     account, other = Account(AllPeriods()), Account(AllPeriods(), divide=divide)
     for message, shard in messages(ledger):
@@ -172,7 +182,7 @@ def test_racks_and_decisions_only_tell_the_lines_of_flavors_apart(ledger: list[b
         assert now(other) == now(Account(AllPeriods(), shard.state, divide=divide))
 
 
-def _without_flavor(lines: PeriodRows) -> Counter[GpuOwner]:
+def _without_flavor(lines: AmountsByOwner) -> Counter[GpuOwner]:
     found = Counter[GpuOwner]()
     for owner, amount in lines.items():
         found[owner._replace(flavor="")] += amount
@@ -244,7 +254,7 @@ def test_a_ledger_read_in_two_halves_gives_the_same_bytes(ledger: list[bytes], r
 
 
 def test_names_beyond_the_bound_go_to_others_and_their_amounts_stay(ledger: list[bytes]) -> None:
-    def by_cause(rows: PeriodRows) -> Counter[GpuOwner]:
+    def by_cause(rows: AmountsByOwner) -> Counter[GpuOwner]:
         found = Counter[GpuOwner]()
         for owner, amount in rows.items():
             found[GpuOwner(owner.pool, owner.flavor, owner.cause)] += amount

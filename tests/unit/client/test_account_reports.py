@@ -154,11 +154,7 @@ def test_idle_by_rack_names_the_racks_of_the_topology(tmp_path: Path) -> None:
     assert free["left (free)"] == 2 * free["right (free)"] == 4 * free["- (free)"]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [("report", "--resource", "cpu"), *(("idle", "--by", field) for field in ("model", "rack", "decision"))],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("words", [("idle", "--by", field) for field in ("model", "rack", "decision")], ids=" ".join)
 def test_what_the_gateway_does_not_have_says_how_it_is_read(words: tuple[str, ...]) -> None:
     result = CliRunner().invoke(app, [*words])
     assert result.exit_code == Exit.USAGE

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from tessera.engine.accounts import account as account_module
+from tessera.engine.accounts import dividing as dividing_module
 from tessera.engine.accounts.account import HOUR_MS, Account
-from tessera.engine.accounts.dividing import gpus_by_decision
+from tessera.engine.accounts.dividing import by_decision
 from tessera.engine.accounts.naming import name_decision
 from tessera.engine.accounts.owners import GpuCause
 from tessera.engine.accounts.periods import STEP_MS
@@ -31,7 +32,12 @@ from tests.builders import (
 from tests.ledgers import Committed
 from tests.rounds import share
 
-CALLS = ("divided", "pods_of_run", "pods_of_mark", "request_of")
+CALLS = {
+    "divided": dividing_module,
+    "pods_of_run": account_module,
+    "pods_of_mark": account_module,
+    "request_of": account_module,
+}
 
 
 class Accounted(Committed):
@@ -56,11 +62,11 @@ class Accounted(Committed):
     def causes(self) -> dict[str, int]:
         """GPUs by cause now."""
         found = Counter[str]()
-        for owner, (milli, _) in self.account.lines.items():
+        for owner, ((milli, _, _), _) in self.account.lines.items():
             found[str(owner.cause)] += milli
         assert 2 * found["capacity"] == found.total()
         del found["capacity"]
-        return {cause: milli // 1000 for cause, milli in found.items()}
+        return {cause: milli // 1000 for cause, milli in found.items() if milli}
 
 
 def one_node(**seen: Any) -> Accounted:
@@ -136,11 +142,14 @@ def test_a_budget_is_named_where_it_keeps_each_job_in_line():
 def test_decisions_are_named_where_they_took_a_node_out():
     shard = one_node()
     shard.commit(DrainRequested(kind="drain_requested", node="node-a", undo=False, why="fans"))
-    account = Account(AllPeriods(), shard.state, divide=gpus_by_decision)
-    assert {name_decision(line) for line in account.lines} == {"out: node-a drained: fans", "capacity"}
+    assert decisions(shard) == {"out: node-a drained: fans", "capacity"}
     shard.commit(DrainRequested(kind="drain_requested", node="node-a", undo=True))
-    account = Account(AllPeriods(), shard.state, divide=gpus_by_decision)
-    assert {name_decision(line) for line in account.lines} == {"nothing_waits", "capacity"}
+    assert decisions(shard) == {"nothing_waits", "capacity"}
+
+
+def decisions(shard: Accounted) -> set[str]:
+    lines = Account(AllPeriods(), shard.state, divide=by_decision).lines
+    return {name_decision(line) for line, ((gpus, _, _), _) in lines.items() if gpus}
 
 
 @pytest.mark.parametrize("seen", [{"ready": False}, {"ready": False, "cordoned": True}], ids=["silent", "cordoned"])
@@ -179,8 +188,9 @@ def test_what_is_kept_for_a_job_is_kept_from_the_earmarks_record_to_the_one_that
     account, told, names = Account(AllPeriods(), step_ms=STEP_MS), list[dict[str, int]](), list[set[str]]()
     for message, shard in messages(chain.stored):
         account.take(message, shard.state)
-        names.append({name_decision(line) for line in account.lines})
-        told.append({str(line.cause): milli // 1000 for line, (milli, _) in account.lines.items()})
+        lines = {line: milli for line, ((milli, _, _), _) in account.lines.items() if milli}
+        names.append({name_decision(line) for line in lines})
+        told.append({str(line.cause): milli // 1000 for line, milli in lines.items()})
     assert told[1:] == [
         {"capacity": 8, "work_waits": 8},
         {"capacity": 8, "work_waits": 7, counted: 1},
@@ -254,7 +264,7 @@ def test_a_jobs_life_is_as_much_to_look_at_however_many_nodes_there_are(
     looks = Counter[str]()
 
     def counted(name: str) -> Any:
-        work = getattr(account_module, name)
+        work = getattr(CALLS[name], name)
         return lambda *given, **named: (looks.update([name]), work(*given, **named))[1]
 
     def life(nodes: int) -> Counter[str]:
@@ -265,6 +275,6 @@ def test_a_jobs_life_is_as_much_to_look_at_however_many_nodes_there_are(
         shard.end(shard.queue("k1", gpus=3), "k1")
         return Counter(looks)
 
-    for name in CALLS:
-        monkeypatch.setattr(account_module, name, counted(name))
+    for name, module in CALLS.items():
+        monkeypatch.setattr(module, name, counted(name))
     assert life(4) == life(40)

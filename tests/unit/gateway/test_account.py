@@ -14,7 +14,7 @@ from tessera.client.ledger.reading import LedgerFile
 from tessera.client.outcomes import Failure
 from tessera.engine.accounts.account import Account
 from tessera.engine.accounts.naming import idle_by, name_by
-from tessera.engine.accounts.owners import USE
+from tessera.engine.accounts.owners import USE, Resource
 from tessera.engine.accounts.periods import DAYS, HOURS, STEP_MS
 from tessera.kernel.clock import SystemClock
 from tessera.kernel.ledger.shard import Shard, decode_entry
@@ -153,7 +153,19 @@ async def test_csv_has_one_line_for_each_amount_and_the_capacity(world: World) -
     assert last == f"0,(capacity),,{body['capacity']}"
 
 
-@pytest.mark.parametrize("query", ["since=5&until=5", "by=colour", "cause=luck", "step=weeks"])
+@pytest.mark.parametrize("resource", Resource)
+async def test_each_resource_says_its_unit_and_sums_to_what_there_is_of_it(world: World, resource: Resource) -> None:
+    units = {"gpu": "gpu_milli_ms", "cpu": "cpu_milli_ms", "memory": "memory_byte_ms"}
+    operator, lab = world.token(None), world.token("lab")
+    async with world.gateway():
+        body = (await world.ask("GET", f"/v1/account?resource={resource}", operator)).body
+        mine = (await world.ask("GET", f"/v1/account?resource={resource}", lab)).body
+    assert body["unit"] == units[resource]
+    assert body["sum"] == body["capacity"] == mine["sum"] > 0
+    assert amounts(body)["lab"] == amounts(mine)["lab"] > 0
+
+
+@pytest.mark.parametrize("query", ["since=5&until=5", "by=colour", "cause=luck", "step=weeks", "resource=disk"])
 async def test_what_cannot_be_answered_is_refused_by_field(world: World, query: str) -> None:
     token = world.token(None)
     async with world.gateway():
@@ -198,6 +210,11 @@ async def test_the_command_says_the_same_of_the_gateway_and_of_the_ledger(world:
             read = await account_report(LedgerFile(export), 0, 0, idle_by(by))
             said = await served_report(Api(ApiLogin(world.url, operator)), 0, 0, by, used_apart=True)
             assert said.rows == read.rows
+        for resource in Resource:
+            read = await account_report(LedgerFile(export), 0, 0, name_by("queue"), resource=resource, with_use=True)
+            said = await served_report(Api(ApiLogin(world.url, operator)), 0, 0, "queue", resource=resource)
+            assert (said.rows, said.capacity) == (read.rows, read.capacity)
+            assert said.sum == said.capacity > 0
         mine = await served_report(Api(ApiLogin(world.url, lab)), 0, 0, "tenant")
         assert {row.name for row in mine.rows} >= {"lab", "(other tenants)"}
         with pytest.raises(Failure, match="nothing of that time"):

@@ -158,7 +158,7 @@ async def test_a_tenant_sees_its_own_users_and_all_others_as_one_account(
         ("cluster WCKeyUtilizationByUser", "tessera report --by project"),
         ("reservation utilization", "tessera idle"),
         ("user TopUsage -t HourPer", "write Seconds, Minutes, Hours, Percent"),
-        ("user TopUsage -T cpu", "the kept account is of gres/gpu alone"),
+        ("user TopUsage -T cpu", "it reports gres/gpu alone"),
         ("user TopUsage group", "two tenants may have users of the same name"),
         ("user TopUsage topcount=0", "write a number of users"),
         ("user TopUsage clusters=other", "say --shard"),

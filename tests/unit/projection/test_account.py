@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tessera.engine.accounts.owners import USE, GpuCause
+from tessera.engine.accounts.owners import USE, GpuCause, Resource
 from tessera.engine.accounts.periods import DAYS, HOURS, Period
 from tessera.kernel.errors import Conflict
 from tessera.kernel.ledger.accounts import read_open, read_sums, unpacked
@@ -146,11 +146,13 @@ async def test_every_stored_period_sums_to_the_capacity(worlds: Iterator[World])
     periods += [Period.read(each) for each in (found["now"][4], *found["sums"].values())]
     assert any(period.start % HOURS.ms == 0 and period.rows for period in periods)
     for period in periods:
-        sums = Counter[tuple[str, str]]()
-        for owner, amount in period.rows.items():
-            if owner.cause not in USE:
-                sums[owner.pool, owner.flavor] += -amount if owner.cause is GpuCause.CAPACITY else amount
+        sums = Counter[tuple[str, str, str]]()
+        for owner, amounts in period.rows.items():
+            for resource in Resource if owner.cause not in USE else ():
+                amount = amounts[resource.place]
+                sums[resource, owner.pool, owner.flavor] += -amount if owner.cause is GpuCause.CAPACITY else amount
         assert set(sums.values()) <= {0}
+        assert {resource for resource, _, _ in sums} == set(Resource)
 
 
 async def test_an_account_of_another_ledger_is_not_gone_on_with(worlds: Iterator[World]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tessera.engine.accounts.account import Account
-from tessera.engine.accounts.periods import STEP_MS
+from tessera.engine.accounts.periods import HOURS, STEP_MS
 from tessera.testkit.account_checker import AccountSaid, check_account
 from tessera.testkit.checker.report import Report
 from tests.account_oracle import messages
@@ -25,7 +25,8 @@ def said_of(stored: list[bytes], spoilt: Callable[[Rows], None] = lambda rows: N
         account.take(message, shard.state)
         since, n = since or message.ts, message.n
     account.settle()
-    hours = {start: [[*owner, amount] for owner, amount in rows.items()] for start, rows in periods.hours.items()}
+    whole = periods.whole_rows(HOURS).items()
+    hours = {start: [[*owner, list(amounts)] for owner, amounts in rows.items()] for start, rows in whole}
     for rows in hours.values():
         spoilt(rows)
     return AccountSaid(n, since, hours)
@@ -50,8 +51,21 @@ def test_the_account_of_a_ledger_by_chance_is_what_the_checker_counts(seed: int)
     assert not found(stored, said_of(stored))
 
 
-def _take_a_digit(rows: Rows) -> None:
-    next(row for row in rows if row[3] and row[-1])[-1] -= 1
+def _take_a_digit(rows: Rows, place: int = 0) -> None:
+    next(row for row in rows if row[3] and row[-1][place])[-1][place] -= 1
+
+
+def _take_a_digit_of_cpu(rows: Rows) -> None:
+    _take_a_digit(rows, 1)
+
+
+def _take_a_digit_of_memory(rows: Rows) -> None:
+    _take_a_digit(rows, 2)
+
+
+def _say_gpus_alone(rows: Rows) -> None:
+    for row in rows:
+        row[-1] = row[-1][0]
 
 
 def _name_another_tenant(rows: Rows) -> None:
@@ -66,10 +80,21 @@ def _call_what_is_out_free(rows: Rows) -> None:
 
 def _hide_capacity(rows: Rows) -> None:
     for row in rows:
-        row[-1] -= 1000 if row[2] == "capacity" else 0
+        row[-1][0] -= 1000 if row[2] == "capacity" else 0
 
 
-@pytest.mark.parametrize("spoilt", [_take_a_digit, _name_another_tenant, _call_what_is_out_free, _hide_capacity])
+SPOILT = (
+    _take_a_digit,
+    _take_a_digit_of_cpu,
+    _take_a_digit_of_memory,
+    _say_gpus_alone,
+    _name_another_tenant,
+    _call_what_is_out_free,
+    _hide_capacity,
+)
+
+
+@pytest.mark.parametrize("spoilt", SPOILT)
 def test_an_account_that_says_otherwise_is_caught(spoilt: Callable[[Rows], None]) -> None:
     stored = random_ledger(7, 120).stored
     assert found(stored, said_of(stored, spoilt))

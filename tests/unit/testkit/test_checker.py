@@ -958,7 +958,7 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
 @pytest.mark.parametrize(
     ("package", "most"),
     [
-        (account_checker, 290),
+        (account_checker, 310),
         (checker, 530),
         (events_checker, 160),
         (pays_checker, 130),

@@ -1,11 +1,11 @@
 """
-The account of a shard's GPUs: for each stretch of ledger time, who had how many thousandths of a GPU. Pure.
+The account of a shard's GPUs, CPU and memory: for each stretch of ledger time, who had how much of each. Pure.
 
 It follows the state message by message. What a message names (a job, a run, a node) is looked at again and nothing
 else; each line counts by itself from when it last changed, so that a message costs as much as it changed, however many
 nodes there are. At each full hour, or step that is given, all lines are counted, so that no stretch lies in two.
 
-Integers only: thousandths of a GPU times milliseconds. Of equal ledgers the account is equal to the digit, wherever its
+Integers only: `OwnedAmounts` times milliseconds. Of equal ledgers the account is equal to the digit, wherever its
 reading was interrupted: what is not in its books follows from the state.
 """
 
@@ -14,18 +14,19 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from heapq import heappop, heappush
 from typing import Protocol
 
-from tessera.domain.devices.resources import Node
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
+from tessera.engine.accounts.dividing import NodeDivider, by_flavor
 from tessera.engine.accounts.in_line import GpuRequest, PoolInLine, request_of
 from tessera.engine.accounts.owners import (
+    NO_AMOUNTS,
     USE,
-    FreeGpus,
+    Division,
     GpuOwner,
     HeldPod,
+    OwnedAmounts,
     RunHolds,
-    divided,
     pods_of_mark,
     pods_of_run,
     what_it_holds,
@@ -49,9 +50,6 @@ from tessera_schemas.ledger import (
 )
 
 HOUR_MS = 3_600_000
-Division = tuple[Mapping[GpuOwner, int], FreeGpus | None]
-NodeDivider = Callable[[State, Node, Sequence[HeldPod], bool], Division]
-"""Divides a node by who holds what of it; the last one says that it takes nothing new, however well it is."""
 NoteUse = Callable[[GpuOwner, int, int], None]
 """
 Takes an amount of a cause of `USE`, and when it was told; less than nothing where a later measurement covers more, and
@@ -72,13 +70,8 @@ HolderKey = tuple[int, str]
 class AccountBooks(Protocol):
     """Books that an account writes."""
 
-    def add(self, owner: GpuOwner, milli: int, start_ts: int, end_ts: int) -> None:
-        """The owner had so many thousandths from `start_ts` on until `end_ts`, both in one step; equal ones open it."""
-
-
-def gpus_by_flavor(state: State, node: Node, held: Sequence[HeldPod], closed: bool) -> Division:
-    """Owners of the node's GPUs."""
-    return divided(node, state.tree.flavor_of(node), held, closed)
+    def add(self, owner: GpuOwner, amounts: OwnedAmounts, start_ts: int, end_ts: int) -> None:
+        """The owner had so much from `start_ts` on until `end_ts`, both in one step; equal ones open it."""
 
 
 class Account:
@@ -94,7 +87,7 @@ class Account:
         books: AccountBooks,
         state: State | None = None,
         step_ms: int = HOUR_MS,
-        divide: NodeDivider = gpus_by_flavor,
+        divide: NodeDivider = by_flavor,
         note_use: NoteUse | None = None,
     ) -> None:
         """
@@ -105,7 +98,7 @@ class Account:
         """
         self._books, self._step_ms, self._divide = books, step_ms, divide
         self.n = self.upto = 0
-        self.lines: dict[GpuOwner, tuple[int, int]] = {}
+        self.lines: dict[GpuOwner, tuple[OwnedAmounts, int]] = {}
         self._note_use = note_use
         self._told = {run.run_id: _use_of(run) for run in (state.runs.values() if state is not None else ())}
         self._clear()
@@ -120,7 +113,7 @@ class Account:
         self._run_ids: dict[str, str] = {}
         self._waiting: dict[str, tuple[str, GpuRequest]] = {}
         self._pools: defaultdict[str, PoolInLine] = defaultdict(PoolInLine)
-        self._free_lines: dict[str, Mapping[GpuOwner, int]] = {}
+        self._free_lines: dict[str, Mapping[GpuOwner, OwnedAmounts]] = {}
         self._nodes: dict[str, Division] = {}
         self._reopening: dict[str, tuple[int, Division]] = {}
         self._reopens: list[tuple[int, str]] = []
@@ -174,7 +167,7 @@ class Account:
     def settle(self) -> None:
         """Writes all that is owed until `upto` into the books."""
         for owner in sorted(self.lines):
-            self._change(owner, 0)
+            self._change(owner, NO_AMOUNTS, NO_AMOUNTS)
 
     def _begin(self, state: State) -> None:
         self.settle()
@@ -201,7 +194,7 @@ class Account:
                 self.settle()
                 # Rows of the new step come in this order, however its messages are read: beyond a bound it matters.
                 for owner in sorted(self.lines):
-                    self._change(owner, 0)
+                    self._change(owner, NO_AMOUNTS, NO_AMOUNTS)
             else:
                 self.upto = ts
                 return
@@ -267,7 +260,7 @@ class Account:
         return {found[0] for found in (before, now) if found is not None}
 
     def _follow_node(self, name: str, state: State) -> set[str]:
-        """Divides the node's GPUs anew; returns the pools whose free ones are others than before."""
+        """Divides the node anew; returns the pools whose free ones are others than before."""
         self._reopening.pop(name, None)
         node, backoff = state.nodes.get(name), state.backoffs.get(name)
         if node is None:
@@ -298,16 +291,17 @@ class Account:
             self._change_all(self._free_lines.get(name, {}), now)
             self._free_lines[name] = now
 
-    def _change_all(self, before: Mapping[GpuOwner, int], now: Mapping[GpuOwner, int]) -> None:
+    def _change_all(self, before: Mapping[GpuOwner, OwnedAmounts], now: Mapping[GpuOwner, OwnedAmounts]) -> None:
         # Of a node's lines two or four change, and it may have as many as it has GPUs.
         for owner in sorted({owner for owner, _ in before.items() ^ now.items()}):
-            self._change(owner, now.get(owner, 0) - before.get(owner, 0))
+            self._change(owner, before.get(owner, NO_AMOUNTS), now.get(owner, NO_AMOUNTS))
 
-    def _change(self, owner: GpuOwner, by: int) -> None:
-        milli, since = self.lines.get(owner, (0, self.upto))
-        self._books.add(owner, milli, since, self.upto)
-        if milli + by:
-            self.lines[owner] = milli + by, self.upto
+    def _change(self, owner: GpuOwner, less: OwnedAmounts, more: OwnedAmounts) -> None:
+        (gpu, cpu, memory), since = self.lines.get(owner, (NO_AMOUNTS, self.upto))
+        self._books.add(owner, (gpu, cpu, memory), since, self.upto)
+        now = gpu - less[0] + more[0], cpu - less[1] + more[1], memory - less[2] + more[2]
+        if now != NO_AMOUNTS:
+            self.lines[owner] = now, self.upto
         else:
             self.lines.pop(owner, None)
 

@@ -16,7 +16,7 @@ from sortedcontainers import SortedList
 
 from tessera.domain.devices.resources import WHOLE_GPU, Need
 from tessera.domain.entities import Job
-from tessera.engine.accounts.owners import FreeGpus, GpuCause, GpuOwner
+from tessera.engine.accounts.owners import FreeGpus, GpuCause, GpuOwner, OwnedAmounts
 from tessera_schemas.reasons import Code
 
 Least = tuple[int, int, int]
@@ -141,9 +141,9 @@ class PoolInLine:
         key = free.pool, free.flavor, free.model, _verdict(free, least)
         _tally(self._sums, key, sign * free.milli)
 
-    def causes(self) -> Mapping[GpuOwner, int]:
-        """Owners of the free thousandths of GPUs."""
-        found = Counter[GpuOwner]()
+    def causes(self) -> Mapping[GpuOwner, OwnedAmounts]:
+        """Owners of the free GPUs."""
+        found = dict[GpuOwner, OwnedAmounts]()
         decided = BY_DECISION.get(code) if (code := self._only_code()) is not None else None
         for (pool, flavor, model, verdict), milli in self._sums.items():
             if not self._requests:
@@ -154,7 +154,8 @@ class PoolInLine:
                 cause = GpuCause.MODEL
             else:
                 cause = verdict
-            found[GpuOwner(pool, flavor, cause)] += milli
+            owner = GpuOwner(pool, flavor, cause)
+            found[owner] = (found[owner][0] if owner in found else 0) + milli, 0, 0
         return found
 
     def _only_code(self) -> Code | None:

@@ -30,7 +30,7 @@ def name_by(field: str) -> Naming:
 
 def name_decision(owner: GpuOwner) -> str:
     """
-    Rows by cause, with the job that GPUs are kept for, and why each node is out, of an account of `gpus_by_decision`.
+    Rows by cause, with the job that GPUs are kept for, and why each node is out, of an account of `by_decision`.
     """
     if owner.cause in KEPT:
         return f"{owner.cause.value} for {owner.job}"

@@ -1,12 +1,11 @@
 """
-Owners of each GPU of a node at one moment: a division of its capacity in which nothing is left over. Pure.
+Owners of a node's GPUs, CPU and memory at one moment: a division of all there is, in which nothing is left over. Pure.
 
-Amounts are thousandths of a GPU. What is divided is what the cluster says that the node has; one that is gone has
-nothing.
+What is divided is what the cluster says that the node has; one that is gone has nothing.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
@@ -53,6 +52,27 @@ NAMED = (*RUNNING, *HELD, *KEPT)
 """Causes of what is had by somebody whom the ledger names."""
 
 
+OwnedAmounts = tuple[int, int, int]
+"""Thousandths of a GPU, thousandths of a CPU, bytes of memory; in books each times milliseconds."""
+NO_AMOUNTS: OwnedAmounts = (0, 0, 0)
+
+
+class Resource(StrEnum):
+    """Resource whose owners an account names."""
+
+    GPU = "gpu"
+    CPU = "cpu"
+    MEMORY = "memory"
+
+    @property
+    def place(self) -> int:
+        """Place in `OwnedAmounts`."""
+        return PLACES[self]
+
+
+PLACES = {resource: place for place, resource in enumerate(Resource)}
+
+
 class GpuOwner(NamedTuple):
     """One line of the account: names are "" where the cause has none."""
 
@@ -68,7 +88,7 @@ class GpuOwner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeldPod:
-    """GPUs that one pod holds, or that are kept for it, and for whom; `roles` says what it needs besides."""
+    """Resources that one pod holds, or that are kept for it, and for whom."""
 
     cause: GpuCause
     tenant: str
@@ -77,7 +97,8 @@ class HeldPod:
     job: str
     project: str
     placement: Placement
-    roles: tuple[RoleNeed, ...]
+    cpu_milli: int
+    memory_bytes: int
 
 
 RunHolds = tuple[object, ...]
@@ -115,44 +136,70 @@ def what_it_holds(run: Run) -> RunHolds:
 
 
 def pods_of_run(run: Run) -> list[HeldPod]:
-    """GPUs that the run's pods hold: a surplus pod may be on its way in or out beside others that work."""
-    whole = _cause_of(run)
+    """Pods of the run: a surplus pod may be on its way in or out beside others that work."""
+    whole, needs = _cause_of(run), _needs(run.roles)
     extra = {each.placement.rank: each for each in run.extra if whole in RUNNING}
     found = []
     for place in run.places:
         surplus, cause = extra.get(place.rank), whole
         if surplus is not None and (surplus.leaving or not surplus.uid):
             cause = GpuCause.STOPPING if surplus.leaving else GpuCause.STARTING
-        found.append(HeldPod(cause, run.tenant, run.queue, run.user, run.job_id, run.project, place, run.roles))
+        owner = run.tenant, run.queue, run.user, run.job_id, run.project
+        found.append(HeldPod(cause, *owner, place, *needs[place.role]))
     return found
 
 
 def pods_of_mark(state: State, mark: Earmark) -> list[HeldPod]:
-    """GPUs kept for the owner of an earmark; runs that are being stopped may still hold it."""
+    """Pods for which an earmark keeps room; runs that are being stopped may still hold it."""
     cause = GpuCause.RESERVED if mark.cause in ("head", "reservation") else GpuCause.EARMARKED
     job = state.jobs.get(mark.owner)
     names = ("", "", "") if job is None else (job.tenant, job.queue, job.user)
-    project = "" if job is None else job.project
-    return [HeldPod(cause, *names, mark.owner, project, place, mark.roles) for place in mark.placements]
+    project, needs = "" if job is None else job.project, _needs(mark.roles)
+    return [HeldPod(cause, *names, mark.owner, project, place, *needs[place.role]) for place in mark.placements]
 
 
-def divided(
-    node: Node, flavor: str, held: Iterable[HeldPod], closed: bool
-) -> tuple[Mapping[GpuOwner, int], FreeGpus | None]:
+def _needs(roles: Sequence[RoleNeed]) -> dict[str, tuple[int, int]]:
+    """CPU and memory of a pod by the name of its role."""
+    return {role.name: (role.need.cpu_milli, role.need.memory_bytes) for role in roles}
+
+
+PodsByOwner = Sequence[tuple[GpuOwner, HeldPod]]
+Division = tuple[Mapping[GpuOwner, OwnedAmounts], FreeGpus | None]
+
+
+def divided(node: Node, flavor: str, held: Sequence[HeldPod], closed: bool) -> Division:
     """
-    Owners of the node's GPUs, and what is free of them; both together, and nothing else, are its capacity, a line, too.
+    Owners of what the node has, and its free GPUs, which are in no line; with these all lines sum to the capacity's.
 
     `held` are pods of runs, then of earmarks. `closed`: it takes nothing new, however well it is.
     """
-    if node.gone or not node.gpus:
+    if node.gone:
         return {}, None
-    found = Counter({GpuOwner(node.pool, flavor, GpuCause.CAPACITY): node.gpus * WHOLE_GPU})
-    is_out = closed or not node.ready
+    pool, is_out = node.pool, closed or not node.ready
+    out = GpuOwner(pool, flavor, GpuCause.OUT)
+    pods = [
+        (
+            out
+            if is_out and pod.cause in KEPT
+            else GpuOwner(pool, flavor, pod.cause, pod.tenant, pod.queue, pod.user, pod.job, pod.project),
+            pod,
+        )
+        for pod in held
+    ]
+    gpus, free = _gpus(node, flavor, pods, is_out)
+    cpu, memory = _cpu_and_memory(node, flavor, pods, is_out)
+    found = {GpuOwner(pool, flavor, GpuCause.CAPACITY): (node.gpus * WHOLE_GPU, node.cpu_milli, node.memory_bytes)}
+    for owner in gpus | cpu:
+        found[owner] = gpus.get(owner, 0), cpu.get(owner, 0), memory.get(owner, 0)
+    return {owner: amounts for owner, amounts in found.items() if amounts != NO_AMOUNTS}, free
+
+
+def _gpus(node: Node, flavor: str, pods: PodsByOwner, is_out: bool) -> tuple[dict[GpuOwner, int], FreeGpus | None]:
+    found = defaultdict[GpuOwner, int](int)
+    if not node.gpus:
+        return found, None
     left, beyond = [WHOLE_GPU] * node.gpus, list[GpuOwner]()
-    for pod in held:
-        owner = GpuOwner(node.pool, flavor, pod.cause, pod.tenant, pod.queue, pod.user, pod.job, pod.project)
-        if is_out and pod.cause in KEPT:
-            owner = GpuOwner(node.pool, flavor, GpuCause.OUT)
+    for owner, pod in pods:
         for device in pod.placement.devices:
             if device < node.gpus:
                 # At most what is left: an earmark lies on what the runs before it still hold.
@@ -168,7 +215,31 @@ def divided(
     free = sum(left)
     if is_out or not free:
         found[GpuOwner(node.pool, flavor, GpuCause.OUT)] += free
-        return +found, None
+        return found, None
     largest = left.count(WHOLE_GPU) * WHOLE_GPU or max(left)
     room = node.cpu_free, node.memory_free, node.pods_free
-    return +found, FreeGpus(node.pool, flavor, node.gpu_model, free, largest, *room)
+    return found, FreeGpus(node.pool, flavor, node.gpu_model, free, largest, *room)
+
+
+def _cpu_and_memory(
+    node: Node, flavor: str, pods: PodsByOwner, is_out: bool
+) -> tuple[dict[GpuOwner, int], dict[GpuOwner, int]]:
+    """CPU and memory by the same owners. What is free has no reason: what waits is compared with free GPUs alone."""
+    cpu, memory = defaultdict[GpuOwner, int](int), defaultdict[GpuOwner, int](int)
+    cpu_left, memory_left = node.cpu_milli, node.memory_bytes
+    # Claims go down in how sure they are: containers that run, containers of which only the sum is known, then room
+    # that nobody has entered yet: earmarks lie on what runs that stop still have. The last claim is for all there is,
+    # so that whatever the others leave has an owner and the sum is the capacity.
+    claims = [(owner, pod.cpu_milli, pod.memory_bytes) for owner, pod in pods if pod.cause not in KEPT]
+    claims.append((GpuOwner(node.pool, flavor, GpuCause.OTHERS), node.others.cpu_milli, node.others.memory_bytes))
+    if len(claims) <= len(pods):
+        claims += [(owner, pod.cpu_milli, pod.memory_bytes) for owner, pod in pods if pod.cause in KEPT]
+    claims.append((GpuOwner(node.pool, flavor, GpuCause.OUT if is_out else GpuCause.FREE), cpu_left, memory_left))
+    for owner, cpu_milli, memory_bytes in claims:
+        # At most what is left: a pod goes on on a node that shrank, and the kubelet gives it what there is.
+        took, took_memory = min(cpu_left, cpu_milli), min(memory_left, memory_bytes)
+        cpu_left -= took
+        memory_left -= took_memory
+        cpu[owner] += took
+        memory[owner] += took_memory
+    return cpu, memory

@@ -9,19 +9,19 @@ A row that would be one too many goes to others: its names are not kept, its amo
 GPUs by cause, nodes that are out) are as many as pools, flavors and causes, and always stay.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
 from tessera.engine.accounts.account import HOUR_MS
-from tessera.engine.accounts.owners import GpuCause, GpuOwner
+from tessera.engine.accounts.owners import NO_AMOUNTS, GpuCause, GpuOwner, OwnedAmounts
 
 STEP_MS, DAY_MS = 300_000, 24 * HOUR_MS
 ROWS_MAX = 3_072
 """Rows of one period that name somebody; a period is one message, whatever names users think of."""
 OTHERS = "(others)"
 """In place of names that are not kept; no name of ours has a bracket."""
-PeriodRows = dict[GpuOwner, int]
+PeriodRows = dict[GpuOwner, OwnedAmounts]
 RestartKey = tuple[str, str, str]
 """Pool, tenant and reason."""
 
@@ -55,7 +55,7 @@ SUMS = (HOURS, DAYS)
 @dataclass(slots=True)
 class Period:
     """
-    One period as far as it was counted, `from_ts` to `upto_ts`; amounts are thousandths of a GPU times milliseconds.
+    One period as far as it was counted, `from_ts` to `upto_ts`; amounts are times milliseconds.
 
     `restarts` are runs that began again, and what they had done since their last checkpoints.
     """
@@ -66,13 +66,14 @@ class Period:
     rows: PeriodRows = field(default_factory=dict)
     restarts: dict[RestartKey, tuple[int, int]] = field(default_factory=dict)
 
-    def put(self, owner: GpuOwner, amount: int, rows_max: int = ROWS_MAX) -> None:
-        """Counts an amount for an owner, or for others where names are too many."""
+    def put(self, owner: GpuOwner, amounts: OwnedAmounts, rows_max: int = ROWS_MAX) -> None:
+        """Counts amounts for an owner, or for others where names are too many."""
         rows = self.rows
         if owner not in rows and owner.tenant and len(rows) >= rows_max:
             job, project = (OTHERS if name else "" for name in (owner.job, owner.project))
             owner = owner._replace(tenant=OTHERS, queue=OTHERS, user=OTHERS, job=job, project=project)
-        rows[owner] = rows.get(owner, 0) + amount
+        gpu, cpu, memory = rows.get(owner, NO_AMOUNTS)
+        rows[owner] = gpu + amounts[0], cpu + amounts[1], memory + amounts[2]
 
     def put_restart(self, key: RestartKey, count: int, lost: int) -> None:
         """Counts runs that begin again."""
@@ -84,8 +85,8 @@ class Period:
     def add(self, other: "Period", named: Callable[[GpuOwner], GpuOwner], rows_max: int = ROWS_MAX) -> None:
         """Counts all of another period with those of its names that are kept here."""
         self.from_ts, self.upto_ts = min(self.from_ts, other.from_ts), max(self.upto_ts, other.upto_ts)
-        for owner, amount in other.rows.items():
-            self.put(named(owner), amount, rows_max)
+        for owner, amounts in other.rows.items():
+            self.put(named(owner), amounts, rows_max)
         for key, (count, lost) in other.restarts.items():
             self.put_restart(key, count, lost)
 
@@ -95,15 +96,18 @@ class Period:
             "start": self.start,
             "from": self.from_ts,
             "upto": self.upto_ts,
-            # A name that is not there takes no room: rows of no project are as they were before there were any.
-            "rows": [[*(owner if owner.project else owner[:-1]), amount] for owner, amount in self.rows.items()],
+            # What is not there takes no room: rows of no project, or of GPUs alone, are as before there was more.
+            "rows": [
+                [*(owner if owner.project else owner[:-1]), amounts if amounts[1] or amounts[2] else amounts[0]]
+                for owner, amounts in self.rows.items()
+            ],
             "restarts": [[*key, *value] for key, value in self.restarts.items()],
         }
 
     @classmethod
     def read(cls, stored: Mapping[str, Any]) -> Self:
         """Raises KeyError, TypeError or ValueError for what was not stored by `stored`."""
-        rows = {_owner(*names): int(amount) for *names, amount in stored["rows"]}
+        rows = {_owner(*names): _amounts(amounts) for *names, amounts in stored["rows"]}
         restarts = {
             (pool, tenant, why): (int(count), int(lost)) for pool, tenant, why, count, lost in stored["restarts"]
         }
@@ -118,25 +122,26 @@ class AccountPeriods:
         self._over: list[tuple[PeriodLength, Period]] = []
         self._rows_max = rows_max
 
-    def add(self, owner: GpuOwner, milli: int, start_ts: int, end_ts: int) -> None:
+    def add(self, owner: GpuOwner, amounts: OwnedAmounts, start_ts: int, end_ts: int) -> None:
         """See `AccountBooks`; both moments are in the same five minutes."""
         period = self.open.get(MINUTES.name)
         if period is None or start_ts >= period.start + STEP_MS:
             self.go_to(start_ts)
             period = self.open[MINUTES.name] = Period(MINUTES.begin(start_ts), start_ts, start_ts)
-        amount = milli * (end_ts - start_ts)
+        lasted, rows = end_ts - start_ts, period.rows
         # A row that is there needs no look at how many there may be: each line comes here at each of its changes.
-        if owner in period.rows:
-            period.rows[owner] += amount
+        if owner in rows:
+            gpu, cpu, memory = rows[owner]
+            rows[owner] = gpu + amounts[0] * lasted, cpu + amounts[1] * lasted, memory + amounts[2] * lasted
         else:
-            period.put(owner, amount, self._rows_max)
+            period.put(owner, (amounts[0] * lasted, amounts[1] * lasted, amounts[2] * lasted), self._rows_max)
         if end_ts > period.upto_ts:
             period.upto_ts = end_ts
 
     def note_use(self, owner: GpuOwner, amount: int, ts: int) -> None:
         """Counts what was told of the use of held GPUs at `ts`, within what is open."""
         if (period := self.open.get(MINUTES.name)) is not None:
-            period.put(owner, amount, self._rows_max)
+            period.put(owner, (amount, 0, 0), self._rows_max)
 
     def restart(self, pool: str, tenant: str, reason: str, lost: int) -> None:
         """Counts one run that begins again, within what is open."""
@@ -175,3 +180,9 @@ class AccountPeriods:
 
 def _owner(pool: str, flavor: str, cause: str, *names: str) -> GpuOwner:
     return GpuOwner(pool, flavor, GpuCause(cause), *names)
+
+
+def _amounts(stored: int | Sequence[int]) -> OwnedAmounts:
+    """Amounts of a row; GPUs alone as one number."""
+    gpu, cpu, memory = (stored, 0, 0) if isinstance(stored, int) else stored
+    return int(gpu), int(cpu), int(memory)

@@ -4,13 +4,14 @@ import csv
 import io
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from aiohttp import web
 
 from tessera.domain.state import State
 from tessera.engine.accounts.account import HOUR_MS, Account
 from tessera.engine.accounts.naming import GPU_SECOND, Naming, idle_by, name_by
-from tessera.engine.accounts.owners import HELD, RUNNING, USE, GpuCause, GpuOwner
+from tessera.engine.accounts.owners import HELD, RUNNING, USE, GpuCause, GpuOwner, OwnedAmounts, Resource
 from tessera.engine.accounts.periods import DAYS, HOURS, MINUTES, Period, PeriodLength
 from tessera.gateway.entrance.bodies import read_query
 from tessera.gateway.entrance.guard import CALLER
@@ -30,6 +31,11 @@ STEPS_MAX = 168
 FRESH_SECONDS = 1.0
 HAD = (*RUNNING, *HELD)
 BESIDE = (GpuCause.CAPACITY, *USE)
+UNITS: Mapping[Resource, Literal["gpu_milli_ms", "cpu_milli_ms", "memory_byte_ms"]] = {
+    Resource.GPU: "gpu_milli_ms",
+    Resource.CPU: "cpu_milli_ms",
+    Resource.MEMORY: "memory_byte_ms",
+}
 
 
 class AccountHandlers:
@@ -82,7 +88,7 @@ class _Present:
 
     def __init__(self, state: State, clock: Clock) -> None:
         self._state, self._clock = state, clock
-        self._lines: Mapping[GpuOwner, int] = {}
+        self._lines: Mapping[GpuOwner, OwnedAmounts] = {}
         self._n, self._until = -1, 0.0
 
     def since(self, since: int, now: int) -> list[Period]:
@@ -92,23 +98,24 @@ class _Present:
             start = MINUTES.begin(since)
             end = min(now, start + MINUTES.ms)
             period = Period(start, since, end)
-            for owner, milli in self._present().items():
-                period.put(MINUTES.named(owner), milli * (end - since))
+            lasted = end - since
+            for owner, (gpu, cpu, memory) in self._present().items():
+                period.put(MINUTES.named(owner), (gpu * lasted, cpu * lasted, memory * lasted))
             found.append(period)
             since = end
         return found[-MINUTES.kept :]
 
-    def _present(self) -> Mapping[GpuOwner, int]:
+    def _present(self) -> Mapping[GpuOwner, OwnedAmounts]:
         now = self._clock.monotonic()
         if self._n != self._state.n and now >= self._until:
             account = Account(_NoBooks(), self._state)
-            self._lines = {owner: milli for owner, (milli, _) in account.lines.items()}
+            self._lines = {owner: amounts for owner, (amounts, _) in account.lines.items()}
             self._n, self._until = self._state.n, now + FRESH_SECONDS
         return self._lines
 
 
 class _NoBooks:
-    def add(self, owner: GpuOwner, milli: int, start_ts: int, end_ts: int) -> None:
+    def add(self, owner: GpuOwner, amounts: OwnedAmounts, start_ts: int, end_ts: int) -> None:
         """Keeps nothing."""
 
 
@@ -119,7 +126,8 @@ def _summed_up(span: AccountSpan, query: queries.AccountQuery, caller: Caller, p
     capacity, no_row = 0, USE if query.by == "cause" else ()
     for period in span.periods:
         start = period.start - period.start % step_ms if step_ms else 0
-        for owner, amount in period.rows.items():
+        for owner, amounts in period.rows.items():
+            amount = amounts[Resource(query.resource).place]
             if owner.pool not in pools or not amount:
                 continue
             if owner.cause is GpuCause.CAPACITY:
@@ -145,6 +153,7 @@ def _summed_up(span: AccountSpan, query: queries.AccountQuery, caller: Caller, p
         by=query.by,
         since_ts=span.since_ts,
         until_ts=span.until_ts,
+        unit=UNITS[Resource(query.resource)],
         items=tuple(items),
         sum=sum(item.sum for item in items),
         capacity=capacity,
@@ -188,7 +197,7 @@ def _steps(start: int, parts: list[Period], caller: Caller, pools: set[str]) -> 
 
 def _usage_step(pool: str, counted: int, whole: Period, caller: Caller) -> models.UsageStep:
     held, idle, unused = Counter[str](), Counter[str](), 0
-    for owner, amount in whole.rows.items():
+    for owner, (amount, _, _) in whole.rows.items():
         if owner.pool != pool or owner.cause in BESIDE:
             continue
         if owner.cause in HAD:

@@ -145,5 +145,6 @@ class AccountQuery(Strict):
         tuple[Annotated[str, AfterValidator(known_cause)], ...],
         Field(max_length=32, description="Causes to list, such as `quota`; none: all"),
     ] = ()
+    resource: Annotated[Literal["gpu", "cpu", "memory"], Field(description="Resource to sum up")] = "gpu"
     step: Annotated[Literal["", "hours", "days"], Field(description="Steps of time to list apart; empty: none")] = ""
     format: Annotated[Literal["json", "csv"], Field(description="`csv`: one line per row and cause")] = "json"

@@ -1,5 +1,5 @@
 """
-The account checker: who had each GPU, hour by hour, by a book of its own, against what the stored account says.
+The account checker: who had GPUs, CPU and memory, hour by hour, by a book of its own, against the stored account.
 
 Like the invariant checker it imports the contract and nothing else that decides. It divides each node that a message
 touches anew, and knows nothing of pools in line: why a free GPU is free is not judged.
@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tessera.testkit.account_checker.divided_nodes import CheckedHolder, DividedNodes, GpuLine
+from tessera.testkit.account_checker.divided_nodes import AccountLine, CheckedHolder, DividedNodes
 from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
@@ -22,6 +22,7 @@ from tessera_schemas.ledger import LEDGER_MESSAGE
 __all__ = ["AccountSaid", "check_account"]
 
 HOUR_MS = 3_600_000
+RESOURCES = ("gpu", "cpu", "memory")
 NAMED = ("used", "unused", "starting", "stopping", "reserved", "earmarked")
 KNOWN = (*NAMED, "others", "out", "capacity", "measured", "worked")
 
@@ -31,8 +32,8 @@ class AccountSaid:
     """
     The account from `since_ts` on until message `n`, as it is stored: rows by when their hour begins.
 
-    A row has pool, flavor, cause, tenant, queue, user, job, a project if there is one, and thousandths of a GPU times
-    milliseconds.
+    A row has pool, flavor, cause, tenant, queue, user, job, a project if there is one, and amounts times
+    milliseconds: thousandths of a GPU, or these, thousandths of a CPU and bytes of memory.
     """
 
     n: int
@@ -66,11 +67,13 @@ def check_account(report: Report, ledger: Iterable[bytes], said: AccountSaid) ->
             report.demand(own[line] == theirs[line], "account", said.n, text)
 
 
-def _lines(rows: Sequence[Sequence[Any]]) -> Counter[GpuLine]:
+def _lines(rows: Sequence[Sequence[Any]]) -> Counter[AccountLine]:
     """Amounts as they were said, in the words of the book: free, whyever; queue, user and flavor are not judged."""
-    lines = Counter[GpuLine]()
-    for pool, _, cause, tenant, _, _, job, *_, amount in rows:
-        lines[pool, cause if cause in KNOWN else "free", tenant, job] += amount
+    lines = Counter[AccountLine]()
+    for pool, _, cause, tenant, _, _, job, *_, amounts in rows:
+        said = zip(RESOURCES, (amounts, 0, 0) if isinstance(amounts, int) else amounts, strict=True)
+        for resource, amount in said:
+            lines[resource, pool, cause if cause in KNOWN else "free", tenant, job] += amount
     return +lines
 
 
@@ -99,10 +102,10 @@ class HeldRun:
 
 
 class AccountBook:
-    """Takes messages in order; `hours` has thousandths of a GPU times milliseconds by line."""
+    """Takes messages in order; `hours` has amounts times milliseconds by line."""
 
     def __init__(self, since_ts: int) -> None:
-        self.hours: dict[int, Counter[GpuLine]] = {}
+        self.hours: dict[int, Counter[AccountLine]] = {}
         self._nodes, self._since, self._ts = DividedNodes(), since_ts, 0
         self._tenants: dict[str, str] = {}
         self._gangs: dict[str, list[Any]] = {}
@@ -140,9 +143,12 @@ class AccountBook:
 
     def _allocated(self, r: m.Allocated) -> None:
         name = run_id(r.job_id, r.attempt)
-        holder = self._nodes.hold((0, r.job_id), self._tenants[r.job_id], r.placements)
+        holder = self._nodes.hold((0, r.job_id), self._tenants[r.job_id], r.placements, self._roles(r.job_id))
         self._runs[name], self._last[r.job_id] = HeldRun(holder, len(r.placements)), name
         self._changed(name)
+
+    def _roles(self, job_id: str) -> dict[str, Any]:
+        return {role.name: role for role in self._gangs[job_id]}
 
     def _grown(self, r: m.Grown) -> None:
         self._nodes.grow(self._runs[r.run_id].holder, r.placements)
@@ -169,7 +175,8 @@ class AccountBook:
         before, self._used[r.run_id] = self._used.get(r.run_id, (0, 0)), now
         hour = self.hours.setdefault(self._ts - self._ts % HOUR_MS, Counter()) if self._ts >= self._since else Counter()
         for at, cause in enumerate(("measured", "worked")):
-            hour[self._nodes.pool_of(run.holder), cause, run.holder.tenant, run.holder.key[1]] += now[at] - before[at]
+            line = "gpu", self._nodes.pool_of(run.holder), cause, run.holder.tenant, run.holder.key[1]
+            hour[line] += now[at] - before[at]
 
     def _shrunk(self, r: m.Shrunk) -> None:
         self._runs[r.run_id].leaving |= {*r.ranks}
@@ -200,7 +207,7 @@ class AccountBook:
         self._nodes.touch(self._runs[name].holder)
 
     def _earmark_set(self, r: m.EarmarkSet) -> None:
-        holder = self._nodes.hold((1, r.owner), self._tenants[r.owner], r.placements)
+        holder = self._nodes.hold((1, r.owner), self._tenants[r.owner], r.placements, self._roles(r.owner))
         cause = "reserved" if r.cause in ("head", "reservation") else "earmarked"
         holder.causes = dict.fromkeys(holder.places, cause)
 
@@ -225,4 +232,4 @@ class AccountBook:
         fact = self._message.facts[r.fact].fact
         if isinstance(fact, f.PodsFound):
             for role, node in zip(self._gangs[r.job_id], fact.nodes, strict=False):
-                self._nodes.take_over(node, role.resources.gpus)
+                self._nodes.take_over(node, role)

@@ -1,16 +1,18 @@
 """Nodes as the account checker knows them: what each has, who holds it, and whether it takes anything new."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tessera_schemas import ledger as m
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, NAMES_NO_CARDS
 from tessera_schemas.facts import NodeSeen
+from tessera_schemas.job import Role
 from tessera_schemas.work.placement import Placement
 
-GpuLine = tuple[str, str, str, str]
-"""Pool, cause, tenant, job."""
+AccountLine = tuple[str, str, str, str, str]
+"""Resource (gpu, cpu, memory), pool, cause, tenant, job."""
+SIZES = ("cpu", "cpu_milli"), ("memory", "memory_bytes")
 WHOLE = 1000
 LOST_SLOTS_FROM = 4
 """Format from which what is held in slots that a node has lost counts as others' GPUs for whoever places there."""
@@ -21,27 +23,28 @@ CheckedKey = tuple[int, str]
 
 @dataclass(slots=True, eq=False)
 class CheckedHolder:
-    """A run or an earmark: its pods by rank, and the cause of each."""
+    """A run or an earmark: its pods by rank, what each role's ask for, and the cause of each."""
 
     key: CheckedKey
     tenant: str
     places: dict[int, Placement]
+    roles: Mapping[str, Role]
     causes: dict[int, str] = field(default_factory=dict)
 
 
 class DividedNodes:
-    """Every node's GPUs, divided anew where something of it changed."""
+    """Every node's GPUs, CPU and memory, divided anew where something of it changed."""
 
     def __init__(self) -> None:
         self._seen: dict[str, NodeSeen] = {}
-        self._others: dict[str, int] = {}
+        self._others: dict[str, Counter[str]] = {}
         self.format = 0
         self._counted: set[str] = set()
         self._drained: set[str] = set()
         self._backoffs: dict[str, m.NodeBackedOff] = {}
         self._on: dict[str, dict[CheckedKey, CheckedHolder]] = {}
         self._holders: dict[CheckedKey, CheckedHolder] = {}
-        self._divided: dict[str, Counter[GpuLine]] = {}
+        self._divided: dict[str, Counter[AccountLine]] = {}
 
     def next_reopening(self, ts: int) -> int:
         """End of the next back-off after `ts`, 0 for none. Its node is divided anew at that moment."""
@@ -50,30 +53,52 @@ class DividedNodes:
                 self._divided.pop(name, None)
         return min((backoff.until_ts for backoff in self._backoffs.values() if backoff.until_ts > ts), default=0)
 
-    def lines(self, ts: int) -> Counter[GpuLine]:
-        """Thousandths of GPUs by line from `ts` on."""
-        total = Counter[GpuLine]()
+    def lines(self, ts: int) -> Counter[AccountLine]:
+        """Thousandths of GPUs and CPU, and bytes, by line from `ts` on."""
+        total = Counter[AccountLine]()
         for name, seen in self._seen.items():
             if name not in self._divided:
                 self._divided[name] = self._divide(seen, ts)
             total.update(self._divided[name])
         return total
 
-    def _divide(self, seen: NodeSeen, ts: int) -> Counter[GpuLine]:
-        lines, pool = Counter[GpuLine](), seen.pool
-        if seen.gone or not seen.gpus:
-            return lines
+    def _divide(self, seen: NodeSeen, ts: int) -> Counter[AccountLine]:
+        if seen.gone:
+            return Counter()
         backoff = self._backoffs.get(seen.name)
         backs_off = backoff is not None and backoff.until_ts > ts
         is_out = backs_off or seen.name in self._drained or not seen.ready or seen.trouble is not None
-        left, touched, lost = [WHOLE] * seen.gpus, set[int](), list[GpuLine]()
+        return self._gpus(seen, is_out) + self._sizes(seen, is_out)
+
+    def _sizes(self, seen: NodeSeen, is_out: bool) -> Counter[AccountLine]:
+        """CPU and memory: what runs ask for, then pods of others, then earmarks, each as far as there is any left."""
+        lines, pool, on = Counter[AccountLine](), seen.pool, sorted(self._on.get(seen.name, {}).items())
+        for resource, size in SIZES:
+            claims = [
+                (key[0], (holder.causes[rank], holder.tenant, key[1]), getattr(holder.roles[place.role], size))
+                for key, holder in on
+                for rank, place in sorted(holder.places.items())
+                if place.node == seen.name
+            ]
+            theirs = (0, ("others", "", ""), self._others[seen.name][size])
+            left = getattr(seen, size)
+            lines[resource, pool, "capacity", "", ""] = left
+            for is_mark, who, asked in sorted([*claims, theirs], key=lambda claim: (claim[0], claim[1][0] == "others")):
+                took = min(left, asked)
+                left -= took
+                lines[resource, pool, *(("out", "", "") if is_mark and is_out else who)] += took
+            lines[resource, pool, "out" if is_out else "free", "", ""] += left
+        return +lines
+
+    def _gpus(self, seen: NodeSeen, is_out: bool) -> Counter[AccountLine]:
+        lines, pool = Counter[AccountLine](), seen.pool
+        left, touched, lost = [WHOLE] * seen.gpus, set[int](), list[AccountLine]()
         for key, holder in sorted(self._on.get(seen.name, {}).items()):
             for rank, place in sorted(holder.places.items()):
                 if place.node != seen.name:
                     continue
-                line = (
-                    (pool, "out", "", "") if key[0] and is_out else (pool, holder.causes[rank], holder.tenant, key[1])
-                )
+                who = ("out", "", "") if key[0] and is_out else (holder.causes[rank], holder.tenant, key[1])
+                line = ("gpu", pool, *who)
                 for device in place.devices:
                     if device >= seen.gpus:
                         lost.append(line)
@@ -85,13 +110,13 @@ class DividedNodes:
         if seen.device_profile not in NAMES_NO_CARDS or seen.name not in self._counted:
             lost = []  # a slot is one certain card, and it is gone; older ledgers did not count it otherwise
         # Who holds a slot that is gone has one of those that are there; as others', they are the highest untouched.
-        theirs = self._others[seen.name] + len(lost)
+        theirs = self._others[seen.name]["gpus"] + len(lost)
         slots = [slot for slot in range(seen.gpus) if slot not in touched][-theirs:] if theirs else []
         for at, slot in enumerate(slots):
-            lines[lost[at] if at < len(lost) else (pool, "others", "", "")] += left[slot]
+            lines[lost[at] if at < len(lost) else ("gpu", pool, "others", "", "")] += left[slot]
             left[slot] = 0
-        lines[pool, "out" if is_out else "free", "", ""] += sum(left)
-        lines[pool, "capacity", "", ""] += WHOLE * seen.gpus
+        lines["gpu", pool, "out" if is_out else "free", "", ""] += sum(left)
+        lines["gpu", pool, "capacity", "", ""] += WHOLE * seen.gpus
         return +lines
 
     def see(self, seen: NodeSeen) -> None:
@@ -103,13 +128,14 @@ class DividedNodes:
         elif before is not None and self._on.get(seen.name) and seen.gone:
             seen = seen.model_copy(update={name: getattr(before, name) for name in IDENTITY})
         (self._counted.add if self.format >= LOST_SLOTS_FROM else self._counted.discard)(seen.name)
-        self._seen[seen.name], self._others[seen.name] = seen, seen.others.gpus
+        self._seen[seen.name], self._others[seen.name] = seen, Counter(seen.others.model_dump(exclude={"devices"}))
         self._divided.pop(seen.name, None)
         self._forget(seen.name)
 
-    def take_over(self, node: str, gpus: int) -> None:
-        """So many GPUs of others' there are ours from now on."""
-        self._others[node] = max(0, self._others.get(node, 0) - gpus)
+    def take_over(self, node: str, role: Role) -> None:
+        """Count what a pod of others there asks for as ours from now on."""
+        asked = {"gpus": role.resources.gpus} | {size: getattr(role, size) for _, size in SIZES}
+        self._others[node] = self._others[node] - Counter(asked)
         self._divided.pop(node, None)
 
     def drain(self, node: str, drained: bool) -> None:
@@ -129,9 +155,11 @@ class DividedNodes:
             if backoff is not None and (lasted or not backoff.failed):
                 del self._backoffs[place.node]
 
-    def hold(self, key: CheckedKey, tenant: str, places: Iterable[Placement]) -> CheckedHolder:
+    def hold(
+        self, key: CheckedKey, tenant: str, places: Iterable[Placement], roles: Mapping[str, Role]
+    ) -> CheckedHolder:
         """Add a holder of these pods."""
-        holder = self._holders[key] = CheckedHolder(key, tenant, {})
+        holder = self._holders[key] = CheckedHolder(key, tenant, {}, roles)
         self.grow(holder, places)
         return holder
 

@@ -27,10 +27,9 @@ from tessera.client.ledger.reading import LedgerBackup, LedgerFile, StoredLedger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.slurm.values import Said, since_ms
 from tessera.client.views.rendering import KINDS, Column, Output, local_time, show, show_value, zone_name
-from tessera.engine.accounts.account import NodeDivider
-from tessera.engine.accounts.dividing import Resource, divider_of, gpus_by_decision, gpus_by_model, gpus_by_rack
+from tessera.engine.accounts.dividing import NodeDivider, by_decision, by_flavor, by_model, by_rack
 from tessera.engine.accounts.naming import GPU_SECOND, idle_by, name_by, name_decision
-from tessera.engine.accounts.owners import HELD, KEPT, RUNNING, GpuCause
+from tessera.engine.accounts.owners import HELD, KEPT, RUNNING, GpuCause, Resource
 from tessera.kernel.clock import SystemClock
 from tessera_schemas.subjects import MAIN_SHARD
 
@@ -83,9 +82,9 @@ class IdleBy(StrEnum):
 
 
 FROM_LEDGER: Mapping[str, NodeDivider] = {
-    IdleBy.MODEL: gpus_by_model,
-    IdleBy.RACK: gpus_by_rack,
-    IdleBy.DECISION: gpus_by_decision,
+    IdleBy.MODEL: by_model,
+    IdleBy.RACK: by_rack,
+    IdleBy.DECISION: by_decision,
 }
 """Fields that the gateway's account does not have, and how the ledger is read by them."""
 
@@ -119,9 +118,7 @@ class SpanOptions:
     from_file: Annotated[
         Path | None, typer.Option(help="A ledger exported by `tessera ledger inspect`, or the directory of a backup")
     ] = None
-    resource: Annotated[
-        Resource, typer.Option(help="Of which resource; cpu and memory need --from-ledger or --from-file")
-    ] = Resource.GPU
+    resource: Annotated[Resource, typer.Option(help="Of which resource")] = Resource.GPU
     output: Annotated[
         Output,
         typer.Option(
@@ -137,20 +134,17 @@ class SpanOptions:
     async def report(self, at: AccessOptions, by: str, idle: bool = False) -> AccountReport:
         """Account of the span with rows by a field or cause, with `idle` what is used apart. Raises Failure."""
         since, until = _moment("since", self.since), _moment("until", self.until)
-        field, divide = by, divider_of(self.resource)
+        field, divide = by, FROM_LEDGER.get(by, by_flavor)
         if by in FROM_LEDGER:
-            if self.resource is not Resource.GPU:
-                raise Failure(Exit.USAGE, f"idle: --by {by} is of GPUs alone")
-            field, divide = IdleBy.FLAVOR, FROM_LEDGER[by]
+            field = IdleBy.FLAVOR
         naming = name_decision if by == IdleBy.DECISION else idle_by(field) if idle else name_by(field)
         if self.from_file is None and not self.from_ledger:
-            if self.resource is not Resource.GPU or by in FROM_LEDGER:
-                what = "CPU, memory, models, racks and decisions are not in the account that the gateway has"
+            if by in FROM_LEDGER:
+                what = "models, racks and decisions are not in the account that the gateway has"
                 raise Failure(Exit.USAGE, f"{what}: add --from-ledger or --from-file")
-            return await served_report(api_of(at.find(), at.identity), since, until, by, used_apart=idle)
+            return await served_report(api_of(at.find(), at.identity), since, until, by, idle, self.resource)
         async with self._ledger(at) as ledger:
-            with_use = self.resource is Resource.GPU and not idle
-            return await account_report(ledger, since, until, naming, divide, with_use)
+            return await account_report(ledger, since, until, naming, divide, self.resource, with_use=not idle)
 
     async def focus(self, at: AccessOptions) -> Iterator[FocusRow]:
         """Rows of what runs held and what it cost, from the whole ledger. Raises Failure without prices."""
@@ -189,7 +183,7 @@ async def report(
 
     The gateway has full hours of 35 days, then days of three years without jobs; a tenant sees its own by name.
     HELD is by runs that start or stop, KEPT for jobs that are to start. Rows in brackets are nobody's whom the ledger
-    names. The sum is the capacity, exactly; json and csv have thousandths of a GPU times milliseconds. focus is CSV for
+    names. The sum is the capacity, exactly; json and csv have the unit's name. focus is CSV for
     finance, by job and hour, with costs by `money`, from the whole ledger (operators).
     """
     if span.output == FOCUS:

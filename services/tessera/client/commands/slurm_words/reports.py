@@ -136,8 +136,8 @@ async def sreport(
     if not unit:
         raise Failure(Exit.USAGE, f"sreport -t {time}: write {', '.join(UNITS)}; a percentage has a run of its own")
     if tres is not None and tres.lower() != GPU:
-        cpu = "CPU and memory: `tessera report --resource cpu --from-ledger`"
-        raise Failure(Exit.USAGE, f"sreport --tres={tres}: the kept account is of {GPU} alone; {cpu}")
+        cpu = "CPU and memory: `tessera report --resource cpu`"
+        raise Failure(Exit.USAGE, f"sreport --tres={tres}: it reports {GPU} alone; {cpu}")
     where = at.find()
     if words.get("Clusters", where.shard) != where.shard:
         raise Failure(Exit.USAGE, f"sreport clusters={words['Clusters']}: it is {where.shard} here; say --shard")

@@ -9,9 +9,10 @@ from tessera.client.ledger.reading import LedgerBackup, LedgerFile, StoredLedger
 from tessera.client.outcomes import Exit, Failure
 from tessera.client.views.live import progress_of
 from tessera.client.views.rendering import local_time
-from tessera.engine.accounts.account import Account, AccountBooks, NodeDivider, NoteUse, gpus_by_flavor
+from tessera.engine.accounts.account import Account, AccountBooks, NoteUse
+from tessera.engine.accounts.dividing import NodeDivider, by_flavor
 from tessera.engine.accounts.naming import Naming
-from tessera.engine.accounts.owners import USE, GpuCause, GpuOwner
+from tessera.engine.accounts.owners import USE, GpuCause, GpuOwner, OwnedAmounts, Resource
 from tessera.kernel.ledger.shard import Shard, decode_entry
 from tessera.kernel.ports import Message
 from tessera_schemas.work.money import Money
@@ -65,17 +66,17 @@ class AccountReport:
 
 
 class SpanBooks:
-    """Books of an account that keep what lies between two moments; 0 stands for no bound."""
+    """Books of an account that keep what lies between two moments of a resource; 0 stands for no bound."""
 
-    def __init__(self, since_ts: int, until_ts: int, naming: Naming) -> None:
-        self._since, self._until, self._naming = since_ts, until_ts, naming
+    def __init__(self, since_ts: int, until_ts: int, naming: Naming, resource: Resource) -> None:
+        self._since, self._until, self._naming, self._place = since_ts, until_ts, naming, resource.place
         self.capacity = 0
         self._names: defaultdict[str, Counter[GpuCause]] = defaultdict(Counter)
 
-    def add(self, owner: GpuOwner, milli: int, start_ts: int, end_ts: int) -> None:
+    def add(self, owner: GpuOwner, amounts: OwnedAmounts, start_ts: int, end_ts: int) -> None:
         """See `AccountBooks`."""
         end_ts = min(end_ts, self._until or end_ts)
-        amount = milli * max(0, end_ts - max(start_ts, self._since))
+        amount = amounts[self._place] * max(0, end_ts - max(start_ts, self._since))
         if owner.cause is GpuCause.CAPACITY:
             self.capacity += amount
         elif amount:
@@ -105,7 +106,7 @@ async def read_account(
     books: AccountBooks,
     until_ts: int,
     priced: Callable[[Money | None], None] = lambda money: None,
-    divide: NodeDivider = gpus_by_flavor,
+    divide: NodeDivider = by_flavor,
     note_use: NoteUse | None = None,
 ) -> tuple[int, int, int]:
     """
@@ -137,7 +138,8 @@ async def account_report(
     since_ts: int,
     until_ts: int,
     naming: Naming,
-    divide: NodeDivider = gpus_by_flavor,
+    divide: NodeDivider = by_flavor,
+    resource: Resource = Resource.GPU,
     with_use: bool = False,
 ) -> AccountReport:
     """
@@ -145,8 +147,8 @@ async def account_report(
 
     Raises Failure where it has nothing of that time, InvariantViolation where it contradicts itself.
     """
-    books = SpanBooks(since_ts, until_ts, naming)
-    note = books.note_use if with_use else None
+    books = SpanBooks(since_ts, until_ts, naming, resource)
+    note = books.note_use if with_use and resource is Resource.GPU else None
     begin, upto, n = await read_account(ledger, books, until_ts, divide=divide, note_use=note)
     since, until = max(since_ts, begin), min(until_ts or upto, upto)
     if since >= until:
@@ -156,14 +158,18 @@ async def account_report(
     return AccountReport(books.rows(), books.capacity, since, until, n)
 
 
-async def served_report(api: Api, since_ts: int, until_ts: int, by: str, used_apart: bool = False) -> AccountReport:
+async def served_report(
+    api: Api, since_ts: int, until_ts: int, by: str, used_apart: bool = False, resource: Resource = Resource.GPU
+) -> AccountReport:
     """
     The account as the gateway has it, in full hours; 0 stands for its beginning, or its end. Rows by a field, or cause.
 
     With `used_apart` all that is used is in a row of its own, as `idle_by` has it. Raises as `Api.get` does, and
     Failure where there is nothing of that time.
     """
-    found = await api.get("/v1/account", since=since_ts, until=until_ts, by=by)
+    # An older gateway knows GPUs alone, and refuses the name of the field.
+    asked = {} if resource is Resource.GPU else {"resource": resource.value}
+    found = await api.get("/v1/account", since=since_ts, until=until_ts, by=by, **asked)
     if not found["capacity"]:
         whole = "`tessera report --from-ledger` reads the whole ledger"
         raise Failure(Exit.NOT_FOUND, f"account: the gateway has nothing of that time; {whole}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from tessera.engine.accounts.account import HOUR_MS
-from tessera.engine.accounts.owners import HELD, RUNNING, GpuOwner
+from tessera.engine.accounts.owners import HELD, RUNNING, GpuOwner, OwnedAmounts
 from tessera_schemas.work.money import GPU_HOUR, Money, held_cost
 
 DIGITS = 9
@@ -47,8 +47,9 @@ class FocusBooks:
         self.money = money
         self.currency = self.currency if money is None else money.currency
 
-    def add(self, owner: GpuOwner, milli: int, start_ts: int, end_ts: int) -> None:
+    def add(self, owner: GpuOwner, amounts: OwnedAmounts, start_ts: int, end_ts: int) -> None:
         """See `AccountBooks`."""
+        milli = amounts[0]
         start, end = max(start_ts, self._since), min(end_ts, self._until or end_ts)
         if owner.cause not in (*RUNNING, *HELD) or not milli or start >= end:
             return
