@@ -588,6 +588,27 @@ async def test_history_draws_the_gpus_in_use_and_counts_them_by_tenant(live: Liv
             await expect(chart).to_have_attribute("aria-label", re.compile("lab.* ops.*held by no job; of 32"))
 
 
+async def test_history_draws_cpus_and_memory_and_tells_projects_apart(live: Live, browser: Browser) -> None:
+    sent = await live.submit(job("of-a-project", gpus=1, seconds=600, project="vlm"), "lab")
+    await live.until_phase(sent.job_id, "running")
+    async with signed_in(browser, live) as page:
+        await page.get_by_role("link", name="History").click()
+        for resource, unit in (("cpu", "CPU"), ("memory", "GiB"), ("gpu", "GPU")):
+            await page.get_by_label("Of", exact=True).select_option(resource)
+            await expect(page.get_by_role("img", name=re.compile(f"^{unit}s? over time"))).to_be_visible()
+            await expect(page.get_by_role("region", name=f"{unit}-hours that were idle")).to_be_visible()
+        await page.get_by_label("Areas", exact=True).select_option("project")
+        chart = page.get_by_role("img", name="GPUs over time")
+        await expect(chart).to_have_attribute("aria-label", re.compile("lab/vlm.*held by no job; of 32"))
+        held = page.get_by_role("region", name="GPU-hours held within the time shown")
+        await expect(held.get_by_role("row").filter(has_text="lab/vlm")).to_be_visible()
+    async with signed_in(browser, live, "ops") as page:
+        await page.get_by_role("link", name="History").click()
+        await page.get_by_label("Areas", exact=True).select_option("project")
+        await expect(page.get_by_role("region", name="GPU-hours held")).to_contain_text("other tenants together")
+        assert "vlm" not in await page.content()
+
+
 async def test_history_counts_what_a_run_that_had_to_begin_again_has_cost_its_tenant(
     live: Live, browser: Browser
 ) -> None:

@@ -196,6 +196,27 @@ async def test_usage_over_time_counts_up_to_now_what_the_state_says(world: World
     assert counted >= capacity - 100 * len(body["items"])
 
 
+@pytest.mark.parametrize("resource", Resource)
+@pytest.mark.parametrize("by", ["tenant", "project"])
+async def test_usage_of_each_resource_sums_to_what_there_is_of_it(world: World, resource: Resource, by: str) -> None:
+    world.clock = LedgerClock(LEDGER.ts)
+    one = 1000 << 30 if resource is Resource.MEMORY else 1_000_000
+    operator, lab = world.token(None), world.token("lab")
+    async with world.gateway():
+        path = f"/v1/usage?hours=48&resource={resource}&by={by}"
+        found, mine = [(await world.ask("GET", path, token)).body for token in (operator, lab)]
+        account = (await world.ask("GET", f"/v1/account?resource={resource}", operator)).body
+    held = Counter[str]()
+    for item in found["items"]:
+        held.update(dict(item["held"]))
+    counted = held.total() + sum(sum(dict(item["idle"]).values()) for item in found["items"])
+    assert account["capacity"] // one - 100 * len(found["items"]) <= counted <= account["capacity"] // one
+    assert found["unit"] == {"gpu": "gpu_seconds", "cpu": "cpu_seconds", "memory": "gib_seconds"}[resource]
+    names = {"lab", "other"} if by == "tenant" else {"lab/-", "other/-"}
+    assert held.keys() == names
+    assert {name for item in mine["items"] for name, _ in item["held"]} == {min(names), ""}
+
+
 async def test_the_command_says_the_same_of_the_gateway_and_of_the_ledger(world: World, tmp_path: Path) -> None:
     export = tmp_path / "export.jsonl"
     export.write_bytes(b"".join(data + b"\n" for data in LEDGER.stored))

@@ -19,9 +19,9 @@ class UsageRestarts(Lenient):
 
 class UsageStep(Lenient):
     """
-    GPU-seconds of a pool over `counted_ms` of a step. `held` is by tenant; all other tenants' are
-    together under "". `unused` is the part of it that runs hold which were warned that they use none; `idle` is by
-    cause, as in the account.
+    Use of a pool over `counted_ms` of a step, in the list's unit. `held` is by tenant, or TENANT/PROJECT; all other
+    tenants' are together under "". `unused` is the part of it that runs hold which were warned that they use none
+    of their GPUs; `idle` is by cause, as in the account.
     """
 
     pool: str
@@ -41,6 +41,8 @@ class UsageList(Lenient):
     as_of: AsOf
     ts: int
     step_seconds: int
+    resource: Literal["gpu", "cpu", "memory"] = "gpu"
+    unit: Literal["gpu_seconds", "cpu_seconds", "gib_seconds"] = "gpu_seconds"
     items: tuple[UsageStep, ...]
 
 

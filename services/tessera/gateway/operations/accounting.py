@@ -31,6 +31,13 @@ STEPS_MAX = 168
 FRESH_SECONDS = 1.0
 HAD = (*RUNNING, *HELD)
 BESIDE = (GpuCause.CAPACITY, *USE)
+PROJECT_HOURS = 48
+# From then on projects are told by days: an hour has all names of its jobs.
+SECONDS: Mapping[Resource, tuple[Literal["gpu_seconds", "cpu_seconds", "gib_seconds"], int]] = {
+    Resource.GPU: ("gpu_seconds", GPU_SECOND),
+    Resource.CPU: ("cpu_seconds", GPU_SECOND),
+    Resource.MEMORY: ("gib_seconds", 1000 << 30),
+}
 UNITS: Mapping[Resource, Literal["gpu_milli_ms", "cpu_milli_ms", "memory_byte_ms"]] = {
     Resource.GPU: "gpu_milli_ms",
     Resource.CPU: "cpu_milli_ms",
@@ -64,11 +71,12 @@ class AccountHandlers:
         return json_response(answer)
 
     async def usage(self, request: web.Request) -> web.Response:
-        """GPUs over time of the pools that the caller sees, up to now."""
+        """Use over time of the pools that the caller sees, up to now."""
         query, caller, now = read_query(request, queries.UsageQuery), request[CALLER], self._clock.now_ms()
-        length, step_ms = _step_of(query.hours)
+        by_project = query.by == "project"
+        length, step_ms = _project_step_of(query.hours) if by_project else _step_of(query.hours)
         since = now - query.hours * HOUR_MS
-        span = await self._stored.span(since, 0, length, named=False)
+        span = await self._stored.span(since, 0, length, named=by_project)
         periods = [*span.periods, *self._now.since(max(since, span.upto_ts or self._state.ts), now)]
         steps: defaultdict[int, list[Period]] = defaultdict(list)
         for period in periods:
@@ -76,10 +84,17 @@ class AccountHandlers:
         items = [
             item
             for start, parts in sorted(steps.items())
-            for item in _steps(start, parts, caller, self._pools_of(caller))
+            for item in _steps(start, parts, query, caller, self._pools_of(caller))
         ]
         items.sort(key=lambda item: (item.pool, item.start_ts))
-        found = models.UsageList(as_of=self._state.n, ts=now, step_seconds=step_ms // 1000, items=tuple(items))
+        found = models.UsageList(
+            as_of=self._state.n,
+            ts=now,
+            step_seconds=step_ms // 1000,
+            resource=query.resource,
+            unit=SECONDS[Resource(query.resource)][0],
+            items=tuple(items),
+        )
         return json_response(found)
 
 
@@ -100,7 +115,7 @@ class _Present:
             period = Period(start, since, end)
             lasted = end - since
             for owner, (gpu, cpu, memory) in self._present().items():
-                period.put(MINUTES.named(owner), (gpu * lasted, cpu * lasted, memory * lasted))
+                period.put(_keep_project(owner), (gpu * lasted, cpu * lasted, memory * lasted))
             found.append(period)
             since = end
         return found[-MINUTES.kept :]
@@ -123,11 +138,12 @@ def _summed_up(span: AccountSpan, query: queries.AccountQuery, caller: Caller, p
     naming = _seen(idle_by("cause") if query.by == "cause" else name_by(query.by), query.by, caller)
     step_ms = {"": 0, HOURS.name: HOURS.ms, DAYS.name: DAYS.ms}[query.step]
     rows: defaultdict[tuple[int, str], Counter[GpuCause]] = defaultdict(Counter)
-    capacity, no_row = 0, USE if query.by == "cause" else ()
+    capacity, place = 0, Resource(query.resource).place
+    no_row = USE if query.by == "cause" else ()
     for period in span.periods:
         start = period.start - period.start % step_ms if step_ms else 0
         for owner, amounts in period.rows.items():
-            amount = amounts[Resource(query.resource).place]
+            amount = amounts[place]
             if owner.pool not in pools or not amount:
                 continue
             if owner.cause is GpuCause.CAPACITY:
@@ -186,22 +202,35 @@ def _step_of(hours: int) -> tuple[PeriodLength, int]:
     return (HOURS, HOURS.ms) if hours <= STEPS_MAX else (DAYS, DAYS.ms)
 
 
-def _steps(start: int, parts: list[Period], caller: Caller, pools: set[str]) -> list[models.UsageStep]:
+def _project_step_of(hours: int) -> tuple[PeriodLength, int]:
+    return (HOURS, HOURS.ms) if hours <= PROJECT_HOURS else (DAYS, DAYS.ms)
+
+
+def _keep_project(owner: GpuOwner) -> GpuOwner:
+    return owner._replace(queue="", user="", job="")
+
+
+def _steps(
+    start: int, parts: list[Period], query: queries.UsageQuery, caller: Caller, pools: set[str]
+) -> list[models.UsageStep]:
     counted = sum(part.upto_ts - part.from_ts for part in parts)
     whole = Period(start, parts[0].from_ts, parts[-1].upto_ts)
     for part in parts:
-        whole.add(part, MINUTES.named)
+        whole.add(part, _keep_project if query.by == "project" else MINUTES.named)
     seen = {owner.pool for owner in whole.rows} | {key[0] for key in whole.restarts}
-    return [_usage_step(pool, counted, whole, caller) for pool in sorted(seen & pools)]
+    return [_usage_step(pool, counted, whole, query, caller) for pool in sorted(seen & pools)]
 
 
-def _usage_step(pool: str, counted: int, whole: Period, caller: Caller) -> models.UsageStep:
-    held, idle, unused = Counter[str](), Counter[str](), 0
-    for owner, (amount, _, _) in whole.rows.items():
+def _usage_step(pool: str, counted: int, whole: Period, query: queries.UsageQuery, caller: Caller) -> models.UsageStep:
+    held, idle, unused, resource = Counter[str](), Counter[str](), 0, Resource(query.resource)
+    _, second = SECONDS[resource]
+    for owner, amounts in whole.rows.items():
+        amount = amounts[resource.place]
         if owner.pool != pool or owner.cause in BESIDE:
             continue
         if owner.cause in HAD:
-            held[owner.tenant if caller.may_see(owner.tenant) else ""] += amount
+            name = f"{owner.tenant}/{owner.project or '-'}" if query.by == "project" else owner.tenant
+            held[name if caller.may_see(owner.tenant) else ""] += amount
             unused += amount if owner.cause is GpuCause.UNUSED else 0
         else:
             idle[owner.cause.value] += amount
@@ -209,9 +238,9 @@ def _usage_step(pool: str, counted: int, whole: Period, caller: Caller) -> model
         pool=pool,
         start_ts=whole.start,
         counted_ms=counted,
-        held=tuple((name, amount // GPU_SECOND) for name, amount in sorted(held.items()) if amount),
-        unused=unused // GPU_SECOND,
-        idle=tuple((cause, amount // GPU_SECOND) for cause, amount in sorted(idle.items()) if amount),
+        held=tuple((name, amount // second) for name, amount in sorted(held.items()) if amount),
+        unused=unused // second,
+        idle=tuple((cause, amount // second) for cause, amount in sorted(idle.items()) if amount),
         restarts=tuple(
             models.UsageRestarts(tenant=tenant, reason=reason, restarts=count, lost=lost // GPU_SECOND)
             for (where, tenant, reason), (count, lost) in sorted(whole.restarts.items())

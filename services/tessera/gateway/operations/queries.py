@@ -124,6 +124,10 @@ class UsageQuery(Strict):
     hours: Annotated[
         int, Field(ge=1, le=366 * 24, description="Number of hours up to now; steps grow to an hour and a day")
     ] = 6
+    resource: Annotated[Literal["gpu", "cpu", "memory"], Field(description="Resource to count")] = "gpu"
+    by: Annotated[
+        Literal["tenant", "project"], Field(description="Whose use `held` tells apart; projects by full hours or days")
+    ] = "tenant"
 
 
 def known_cause(text: str) -> str:

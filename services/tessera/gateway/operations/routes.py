@@ -145,7 +145,7 @@ ROUTES = (
     _read(
         "/v1/usage",
         "usage",
-        "List what GPUs were held by whom, idle by what cause, and lost by restarts",
+        "List what was held by whom, idle by what cause, and lost by restarts",
         account_models.UsageList,
         READS,
         queries.UsageQuery,
@@ -153,7 +153,7 @@ ROUTES = (
     _read(
         "/v1/account",
         "account",
-        "Sum up who had the GPUs, and why nobody did",
+        "Sum up who had the GPUs, CPU or memory, and why nobody did",
         account_models.AccountSums,
         READS,
         queries.AccountQuery,

@@ -1,17 +1,18 @@
-// What ran when: GPUs over time by holder and by cause of idleness, what restarts cost, and waits by the newest jobs.
+// What ran when: GPUs, CPUs and memory over time by holder and by cause of idleness, what restarts cost, and waits by the newest jobs.
 
 import { ask } from "./api.js";
 import { el, row, span, table, waited } from "./dom.js";
-import { byCause, byTenant, chart, restarts } from "./usage.js";
+import { byCause, byTenant, chart, hoursOf, restarts, unitOf } from "./usage.js";
 
 const PAGES_MAX = 10; // of 500 jobs each
 const HOUR_MS = 3600000;
 const TIMES = [["1", "the last hour"], ["24", "the last day"], ["168", "the last week"], ["744", "the last month"], ["8784", "the last year"]];
-const SPLITS = [["use", "by use"], ["tenant", "by tenant"]];
-let [hours, split] = ["1", "use"];
+const SPLITS = [["use", "by use"], ["tenant", "by tenant"], ["project", "by project"]];
+const RESOURCES = [["gpu", "GPUs"], ["cpu", "CPUs"], ["memory", "memory"]];
+let [hours, split, resource] = ["1", "use", "gpu"];
 
 export async function load() {
-  const [items, usage] = [[], await ask(`v1/usage?hours=${hours}`)];
+  const [items, usage] = [[], await ask(`v1/usage?hours=${hours}&resource=${resource}${split === "project" ? "&by=project" : ""}`)];
   const since = Date.now() - Number(hours) * HOUR_MS;
   let cursor = "";
   for (let page = 0; page < PAGES_MAX && cursor !== null; page++) {
@@ -27,10 +28,11 @@ export function show(data, id, again) {
     of.map(([value, words]) => el("option", { value, selected: value === known }, words)));
   return [
     el("h2", {}, "History"), el("div", { class: "bar" }, el("label", { for: "hours" }, "Show"), choice("hours", TIMES, hours, (value) => { hours = value; }),
-      el("label", { for: "split" }, "Areas"), choice("split", SPLITS, split, (value) => { split = value; })),
-    el("h2", {}, "GPUs over time"), chart(data.usage, Number(hours), split),
-    el("h2", {}, "GPU-hours by tenant"), byTenant(data.usage),
-    el("h2", {}, "Idle GPU-hours by cause"), byCause(data.usage),
+      el("label", { for: "split" }, "Areas"), choice("split", SPLITS, split, (value) => { split = value; }),
+      el("label", { for: "resource" }, "Of"), choice("resource", RESOURCES, resource, (value) => { resource = value; })),
+    el("h2", {}, `${unitOf(data.usage)} over time`), chart(data.usage, Number(hours), split),
+    el("h2", {}, `${hoursOf(data.usage)} by ${split === "project" ? "project" : "tenant"}`), byTenant(data.usage, split),
+    el("h2", {}, `Idle ${hoursOf(data.usage)} by cause`), byCause(data.usage),
     el("h2", {}, "Preemptions and other restarts"), restarts(data.usage),
     el("h2", {}, "Waits by queue"), waits(data.jobs),
     data.cut ? el("p", { class: "soft" }, `Waits are those of the newest ${PAGES_MAX * 500} jobs alone.`) : null,

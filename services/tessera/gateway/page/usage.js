@@ -1,4 +1,4 @@
-// GPUs over time: a stacked chart, the same as a table for whoever does not see it, and sums of GPU-hours.
+// GPUs, CPUs or memory over time: a stacked chart, the same as a table for whoever does not see it, and sums of hours.
 
 import { el, row, shape, table, words } from "./dom.js";
 import { paint } from "./idle.js";
@@ -25,29 +25,35 @@ const CAUSES = {
   cpu: ["free: too little CPU is left beside them", "remainder"],
   memory: ["free: too little memory is left beside them", "remainder"],
   work_waits: ["free: jobs wait for more at once, or for their turn", "waiting"],
+  free: ["free", "free"], // of CPU and memory, for whatever reason
 };
-const TENANTS = 7; // with a colour of their own
+const TENANTS = 7; // with a colour of their own; projects as many
+const UNITS = { gpu: "GPUs", cpu: "CPUs", memory: "GiB" };
+const HOURS = { gpu: "GPU-hours", cpu: "CPU-hours", memory: "GiB-hours" };
+export const unitOf = (usage) => UNITS[usage.resource] ?? UNITS.gpu;
+export const hoursOf = (usage) => HOURS[usage.resource] ?? HOURS.gpu;
 
 const sum = (pairs) => pairs.reduce((all, [, value]) => all + value, 0);
 const hours = (gpuSeconds) => (gpuSeconds / 3600).toFixed(2);
 const tenantOf = (name) => name || "other tenants together";
 
-// The areas, as name and colour, and into which of them an item puts how many GPU-seconds.
-function byUse() {
-  return [GROUPS, (item) => [
+// The areas, as name and colour, and into which of them an item puts how many seconds of one.
+function byUse(usage) {
+  const groups = unitOf(usage) === UNITS.gpu ? GROUPS : GROUPS.map(([name, colour], at) => [at === 1 ? "held by runs that use no GPU of theirs" : name, colour]);
+  return [groups, (item) => [
     [0, sum(item.held) - item.unused], [1, item.unused], ...item.idle.map(([cause, spent]) => [GROUP_OF[cause] ?? 3, spent])]];
 }
 
-function byHolder(usage) {
+function byHolder(usage, split) {
   const names = [...grouped(usage, "held")].sort(([a, x], [b, y]) => y - x || (a < b ? -1 : 1)).map(([name]) => name);
   const most = names.slice(0, TENANTS);
-  const further = names.length > most.length ? [["further tenants", paint("other")]] : [];
+  const further = names.length > most.length ? [[`further ${split}s`, paint("other")]] : [];
   const groups = [...most.map((name, at) => [tenantOf(name), paint(`c${at}`)]), ...further, ["held by no job", paint("free")]];
   const place = (name) => (most.includes(name) ? most.indexOf(name) : most.length);
   return [groups, (item) => [...item.held.map(([name, spent]) => [place(name), spent]), [groups.length - 1, sum(item.idle)]]];
 }
 
-// By time, over all pools: GPUs of each group on the average of what was counted.
+// By time, over all pools: amounts of each group on the average of what was counted.
 function levels(usage, groups, parts) {
   const found = new Map();
   for (const item of usage.items) {
@@ -60,7 +66,7 @@ function levels(usage, groups, parts) {
 }
 
 export function chart(usage, hoursShown, split = "use") {
-  const [groups, parts] = split === "tenant" ? byHolder(usage) : byUse();
+  const [groups, parts] = split === "use" ? byUse(usage) : byHolder(usage, split);
   const found = levels(usage, groups, parts);
   if (!found.length) return el("p", {}, "Nothing is counted yet.");
   const since = usage.ts - hoursShown * 3600000;
@@ -80,7 +86,7 @@ export function chart(usage, hoursShown, split = "use") {
   });
   const counted = found.reduce((all, [, parts]) => all + parts.counted, 0);
   const mean = groups.map((_, group) => found.reduce((all, [, parts]) => all + parts[group] * parts.counted, 0) / counted);
-  const told = `GPUs over time, on the average: ${groups.map(([name], group) => `${mean[group].toFixed(1)} ${name}`).join(", ")}; of ${Math.round(most)}.`;
+  const told = `${unitOf(usage)} over time, on the average: ${groups.map(([name], group) => `${mean[group].toFixed(1)} ${name}`).join(", ")}; of ${Math.round(most)}.`;
   const heads = [["From"], ...groups.map(([name]) => [name, "n"])];
   const every = Math.max(1, Math.ceil(found.length / 24));
   return el("figure", {},
@@ -91,7 +97,7 @@ export function chart(usage, hoursShown, split = "use") {
     el("figcaption", {}, el("ul", { class: "legend", "aria-label": "Colours of the chart, with the average" }, groups.map(([name, colour], group) =>
       el("li", {}, el("i", { style: { background: colour }, "aria-hidden": "true" }), el("strong", {}, mean[group].toFixed(1)), ` ${name}`)))),
     el("details", { id: "usage-table", open: opened }, el("summary", { id: "usage-numbers", onclick: () => { opened = !opened; } }, "The chart in numbers"),
-      table("GPUs on the average of each time", heads, found.filter((_, at) => at % every === 0).map(([ts, parts]) =>
+      table(`${unitOf(usage)} on the average of each time`, heads, found.filter((_, at) => at % every === 0).map(([ts, parts]) =>
         row(heads, [new Date(ts).toLocaleString(), ...parts.map((value) => value.toFixed(1))])))));
 }
 let opened = false; // across readings: each one draws anew
@@ -102,19 +108,19 @@ const grouped = (usage, name) => {
   return found;
 };
 
-export function byTenant(usage) {
-  const heads = [["Tenant"], ["GPU-hours", "n"]];
+export function byTenant(usage, split = "tenant") {
+  const heads = [[split === "project" ? "Project" : "Tenant"], [hoursOf(usage), "n"]];
   const found = [...grouped(usage, "held")].sort(([a], [b]) => (a === "") - (b === "") || (a < b ? -1 : 1));
-  return table("GPU-hours held within the time shown", heads, found.map(([tenant, spent]) => row(heads, [tenantOf(tenant), hours(spent)])));
+  return table(`${hoursOf(usage)} held within the time shown`, heads, found.map(([tenant, spent]) => row(heads, [tenantOf(tenant), hours(spent)])));
 }
 
 export function byCause(usage) {
-  const heads = [["Idle GPUs"], ["GPU-hours", "n"]];
+  const heads = [[`Idle ${unitOf(usage)}`], [hoursOf(usage), "n"]];
   const found = grouped(usage, "idle");
   const unused = usage.items.reduce((all, item) => all + item.unused, 0);
   const rows = Object.entries(CAUSES).filter(([cause]) => found.has(cause)).map(([cause, [sentence, colour]]) => [sentence, colour, found.get(cause)]);
-  if (unused) rows.push(["held, but their runs were warned that they use none", "unused", unused]);
-  return table("GPU-hours that were idle within the time shown, by cause", heads, rows.map(([sentence, colour, spent]) =>
+  if (unused) rows.push(["held, but their runs were warned that they use none of their GPUs", "unused", unused]);
+  return table(`${hoursOf(usage)} that were idle within the time shown, by cause`, heads, rows.map(([sentence, colour, spent]) =>
     row(heads, [[el("i", { class: "swatch", style: { background: paint(colour) }, "aria-hidden": "true" }), sentence], hours(spent)])));
 }
 
