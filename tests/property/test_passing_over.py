@@ -1,10 +1,11 @@
 """Passing over jobs that get the same answer again changes no record: each is asked about in the plain loop here."""
 
+from collections.abc import Sequence
 from random import Random
 
 import pytest
 
-from tessera.domain.entities import Run
+from tessera.domain.entities import Job, Run
 from tessera.domain.work.phases import Phase
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.readiness import quota_reason
@@ -12,10 +13,12 @@ from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.scoring.policies import find_scoring_policy
 from tessera.scheduler import decide as module
 from tessera.scheduler.decide.draft import Draft
+from tessera.scheduler.decide.reservations import ReservingPass
 from tessera.scheduler.decide.starts import ALLOCATION_BYTES_MAX, PODS_PER_MESSAGE, allocation_bytes
 from tessera_schemas.facts import AnyFact, PodsMade, RunEnded, RunStarted
+from tessera_schemas.job import Role
 from tessera_schemas.ledger import Allocated, AnyRecord, Waiting
-from tessera_schemas.reasons import Reason
+from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import PASSED_MAX, Passed
 from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
 from tests.ledgers import Committed
@@ -66,17 +69,19 @@ def place_plainly(draft: Draft, pool: str, known: CapacityCache, looks_max: int 
             return
 
 
-def life(seed: int) -> list[tuple[AnyRecord, ...]]:
+def life(
+    seed: int, shapes: Sequence[Role] = SHAPES, most: int = 3, quota: int = 14_000, **policy: object
+) -> list[tuple[AnyRecord, ...]]:
     """The records of a shard with two queues under quota, on which jobs of few shapes come, run and end."""
     chance, ledger = Random(seed), Committed()
-    body = config_body(queue("research", gpu_milli=14_000), queue("batch", gpu_milli=9_000))
+    body = config_body(queue("research", gpu_milli=quota), queue("batch", gpu_milli=9_000), policy=policy)
     ledger.commit(config_proposed(body), holder="scheduler-1")
     ledger.commit(*(node_seen(name, gpus=8) for name in ("a", "b", "c")))
     messages = []
     for turn in range(60):
         facts: list[AnyFact] = [
-            admitted(f"{turn}-{i}", job_spec(chance.choice(SHAPES), queue=chance.choice(("research", "batch"))))
-            for i in range(chance.randrange(4))
+            admitted(f"{turn}-{i}", job_spec(chance.choice(shapes), queue=chance.choice(("research", "batch"))))
+            for i in range(chance.randrange(most + 1))
         ]
         for name, run in list(ledger.state.runs.items()):
             if chance.random() < 0.4:
@@ -102,3 +107,24 @@ def test_the_records_are_those_of_the_plain_loop(seed: int, monkeypatch: pytest.
     assert {"allocated", "waiting", "released"} <= {record.kind for message in records for record in message}
     monkeypatch.setattr(module, "place_in_order", place_plainly)
     assert life(seed) == records
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("seed", range(8))
+def test_beside_reservations_they_are_those_of_asking_each_job(
+    seed: int, depth: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shapes = [role(gpus=gpus, cpu_milli=1000 + kind) for gpus in (1, 2, 4, 8) for kind in range(4)]
+    policy = {"backfill": "reserve", "backfill_depth": depth}
+    still_blocked, passed = ReservingPass.still_blocked, list[bool]()
+
+    def note(self: ReservingPass, job: Job) -> bool:
+        passed.append(still_blocked(self, job))
+        return passed[-1]
+
+    monkeypatch.setattr(ReservingPass, "still_blocked", note)
+    records = life(seed, shapes, most=6, quota=22_000, **policy)
+    assert any(passed)
+    assert any(record.kind == "waiting" and record.reason.code is Code.RESERVED for each in records for record in each)
+    monkeypatch.setattr(ReservingPass, "still_blocked", lambda self, job: False)
+    assert life(seed, shapes, most=6, quota=22_000, **policy) == records

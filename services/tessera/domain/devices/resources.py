@@ -166,6 +166,14 @@ class Amount:
             self.gpu_milli + sign * other.gpu_milli,
         )
 
+    def most(self, other: "Amount") -> "Amount":
+        """The larger of both amounts of each resource."""
+        return Amount(
+            max(self.cpu_milli, other.cpu_milli),
+            max(self.memory_bytes, other.memory_bytes),
+            max(self.gpu_milli, other.gpu_milli),
+        )
+
 
 NOTHING = Amount()
 

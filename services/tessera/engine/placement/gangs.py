@@ -21,7 +21,7 @@ from tessera.engine.placement.refusals import no_domain, no_fit, no_model, not_e
 from tessera.engine.placement.rows.room_counts import RoomTable
 from tessera.engine.placement.rows.search_looks import SearchLooks
 from tessera.engine.placement.rows.shortage import is_short, lacks_gpus, lone_kind
-from tessera.engine.placement.rows.table import Entry, entry, policy_for
+from tessera.engine.placement.rows.table import WHOLE, Entry, entry, policy_for
 from tessera.engine.placement.topology import place_together
 from tessera.engine.scoring.protocol import BEST_FIT, ScoringPolicy
 from tessera_schemas.reasons import Code, Reason
@@ -196,8 +196,17 @@ class FreeCapacity:
         """The code of the refusal that follows from counts and sums alone; None where they do not refuse the gang."""
         if not self.is_short_in_all(gang):
             return None
-        self._refused_at.setdefault(gang, len(self._before))
+        self.note_short(gang)
         return Code.NO_FIT if self.places.any_ready else Code.NO_NODES
+
+    def note_short(self, gang: Gang) -> None:
+        """Know that the gang is refused now: a later refusal in this pass has the numbers of its first one."""
+        self._refused_at.setdefault(gang, len(self._before))
+
+    def lacks_whole_gpus(self, kind: BundleKind, gpus: int) -> bool:
+        """Whether nodes are ready, and none that suits the kind has so many whole GPUs free."""
+        self.table.refresh()
+        return self.places.any_ready and not (self.table.free[WHOLE, self.table.suits(kind)] >= gpus).any()
 
     def is_short(self, roles: tuple[RoleNeed, ...]) -> bool:
         """Whether the nodes lack the room for some of the pods, whatever becomes of the others; no search is made."""

@@ -3,13 +3,15 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tessera.domain.devices.resources import Amount, RoleNeed
+from tessera.domain.devices.resources import NOTHING, Amount, RoleNeed
 from tessera.domain.entities import Earmark, Job
 from tessera.domain.queues import QueueTree, QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
 from tessera.engine.placement.capacity import nodes_for, nodes_without
+from tessera.engine.placement.fits import BundleKind
 from tessera.engine.placement.gangs import FreeCapacity
+from tessera.engine.placement.rows.shortage import lone_kind
 from tessera.engine.queueing.starting import Choice, choose, refusal
 from tessera.engine.queueing.timeline import RoomAhead, RoomTimeline, may_meet
 from tessera.engine.scoring.policies import find_scoring_policy
@@ -20,17 +22,53 @@ JOBS_MAX = 8_192
 """Number of refused jobs that are remembered, jobs that have gone included; beyond, all are asked about again."""
 
 
+@dataclass(slots=True, eq=False)
+class BlockedGroup:
+    """
+    Jobs of one queue whose pods are equal within a job, suit the same nodes and take `gpus` whole GPUs each, 1 or more.
+
+    `most` is the most of each resource that a job of the group asked for: where there is quota for that, all have it.
+    """
+
+    queue: str
+    flavor: str
+    kind: BundleKind
+    gpus: int
+    most: Amount = NOTHING
+
+
+@dataclass(slots=True, eq=False)
+class BlockedJob:
+    """A job that was refused for want of room, with its only flavor; it had quota under the use `held`."""
+
+    job: Job
+    gang: Gang
+    flavor: str
+    held: Mapping[str, Amount]
+    group: BlockedGroup | None
+
+
 @dataclass(slots=True)
 class BlockedJobs:
     """
-    Jobs that were refused for want of room, with the one flavor that they may use, under these quotas.
+    Jobs that were refused for want of room, under these quotas.
 
-    `held` is what counts as used in each queue, earmarks included; with each job stands under which use it had quota.
+    `held` is what counts as used in each queue, earmarks included.
     """
 
     tree: QueueTree
     held: Mapping[str, Amount]
-    jobs: dict[str, tuple[Job, str, Mapping[str, Amount]]] = field(default_factory=dict)
+    jobs: dict[str, BlockedJob] = field(default_factory=dict)
+    groups: dict[tuple[object, ...], BlockedGroup] = field(default_factory=dict)
+
+    def note(self, job: Job, flavor: str) -> None:
+        """Remember the job, which has quota under the use of now."""
+        group, kind = None, lone_kind(job.gang)
+        if kind is not None and kind.whole.gpus and job.reason is not None and job.reason.code is Code.NO_FIT:
+            key = job.queue, flavor, kind.never, kind.whole.gpus
+            group = self.groups.setdefault(key, BlockedGroup(job.queue, flavor, kind, kind.whole.gpus))
+            group.most = group.most.most(job.amount)
+        self.jobs[job.job_id] = BlockedJob(job, job.gang, flavor, self.held, group)
 
 
 class CapacityCache(dict[tuple[str, str, bool], FreeCapacity]):
@@ -72,6 +110,7 @@ class SchedulingPass:
         self._capacities: dict[tuple[str, tuple[str, ...]], FreeCapacity] = {}
         self._standing: BlockedJobs | None = None
         self._lacks_room: dict[tuple[Gang, str], bool] = {}
+        self._groups_blocked: dict[BlockedGroup, bool] = {}
 
     def _quota_book(self) -> QuotaBook:
         """Use and lending of quota in this pass, made when first asked for."""
@@ -118,14 +157,28 @@ class SchedulingPass:
         found = blocked.jobs.get(job.job_id)
         # The very same object: jobs are frozen, so that any change of one is another object, and identity is the whole
         # comparison.
-        if found is None or found[0] is not job or job.reason is None:
+        if found is None or found.job is not job or job.reason is None:
             return False
-        flavor, held = found[1:]
-        if held is not blocked.held:
-            if self._quota_book().lacks(job, flavor) is not None:
+        capacity = self.capacity(found.flavor, ())
+        if (group := found.group) is not None:
+            known = self._groups_blocked.get(group)
+            if self._is_group_blocked(group, capacity) if known is None else known:
+                capacity.note_short(found.gang)
+                return True
+        if found.held is not blocked.held:
+            if self._quota_book().lacks(job, found.flavor) is not None:
                 return False
-            blocked.jobs[job.job_id] = job, flavor, blocked.held
-        return self.capacity(flavor, ()).shortage(job.gang) is job.reason.code
+            found.held = blocked.held
+        return capacity.shortage(found.gang) is job.reason.code
+
+    def _is_group_blocked(self, group: BlockedGroup, capacity: FreeCapacity) -> bool:
+        """Whether all of the group have quota, and no node has the GPUs for a single pod of any."""
+        # Of a full pool that is all there is to know, however many kinds of jobs wait for it. Else each kind is asked
+        # for what it lacks. Who joins the group after it was asked has just been refused, and comes no second time.
+        known = self._groups_blocked[group] = capacity.lacks_whole_gpus(group.kind, group.gpus) and (
+            self._quota_book().over(group.queue, group.flavor, group.most) is None
+        )
+        return known
 
     def _standing_now(self) -> BlockedJobs:
         """The jobs of the passes before, while the quotas are what they were, and what counts as used now."""
@@ -154,7 +207,7 @@ class SchedulingPass:
         # With several flavors the reason depends on which of them has quota at the time; only one flavor makes it a
         # question of room alone.
         if self._standing is not None and len(flavors) == 1 and may_borrow:
-            self._standing.jobs[job.job_id] = job, flavors[0], self._standing.held
+            self._standing.note(job, flavors[0])
 
     def may_start(self, queues: Collection[str], gang: Gang, revocable: bool) -> Collection[str]:
         """The queues whose jobs of the gang have quota, and room as far as counts say, by the state alone."""
@@ -236,6 +289,7 @@ class SchedulingPass:
         if (blocked := self._known.blocked.get(self._pool)) is not None:
             blocked.jobs.pop(job.job_id, None)
         self._lacks_room.clear()
+        self._groups_blocked.clear()
         if self._book is not None:
             self._book.start(job, flavor)
         # Several views overlap on the same nodes, by flavors and by nodes to avoid; one that was not told would give

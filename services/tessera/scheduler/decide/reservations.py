@@ -20,7 +20,7 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.own_place import own_place
-from tessera.engine.queueing.readiness import awaits_placement, is_reserved, quota_reason, startable
+from tessera.engine.queueing.readiness import awaits_placement, is_reserved, quota_reason, rests, startable
 from tessera.engine.queueing.reservations import Reservation, hide_reserved
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
 from tessera.engine.queueing.starting import Choice, choose
@@ -52,9 +52,9 @@ class OwnerPass(SchedulingPass):
 
     def begin(self, jobs: Sequence[Job]) -> None:
         """Know who waits since before: nobody who stands before an owner, by class or an old order, borrows first."""
-        for job in jobs:
-            if job.reason is not None:
-                OwnerPass.note_refused(self, job, job.reason.code)
+        queues = self._state.tree.queues
+        waiting = (job for job in jobs if job.reason is not None and job.reason.code in TOLD)
+        self._told = {job.job_id: job for job in waiting if queues[job.queue].parent is not None}
 
     def note_refused(self, job: Job, code: Code) -> None:
         """Know that the job does not start now; whether it is an owner is asked when it matters."""
@@ -124,8 +124,9 @@ class ReservingPass(OwnerPass):
         super().begin(jobs)
         self._place = {job.job_id: place for place, job in enumerate(jobs)}
         for job in jobs:
-            waits = awaits_placement(self._state, job) or is_restarting(self._state, job)
-            if waits and job.reason is not None and is_reserved(job):
+            if job.reason is None or not is_reserved(job):
+                continue
+            if awaits_placement(self._state, job) or is_restarting(self._state, job):
                 self._kept.add(job.job_id)
                 self._blocked.append((job, job.reason))
 
@@ -133,11 +134,12 @@ class ReservingPass(OwnerPass):
         """Whether the job would get a reservation if it found no room, so that it has to be asked itself."""
         if job.job_id in self._kept:
             return True
+        if len(self._kinds) >= KINDS_MAX:
+            return False
         kind = self._kind(job)
         return (
             kind not in self._never
             and self._kinds[kind] < self._policy.backfill_depth
-            and len(self._kinds) < KINDS_MAX
             and self._waited(job, "patience")
             and not self._ahead.is_deep(job)
             # Who waits for nodes that are out, or too small, fills none of the places.
@@ -157,8 +159,10 @@ class ReservingPass(OwnerPass):
             yield self._reasons.pop(0)
 
     def still_blocked(self, job: Job) -> bool:
-        """Returns False: whether a job gets a reservation depends on the time."""
-        return False
+        """Whether that is so and the job gets no reservation either, which depends on the time."""
+        # Who rests, or was told to stand behind a reservation, leaves by another way: it is not refused for room.
+        behind = self._behind and (self._kind(job), self.count_outlived(job)) in self._behind
+        return not (behind or rests(self._state, job) or self.reserves(job)) and super().still_blocked(job)
 
     def refusal(self, job: Job) -> Code | None:
         """The code of the reason that `find` would give, as far as that is known without a search; else None."""

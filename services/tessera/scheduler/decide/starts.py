@@ -172,7 +172,7 @@ class _Line:
             return True
         # Three ways of being passed over without a record, first the one by which nearly all of a long line leaves.
         # `awaits_room` is asked part by part, since some of its parts are known by now.
-        if shut or marked or self._knows_why(job) or places.still_blocked(job) or not is_in_line(state, job):
+        if shut or marked or places.still_blocked(job) or self._knows_why(job) or not is_in_line(state, job):
             return True
         if draft.full:
             return False
