@@ -15,7 +15,7 @@ from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.storing.statehash import StateHash
 from tessera.engine.explain.explanation import explain
 from tessera.engine.preemption.plans import Plan, proposal
-from tessera.engine.preemption.rules import is_beyond_budget
+from tessera.engine.preemption.rules import budget_against
 from tessera.engine.queueing.ordering import PoolLine
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Message
@@ -433,7 +433,7 @@ def test_else_nobody_is_stopped_by_a_budget() -> None:
     ledger = pressed("last")
     submit(ledger, "cpu", gpus=0, tenant="other")
     cpu, yields = (ledger.state.jobs.get(job_id(SHARD, *names)) for names in (("other", "cpu"), ("lab", "yields")))
-    assert not is_beyond_budget(ledger.state, cpu, yields)
+    assert budget_against(ledger.state, cpu, yields) is None
     ledger.commit(grant(1000), ms=2 * SECOND)
     assert preempted(ledger) == []
 

@@ -14,7 +14,7 @@ from tessera.domain.devices.resources import WHOLE_GPU, Amount
 from tessera.domain.entities import Job, Run
 from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
-from tessera.engine.preemption.rules import is_beside_gpus, is_beyond_budget, may_evict, may_shrink
+from tessera.engine.preemption.rules import budget_against, is_beside_gpus, may_evict, may_shrink
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code
 from tessera_schemas.work.placement import Placement
@@ -79,7 +79,7 @@ def find_candidates(
 
 def _is_unpaid(state: State, job: Job, run: Run) -> bool:
     victim = state.jobs.get(run.job_id) if state.budgets else None
-    return victim is not None and is_beyond_budget(state, job, victim)
+    return victim is not None and budget_against(state, job, victim) is not None
 
 
 def _lent(state: State, run: Run) -> int:

@@ -111,7 +111,7 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
     tree = state.tree
     # Strictly lower, or two equal jobs would evict each other in turn.
     lower = tree.priority_of(victim) < tree.priority_of(owner)
-    if cause == "preemption" and is_beyond_budget(state, owner, victim):
+    if cause == "preemption" and budget_against(state, owner, victim) is not None:
         return tree.policy.preset != "off"
     if owner.queue == victim.queue:
         return lower and tree.policy.preset != "off"
@@ -131,19 +131,20 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
     return all(book.holds_lent(queue, run.flavor if run.flavor == flavor else "", alike) for queue in below)
 
 
-def is_beyond_budget(state: State, owner: Job, victim: Job) -> bool:
+def budget_against(state: State, owner: Job, victim: Job) -> Budget | None:
     """
-    Whether a budget of the victim is spent and none of `owner`'s, which asks for GPUs of the same pool.
+    A spent budget of the victim's, where `owner` asks for GPUs of the same pool and has none spent; else None.
 
     Whatever classes and queues they are of: what a budget does not cover any more goes on where nobody else waits.
     """
     pool = state.tree.pool
     if not state.budgets or not owner.amount.gpu_milli or pool(owner.queue) != pool(victim.queue):
-        return False
-    return spent_of(state, victim) is not None and spent_of(state, owner) is None
+        return None
+    spent = _spent_of(state, victim)
+    return spent if spent is not None and _spent_of(state, owner) is None else None
 
 
-def spent_of(state: State, job: Job) -> Budget | None:
+def _spent_of(state: State, job: Job) -> Budget | None:
     """The first budget of the job that is spent, whatever that means for new work; a job without GPUs spends none."""
     found = spent_budgets(state, job.queue, job.tenant, job.project, WHEN_SPENT) if job.amount.gpu_milli else []
     return found[0] if found else None

@@ -19,13 +19,12 @@ from tessera.engine.placement.faults import placement_faults
 from tessera.engine.preemption.candidates import eviction_cost
 from tessera.engine.preemption.rules import (
     EVICTED_AS,
-    is_beyond_budget,
+    budget_against,
     is_its_own,
     may_call_in,
     may_evict,
     may_shrink,
     outranked,
-    spent_of,
 )
 from tessera.engine.queueing.own_place import place_given_back, without_own_place
 from tessera.engine.queueing.readiness import awaits_room, book_without, quota_reason, would_borrow
@@ -112,9 +111,9 @@ def _evicted(state: State, fact: PlanProposed, run_id: str, detail: str) -> Reas
     run = state.runs.get(run_id)
     if fact.cause != "defragment" or run is None:
         owner, victim = state.jobs.get(fact.job_id), None if run is None else state.jobs.get(run.job_id)
-        if fact.cause == "preemption" and owner and victim and is_beyond_budget(state, owner, victim):
-            budget = spent_of(state, victim)
-            detail += f"; budget {budget.name} is spent" if budget is not None else ""
+        if fact.cause == "preemption" and owner is not None and victim is not None:
+            budget = budget_against(state, owner, victim)
+            detail += "" if budget is None else f"; budget {budget.name} is spent"
         return Reason(code=EVICTED_AS[fact.cause], detail=detail)
     lost = min(eviction_cost(state, run) // GPU_SECOND, INT_MAX)
     return Reason(code=Code.DEFRAGMENTED, numbers={"lost_gpu_seconds": lost})

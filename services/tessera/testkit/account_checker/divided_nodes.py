@@ -23,7 +23,7 @@ CheckedKey = tuple[int, str]
 
 @dataclass(slots=True, eq=False)
 class CheckedHolder:
-    """A run or an earmark: its pods by rank, what each role's ask for, and the cause of each."""
+    """A run or an earmark: its pods by rank, their roles by name, and the cause of each."""
 
     key: CheckedKey
     tenant: str

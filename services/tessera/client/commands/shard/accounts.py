@@ -183,8 +183,8 @@ async def report(
 
     The gateway has full hours of 35 days, then days of three years without jobs; a tenant sees its own by name.
     HELD is by runs that start or stop, KEPT for jobs that are to start. Rows in brackets are nobody's whom the ledger
-    names. The sum is the capacity, exactly; json and csv have the unit's name. focus is CSV for
-    finance, by job and hour, with costs by `money`, from the whole ledger (operators).
+    names. The sum is the capacity, exactly; json and csv name the unit of their amounts. focus is CSV for finance, by
+    job and hour, with costs by `money`, from the whole ledger (operators).
     """
     if span.output == FOCUS:
         rows = list(await span.focus(at))
