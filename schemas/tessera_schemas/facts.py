@@ -13,6 +13,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, StringConstraints, TypeAdapter, field_validator, model_validator
 
 from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Notes, Positive, RunId, Strict, Text, Uid
+from tessera_schemas.cluster.device_facts import ClassSeen as ClassSeen
+from tessera_schemas.cluster.device_facts import DevicesSelected as DevicesSelected
+from tessera_schemas.cluster.device_facts import LayoutSeen as LayoutSeen
+from tessera_schemas.cluster.device_layouts import NodeOffer
 from tessera_schemas.cluster.devices import DeviceProfile, GpuUuid
 from tessera_schemas.cluster.mig import GEOMETRIES, resource_of
 from tessera_schemas.config import ConfigBody
@@ -400,6 +404,8 @@ class NodeSeen(AnyFact, sender="binder"):
         dict[LabelKey, Count],
         Field(max_length=64, description="Installed devices, GPUs too, where fewer are allocatable for a while"),
     ] = Field(default_factory=dict)
+
+    offer: Annotated[NodeOffer, Field(description="Devices that drivers publish (DRA)")] = NodeOffer()
 
     @property
     def extended(self) -> dict[str, int]:

@@ -20,6 +20,7 @@ from tessera_schemas.cluster import mig
 from tessera_schemas.cluster.devices import Kind
 from tessera_schemas.cluster.resource_kinds import FURTHER, KINDS, CountedResources, is_device
 from tessera_schemas.work.arrays import DEPENDENCIES_MAX, Dependency, JobArray
+from tessera_schemas.work.device_claims import CLAIMS_MAX, DeviceClaim
 from tessera_schemas.work.pod_template import LabelKey as LabelKey
 from tessera_schemas.work.pod_template import Template as Template
 from tessera_schemas.work.pod_template import Volume as Volume
@@ -58,6 +59,10 @@ class Resources(CountedResources):
         dict[LabelKey, Positive],
         Field(max_length=16, description="Further devices, by the node's name for them, such as rdma/hca"),
     ] = Field(default_factory=dict)
+    claims: Annotated[
+        tuple[DeviceClaim, ...],
+        Field(max_length=CLAIMS_MAX, description="Claims on devices that drivers publish (DRA)"),
+    ] = later(())
     cpu_limit_milli: Annotated[
         Positive | None, Field(description="CPU ceiling while a node has some idle, in thousandths; null: as requested")
     ] = None
@@ -116,7 +121,8 @@ class Resources(CountedResources):
     @property
     def total_gpu_milli(self) -> int:
         """GPU of one pod that counts against quotas and limits, in thousandths."""
-        return self.gpus * GPU_MILLI + self.gpu_milli + mig.PROFILES.get(self.mig_profile, 0)
+        claimed = sum(claim.gpu_milli for claim in self.claims) if self.claims else 0
+        return self.gpus * GPU_MILLI + self.gpu_milli + mig.PROFILES.get(self.mig_profile, 0) + claimed
 
 
 class Operator(StrEnum):

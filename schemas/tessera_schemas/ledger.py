@@ -76,6 +76,13 @@ class NodeChanged(AnyRecord):
     fact: Count
 
 
+class DevicesNoted(AnyRecord):
+    """A layout of devices, a class, or what expressions select, as fact `fact` states it, counts from here on."""
+
+    kind: Literal["devices_noted"]
+    fact: Count
+
+
 class JobQueued(AnyRecord, event=events.JobAdmittedV1):
     """The job of fact `fact` is in; from here on it reaches exactly one terminal phase."""
 

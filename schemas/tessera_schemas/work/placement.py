@@ -7,10 +7,36 @@ from pydantic import ConfigDict
 
 
 @dataclass(frozen=True, slots=True)
+class DrawnDevice:
+    """
+    A device that a pod's claim has, by the names of its driver, and the request, or `request/choice`, that it answers.
+
+    `capacity` is the part of it, in thousandths of each unit, where it is shared. `admin`: access beside others.
+    """
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    claim: str
+    request: str
+    driver: str
+    pool: str
+    device: str
+    capacity: tuple[tuple[str, int], ...] = ()
+    admin: bool = False
+
+    @property
+    def id(self) -> str:
+        """`driver/pool/device`."""
+        return f"{self.driver}/{self.pool}/{self.device}"
+
+
+@dataclass(frozen=True, slots=True)
 class Placement:
     """
     One pod. `gpu_milli` is taken of each of `devices` (slot numbers of the node): 1000 for whole GPUs, less for a
     share of a single one, 0 with no devices.
+
+    `drawn` are the devices of its claims; `devices` and `gpu_milli` are empty then.
 
     `mig` is the place of a MIG instance inside its device: the first memory slice and how many. Then `gpu_milli` is
     what these slices are of the device.
@@ -24,6 +50,7 @@ class Placement:
     devices: tuple[int, ...] = ()
     gpu_milli: int = 0
     mig: tuple[int, int] | None = None
+    drawn: tuple[DrawnDevice, ...] = ()
 
 
 PASSED_MAX = 4

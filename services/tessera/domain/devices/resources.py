@@ -8,6 +8,8 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tessera.domain.devices.claims import ClaimNeed, claim_needs
+from tessera.domain.devices.offers import Offer, Taken
 from tessera.domain.storing.fast import fast_init, replace
 from tessera.domain.storing.later import later
 from tessera_schemas.cluster.labels import GPU_RESOURCE
@@ -31,7 +33,7 @@ class Need:
 
     `as_made`: somebody else makes the pods, so that nothing can be put into their containers. `tolerated` are the
     standing tolerations of the job's tenant, which every pod that the binder makes of it has. `apart`: of the shares of
-    its gang no two are on one device.
+    its gang no two are on one device. `claims` are on devices that drivers publish (DRA).
     """
 
     cpu_milli: int
@@ -48,11 +50,13 @@ class Need:
     as_made: bool = False
     tolerated: tuple[tuple[str, str, str], ...] = later(())
     apart: bool = later(False)
+    claims: tuple[ClaimNeed, ...] = later(())
 
     @property
     def total_gpu_milli(self) -> int:
-        """Thousandths of a GPU that one pod takes: whole GPUs, its share and its MIG instance together."""
-        return self.gpus * WHOLE_GPU + self.gpu_milli + PROFILES.get(self.mig_profile, 0)
+        """Thousandths of a GPU that one pod takes: whole GPUs, its share, its MIG instance and its claims together."""
+        claimed = sum(claim.gpu_milli for claim in self.claims) if self.claims else 0
+        return self.gpus * WHOLE_GPU + self.gpu_milli + PROFILES.get(self.mig_profile, 0) + claimed
 
     @property
     def device_names(self) -> tuple[str, ...]:
@@ -113,6 +117,7 @@ def role_need(role: Role, as_made: bool = False) -> RoleNeed:
             asked.mig_profile,
             tuple(sorted(named.items())) if named else (),
             as_made,
+            claims=claim_needs(asked.claims) if asked.claims else (),
         ),
         (topology.level, *topology.wider) if topology else (),
         bool(topology and topology.required),
@@ -210,6 +215,10 @@ class Node:
     is since when it is silent or cordoned, 0 while it is neither; `short_ts` since when it is in trouble, or has fewer
     whole GPUs than its capacity says. `kept_percent` of each free GPU's part of CPU, memory and places is kept from
     jobs without GPUs; `promised` thousandths of GPUs, free now and taken in what is looked ahead, count as free there.
+
+    `offer` are the devices that drivers publish (DRA), `tainted` those with taints (device, key, value, effect), and
+    `missing` the pools that cannot be read. `drawn` is what claims of runs and earmarks have of them, and
+    `drawn_by_others` what claims have that Tessera did not allocate.
     """
 
     name: str
@@ -246,6 +255,11 @@ class Node:
     short_ts: int = later(0)
     kept_percent: int = later(0)
     promised: int = later(0)
+    offer: Offer | None = later(None)
+    tainted: tuple[tuple[str, str, str, str], ...] = later(())
+    drawn: Taken = later(())
+    drawn_by_others: Taken = later(())
+    missing: tuple[str, ...] = later(())
 
     @property
     def is_short(self) -> bool:

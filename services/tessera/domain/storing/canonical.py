@@ -9,6 +9,7 @@ from typing import Any, get_args, get_type_hints
 import orjson
 from pydantic import BaseModel
 
+from tessera.domain.devices.offers import Offer
 from tessera.domain.storing.later import LATER
 from tessera.domain.work.gang import Gang
 from tessera_schemas.facts import JobAdmitted
@@ -65,9 +66,11 @@ def _parts(kind: Any) -> Iterator[type[Any]]:
         yield from _parts(inner)
 
 
-def _embed(value: Any) -> orjson.Fragment | tuple[Any, ...]:
+def _embed(value: Any) -> orjson.Fragment | tuple[Any, ...] | str:
     if isinstance(value, Gang):
         return tuple(value)
+    if isinstance(value, Offer):
+        return value.digest
     if isinstance(value, BaseModel):
         return orjson.Fragment(value.__pydantic_serializer__.to_json(value))
     raise TypeError(f"{type(value).__name__} has no canonical form")

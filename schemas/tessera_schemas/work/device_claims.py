@@ -1,0 +1,123 @@
+"""
+Claims of a pod on devices that drivers publish for dynamic resource allocation (DRA), in the words of a job's spec.
+
+A claim is one set of devices, all of one node and decided together. What it asks for has the meaning of Kubernetes'
+`resource.k8s.io/v1`; amounts are thousandths of its units.
+"""
+
+from collections import Counter
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from tessera_schemas.base import GPU_MILLI, Count, Json, Name, Strict
+from tessera_schemas.cluster.device_layouts import ClassName, Expression, Milli, QualifiedName
+
+CLAIMS_MAX, REQUESTS_MAX, CHOICES_MAX, COUNT_MAX = 16, 32, 8, 32
+
+
+class DeviceToleration(Strict):
+    """Taints of devices that a request bears; an empty key is every key, an empty effect every effect."""
+
+    key: Annotated[str, StringConstraints(max_length=317)] = ""
+    operator: Literal["Exists", "Equal"] = "Equal"
+    value: Annotated[str, StringConstraints(max_length=63)] = ""
+    effect: Literal["NoSchedule", "NoExecute", ""] = ""
+
+
+class DeviceChoice(Strict):
+    """
+    Devices of one class. `name` is given where there are several choices.
+
+    `gpu_milli` is what each device counts for against quotas of GPUs; admission fills it in from the classes that the
+    configuration knows.
+    """
+
+    name: Annotated[Name | Literal[""], Field(description="Name of the choice, where there are several")] = ""
+    device_class: Annotated[ClassName, Field(description="DeviceClass of the cluster")]
+    selectors: Annotated[
+        tuple[Expression, ...], Field(max_length=32, description="Conditions on a device in CEL, all of which must hold")
+    ] = ()
+    count: Annotated[int, Field(ge=1, le=COUNT_MAX, strict=True, description="Number of devices")] = 1
+    every: Annotated[bool, Field(description="Every device of the node that matches, instead of a number")] = False
+    admin: Annotated[bool, Field(description="Access to devices that others have, for those who look after them")] = False
+    tolerations: Annotated[tuple[DeviceToleration, ...], Field(max_length=16)] = ()
+    capacity: Annotated[
+        dict[QualifiedName, Milli],
+        Field(max_length=32, description="Part of each device that is asked for, in thousandths of its unit"),
+    ] = Field(default_factory=dict)
+    gpu_milli: Annotated[
+        Count, Field(le=GPU_MILLI, description="Thousandths of a GPU that each device counts for; filled in")
+    ] = 0
+
+
+class DeviceRequest(Strict):
+    """One choice, or several in the user's order, of which the first that can be had is taken."""
+
+    name: Annotated[Name, Field(description="Name of the request within its claim")]
+    choices: Annotated[
+        tuple[DeviceChoice, ...],
+        Field(min_length=1, max_length=CHOICES_MAX, description="What would do, best first"),
+    ]
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        names = [choice.name for choice in self.choices]
+        if len(names) > 1 and (len(set(names)) < len(names) or "" in names):
+            raise ValueError("choices: each of several has a name of its own")
+        if any(choice.admin for choice in self.choices) and len(self.choices) > 1:
+            raise ValueError("choices: admin access is for a request of one choice")
+        return self
+
+
+class DeviceConstraint(Strict):
+    """
+    All devices of these requests, or of all requests, have an equal value of `match`, or each another one of `distinct`.
+    """
+
+    requests: Annotated[tuple[str, ...], Field(max_length=REQUESTS_MAX, description="Requests; empty: all")] = ()
+    match: Annotated[QualifiedName | Literal[""], Field(description="Attribute of which all have one value")] = ""
+    distinct: Annotated[QualifiedName | Literal[""], Field(description="Attribute of which each has another value")] = ""
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if bool(self.match) is bool(self.distinct):
+            raise ValueError("one of match and distinct")
+        return self
+
+
+class DriverConfig(Strict):
+    """Parameters that a driver reads itself, for these requests, or for all."""
+
+    requests: Annotated[tuple[str, ...], Field(max_length=REQUESTS_MAX)] = ()
+    driver: Annotated[str, StringConstraints(min_length=1, max_length=63)]
+    parameters: Json
+
+
+class DeviceClaim(Strict):
+    """
+    A claim of each pod of a role. Where `object_name` is set the claim stands in the cluster already, by that name, and
+    all pods that name it share its devices.
+    """
+
+    name: Annotated[Name, Field(description="Name of the claim within the pod")]
+    requests: Annotated[tuple[DeviceRequest, ...], Field(min_length=1, max_length=REQUESTS_MAX)]
+    constraints: Annotated[tuple[DeviceConstraint, ...], Field(max_length=32)] = ()
+    config: Annotated[tuple[DriverConfig, ...], Field(max_length=32)] = ()
+    object_name: Annotated[str, StringConstraints(max_length=253)] = ""
+
+    @model_validator(mode="after")
+    def _names(self) -> Self:
+        names = Counter(request.name for request in self.requests)
+        if twice := [name for name, count in names.items() if count > 1]:
+            raise ValueError(f"requests: {twice[0]} is there twice")
+        known = {*names} | {f"{r.name}/{choice.name}" for r in self.requests for choice in r.choices if choice.name}
+        for part in (*self.constraints, *self.config):
+            if strange := [name for name in part.requests if name not in known]:
+                raise ValueError(f"no request is called {strange[0]}")
+        return self
+
+    @property
+    def gpu_milli(self) -> int:
+        """The most that its devices can count for against quotas of GPUs, whatever choices are taken."""
+        return sum(max(choice.gpu_milli * choice.count for choice in request.choices) for request in self.requests)

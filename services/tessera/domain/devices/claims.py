@@ -1,0 +1,93 @@
+"""
+What pods claim of devices that drivers publish (DRA), as decisions look at it: hashable, and in integers.
+
+Parameters for drivers stay in the ledger's spec: no decision depends on them.
+"""
+
+from dataclasses import dataclass
+
+from tessera.domain.storing.fast import fast_init
+from tessera_schemas.work.device_claims import DeviceChoice, DeviceClaim, DeviceToleration
+
+Toleration = tuple[str, str, str, bool]
+"""Key, value and effect of a device taint that is borne, and whether any value is; "" is every key, every effect."""
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class ChoiceNeed:
+    """Devices of one class: `count` of them, or every one that matches where `count` is 0."""
+
+    name: str
+    device_class: str
+    selectors: tuple[str, ...] = ()
+    count: int = 1
+    admin: bool = False
+    tolerations: tuple[Toleration, ...] = ()
+    capacity: tuple[tuple[str, int], ...] = ()
+    gpu_milli: int = 0
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class RequestNeed:
+    """What would do, best first."""
+
+    name: str
+    choices: tuple[ChoiceNeed, ...]
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class ConstraintNeed:
+    """Devices of `requests` (all, where there are none) have one value of `attribute`, or each another (`distinct`)."""
+
+    requests: tuple[str, ...]
+    attribute: str
+    distinct: bool = False
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class ClaimNeed:
+    """One claim of a pod. `object_name`: pods that name this claim of the cluster share its devices."""
+
+    name: str
+    requests: tuple[RequestNeed, ...]
+    constraints: tuple[ConstraintNeed, ...] = ()
+    object_name: str = ""
+
+    @property
+    def gpu_milli(self) -> int:
+        """The most that its devices can count for against quotas of GPUs."""
+        return sum(max(choice.gpu_milli * (choice.count or 1) for choice in each.choices) for each in self.requests)
+
+
+def claim_needs(claims: tuple[DeviceClaim, ...]) -> tuple[ClaimNeed, ...]:
+    """The claims of a spec, in its order."""
+    return tuple(
+        ClaimNeed(
+            claim.name,
+            tuple(RequestNeed(request.name, tuple(map(_choice, request.choices))) for request in claim.requests),
+            tuple(ConstraintNeed(tuple(c.requests), c.match or c.distinct, bool(c.distinct)) for c in claim.constraints),
+            claim.object_name,
+        )
+        for claim in claims
+    )
+
+
+def _choice(choice: DeviceChoice) -> ChoiceNeed:
+    return ChoiceNeed(
+        choice.name,
+        choice.device_class,
+        tuple(sorted(set(choice.selectors))),
+        0 if choice.every else choice.count,
+        choice.admin,
+        tuple(sorted(map(_toleration, choice.tolerations))),
+        tuple(sorted(choice.capacity.items())),
+        choice.gpu_milli,
+    )
+
+
+def _toleration(toleration: DeviceToleration) -> Toleration:
+    return toleration.key, toleration.value, toleration.effect, toleration.operator == "Exists"

@@ -1,0 +1,153 @@
+"""
+What a node offers by DRA: the devices of its layout, and which of them each class and selector takes.
+
+Nodes of one make share one offer. An offer is a value: it compares by what it holds, so that what was found out for one
+node holds for each of the same offer.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from pydantic_core import core_schema
+
+from tessera_schemas.cluster.device_layouts import Capacity, DeviceLayout, selectors_digest
+
+Taken = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+"""Devices that claims have: `driver/pool/device` and the part of each where it is shared; in order, each as often as had."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Device:
+    """One device of an offer; fields as of `OfferedDevice`. `pool` is "" where the pool is called as its node."""
+
+    driver: str
+    pool: str
+    name: str
+    same: Mapping[str, int]
+    uses: tuple[tuple[int, int], ...]
+    capacity: Mapping[str, Capacity]
+    is_shared: bool
+    gpu: int | None
+    gpu_milli: int
+
+    def id_on(self, node: str) -> str:
+        """`driver/pool/device` of the device on a node of that name."""
+        return f"{self.driver}/{self.pool or node}/{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceClass:
+    """A class of devices of the cluster; `extended_resource` is the counted resource that it answers, "" for none."""
+
+    name: str
+    selectors: tuple[str, ...] = ()
+    extended_resource: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Devices of a layout that expressions take, one bit for each device; none with the `error` of an evaluation."""
+
+    devices: int
+    error: str = ""
+
+
+class Offer:
+    """
+    Devices of a layout with what is known of classes and selectors.
+
+    `devices` is empty while the ledger knows the layout by its digest alone.
+    """
+
+    __slots__ = ("__dict__", "classes", "counters", "devices", "digest", "selections")
+
+    def __init__(
+        self,
+        digest: str,
+        layout: DeviceLayout | None = None,
+        classes: Mapping[str, DeviceClass] | None = None,
+        selections: Mapping[str, Selection] | None = None,
+    ) -> None:
+        """`selections` by `selectors_digest`."""
+        self.digest = digest
+        self.devices: tuple[Device, ...] = () if layout is None else tuple(_devices(layout))
+        self.counters: tuple[int, ...] = () if layout is None else layout.counters
+        self.classes = dict(classes or {})
+        self.selections = dict(selections or {})
+        self._masks: dict[tuple[str, tuple[str, ...]], Selection | None] = {}
+
+    @cached_property
+    def _content(self) -> tuple[object, ...]:
+        return (
+            self.digest,
+            bool(self.devices),
+            tuple(sorted(self.classes.items())),
+            tuple(sorted(self.selections.items())),
+        )
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._content)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Offer) and self._hash == other._hash and self._content == other._content
+        )
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def selected(self, device_class: str, selectors: tuple[str, ...]) -> Selection | None:
+        """
+        Devices that the class and the selectors take; None while that is not known.
+
+        A class that the cluster does not have takes none, with an error that says so.
+        """
+        key = device_class, selectors
+        if key not in self._masks:
+            self._masks[key] = self._select(device_class, selectors)
+        return self._masks[key]
+
+    def _select(self, device_class: str, selectors: tuple[str, ...]) -> Selection | None:
+        known = self.classes.get(device_class)
+        if known is None:
+            return Selection(0, f"the cluster has no DeviceClass {device_class}")
+        both = known.selectors + selectors
+        return self.selections.get(selectors_digest(both)) if both else Selection((1 << len(self.devices)) - 1)
+
+    @cached_property
+    def index_of(self) -> Mapping[tuple[str, str, str], int]:
+        """The place of each device, by driver, pool ("" where it is called as its node) and name."""
+        return {(device.driver, device.pool, device.name): at for at, device in enumerate(self.devices)}
+
+    def find(self, device_id: str, node: str) -> int | None:
+        """The place of `driver/pool/device` of a node of that name; None where the layout has no such device."""
+        driver, _, rest = device_id.partition("/")
+        pool, _, name = rest.rpartition("/")
+        at = self.index_of.get((driver, "", name)) if pool == node else None
+        return self.index_of.get((driver, pool, name)) if at is None else at
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        """Stored as the digest of its layout; what it holds stands in tables of its own."""
+        return core_schema.no_info_after_validator_function(cls, core_schema.str_schema())
+
+
+def _devices(layout: DeviceLayout) -> Sequence[Device]:
+    pools = layout.pools
+    return [
+        Device(
+            pools[each.pool].driver,
+            pools[each.pool].name,
+            each.name,
+            each.same,
+            each.uses,
+            each.capacity,
+            each.is_shared,
+            each.gpu,
+            each.gpu_milli,
+        )
+        for each in layout.devices
+    ]
