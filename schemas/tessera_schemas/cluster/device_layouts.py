@@ -30,9 +30,7 @@ DeviceId = Annotated[str, StringConstraints(min_length=5, max_length=384, patter
 """`driver/pool/device`, as drivers call them; a pool's name may have slashes."""
 Expression = Annotated[str, StringConstraints(min_length=1, max_length=10_240)]
 """A condition on one device in CEL."""
-ClassName = Annotated[
-    str, StringConstraints(min_length=1, max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")
-]
+ClassName = Annotated[str, StringConstraints(min_length=1, max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
 
 
 class DevicePool(Strict):

@@ -36,11 +36,11 @@ class DeviceChoice(Strict):
     name: Annotated[Name | Literal[""], Field(description="Name of the choice, where there are several")] = ""
     device_class: Annotated[ClassName, Field(description="DeviceClass of the cluster")]
     selectors: Annotated[
-        tuple[Expression, ...], Field(max_length=32, description="Conditions on a device in CEL, all of which must hold")
+        tuple[Expression, ...], Field(max_length=32, description="Conditions on a device in CEL; all have to hold")
     ] = ()
     count: Annotated[int, Field(ge=1, le=COUNT_MAX, strict=True, description="Number of devices")] = 1
     every: Annotated[bool, Field(description="Every device of the node that matches, instead of a number")] = False
-    admin: Annotated[bool, Field(description="Access to devices that others have, for those who look after them")] = False
+    admin: Annotated[bool, Field(description="Access beside others, for those who look after devices")] = False
     tolerations: Annotated[tuple[DeviceToleration, ...], Field(max_length=16)] = ()
     capacity: Annotated[
         dict[QualifiedName, Milli],
@@ -72,12 +72,13 @@ class DeviceRequest(Strict):
 
 class DeviceConstraint(Strict):
     """
-    All devices of these requests, or of all requests, have an equal value of `match`, or each another one of `distinct`.
+    All devices of these requests (of all requests, where none are named) have an equal value of the attribute `match`,
+    or each another one of `distinct`.
     """
 
     requests: Annotated[tuple[str, ...], Field(max_length=REQUESTS_MAX, description="Requests; empty: all")] = ()
     match: Annotated[QualifiedName | Literal[""], Field(description="Attribute of which all have one value")] = ""
-    distinct: Annotated[QualifiedName | Literal[""], Field(description="Attribute of which each has another value")] = ""
+    distinct: Annotated[QualifiedName | Literal[""], Field(description="Attribute that differs for each device")] = ""
 
     @model_validator(mode="after")
     def _one(self) -> Self:
@@ -108,12 +109,12 @@ class DeviceClaim(Strict):
 
     @model_validator(mode="after")
     def _names(self) -> Self:
-        names = Counter(request.name for request in self.requests)
-        if twice := [name for name, count in names.items() if count > 1]:
+        counts = Counter(request.name for request in self.requests)
+        if twice := [name for name, count in counts.items() if count > 1]:
             raise ValueError(f"requests: {twice[0]} is there twice")
-        known = {*names} | {f"{r.name}/{choice.name}" for r in self.requests for choice in r.choices if choice.name}
-        for part in (*self.constraints, *self.config):
-            if strange := [name for name in part.requests if name not in known]:
+        known = {*counts} | {f"{r.name}/{choice.name}" for r in self.requests for choice in r.choices if choice.name}
+        for named in [part.requests for part in self.constraints] + [part.requests for part in self.config]:
+            if strange := [name for name in named if name not in known]:
                 raise ValueError(f"no request is called {strange[0]}")
         return self
 

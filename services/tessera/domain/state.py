@@ -7,6 +7,7 @@ reads the base's and sees its own writes in the tables.
 
 from collections.abc import Iterable, Iterator
 
+from tessera.domain.devices.offers import DeviceClass, KnownLayout, KnownSelection, Offer
 from tessera.domain.devices.resources import NOTHING, Amount, Node
 from tessera.domain.entities import (
     ClosedNamespace,
@@ -65,9 +66,15 @@ TABLES = (
     "removed_queues",
     "decayed",
     "spending",
+    "layouts",
+    "device_classes",
+    "selections",
 )
 LATER_TABLES = frozenset(
-    {"refused", "backoffs", "stops", "closed", "remembered_nodes", "removed_queues", "decayed", "spending"}
+    {
+        *("refused", "backoffs", "stops", "closed", "remembered_nodes", "removed_queues", "decayed", "spending"),
+        *("layouts", "device_classes", "selections"),
+    }
 )
 """Of them, those that came after 0.3: an empty one is no part of the state's hash. They stand last, as they came."""
 
@@ -128,6 +135,10 @@ class State:
         self.budgets: dict[str, Budget] = {}
         """Those in force, by name."""
         self.holdings = Holdings()
+        self.layouts: Table[KnownLayout] = Table()
+        self.device_classes, self.selections = Table[DeviceClass](), Table[KnownSelection]()
+        self.offers: Table[Offer] = Table()
+        """What nodes of each layout offer, by its digest: made of these three."""
         self.index, self.relations = Index(), JobRelations()
         self.is_base = True
         self._base: tuple[State, int] | None = None
@@ -138,7 +149,7 @@ class State:
         top.__dict__.update(self.__dict__)
         for name in TABLES:
             setattr(top, name, getattr(self, name).overlay())
-        top.shares, top.unmade = self.shares.overlay(), self.unmade.overlay()
+        top.shares, top.unmade, top.offers = self.shares.overlay(), self.unmade.overlay(), self.offers.overlay()
         top.is_base, top._base = False, self._base or (self, self.n)
         return top
 

@@ -7,7 +7,7 @@ Parameters for drivers stay in the ledger's spec: no decision depends on them.
 from dataclasses import dataclass
 
 from tessera.domain.storing.fast import fast_init
-from tessera_schemas.work.device_claims import DeviceChoice, DeviceClaim, DeviceToleration
+from tessera_schemas.work.device_claims import DeviceChoice, DeviceClaim, DeviceConstraint, DeviceToleration
 
 Toleration = tuple[str, str, str, bool]
 """Key, value and effect of a device taint that is borne, and whether any value is; "" is every key, every effect."""
@@ -69,11 +69,16 @@ def claim_needs(claims: tuple[DeviceClaim, ...]) -> tuple[ClaimNeed, ...]:
         ClaimNeed(
             claim.name,
             tuple(RequestNeed(request.name, tuple(map(_choice, request.choices))) for request in claim.requests),
-            tuple(ConstraintNeed(tuple(c.requests), c.match or c.distinct, bool(c.distinct)) for c in claim.constraints),
+            tuple(map(_constraint, claim.constraints)),
             claim.object_name,
         )
         for claim in claims
     )
+
+
+def _constraint(constraint: DeviceConstraint) -> ConstraintNeed:
+    attribute = constraint.match or constraint.distinct
+    return ConstraintNeed(tuple(constraint.requests), attribute, bool(constraint.distinct))
 
 
 def _choice(choice: DeviceChoice) -> ChoiceNeed:

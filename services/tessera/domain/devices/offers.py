@@ -12,10 +12,11 @@ from typing import Any
 
 from pydantic_core import core_schema
 
+from tessera.domain.storing.fast import fast_init
 from tessera_schemas.cluster.device_layouts import Capacity, DeviceLayout, selectors_digest
 
 Taken = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
-"""Devices that claims have: `driver/pool/device` and the part of each where it is shared; in order, each as often as had."""
+"""Devices that claims have, in order: `driver/pool/device`, and the part of it that is had where it is shared."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +53,30 @@ class Selection:
 
     devices: int
     error: str = ""
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class KnownLayout:
+    """A layout that some node names, or named a while ago."""
+
+    digest: str
+    layout: DeviceLayout
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class KnownSelection:
+    """Devices of a layout that expressions take, as in the fact; `key` is made by `selection_key`."""
+
+    key: str
+    devices: str
+    error: str = ""
+
+
+def selection_key(layout: str, selectors: Sequence[str]) -> str:
+    """The key of a `KnownSelection`."""
+    return f"{layout} {selectors_digest(selectors)}"
 
 
 class Offer:

@@ -4,8 +4,8 @@ Needs of pods and capacity of nodes, in integers: CPU in thousandths, memory in 
 Capacity is checked per device, never on a sum: two halves on two GPUs are not one GPU.
 """
 
-from bisect import bisect_left
-from collections.abc import Sequence
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tessera.domain.devices.claims import ClaimNeed, claim_needs
@@ -332,6 +332,8 @@ class Node:
                 beyond += sign  # the node shrank meanwhile: its holder has another one of those that are left
         if self.others.gpus or beyond is not None:
             theirs = _give_others(gpu, self.others.gpus + max(0, beyond or 0))
+        if placement.drawn:
+            self._take_parts(gpu, ((device.id, ()) for device in placement.drawn if not device.admin), sign)
         return replace(
             self,
             cpu_free=self.cpu_free - sign * need.cpu_milli,
@@ -344,7 +346,36 @@ class Node:
             else self._slices_after(placement.devices, placement.mig, sign),
             gpu_others=theirs,
             gpu_beyond=beyond,
+            drawn=self._drawn_after(placement, sign) if placement.drawn else self.drawn,
         )
+
+    def offering(self, offer: Offer | None) -> "Node":
+        """The node with another offer, of which its claims have what they had."""
+        gpu = [WHOLE_GPU] * self.gpus if self.device_profile == "dra" else list(self.gpu_free)
+        node = replace(self, offer=offer)
+        if self.device_profile == "dra":
+            node._take_parts(gpu, (*self.drawn, *self.drawn_by_others), 1)
+        return replace(node, gpu_free=tuple(gpu))
+
+    def _take_parts(self, gpu: list[int], devices: Iterable[tuple[str, object]], sign: int) -> None:
+        """Take, in place, what devices of the offer are of the node's GPUs."""
+        for device_id, _ in devices if self.offer is not None else ():
+            at = self.offer.find(device_id, self.name) if self.offer is not None else None
+            device = self.offer.devices[at] if self.offer is not None and at is not None else None
+            if device is not None and device.gpu is not None and device.gpu < len(gpu):
+                gpu[device.gpu] -= sign * device.gpu_milli
+
+    def _drawn_after(self, placement: Placement, sign: int) -> Taken:
+        had = list(self.drawn)
+        for device in placement.drawn:
+            entry = device.id, device.capacity
+            if device.admin:
+                continue
+            if sign > 0:
+                insort(had, entry)
+            elif entry in had:
+                had.remove(entry)
+        return tuple(had)
 
     def taking_over(self, need: Need) -> "Node":
         """The node on which what one pod of others takes counts as theirs no more; its GPUs are whole ones."""
@@ -431,6 +462,9 @@ def emptied(node: Node) -> Node:
         gpu_uuids=node.gpu_uuids,
         mig_instances=node.mig_instances,
         tolerated=node.tolerated,
+        offer=node.offer,
+        tainted=node.tainted,
+        missing=node.missing,
     )
 
 
@@ -473,6 +507,10 @@ def empty_node(seen: NodeSeen) -> Node:
         seen.trouble,
         seen.cordoned and not seen.gone,
         capacity=tuple(sorted(seen.capacity.items())),
+        offer=Offer(seen.offer.layout) if seen.offer.layout else None,
+        tainted=tuple(sorted((t.device, t.key, t.value, t.effect) for t in seen.offer.tainted)),
+        drawn_by_others=tuple(sorted((t.device, tuple(sorted(t.capacity.items()))) for t in seen.offer.taken)),
+        missing=tuple(sorted(seen.offer.missing)),
     )
 
 
@@ -505,6 +543,9 @@ SHAPE = (
     "trouble",
     "cordoned",
     "capacity",
+    "tainted",
+    "drawn_by_others",
+    "missing",
 )
 
 
@@ -513,4 +554,5 @@ def is_as_seen(node: Node | None, seen: NodeSeen) -> bool:
     if node is None:
         return seen.gone
     fresh = empty_node(seen)
-    return all(getattr(node, name) == getattr(fresh, name) for name in SHAPE)
+    layout = "" if node.offer is None else node.offer.digest
+    return layout == seen.offer.layout and all(getattr(node, name) == getattr(fresh, name) for name in SHAPE)

@@ -8,6 +8,7 @@ from tessera.domain.devices.slots import while_held
 from tessera.domain.entities import Drain, Earmark, NodeBackoff, PublishedSlots, RefusedWork, Run
 from tessera.domain.errors import Contradiction, UnknownFormat
 from tessera.domain.folding.books import put_in_force
+from tessera.domain.folding.device_offers import with_offer
 from tessera.domain.folding.spending import count_anew
 from tessera.domain.folding.steps import applies, count_costs, count_task, forget_node, is_aside
 from tessera.domain.state import State
@@ -108,7 +109,7 @@ def apply_node_changed(state: State, record: NodeChanged, facts: Sequence[TakenF
     if not isinstance(fact, NodeSeen):
         raise Contradiction(f"record {state.n}: fact {record.fact} is not about a node")
     before = state.nodes.get(fact.name)
-    node = _configured(state, empty_node(while_held(fact, before)))
+    node = with_offer(state, _configured(state, empty_node(while_held(fact, before))))
     holders: list[Run | Earmark] = []
     if before is not None and before.is_held:  # else nothing holds it, and nobody need be asked
         holders = [*state.runs_on(node.name), *state.earmarks.values()]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import orjson
 
 from tessera.domain.errors import Contradiction
+from tessera.domain.folding.device_offers import restore_offers
 from tessera.domain.state import State
 from tessera.domain.storing.canonical import encode
 from tessera.domain.storing.snapshot_rows import ROWS, RowReader
@@ -73,6 +74,7 @@ def load(lines: Iterator[bytes], hasher: StateHash | None = None) -> State:
     if hasher is not None:
         hasher.adopted(state)
     state.make_tree()
+    restore_offers(state)
     state.rebuild_index()
     return state
 

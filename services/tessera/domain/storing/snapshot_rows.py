@@ -12,6 +12,7 @@ from typing import Any, get_type_hints
 import orjson
 from pydantic import TypeAdapter
 
+from tessera.domain.devices.offers import DeviceClass, KnownLayout, KnownSelection
 from tessera.domain.devices.resources import Node
 from tessera.domain.entities import (
     ClosedNamespace,
@@ -59,6 +60,9 @@ ROWS: dict[str, tuple[TypeAdapter[Any], str]] = {
     "removed_queues": (TypeAdapter(RemovedQueue), "name"),
     "decayed": (TypeAdapter(DecayedUsage), "name"),
     "spending": (TypeAdapter(BudgetUse), "name"),
+    "layouts": (TypeAdapter(KnownLayout), "digest"),
+    "device_classes": (TypeAdapter(DeviceClass), "name"),
+    "selections": (TypeAdapter(KnownSelection), "key"),
 }
 KINDS_MAX = 4_096
 """Rows kept to be copied: a shard of more kinds than these reads more of its rows whole."""

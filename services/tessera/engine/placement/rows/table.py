@@ -45,7 +45,15 @@ Entry = tuple[int, str]
 """A cost (the score, negated, above the bits of what is spared) and a name: the smallest is the best."""
 
 _whatever_is_free = attrgetter(
-    "gpu_free", "cpu_free", "memory_free", "pods_free", "devices_free", "mig_taken", "promised"
+    "gpu_free",
+    "cpu_free",
+    "memory_free",
+    "pods_free",
+    "devices_free",
+    "mig_taken",
+    "promised",
+    "drawn",
+    "drawn_by_others",
 )
 
 

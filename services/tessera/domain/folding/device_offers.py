@@ -1,0 +1,81 @@
+"""The fold's part about devices that drivers publish (DRA): layouts, classes, and what selectors take of them. Pure."""
+
+from collections.abc import Sequence
+
+from tessera.domain.devices.offers import DeviceClass, KnownLayout, KnownSelection, Offer, Selection, selection_key
+from tessera.domain.devices.resources import Node
+from tessera.domain.errors import Contradiction
+from tessera.domain.folding.steps import applies
+from tessera.domain.state import State
+from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen
+from tessera_schemas.ledger import DevicesNoted, TakenFact
+
+UNUSED_MAX = 64
+"""Layouts that no node names are kept up to so many: their nodes may be on their way, or back in a moment."""
+
+
+@applies(DevicesNoted)
+def apply_devices_noted(state: State, record: DevicesNoted, facts: Sequence[TakenFact]) -> None:
+    """Takes in a layout, a class, or what expressions take; nodes offer their devices by it from here on."""
+    fact = facts[record.fact].fact
+    if isinstance(fact, LayoutSeen):
+        digest = fact.layout.digest()
+        state.layouts.put(digest, KnownLayout(digest, fact.layout))
+        offer_anew(state, (digest,))
+        _forget_unused(state, digest)
+    elif isinstance(fact, ClassSeen):
+        if fact.gone:
+            state.device_classes.drop(fact.name)
+        else:
+            known = DeviceClass(fact.name, fact.selectors, fact.extended_resource)
+            state.device_classes.put(fact.name, known)
+        offer_anew(state, tuple(digest for digest, _ in state.layouts.items()))
+    elif isinstance(fact, DevicesSelected):
+        key = selection_key(fact.layout, fact.selectors)
+        state.selections.put(key, KnownSelection(key, fact.devices, fact.error))
+        offer_anew(state, (fact.layout,))
+    else:
+        raise Contradiction(f"record {state.n}: fact {record.fact} is not about devices")
+
+
+def offer_anew(state: State, layouts: Sequence[str]) -> None:
+    """Makes the offers of these layouts anew, and gives them to their nodes."""
+    made = {digest: _make_offer(state, digest) for digest in layouts if state.layouts.get(digest) is not None}
+    for digest, offer in made.items():
+        state.offers.put(digest, offer)
+    for node in list(state.nodes.values()):
+        known = None if node.offer is None else made.get(node.offer.digest)
+        if known is not None:
+            state.put_node(node.offering(known))
+
+
+def restore_offers(state: State) -> None:
+    """After a restore: the offers again from the tables."""
+    offer_anew(state, tuple(digest for digest, _ in state.layouts.items()))
+
+
+def with_offer(state: State, node: Node) -> Node:
+    """The node with what is known of the layout that it names."""
+    known = None if node.offer is None else state.offers.get(node.offer.digest)
+    return node if known is None else node.offering(known)
+
+
+def _make_offer(state: State, digest: str) -> Offer:
+    known = state.layouts.get(digest)
+    selections = {
+        key.partition(" ")[2]: Selection(int(row.devices, 16), row.error)
+        for key, row in state.selections.items()
+        if key.startswith(digest)
+    }
+    return Offer(digest, None if known is None else known.layout, dict(state.device_classes.items()), selections)
+
+
+def _forget_unused(state: State, newest: str) -> None:
+    """Forgets layouts that no node names, beyond some; by digest, since tables have no order that lasts."""
+    used = {node.offer.digest for node in state.nodes.values() if node.offer is not None} | {newest}
+    unused = sorted(digest for digest, _ in state.layouts.items() if digest not in used)
+    for digest in unused[UNUSED_MAX:]:
+        state.layouts.drop(digest)
+        state.offers.drop(digest)
+        for key in [key for key, _ in state.selections.items() if key.startswith(digest)]:
+            state.selections.drop(key)
