@@ -87,6 +87,13 @@ class Resources(CountedResources):
                 )
         return devices
 
+    @field_validator("claims")
+    @classmethod
+    def _distinct_claims(cls, claims: tuple[DeviceClaim, ...]) -> tuple[DeviceClaim, ...]:
+        if len({claim.name for claim in claims}) < len(claims):
+            raise ValueError("two claims have the same name")
+        return claims
+
     @model_validator(mode="after")
     def _one_kind_of_gpu(self) -> Self:
         if bool(self.gpus) + bool(self.gpu_milli) + bool(self.mig_profile) > 1:
@@ -120,9 +127,8 @@ class Resources(CountedResources):
 
     @property
     def total_gpu_milli(self) -> int:
-        """GPU of one pod that counts against quotas and limits, in thousandths."""
-        claimed = sum(claim.gpu_milli for claim in self.claims) if self.claims else 0
-        return self.gpus * GPU_MILLI + self.gpu_milli + mig.PROFILES.get(self.mig_profile, 0) + claimed
+        """GPU of one pod that counts against quotas and limits, in thousandths; without its claims."""
+        return self.gpus * GPU_MILLI + self.gpu_milli + mig.PROFILES.get(self.mig_profile, 0)
 
 
 class Operator(StrEnum):
@@ -301,12 +307,18 @@ class Role(Strict):
             return self
         if not self.gang <= self.replicas <= self.most:
             raise ValueError("min_replicas <= replicas <= max_replicas does not hold")
+        if self.gang < self.most and self.resources.claims:
+            raise ValueError("an elastic role has no claims on devices yet: say replicas alone")
         if self.gang < self.most and (self.topology or self.spread or self.same_node_as):
             raise ValueError("an elastic role's pods go wherever there is room: no topology, spread or same_node_as")
         return self
 
     @model_validator(mode="after")
     def _place(self) -> Self:
+        if self.same_node_as and self.resources.claims:
+            raise ValueError(
+                "same_node_as: a role with claims on devices goes by itself yet; put them on the other role"
+            )
         if self.same_node_as and (self.topology or self.spread):
             raise ValueError("same_node_as: the other role's place is this one's; topology and spread belong there")
         return self

@@ -87,6 +87,7 @@ class Code(StrEnum):
     BLOCKED_BY_DISRUPTION_BUDGET = "BlockedByDisruptionBudget"
     BEHIND_RESERVATION = "BehindReservation"
     VOLUME_NOT_READY = "VolumeNotReady"
+    CLAIM_NOT_READY = "ClaimNotReady"
     BEGIN_TIME = "BeginTime"
     DEPENDENCY_NOT_MET = "DependencyNotMet"
     ARRAY_TASKS = "ArrayTasks"
@@ -215,6 +216,7 @@ SENTENCES: dict[Code, str] = {
     Code.BLOCKED_BY_DISRUPTION_BUDGET: "a disruption budget keeps a pod of it from being evicted; it is tried again",
     Code.BEHIND_RESERVATION: "it would delay the start of a job before it, for which room is kept",
     Code.VOLUME_NOT_READY: "a volume that it needs is not there for it",
+    Code.CLAIM_NOT_READY: "a claim on devices that it names is not there for it",
     Code.BEGIN_TIME: "it was submitted to begin later",
     Code.DEPENDENCY_NOT_MET: "it waits for other jobs",
     Code.ARRAY_TASKS: "its tasks wait, run and end each by itself; ask for one of them",

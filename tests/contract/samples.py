@@ -2,6 +2,7 @@
 
 from tessera_schemas import commands, config, events, facts, job, ledger, views
 from tessera_schemas.base import Lenient, Strict
+from tessera_schemas.cluster.device_layouts import Capacity, DeviceLayout, DevicePool, OfferedDevice
 from tessera_schemas.documents.registry import dataschema, kind_of
 from tessera_schemas.facts import owner
 from tessera_schemas.reasons import Code, PublicReason, Reason
@@ -27,6 +28,24 @@ USE = MeasuredUse(
 TS = 1_760_000_000_123
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 WHY = Reason(code=Code.NO_FIT, field="roles[0].resources", numbers={"gpus_free": 3, "gpus": 8}, detail="pool a100")
+LAYOUT = DeviceLayout(
+    pools=(DevicePool(driver="gpu.example.com"), DevicePool(driver="nic.example.com", name="rail-1")),
+    counters=(80_000,),
+    devices=(
+        OfferedDevice(
+            pool=0,
+            name="gpu-0",
+            same={"resource.kubernetes.io/pcieRoot": 1},
+            uses=((0, 10_000),),
+            capacity={"memory": Capacity(value=80_000, default=1000, least=1000, most=40_000, step=1000)},
+            is_shared=True,
+            gpu=0,
+            gpu_milli=125,
+        ),
+        OfferedDevice(pool=1, name="nic-0", capacity={"bandwidth": Capacity(value=9000, valid=(1000, 9000))}),
+    ),
+    kinds="ab" * 32,
+)
 PLACEMENTS = (Placement(0, "leader", "node-a"), Placement(1, "worker", "node-b", (0, 3), 1000))
 
 SPEC = job.JobSpec(
@@ -307,6 +326,21 @@ FACTS: tuple[facts.AnyFact, ...] = (
         others=facts.Others(cpu_milli=1500, memory_bytes=2**30, pods=4, gpus=1, devices={"rdma/hca": 1}),
         capacity={"nvidia.com/gpu": 9},
     ),
+    facts.LayoutSeen(kind="layout_seen", layout=LAYOUT),
+    facts.ClassSeen(
+        kind="class_seen",
+        name="gpu.example.com",
+        gone=True,
+        selectors=('device.driver == "gpu.example.com"',),
+        extended_resource="example.com/gpu",
+    ),
+    facts.DevicesSelected(
+        kind="devices_selected",
+        layout=LAYOUT.digest(),
+        selectors=('device.driver == "gpu.example.com"',),
+        devices="3",
+        error="no such attribute: size",
+    ),
     facts.RunAbsent(kind="run_absent", run_id=RUN, ranks=(3, 4)),
     facts.RunLost(
         kind="run_lost",
@@ -455,6 +489,7 @@ RECORDS: tuple[ledger.AnyRecord, ...] = (
         reason=Reason(code=Code.PRICES_OUTDATED, numbers={"settled": 3, "settled_now": 4}),
     ),
     ledger.RefusalNoted(kind="refusal_noted", fact=4),
+    ledger.DevicesNoted(kind="devices_noted", fact=5),
 )
 
 JOB_FIELDS = {"job_id": JOB, "name": "train-llm", "queue": "research"}

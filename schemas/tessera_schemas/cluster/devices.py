@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from pydantic import StringConstraints
 
-DeviceProfile = Literal["whole", "shares", "plugin", "visible-devices", "hami", "mig"]
+DeviceProfile = Literal["whole", "shares", "plugin", "visible-devices", "hami", "mig", "dra"]
 Kind = Literal["whole", "share", "instance"]
 
 SERVES: dict[str, frozenset[Kind]] = {
@@ -19,11 +19,12 @@ SERVES: dict[str, frozenset[Kind]] = {
     "visible-devices": frozenset({"whole", "share"}),
     "hami": frozenset({"whole", "share"}),
     "mig": frozenset({"instance"}),
+    "dra": frozenset(),
 }
 """
 `whole`: the stock device plugin. `shares`, `plugin`: a plugin of one's own that reads the annotations about devices.
 `visible-devices`: no plugin; the container runtime is told the cards. `hami`: HAMi's device plugin. `mig`: the stock
-plugin with the instances that an operator made.
+plugin with the instances that an operator made. `dra`: drivers publish the GPUs, and pods claim them.
 """
 NAMES_ITS_CARDS = frozenset({"visible-devices", "hami"})
 """Profiles under which a slot is one certain card, so that the node must say its UUIDs."""

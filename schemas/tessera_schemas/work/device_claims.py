@@ -10,7 +10,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from tessera_schemas.base import GPU_MILLI, Count, Json, Name, Strict
+from tessera_schemas.base import Json, Name, Strict
 from tessera_schemas.cluster.device_layouts import ClassName, Expression, Milli, QualifiedName
 
 CLAIMS_MAX, REQUESTS_MAX, CHOICES_MAX, COUNT_MAX = 16, 32, 8, 32
@@ -28,9 +28,6 @@ class DeviceToleration(Strict):
 class DeviceChoice(Strict):
     """
     Devices of one class. `name` is given where there are several choices.
-
-    `gpu_milli` is what each device counts for against quotas of GPUs; admission fills it in from the classes that the
-    configuration knows.
     """
 
     name: Annotated[Name | Literal[""], Field(description="Name of the choice, where there are several")] = ""
@@ -46,9 +43,6 @@ class DeviceChoice(Strict):
         dict[QualifiedName, Milli],
         Field(max_length=32, description="Part of each device that is asked for, in thousandths of its unit"),
     ] = Field(default_factory=dict)
-    gpu_milli: Annotated[
-        Count, Field(le=GPU_MILLI, description="Thousandths of a GPU that each device counts for; filled in")
-    ] = 0
 
 
 class DeviceRequest(Strict):
@@ -117,8 +111,3 @@ class DeviceClaim(Strict):
             if strange := [name for name in named if name not in known]:
                 raise ValueError(f"no request is called {strange[0]}")
         return self
-
-    @property
-    def gpu_milli(self) -> int:
-        """The most that its devices can count for against quotas of GPUs, whatever choices are taken."""
-        return sum(max(choice.gpu_milli * choice.count for choice in request.choices) for request in self.requests)

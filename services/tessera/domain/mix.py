@@ -113,7 +113,7 @@ class Mix:
 def see(seen: Table[Seen], mixes: Table[Mix], nodes: Table[Node], pool: str, roles: Iterable[RoleNeed]) -> None:
     """Count the pods of a job that came into the pool. Equal sequences of calls give equal rows."""
     for role in roles:
-        if not role.need.mig_profile:
+        if not (role.need.mig_profile or role.need.claims):
             _count(seen, mixes, pool, kind_of(role.need), min(role.replicas, PODS_COUNTED))
     mix = mixes.get(pool)
     if mix is not None and mix.arrivals >= mix.settle_at:

@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 from tessera.binder.adoption.decide.cluster_marks import ClusterMarks
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera.binder.adoption.decide.volumes import claim_names
+from tessera.binder.adoption.device_claims import read_device_claims
 from tessera.binder.adoption.owners.known import NotAllowed, Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.bounded import BoundedDict
 from tessera.binder.workloads.port import Group
-from tessera.binder.workloads.reading import mapping, text
+from tessera.binder.workloads.reading import items, mapping, text
 from tessera.binder.workloads.references import OwnerRef
 from tessera.binder.workloads.registry import kind_of, size_of, survives_eviction
 from tessera_schemas.base import Json
@@ -60,7 +61,7 @@ class Adoptions:
         # call.
         owner = None if group.owner is None else await self._owners.look(group.owner)
         # Only pods whose answer follows from nothing but themselves and their owner can be remembered.
-        if any(claim_names(mapping(pod, "spec")) or self._marks.are_on(pod, owner) for pod in waiting):
+        if any(_has_claims(pod) or self._marks.are_on(pod, owner) for pod in waiting):
             return await self._or_never(group, waiting, await self._looked_up(group, waiting, owner))
         known = self._known.get(group.id)
         # By identity of the objects, not by their content: a comparison of whole pods would cost what it is to save.
@@ -90,11 +91,17 @@ class Adoptions:
         if isinstance(size, Reason):
             return size
         pods = await self._volumes.placeable(group.namespace, self._marks.read(waiting, owner))
+        pods = pods if isinstance(pods, Reason) else await read_device_claims(self._owners, pods)
         return pods if isinstance(pods, Reason) else spec_of(group, pods, size, owner)
 
     def forget(self, group_id: str) -> None:
         """Forget a group of which no pod waits."""
         self._known.pop(group_id, None)
+
+
+def _has_claims(pod: Json) -> bool:
+    """Whether it has claims on volumes or devices, which change while it does not."""
+    return bool(claim_names(mapping(pod, "spec")) or items(pod, "spec", "resourceClaims"))
 
 
 def maker_of(group: Group, pod: Json) -> OwnerRef | None:

@@ -182,7 +182,7 @@ class Adopting:
             await self._settle(group_id, waiting, found, live)
             return
         if found is not None:
-            if found.code is Code.VOLUME_NOT_READY:  # nobody tells of volumes
+            if found.code in (Code.VOLUME_NOT_READY, Code.CLAIM_NOT_READY):  # nobody tells of them
                 self.worklist.name_later(group_id, VOLUME_AGAIN_SECONDS)
             if is_refusal(found):
                 self._reports.note_refusal(group_id, (found,))

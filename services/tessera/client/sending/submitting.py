@@ -17,6 +17,7 @@ from tessera_schemas.base import Json
 from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.subjects import OPERATOR
+from tessera_schemas.work.device_claims import COUNT_MAX
 from tessera_schemas.work.pod_template import literally
 
 if TYPE_CHECKING:
@@ -46,17 +47,28 @@ def spec_of_options(
     memory: str | None,
     gpu_model: Sequence[str],
     toleration: Sequence[str] = (),
+    device: Sequence[str] = (),
 ) -> Json:
     """A job of one role, as a file would say it."""
     resources: Json = {} if cpu is None else {"cpu": cpu}
     resources |= {} if memory is None else {"memory": memory}
     resources |= {"gpus": gpus} if gpus else {}
     resources |= {"gpu_milli": gpu_milli} if gpu_milli else {}
+    resources |= {"claims": [claim_of(text, number) for number, text in enumerate(device)]} if device else {}
     role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
     role |= {"gpu_models": list(gpu_model)} if gpu_model else {}
     role |= {"tolerations": list(toleration)} if toleration else {}
     role["template"] = {"image": image} | ({"command": [literally(word) for word in command]} if command else {})
     return {"name": name or name_of(command), "queue": queue, "roles": [role]}
+
+
+def claim_of(text: str, number: int) -> Json:
+    """`gpu.nvidia.com` or `gpu.nvidia.com:2` as a claim on devices of that class. Raises Failure."""
+    device_class, colon, count = text.partition(":")
+    if not device_class or (colon and not (count.isascii() and count.isdecimal() and 0 < int(count) <= COUNT_MAX)):
+        raise Failure(Exit.USAGE, f"--device {text}: write CLASS or CLASS:COUNT, such as gpu.nvidia.com:1")
+    choice = {"device_class": device_class} | ({"count": int(count)} if colon else {})
+    return {"name": f"devices-{number}", "requests": [{"name": "devices", "choices": [choice]}]}
 
 
 def parameters_of(said: Sequence[str]) -> dict[str, str]:

@@ -4,10 +4,12 @@ What pods claim of devices that drivers publish (DRA), as decisions look at it: 
 Parameters for drivers stay in the ledger's spec: no decision depends on them.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tessera.domain.storing.fast import fast_init
-from tessera_schemas.work.device_claims import DeviceChoice, DeviceClaim, DeviceConstraint, DeviceToleration
+from tessera.domain.devices.offers import Offer
+from tessera.domain.storing.fast import fast_init, replace
+from tessera_schemas.work.device_claims import COUNT_MAX, DeviceChoice, DeviceClaim, DeviceConstraint, DeviceToleration
 
 Toleration = tuple[str, str, str, bool]
 """Key, value and effect of a device taint that is borne, and whether any value is; "" is every key, every effect."""
@@ -16,7 +18,12 @@ Toleration = tuple[str, str, str, bool]
 @fast_init
 @dataclass(frozen=True, slots=True)
 class ChoiceNeed:
-    """Devices of one class: `count` of them, or every one that matches where `count` is 0."""
+    """
+    Devices of one class: `count` of them, or every one that matches where `count` is 0.
+
+    `gpu_milli` is the most of a GPU that any device which the ledger knows for it is, 0 while none is known: no node
+    that is not known takes the pod.
+    """
 
     name: str
     device_class: str
@@ -63,6 +70,41 @@ class ClaimNeed:
         return sum(max(choice.gpu_milli * (choice.count or 1) for choice in each.choices) for each in self.requests)
 
 
+def drawn_max(claims: tuple[ClaimNeed, ...]) -> int:
+    """The most devices that one pod can get for its claims."""
+    counts = (max(choice.count or COUNT_MAX for choice in each.choices) for claim in claims for each in claim.requests)
+    return sum(counts)
+
+
+def weighed(claims: tuple[ClaimNeed, ...], offers: Iterable[Offer]) -> tuple[ClaimNeed, ...]:
+    """The claims with what their devices count for against quotas of GPUs, by what these offers have."""
+    known = tuple(offers)
+    return tuple(
+        replace(
+            claim,
+            requests=tuple(
+                replace(request, choices=tuple(_weighed(choice, known) for choice in request.choices))
+                for request in claim.requests
+            ),
+        )
+        for claim in claims
+    )
+
+
+def _weighed(choice: ChoiceNeed, offers: Sequence[Offer]) -> ChoiceNeed:
+    most = max((_most_gpu_milli(choice, offer) for offer in offers), default=0)
+    return choice if most == choice.gpu_milli else replace(choice, gpu_milli=most)
+
+
+def _most_gpu_milli(choice: ChoiceNeed, offer: Offer) -> int:
+    found = None if choice.admin else offer.selected(choice.device_class, choice.selectors)
+    if found is None or not found.devices:
+        return 0
+    amounts = [each.gpu_milli for at, each in enumerate(offer.devices) if found.devices >> at & 1]
+    # Every device that matches is taken: together they may be several GPUs, of which the choice has one number.
+    return max(amounts, default=0) if choice.count else sum(amounts)
+
+
 def claim_needs(claims: tuple[DeviceClaim, ...]) -> tuple[ClaimNeed, ...]:
     """The claims of a spec, in its order."""
     return tuple(
@@ -90,7 +132,6 @@ def _choice(choice: DeviceChoice) -> ChoiceNeed:
         choice.admin,
         tuple(sorted(map(_toleration, choice.tolerations))),
         tuple(sorted(choice.capacity.items())),
-        choice.gpu_milli,
     )
 
 

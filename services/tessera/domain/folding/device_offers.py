@@ -2,11 +2,15 @@
 
 from collections.abc import Sequence
 
+from tessera.domain.devices.claims import weighed
 from tessera.domain.devices.offers import DeviceClass, KnownLayout, KnownSelection, Offer, Selection, selection_key
 from tessera.domain.devices.resources import Node
 from tessera.domain.errors import Contradiction
-from tessera.domain.folding.steps import applies
+from tessera.domain.folding.steps import applies, tally_tenant
 from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
+from tessera.domain.work.gang import Gang, gang_of
+from tessera.domain.work.phases import Phase
 from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.ledger import DevicesNoted, TakenFact
 
@@ -36,6 +40,27 @@ def apply_devices_noted(state: State, record: DevicesNoted, facts: Sequence[Take
         offer_anew(state, (fact.layout,))
     else:
         raise Contradiction(f"record {state.n}: fact {record.fact} is not about devices")
+    _weigh_jobs(state)
+
+
+def weigh_claims(state: State, gang: Gang) -> Gang:
+    """The gang, whose claims count against quotas of GPUs as the devices that are known by now."""
+    if not any(role.need.claims for role in gang):
+        return gang
+    offers = [offer for _, offer in sorted(state.offers.items())]
+    needs = (replace(role.need, claims=weighed(role.need.claims, offers)) for role in gang)
+    return gang_of(tuple(replace(role, need=need) for role, need in zip(gang, needs, strict=True)))
+
+
+def _weigh_jobs(state: State) -> None:
+    """Counts what jobs in line claim by what is known now; a run keeps what it counted for when it began."""
+    for job in list(state.jobs.values()):
+        gang = weigh_claims(state, job.gang) if job.phase is Phase.QUEUED else job.gang
+        if gang is not job.gang:
+            amount = gang.amount if job.array is None else job.amount
+            tally_tenant(state, job.tenant, job.amount, -1)
+            state.put_job(replace(job, roles=gang, amount=amount))
+            tally_tenant(state, job.tenant, amount, 1)
 
 
 def offer_anew(state: State, layouts: Sequence[str]) -> None:

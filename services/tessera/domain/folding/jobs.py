@@ -10,6 +10,7 @@ from tessera.domain.devices.resources import NOTHING
 from tessera.domain.entities import Earmark, EndedJob, Job
 from tessera.domain.errors import Contradiction
 from tessera.domain.folding.books import flavor_of_run
+from tessera.domain.folding.device_offers import weigh_claims
 from tessera.domain.folding.steps import (
     FORMAT_OF_LATER,
     applies,
@@ -81,7 +82,8 @@ def apply_job_queued(state: State, record: JobQueued, facts: Sequence[TakenFact]
     spec = fact.spec
     if unknown_levels(spec.roles, state.tree.levels):
         raise Contradiction(f"record {state.n}: job {record.job_id} names a topology level that is not there")
-    gang = state.tree.gang_of(spec, fact.tenant, fact.adopted is not None, state.format >= ONE_MODEL_FROM)
+    asked = state.tree.gang_of(spec, fact.tenant, fact.adopted is not None, state.format >= ONE_MODEL_FROM)
+    gang = weigh_claims(state, asked)
     array = _array(state, spec)
     job = Job(
         fact.job_id,

@@ -34,11 +34,14 @@ class FitFailure(StrEnum):
     TAINT = "nodes_tainted"
     DEVICE_PROFILE = "nodes_of_other_device_profile"
     MIG_PROFILE = "nodes_without_mig_profile"
+    UNKNOWN_CLAIMS = "nodes_whose_devices_are_being_looked_at"
+    CLAIMS = "nodes_without_claimed_devices"
     GPU = "nodes_short_of_gpu"
     DEVICES = "nodes_short_of_devices"
     CPU = "nodes_short_of_cpu"
     MEMORY = "nodes_short_of_memory"
     PODS = "nodes_full_of_pods"
+    CLAIMED = "nodes_short_of_claimed_devices"
     KEPT = "nodes_with_room_kept_beside_gpus"
 
 

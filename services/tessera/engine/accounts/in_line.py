@@ -52,8 +52,8 @@ def request_of(job: Job) -> GpuRequest | None:
 
 
 def _least(need: Need) -> Least:
-    # How much of a GPU an instance of MIG takes depends on the GPU: any part may do.
-    gpus = 1 if need.mig_profile else need.gpus * WHOLE_GPU or need.gpu_milli
+    # How much of a GPU an instance of MIG takes depends on the GPU: any part may do. So with claims.
+    gpus = 1 if need.mig_profile or need.claims else need.gpus * WHOLE_GPU or need.gpu_milli
     return gpus, need.cpu_milli, need.memory_bytes
 
 

@@ -3,7 +3,10 @@
 from collections.abc import Iterator
 
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
+from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import gang_of
+from tessera.engine.claims.drawing import draw, free_devices, named
+from tessera.engine.claims.solving import Shortage
 from tessera.engine.placement.fits import fits
 from tessera.engine.placement.mig import is_position
 from tessera.engine.placement.relations import broken
@@ -45,6 +48,8 @@ def pod_faults(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], t
 
 def _device_faults(need: Need, node: Node, placement: Placement) -> Iterator[str]:
     at = f"rank {placement.rank} on node {node.name}"
+    if (need.claims or placement.drawn) and not _answer_claims(need, node, placement):
+        yield f"{at}: its claims cannot have {[device.id for device in placement.drawn]}"
     if need.mig_profile:
         if not _is_free_instance(need, node, placement):
             yield f"{at}: devices {list(placement.devices)} have no free {need.mig_profile} at {placement.mig}"
@@ -58,6 +63,18 @@ def _device_faults(need: Need, node: Node, placement: Placement) -> Iterator[str
         left = node.gpu_free[device] if 0 <= device < len(node.gpu_free) else 0
         if left < milli:
             yield f"{at}: device {device} has {left} left, {milli} are taken"
+
+
+def _answer_claims(need: Need, node: Node, placement: Placement) -> bool:
+    """Whether the drawn devices, and no others of the node, answer the pod's claims."""
+    drawn = [(device.id, node.offer.find(device.id, node.name) if node.offer else None) for device in placement.drawn]
+    if node.offer is None or any(at is None for _, at in drawn):
+        return False
+    theirs, free = {at for _, at in drawn}, free_devices(node)
+    others = tuple((at, ()) for at in range(len(node.offer.devices)) if at not in theirs)
+    found = draw(replace(free, taken=tuple(sorted({*free.taken, *others}))), need.claims)
+    answers = () if isinstance(found, Shortage) else named(found, node.offer, node.name)
+    return sorted(device.id for device in answers) == sorted(name for name, _ in drawn)
 
 
 def _is_free_instance(need: Need, node: Node, placement: Placement) -> bool:

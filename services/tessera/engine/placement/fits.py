@@ -14,11 +14,13 @@ from functools import lru_cache
 from tessera.domain.devices.resources import NO_VALUE, WHOLE_GPU, Need, Node
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
+from tessera.engine.claims.drawing import count_sets, draw, free_devices, named
+from tessera.engine.claims.solving import Shortage
 from tessera.engine.placement.mig import free_positions, has_profile, position
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.cluster.resource_kinds import is_device
-from tessera_schemas.work.placement import Placement
+from tessera_schemas.work.placement import DrawnDevice, Placement
 
 TAINT_BITS, SPARED_BITS = 8, 16  # a node has at most 64 taints, and devices of 64 names
 KEEPS_OUT = ("NoSchedule", "NoExecute")
@@ -45,9 +47,21 @@ def never_fits(need: Need, node: Node) -> FitFailure | None:
         return FitFailure.AFFINITY
     if node.taints and first_taint_against(need, node) is not None:
         return FitFailure.TAINT
+    if need.claims and (failure := _never_drawn(need, node)) is not None:
+        return failure
     if need.mig_profile:
         return None if has_profile(need, node) else FitFailure.MIG_PROFILE
     return None if _profile_serves(need, node) else FitFailure.DEVICE_PROFILE
+
+
+def _never_drawn(need: Need, node: Node) -> FitFailure | None:
+    """Why the node's devices could never answer the pod's claims, whatever others give back."""
+    if node.offer is None:
+        return FitFailure.CLAIMS
+    found = draw(replace(free_devices(node), taken=()), need.claims)
+    if not isinstance(found, Shortage) or found.gave_up:
+        return None
+    return FitFailure.UNKNOWN_CLAIMS if found.unknown else FitFailure.CLAIMS
 
 
 def _profile_serves(need: Need, node: Node) -> bool:
@@ -64,7 +78,8 @@ def never_key(need: Need) -> tuple[object, ...]:
     # The share belongs to the memory only where memory is asked for: it decides how much of a GPU's memory counts.
     memory = (need.gpu_memory_bytes, need.gpu_milli) if need.gpu_memory_bytes else ()
     kind = (need.gpus > 0, need.gpu_milli > 0, need.mig_profile, need.as_made, need.device_names)
-    return need.gpu_models, memory, need.node_selector, need.affinity, (need.tolerations, need.tolerated), kind
+    first = need.gpu_models, memory, need.node_selector, need.affinity, (need.tolerations, need.tolerated), kind
+    return (*first, need.claims) if need.claims else first
 
 
 def gpu_memory_for(need: Need, node: Node) -> int:
@@ -141,19 +156,28 @@ def placed_on(node: Node, need: Need, rank: int, role: str, device: int | None =
     Placement of the pod of `rank` on a node that it fits, and the thousandths that it takes of each device.
 
     Whole GPUs: the lowest free slots. A share: `device` if that is said, else the one with the least left that still
-    holds it, then the lowest.
+    holds it, then the lowest. Devices of its claims are drawn so that what stays free is worth most.
     """
+    drawn = _named(need, node) if need.claims else ()
     if need.mig_profile:
         slot, start, size, milli = position(need, node)
-        return Placement(rank, role, node.name, (slot,), milli, (start, size))
+        return Placement(rank, role, node.name, (slot,), milli, (start, size), drawn)
     if need.gpus:
         free = [slot for slot, left in enumerate(node.gpu_free) if left == WHOLE_GPU]
-        return Placement(rank, role, node.name, tuple(free[: need.gpus]), WHOLE_GPU)
+        return Placement(rank, role, node.name, tuple(free[: need.gpus]), WHOLE_GPU, drawn=drawn)
     if need.gpu_milli:
         if device is None:
             _, device = min((left, slot) for slot, left in enumerate(node.gpu_free) if left >= need.gpu_milli)
-        return Placement(rank, role, node.name, (device,), need.gpu_milli)
-    return Placement(rank, role, node.name)
+        return Placement(rank, role, node.name, (device,), need.gpu_milli, drawn=drawn)
+    return Placement(rank, role, node.name, drawn=drawn)
+
+
+def _named(need: Need, node: Node) -> tuple[DrawnDevice, ...]:
+    """Devices for the claims of a pod that fits the node."""
+    found = draw(free_devices(node), need.claims)
+    if isinstance(found, Shortage) or node.offer is None:
+        raise ValueError(f"node {node.name} has no devices for {need.claims}")
+    return named(found, node.offer, node.name)
 
 
 def closed(node: Node, devices: Collection[int]) -> Node:
@@ -199,6 +223,8 @@ def _kind_of(needs: tuple[Need, ...], spares: bool) -> BundleKind:
 def short_of(kind: BundleKind, node: Node) -> FitFailure | None:
     """First resource that a bundle lacks on a node that suits all of its pods."""
     short = _find_shortage(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
+    if short is None and kind.whole.claims and not count_sets(free_devices(node), kind.whole.claims, 1):
+        return FitFailure.CLAIMED
     # Asked last: a node that lacks the amount itself says so, and never that something is kept.
     if short is None and kind.spares:
         cpu, memory, pods = node.open
@@ -230,7 +256,8 @@ def count_bundles(kind: BundleKind, node: Node) -> int:
         counts.append(memory // need.memory_bytes)
     if need.devices:
         counts.append(_sets_of_devices(need, node))
-    return max(min(counts), 0)
+    most = max(min(counts), 0)
+    return count_sets(free_devices(node), need.claims, most) if need.claims and most else most
 
 
 def count_spared(kind: BundleKind, node: Node) -> int:
@@ -266,4 +293,5 @@ def _sum(needs: tuple[Need, ...]) -> Need:
         mig_profile=next((need.mig_profile for need in needs if need.mig_profile), ""),
         devices=tuple(sorted(devices.items())),
         apart=any(need.apart for need in needs),
+        claims=tuple(claim for need in needs for claim in need.claims),
     )

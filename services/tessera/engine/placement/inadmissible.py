@@ -58,6 +58,7 @@ def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node] | EmptyNodes
     known = nodes if isinstance(nodes, EmptyNodes) else EmptyNodes(nodes)
     if not known.nodes:
         return None
+    roles = tuple(_without_claims(role) for role in roles)
     for role in roles:
         # Counts first, for nearly all jobs; a placement is made only to put numbers and words to a refusal that is
         # certain by then.
@@ -73,6 +74,11 @@ def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node] | EmptyNodes
         if never is not None:
             return never
     return _too_much_together(roles, known) if len(roles) > 1 else None
+
+
+def _without_claims(role: RoleNeed) -> RoleNeed:
+    """Devices that drivers publish may be others tomorrow, or not looked at yet: they refuse nothing for good."""
+    return replace(role, need=replace(role.need, claims=())) if role.need.claims else role
 
 
 def _lie_together(group: PlacementGroup, known: EmptyNodes) -> bool:

@@ -15,6 +15,7 @@ from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.domain.work.evidence import FitFailure
 from tessera.domain.work.gang import Gang
 from tessera.engine.placement.attempt import Attempt
+from tessera.engine.placement.claim_words import describe_shortage
 from tessera.engine.placement.fits import TaintParts, gpu_memory_for, kind_of, short_of
 from tessera.engine.placement.mig import free_positions, has_profile, most_free_slices
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup
@@ -34,7 +35,12 @@ Numbers = dict[str, int]
 def no_fit(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
     """No node has room for one pod more."""
     numbers, taints = _numbers(bundles, attempt, pods, ""), _describe_taints(attempt.places.taints(bundles.kind))
-    return Reason(code=Code.NO_FIT, field=f"roles.{bundles.role.name}", numbers=numbers, detail=taints)
+    claims, counts = bundles.kind.whole.claims, dict[str, int]()
+    if claims:
+        words, counts = describe_shortage(claims, attempt.nodes(), sum(len(place.drawn) for place in attempt.placed))
+        taints = "; ".join(filter(None, (words, taints)))
+    field = f"roles.{bundles.role.name}"
+    return Reason(code=Code.NO_FIT, field=field, numbers=numbers | counts, detail=taints[:1024])
 
 
 def no_domain(bundles: BundleSet, group: PlacementGroup, attempt: Attempt, pods: int) -> Reason:

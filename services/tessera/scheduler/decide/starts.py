@@ -1,5 +1,6 @@
 """Start what fits: first the jobs for which room was made, then each pool's line."""
 
+from tessera.domain.devices.claims import drawn_max
 from tessera.domain.entities import RESTART, Earmark, Job
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
@@ -36,6 +37,7 @@ Alike = tuple[str, bool, Gang, tuple[str, ...], int]
 
 PERMIT_BYTES = 128  # besides its UIDs
 ALLOCATION_BYTES = 128 + 64 * PASSED_MAX  # besides its placements
+DRAWN_BYTES = 320  # a device of a claim, with its names but for that of the pool
 ALLOCATION_BYTES_MAX = 384 * 1024  # so that it gets into a message beside the facts that keep coming
 
 
@@ -311,6 +313,7 @@ def allocation_bytes(job: Job, longest_name: int) -> int:
     return ALLOCATION_BYTES + sum(
         role.replicas
         * (64 + len(role.name) + longest_name + 3 * max(1, role.need.gpus) + 12 * bool(role.need.mig_profile))
+        + role.replicas * drawn_max(role.need.claims) * (DRAWN_BYTES + longest_name)
         for role in job.roles
     )
 

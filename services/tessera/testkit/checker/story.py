@@ -20,7 +20,7 @@ from tessera_schemas.work.placement import Placement
 LATE_MS = 60_000  # how far past a run's deadline its start or revoke may be before it counts as missed
 ENDS = ("succeeded", "failed", "cancelled")
 CITES: dict[str, Any] = {"config_set": f.ConfigProposed, "config_refused": f.ConfigProposed, "node_changed": f.NodeSeen}
-CITES |= {"pods_taken_over": f.PodsFound}
+CITES |= {"pods_taken_over": f.PodsFound, "devices_noted": f.LayoutSeen | f.ClassSeen | f.DevicesSelected}
 CITES |= {"job_queued": f.JobAdmitted, "job_turned_away": f.JobAdmitted | f.JobRefused | f.UpdateRequested}
 MOVES = {  # record, or how it ended: what is broken if the job is in none of these phases; the phase after
     "array_closed": ("I4", ("array",), ""),

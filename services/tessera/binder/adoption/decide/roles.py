@@ -11,6 +11,7 @@ from itertools import chain
 from pydantic import ValidationError
 
 from tessera.binder.adoption.decide.amounts import resources_of
+from tessera.binder.adoption.decide.device_claims import Unsupported, claims_of
 from tessera.binder.workloads.marks import refused_mark, topology_of
 from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera_schemas.base import Json
@@ -44,6 +45,8 @@ def role_of(pod: Json) -> Role | Reason:
         wanted = resources_of(spec, mapping(pod, "metadata", "annotations"))
         if isinstance(wanted, Reason):
             return wanted
+        if claims := list(claims_of(spec)):
+            wanted = {**wanted, "claims": claims}
         return Role.model_validate(
             {
                 "name": "pods",
@@ -58,7 +61,7 @@ def role_of(pod: Json) -> Role | Reason:
                 "mixed_models": _mixed_models(pod),
             }
         )
-    except _Refused as refused:
+    except (_Refused, Unsupported) as refused:
         return refused.reason
     except ValidationError as error:
         return invalid(error, "spec")
@@ -95,7 +98,7 @@ def invalid(error: ValidationError, below: str) -> Reason:
 
 def _check_what_is_not_placed_by(spec: Json) -> None:
     """Raises _Refused for conditions that nothing here looks at."""
-    for field, detail in chain(_by_other_pods(spec), _by_claims(spec), _by_ports(spec)):
+    for field, detail in chain(_by_other_pods(spec), _by_volumes(spec), _by_ports(spec)):
         raise _Refused(Code.NOT_SUPPORTED_YET, f"spec.{field}", detail)
     if spec.get("preemptionPolicy") == "Never":
         raise _Refused(Code.NOT_SUPPORTED_YET, "spec.preemptionPolicy", "use a PriorityClass that may preempt")
@@ -114,9 +117,7 @@ def _by_other_pods(spec: Json) -> Iterator[tuple[str, str]]:
         yield "schedulingGroup", "a podGroupName is honoured"
 
 
-def _by_claims(spec: Json) -> Iterator[tuple[str, str]]:
-    if spec.get("resourceClaims"):
-        yield "resourceClaims", "devices are asked for as resources"
+def _by_volumes(spec: Json) -> Iterator[tuple[str, str]]:
     for index, volume in enumerate(items(spec, "volumes")):
         if "ephemeral" in volume:
             yield f"volumes[{index}].ephemeral", "its place depends on its node; use a claim that is bound"

@@ -43,6 +43,7 @@ WAYS_OUT: dict[Code, str] = {
     Code.OWNER_NOT_FOUND: "it goes on once the object is made",
     Code.FORBIDDEN: "an operator adds it to the ClusterRole tessera-owner-reader",
     Code.VOLUME_NOT_READY: "it goes on once the claim is bound and free",
+    Code.CLAIM_NOT_READY: "it goes on once the claim is there and free",
     Code.LIMIT_EXCEEDED: "it goes on once others of this namespace have ended",
     Code.TENANT_BUDGET_EXCEEDED: "it is submitted by itself as soon as the budget allows",
     Code.LEDGER_FULL: "it is submitted by itself once there is room",
@@ -55,7 +56,14 @@ WAYS_OUT: dict[Code, str] = {
     Code.NO_FIT: "it starts once there is room; `tessera explain` names the changes that would start it now",
     Code.NO_NODES: "an operator adds nodes to the pool, or makes them ready",
 }
-WAITED_FOR = (Code.GANG_INCOMPLETE, Code.OWNER_NOT_FOUND, Code.VOLUME_NOT_READY, Code.ON_HOLD, *TEMPORARY)
+WAITED_FOR = (
+    Code.GANG_INCOMPLETE,
+    Code.OWNER_NOT_FOUND,
+    Code.VOLUME_NOT_READY,
+    Code.CLAIM_NOT_READY,
+    Code.ON_HOLD,
+    *TEMPORARY,
+)
 OUTCOMES = {Phase.SUCCEEDED: "succeeded", Phase.FAILED: "failed", Phase.CANCELLED: "was cancelled"}
 
 

@@ -51,6 +51,10 @@ async def submit(
         list[str] | None,
         typer.Option(metavar="KEY[=VALUE][:EFFECT]", help="Taint that its pods bear; those of its GPUs anyway"),
     ] = None,
+    device: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLASS[:COUNT]", help="Devices of a DeviceClass (DRA) per replica: gpu.nvidia.com:1"),
+    ] = None,
     image: Annotated[str, typer.Option(help="Container image")] = DEFAULT_IMAGE,
     priority: Annotated[str | None, typer.Option(help="Priority class (default: normal)", show_default=False)] = None,
     project: Annotated[
@@ -86,7 +90,7 @@ async def submit(
 
 
 NAMED = {"name": "name", "queue": "queue", "priority_class": "priority", "project": "project"}
-ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "toleration", "image")
+ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "toleration", "device", "image")
 
 
 def _command_of(parsed: typer.Context) -> tuple[Json, Mistaken | None]:
@@ -116,7 +120,7 @@ def _job_said(parsed: typer.Context) -> tuple[Json, str]:
     if not command:
         raise Failure(Exit.USAGE, "submit: nothing to run; give -f job.yaml, --template, or a command after `--`")
     options = {option: parsed.params[option] for option in ROLE_OPTIONS}
-    options |= {name: options[name] or () for name in ("gpu_model", "toleration")}
+    options |= {name: options[name] or () for name in ("gpu_model", "toleration", "device")}
     options |= {"queue": parsed.params["queue"] or "default"}
     return submitting.spec_of_options(command, name=parsed.params["name"], **options), "submit"
 

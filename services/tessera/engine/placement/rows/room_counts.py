@@ -101,7 +101,7 @@ class RoomTable(NodeTable):
         """Begin without any kind."""
         self._kinds: dict[BundleKind, int] = {}
         self._special: dict[int, BundleKind] = {}
-        """Kinds that ask for a share, devices or a MIG instance, or leave what is kept beside GPUs, by number."""
+        """Kinds that ask for a share, devices, an instance or claims, or leave what is kept beside GPUs, by number."""
         self._nevers: dict[object, int] = {}
         self._suiting: list[Bools] = []
         """The rows that suit kinds, by the number that their `never` has."""
@@ -122,7 +122,7 @@ class RoomTable(NodeTable):
         self._suiting += [self.suits(kind)] if never == len(self._suiting) else []
         self._kinds[kind] = at
         self._columns[at, :NEVER] = len(kind.needs), need.cpu_milli, need.memory_bytes, need.gpus
-        if need.gpu_milli or need.devices or need.mig_profile or (kind.spares and self.keeps):
+        if need.gpu_milli or need.devices or need.mig_profile or need.claims or (kind.spares and self.keeps):
             self._special[at] = kind
         self._columns[at, NEVER] = never
         total = int(self._count_all(at)[1].sum())
@@ -188,7 +188,7 @@ class RoomTable(NodeTable):
                 each = kind.whole.cpu_milli, kind.whole.memory_bytes, len(kind.needs)
                 for free, asked in zip(part.open(), each, strict=True):
                     np.minimum(room, np.maximum(free, 0) // asked if asked else UNLIMITED, out=room)
-            if kind.whole.mig_profile:
+            if kind.whole.mig_profile or kind.whole.claims:
                 for cell in np.flatnonzero(room).tolist():
                     room[cell] = count_bundles(kind, part.node(cell))
         return found

@@ -64,7 +64,7 @@ def lacks_gpus(gang: Gang, table: RoomTable) -> bool:
     """Whether the roles together ask for more GPUs than are free, where they may use the same nodes."""
     sets = (bundles for group in placement_groups(gang) for bundles in group.bundle_sets)
     using = [bundles.kind for bundles in sets if bundles.whole.total_gpu_milli]
-    if len(gang) < 2 or len({kind.never for kind in using}) != 1 or using[0].whole.mig_profile:
+    if len(gang) < 2 or len({kind.never for kind in using}) != 1 or using[0].whole.mig_profile or using[0].whole.claims:
         return False
     table.refresh()
     return gang.amount.gpu_milli > int(np.maximum(table.gpu_free[table.suits(using[0])], 0).sum())

@@ -16,7 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
+from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
+from tessera.engine.claims.drawing import count_sets, free_devices
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import SPARED_BITS, BundleKind, count_spared, short_of
 from tessera.engine.placement.mig import free_positions
@@ -38,7 +40,15 @@ NONE = (1 << 63) - 1
 """Cost of a row that has no room, or is left out."""
 
 PODS, CPU, MEMORY, WHOLE = range(4)
-MISSES = (FitFailure.GPU, FitFailure.DEVICES, FitFailure.CPU, FitFailure.MEMORY, FitFailure.PODS, FitFailure.KEPT)
+MISSES = (
+    FitFailure.GPU,
+    FitFailure.DEVICES,
+    FitFailure.CPU,
+    FitFailure.MEMORY,
+    FitFailure.PODS,
+    FitFailure.CLAIMED,
+    FitFailure.KEPT,
+)
 """What a node may lack, in the order of the tests; a place in it, from 1 on, says what a row lacks."""
 
 Entry = tuple[int, str]
@@ -63,8 +73,8 @@ def state_of(node: Node) -> tuple[object, ...]:
 
 
 def policy_for(kind: BundleKind, scoring: ScoringPolicy) -> ScoringPolicy:
-    """No mix prices MIG instances."""
-    return BEST_FIT if kind.whole.mig_profile else scoring
+    """No mix prices MIG instances, nor devices that are claimed."""
+    return BEST_FIT if kind.whole.mig_profile or kind.whole.claims else scoring
 
 
 def entry(kind: BundleKind, node: Node, scoring: ScoringPolicy) -> Entry | None:
@@ -175,7 +185,7 @@ class NodeTable:
         # Put down first, so that each shortage of the node itself takes its place.
         if kind.spares:
             asked = np.array([need.cpu_milli, need.memory_bytes, len(kind.needs)])
-            np.putmask(found, (self.open < asked[:, None]).any(axis=0), 6)
+            np.putmask(found, (self.open < asked[:, None]).any(axis=0), 7)
         np.putmask(found, self.free[PODS] < len(kind.needs), 5)
         np.putmask(found, self.free[MEMORY] < need.memory_bytes, 4)
         np.putmask(found, self.free[CPU] < need.cpu_milli, 3)
@@ -187,6 +197,9 @@ class NodeTable:
             np.putmask(found, self.most < need.gpu_milli, 1)
         if need.mig_profile:
             found[[row for row in self.suited_rows(kind).tolist() if not free_positions(need, self.at[row])]] = 1
+        if need.claims:  # asked last, of rows that lack nothing else of their own
+            open_rows = [row for row in self.suited_rows(kind).tolist() if found[row] in (0, 7)]
+            found[[r for r in open_rows if not count_sets(free_devices(self.at[r]), need.claims, 1)]] = 6
         return found
 
     def ranking(self, kind: BundleKind) -> "Ranking":
@@ -328,4 +341,5 @@ def is_lighter(kind: BundleKind, other: BundleKind) -> bool:
 def _bare(kind: BundleKind) -> BundleKind:
     """The kind without CPU, memory and devices: whatever suits and holds one of its family suits and holds it."""
     whole = Need(0, 0, kind.whole.gpus, kind.whole.gpu_milli, mig_profile=kind.whole.mig_profile)
+    whole = replace(whole, claims=kind.whole.claims) if kind.whole.claims else whole
     return BundleKind(kind.needs, whole, kind.labels, kind.never, kind.devices, kind.spares)

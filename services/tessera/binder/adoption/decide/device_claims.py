@@ -1,0 +1,119 @@
+"""
+Claims of users' pods on devices that drivers publish (DRA), as the contract has them. Pure.
+
+What Kubernetes' own scheduler would hold is part of the claim or refused by the name of its field.
+"""
+
+from collections.abc import Iterator, Sequence
+from math import ceil
+from typing import Any
+
+from tessera.binder.workloads.reading import items, mapping, no, text, whole
+from tessera.binder.workloads.references import OwnerRef
+from tessera_schemas.base import Json
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.text.quantities import QuantityError, quantity
+
+API_VERSION = "resource.k8s.io/v1"
+READ = "tessera.io/read"
+"""Within a pod's entry of `resourceClaims`: the spec of the claim that it names, put there by whoever looked it up."""
+
+
+class Unsupported(ValueError):
+    """A field of a claim that cannot be honoured, or that says nothing that can be read; `reason` names it."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.field)
+        self.reason = reason
+
+
+def claim_sources(pod: Json) -> list[tuple[str, str, OwnerRef]]:
+    """For each claim of a pod: its field, its name within the pod, and the template or claim that says what it asks."""
+    found, namespace = [], text(pod, "metadata", "namespace")
+    for index, entry in enumerate(items(pod, "spec", "resourceClaims")):
+        template, claim = text(entry, "resourceClaimTemplateName"), text(entry, "resourceClaimName")
+        ref = OwnerRef(
+            API_VERSION, "ResourceClaimTemplate" if template else "ResourceClaim", namespace, template or claim
+        )
+        found.append((f"spec.resourceClaims[{index}]", text(entry, "name"), ref))
+    return found
+
+
+def with_claims(pod: Json, specs: Sequence[Json]) -> Json:
+    """The pod with what its claims ask for, one spec for each entry."""
+    entries = items(pod, "spec", "resourceClaims")
+    read = [{**entry, READ: spec} for entry, spec in zip(entries, specs, strict=True)]
+    return {**pod, "spec": {**mapping(pod, "spec"), "resourceClaims": read}}
+
+
+def claims_of(spec: Json) -> Iterator[Json]:
+    """The claims of a pod's spec, as `DeviceClaim` has them. Raises Unsupported."""
+    for index, entry in enumerate(items(spec, "resourceClaims")):
+        field = f"spec.resourceClaims[{index}]"
+        if READ not in entry:
+            detail = "claims of a workload without pods are not looked at; start it unsuspended"
+            raise Unsupported(no(Code.NOT_SUPPORTED_YET, field, detail))
+        devices = mapping(entry, READ, "devices")
+        yield {
+            "name": text(entry, "name"),
+            "requests": [
+                _request(each, f"{field}.requests[{at}]") for at, each in enumerate(items(devices, "requests"))
+            ],
+            "constraints": [_constraint(each, field) for each in items(devices, "constraints")],
+            "object_name": text(entry, "resourceClaimName"),
+        }
+
+
+def _request(request: Json, field: str) -> Json:
+    exactly, several = mapping(request, "exactly"), items(request, "firstAvailable")
+    choices = [_choice({**exactly, "name": ""}, f"{field}.exactly")] if exactly else []
+    choices += [_choice(each, f"{field}.firstAvailable[{at}]") for at, each in enumerate(several)]
+    return {"name": text(request, "name"), "choices": choices}
+
+
+def _choice(choice: Json, field: str) -> Json:
+    mode = text(choice, "allocationMode") or "ExactCount"
+    if mode not in ("ExactCount", "All"):
+        raise Unsupported(no(Code.NOT_SUPPORTED_YET, f"{field}.allocationMode", f"{mode} is not known here"))
+    count = whole(choice, "count")
+    return {
+        "name": text(choice, "name"),
+        "device_class": text(choice, "deviceClassName"),
+        "selectors": [
+            _expression(each, f"{field}.selectors[{at}]") for at, each in enumerate(items(choice, "selectors"))
+        ],
+        "count": 1 if count is None else count,
+        "every": mode == "All",
+        "admin": choice.get("adminAccess") is True,
+        "tolerations": [
+            {name: text(each, name) for name in ("key", "value", "effect")}
+            | {"operator": text(each, "operator") or "Equal"}
+            for each in items(choice, "tolerations")
+        ],
+        "capacity": {
+            name: _milli(amount, f"{field}.capacity.requests[{name}]")
+            for name, amount in mapping(choice, "capacity", "requests").items()
+        },
+    }
+
+
+def _expression(selector: Json, field: str) -> str:
+    expression = text(selector, "cel", "expression")
+    if not expression:
+        raise Unsupported(no(Code.NOT_SUPPORTED_YET, field, "a selector is an expression in CEL"))
+    return expression
+
+
+def _constraint(constraint: Json, field: str) -> Json:
+    match, distinct = text(constraint, "matchAttribute"), text(constraint, "distinctAttribute")
+    if bool(match) is bool(distinct):
+        detail = "a constraint is a matchAttribute or a distinctAttribute"
+        raise Unsupported(no(Code.NOT_SUPPORTED_YET, f"{field}.constraints", detail))
+    return {"requests": constraint.get("requests") or [], "match": match, "distinct": distinct}
+
+
+def _milli(amount: Any, field: str) -> int:
+    try:
+        return ceil(quantity(amount) * 1000)
+    except QuantityError as error:
+        raise Unsupported(no(Code.INVALID_FIELD, field, str(error))) from error

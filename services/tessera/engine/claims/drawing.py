@@ -1,0 +1,151 @@
+"""
+Draws devices of a node for the claims of a pod, all or none.
+
+The draw has the meaning of Kubernetes' allocator, which takes the first solution that it meets; here the choices of
+`firstAvailable` are the earliest that any solution has, request by request, and devices those that cost others least.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from tessera.domain.devices.claims import ClaimNeed
+from tessera.domain.devices.offers import Offer, Taken
+from tessera.domain.devices.resources import Node
+from tessera.domain.storing.fast import fast_init, replace
+from tessera.engine.claims.solving import Shortage, Solution, Solver
+from tessera_schemas.work.placement import DrawnDevice
+
+NO_OFFER = Offer("")
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class FreeOffer:
+    """
+    An offer with what hinders draws from it now; equal for nodes in equal states.
+
+    `tainted` has index, key, value and effect, and `taken` the index of each device that a claim has, with its part
+    where it is shared; both in order. `incomplete`: pools of the node cannot be read.
+    """
+
+    offer: Offer
+    tainted: tuple[tuple[int, str, str, str], ...] = ()
+    taken: tuple[tuple[int, tuple[tuple[str, int], ...]], ...] = ()
+    incomplete: bool = False
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """
+    A device for a claim. `request` is "request/choice" where there were choices, `capacity` the part of the device
+    where it is shared; `admin` takes nothing of it.
+    """
+
+    claim: str
+    request: str
+    index: int
+    capacity: tuple[tuple[str, int], ...] = ()
+    admin: bool = False
+
+
+def free_devices(node: Node) -> FreeOffer:
+    """What a node offers, in places of its offer; devices that the offer does not have are left out."""
+    return _free(node.offer or NO_OFFER, node.name, node.tainted, node.drawn + node.drawn_by_others, bool(node.missing))
+
+
+@lru_cache(maxsize=16_384)
+def _free(
+    offer: Offer, node: str, tainted: tuple[tuple[str, str, str, str], ...], taken: Taken, incomplete: bool
+) -> FreeOffer:
+    taints = ((offer.find(device, node), key, value, effect) for device, key, value, effect in tainted)
+    had = ((offer.find(device, node), part) for device, part in taken)
+    return FreeOffer(
+        offer,
+        tuple(sorted((at, key, value, effect) for at, key, value, effect in taints if at is not None)),
+        tuple(sorted((at, part) for at, part in had if at is not None)),
+        incomplete,
+    )
+
+
+def named(drawn: tuple[Drawn, ...], offer: Offer, node: str) -> tuple[DrawnDevice, ...]:
+    """Drawn devices by the names that their drivers give them on a node of that name."""
+    devices = offer.devices
+    return tuple(
+        DrawnDevice(
+            each.claim,
+            each.request,
+            devices[each.index].driver,
+            devices[each.index].pool or node,
+            devices[each.index].name,
+            each.capacity,
+            each.admin,
+        )
+        for each in drawn
+    )
+
+
+@lru_cache(maxsize=8_192)
+def draw(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> tuple[Drawn, ...] | Shortage:
+    """Devices for each request of each claim, in their order, or why there are none."""
+    solver = _solver(devices, claims)
+    found = solver.solve(solver.start(devices.taken))
+    return found if isinstance(found, Shortage) else _drawn(solver, found)
+
+
+@lru_cache(maxsize=8_192)
+def count_sets(devices: FreeOffer, claims: tuple[ClaimNeed, ...], most: int) -> int:
+    """
+    Number of pods with these claims that the node takes, one after the other; at most `most`.
+
+    Claims that stand in the cluster are drawn for the first of them: the others share its devices.
+    """
+    own = tuple(claim for claim in claims if not claim.object_name)
+    first = _solver(devices, claims)
+    found = first.solve(first.start(devices.taken))
+    if isinstance(found, Shortage) or not most:
+        return 0
+    if all(choice.admin for claim in own for request in claim.requests for choice in request.choices):
+        return most
+    solver = first
+    if len(own) < len(claims):
+        solver, taken = _solver(devices, own), (*devices.taken, *_taking(_drawn(first, found)))
+        states = solver.start(taken)
+    else:
+        states = found.states
+    for count in range(1, most):
+        found = solver.solve(states)
+        if isinstance(found, Shortage):
+            return count
+        states = found.states
+    return most
+
+
+def could_ever(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> bool:
+    """
+    Whether the devices would do with nothing taken, their taints standing; True as well while nobody can say.
+
+    Nobody can while a selection or a pool's newest generation is not known, or where the search gave up.
+    """
+    found = draw(replace(devices, taken=()), claims)
+    return devices.incomplete or not isinstance(found, Shortage) or found.unknown or found.gave_up
+
+
+def _solver(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> Solver:
+    return Solver(devices.offer, devices.tainted, devices.incomplete, claims)
+
+
+def _drawn(solver: Solver, solution: Solution) -> tuple[Drawn, ...]:
+    """In the order of requests, the devices of each in the order of the offer."""
+    devices, found = solver.offer.devices, []
+    for pick in sorted(solution.picks, key=lambda pick: (pick.at, pick.device)):
+        claim, request = solver.asked[pick.at]
+        choice, capacity = request.choices[pick.choice], devices[pick.device].capacity
+        part = () if pick.amounts is None else tuple(zip(sorted(capacity), pick.amounts, strict=True))
+        name = f"{request.name}/{choice.name}" if choice.name else request.name
+        found.append(Drawn(claim.name, name, pick.device, part, choice.admin))
+    return tuple(found)
+
+
+def _taking(drawn: tuple[Drawn, ...]) -> list[tuple[int, tuple[tuple[str, int], ...]]]:
+    return [(each.index, each.capacity) for each in drawn if not each.admin]

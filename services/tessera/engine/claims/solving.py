@@ -1,0 +1,455 @@
+"""
+Search for devices that answer all claims of a pod on one node.
+
+Its meaning is simple: try every device for every request, and the choices of a request in their order. Two shortcuts
+change nothing of what is found. Islands of one make, state and use for these claims are interchangeable, so that a
+device is tried on the first of them alone. And a rest of the claims that had no solution on some islands has none on
+islands that are the same but for their names. A bound on steps keeps the worst case short.
+"""
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed, ConstraintNeed, RequestNeed, Toleration
+from tessera.domain.devices.offers import Offer
+from tessera.domain.storing.fast import fast_init
+from tessera.engine.claims.islands import State, after, amounts_left, bits_of, cost, islands_of, possible
+from tessera.engine.claims.shares import Amounts, amounts_asked
+
+STEPS_MAX = 5_000
+"""Devices and choices tried in one draw."""
+DEVICES_OF_A_CLAIM = 32
+"""As many has one allocation of a claim in Kubernetes at most."""
+
+Values = frozenset[int]
+"""Values of an attribute that the devices drawn under one constraint have; one at most where they must match."""
+
+
+@fast_init
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """
+    Why there are no devices for a request: `matching` devices of the node, less what was `taken`, `tainted` by keys
+    that are not borne, and `unfit` for the capacity asked for, are fewer than `count` (0: every one that matches).
+
+    Where they are enough, they are not together with what else the claims ask for. `unknown`: nobody has said yet what
+    the selectors take; `error`: an evaluation of them ended so; `incomplete`: every device is asked for and a pool
+    cannot be read; `gave_up`: the search took too many steps.
+    """
+
+    claim: str
+    request: str
+    device_class: str
+    count: int
+    matching: int = 0
+    taken: int = 0
+    tainted: tuple[tuple[str, int], ...] = ()
+    unfit: int = 0
+    unknown: bool = False
+    error: str = ""
+    incomplete: bool = False
+    gave_up: bool = False
+
+
+class Pick(NamedTuple):
+    """A device for the request `at` that place; `amounts` where it is shared."""
+
+    at: int
+    choice: int
+    device: int
+    amounts: Amounts | None
+
+
+class Solution(NamedTuple):
+    """Picks for all requests, the choice of each, and the islands after them."""
+
+    picks: tuple[Pick, ...]
+    choices: tuple[int, ...]
+    states: tuple[State, ...]
+
+
+class _Stop(Exception):
+    """The search ends: a choice was reached of which nobody knows what it takes."""
+
+    def __init__(self, at: int, choice: int) -> None:
+        super().__init__()
+        self.at, self.choice = at, choice
+
+
+class _Step(NamedTuple):
+    """
+    A part of a solution. `choice` is -1 before one is made for the request `at` that place, then `left` devices are
+    still to be drawn for it, none of them `barred`. `of_claim` are devices that the claim has wholly.
+    """
+
+    at: int
+    choice: int
+    left: int
+    barred: int
+    states: tuple[State, ...]
+    values: tuple[Values, ...]
+    of_claim: int
+    picks: tuple[Pick, ...]
+    claim_start: int
+
+
+class _Fit(NamedTuple):
+    """Devices that a choice selects, those of them that it can use at all, and the amounts that it takes of each."""
+
+    selected: int
+    usable: int
+    amounts: Mapping[int, Amounts]
+    is_known: bool
+
+
+class Solver:
+    """Claims on an offer; `solve` finds devices for them from any state of its islands."""
+
+    def __init__(
+        self,
+        offer: Offer,
+        tainted: tuple[tuple[int, str, str, str], ...],
+        incomplete: bool,
+        claims: tuple[ClaimNeed, ...],
+    ) -> None:
+        self.offer, self.incomplete = offer, incomplete
+        self.asked: list[tuple[ClaimNeed, RequestNeed]] = [(c, request) for c in claims for request in c.requests]
+        self._tainted = tainted
+        attributes = {constraint.attribute for claim in claims for constraint in claim.constraints}
+        self._islands, self._joining = islands_of(offer, tuple(sorted(attributes)))
+        self._named_apart = tuple(sorted(attributes - {*self._joining}))
+        self._fits = [[self._fit(choice) for choice in request.choices] for _, request in self.asked]
+        self._place = {
+            index: (number, local)
+            for number, island in enumerate(self._islands)
+            for local, index in enumerate(island.devices)
+        }
+        self._begins = {at for at, (claim, _) in enumerate(self.asked) if not at or self.asked[at - 1][0] is not claim}
+        self._steps = 0
+        self._furthest = 0
+
+    def start(self, taken: tuple[tuple[int, tuple[tuple[str, int], ...]], ...]) -> tuple[State, ...]:
+        """The islands where claims have these devices, each with its part where it is shared."""
+        states = [island.make.untouched for island in self._islands]
+        for index, part in taken:
+            number, local = self._place[index]
+            device, parts = self.offer.devices[index], dict(part)
+            # Who had a shared device before it was one has no part of it: then all of it is had.
+            is_share = device.is_shared and (bool(part) or not device.capacity)
+            amounts = tuple(parts.get(name, 0) for name in sorted(device.capacity)) if is_share else None
+            states[number] = after(self._islands[number].make, states[number], local, amounts)
+        return tuple(states)
+
+    def solve(self, states: tuple[State, ...]) -> Solution | Shortage:
+        """The solution whose choices are the earliest, request by request; or why there is none."""
+        self._steps, self._furthest = 0, 0
+        try:
+            found = self._search(states, ())
+        except _Stop as stop:
+            return self._told(states, stop.at, stop.choice)
+        if found is None:
+            return self._shortage(states, self._furthest)
+        # A depth-first search keeps the devices of a request while a later one falls back on a later choice. So each
+        # request's earlier choices are asked for once more, with all devices to choose from.
+        for at in range(len(self.asked)):
+            for choice in range(found.choices[at]):
+                try:
+                    better = self._search(states, (*found.choices[:at], choice))
+                except _Stop:
+                    continue  # a choice that is not known, later than those that do
+                if better is not None:
+                    found = better
+                    break
+        return found
+
+    # -- search ------------------------------------------------------------------------------------------------------
+
+    def _search(self, states: tuple[State, ...], prefix: tuple[int, ...]) -> Solution | None:
+        """Depth first. The first requests have the choices of `prefix`."""
+        every = self._every(states)
+        alike = self._alike(every)
+        failed = set[Hashable]()
+        root = _Step(0, -1, 0, 0, states, self._no_values(0), 0, (), 0)
+        path: list[tuple[_Step, Iterator[_Step]]] = [(root, self._next(root, prefix, every, alike))]
+        while path:
+            step = next(path[-1][1], None)
+            if step is None:
+                ended, _ = path.pop()
+                if ended.choice < 0:
+                    failed.add(self._rest(ended, alike))
+                continue
+            self._steps += 1
+            if self._steps > STEPS_MAX:
+                return None
+            if step.at == len(self.asked):
+                choices = {pick.at: pick.choice for pick in step.picks}
+                return Solution(step.picks, tuple(choices[at] for at in range(step.at)), step.states)
+            self._furthest = max(self._furthest, step.at)
+            if not (failed and step.choice < 0 and self._rest(step, alike) in failed):
+                path.append((step, self._next(step, prefix, every, alike)))
+        return None
+
+    def _rest(self, step: _Step, alike: tuple[Hashable, ...]) -> Hashable:
+        """Equal for steps from which the same can be reached, whatever the names of islands."""
+        if any(step.values) or step.of_claim:
+            return step.at, step.states, step.values, step.of_claim, len(step.picks) - step.claim_start
+        islands = Counter(zip(alike, step.states, strict=True))
+        return step.at, frozenset(islands.items()), len(step.picks) - step.claim_start
+
+    def _next(
+        self, step: _Step, prefix: tuple[int, ...], every: Mapping[tuple[int, int], int], alike: tuple[Hashable, ...]
+    ) -> Iterator[_Step]:
+        if step.choice >= 0:
+            yield from self._devices(step, alike)
+            return
+        _, request = self.asked[step.at]
+        fixed = prefix[step.at : step.at + 1]
+        for number in fixed or range(len(request.choices)):
+            choice, fit = request.choices[number], self._fits[step.at][number]
+            if not fit.is_known:
+                raise _Stop(step.at, number)
+            count = choice.count or every[step.at, number].bit_count()
+            if not count or len(step.picks) - step.claim_start + count > DEVICES_OF_A_CLAIM:
+                continue
+            chosen = step._replace(choice=number, left=count)
+            if choice.count:
+                yield chosen
+            elif (taken := self._take_all(chosen, every[step.at, number])) is not None:
+                yield taken
+
+    def _take_all(self, step: _Step, devices: int) -> _Step | None:
+        """Every one of these devices; their order is of no meaning, so that the first that fails ends it."""
+        at = step.at
+        for index in bits_of(devices):
+            number, local = self._place[index]
+            fit, island = self._fits[at][step.choice], self._islands[number]
+            is_open = fit.usable & ~step.of_claim & 1 << index
+            if not is_open or not self._can_be_had(step, number, local):
+                return None
+            values = self._with_values(step, index)
+            if values is None:
+                return None
+            step = self._taken(step, number, local, island.devices[local], values)
+        return step
+
+    def _devices(self, step: _Step, alike: tuple[Hashable, ...]) -> Iterator[_Step]:
+        """
+        Each device that may come next, the one that costs others least first.
+
+        A device that was tried is barred for those after it: what is left are solutions without it, and a set of
+        devices is met in one order alone. Its twins on interchangeable islands are barred with it.
+        """
+        fit, groups = self._fits[step.at][step.choice], dict[Hashable, list[int]]()
+        usable = fit.usable & ~(step.barred | step.of_claim)
+        for number, island in enumerate(self._islands):
+            if usable & island.mask:
+                used = island.bits(step.barred), island.bits(step.of_claim)
+                key = alike[number], step.states[number], used, self._marks(step, number)
+                groups.setdefault(key, []).append(number)
+        found: list[tuple[tuple[bool, int, int, int], int, int, list[int], tuple[Values, ...]]] = []
+        count = 0
+        for members in groups.values():
+            island = self._islands[members[0]]
+            state = step.states[members[0]]
+            for local in bits_of(island.bits(usable)):
+                index = island.devices[local]
+                if not self._can_be_had(step, members[0], local):
+                    continue
+                values = self._with_values(step, index)
+                if values is not None:
+                    found.append((cost(island.make, state, local), index, local, members, values))
+                    count += len(members)
+        if count < step.left:
+            return
+        found.sort(key=lambda each: each[:2])
+        barred = step.barred
+        for _, index, local, members, values in found:
+            yield self._taken(step._replace(barred=barred), members[0], local, index, values)
+            for number in members:
+                barred |= 1 << self._islands[number].devices[local]
+
+    def _can_be_had(self, step: _Step, number: int, local: int) -> bool:
+        """Whether counters, holders and the capacity that is left allow one more claim; administrators need none."""
+        if self._choice(step).admin:
+            return True
+        make, state = self._islands[number].make, step.states[number]
+        if not possible(make, state) >> local & 1:
+            return False
+        if not make.devices[local].is_shared:
+            return True
+        amounts = self._fits[step.at][step.choice].amounts[self._islands[number].devices[local]]
+        return all(has >= takes for has, takes in zip(amounts_left(make, state, local), amounts, strict=True))
+
+    def _taken(self, step: _Step, number: int, local: int, index: int, values: tuple[Values, ...]) -> _Step:
+        """The step after a device was drawn; after the last of a request, before a choice for the next."""
+        make, states = self._islands[number].make, step.states
+        is_shared, admin = make.devices[local].is_shared, self._choice(step).admin
+        amounts = self._fits[step.at][step.choice].amounts[index] if is_shared and not admin else None
+        if not admin:
+            states = (*states[:number], after(make, states[number], local, amounts), *states[number + 1 :])
+        of_claim = step.of_claim if is_shared else step.of_claim | 1 << index
+        picks = (*step.picks, Pick(step.at, step.choice, index, amounts))
+        if step.left > 1:
+            barred = step.barred | 1 << index
+            return _Step(step.at, step.choice, step.left - 1, barred, states, values, of_claim, picks, step.claim_start)
+        at = step.at + 1
+        if at in self._begins or at == len(self.asked):
+            return _Step(at, -1, 0, 0, states, self._no_values(at), 0, picks, len(picks))
+        return _Step(at, -1, 0, 0, states, values, of_claim, picks, step.claim_start)
+
+    def _choice(self, step: _Step) -> ChoiceNeed:
+        return self.asked[step.at][1].choices[step.choice]
+
+    # -- constraints -------------------------------------------------------------------------------------------------
+
+    def _no_values(self, at: int) -> tuple[Values, ...]:
+        return (frozenset(),) * len(self.asked[at][0].constraints) if at < len(self.asked) else ()
+
+    def _with_values(self, step: _Step, index: int) -> tuple[Values, ...] | None:
+        """Values of the claim's constraints with one more device; None where it breaks one."""
+        claim, request = self.asked[step.at]
+        if not claim.constraints:
+            return step.values
+        same, values = self.offer.devices[index].same, []
+        for constraint, before in zip(claim.constraints, step.values, strict=True):
+            if not _concerns(constraint, request, request.choices[step.choice]):
+                values.append(before)
+                continue
+            value = same.get(constraint.attribute)
+            if value is None or (value in before if constraint.distinct else bool(before) and value not in before):
+                return None
+            values.append(before | {value})
+        return tuple(values)
+
+    def _marks(self, step: _Step, number: int) -> Hashable:
+        """Where on the island the values stand that constraints have seen: it is no more like one without them."""
+        if not any(step.values):
+            return ()
+        island, (claim, _) = self._islands[number], self.asked[step.at]
+        return tuple(
+            tuple(
+                local
+                for local, index in enumerate(island.devices)
+                if self.offer.devices[index].same.get(constraint.attribute) in values
+            )
+            for constraint, values in zip(claim.constraints, step.values, strict=True)
+        )
+
+    # -- what a choice can use ---------------------------------------------------------------------------------------
+
+    def _fit(self, choice: ChoiceNeed) -> _Fit:
+        selection = self.offer.selected(choice.device_class, choice.selectors)
+        if selection is None or selection.error or (self.offer.digest and not self.offer.devices):
+            return _Fit(0, 0, {}, False)
+        amounts = amounts_asked(self.offer, choice.capacity)
+        usable = selection.devices
+        if len(amounts) < len(self.offer.devices):
+            usable = sum(1 << index for index in bits_of(usable) if index in amounts)
+        for index, *_ in self._suffered(choice):
+            usable &= ~(1 << index)
+        return _Fit(selection.devices, usable, amounts, not (self.incomplete and not choice.count))
+
+    def _every(self, states: tuple[State, ...]) -> Mapping[tuple[int, int], int]:
+        """
+        The devices that each choice of every device means, as bits.
+
+        As in Kubernetes those are left out whose capacity does not do, and shared ones of which too little is left
+        before anything is drawn. Others that cannot be had stay, and no draw succeeds.
+        """
+        found = {}
+        for at, (_, request) in enumerate(self.asked):
+            for number, choice in enumerate(request.choices):
+                if not choice.count:
+                    fit = self._fits[at][number]
+                    meant = (index for index in bits_of(fit.selected) if self._has_room(fit, choice, states, index))
+                    found[at, number] = sum(1 << index for index in meant)
+        return found
+
+    def _has_room(self, fit: _Fit, choice: ChoiceNeed, states: tuple[State, ...], index: int) -> bool:
+        amounts, (number, local) = fit.amounts.get(index), self._place[index]
+        make = self._islands[number].make
+        if amounts is None or choice.admin or not make.devices[local].is_shared:
+            return amounts is not None
+        return all(has >= takes for has, takes in zip(amounts_left(make, states[number], local), amounts, strict=True))
+
+    def _alike(self, every: Mapping[tuple[int, int], int]) -> tuple[Hashable, ...]:
+        """For each island what tells it from others, besides its state: make, use for these claims, and values."""
+        masks = {fit.usable for fits in self._fits for fit in fits} | {*every.values()}
+        told: list[Hashable] = []
+        numbers: dict[Hashable, int] = {}
+        for island in self._islands:
+            values: tuple[int | None, ...] = ()
+            if self._named_apart:
+                values = tuple(
+                    self.offer.devices[index].same.get(name) for name in self._named_apart for index in island.devices
+                )
+            content = id(island.make), tuple(island.bits(mask) for mask in masks), values
+            told.append(numbers.setdefault(content, len(numbers)))
+        return tuple(told)
+
+    # -- why not -----------------------------------------------------------------------------------------------------
+
+    def _shortage(self, states: tuple[State, ...], furthest: int) -> Shortage:
+        """Of the first request that cannot be answered by itself, else of the one that the search did not pass."""
+        for at, (_, request) in enumerate(self.asked):
+            told = [self._told(states, at, number) for number in range(len(request.choices))]
+            if all(_lack(each) > 0 for each in told):
+                return min(told, key=_lack)
+        return self._told(states, furthest, 0, self._steps > STEPS_MAX)
+
+    def _told(self, states: tuple[State, ...], at: int, number: int, gave_up: bool = False) -> Shortage:
+        claim, request = self.asked[at]
+        choice, fit = request.choices[number], self._fits[at][number]
+        selection = self.offer.selected(choice.device_class, choice.selectors)
+        is_unknown = selection is None or bool(self.offer.digest and not self.offer.devices)
+        taints, taken, unfit = Counter[str](), 0, 0
+        tainted = {index: key for index, key, _, _ in reversed(self._suffered(choice))}
+        for index in bits_of(fit.selected):
+            number_of, local = self._place[index]
+            if index not in fit.amounts:
+                unfit += 1
+            elif index in tainted:
+                taints[tainted[index]] += 1
+            elif not choice.admin:
+                can = possible(self._islands[number_of].make, states[number_of]) >> local & 1
+                taken += not (can and self._has_room(fit, choice, states, index))
+        return Shortage(
+            claim.name,
+            request.name,
+            choice.device_class,
+            choice.count,
+            fit.selected.bit_count(),
+            taken,
+            tuple(sorted(taints.items())),
+            unfit,
+            is_unknown,
+            "" if selection is None else selection.error,
+            self.incomplete and not choice.count,
+            gave_up,
+        )
+
+    def _suffered(self, choice: ChoiceNeed) -> list[tuple[int, str, str, str]]:
+        return [
+            each
+            for each in self._tainted
+            if not any(_bears(toleration, *each[1:]) for toleration in choice.tolerations)
+        ]
+
+
+def _lack(told: Shortage) -> int:
+    """Number of devices that are not there, by themselves; where every one is asked for, those that cannot be had."""
+    hindered = told.taken + sum(number for _, number in told.tainted)
+    there = told.matching - told.unfit
+    return told.count - (there - hindered) if told.count else hindered or int(not there)
+
+
+def _concerns(constraint: ConstraintNeed, request: RequestNeed, choice: ChoiceNeed) -> bool:
+    named = constraint.requests
+    return not named or request.name in named or f"{request.name}/{choice.name}" in named
+
+
+def _bears(toleration: Toleration, key: str, value: str, effect: str) -> bool:
+    of, wanted, when, any_value = toleration
+    return of in ("", key) and when in ("", effect) and (any_value or wanted == value)

@@ -1,0 +1,58 @@
+"""Why devices that drivers publish do not answer the claims of a pod, in words and numbers over all nodes."""
+
+from collections import Counter
+from collections.abc import Iterable
+
+from tessera.domain.devices.claims import ClaimNeed
+from tessera.domain.devices.resources import Node
+from tessera.engine.claims.drawing import draw, free_devices
+from tessera.engine.claims.solving import Shortage
+
+TAINTS_MAX = 3
+
+
+def describe_shortage(claims: tuple[ClaimNeed, ...], nodes: Iterable[Node], own: int) -> tuple[str, dict[str, int]]:
+    """
+    What is short for these claims, of the request that is short on most nodes, with counts over these nodes.
+
+    `own` of the devices that are taken are those of the gang itself, whose other pods found a place. "" and no counts
+    where no node lacks devices for them.
+    """
+    found = [short for node in nodes if (short := _short(claims, node)) is not None]
+    if not found:
+        return "", {}
+    counted = Counter((short.claim, short.request, short.device_class) for short in found)
+    most = max(sorted(counted), key=lambda request: counted[request])
+    of_it = [short for short in found if (short.claim, short.request, short.device_class) == most]
+    numbers = {
+        "claimed_devices_wanted": of_it[0].count,
+        "claimed_devices_matching": sum(short.matching for short in of_it),
+        "claimed_devices_taken": max(0, sum(short.taken for short in of_it) - own),
+    }
+    return _words(most[2], of_it, own), {name: count for name, count in numbers.items() if count}
+
+
+def _short(claims: tuple[ClaimNeed, ...], node: Node) -> Shortage | None:
+    if node.offer is None or node.gone:
+        return None
+    found = draw(free_devices(node), claims)
+    return found if isinstance(found, Shortage) else None
+
+
+def _words(device_class: str, shortages: list[Shortage], own: int) -> str:
+    error = next((short.error for short in shortages if short.error), "")
+    if error:
+        return f"{device_class}: {error}"
+    if any(short.unknown for short in shortages):
+        return f"{device_class}: its devices are being looked at"
+    taints = Counter[str]()
+    for short in shortages:
+        taints.update(dict(short.tainted))
+    parts = [f"{sum(short.matching for short in shortages)} devices of class {device_class}"]
+    taken = sum(short.taken for short in shortages)
+    parts += [f"{taken} taken{f' ({own} by its other pods)' if own else ''}"] if taken else []
+    parts += [f"{count} tainted by {key}" for key, count in taints.most_common(TAINTS_MAX)]
+    parts += [f"{unfit} without the capacity"] if (unfit := sum(short.unfit for short in shortages)) else []
+    parts += ["a pool is incomplete"] if any(short.incomplete for short in shortages) else []
+    parts += ["the search was given up"] if any(short.gave_up for short in shortages) else []
+    return ", ".join(parts)

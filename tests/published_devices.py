@@ -1,0 +1,62 @@
+"""Devices as drivers publish them (DRA), and claims on them, for tests that are not about reading them."""
+
+from typing import Any
+
+from tessera_schemas.cluster.device_layouts import DeviceLayout, DevicePool, NodeOffer, OfferedDevice
+from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen, NodeSeen
+from tessera_schemas.job import Role
+from tessera_schemas.work.device_claims import DeviceChoice, DeviceClaim, DeviceRequest
+from tests.builders import node_seen, role
+
+DRIVER = "gpu.example.com"
+SMALL = ("1g", "1g", "2g")
+"""Instances into which each GPU of `cut_gpus` may be cut, by their size in quarters of its memory."""
+
+
+def whole_gpus(count: int) -> DeviceLayout:
+    """GPUs of one driver, each a device."""
+    devices = tuple(OfferedDevice(pool=0, name=f"gpu-{at}", gpu=at, gpu_milli=1000) for at in range(count))
+    return DeviceLayout(pools=(DevicePool(driver=DRIVER),), devices=devices, kinds="00" * 32)
+
+
+def cut_gpus(count: int) -> DeviceLayout:
+    """GPUs of four quarters of memory, each whole, in two halves, or in quarters, whatever is claimed."""
+    devices = []
+    for gpu in range(count):
+        for name, quarters in [("whole", 4), ("half-0", 2), ("half-1", 2), *((f"quarter-{at}", 1) for at in range(4))]:
+            uses, milli = ((gpu, quarters * 1000),), quarters * 250
+            devices.append(OfferedDevice(pool=0, name=f"gpu-{gpu}-{name}", uses=uses, gpu=gpu, gpu_milli=milli))
+    pools = (DevicePool(driver=DRIVER),)
+    return DeviceLayout(pools=pools, counters=(4000,) * count, devices=tuple(devices), kinds="11" * 32)
+
+
+def layout_seen(layout: DeviceLayout) -> LayoutSeen:
+    return LayoutSeen(kind="layout_seen", layout=layout)
+
+
+def class_seen(name: str = DRIVER, *selectors: str, **more: Any) -> ClassSeen:
+    return ClassSeen(kind="class_seen", name=name, selectors=selectors, **more)
+
+
+def selected(layout: DeviceLayout, devices: int, *selectors: str, error: str = "") -> DevicesSelected:
+    """What selectors take: one bit for each device of the layout."""
+    return DevicesSelected(
+        kind="devices_selected", layout=layout.digest(), selectors=selectors, devices=f"{devices:x}", error=error
+    )
+
+
+def offering(name: str, layout: DeviceLayout, gpus: int, **offer: Any) -> NodeSeen:
+    """A node whose GPUs are published by a driver."""
+    return node_seen(name, gpus, device_profile="dra", offer=NodeOffer(layout=layout.digest(), **offer))
+
+
+def claim(name: str = "gpu", count: int = 1, device_class: str = DRIVER, **choice: Any) -> DeviceClaim:
+    """A claim of one request."""
+    wanted = DeviceChoice(device_class=device_class, count=count, **choice)
+    return DeviceClaim(name=name, requests=(DeviceRequest(name="devices", choices=(wanted,)),))
+
+
+def claiming(*claims: DeviceClaim, **more: Any) -> Role:
+    """A role whose pods have these claims and no other devices."""
+    made = role(gpus=0, **more)
+    return made.model_copy(update={"resources": made.resources.model_copy(update={"claims": claims})})

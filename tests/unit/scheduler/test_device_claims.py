@@ -1,0 +1,216 @@
+"""Jobs that claim devices which drivers publish (DRA): drawn with their nodes, counted, given back, explained."""
+
+from typing import Any
+
+import pytest
+
+from tessera.domain.storing.snapshot import dump, load
+from tessera.domain.storing.statehash import StateHash
+from tessera.engine.placement.faults import placement_faults
+from tessera_schemas.cluster.device_layouts import DeviceLayout, DeviceTaint, TakenDevice
+from tessera_schemas.job import Role
+from tessera_schemas.reasons import Code
+from tests.builders import admitted, job_spec
+from tests.published_devices import (
+    DRIVER,
+    claim,
+    claiming,
+    class_seen,
+    cut_gpus,
+    layout_seen,
+    offering,
+    selected,
+    whole_gpus,
+)
+from tests.rounds import Rounds, share
+
+FOUR = whole_gpus(4)
+SMALL = 'device.attributes["gpu.example.com"].size == "small"'
+
+
+def cluster(layout: DeviceLayout = FOUR, nodes: int = 1, gpus: int = 4, **offer: Any) -> Rounds:
+    """Nodes of one layout, with a class that takes all of its devices."""
+    named = [offering(f"node-{number}", layout, gpus, **offer) for number in range(nodes)]
+    return Rounds(share("research", 64, None), nodes=[layout_seen(layout), class_seen(), *named])
+
+
+def submit(world: Rounds, key: str, *roles: Role, **spec: Any) -> None:
+    world.commit(admitted(key, job_spec(*roles, name=key, **spec)))
+    world.settle()
+
+
+def drawn(world: Rounds, key: str) -> list[str]:
+    """The devices of each pod, as node and names."""
+    run = world.run(key)
+    return [] if run is None else [f"{p.node}:{','.join(d.device for d in p.drawn)}" for p in run.all_placements]
+
+
+def free(world: Rounds, node: str = "node-0") -> tuple[int, ...]:
+    found: tuple[int, ...] = world.state.nodes.get(node).gpu_free
+    return found
+
+
+def test_a_gang_gets_nodes_and_devices_in_one_decision_and_no_device_twice() -> None:
+    world = cluster(nodes=2)
+    submit(world, "gang", claiming(claim(count=2), replicas=3))
+    places = world.run("gang").all_placements
+    had = [device.id for place in places for device in place.drawn]
+    assert len(had) == len(set(had)) == 6
+    assert {(d.claim, d.request, d.driver) for p in places for d in p.drawn} == {("gpu", "devices", DRIVER)}
+    assert all(device.pool == place.node for place in places for device in place.drawn)
+    assert sum(free(world, "node-0")) + sum(free(world, "node-1")) == 2000
+
+
+def test_a_gang_that_lacks_one_device_gets_none_and_is_told_what_is_short() -> None:
+    world = cluster(nodes=2)
+    submit(world, "first", claiming(claim(count=3)))
+    submit(world, "gang", claiming(claim(count=2), replicas=3))
+    assert drawn(world, "gang") == []
+    reason = world.job("gang").reason
+    assert (reason.code, reason.numbers["claimed_devices_taken"]) == (Code.NO_FIT, 3)
+    assert f"8 devices of class {DRIVER}, 7 taken (4 by its other pods)" in reason.detail
+    world.finish("first")
+    world.settle()
+    assert len(drawn(world, "gang")) == 3
+
+
+def test_what_a_run_had_is_free_once_it_is_absent() -> None:
+    world = cluster()
+    submit(world, "one", claiming(claim(count=4)))
+    assert free(world) == (0, 0, 0, 0)
+    world.finish("one")
+    assert free(world) == (1000,) * 4
+    assert world.state.nodes.get("node-0").drawn == ()
+
+
+def test_instances_that_overlap_exclude_each_other_and_count_as_parts_of_their_gpu() -> None:
+    layout = cut_gpus(1)
+    world = cluster(layout, gpus=1)
+    halves = sum(1 << at for at, device in enumerate(layout.devices) if "half" in device.name)
+    world.commit(class_seen("half", SMALL), selected(layout, halves, SMALL))
+    submit(world, "half", claiming(claim(device_class="half")))
+    assert free(world) == (500,)
+    assert world.job("half").amount.gpu_milli == 500
+    submit(world, "whole", claiming(claim(selectors=("whole",))))
+    world.commit(selected(layout, 1, "whole"))
+    world.settle()
+    assert drawn(world, "whole") == []
+    submit(world, "other", claiming(claim(device_class="half")))
+    assert free(world) == (0,)
+
+
+def test_a_job_waits_while_nobody_has_said_what_its_expression_takes() -> None:
+    world = cluster()
+    submit(world, "one", claiming(claim(selectors=(SMALL,))))
+    reason = world.job("one").reason
+    assert reason.code is Code.NO_FIT
+    assert "are being looked at" in reason.detail
+    world.commit(selected(FOUR, 0b0100, SMALL))
+    world.settle()
+    assert drawn(world, "one") == ["node-0:gpu-2"]
+
+
+def test_the_error_of_an_expression_is_told_to_its_owner() -> None:
+    world = cluster()
+    world.commit(selected(FOUR, 0, SMALL, error="no such attribute: size"))
+    submit(world, "one", claiming(claim(selectors=(SMALL,))))
+    assert "no such attribute: size" in world.job("one").reason.detail
+
+
+def test_a_class_that_the_cluster_lacks_is_named_and_waited_for() -> None:
+    world = cluster()
+    submit(world, "one", claiming(claim(device_class="tpu.example.com")))
+    assert "tpu.example.com" in world.job("one").reason.detail
+    world.commit(class_seen("tpu.example.com"))
+    world.settle()
+    assert drawn(world, "one") == ["node-0:gpu-0"]
+
+
+def test_a_tainted_device_is_for_those_who_bear_it() -> None:
+    tainted = tuple(
+        DeviceTaint(device=f"{DRIVER}/node-0/gpu-{at}", key="xid", value="79", effect="NoSchedule") for at in range(3)
+    )
+    world = cluster(tainted=tainted)
+    submit(world, "one", claiming(claim()))
+    assert drawn(world, "one") == ["node-0:gpu-3"]
+    submit(world, "two", claiming(claim()))
+    assert "3 tainted by xid" in world.job("two").reason.detail
+    submit(world, "bears", claiming(claim(tolerations=({"key": "xid", "operator": "Exists"},))))
+    assert drawn(world, "bears") == ["node-0:gpu-0"]
+
+
+def test_a_device_that_others_claimed_counts_as_used() -> None:
+    world = cluster(taken=(TakenDevice(device=f"{DRIVER}/node-0/gpu-0"),))
+    assert free(world) == (0, 1000, 1000, 1000)
+    submit(world, "one", claiming(claim(count=3)))
+    assert drawn(world, "one") == ["node-0:gpu-1,gpu-2,gpu-3"]
+
+
+def test_a_layout_may_change_while_a_run_holds_its_devices() -> None:
+    world = cluster()
+    submit(world, "one", claiming(claim(count=2)))
+    more = whole_gpus(6)
+    world.commit(layout_seen(more), offering("node-0", more, 6))
+    assert free(world) == (0, 0, 1000, 1000, 1000, 1000)
+    assert world.running("one")
+    submit(world, "two", claiming(claim(count=4)))
+    assert drawn(world, "two") == ["node-0:gpu-2,gpu-3,gpu-4,gpu-5"]
+
+
+def test_a_run_counts_against_the_quota_of_gpus() -> None:
+    named = [layout_seen(FOUR), class_seen(), offering("node-0", FOUR, 4)]
+    world = Rounds(share("research", 2, None), nodes=named)
+    submit(world, "one", claiming(claim(count=2)))
+    submit(world, "two", claiming(claim()))
+    assert world.running("one")
+    assert world.job("two").reason.code is Code.WAITING_FOR_QUOTA
+
+
+def test_a_higher_job_evicts_for_devices() -> None:
+    world = Rounds(
+        share("research", 4, None),
+        nodes=[layout_seen(FOUR), class_seen(), offering("node-0", FOUR, 4)],
+        preset="priority",
+    )
+    submit(world, "low", claiming(claim(count=4)), priority_class="low")
+    submit(world, "high", claiming(claim(count=2)), priority_class="high")
+    assert len(drawn(world, "high")) == 1
+    assert not world.running("low")
+
+
+def test_a_restored_state_offers_the_same_and_hashes_alike() -> None:
+    world = cluster(nodes=2)
+    submit(world, "one", claiming(claim(count=3)))
+    world.commit(selected(FOUR, 0b1010, SMALL))
+    restored = load(iter(list(dump(world.state))))
+    assert StateHash().of(restored) == StateHash().of(world.state)
+    for name in ("node-0", "node-1"):
+        assert restored.nodes.get(name) == world.state.nodes.get(name)
+        assert restored.nodes.get(name).offer.selected(DRIVER, (SMALL,)).devices == 0b1010
+
+
+def test_a_placement_of_devices_that_are_taken_is_a_fault() -> None:
+    world = cluster()
+    submit(world, "one", claiming(claim()))
+    submit(world, "two", claiming(claim()))
+    run, nodes = world.run("one"), dict(world.state.nodes.items())
+    assert list(placement_faults(run.roles, run.placements, nodes)) != []
+    world.finish("one")
+    assert list(placement_faults(run.roles, run.placements, dict(world.state.nodes.items()))) == []
+
+
+@pytest.mark.parametrize("gone", [True, False])
+def test_a_driver_that_goes_takes_its_devices_along(gone: bool) -> None:
+    world = cluster()
+    submit(world, "one", claiming(claim()))
+    if gone:
+        world.commit(class_seen(gone=True))
+    else:
+        world.commit(
+            offering("node-0", FOUR, 0).model_copy(
+                update={"offer": offering("x", FOUR, 0).offer.model_copy(update={"layout": ""})}
+            )
+        )
+    assert world.running("one")
+    submit(world, "two", claiming(claim()))
+    assert drawn(world, "two") == []
