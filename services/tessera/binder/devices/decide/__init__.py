@@ -1,0 +1,1 @@
+"""Slices, pools, layouts and selectors of published devices, as pure functions."""

@@ -1,0 +1,83 @@
+"""
+Pools of devices: whether the slices of the newest generation are all there, and what each node has of them. Pure.
+
+Pools are told apart by driver and name together: two drivers may call theirs the same.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from tessera.binder.devices.decide.slices import Counters, PublishedDevice, Slice, UnreadableSlice
+
+PoolKey = tuple[str, str]
+"""Driver and name."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPool:
+    """
+    A pool as its slices say it now: what each of its nodes has, or the reason `why` it is not offered anywhere.
+
+    `nodes` are those that any slice of it names, older ones too: they hear that it is missing.
+    """
+
+    driver: str
+    name: str
+    nodes: frozenset[str]
+    devices: Mapping[str, tuple[PublishedDevice, ...]]
+    counters: tuple[tuple[str, Counters], ...] = ()
+    why: str = ""
+
+
+def judge_pool(slices: Collection[Slice]) -> PublishedPool:
+    """
+    The pool of these slices, at least one and all of one driver and name, in any order.
+
+    The newest generation alone counts, even after a driver began to count anew: then its older slices go, and until
+    they have gone nobody can tell which ones are meant.
+    """
+    some = next(iter(slices))
+    nodes = frozenset[str]().union(*(each.nodes for each in slices))
+    try:
+        devices, counters = _read(slices)
+    except UnreadableSlice as error:
+        return PublishedPool(some.driver, some.pool, nodes, {}, why=str(error))
+    return PublishedPool(some.driver, some.pool, nodes, devices, counters)
+
+
+def _read(slices: Collection[Slice]) -> tuple[dict[str, tuple[PublishedDevice, ...]], tuple[tuple[str, Counters], ...]]:
+    newest = max(each.generation for each in slices)
+    current = [each for each in slices if each.generation == newest]
+    if unusable := sorted(each.unusable for each in current if each.unusable):
+        raise UnreadableSlice(unusable[0])
+    counts = {each.count for each in current}
+    if counts != {len(current)}:
+        raise UnreadableSlice(f"{len(current)} of {min(counts)} slices of generation {newest} are there")
+    counters = sorted(counters for each in current for counters in each.counters)
+    _check_no_repeat("counter set", [name for name, _ in counters])
+    _check_no_repeat("device", [each.shape.name for one in current for each in one.devices])
+    _check_uses(current, {name: dict(amounts) for name, amounts in counters})
+    devices: dict[str, list[PublishedDevice]] = {}
+    for one in current:
+        for each in one.devices:
+            devices.setdefault(each.shape.node or one.node, []).append(each)
+    if counters and len(devices) > 1:
+        raise UnreadableSlice(f"devices of {len(devices)} nodes share its counters")
+    return {node: tuple(there) for node, there in devices.items()}, tuple(counters)
+
+
+def _check_no_repeat(what: str, names: list[str]) -> None:
+    name, times = Counter(names).most_common(1)[0] if names else ("", 0)
+    if times > 1:
+        raise UnreadableSlice(f"{what} {name} is there {times} times")
+
+
+def _check_uses(slices: Collection[Slice], counters: Mapping[str, Mapping[str, int]]) -> None:
+    for one in slices:
+        for device in one.devices:
+            for name, amounts in device.shape.uses:
+                if strange := [counter for counter, _ in amounts if counter not in counters.get(name, ())]:
+                    raise UnreadableSlice(
+                        f"device {device.shape.name} uses {strange[0]} of {name}, which the pool has not"
+                    )
