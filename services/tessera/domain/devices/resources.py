@@ -332,8 +332,8 @@ class Node:
                 beyond += sign  # the node shrank meanwhile: its holder has another one of those that are left
         if self.others.gpus or beyond is not None:
             theirs = _give_others(gpu, self.others.gpus + max(0, beyond or 0))
-        if placement.drawn:
-            self._take_parts(gpu, ((device.id, ()) for device in placement.drawn if not device.admin), sign)
+        for slot, milli in self.gpu_parts(each.id for each in placement.drawn if not each.admin):
+            gpu[slot] -= sign * milli
         return replace(
             self,
             cpu_free=self.cpu_free - sign * need.cpu_milli,
@@ -351,19 +351,21 @@ class Node:
 
     def offering(self, offer: Offer | None) -> "Node":
         """The node with another offer, of which its claims have what they had."""
-        gpu = [WHOLE_GPU] * self.gpus if self.device_profile == "dra" else list(self.gpu_free)
         node = replace(self, offer=offer)
-        if self.device_profile == "dra":
-            node._take_parts(gpu, (*self.drawn, *self.drawn_by_others), 1)
+        if self.device_profile != "dra":
+            return node
+        gpu = [WHOLE_GPU] * self.gpus
+        for slot, milli in node.gpu_parts(name for name, _ in (*self.drawn, *self.drawn_by_others)):
+            gpu[slot] -= milli
         return replace(node, gpu_free=tuple(gpu))
 
-    def _take_parts(self, gpu: list[int], devices: Iterable[tuple[str, object]], sign: int) -> None:
-        """Take, in place, what devices of the offer are of the node's GPUs."""
-        for device_id, _ in devices if self.offer is not None else ():
-            at = self.offer.find(device_id, self.name) if self.offer is not None else None
-            device = self.offer.devices[at] if self.offer is not None and at is not None else None
-            if device is not None and device.gpu is not None and device.gpu < len(gpu):
-                gpu[device.gpu] -= sign * device.gpu_milli
+    def gpu_parts(self, devices: Iterable[str]) -> list[tuple[int, int]]:
+        """Slot and thousandths of the GPU that each of these devices is, or is a part of; of others nothing."""
+        if self.offer is None or self.device_profile != "dra":
+            return []
+        there = (self.offer.find(each, self.name) for each in devices)
+        parts = [self.offer.devices[at] for at in there if at is not None]
+        return [(each.gpu, each.gpu_milli) for each in parts if each.gpu is not None and each.gpu < self.gpus]
 
     def _drawn_after(self, placement: Placement, sign: int) -> Taken:
         had = list(self.drawn)

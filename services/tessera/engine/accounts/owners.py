@@ -200,10 +200,13 @@ def _gpus(node: Node, flavor: str, pods: PodsByOwner, is_out: bool) -> tuple[dic
         return found, None
     left, beyond = [WHOLE_GPU] * node.gpus, list[GpuOwner]()
     for owner, pod in pods:
-        for device in pod.placement.devices:
+        place = pod.placement
+        parts = [(device, place.gpu_milli) for device in place.devices]
+        parts += node.gpu_parts(each.id for each in place.drawn if not each.admin) if place.drawn else []
+        for device, milli in parts:
             if device < node.gpus:
                 # At most what is left: an earmark lies on what the runs before it still hold.
-                took = min(left[device], pod.placement.gpu_milli)
+                took = min(left[device], milli)
                 left[device] -= took
                 found[owner] += took
             elif node.gpu_beyond is not None:
@@ -212,6 +215,10 @@ def _gpus(node: Node, flavor: str, pods: PodsByOwner, is_out: bool) -> tuple[dic
         owner = beyond.pop(0) if beyond else GpuOwner(node.pool, flavor, GpuCause.OTHERS)
         found[owner] += left[slot]
         left[slot] = 0
+    for slot, milli in node.gpu_parts(name for name, _ in node.drawn_by_others):
+        took = min(left[slot], milli)
+        found[GpuOwner(node.pool, flavor, GpuCause.OTHERS)] += took
+        left[slot] -= took
     free = sum(left)
     if is_out or not free:
         found[GpuOwner(node.pool, flavor, GpuCause.OUT)] += free
