@@ -19,7 +19,8 @@ CONTROLLERS = (
     "daemonset-controller,disruption-controller,garbage-collector-controller,namespace-controller,"
     "node-lifecycle-controller,pod-garbage-collector-controller,taint-eviction-controller,resourcequota-controller,"
     "serviceaccount-controller,root-ca-certificate-publisher-controller,ttl-after-finished-controller,"
-    "endpointslice-controller,clusterrole-aggregation-controller,persistentvolume-binder-controller"
+    "endpointslice-controller,clusterrole-aggregation-controller,persistentvolume-binder-controller,"
+    "resourceclaim-controller"
 )
 
 

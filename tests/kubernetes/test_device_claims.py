@@ -1,0 +1,150 @@
+"""Pods that claim devices which a driver publishes (DRA), on a real API server with its own claim controller."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from tests.e2e.live import configuration, eventually, job
+from tests.e2e.platform_checks import assert_all_is_well
+from tests.kubernetes.control_plane import ControlPlane
+from tests.kubernetes.live import KubernetesLive, live_on
+from tests.kubernetes.users import Users
+from tests.kubernetes.users_objects import Json, batch_job
+from tests.published_devices import DRIVER, claim
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
+
+NODES = ("dra-0", "dra-1")
+TEMPLATE = "one-gpu"
+BIG = f'device.attributes["{DRIVER}"].size == "big"'
+
+
+def published(node: str, gpus: int = 4, generation: int = 1) -> Json:
+    """A slice of a node: GPUs of which the first is big."""
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-{generation}"},
+        "spec": {
+            "driver": DRIVER,
+            "nodeName": node,
+            "pool": {"name": node, "generation": generation, "resourceSliceCount": 1},
+            "devices": [
+                {
+                    "name": f"gpu-{at}",
+                    "attributes": {
+                        "uuid": {"string": f"{node}-{at}"},
+                        "size": {"string": "small" if at else "big"},
+                    },
+                    "capacity": {"memory": {"value": "80Gi"}},
+                }
+                for at in range(gpus)
+            ],
+        },
+    }
+
+
+def device_class(name: str, expression: str) -> Json:
+    spec = {"selectors": [{"cel": {"expression": expression}}]}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+def template(name: str, count: int = 1, expression: str = "") -> Json:
+    exactly: Json = {"deviceClassName": DRIVER, "allocationMode": "ExactCount", "count": count}
+    exactly |= {"selectors": [{"cel": {"expression": expression}}]} if expression else {}
+    spec = {"spec": {"devices": {"requests": [{"name": "devices", "exactly": exactly}]}}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def claiming_job(name: str, count: int = 1, of: str = TEMPLATE, **more: Any) -> Json:
+    """A Job whose pods each have a claim of a template."""
+    made = batch_job(name, count, gpus=0, **more)
+    spec = made["spec"]["template"]["spec"]
+    spec["resourceClaims"] = [{"name": "gpu", "resourceClaimTemplateName": of}]
+    spec["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
+    return made
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[KubernetesLive]:
+    own_plane.add_nodes(2, "dra", gpus=0, cpu="16")
+    api = own_plane.api()
+    api.create(device_class(DRIVER, f'device.driver == "{DRIVER}"'))
+    for node in NODES:
+        api.create(published(node))
+    async with live_on(own_plane, tmp_path_factory.mktemp("platform"), configuration()) as live:
+        users = Users(live)
+        users.create(template(TEMPLATE))
+        users.create(template("big", expression=BIG))
+        users.create(template("wrong", expression=f'device.attributes["{DRIVER}"].colour == "red"'))
+        yield live
+
+
+@pytest.fixture
+def users(live: KubernetesLive) -> Users:
+    return Users(live)
+
+
+def claims(users: Users) -> list[Json]:
+    return users.api.items(f"/apis/resource.k8s.io/v1/namespaces/{users.namespace}/resourceclaims")
+
+
+def results(claims: list[Json]) -> list[tuple[str, str]]:
+    """Pool and device of each that is allocated."""
+    return sorted(
+        (each["pool"], each["device"])
+        for one in claims
+        for each in one.get("status", {}).get("allocation", {}).get("devices", {}).get("results", [])
+    )
+
+
+async def test_a_job_of_claims_runs_on_the_devices_that_the_ledger_names(users: Users, live: KubernetesLive) -> None:
+    users.create(claiming_job("train", 3, seconds=8))
+
+    def running() -> bool:
+        pods = users.pods("train")
+        return len(pods) == 3 and all(pod["status"].get("phase") == "Running" for pod in pods)
+
+    await users.until(running, "three pods run")
+    had = results(claims(users))
+    assert len(set(had)) == len(had) == 3
+    where = {pod["spec"]["nodeName"] for pod in users.pods("train")}
+    assert {pool for pool, _ in had} == where
+    assert all(one["status"]["reservedFor"] for one in claims(users))
+    drawn = sorted((d.pool, d.device) for run in live.state.runs.values() for p in run.placements for d in p.drawn)
+    assert drawn == had
+    await users.until(lambda: users.job("train").get("status", {}).get("succeeded") == 3, "the Job succeeds")
+    users.delete("job", "train")
+    await users.until(lambda: claims(users) == [], "no claim is left")
+    await assert_all_is_well(live)
+
+
+async def test_an_expression_chooses_devices_and_its_error_is_told(users: Users) -> None:
+    users.create(claiming_job("big", 2, of="big", seconds=8))
+    await users.until(lambda: results(claims(users)) == [(node, "gpu-0") for node in NODES], "both big GPUs are had")
+    users.create(claiming_job("wrong", 1, of="wrong"))
+    await users.until(lambda: users.pods("wrong"), "its pod is made")
+    name = users.pods("wrong")[0]["metadata"]["name"]
+    told = await users.until_told(name, "NoFit")
+    assert "colour" in str(told)
+    users.delete("job", "wrong")
+    users.delete("job", "big")
+    await users.until(lambda: claims(users) == [], "no claim is left")
+
+
+async def test_a_native_job_of_claims_leaves_none(users: Users, live: KubernetesLive) -> None:
+    spec = job("native", gpus=0, replicas=2, seconds=8)
+    worker = spec.roles[0].model_copy(
+        update={"resources": spec.roles[0].resources.model_copy(update={"claims": (claim(count=2),)})}
+    )
+    await live.submit(spec.model_copy(update={"roles": (worker,)}))
+    await users.until(lambda: len(results(claims(users))) == 4, "four devices are had")
+    await eventually(lambda: claims(users) == [], "no claim is left")
+    await assert_all_is_well(live)
