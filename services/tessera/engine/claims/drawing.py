@@ -50,7 +50,7 @@ class Drawn:
 
 
 def free_devices(node: Node) -> FreeOffer:
-    """What a node offers, in places of its offer; devices that the offer does not have are left out."""
+    """The offer of a node and what hinders draws; devices that the offer does not have are left out."""
     return _free(node.offer or NO_OFFER, node.name, node.tainted, node.drawn + node.drawn_by_others, bool(node.missing))
 
 
@@ -138,7 +138,7 @@ def _solver(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> Solver:
 def _drawn(solver: Solver, solution: Solution) -> tuple[Drawn, ...]:
     """In the order of requests, the devices of each in the order of the offer."""
     devices, found = solver.offer.devices, []
-    for pick in sorted(solution.picks, key=lambda pick: (pick.at, pick.device)):
+    for pick in sorted(solution.picks, key=lambda pick: (solver.order[pick.at], pick.device)):
         claim, request = solver.asked[pick.at]
         choice, capacity = request.choices[pick.choice], devices[pick.device].capacity
         part = () if pick.amounts is None else tuple(zip(sorted(capacity), pick.amounts, strict=True))

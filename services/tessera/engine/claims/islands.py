@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tessera.domain.devices.offers import Device, Offer
-from tessera.engine.claims.shares import Amounts
+from tessera.engine.claims.shares import ShareAmounts
 
-State = tuple[Amounts, int, tuple[tuple[int, Amounts], ...]]
+IslandState = tuple[ShareAmounts, int, tuple[tuple[int, ShareAmounts], ...]]
 """
 Of an island: what is left of its counters; the devices that are had wholly, as bits; and those of which shares are had,
 each with what is left of its capacities. Devices are places on the island. Counters may be below nothing.
@@ -25,19 +25,19 @@ class IslandDevice:
 
     uses: tuple[tuple[int, int], ...]
     is_shared: bool
-    capacity: Amounts
+    capacity: ShareAmounts
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IslandMake:
-    """What islands of one make have in common; one object for each make of an offer."""
+    """Devices and counters of islands of one make; one object for each make of an offer."""
 
     devices: tuple[IslandDevice, ...]
-    counters: Amounts
+    counters: ShareAmounts
 
     @property
-    def untouched(self) -> State:
-        """Nothing is had."""
+    def untouched(self) -> IslandState:
+        """The state in which claims have nothing."""
         return self.counters, 0, ()
 
 
@@ -53,7 +53,7 @@ class Island:
     is_row: bool
 
     def bits(self, devices: int) -> int:
-        """Those of an offer's devices that are on the island, as bits of their places on it."""
+        """Bits, by places on the island, of these devices of the offer that are on it."""
         here = devices & self.mask
         if self.is_row or not here:
             return here >> self.devices[0]
@@ -161,7 +161,7 @@ def bits_of(mask: int) -> Iterator[int]:
 
 
 @lru_cache(maxsize=65_536)
-def possible(make: IslandMake, state: State) -> int:
+def possible(make: IslandMake, state: IslandState) -> int:
     """Devices that counters and holders leave to be had, wholly or in part, as bits."""
     left, had, shared = state
     holders = {local for local, _ in shared}
@@ -173,12 +173,12 @@ def possible(make: IslandMake, state: State) -> int:
     )
 
 
-def amounts_left(make: IslandMake, state: State, local: int) -> Amounts:
-    """What is left of the capacities of a shared device."""
+def amounts_left(make: IslandMake, state: IslandState, local: int) -> ShareAmounts:
+    """The rest of each capacity of a shared device."""
     return next((left for at, left in state[2] if at == local), make.devices[local].capacity)
 
 
-def after(make: IslandMake, state: State, local: int, amounts: Amounts | None) -> State:
+def after(make: IslandMake, state: IslandState, local: int, amounts: ShareAmounts | None) -> IslandState:
     """
     The island when one more claim has the device: all of it where `amounts` is None, else a share.
 
@@ -198,9 +198,9 @@ def after(make: IslandMake, state: State, local: int, amounts: Amounts | None) -
 
 
 @lru_cache(maxsize=65_536)
-def cost(make: IslandMake, state: State, local: int) -> tuple[bool, int, int, int]:
+def cost(make: IslandMake, state: IslandState, local: int) -> tuple[bool, int, int, int]:
     """
-    What a device costs others; less is better, compared in order.
+    Cost of a draw of the device to others; less is better, compared in order.
 
     Whether its island is untouched; how many devices can be had there, which is least on the fullest; how much of a
     shared device is left, in thousandths of its scarcest capacity; and how many other devices it rules out.

@@ -1,4 +1,4 @@
-"""What a share of a device takes of its capacities, by the request policies of Kubernetes."""
+"""Amounts that a share takes of the capacities of a device, by the request policies of Kubernetes."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -6,14 +6,14 @@ from functools import lru_cache
 from tessera.domain.devices.offers import Offer
 from tessera_schemas.cluster.device_layouts import Capacity
 
-Amounts = tuple[int, ...]
+ShareAmounts = tuple[int, ...]
 """One for each capacity of a device, in the order of their names."""
 
 
 @lru_cache(maxsize=1_024)
-def amounts_asked(offer: Offer, asked: tuple[tuple[str, int], ...]) -> Mapping[int, Amounts]:
+def amounts_asked(offer: Offer, asked: tuple[tuple[str, int], ...]) -> Mapping[int, ShareAmounts]:
     """The amounts that a request takes of each device of an offer; a device that it cannot be asked of is left out."""
-    wanted, found = dict(asked), dict[int, Amounts]()
+    wanted, found = dict(asked), dict[int, ShareAmounts]()
     for index, device in enumerate(offer.devices):
         amounts = amounts_of(device.capacity, wanted)
         if amounts is not None:
@@ -21,7 +21,7 @@ def amounts_asked(offer: Offer, asked: tuple[tuple[str, int], ...]) -> Mapping[i
     return found
 
 
-def amounts_of(capacity: Mapping[str, Capacity], asked: Mapping[str, int]) -> Amounts | None:
+def amounts_of(capacity: Mapping[str, Capacity], asked: Mapping[str, int]) -> ShareAmounts | None:
     """
     The amounts taken where `asked` is asked for; None where the device lacks one of them or its policy refuses.
 

@@ -8,22 +8,22 @@ islands that are the same but for their names. A bound on steps keeps the worst 
 """
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed, ConstraintNeed, RequestNeed, Toleration
 from tessera.domain.devices.offers import Offer
 from tessera.domain.storing.fast import fast_init
-from tessera.engine.claims.islands import State, after, amounts_left, bits_of, cost, islands_of, possible
-from tessera.engine.claims.shares import Amounts, amounts_asked
+from tessera.engine.claims.islands import IslandState, after, amounts_left, bits_of, cost, islands_of, possible
+from tessera.engine.claims.shares import ShareAmounts, amounts_asked
 
-STEPS_MAX = 5_000
+STEPS_MAX = 2_000
 """Devices and choices tried in one draw."""
 DEVICES_OF_A_CLAIM = 32
 """As many has one allocation of a claim in Kubernetes at most."""
 
-Values = frozenset[int]
+SeenValues = frozenset[int]
 """Values of an attribute that the devices drawn under one constraint have; one at most where they must match."""
 
 
@@ -59,7 +59,7 @@ class Pick(NamedTuple):
     at: int
     choice: int
     device: int
-    amounts: Amounts | None
+    amounts: ShareAmounts | None
 
 
 class Solution(NamedTuple):
@@ -67,7 +67,7 @@ class Solution(NamedTuple):
 
     picks: tuple[Pick, ...]
     choices: tuple[int, ...]
-    states: tuple[State, ...]
+    states: tuple[IslandState, ...]
 
 
 class _Stop(Exception):
@@ -88,11 +88,18 @@ class _Step(NamedTuple):
     choice: int
     left: int
     barred: int
-    states: tuple[State, ...]
-    values: tuple[Values, ...]
+    states: tuple[IslandState, ...]
+    values: tuple[SeenValues, ...]
     of_claim: int
     picks: tuple[Pick, ...]
     claim_start: int
+
+
+NextDevice = tuple[tuple[bool, int, int, int], int, int, list[int], tuple[SeenValues, ...]]
+"""
+A device that may come next: its cost to others, its place in the offer and on its island, the islands like that one,
+and the values of constraints with it.
+"""
 
 
 class _Fit(NamedTuple):
@@ -100,7 +107,7 @@ class _Fit(NamedTuple):
 
     selected: int
     usable: int
-    amounts: Mapping[int, Amounts]
+    amounts: Mapping[int, ShareAmounts]
     is_known: bool
 
 
@@ -114,12 +121,11 @@ class Solver:
         incomplete: bool,
         claims: tuple[ClaimNeed, ...],
     ) -> None:
-        self.offer, self.incomplete = offer, incomplete
-        self.asked: list[tuple[ClaimNeed, RequestNeed]] = [(c, request) for c in claims for request in c.requests]
-        self._tainted = tainted
+        self.offer, self.incomplete, self._tainted = offer, incomplete, tainted
         attributes = {constraint.attribute for claim in claims for constraint in claim.constraints}
         self._islands, self._joining = islands_of(offer, tuple(sorted(attributes)))
         self._named_apart = tuple(sorted(attributes - {*self._joining}))
+        self.asked, self.order = self._hardest_first(claims)
         self._fits = [[self._fit(choice) for choice in request.choices] for _, request in self.asked]
         self._place = {
             index: (number, local)
@@ -130,7 +136,26 @@ class Solver:
         self._steps = 0
         self._furthest = 0
 
-    def start(self, taken: tuple[tuple[int, tuple[tuple[str, int], ...]], ...]) -> tuple[State, ...]:
+    def _hardest_first(self, claims: tuple[ClaimNeed, ...]) -> tuple[list[tuple[ClaimNeed, RequestNeed]], list[int]]:
+        """
+        The requests in the order in which they are drawn, and the place of each among those of the claims.
+
+        Requests that few devices answer come first, so that a search that fails does so early and large parts are not
+        kept from their places by small ones. Those of one claim stay together.
+        """
+        hard = [
+            [max(self._fit(choice).usable.bit_count() for choice in request.choices) for request in claim.requests]
+            for claim in claims
+        ]
+        firsts = [sum(len(claim.requests) for claim in claims[:number]) for number in range(len(claims))]
+        order = [
+            (number, at)
+            for number in sorted(range(len(claims)), key=lambda number: (min(hard[number]), number))
+            for at in sorted(range(len(hard[number])), key=lambda at: (hard[number][at], at))
+        ]
+        return [(claims[n], claims[n].requests[at]) for n, at in order], [firsts[n] + at for n, at in order]
+
+    def start(self, taken: tuple[tuple[int, tuple[tuple[str, int], ...]], ...]) -> tuple[IslandState, ...]:
         """The islands where claims have these devices, each with its part where it is shared."""
         states = [island.make.untouched for island in self._islands]
         for index, part in taken:
@@ -142,37 +167,39 @@ class Solver:
             states[number] = after(self._islands[number].make, states[number], local, amounts)
         return tuple(states)
 
-    def solve(self, states: tuple[State, ...]) -> Solution | Shortage:
+    def solve(self, states: tuple[IslandState, ...]) -> Solution | Shortage:
         """The solution whose choices are the earliest, request by request; or why there is none."""
         self._steps, self._furthest = 0, 0
         try:
-            found = self._search(states, ())
+            found = self._search(states, {})
         except _Stop as stop:
             return self._told(states, stop.at, stop.choice)
         if found is None:
             return self._shortage(states, self._furthest)
         # A depth-first search keeps the devices of a request while a later one falls back on a later choice. So each
         # request's earlier choices are asked for once more, with all devices to choose from.
-        for at in range(len(self.asked)):
+        fixed = dict[int, int]()
+        for at in sorted(range(len(self.asked)), key=self.order.__getitem__):
             for choice in range(found.choices[at]):
                 try:
-                    better = self._search(states, (*found.choices[:at], choice))
+                    better = self._search(states, fixed | {at: choice})
                 except _Stop:
                     continue  # a choice that is not known, later than those that do
                 if better is not None:
                     found = better
                     break
+            fixed[at] = found.choices[at]
         return found
 
     # -- search ------------------------------------------------------------------------------------------------------
 
-    def _search(self, states: tuple[State, ...], prefix: tuple[int, ...]) -> Solution | None:
-        """Depth first. The first requests have the choices of `prefix`."""
+    def _search(self, states: tuple[IslandState, ...], fixed: Mapping[int, int]) -> Solution | None:
+        """Depth first; some requests have a choice that is `fixed`."""
         every = self._every(states)
         alike = self._alike(every)
         failed = set[Hashable]()
         root = _Step(0, -1, 0, 0, states, self._no_values(0), 0, (), 0)
-        path: list[tuple[_Step, Iterator[_Step]]] = [(root, self._next(root, prefix, every, alike))]
+        path: list[tuple[_Step, Iterator[_Step]]] = [(root, self._next(root, fixed, every, alike))]
         while path:
             step = next(path[-1][1], None)
             if step is None:
@@ -188,7 +215,7 @@ class Solver:
                 return Solution(step.picks, tuple(choices[at] for at in range(step.at)), step.states)
             self._furthest = max(self._furthest, step.at)
             if not (failed and step.choice < 0 and self._rest(step, alike) in failed):
-                path.append((step, self._next(step, prefix, every, alike)))
+                path.append((step, self._next(step, fixed, every, alike)))
         return None
 
     def _rest(self, step: _Step, alike: tuple[Hashable, ...]) -> Hashable:
@@ -199,14 +226,14 @@ class Solver:
         return step.at, frozenset(islands.items()), len(step.picks) - step.claim_start
 
     def _next(
-        self, step: _Step, prefix: tuple[int, ...], every: Mapping[tuple[int, int], int], alike: tuple[Hashable, ...]
+        self, step: _Step, fixed: Mapping[int, int], every: Mapping[tuple[int, int], int], alike: tuple[Hashable, ...]
     ) -> Iterator[_Step]:
         if step.choice >= 0:
             yield from self._devices(step, alike)
             return
         _, request = self.asked[step.at]
-        fixed = prefix[step.at : step.at + 1]
-        for number in fixed or range(len(request.choices)):
+        only = fixed.get(step.at)
+        for number in range(len(request.choices)) if only is None else (only,):
             choice, fit = request.choices[number], self._fits[step.at][number]
             if not fit.is_known:
                 raise _Stop(step.at, number)
@@ -248,7 +275,7 @@ class Solver:
                 used = island.bits(step.barred), island.bits(step.of_claim)
                 key = alike[number], step.states[number], used, self._marks(step, number)
                 groups.setdefault(key, []).append(number)
-        found: list[tuple[tuple[bool, int, int, int], int, int, list[int], tuple[Values, ...]]] = []
+        found: list[NextDevice] = []
         count = 0
         for members in groups.values():
             island = self._islands[members[0]]
@@ -261,7 +288,7 @@ class Solver:
                 if values is not None:
                     found.append((cost(island.make, state, local), index, local, members, values))
                     count += len(members)
-        if count < step.left:
+        if count < step.left or not self._has_values(step, found):
             return
         found.sort(key=lambda each: each[:2])
         barred = step.barred
@@ -282,7 +309,7 @@ class Solver:
         amounts = self._fits[step.at][step.choice].amounts[self._islands[number].devices[local]]
         return all(has >= takes for has, takes in zip(amounts_left(make, state, local), amounts, strict=True))
 
-    def _taken(self, step: _Step, number: int, local: int, index: int, values: tuple[Values, ...]) -> _Step:
+    def _taken(self, step: _Step, number: int, local: int, index: int, values: tuple[SeenValues, ...]) -> _Step:
         """The step after a device was drawn; after the last of a request, before a choice for the next."""
         make, states = self._islands[number].make, step.states
         is_shared, admin = make.devices[local].is_shared, self._choice(step).admin
@@ -304,10 +331,10 @@ class Solver:
 
     # -- constraints -------------------------------------------------------------------------------------------------
 
-    def _no_values(self, at: int) -> tuple[Values, ...]:
+    def _no_values(self, at: int) -> tuple[SeenValues, ...]:
         return (frozenset(),) * len(self.asked[at][0].constraints) if at < len(self.asked) else ()
 
-    def _with_values(self, step: _Step, index: int) -> tuple[Values, ...] | None:
+    def _with_values(self, step: _Step, index: int) -> tuple[SeenValues, ...] | None:
         """Values of the claim's constraints with one more device; None where it breaks one."""
         claim, request = self.asked[step.at]
         if not claim.constraints:
@@ -323,8 +350,24 @@ class Solver:
             values.append(before | {value})
         return tuple(values)
 
+    def _has_values(
+        self,
+        step: _Step,
+        found: Sequence[NextDevice],
+    ) -> bool:
+        """Whether the devices that may come next have, as many as are left, one value to match, or each another."""
+        claim, request = self.asked[step.at]
+        for constraint in claim.constraints if step.left > 1 else ():
+            if _concerns(constraint, request, request.choices[step.choice]):
+                places = ((self._islands[number], local) for _, _, local, members, _ in found for number in members)
+                same = (self.offer.devices[island.devices[local]].same for island, local in places)
+                values = Counter(values[constraint.attribute] for values in same)
+                if (len(values) if constraint.distinct else max(values.values())) < step.left:
+                    return False
+        return True
+
     def _marks(self, step: _Step, number: int) -> Hashable:
-        """Where on the island the values stand that constraints have seen: it is no more like one without them."""
+        """Places of the values that constraints have seen: the island is no more like one without them."""
         if not any(step.values):
             return ()
         island, (claim, _) = self._islands[number], self.asked[step.at]
@@ -351,7 +394,7 @@ class Solver:
             usable &= ~(1 << index)
         return _Fit(selection.devices, usable, amounts, not (self.incomplete and not choice.count))
 
-    def _every(self, states: tuple[State, ...]) -> Mapping[tuple[int, int], int]:
+    def _every(self, states: tuple[IslandState, ...]) -> Mapping[tuple[int, int], int]:
         """
         The devices that each choice of every device means, as bits.
 
@@ -367,7 +410,7 @@ class Solver:
                     found[at, number] = sum(1 << index for index in meant)
         return found
 
-    def _has_room(self, fit: _Fit, choice: ChoiceNeed, states: tuple[State, ...], index: int) -> bool:
+    def _has_room(self, fit: _Fit, choice: ChoiceNeed, states: tuple[IslandState, ...], index: int) -> bool:
         amounts, (number, local) = fit.amounts.get(index), self._place[index]
         make = self._islands[number].make
         if amounts is None or choice.admin or not make.devices[local].is_shared:
@@ -391,7 +434,7 @@ class Solver:
 
     # -- why not -----------------------------------------------------------------------------------------------------
 
-    def _shortage(self, states: tuple[State, ...], furthest: int) -> Shortage:
+    def _shortage(self, states: tuple[IslandState, ...], furthest: int) -> Shortage:
         """Of the first request that cannot be answered by itself, else of the one that the search did not pass."""
         for at, (_, request) in enumerate(self.asked):
             told = [self._told(states, at, number) for number in range(len(request.choices))]
@@ -399,7 +442,7 @@ class Solver:
                 return min(told, key=_lack)
         return self._told(states, furthest, 0, self._steps > STEPS_MAX)
 
-    def _told(self, states: tuple[State, ...], at: int, number: int, gave_up: bool = False) -> Shortage:
+    def _told(self, states: tuple[IslandState, ...], at: int, number: int, gave_up: bool = False) -> Shortage:
         claim, request = self.asked[at]
         choice, fit = request.choices[number], self._fits[at][number]
         selection = self.offer.selected(choice.device_class, choice.selectors)

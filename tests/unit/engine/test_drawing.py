@@ -1,0 +1,222 @@
+"""Devices that drivers publish are drawn for claims: which are chosen, and what is told where there are none."""
+
+from typing import Any
+
+import pytest
+
+from tessera.domain.devices.offers import DeviceClass, Offer
+from tessera.domain.devices.resources import Node, empty_node
+from tessera.domain.storing.fast import replace
+from tessera.engine.claims.drawing import FreeOffer, could_ever, count_sets, draw, free_devices, named
+from tessera.engine.claims.shares import amounts_of
+from tessera_schemas.cluster.device_layouts import Capacity
+from tests.builders import node_seen
+from tests.unit.engine.device_builders import (
+    MEMORY,
+    by_part,
+    choice,
+    claim,
+    cut_gpus,
+    device,
+    drawn,
+    had,
+    match,
+    offer,
+    shortage,
+)
+
+SICK = ("XidError", "79", "NoExecute")
+
+
+def node(name: str, **more: Any) -> Node:
+    return replace(empty_node(node_seen(name, 0)), **more)
+
+
+def test_an_instance_goes_into_the_gpu_that_is_cut_already() -> None:
+    devices, counters = cut_gpus(3)
+    parts = by_part(devices)
+    free = FreeOffer(offer(devices, counters, parts), taken=had(parts["1g"][7]))
+    assert devices[drawn(free, claim(choice("1g")))[0].index].name.startswith("gpu1-1g")
+    assert devices[drawn(free, claim(choice("7g")))[0].index].name == "gpu0-7g-0"
+
+
+def test_an_instance_lies_where_it_rules_out_the_fewest_others() -> None:
+    devices, counters = cut_gpus(1)
+    parts = by_part(devices)
+    free = FreeOffer(offer(devices, counters, parts))
+    # Slice 6 alone is in no place of two slices.
+    assert devices[drawn(free, claim(choice("1g")))[0].index].name == "gpu0-1g-6"
+
+
+def test_as_many_sets_are_counted_as_fit_one_after_the_other() -> None:
+    devices, counters = cut_gpus(8)
+    free = FreeOffer(offer(devices, counters, by_part(devices)))
+    assert [count_sets(free, (claim(choice(part)),), 100) for part in ("7g", "3g", "2g", "1g")] == [8, 16, 24, 56]
+    assert count_sets(free, (claim(choice("1g")),), 5) == 5
+    assert count_sets(free, (claim(choice("7g", 9)),), 5) == 0
+
+
+def test_a_claim_of_the_cluster_is_drawn_once_for_all_pods_that_share_it() -> None:
+    free = FreeOffer(offer([device("a"), device("b"), device("c")]))
+    shared, own = claim(choice(), name="shared", object_name="team-gpu"), claim(choice(), name="own")
+    assert count_sets(free, (shared,), 9) == 9
+    assert count_sets(free, (shared, own), 9) == 2
+
+
+def test_administrators_take_nothing() -> None:
+    free = FreeOffer(offer([device("a"), device("b")]), taken=had(0, 1))
+    look = claim(choice(count=0, admin=True))
+    assert [(each.index, each.admin) for each in drawn(free, look)] == [(0, True), (1, True)]
+    assert count_sets(free, (look,), 40) == 40
+
+
+def test_nodes_of_one_make_in_one_state_are_one_question() -> None:
+    offered = offer([device("a"), device("b")])
+    one, other = (
+        node(
+            name,
+            offer=offered,
+            drawn=((f"gpu.example.com/{name}/b", ()),),
+            tainted=((f"gpu.example.com/{name}/a", *SICK),),
+        )
+        for name in ("n1", "n2")
+    )
+    assert free_devices(one) == free_devices(other) == FreeOffer(offered, ((0, *SICK),), had(1))
+    draw(free_devices(one), (claim(choice()),))
+    before = draw.cache_info().misses
+    draw(free_devices(other), (claim(choice()),))
+    assert draw.cache_info().misses == before
+
+
+def test_a_device_that_the_offer_does_not_have_is_left_out() -> None:
+    known = node("n1", offer=offer([device("a")]), drawn_by_others=(("gpu.example.com/n1/gone", ()),))
+    assert free_devices(known) == FreeOffer(known.offer)
+    assert free_devices(node("n1")) == FreeOffer(Offer(""))
+
+
+def test_drawn_devices_are_named_as_their_driver_names_them_on_the_node() -> None:
+    free = FreeOffer(offer([device("a", capacity={MEMORY: Capacity(value=8)}, shared=True)]))
+    wanted = claim([choice(name="best", capacity=((MEMORY, 3),))])
+    (each,) = named(tuple(drawn(free, wanted)), free.offer, "n7")
+    assert (each.id, each.claim, each.request, each.capacity) == (
+        "gpu.example.com/n7/a",
+        "c",
+        "r0/best",
+        ((MEMORY, 3),),
+    )
+
+
+def test_a_shortage_says_how_many_match_and_what_hinders_them() -> None:
+    free = FreeOffer(
+        offer([device(name) for name in "abcdef"], selected={"large": range(5)}),
+        tuple((at, *SICK) for at in (3, 4)),
+        had(0, 1, 2),
+    )
+    told = shortage(free, claim(choice("large")))
+    assert (told.claim, told.request, told.device_class, told.count) == ("c", "r0", "large", 1)
+    assert (told.matching, told.taken, told.tainted, told.unfit) == (5, 3, (("XidError", 2),), 0)
+
+
+def test_a_shortage_names_the_request_that_cannot_be_answered_by_itself() -> None:
+    free = FreeOffer(offer([device("a"), device("b")], selected={"small": [0, 1], "large": []}))
+    assert shortage(free, claim(choice("small")), claim(choice("large"), name="d")).claim == "d"
+
+
+def test_a_shortage_of_devices_together_has_enough_of_each() -> None:
+    free = FreeOffer(offer([device("a", numa=0), device("b", numa=1)]))
+    told = shortage(free, claim(choice(count=2), constraints=match("numa")))
+    assert (told.matching, told.taken, told.tainted, told.gave_up) == (2, 0, (), False)
+
+
+@pytest.mark.parametrize("count", [1, 0], ids=["one device", "every device"])
+def test_a_choice_of_which_nobody_knows_what_it_takes_is_not_passed_over(count: int) -> None:
+    free = FreeOffer(offer([device("a")], errors={"broken": "no such key: memory"}))
+    second = choice(name="second")
+    assert shortage(free, claim([choice("unseen", count, "first"), second])).unknown
+    assert shortage(free, claim([choice("broken", count, "first"), second])).error == "no such key: memory"
+    assert "no DeviceClass none" in shortage(free, claim([choice("none", count, "first"), second])).error
+    assert drawn(free, claim([second, choice("unseen", count, "first")]))
+
+
+def test_nothing_is_known_of_a_layout_whose_devices_the_ledger_has_not_seen() -> None:
+    free = FreeOffer(Offer("f" * 64, classes={"any": DeviceClass("any")}))
+    assert shortage(free, claim(choice())).unknown
+    assert could_ever(free, (claim(choice()),))
+
+
+def test_every_device_is_not_known_while_a_pool_cannot_be_read() -> None:
+    free = FreeOffer(offer([device("a")]), incomplete=True)
+    assert shortage(free, claim(choice(count=0))).incomplete
+    assert drawn(free, claim(choice()))
+
+
+def test_a_pod_could_run_ever_where_devices_are_taken_and_not_where_they_are_tainted() -> None:
+    offered = offer([device("a"), device("b")])
+    assert could_ever(FreeOffer(offered, taken=had(0, 1)), (claim(choice(count=2)),))
+    assert not could_ever(FreeOffer(offered, ((0, *SICK),)), (claim(choice(count=2)),))
+    assert not could_ever(FreeOffer(offered), (claim(choice(count=3)),))
+    assert could_ever(FreeOffer(offered, incomplete=True), (claim(choice(count=3)),))
+
+
+def test_an_earlier_choice_is_had_by_other_devices_for_those_before_it() -> None:
+    """A depth-first search would give b to the first request, and fall back on the second choice for the other."""
+    free = FreeOffer(offer([device("b"), device("a")], selected={"both": [0, 1], "b": [0], "a": [1]}))
+    wanted = claim(choice("both"), [choice("b", name="best"), choice("a", name="other")])
+    assert [(each.request, each.index) for each in drawn(free, wanted)] == [("r0", 1), ("r1/best", 0)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "asked", "amount"),
+    [
+        (Capacity(value=8), None, 8),
+        (Capacity(value=8), 3, 3),
+        (Capacity(value=8), 9, None),
+        (Capacity(value=8, default=2, least=1, most=6, step=2), None, 2),
+        (Capacity(value=8, default=1, least=1, most=6, step=2), 0, 1),
+        (Capacity(value=8, default=1, least=1, most=6, step=2), 4, 5),
+        (Capacity(value=8, default=1, least=1, most=6, step=2), 6, None),
+        (Capacity(value=8, default=1, valid=(1, 4)), 2, 4),
+        (Capacity(value=8, default=1, valid=(1, 4)), 5, None),
+        (Capacity(value=8, default=0), None, 0),
+    ],
+    ids=[
+        "all of it by default",
+        "exactly what is asked for",
+        "more than there is",
+        "the default",
+        "at least the least",
+        "rounded up to a step",
+        "rounded up beyond the most",
+        "rounded up to a valid one",
+        "beyond the valid ones",
+        "a default of nothing",
+    ],
+)
+def test_a_share_is_rounded_up_as_the_policy_says(policy: Capacity, asked: int | None, amount: int | None) -> None:
+    taken = amounts_of({MEMORY: policy}, {} if asked is None else {MEMORY: asked})
+    assert taken == (None if amount is None else (amount,))
+
+
+def test_a_search_that_is_too_long_says_so() -> None:
+    """Five requests, each on a GPU of its own, on four GPUs: no two requests alone are in each other's way."""
+    devices, counters = cut_gpus(4)
+    free = FreeOffer(offer(devices, counters, by_part(devices)))
+    told = shortage(free, claim(*[choice("1g")] * 5, constraints=match("gpu", distinct=True)))
+    assert (told.matching, told.gave_up) == (28, True)
+    assert could_ever(free, (claim(*[choice("1g")] * 5, constraints=match("gpu", distinct=True)),))
+
+
+def test_as_many_of_one_request_as_there_are_values_are_not_searched_for() -> None:
+    devices, counters = cut_gpus(8)
+    free = FreeOffer(offer(devices, counters, by_part(devices)))
+    assert len(drawn(free, claim(choice("1g", 8), constraints=match("gpu", distinct=True)))) == 8
+    assert not shortage(free, claim(choice("1g", 9), constraints=match("gpu", distinct=True))).gave_up
+
+
+def test_equal_gpus_are_tried_once() -> None:
+    """Pairs of a GPU and a NIC on one root: with one NIC too few, eight pairs would be 40,320 ways to fail."""
+    devices = [device(f"gpu{at}", root=at) for at in range(8)] + [device(f"nic{at}", root=at) for at in range(7)]
+    free = FreeOffer(offer(devices, selected={"gpu": range(8), "nic": range(8, 15)}))
+    pairs = [claim(choice("gpu"), choice("nic"), name=f"c{at}", constraints=match("root")) for at in range(8)]
+    assert not shortage(free, *pairs).gave_up
+    assert len(drawn(free, *pairs[:7])) == 14
