@@ -1,6 +1,6 @@
 """Placement of one pod of a gang: node and device slots; and whom a start passed. Shared by records, events, domain."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from pydantic import ConfigDict
@@ -50,7 +50,7 @@ class Placement:
     devices: tuple[int, ...] = ()
     gpu_milli: int = 0
     mig: tuple[int, int] | None = None
-    drawn: tuple[DrawnDevice, ...] = ()
+    drawn: tuple[DrawnDevice, ...] = field(default=(), metadata={"later": True})  # as of `domain.storing.later`
 
 
 PASSED_MAX = 4

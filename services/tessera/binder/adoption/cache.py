@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from tessera.binder.adoption.decide.cluster_marks import ClusterMarks
 from tessera.binder.adoption.decide.spec import Adoption, spec_of
 from tessera.binder.adoption.decide.volumes import claim_names
-from tessera.binder.adoption.device_claims import read_device_claims
+from tessera.binder.adoption.owners.device_claims import read_device_claims
 from tessera.binder.adoption.owners.known import NotAllowed, Owners
 from tessera.binder.adoption.volume_claims import VolumeClaims
 from tessera.binder.bounded import BoundedDict

@@ -4,7 +4,8 @@ Needs of pods and capacity of nodes, in integers: CPU in thousandths, memory in 
 Capacity is checked per device, never on a sum: two halves on two GPUs are not one GPU.
 """
 
-from bisect import bisect_left, insort
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -368,16 +369,9 @@ class Node:
         return [(each.gpu, each.gpu_milli) for each in parts if each.gpu is not None and each.gpu < self.gpus]
 
     def _drawn_after(self, placement: Placement, sign: int) -> Taken:
-        had = list(self.drawn)
-        for device in placement.drawn:
-            entry = device.id, device.capacity
-            if device.admin:
-                continue
-            if sign > 0:
-                insort(had, entry)
-            elif entry in had:
-                had.remove(entry)
-        return tuple(had)
+        change = Counter((device.id, device.capacity) for device in placement.drawn if not device.admin)
+        had = Counter(self.drawn)
+        return tuple(sorted((had + change if sign > 0 else had - change).elements()))
 
     def taking_over(self, need: Need) -> "Node":
         """The node on which what one pod of others takes counts as theirs no more; its GPUs are whole ones."""

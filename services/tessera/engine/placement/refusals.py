@@ -14,8 +14,8 @@ import numpy as np
 from tessera.domain.devices.resources import Need, Node, RoleNeed
 from tessera.domain.work.evidence import FitFailure
 from tessera.domain.work.gang import Gang
+from tessera.engine.claims.claim_words import describe_shortage
 from tessera.engine.placement.attempt import Attempt
-from tessera.engine.placement.claim_words import describe_shortage
 from tessera.engine.placement.fits import TaintParts, gpu_memory_for, kind_of, short_of
 from tessera.engine.placement.mig import free_positions, has_profile, most_free_slices
 from tessera.engine.placement.placement_groups import BundleSet, PlacementGroup

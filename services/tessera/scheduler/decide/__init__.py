@@ -14,7 +14,6 @@ from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.queueing.search_limit import LOOKS_MAX
 from tessera.scheduler.decide import (
     configuration,
-    device_offers,
     jobs,
     losses,
     nodes,
@@ -37,7 +36,7 @@ from tessera_schemas.facts import RunAbsent, RunEnded
 from tessera_schemas.ledger import FORMAT, Checkpoint, EpochOpened, FormatRaised, TakenFact
 
 __all__ = ["LOOKS_OF", "CapacityCache", "Inputs", "decide"]
-PARTS = (configuration, device_offers, jobs, losses, nodes, plans, pools, runs, taken_over, updates)
+PARTS = (configuration, jobs, losses, nodes, plans, pools, runs, taken_over, updates)
 """Where the functions stand that judge facts, each registered by its fact's class."""
 
 LOOKS_OF: dict[str, int | None] = {ENGINE_ID: LOOKS_MAX}

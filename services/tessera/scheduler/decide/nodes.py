@@ -9,6 +9,7 @@ run that starts, so that one pod at a time finds out. Programs that fail within 
 node only if they are of several jobs, and keep no more than a part of a pool from use: a broken program fails anywhere.
 """
 
+from tessera.domain.devices.offers import DeviceClass, KnownSelection, selection_key
 from tessera.domain.devices.resources import is_as_seen
 from tessera.domain.devices.slots import while_held
 from tessera.domain.entities import Run
@@ -16,8 +17,8 @@ from tessera.domain.state import State
 from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.restarts import keep_rest
-from tessera_schemas.facts import DrainRequested, NodeSeen
-from tessera_schemas.ledger import EarmarkEnded, NodeBackedOff, NodeChanged, NodeDrained, Revoked
+from tessera_schemas.facts import ClassSeen, DevicesSelected, DrainRequested, LayoutSeen, NodeSeen
+from tessera_schemas.ledger import DevicesNoted, EarmarkEnded, NodeBackedOff, NodeChanged, NodeDrained, Revoked
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.run_ends import end_of
 
@@ -28,6 +29,8 @@ JOBS_MIN = 3
 """Programs of so many jobs and arrays in a row make a node suspect."""
 SUSPECTS_PART = 10
 """One in so many of a pool's nodes, and one at least, is kept from use for failed programs."""
+LAYOUTS_MAX, CLASSES_MAX, SELECTIONS_MAX = 1_024, 1_024, 8_192
+"""What the state keeps of each; beyond, nothing more is taken in, and nodes of further layouts have no such devices."""
 
 
 @judges(NodeSeen)
@@ -50,6 +53,34 @@ def end_earmarks_on(draft: Draft, node: str, devices_from: int | None = None) ->
         if lost:
             draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="node_lost"))
             keep_rest(draft, mark, lost)
+
+
+@judges(LayoutSeen)
+def on_layout_seen(draft: Draft, index: int, fact: LayoutSeen) -> None:
+    """Records a layout that is not known."""
+    state = draft.state
+    if state.layouts.get(fact.layout.digest()) is None and len(state.layouts) < LAYOUTS_MAX:
+        draft.add(DevicesNoted(kind="devices_noted", fact=index))
+
+
+@judges(ClassSeen)
+def on_class_seen(draft: Draft, index: int, fact: ClassSeen) -> None:
+    """Records a class that is new, another one than before, or gone."""
+    known = draft.state.device_classes.get(fact.name)
+    now = None if fact.gone else DeviceClass(fact.name, fact.selectors, fact.extended_resource)
+    if known != now and (known is not None or len(draft.state.device_classes) < CLASSES_MAX):
+        draft.add(DevicesNoted(kind="devices_noted", fact=index))
+
+
+@judges(DevicesSelected)
+def on_devices_selected(draft: Draft, index: int, fact: DevicesSelected) -> None:
+    """Records what expressions take of a layout that is known."""
+    state, key = draft.state, selection_key(fact.layout, fact.selectors)
+    known = state.selections.get(key)
+    if state.layouts.get(fact.layout) is None or known == KnownSelection(key, fact.devices, fact.error):
+        return
+    if known is not None or len(state.selections) < SELECTIONS_MAX:
+        draft.add(DevicesNoted(kind="devices_noted", fact=index))
 
 
 @judges(DrainRequested)
