@@ -36,7 +36,10 @@ ASKED: Mapping[str, list[str]] = {
         for line in [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["server"]]
         if Requirement(line).name not in LOCAL_ONLY
     ],
-    "kubernetes": [line for line in PROJECT["optional-dependencies"]["binder"] if not line.startswith("tessera-")],
+    "kubernetes": [
+        line for line in PROJECT["optional-dependencies"]["binder"] if Requirement(line).name == "kubernetes"
+    ],
+    "selectors": [line for line in PROJECT["optional-dependencies"]["binder"] if line.startswith("cel-")],
     "placement": ["numpy"],
     "learning": ["numba"],
     "logs": [line for line in PROJECT["optional-dependencies"]["logs"] if not line.startswith("tessera-")],
@@ -112,6 +115,7 @@ def _users() -> dict[str, set[str]]:
 def test_only_reclamation_asks_for_what_learning_needs() -> None:
     users = _users()
     assert users["learning"] == {"reclamation"}
+    assert users["selectors"] == {"binder"}
     assert users["logs"] == {"gateway-logs"}
     assert users["local"] == {"client"}
     assert users["kubernetes"] == {spec.name for spec in SPECS if spec.needs_cluster} | {"client"}
