@@ -195,6 +195,8 @@ class Solver:
 
     def _search(self, states: tuple[IslandState, ...], fixed: Mapping[int, int]) -> Solution | None:
         """Depth first; some requests have a choice that is `fixed`."""
+        if not self.asked:
+            return Solution((), (), states)
         every = self._every(states)
         alike = self._alike(every)
         failed = set[Hashable]()
