@@ -7,7 +7,16 @@ import pytest
 from tessera.domain.devices.offers import DeviceClass, Offer
 from tessera.domain.devices.resources import Node, empty_node
 from tessera.domain.storing.fast import replace
-from tessera.engine.claims.drawing import FreeOffer, could_ever, count_sets, draw, free_devices, named
+from tessera.engine.claims.drawing import (
+    Drawn,
+    FreeOffer,
+    could_ever,
+    count_sets,
+    draw,
+    free_devices,
+    is_answer,
+    named,
+)
 from tessera.engine.claims.shares import amounts_of
 from tessera_schemas.cluster.device_layouts import Capacity
 from tests.builders import node_seen
@@ -211,6 +220,25 @@ def test_as_many_of_one_request_as_there_are_values_are_not_searched_for() -> No
     free = FreeOffer(offer(devices, counters, by_part(devices)))
     assert len(drawn(free, claim(choice("1g", 8), constraints=match("gpu", distinct=True)))) == 8
     assert not shortage(free, claim(choice("1g", 9), constraints=match("gpu", distinct=True))).gave_up
+
+
+def test_devices_that_somebody_drew_are_answers_where_each_request_may_have_its_own() -> None:
+    devices, counters = cut_gpus(2)
+    parts = by_part(devices)
+    free = FreeOffer(offer(devices, counters, parts), taken=had(parts["1g"][0]))
+    wanted = (claim([choice("7g", name="best"), choice("3g", name="other")]), claim(choice("1g"), name="d"))
+
+    def answers(*found: tuple[str, str, int], **more: Any) -> bool:
+        return is_answer(free, wanted, tuple(Drawn(*each, **more) for each in found))
+
+    # Each is a part of a GPU that is cut already, and not the one that would be drawn.
+    assert answers(("c", "r0/other", parts["3g"][2]), ("d", "r0", parts["1g"][6]))
+    assert not answers(("c", "r0/other", parts["3g"][0]), ("d", "r0", parts["1g"][6]))  # slices that are taken
+    assert not answers(("c", "r0/other", parts["3g"][1]), ("d", "r0", parts["1g"][6]))  # of each other
+    assert not answers(("c", "r0/best", parts["3g"][2]), ("d", "r0", parts["1g"][6]))  # of another choice
+    assert not answers(("c", "r0/other", parts["3g"][2]))
+    assert not answers(("c", "r0/other", parts["3g"][2]), ("d", "r0", parts["1g"][6]), ("d", "r0", parts["1g"][7]))
+    assert not answers(("c", "r0/other", parts["3g"][2]), ("d", "r0", parts["1g"][6]), admin=True)
 
 
 def test_equal_gpus_are_tried_once() -> None:

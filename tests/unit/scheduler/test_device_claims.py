@@ -1,5 +1,6 @@
 """Jobs that claim devices which drivers publish (DRA): drawn with their nodes, counted, given back, explained."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -214,3 +215,16 @@ def test_a_driver_that_goes_takes_its_devices_along(gone: bool) -> None:
     assert world.running("one")
     submit(world, "two", claiming(claim()))
     assert drawn(world, "two") == []
+
+
+def test_a_placement_on_a_part_of_a_gpu_has_no_fault_and_on_another_that_overlaps_one() -> None:
+    """The other parts of the GPU are not taken because this one is looked at."""
+    layout = cut_gpus(1)
+    world = cluster(layout, gpus=1)
+    submit(world, "parts", claiming(claim(), replicas=2))
+    run, empty = world.run("parts"), cluster(layout, gpus=1).state.nodes.get("node-0")
+    roles = world.job("parts").roles
+    assert [*placement_faults(roles, run.all_placements, {"node-0": empty})] == []
+    whole = replace(run.all_placements[0].drawn[0], device="gpu-0-whole")
+    other = (replace(run.all_placements[0], drawn=(whole,)), run.all_placements[1])
+    assert [fault for fault in placement_faults(roles, other, {"node-0": empty}) if "cannot have" in fault]

@@ -5,10 +5,11 @@ The draw has the meaning of Kubernetes' allocator, which takes the first solutio
 `firstAvailable` are the earliest that any solution has, request by request, and devices those that cost others least.
 """
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
-from tessera.domain.devices.claims import ClaimNeed
+from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed, RequestNeed
 from tessera.domain.devices.offers import Offer, Taken
 from tessera.domain.devices.resources import Node
 from tessera.domain.storing.fast import fast_init, replace
@@ -121,6 +122,21 @@ def count_sets(devices: FreeOffer, claims: tuple[ClaimNeed, ...], most: int) -> 
     return most
 
 
+def is_answer(devices: FreeOffer, claims: tuple[ClaimNeed, ...], drawn: tuple[Drawn, ...]) -> bool:
+    """Whether each request may have the devices that are drawn for it here, whoever drew them."""
+    solver = _solver(devices, claims)
+    for at, (claim, request) in enumerate(solver.asked):
+        names = {_name(request, choice): number for number, choice in enumerate(request.choices)}
+        kept = dict[int, int]()
+        for each in drawn:
+            if each.claim == claim.name and each.request in names:
+                number = names[each.request]
+                kept[number] = kept.get(number, 0) | 1 << each.index
+        solver.keep(at, kept)
+    found = solver.solve(solver.start(devices.taken))
+    return not isinstance(found, Shortage) and Counter(_drawn(solver, found)) == Counter(drawn)
+
+
 def could_ever(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> bool:
     """
     Whether the devices would do with nothing taken, their taints standing; True as well while nobody can say.
@@ -142,9 +158,12 @@ def _drawn(solver: Solver, solution: Solution) -> tuple[Drawn, ...]:
         claim, request = solver.asked[pick.at]
         choice, capacity = request.choices[pick.choice], devices[pick.device].capacity
         part = () if pick.amounts is None else tuple(zip(sorted(capacity), pick.amounts, strict=True))
-        name = f"{request.name}/{choice.name}" if choice.name else request.name
-        found.append(Drawn(claim.name, name, pick.device, part, choice.admin))
+        found.append(Drawn(claim.name, _name(request, choice), pick.device, part, choice.admin))
     return tuple(found)
+
+
+def _name(request: RequestNeed, choice: ChoiceNeed) -> str:
+    return f"{request.name}/{choice.name}" if choice.name else request.name
 
 
 def _taking(drawn: tuple[Drawn, ...]) -> list[tuple[int, tuple[tuple[str, int], ...]]]:

@@ -191,6 +191,14 @@ class Solver:
             fixed[at] = found.choices[at]
         return found
 
+    def keep(self, at: int, devices: Mapping[int, int]) -> None:
+        """Let the request at that place have none but these devices, as bits, by its choices that are left to it."""
+        none = _Fit(0, 0, {}, True)
+        self._fits[at] = [
+            fit._replace(usable=fit.usable & devices[number]) if number in devices else none
+            for number, fit in enumerate(self._fits[at])
+        ]
+
     # -- search ------------------------------------------------------------------------------------------------------
 
     def _search(self, states: tuple[IslandState, ...], fixed: Mapping[int, int]) -> Solution | None:

@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
-from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import gang_of
-from tessera.engine.claims.drawing import draw, free_devices, named
-from tessera.engine.claims.solving import Shortage
+from tessera.engine.claims.drawing import Drawn, free_devices, is_answer
 from tessera.engine.placement.fits import fits
 from tessera.engine.placement.mig import is_position
 from tessera.engine.placement.relations import broken
@@ -66,15 +64,14 @@ def _device_faults(need: Need, node: Node, placement: Placement) -> Iterator[str
 
 
 def _answer_claims(need: Need, node: Node, placement: Placement) -> bool:
-    """Whether the drawn devices, and no others of the node, answer the pod's claims."""
-    drawn = [(device.id, node.offer.find(device.id, node.name) if node.offer else None) for device in placement.drawn]
-    if node.offer is None or any(at is None for _, at in drawn):
-        return False
-    theirs, free = {at for _, at in drawn}, free_devices(node)
-    others = tuple((at, ()) for at in range(len(node.offer.devices)) if at not in theirs)
-    found = draw(replace(free, taken=tuple(sorted({*free.taken, *others}))), need.claims)
-    answers = () if isinstance(found, Shortage) else named(found, node.offer, node.name)
-    return sorted(device.id for device in answers) == sorted(name for name, _ in drawn)
+    """Whether the pod's claims may have these devices of the node."""
+    free, drawn = free_devices(node), list[Drawn]()
+    for device in placement.drawn:
+        index = free.offer.find(device.id, node.name)
+        if index is None:
+            return False
+        drawn.append(Drawn(device.claim, device.request, index, device.capacity, device.admin))
+    return is_answer(free, need.claims, tuple(drawn))
 
 
 def _is_free_instance(need: Need, node: Node, placement: Placement) -> bool:
