@@ -124,6 +124,8 @@ class Code(StrEnum):
     IMAGE_NOT_PULLED = "ImageNotPulled"
     IMAGE_NOT_FOUND = "ImageNotFound"
     STARTS_STALL = "StartsStall"
+    CLAIM_CONFLICT = "ClaimConflict"
+    DEVICE_NOT_READY = "DeviceNotReady"
     TIME_LIMIT = "TimeLimit"
     OWNER_FAILED = "OwnerFailed"
     ATTEMPTS_EXHAUSTED = "AttemptsExhausted"
@@ -250,6 +252,8 @@ SENTENCES: dict[Code, str] = {
     Code.IMAGE_NOT_PULLED: "the image of a container could not be pulled",
     Code.IMAGE_NOT_FOUND: "the image of a container does not exist",
     Code.STARTS_STALL: "pods do not start on several nodes at once",
+    Code.CLAIM_CONFLICT: "a claim of a pod cannot have the devices that were chosen for it",
+    Code.DEVICE_NOT_READY: "a device of a claim could not be made ready",
     Code.TIME_LIMIT: "it reached its time limit",
     Code.OWNER_FAILED: "the object in Kubernetes that it belongs to has failed",
     Code.ATTEMPTS_EXHAUSTED: "it has no attempts left",

@@ -8,6 +8,10 @@ from tessera_schemas.subjects import MAIN_SHARD
 SCHEDULER_NAME = "tessera"
 FINALIZER = "tessera.io/held"
 
+CLAIMS_API = "resource.k8s.io/v1"
+DELETE_PROTECTION = "resource.kubernetes.io/delete-protection"
+"""Kubernetes' own finalizer on claims of devices that may be in use."""
+
 MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
 JOB_LABEL = "tessera.io/job"
 RUN_LABEL = "tessera.io/run"

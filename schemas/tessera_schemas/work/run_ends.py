@@ -115,6 +115,8 @@ RUN_ENDS: dict[Code, RunEnd] = {
     Code.IMAGE_NOT_FOUND: RunEnd(_S, Word.UNSTARTED, PauseRule.SHORT, Limit.HOLD),
     Code.STARTS_STALL: RunEnd(_S, Word.UNSTARTED, PauseRule.SHORT),
     Code.VOLUME_NOT_READY: RunEnd(_S, Word.UNSTARTED, PauseRule.SHORT),
+    Code.CLAIM_CONFLICT: RunEnd(_S, Word.UNSTARTED, PauseRule.SHORT),
+    Code.DEVICE_NOT_READY: RunEnd(_S, Word.UNSTARTED, PauseRule.SHORT, avoids=True),
     # an operator's, or another controller's
     Code.POD_EVICTED: RunEnd(_O, Word.ENDED, PauseRule.LATE),
     Code.POD_DELETED: RunEnd(_O, Word.ENDED, PauseRule.LATE),

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tessera.binder.adoption.runs import AdoptedRuns
+from tessera.binder.claims.calls import Claims
+from tessera.binder.claims.published import Published
 from tessera.binder.decide.ends import end_for
 from tessera.binder.decide.lost_runs import find_whole_gang
 from tessera.binder.decide.pods import spec_label
@@ -125,10 +127,13 @@ class Runs:
         places = settings.runs_at_once, settings.runs_at_once_per_tenant
         self.worklist = Worklist(self._work_in_trace, ports.clock, places[0], state.tenant_of_run, places[1])
         self._reach = reach = LedgerReach(ports.ledger, ports.clock, state)
-        self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted, reach, fresh)
+        self.published = Published(ports.cluster, ports.clock, ports.instance)
+        claims = Claims(ports.cluster, ports.clock, self.published)
+        self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted, reach, fresh, claims)
         self.events = PodEvents(ports.cluster, ports.clock, settings.scheduled_events_per_second)
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)
-        self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist, state, hami, adopted, self.events)
+        told = self.events
+        self._calls = Calls(ports.cluster, settings, pods, ownership, self.worklist, state, hami, adopted, told, claims)
         shard, new_key = settings.shard, ports.new_key
         self._names = Names(ports.cluster, ports.clock, shard, self._calls, state, reach, new_key)
         self._boots, self._ask_boot = ownership.boot_of, ownership.ask_boot
@@ -201,8 +206,9 @@ class Runs:
         return None if self._names.synced else "the services have not been listed yet"
 
     async def close(self) -> None:
-        """Ends the watch of headless Services."""
+        """Ends the watches of headless Services, and of devices and their claims."""
         await self._names.close()
+        await self.published.close()
 
     # -- one run --------------------------------------------------------------------------------------------------
 
@@ -471,6 +477,8 @@ class Runs:
         await self._prepare_volumes(job, run, todo)
         if job.adopted is not None and len(todo) == len(run.uids) > 1:  # a gang that lost a pod meanwhile loses no more
             await all_of([self._adopted.target(job, run, uid, fresh=False) for uid in run.uids])
+        # As volumes, for all pods first.
+        await all_of([self._calls.reserve(job, run, placement, uid) for placement, uid in todo if placement.drawn])
         await all_of([self._bind_one(job, run, placement, uid, bound) for placement, uid in todo])
         self._report_span("bind_pods", job, run, began)
 

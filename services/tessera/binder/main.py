@@ -71,6 +71,7 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
             keep_looking(fresh, ports.clock, looks.look),
             runs.follow_pods(),
             runs.follow_services(),
+            runs.published.follow(),
             runs.resync(),
             runs.worklist.run(),
             runs.events.publish(),

@@ -387,6 +387,9 @@ class Cluster(Protocol):
     async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> Json:
         """Any object, in a namespace or in none (""); 404 when it is not there, or the cluster has no such kind."""
 
+    async def create_object(self, namespace: str, obj: Json) -> Json:
+        """Any object, by its apiVersion and kind, as stored; 409 AlreadyExists when the name is taken."""
+
     async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: Json) -> None:
         """A merge patch; 409 when it names another UID or version, 404 when the object is gone."""
 

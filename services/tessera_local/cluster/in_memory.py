@@ -201,6 +201,14 @@ class MemoryCluster:
         await self.after("get")
         return _decoded(found)
 
+    async def create_object(self, namespace: str, obj: Json) -> Json:
+        """Store a copy of `obj`; an unknown kind is refused (404) before rights are checked."""
+        resource = self._core.resource(obj["apiVersion"], obj["kind"])
+        await self._enter("create", resource)
+        created = self._core.create(resource, namespace, orjson.loads(orjson.dumps(obj)))
+        await self.after("create")
+        return _decoded(created)
+
     async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: Json) -> None:
         """Merge patch in the core, with a copy of `patch`."""
         await self._enter("patch", resource_of(kind))

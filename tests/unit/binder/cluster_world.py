@@ -209,6 +209,7 @@ class World:
             keep_looking(fresh, self.clock, looks.look),
             runs.follow_pods(),
             runs.follow_services(),
+            runs.published.follow(),
             runs.resync(),
             runs.worklist.run(),
             runs.events.publish(),

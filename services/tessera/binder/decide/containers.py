@@ -89,7 +89,8 @@ def _resources(role: Role, devices: Given) -> Json:
         "memory_bytes": asked.memory_limit_bytes or asked.memory_bytes,
     }
     most = least | requests(asked.model_copy(update=higher))
-    return {"requests": least | further, "limits": most | further}
+    claims = [{"name": claim.name} for claim in asked.claims]
+    return {"requests": least | further, "limits": most | further} | ({"claims": claims} if claims else {})
 
 
 def _security(template: Template, with_capabilities: bool) -> Json:
@@ -178,7 +179,8 @@ def _needs_shared_memory(role: Role) -> bool:
     The container runtime's 64 MB are too few for NCCL and data loaders, so a pod with a GPU has more unless it says
     itself what is there.
     """
-    return role.resources.kind is not None and not role.template.has_shared_memory
+    uses_gpus = role.resources.kind is not None or any(claim.gpu_milli for claim in role.resources.claims)
+    return uses_gpus and not role.template.has_shared_memory
 
 
 def _shared_memory_bytes(role: Role) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from tessera.binder.claims.decide.objects import claims_in_pod
 from tessera.binder.decide import containers
 from tessera.binder.decide.devices import Given, given
 from tessera.binder.launchers.naming import name_in_dns, run_labels
@@ -131,6 +132,7 @@ def _spec(job: Job, run: Run, rank: int, spec: JobSpec, role: Role, devices: Giv
         **containers.containers(job, run, rank, spec, role, devices),
         **(name_in_dns(run, rank) if launcher_of(spec).has_names else {}),
         **_by_grant(role.template),
+        **claims_in_pod(pod_name(run.run_id, rank), role),
     }
     if role.affinity:
         body["affinity"] = _affinity(role)

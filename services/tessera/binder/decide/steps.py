@@ -7,6 +7,7 @@ The order of the questions is the protocol: make all pods, wait for the permit, 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tessera.binder.claims.decide.objects import claim_names_of
 from tessera.binder.decide.ends import (
     Broken,
     End,
@@ -58,7 +59,7 @@ Boots = Callable[[str], str | None]
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """Fields of a pod that matter here."""
+    """Fields of a pod that matter here; `claims` are the ResourceClaims that it names."""
 
     uid: str
     name: str
@@ -84,6 +85,7 @@ class Pod:
     ledger: str = ""
     spec: str = ""
     deadline_seconds: int = 0
+    claims: tuple[str, ...] = ()
 
     @property
     def over(self) -> bool:
@@ -125,6 +127,7 @@ def read_pod(pod: Json) -> Pod:
         ledger=ledger_of(pod),
         spec=(meta.get("labels") or {}).get(SPEC_LABEL, ""),
         deadline_seconds=pod.get("spec", {}).get("activeDeadlineSeconds") or 0,
+        claims=claim_names_of(pod),
     )
 
 

@@ -60,8 +60,11 @@ def _shared(cpu_milli: int, memory_bytes: int, gpus: int, devices: tuple[tuple[s
     return Uses(cpu_milli, memory_bytes, gpus, devices)
 
 
-SPEC = ("nodeName", "schedulerName", "subdomain", "activeDeadlineSeconds")
-STATUS = ("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses")
+SPEC = ("nodeName", "schedulerName", "subdomain", "activeDeadlineSeconds", "resourceClaims")
+STATUS = (
+    *("phase", "reason", "message", "conditions", "containerStatuses", "initContainerStatuses"),
+    "resourceClaimStatuses",
+)
 CONDITIONS = (DISRUPTED, READY_TO_START)
 NOT_OF_META = ("managedFields", "ownerReferences")
 

@@ -1,9 +1,10 @@
 """One pod at a time: made, or found as made before; bound by its UID. `RefusedByCluster`: a no that stays."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
+from tessera.binder.claims.calls import Claims
 from tessera.binder.decide.devices import NoDevice, at_bind
 from tessera.binder.decide.pods import in_shard, placement_of, pod_of, spec_label
 from tessera.binder.decide.steps import Pod
@@ -78,14 +79,15 @@ class Calls:
         hami: HamiLock,
         adopted: Targets,
         events: PodEvents,
+        claims: Claims,
     ) -> None:
         self._cluster, self._settings, self._pods = cluster, settings, pods
         self._ownership, self._worklist, self._state, self._hami = ownership, worklist, state, hami
-        self._adopted, self._events = adopted, events
+        self._adopted, self._events, self._claims = adopted, events, claims
         self._around = Surroundings(settings.steps_image, settings.steps_pull_policy, settings.cluster_domain)
 
     async def make(self, job: Job, run: Run, rank: int, spec: JobSpec) -> str:
-        """The UID of the pod of this rank, made now or by an earlier try."""
+        """The UID of the pod of this rank, made now or by an earlier try, with the claims that it owns."""
         pod = self._pod(job, run, rank, spec)
         try:
             made = await self._cluster.create_pod(job.tenant, self._in_shard(pod))
@@ -102,8 +104,47 @@ class Calls:
                 raise refuse(rank, Code.POD_DELETED, f"pod {name} is being deleted") from error
             if made["spec"].get("nodeName"):  # by a permit that is still to be read, or that the ledger lost
                 raise Transient(f"pod {name} is bound, and its run has no permit yet") from error
+        await self._make_claims(run, rank, spec, made)
         uid: str = made["metadata"]["uid"]
         return uid
+
+    async def _make_claims(self, run: Run, rank: int, spec: JobSpec, pod: Json) -> None:
+        """Before the pod is said to be made: it can be bound from then on."""
+        role = next(role for role in spec.roles if role.name == placement_of(run, rank).role)
+        if role.resources.claims:
+            await self._not_refused(run, rank, self._claims.make(pod, role))
+
+    async def reserve(self, job: Job, run: Run, placement: Placement, uid: str) -> None:
+        """Give the claims of an unbound pod the drawn devices. Raises as `bind`, and Transient until all are ready."""
+        if not placement.drawn:
+            return
+        pod = await self._unbound(job, run, placement, uid)
+        if pod is not None:
+            await self._not_refused(run, placement.rank, self._claims.reserve(run, placement, pod))
+
+    async def _unbound(self, job: Job, run: Run, placement: Placement, uid: str) -> Json | None:
+        """The pod as the cluster has it now; None where it is bound already."""
+        self._check_ours(placement)
+        name = pod_name(run.run_id, placement.rank)
+        if job.adopted is not None:
+            name, _ = await self._adopted.target(job, run, uid, self._worklist.failures(run.run_id) > 0)
+        try:
+            pod = await self._cluster.get_pod(job.tenant, name)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            pod = {"metadata": {"uid": ""}}
+        if pod["metadata"]["uid"] != uid or "deletionTimestamp" in pod["metadata"]:
+            raise refuse(placement.rank, Code.POD_DELETED, f"pod {name} went away before it was bound")
+        return None if pod["spec"].get("nodeName") else pod
+
+    async def _not_refused(self, run: Run, rank: int, call: Awaitable[Reason | None]) -> None:
+        try:
+            against = await call
+        except ApiError as error:
+            raise self._judged(run, rank, error) from error
+        if against is not None:
+            raise RefusedByCluster(rank, against)
 
     def _pod(self, job: Job, run: Run, rank: int, spec: JobSpec) -> Json:
         """A node that is gone may be back in a moment, and else the run ends with it."""

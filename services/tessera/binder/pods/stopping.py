@@ -10,6 +10,7 @@ from collections.abc import Awaitable
 import structlog
 
 from tessera.binder.adoption.runs import AdoptedRuns
+from tessera.binder.claims.calls import Claims
 from tessera.binder.decide.steps import Pod, is_due_notice
 from tessera.binder.nodes.other_ledgers import LedgerReach, knows_job
 from tessera.binder.settings import BinderSettings
@@ -44,8 +45,9 @@ class Stopping:
         adopted: AdoptedRuns,
         reach: LedgerReach,
         fresh: Freshness,
+        claims: Claims,
     ) -> None:
-        self._adopted, self._reach, self._fresh = adopted, reach, fresh
+        self._adopted, self._reach, self._fresh, self._claims = adopted, reach, fresh, claims
         self._clock, self._cluster, self._settings = ports.clock, ports.cluster, settings
         self._state, self._troubles, self._worklist = state, troubles, worklist
         self._first_seen: dict[tuple[str, str], float] = {}
@@ -98,6 +100,7 @@ class Stopping:
         if not pod.node:
             if not pod.deleting:
                 await self._adopted.give_back(run, pod)
+                await self._undo_claims(run, pod)
         elif self._troubles.fenced(pod.node):
             # Its owner first, too: an eviction would count against it. What it took away then goes off the node.
             if pod.deleting or not await self._suspend_owner(run):
@@ -108,6 +111,11 @@ class Stopping:
             await self._give_notice(run, pod)
         else:
             await self._end(run, pod)
+
+    async def _undo_claims(self, run: Run, pod: Pod) -> None:
+        """Take a user's pod off its claims, once it shows that this run has let go of it: no bind succeeds after."""
+        if pod.given_back_ms >= run.allocated_ts:
+            await self._claims.undo(pod.namespace, pod.claims, pod.uid, run.run_id)
 
     async def _take_users(self, run: Run, pod: Pod) -> None:
         """The owner is suspended, unless its time is over; its pods are evicted where that cannot be."""
@@ -219,6 +227,8 @@ class Stopping:
         """Take our finalizer off once the kubelet has ended the pod, it was never bound, or its node is fenced."""
         for what in ("noticed", "over", "orphan", "told", "seen"):
             self._first_seen.pop((what, pod.uid), None)
+        if not pod.node:  # nobody can bind it any more
+            await self._claims.undo(pod.namespace, pod.claims, pod.uid, run_id)
         if pod.over or not pod.node:
             await self._take_finalizer_off(pod)
             return

@@ -66,7 +66,7 @@ class SurplusPods:
         lost = self._lost.setdefault(run.run_id, set())
         permitted = {e.placement.rank: e for e in staying if e.uid and e.placement.rank not in lost}
         todo = [extra for rank, extra in permitted.items() if rank not in bound]
-        calls = [self._calls.bind(job, run, extra.placement, extra.uid) for extra in todo]
+        calls = [self._bind_one(job, run, extra) for extra in todo]
         failed: dict[int, BaseException] = {}
         for extra, result in zip(todo, await asyncio.gather(*calls, return_exceptions=True), strict=True):
             if isinstance(result, BaseException):
@@ -75,6 +75,10 @@ class SurplusPods:
                 bound.add(extra.placement.rank)
         await self._report_lost(run, await self._broken(job, run, permitted, pods))
         await self._settle(run, failed)
+
+    async def _bind_one(self, job: Job, run: Run, extra: SurplusPod) -> None:
+        await self._calls.reserve(job, run, extra.placement, extra.uid)
+        await self._calls.bind(job, run, extra.placement, extra.uid)
 
     async def _broken(
         self, job: Job, run: Run, permitted: Mapping[int, SurplusPod], pods: Mapping[str, Pod]

@@ -22,6 +22,7 @@ from tessera.kernel.kubernetes.api_paths import list_path, object_path
 from tessera.kernel.kubernetes.connections import Connections, HttpAnswer, HttpStream
 from tessera.kernel.ports import ApiError, Objects, Reduce, WatchEvent, as_it_is
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.labels import CLAIMS_API
 
 _JSON = "application/json"
 _MERGE_PATCH = "application/merge-patch+json"
@@ -223,8 +224,12 @@ class HttpCluster:
         await self._merge(f"{_pod(namespace, name)}/status", patch, self._told_lane)
 
     async def patch_status(self, api_version: str, kind: str, namespace: str, name: str, patch: Json) -> None:
-        """One merge patch of the object's `status` subresource, in the lane of what users are told."""
-        await self._merge(f"{object_path(api_version, kind, namespace, name)}/status", patch, self._told_lane)
+        """
+        One merge patch of the object's `status` subresource, in the lane of what users are told. In that of claims
+        devices are allocated: it waits among the binds.
+        """
+        lane = None if api_version == CLAIMS_API else self._told_lane
+        await self._merge(f"{object_path(api_version, kind, namespace, name)}/status", patch, lane)
 
     async def create_event(self, namespace: str, event: Json) -> None:
         """One POST in the lane of what users are told: events never delay pods that can start."""
@@ -256,6 +261,11 @@ class HttpCluster:
     async def get_object(self, api_version: str, kind: str, namespace: str, name: str) -> Json:
         """One GET by the kind's plural path; a kind that is not installed answers 404, like a missing object."""
         return _decoded(await self._call("GET", object_path(api_version, kind, namespace, name)))
+
+    async def create_object(self, namespace: str, obj: Json) -> Json:
+        """One POST in the lane of creates and binds."""
+        path = object_path(obj["apiVersion"], obj["kind"], namespace, "").removesuffix("/")
+        return _decoded(await self._call("POST", path, body=obj))
 
     async def patch_object(self, api_version: str, kind: str, namespace: str, name: str, patch: Json) -> None:
         """One merge patch in the lane of releases."""

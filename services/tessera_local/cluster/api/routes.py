@@ -13,7 +13,7 @@ _ON_SUBRESOURCE = {
     ("POST", "pods", "eviction"): "evict",
     **{
         (method, resource, "status"): verb
-        for resource in ("pods", "nodes", "jobs", "podgroups.scheduling.k8s.io")
+        for resource in ("pods", "nodes", "jobs", "podgroups.scheduling.k8s.io", "resourceclaims")
         for method, verb in (("GET", "get"), ("PATCH", "patch"))  # kubectl reads what it is about to patch
     },
 }

@@ -16,6 +16,7 @@ from tessera_local.cluster.machines import pod_statuses, taints
 from tessera_local.cluster.machines.behaviour import deadline_ms_of, grace_ms_of
 from tessera_local.cluster.machines.kubelet import Kubelets
 from tessera_local.cluster.machines.timers import Timers
+from tessera_local.cluster.objects.claims import is_owned_by, without_user
 from tessera_local.cluster.objects.saved_pods import SavedPods
 from tessera_local.cluster.objects.shelf import Counter, Shelf, Version
 from tessera_schemas.base import Json
@@ -33,6 +34,9 @@ KINDS = {
     "persistentvolumes": ("v1", "PersistentVolume"),
     "storageclasses": ("storage.k8s.io/v1", "StorageClass"),
     "priorityclasses": ("scheduling.k8s.io/v1", "PriorityClass"),
+    "resourceslices": ("resource.k8s.io/v1", "ResourceSlice"),
+    "deviceclasses": ("resource.k8s.io/v1", "DeviceClass"),
+    "resourceclaims": ("resource.k8s.io/v1", "ResourceClaim"),
     "podgroups": ("scheduling.x-k8s.io/v1alpha1", "PodGroup"),
     "podgroups.scheduling.k8s.io": ("scheduling.k8s.io/v1alpha2", "PodGroup"),
     "podgroups.scheduling.volcano.sh": ("scheduling.volcano.sh/v1beta1", "PodGroup"),
@@ -42,7 +46,10 @@ KINDS = {
     "pytorchjobs": ("kubeflow.org/v1", "PyTorchJob"),
 }
 """By resource, with its group where several have one of that name: what can be held, and as which apiVersion."""
-WITHOUT_NAMESPACE = ("nodes", "persistentvolumes", "priorityclasses", "storageclasses")
+WITHOUT_NAMESPACE = (
+    *("nodes", "persistentvolumes", "priorityclasses", "storageclasses"),
+    *("resourceslices", "deviceclasses"),
+)
 _SET_BY_SERVER = ("deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion")
 
 
@@ -219,7 +226,18 @@ class Store:
             self._collect(found.uid)
         else:
             self.kubelets.touched(found.uid, self.now_ms())
+        if shelf is self.pods:
+            self._release_claims(found.uid)
         return found
+
+    def _release_claims(self, pod_uid: str) -> None:
+        """Take a pod that is over off the claims that it uses, and its own claims away."""
+        claims = self.shelves["resourceclaims"]
+        for one in claims.select(EVERYTHING) if len(claims) else ():
+            if (freed := without_user(one.object, pod_uid)) is not None:
+                one = self.replace(claims, one, freed)
+            if is_owned_by(one.object, pod_uid) and claims.with_uid(one.uid) is not None:
+                self.begin_deletion(claims, one, None)
 
     def _collect(self, owner: str) -> None:
         """The garbage collector, as far as anything relies on it here: Secrets go with a Service that owns them."""
@@ -270,6 +288,7 @@ class Store:
         if pod.deleting:
             meta["deletionGracePeriodSeconds"] = 0
         self.replace(self.pods, pod, {**pod.object, "metadata": meta, "status": {**pod.object["status"], **status}})
+        self._release_claims(pod.uid)
 
     def _warn(self, pod: Version, reason: str, message: str) -> None:
         """A kubelet's event of a pod; what it said before it says again by a count and a time."""

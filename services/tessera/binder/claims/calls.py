@@ -1,0 +1,168 @@
+"""
+The claims of one pod, made with it, reserved for it before its bind, and given back when it can no longer be bound.
+
+Each step reads the claim and makes one write, held to what was read, until nothing is left to be written; so whatever
+an earlier try did, or another scheduler does meanwhile, is seen.
+"""
+
+from collections.abc import Mapping
+
+import structlog
+
+from tessera.binder.claims.decide.allocation import Wanted, conflict
+from tessera.binder.claims.decide.objects import claim_object, is_owned_by, named_claims, own_claims
+from tessera.binder.claims.decide.steps import Write, find_unready, next_undo, next_write, uses_conditions
+from tessera.binder.claims.published import Published
+from tessera.binder.workloads.reading import at, format_time, no, text
+from tessera.domain.entities import Run
+from tessera.kernel.errors import Transient
+from tessera.kernel.ports import ApiError, Clock, Cluster
+from tessera_schemas.base import Json
+from tessera_schemas.cluster.labels import CLAIMS_API
+from tessera_schemas.job import Role
+from tessera_schemas.reasons import Code, Reason
+from tessera_schemas.work.device_claims import DeviceClaim
+from tessera_schemas.work.placement import Placement
+
+KIND = "ResourceClaim"
+WRITES_MAX = 8
+"""Looks at one claim in a row, until the rest waits for a back-off: two writes, and others' changes in between."""
+
+log = structlog.get_logger()
+
+
+class Claims:
+    """Raises ApiError and Transient; a `Reason` is a no that a repeat does not change."""
+
+    def __init__(self, cluster: Cluster, clock: Clock, published: Published) -> None:
+        self._cluster, self._clock, self._published = cluster, clock, published
+
+    async def make(self, pod: Json, role: Role) -> Reason | None:
+        """The objects of the pod's own claims, made now or by an earlier try. `pod` is as the cluster has it."""
+        for claim in own_claims(role):
+            against = await self._make_one(pod, claim)
+            if against is not None:
+                return against
+        return None
+
+    async def _make_one(self, pod: Json, claim: DeviceClaim) -> Reason | None:
+        wanted = claim_object(pod, claim)
+        namespace, name = wanted["metadata"]["namespace"], wanted["metadata"]["name"]
+        try:
+            await self._cluster.create_object(namespace, wanted)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            there = await self._claim(namespace, name)
+            if there is None or at(there, "metadata", "deletionTimestamp"):
+                raise Transient(f"claim {namespace}/{name} of an earlier pod is going") from error
+            if not is_owned_by(there, pod["metadata"]["uid"]):
+                return conflict(there, "it exists and is not this pod's")
+        return None
+
+    async def reserve(self, run: Run, placement: Placement, pod: Json) -> Reason | None:
+        """
+        Give each claim of an unbound pod its devices, and the pod as a user, then wait until they are ready.
+
+        Raises Transient while a device is made ready, or a claim is still to be made.
+        """
+        objects = named_claims(pod)
+        strange = {one.claim for one in placement.drawn} - objects.keys()
+        bare = [name for name in objects if all(one.claim != name for one in placement.drawn)]
+        if strange or bare:
+            what = f"no claim {min(strange)}" if strange else f"claim {bare[0]}, for which no device was chosen"
+            return no(Code.CLAIM_CONFLICT, "", f"pod {text(pod, 'metadata', 'name')} has {what}")
+        self._published.check_synced()
+        waits = ""
+        for name, of_object in objects.items():
+            if not of_object:
+                raise Transient(f"claim {name} of pod {text(pod, 'metadata', 'name')} is still to be made")
+            found = await self._reserve_one(run, placement, pod, name, of_object)
+            if isinstance(found, Reason):
+                return found
+            waits = waits or found
+        # Raised after all claims were written, so that devices of one pod are made ready side by side.
+        if waits:
+            raise Transient(f"device {waits} is being made ready for pod {text(pod, 'metadata', 'name')}")
+        return None
+
+    async def _reserve_one(self, run: Run, placement: Placement, pod: Json, name: str, of_object: str) -> str | Reason:
+        """The device that is still to be made ready, "" once the pod may be bound with the claim."""
+        wanted = self._wanted(run, placement, pod, name)
+        namespace = text(pod, "metadata", "namespace")
+        for _ in range(WRITES_MAX):
+            claim = await self._claim(namespace, of_object)
+            if claim is None:
+                return no(Code.CLAIM_CONFLICT, "", f"claim {of_object} is gone")
+            write = next_write(claim, wanted, format_time(self._clock.now_ms()))
+            if write is None:
+                return find_unready(claim) if uses_conditions(claim) else ""
+            if isinstance(write, Reason):
+                return write
+            if write.what == "status" and not at(claim, "status", "allocation"):
+                against = await self._find_holder(claim, wanted)
+                if against is not None:
+                    return against
+            await self._write(claim, write)
+        raise Transient(f"claim {namespace}/{of_object} changes all the time")
+
+    def _wanted(self, run: Run, placement: Placement, pod: Json, name: str) -> Wanted:
+        drawn = tuple(one for one in placement.drawn if one.claim == name)
+        classes: Mapping[str, Json] = self._published.classes()
+        name_of_pod, uid = text(pod, "metadata", "name"), text(pod, "metadata", "uid")
+        devices = self._published.devices(drawn)
+        return Wanted(run.run_id, placement.rank, name_of_pod, uid, placement.node, drawn, devices, classes)
+
+    async def _find_holder(self, claim: Json, wanted: Wanted) -> Reason | None:
+        """
+        Why a device that is drawn whole is another claim's.
+
+        What our copy shows is looked at anew: the claim may have let go of the device, whose end the ledger knows.
+        """
+        uid = text(claim, "metadata", "uid")
+        whole = [one for one in wanted.drawn if not one.admin and not wanted.published[one.id].is_shared]
+        for drawn in whole:
+            for seen in self._published.holders(drawn.id):
+                if text(seen, "metadata", "uid") != uid and await self._still_holds(seen):
+                    its = f"{text(seen, 'metadata', 'namespace')}/{text(seen, 'metadata', 'name')}"
+                    return conflict(claim, f"device {drawn.id} is claim {its}'s")
+        return None
+
+    async def _still_holds(self, seen: Json) -> bool:
+        now = await self._claim(text(seen, "metadata", "namespace"), text(seen, "metadata", "name"))
+        same = now is not None and text(now, "metadata", "uid") == text(seen, "metadata", "uid")
+        return same and bool(at(now, "status", "allocation"))
+
+    async def undo(self, namespace: str, names: tuple[str, ...], uid: str, run_id: str) -> None:
+        """Take a pod that can no longer be bound off these claims, which lose their devices when no other uses them."""
+        for name in names:
+            await self._undo_one(namespace, name, uid, run_id)
+
+    async def _undo_one(self, namespace: str, name: str, uid: str, run_id: str) -> None:
+        for _ in range(WRITES_MAX):
+            claim = await self._claim(namespace, name)
+            write = None if claim is None else next_undo(claim, uid, run_id)
+            if claim is None or write is None:
+                return
+            await self._write(claim, write)
+        raise Transient(f"claim {namespace}/{name} changes all the time")
+
+    async def _write(self, claim: Json, write: Write) -> None:
+        """What lost a race, or its claim, is seen by the next look."""
+        namespace, name = text(claim, "metadata", "namespace"), text(claim, "metadata", "name")
+        patch = self._cluster.patch_object if write.what == "metadata" else self._cluster.patch_status
+        try:
+            await patch(CLAIMS_API, KIND, namespace, name, write.patch)
+        except ApiError as error:
+            if error.status not in (404, 409):
+                raise
+            return
+        log.info("claim_written", claim=name, namespace=namespace, what=write.what)
+
+    async def _claim(self, namespace: str, name: str) -> Json | None:
+        try:
+            return await self._cluster.get_object(CLAIMS_API, KIND, namespace, name)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return None

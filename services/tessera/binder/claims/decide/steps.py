@@ -1,0 +1,132 @@
+"""
+The next write on a claim: towards its pod, and back. Pure.
+
+Finalizer and mark come before the allocation, since a claim that may be in use must not go; allocation and user are one
+write, so that no claim has devices for nobody. On the way back the order is turned round.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tessera.binder.claims.decide.allocation import Wanted, allocation_of, conflict, has_these, id_of, results_of
+from tessera.binder.workloads.reading import at, items, mapping, no, text
+from tessera_schemas.base import Json
+from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION, RUN_LABEL
+from tessera_schemas.reasons import Code, Reason
+
+USERS_MAX = 256
+"""Pods that the API lets use one claim."""
+TOLD_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """A merge patch of a claim, or of its status; held to the version that it was decided on."""
+
+    what: Literal["metadata", "status"]
+    patch: Json
+
+
+def next_write(claim: Json, wanted: Wanted, now: str) -> Write | Reason | None:
+    """What brings the claim nearer to its pod, or why it cannot be the pod's; None once the pod may be bound."""
+    if "deletionTimestamp" in mapping(claim, "metadata"):
+        return conflict(claim, "it is being deleted")
+    if at(claim, "status", "allocation"):
+        if not has_these(claim, wanted.drawn):
+            there = ", ".join(sorted(map(id_of, results_of(claim)))[:TOLD_MAX])
+            return conflict(claim, f"it was allocated meanwhile and has {there}")
+        return _join(claim, wanted)
+    if DELETE_PROTECTION not in _finalizers(claim) or run_of(claim) != wanted.run_id:
+        return _protect(claim, wanted.run_id)
+    allocation = allocation_of(claim, wanted, now)
+    if isinstance(allocation, Reason):
+        return allocation
+    user = {"resource": "pods", "name": wanted.pod, "uid": wanted.uid}
+    return Write("status", _held(claim, status={"allocation": allocation, "reservedFor": [user]}))
+
+
+def _join(claim: Json, wanted: Wanted) -> Write | Reason | None:
+    users = items(claim, "status", "reservedFor")
+    if any(text(user, "uid") == wanted.uid for user in users):
+        return None
+    if len(users) >= USERS_MAX:
+        return conflict(claim, f"{len(users)} pods use it already")
+    users = [*users, {"resource": "pods", "name": wanted.pod, "uid": wanted.uid}]
+    return Write("status", _held(claim, status={"reservedFor": users}))
+
+
+def _protect(claim: Json, run_id: str) -> Write:
+    """A claim that Tessera made is labelled; on any other stands for which run it is allocated."""
+    finalizers = [*(one for one in _finalizers(claim) if one != DELETE_PROTECTION), DELETE_PROTECTION]
+    mark = {} if run_of(claim) == run_id else {"annotations": {RUN_ANNOTATION: run_id}}
+    return Write("metadata", _held(claim, finalizers=finalizers, **mark))
+
+
+def next_undo(claim: Json, uid: str, run_id: str) -> Write | None:
+    """
+    What takes a pod that can no longer be bound off its claim; None when nothing of it is left there.
+
+    The claim keeps its devices while others use it. One that another attempt of the job has by now is not touched.
+    """
+    run = run_of(claim)
+    if run != run_id and run.rpartition("-")[0] == run_id.rpartition("-")[0]:
+        return None
+    users = items(claim, "status", "reservedFor")
+    others = [user for user in users if text(user, "uid") != uid]
+    if others and len(others) < len(users):
+        return Write("status", _held(claim, status={"reservedFor": others}))
+    if others:
+        return None
+    if users:
+        return Write("status", _held(claim, status={"reservedFor": None, "allocation": None}))
+    if at(claim, "status", "allocation") or run != run_id:
+        return None  # allocated for nobody, or for nobody of ours: another scheduler's
+    finalizers = _finalizers(claim)
+    mark = {"annotations": {RUN_ANNOTATION: None}} if text(claim, "metadata", "annotations", RUN_ANNOTATION) else {}
+    if DELETE_PROTECTION not in finalizers and not mark:
+        return None
+    rest = [one for one in finalizers if one != DELETE_PROTECTION]
+    return Write("metadata", _held(claim, finalizers=rest or None, **mark))
+
+
+def find_unready(claim: Json) -> Reason | str:
+    """
+    Binding conditions: the first device that is still to be made ready, "" when all are; a reason where one failed.
+
+    The driver says them in the claim's status.
+    """
+    said = {(id_of(one), text(one, "shareID")): _true(one) for one in items(claim, "status", "devices")}
+    waits = ""
+    for result in results_of(claim):
+        true = said.get((id_of(result), text(result, "shareID")), set())
+        failed = true.intersection(at(result, "bindingFailureConditions") or ())
+        if failed:
+            name = text(claim, "metadata", "name")
+            return no(Code.DEVICE_NOT_READY, "", f"claim {name}: device {id_of(result)}: {min(failed)}")
+        if not true.issuperset(at(result, "bindingConditions") or ()):
+            waits = waits or id_of(result)
+    return waits
+
+
+def uses_conditions(claim: Json) -> bool:
+    """Tells whether a device of the claim has to be made ready before its pod is bound."""
+    return any(at(result, "bindingConditions") for result in results_of(claim))
+
+
+def run_of(claim: Json) -> str:
+    """The run that the claim was made, or is allocated, for by Tessera; "" for none."""
+    return text(claim, "metadata", "annotations", RUN_ANNOTATION) or text(claim, "metadata", "labels", RUN_LABEL)
+
+
+def _finalizers(claim: Json) -> list[str]:
+    found: list[str] = mapping(claim, "metadata").get("finalizers") or []
+    return found
+
+
+def _true(device: Json) -> set[str]:
+    return {text(one, "type") for one in items(device, "conditions") if text(one, "status") == "True"}
+
+
+def _held(claim: Json, status: Json | None = None, **meta: object) -> Json:
+    version = {"uid": text(claim, "metadata", "uid"), "resourceVersion": text(claim, "metadata", "resourceVersion")}
+    return {"metadata": version | meta} | ({} if status is None else {"status": status})
