@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tessera.admission.decide.policy import NodeShapes
+from tessera.domain.devices.claims import claim_needs
 from tessera.domain.devices.resources import Need, RoleNeed
 from tessera.domain.state import State
 from tessera.domain.storing.snapshot import dump, load
@@ -16,15 +17,27 @@ from tessera.engine.placement.inadmissible import inadmissible
 from tessera.kernel.ledger.shard import decode_entry
 from tessera.kernel.ports import Message
 from tessera.projection.views import Views, all_views
+from tessera_schemas.cluster.device_layouts import NodeOffer, TakenDevice
 from tessera_schemas.facts import NodeSeen, Others
 from tests.builders import config_body, config_proposed, node_seen
 from tests.ledgers import Committed
+from tests.published_devices import DRIVER, claim, class_seen, layout_seen, whole_gpus
 from tests.unit.engine.engine_builders import GIB, need, taint
 
 DAY_MS = 24 * 3600 * 1000
 CUT = {"device_profile": "mig", "mig_geometry": "40gb", "gpus": 2}
 RDMA = {"devices": {"rdma/hca": 2}}
 Fields = dict[str, Any]
+
+LAYOUT = whole_gpus(1)
+PUBLISHED = NodeOffer(layout=LAYOUT.digest())
+TAKEN = NodeOffer(layout=LAYOUT.digest(), taken=(TakenDevice(device=f"{DRIVER}/node-a/gpu-0"),))
+
+
+def claiming_need(**choice: Any) -> Need:
+    """A pod that claims a device of the class that the ledger knows."""
+    return need(claims=claim_needs((claim(**choice),)))
+
 
 CAUSES: dict[FitFailure, tuple[Need, Fields, Fields]] = {
     FitFailure.NOT_READY: (need(), {}, {"ready": False}),
@@ -44,11 +57,14 @@ CAUSES: dict[FitFailure, tuple[Need, Fields, Fields]] = {
         {"device_profile": "whole", "gpus": 0},
     ),
     FitFailure.MIG_PROFILE: (need(mig_profile="3g.20gb"), CUT, {"mig_geometry": "", "gpus": 0}),
+    FitFailure.UNKNOWN_CLAIMS: (claiming_need(selectors=("unheard-of",)), {}, {"offer": PUBLISHED}),
+    FitFailure.CLAIMS: (claiming_need(), {"offer": PUBLISHED}, {}),
     FitFailure.GPU: (need(gpus=8), {}, {"gpus": 0}),
     FitFailure.DEVICES: (need(devices=(("rdma/hca", 2),)), RDMA, {"devices": {"rdma/hca": 0}}),
     FitFailure.CPU: (need(cpu_milli=60_000), {}, {"cpu_milli": 1000}),
     FitFailure.MEMORY: (need(memory_bytes=500 * GIB), {}, {"memory_bytes": GIB}),
     FitFailure.PODS: (need(), {}, {"pods": 0}),
+    FitFailure.CLAIMED: (claiming_need(), {"offer": PUBLISHED}, {"offer": TAKEN}),
     FitFailure.KEPT: (need(cpu_milli=60_000), {"others": Others(gpus=8)}, {"others": Others()}),
 }
 """For each test a pod, the node on which it fits, and the same node as it fails the test."""
@@ -63,6 +79,7 @@ def after(*facts: NodeSeen, days: int = 0) -> Committed:
     made = Committed()
     made.commit(holder="scheduler-1")
     made.commit(config_proposed(config_body(policy={"kept_beside_gpus_percent": 50})))
+    made.commit(layout_seen(LAYOUT), class_seen())
     for fact in facts:
         made.commit(fact, ms=60_000)
     made.commit(ms=days * DAY_MS)

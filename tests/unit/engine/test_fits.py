@@ -1,14 +1,29 @@
 """Whether one pod fits one node: every test on its own, their order, and the devices that are taken."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from tessera.domain.devices.claims import claim_needs
+from tessera.domain.devices.offers import DeviceClass, Offer, Selection
 from tessera.domain.devices.resources import Need, Node, role_need
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.fits import fits, kind_of, never_fits, placed_on, short_of
+from tessera_schemas.cluster.device_layouts import selectors_digest
 from tests.builders import role
+from tests.published_devices import DRIVER, claim, whole_gpus
 from tests.unit.engine.engine_builders import GIB, cut, need, node, taint
+
+LAYOUT, CLASSES = whole_gpus(1), {DRIVER: DeviceClass(DRIVER, ("any",))}
+KNOWN = Offer("ab", LAYOUT, CLASSES, {selectors_digest(("any",)): Selection(1)})
+CLAIMING = need(claims=claim_needs((claim(),)))
+
+
+def offering(offer: Offer, **more: Any) -> Node:
+    """A node whose one GPU a driver publishes."""
+    return replace(node("node-a", 1, device_profile="dra"), offer=offer, **more)
+
 
 MISSES = [
     pytest.param(need(), node(ready=False), FitFailure.NOT_READY, id="a node that is not ready takes nothing"),
@@ -53,6 +68,13 @@ MISSES = [
     ),
     pytest.param(need(gpus=1), cut(), FitFailure.DEVICE_PROFILE, id="a GPU that is cut is no whole one"),
     pytest.param(need(gpu_milli=500), cut(), FitFailure.DEVICE_PROFILE, id="an instance is no share"),
+    pytest.param(CLAIMING, node(), FitFailure.CLAIMS, id="no driver publishes devices there"),
+    pytest.param(
+        CLAIMING, offering(Offer("ab", LAYOUT, CLASSES)), FitFailure.UNKNOWN_CLAIMS, id="nobody looked at them yet"
+    ),
+    pytest.param(
+        CLAIMING, offering(KNOWN, drawn=((f"{DRIVER}/node-a/gpu-0", ()),)), FitFailure.CLAIMED, id="others have them"
+    ),
     pytest.param(need(gpus=9), node(), FitFailure.GPU, id="more GPUs than the node has"),
     pytest.param(
         need(gpus=2), node(gpus=2, free=(1000, 999)), FitFailure.GPU, id="a device of which something is taken"

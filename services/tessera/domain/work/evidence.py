@@ -100,6 +100,10 @@ def _devices(now: Node, was: Node) -> Changes:
     return {"devices": tuple(sorted(most.items()))}
 
 
+def _nothing(now: Node, was: Node) -> Changes:
+    return {}
+
+
 def _at_most(name: str) -> Judged:
     return lambda now, was: {name: max(getattr(now, name), getattr(was, name))}
 
@@ -126,12 +130,15 @@ EVIDENCE: dict[FitFailure, FitEvidence] = {
     ),
     FitFailure.DEVICE_PROFILE: FitEvidence(True, "the profile under which the node had the most GPUs", _gpus),
     FitFailure.MIG_PROFILE: FitEvidence(True, "the instances of the time when the node had the most GPUs", _gpus),
+    FitFailure.UNKNOWN_CLAIMS: FitEvidence(False, "nothing: the binder is about to say", _nothing),
+    FitFailure.CLAIMS: FitEvidence(False, "nothing: a driver may publish other devices", _nothing),
     FitFailure.GPU: FitEvidence(True, "the most GPUs that the node has had, its capacity included", _gpus),
     FitFailure.DEVICES: FitEvidence(True, "the most that the node has had of each, its capacity included", _devices),
     FitFailure.CPU: FitEvidence(True, "the most CPU that the node could allocate", _at_most("cpu_milli")),
     FitFailure.MEMORY: FitEvidence(True, "the most memory that the node could allocate", _at_most("memory_bytes")),
     FitFailure.PODS: FitEvidence(True, "the most pods that the node could take", _at_most("pods")),
-    FitFailure.KEPT: FitEvidence(False, "nothing: beside GPUs in use nothing is kept", lambda now, was: {}),
+    FitFailure.CLAIMED: FitEvidence(False, "nothing: a driver may publish other devices", _nothing),
+    FitFailure.KEPT: FitEvidence(False, "nothing: beside GPUs in use nothing is kept", _nothing),
 }
 """One row for each test; no other place says what "never" rests on."""
 
@@ -143,7 +150,8 @@ def best_of(now: Node, was: Node | None) -> Node:
     changes: Changes = {}
     for evidence in EVIDENCE.values():
         changes |= evidence.judged(now, was or now)
-    return emptied(replace(now, **changes))
+    # What drivers publish may be other devices tomorrow: it refuses nothing for good, and nobody remembers it.
+    return emptied(replace(now, offer=None, tainted=(), missing=(), **changes))
 
 
 def remember(known: RememberedNode | None, before: Node | None, now: Node, ts: int) -> RememberedNode | None:

@@ -12,7 +12,7 @@ def refused(world: AdoptionWorld) -> dict[str, str]:
 async def test_refusals_of_admission_and_binder_are_shown_with_owner_queue_and_reason() -> None:
     async with AdoptionWorld() as world:
         world.make_job("train", labels={"tessera.io/queue": "nowhere"})
-        world.make_pod("apart", hostNetwork=False, resourceClaims=[{"name": "claim"}])
+        world.make_pod("apart", hostNetwork=False, volumes=[{"name": "scratch", "ephemeral": {}}])
         await world.run(20)
         assert refused(world) == {"Job/train": "NoSuchQueue", "Pod/apart": "NotSupportedYet"}
         (train,) = (work for work in world.state.refused.values() if work.owner == "Job/train")

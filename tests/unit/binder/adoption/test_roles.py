@@ -120,7 +120,7 @@ NOT_HONOURED: dict[str, tuple[str, Json]] = {
             ]
         },
     ),
-    "claims of devices": ("spec.resourceClaims", {"resourceClaims": [{"name": "gpu"}]}),
+    "claims of devices that nobody looked up": ("spec.resourceClaims[0]", {"resourceClaims": [{"name": "gpu"}]}),
     "another gang": ("spec.workloadRef", {"workloadRef": {"name": "w"}}),
     "never preempting": ("spec.preemptionPolicy", {"preemptionPolicy": "Never"}),
     "ephemeral volumes": ("spec.volumes[1].ephemeral", {"volumes": [{"emptyDir": {}}, {"ephemeral": {}}]}),
