@@ -58,7 +58,7 @@ CAUSES: dict[FitFailure, tuple[Need, Fields, Fields]] = {
     ),
     FitFailure.MIG_PROFILE: (need(mig_profile="3g.20gb"), CUT, {"mig_geometry": "", "gpus": 0}),
     FitFailure.UNKNOWN_CLAIMS: (claiming_need(selectors=("unheard-of",)), {}, {"offer": PUBLISHED}),
-    FitFailure.CLAIMS: (claiming_need(), {"offer": PUBLISHED}, {}),
+    FitFailure.CLAIMS: (claiming_need(), {"offer": PUBLISHED}, {"offer": NodeOffer()}),
     FitFailure.GPU: (need(gpus=8), {}, {"gpus": 0}),
     FitFailure.DEVICES: (need(devices=(("rdma/hca", 2),)), RDMA, {"devices": {"rdma/hca": 0}}),
     FitFailure.CPU: (need(cpu_milli=60_000), {}, {"cpu_milli": 1000}),
