@@ -77,6 +77,17 @@ OWNER_READER = ClusterRole(
         Rule(("kubeflow.org",), _TRAINING_JOBS, READ_VERBS),
     ),
 )
+DEVICE_READER = ClusterRole(
+    "tessera-device-reader",
+    "Devices that drivers publish (DRA), their classes, and claims on them.",
+    (
+        Rule(
+            ("resource.k8s.io",),
+            ("deviceclasses", "devicetaintrules", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
+            READ_VERBS,
+        ),
+    ),
+)
 BINDER = ClusterRole(
     "tessera-binder",
     "All that is ever written to Kubernetes, only by the binder, and only where a namespace binds it. Of the owners of "

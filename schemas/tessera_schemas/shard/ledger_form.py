@@ -73,6 +73,8 @@ HISTORY_FROM = 6
 """The format from which on what was used counts in the order of the line, by a half-life."""
 GPU_USE_FROM = 6
 """The format from which on runs and ended jobs know what was measured of the use of their GPUs."""
+PUBLISHED_DEVICES_FROM = 6
+"""The format from which on nodes offer devices that drivers publish, which jobs claim."""
 PLAIN_BYTES_MAX = 16 * 1024 * 1024
 """No message's JSON is longer, and nobody unpacks more, whatever is stored."""
 

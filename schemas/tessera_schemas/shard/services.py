@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from tessera_schemas.cluster.cluster_roles import (
     BINDER,
+    DEVICE_READER,
     LOG_READER,
     NODE_READER,
     OWNER_READER,
@@ -187,7 +188,7 @@ SPECS = (
         # Adopted work is sent for the tenant of its namespace. That it came from Kubernetes is told by the subject
         # alone, as the tenant is: nobody else may say so.
         writes={"FACTS": "", "SUBMIT": f"submit.{{shard}}.*.{KUBERNETES}"},
-        cluster_roles=(NODE_READER, POD_READER, OWNER_READER),
+        cluster_roles=(NODE_READER, POD_READER, OWNER_READER, DEVICE_READER),
         tenant_role=BINDER,
         tenant_options={"steps": STEPS_KEYS},
     ),

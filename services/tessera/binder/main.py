@@ -4,6 +4,7 @@ import asyncio
 
 from tessera.binder.adoption.assembly import UsersWork
 from tessera.binder.decide.steps import read_pod
+from tessera.binder.devices.reports import DeviceReports
 from tessera.binder.handlers import Runs
 from tessera.binder.nodes.other_ledgers import OtherLedgers
 from tessera.binder.nodes.others import OthersByNode, informers_of_others
@@ -43,7 +44,10 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
     others = OthersByNode(informers_of_others(ports.cluster, ports.clock, ports.instance), users.pods)
     looks = Looks(ports.cluster, ports.ledger, books.state, node_informer, (pod_informer,), troubles.counted)
     seconds, caught_up = settings.others_seconds, lambda: looks.caught_up
-    nodes = NodeReports(node_informer, others, ownership, facts, books.state, members, ports.clock, seconds, caught_up)
+    devices = DeviceReports(ports.cluster, facts, books.state, members, ports.clock, ports.instance)
+    nodes = NodeReports(
+        node_informer, others, devices, ownership, facts, books.state, members, ports.clock, seconds, caught_up
+    )
     users.listeners += [runs.on_users, nodes.on_users]
     users.on_run_ready = runs.worklist.name
     runs.listeners.append(nodes.on_pods)
@@ -60,6 +64,7 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
     async def on_ledger(entries: list[Entry]) -> None:
         await runs.on_ledger(entries)
         await users.on_ledger(entries)
+        await devices.on_ledger(entries)
 
     reader = BooksReader(books, ports, on_ledger)
     await members.join()
@@ -81,11 +86,13 @@ async def serve(ports: Ports, settings: BinderSettings, stop: asyncio.Event) -> 
             *(nodes.follow_others(informer) for informer in others.informers),
             nodes.resync(settings.resync_seconds),
             nodes.worklist.run(),
+            *devices.loops(settings.resync_seconds),
         )
     finally:
         await pod_informer.close()
         await node_informer.close()
         await asyncio.gather(*(informer.close() for informer in others.informers))
+        await devices.close()
         await runs.close()
         await users.close()
         await members.leave()

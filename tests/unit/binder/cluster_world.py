@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from tessera.binder.adoption.assembly import UsersWork
 from tessera.binder.decide.steps import read_pod
+from tessera.binder.devices.reports import DeviceReports
 from tessera.binder.handlers import Runs
 from tessera.binder.nodes.other_ledgers import OtherLedgers
 from tessera.binder.nodes.others import OthersByNode, informers_of_others
@@ -188,7 +189,8 @@ class World:
         runs = Runs(ports, settings, self.state, by_run, troubles, ownership, members, users.runs, fresh)
         others = OthersByNode(informers_of_others(ports.cluster, self.clock), users.pods)
         facts, seconds = Facts(ports.bus, SHARD, "binder"), settings.others_seconds
-        seen = NodeReports(nodes, others, ownership, facts, self.state, members, self.clock, seconds)
+        devices = DeviceReports(ports.cluster, facts, self.state, members, self.clock)
+        seen = NodeReports(nodes, others, devices, ownership, facts, self.state, members, self.clock, seconds)
         users.listeners += [runs.on_users, seen.on_users]
         users.on_run_ready = runs.worklist.name
         self.strangers = OtherLedgers(self.state, ports.metrics)
@@ -197,6 +199,7 @@ class World:
         async def on_ledger(entries: list[Entry]) -> None:
             await runs.on_ledger(entries)
             await users.on_ledger(entries)
+            await devices.on_ledger(entries)
 
         self._has_listener["binder"] = on_ledger
         node_loops = (
@@ -204,6 +207,7 @@ class World:
             *(seen.follow_others(informer) for informer in others.informers),
             seen.resync(settings.resync_seconds),
             seen.worklist.run(),
+            *devices.loops(settings.resync_seconds),
         )
         loops = (
             keep_looking(fresh, self.clock, looks.look),

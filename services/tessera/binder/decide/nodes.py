@@ -2,14 +2,24 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
 
 from tessera.binder.decide.discovery import Metadata, model_of
-from tessera.binder.decide.node_devices import chosen_profile, exclude_cut_cards, gpus_of, with_trouble
+from tessera.binder.decide.node_devices import Gpus, chosen_profile, exclude_cut_cards, gpus_of, with_trouble
+from tessera.binder.devices.decide.gpus import PublishedGpus
+from tessera.binder.devices.decide.known import NO_GPUS, NO_OFFER
+from tessera_schemas.cluster.device_layouts import NodeOffer
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS
-from tessera_schemas.cluster.labels import DEVICE_PROFILE_ANNOTATION, GPU_MEMORY_LABEL, GPU_RESOURCE, POOL_LABEL
+from tessera_schemas.cluster.labels import (
+    DEVICE_PROFILE_ANNOTATION,
+    GPU_MEMORY_LABEL,
+    GPU_RESOURCE,
+    MIG_RESOURCE_PREFIX,
+    POOL_LABEL,
+)
 from tessera_schemas.cluster.resource_kinds import is_counted_by_name, is_device
 from tessera_schemas.config import Pool
 from tessera_schemas.facts import NodeSeen, Others
@@ -19,11 +29,18 @@ from tessera_schemas.text.quantities import quantity
 NOBODY = Others()
 
 
-def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Pool] = ()) -> NodeSeen:
+def node_seen(
+    node: dict[str, Any],
+    others: Others = NOBODY,
+    pools: Sequence[Pool] = (),
+    offer: NodeOffer = NO_OFFER,
+    published: PublishedGpus = NO_GPUS,
+) -> NodeSeen:
     """
     The fact; a node that cannot be read counts as not ready, so that nothing is placed on a guess.
 
-    `pools` are the configured ones, which may say who hands out the GPUs of their nodes.
+    `pools` are the configured ones, which may say who hands out the GPUs of their nodes. Where nobody says it, and a
+    driver publishes GPUs (`published`), the driver does.
     """
     meta, status = node["metadata"], node.get("status", {})
     capacity = status.get("allocatable") or status.get("capacity") or {}
@@ -31,9 +48,12 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
     ready = any((c.get("type"), c.get("status")) == ("Ready", "True") for c in status.get("conditions") or ())
     cordoned = ready and node.get("spec", {}).get("unschedulable", False)
     pool = labels.get(POOL_LABEL, "default")
-    profile, contradiction = chosen_profile(_list_profiles(pool, labels, annotations, pools))
+    profile, contradiction = chosen_profile(
+        _list_profiles(pool, labels, annotations, pools), otherwise="dra" if published.count else "whole"
+    )
     try:
         gpus = gpus_of(profile, capacity, labels, annotations, _gpu_memory_bytes(labels))
+        gpus = _gpus_with_driver(profile, gpus, published, capacity)
         # A device that is not there any more is news to who holds it; of a built-in kind most nodes have none.
         named = [(name, int(quantity(amount))) for name, amount in capacity.items() if is_counted_by_name(name)]
         seen = NodeSeen(
@@ -45,8 +65,8 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
             memory_bytes=int(quantity(capacity.get("memory", 0))),
             pods=int(quantity(capacity.get("pods", 0))),
             gpus=gpus.count,
-            gpu_model=model_of(labels),
-            gpu_memory_bytes=gpus.memory_bytes or _gpu_memory_bytes(labels),
+            gpu_model=model_of(labels) or published.model,
+            gpu_memory_bytes=gpus.memory_bytes or _gpu_memory_bytes(labels) or published.memory_bytes,
             device_profile=profile,
             gpu_uuids=gpus.uuids,
             mig_geometry=gpus.mig_geometry,
@@ -60,6 +80,7 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
             others=exclude_cut_cards(profile, others),
             cordoned=cordoned,
             capacity=_more_than_allocatable(status),
+            offer=offer,
         )
     except (ValidationError, ValueError, KeyError) as error:
         return NodeSeen(kind="node_seen", name=meta["name"], ready=False, trouble=_unreadable(meta["name"], error))
@@ -70,6 +91,18 @@ def node_seen(node: dict[str, Any], others: Others = NOBODY, pools: Sequence[Poo
     if profile in NAMES_ITS_CARDS and others.gpus:
         return with_trouble(seen, Code.DEVICE_CONFLICT, f"pods that are not ours have {others.gpus} of {GPU_RESOURCE}")
     return seen
+
+
+def _gpus_with_driver(profile: str, gpus: Gpus, published: PublishedGpus, capacity: Mapping[str, Any]) -> Gpus:
+    """The GPUs of the node, where a driver may publish some; two who hand out the same ones are a trouble."""
+    plugin = [name for name in capacity if name == GPU_RESOURCE or name.startswith(MIG_RESOURCE_PREFIX)]
+    offered = [f"{capacity[name]} of {name}" for name in sorted(plugin) if quantity(capacity[name])]
+    if profile != "dra" and not published.count:
+        return gpus
+    if published.count and (offered or profile != "dra"):
+        who = f"a device plugin offers {', '.join(offered)}" if offered else f"profile {profile} hands out GPUs"
+        return replace(gpus, trouble=(Code.DEVICE_CONFLICT, f"a driver publishes {published.count} GPUs and {who}"))
+    return Gpus(published.count, memory_bytes=published.memory_bytes)
 
 
 def _more_than_allocatable(status: Mapping[str, Any]) -> dict[str, int]:

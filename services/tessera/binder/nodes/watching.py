@@ -6,6 +6,9 @@ from dataclasses import dataclass
 import structlog
 
 from tessera.binder.decide.nodes import node_gone, node_seen
+from tessera.binder.devices.decide.gpus import PublishedGpus
+from tessera.binder.devices.decide.known import known_gpus, known_offer
+from tessera.binder.devices.reports import DeviceReports
 from tessera.binder.nodes.excess_use import DOUBT_SECONDS, SurplusByNode
 from tessera.binder.nodes.others import OthersByNode, with_more
 from tessera.binder.nodes.ownership import Ownership
@@ -18,6 +21,7 @@ from tessera.kernel.ports import Clock
 from tessera.kernel.process.leases import Members, partition_of, rounds
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.device_layouts import NodeOffer
 from tessera_schemas.config import Pool
 from tessera_schemas.facts import NodeSeen, Others
 from tessera_schemas.shard.ledger_form import SUMS_FROM
@@ -42,10 +46,14 @@ class NodeSources:
     others: Others
     pools: tuple[Pool, ...]
     known: Node | None
+    offer: NodeOffer
+    published: PublishedGpus
 
     def seen(self) -> NodeSeen:
         """The fact; a node without an object is gone."""
-        return node_gone(self.name) if self.node is None else node_seen(self.node, self.others, self.pools)
+        if self.node is None:
+            return node_gone(self.name)
+        return node_seen(self.node, self.others, self.pools, self.offer, self.published)
 
     def agree(self) -> bool:
         """Tell whether the ledger's node is as the fact says."""
@@ -59,6 +67,7 @@ class NodeSources:
             and self.others is before.others
             and self.pools is before.pools
             and self.known is before.known
+            and self.offer is before.offer
         )
 
 
@@ -69,6 +78,7 @@ class NodeReports:
         self,
         informer: Informer,
         others: OthersByNode,
+        devices: DeviceReports,
         ownership: Ownership,
         facts: Facts,
         state: State,
@@ -80,6 +90,8 @@ class NodeReports:
         """`caught_up` says whether the ledger was folded to its end: earlier, pods seem to be of runs that it lost."""
         self._caught_up = caught_up
         self._informer, self._others, self._ownership, self._facts = informer, others, ownership, facts
+        self._devices = devices
+        devices.on_nodes.append(self._look_later)
         self._state, self._members, self._clock = state, members, clock
         self._others_seconds = others_seconds
         self._surplus = SurplusByNode(state, clock)
@@ -138,13 +150,16 @@ class NodeReports:
         self._agreed = agreed
 
     def _sources(self, name: str) -> "NodeSources":
-        node, body = self._informer.named(name), self._state.config.body
+        node, body, known = self._informer.named(name), self._state.config.body, self._state.nodes.get(name)
+        offer = self._devices.offer(name)
         return NodeSources(
             name,
             node if self._ownership.is_ours(name) else None,
             self._taken_on(name),
             () if body is None else body.pools,
-            self._state.nodes.get(name),
+            known,
+            known_offer(known) if offer is None else offer,
+            known_gpus(known) if offer is None else self._devices.gpus(name),
         )
 
     def _taken_on(self, name: str) -> Others:
@@ -169,6 +184,8 @@ class NodeReports:
             fact = fact.model_copy(update={"cordoned": False, "capacity": {}})
         if self._reported.get(name) == fact or not await self._concerns_us(name, fact):
             return
+        if fact.offer.layout:
+            await self._devices.tell_layout(name)
         await self._facts.publish(fact)
         self._reported[name] = fact
 
