@@ -1,7 +1,8 @@
 """
 The rights on Kubernetes that services need, as the roles of the Helm chart give them.
 
-In the whole cluster there is only reading. Writing needs a RoleBinding in the tenant's namespace.
+In the whole cluster there is only reading. Writing needs a RoleBinding in the tenant's namespace; one right of the
+whole cluster, `resourceclaims/binding`, is asked for beside the one that such a binding gives; alone it writes nothing.
 """
 
 from collections.abc import Iterator
@@ -77,16 +78,27 @@ OWNER_READER = ClusterRole(
         Rule(("kubeflow.org",), _TRAINING_JOBS, READ_VERBS),
     ),
 )
+CLAIM_READER = ClusterRole(
+    "tessera-claim-reader",
+    "Claims on devices that drivers publish (DRA): a pod is gone only once its claims are free.",
+    (Rule(("resource.k8s.io",), ("resourceclaims",), READ_VERBS),),
+)
 DEVICE_READER = ClusterRole(
     "tessera-device-reader",
-    "Devices that drivers publish (DRA), their classes, and claims on them.",
+    "Devices that drivers publish (DRA), their classes, and templates of claims on them.",
     (
         Rule(
             ("resource.k8s.io",),
-            ("deviceclasses", "devicetaintrules", "resourceclaims", "resourceclaimtemplates", "resourceslices"),
+            ("deviceclasses", "devicetaintrules", "resourceclaimtemplates", "resourceslices"),
             READ_VERBS,
         ),
     ),
+)
+CLAIM_BINDER = ClusterRole(
+    "tessera-claim-binder",
+    "Allocation and users of claims, which Kubernetes asks for the whole cluster. Nothing can be written with this "
+    "alone: the status itself is writable only where a namespace binds the role of the binder.",
+    (Rule(("resource.k8s.io",), ("resourceclaims/binding",), ("patch",)),),
 )
 BINDER = ClusterRole(
     "tessera-binder",
@@ -100,6 +112,8 @@ BINDER = ClusterRole(
         Rule(("",), ("events",), ("create", "list")),
         Rule(("",), ("services",), ("create", "delete", "get")),
         Rule(("",), ("persistentvolumeclaims",), ("patch",)),
+        Rule(("resource.k8s.io",), ("resourceclaims",), ("create", "patch")),
+        Rule(("resource.k8s.io",), ("resourceclaims/status",), ("patch",)),
         Rule(("batch",), ("jobs",), ("patch",)),
         Rule(("jobset.x-k8s.io",), ("jobsets",), ("patch",)),
         Rule(("ray.io",), ("rayclusters",), ("patch",)),

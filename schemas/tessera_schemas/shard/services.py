@@ -12,6 +12,8 @@ from enum import StrEnum
 
 from tessera_schemas.cluster.cluster_roles import (
     BINDER,
+    CLAIM_BINDER,
+    CLAIM_READER,
     DEVICE_READER,
     LOG_READER,
     NODE_READER,
@@ -67,8 +69,8 @@ class ServiceSpec(RoleSpec):
     """
     One service.
 
-    `cluster_roles` hold in the whole cluster and only read; `tenant_role` holds in the namespace of each tenant, and
-    there `tenant_options`, too, where the chart's value of that name is enabled.
+    `cluster_roles` hold in the whole cluster and only read (but see `CLAIM_BINDER`); `tenant_role` holds in the
+    namespace of each tenant, and there `tenant_options`, too, where the chart's value of that name is enabled.
     `answers`: to the private inbox of whoever sent a command. `speaks_for_tenants`: it sends commands for tenants, and
     hears the answers. `serves_http`: it is reached by others than through streams. `calls_out`: it connects to servers
     that are not of the installation. `yields`: no start of a pod waits
@@ -175,7 +177,7 @@ SPECS = (
         replicas=Replicas.PARTITIONS,
         reads=FOLLOWED,
         writes={"FACTS": ""},
-        cluster_roles=(NODE_READER, POD_READER),
+        cluster_roles=(NODE_READER, POD_READER, CLAIM_READER),
         outside=("Prometheus",),
         yields=True,
     ),
@@ -188,7 +190,7 @@ SPECS = (
         # Adopted work is sent for the tenant of its namespace. That it came from Kubernetes is told by the subject
         # alone, as the tenant is: nobody else may say so.
         writes={"FACTS": "", "SUBMIT": f"submit.{{shard}}.*.{KUBERNETES}"},
-        cluster_roles=(NODE_READER, POD_READER, OWNER_READER, DEVICE_READER),
+        cluster_roles=(NODE_READER, POD_READER, OWNER_READER, CLAIM_READER, DEVICE_READER, CLAIM_BINDER),
         tenant_role=BINDER,
         tenant_options={"steps": STEPS_KEYS},
     ),

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.claims.calls import Claims
-from tessera.binder.claims.published import Published
+from tessera.binder.claims.calls import PodClaims
+from tessera.binder.claims.published import PublishedDevices
 from tessera.binder.decide.ends import end_for
 from tessera.binder.decide.lost_runs import find_whole_gang
 from tessera.binder.decide.pods import spec_label
@@ -127,8 +127,8 @@ class Runs:
         places = settings.runs_at_once, settings.runs_at_once_per_tenant
         self.worklist = Worklist(self._work_in_trace, ports.clock, places[0], state.tenant_of_run, places[1])
         self._reach = reach = LedgerReach(ports.ledger, ports.clock, state)
-        self.published = Published(ports.cluster, ports.clock, ports.instance)
-        claims = Claims(ports.cluster, ports.clock, self.published)
+        self.published = PublishedDevices(ports.cluster, ports.clock, ports.instance)
+        claims = PodClaims(ports.cluster, ports.clock, self.published)
         self._stopping = Stopping(ports, settings, state, troubles, self.worklist, adopted, reach, fresh, claims)
         self.events = PodEvents(ports.cluster, ports.clock, settings.scheduled_events_per_second)
         hami = HamiLock(ownership.nodes, ports.cluster, ports.clock)

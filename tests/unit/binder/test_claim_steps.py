@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.claims.decide.allocation import PublishedDevice, Wanted, allocation_of, share_id
+from tessera.binder.claims.decide.allocation import PublishedDevice, ClaimReservation, allocation_of, share_id
 from tessera.binder.claims.decide.steps import Write, find_unready, next_undo, next_write
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION, RUN_LABEL
@@ -24,15 +24,15 @@ EITHER = {
 }
 
 
-def wanted(*devices: DrawnDevice, classes: tuple[Json, ...] = (), **published: PublishedDevice) -> Wanted:
+def wanted(*devices: DrawnDevice, classes: tuple[Json, ...] = (), **published: PublishedDevice) -> ClaimReservation:
     """Every drawn device is published, as a plain one of its node unless said otherwise by name."""
     of = devices or (drawn(),)
     there = {one.id: published.get(one.device.replace("-", "_"), PublishedDevice({"name": one.device})) for one in of}
     known = {each["metadata"]["name"]: each for each in classes or (device_class(),)}
-    return Wanted(RUN, 0, "pod-0", "u0", "node-a", of, there, known)
+    return ClaimReservation(RUN, 0, "pod-0", "u0", "node-a", of, there, known)
 
 
-def allocated(of: Wanted | None = None, found: Json | None = None, *users: Json) -> Json:
+def allocated(of: ClaimReservation | None = None, found: Json | None = None, *users: Json) -> Json:
     """The claim as it is once all was written."""
     found = protected(found or claim(), RUN)
     allocation = allocation_of(found, of or wanted(), NOW)
@@ -98,6 +98,13 @@ def test_a_further_pod_joins_a_claim_that_has_the_same_devices():
     write = next_write(allocated(None, None, OTHER), wanted(), NOW)
     assert isinstance(write, Write)
     assert write.patch["status"] == {"reservedFor": [OTHER, POD]}
+
+
+def test_what_an_earlier_attempt_left_for_the_same_pod_is_taken_back_first():
+    later = replace(wanted(drawn("gpu-1")), run_id=f"{JOB}-2")
+    write = next_write(allocated(), later, NOW)
+    assert write == Write("status", held(status={"reservedFor": None, "allocation": None}))
+    assert isinstance(next_write(allocated(None, None, POD, OTHER), later, NOW), Reason)
 
 
 @pytest.mark.parametrize(
@@ -188,7 +195,7 @@ def test_devices_of_the_network_are_good_where_their_slices_say():
     ],
     ids=["device", "class", "request"],
 )
-def test_what_is_gone_since_the_decision_refuses_the_claim(of: Wanted, words: str):
+def test_what_is_gone_since_the_decision_refuses_the_claim(of: ClaimReservation, words: str):
     against = next_write(protected(claim(), RUN), of, NOW)
     assert isinstance(against, Reason)
     assert against.detail == f"claim claim: {words}"
@@ -253,12 +260,12 @@ def held(status: Json | None = None, **meta: Any) -> Json:
     return {"metadata": version | meta} | ({} if status is None else {"status": status})
 
 
-def allocation(of: Wanted, found: Json) -> Json:
+def allocation(of: ClaimReservation, found: Json) -> Json:
     made = allocation_of(found, of, NOW)
     assert not isinstance(made, Reason), made
     return made
 
 
-def results(of: Wanted, *requests: Json) -> list[Json]:
+def results(of: ClaimReservation, *requests: Json) -> list[Json]:
     found: list[Json] = allocation(of, claim(requests=list(requests)))["devices"]["results"]
     return found

@@ -1,60 +1,20 @@
-"""
-Claims of a run from the making of its pods to their end, on a simulated API server.
+"""Claims of a run from the making of its pods to their end, on a simulated API server."""
 
-Which devices a pod is given is written into the run here, as the scheduler would decide it.
-"""
-
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from tessera.domain.storing.fast import replace
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError
-from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, FINALIZER, RUN_LABEL
 from tessera_schemas.facts import CancelRequested
-from tessera_schemas.job import JobSpec, Resources
 from tessera_schemas.reasons import Code
 from tests.builders import admitted
-from tests.unit.binder.claim_builders import claim, device_claim, device_class, drawn, protected, resource_slice
+from tests.unit.binder.claim_builders import claim, protected
+from tests.unit.binder.claim_worlds import claims, with_claims, world_of_devices
 from tests.unit.binder.cluster_world import World, train
 
 GPU = "gpu.example.com/node-a/gpu-0"
-
-
-def with_claims(replicas: int = 1, **more: Any) -> JobSpec:
-    spec = train(replicas, gpus=0, **more)
-    (role,) = spec.roles
-    asked = Resources(cpu_milli=1000, memory_bytes=2**30, claims=(device_claim(),))
-    return spec.model_copy(update={"roles": (role.model_copy(update={"resources": asked}),)})
-
-
-@asynccontextmanager
-async def world_of_devices(**device: Any) -> AsyncIterator[World]:
-    """Node a publishes two devices; each pod is given the one of its rank."""
-    async with World(nodes=("node-a",), start_ms=200) as world:
-        devices = [{"name": f"gpu-{rank}"} | device for rank in range(2)]
-        world.core.create("resourceslices", "", resource_slice("node-a", *devices))
-        world.core.create("deviceclasses", "", device_class())
-        commit = world.books.commit
-
-        def drawing(*facts: Any, **more: Any) -> Any:
-            message = commit(*facts, **more)
-            for run in list(world.state.runs.values()):
-                if not any(place.drawn for place in run.placements):
-                    places = tuple(replace(p, drawn=(drawn(f"gpu-{p.rank}"),)) for p in run.placements)
-                    world.state.runs.put(run.run_id, replace(run, placements=places))
-            return message
-
-        world.books.commit = drawing  # type: ignore[method-assign]
-        yield world
-
-
-def claims(world: World) -> list[Json]:
-    return [one.object for one in world.core.list("resourceclaims")[0]]
 
 
 def calls(world: World) -> list[str]:

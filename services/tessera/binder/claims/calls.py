@@ -9,10 +9,10 @@ from collections.abc import Mapping
 
 import structlog
 
-from tessera.binder.claims.decide.allocation import Wanted, conflict
+from tessera.binder.claims.decide.allocation import ClaimReservation, conflict
 from tessera.binder.claims.decide.objects import claim_object, is_owned_by, named_claims, own_claims
 from tessera.binder.claims.decide.steps import Write, find_unready, next_undo, next_write, uses_conditions
-from tessera.binder.claims.published import Published
+from tessera.binder.claims.published import PublishedDevices
 from tessera.binder.workloads.reading import at, format_time, no, text
 from tessera.domain.entities import Run
 from tessera.kernel.errors import Transient
@@ -31,10 +31,10 @@ WRITES_MAX = 8
 log = structlog.get_logger()
 
 
-class Claims:
+class PodClaims:
     """Raises ApiError and Transient; a `Reason` is a no that a repeat does not change."""
 
-    def __init__(self, cluster: Cluster, clock: Clock, published: Published) -> None:
+    def __init__(self, cluster: Cluster, clock: Clock, published: PublishedDevices) -> None:
         self._cluster, self._clock, self._published = cluster, clock, published
 
     async def make(self, pod: Json, role: Role) -> Reason | None:
@@ -106,14 +106,14 @@ class Claims:
             await self._write(claim, write)
         raise Transient(f"claim {namespace}/{of_object} changes all the time")
 
-    def _wanted(self, run: Run, placement: Placement, pod: Json, name: str) -> Wanted:
+    def _wanted(self, run: Run, placement: Placement, pod: Json, name: str) -> ClaimReservation:
         drawn = tuple(one for one in placement.drawn if one.claim == name)
         classes: Mapping[str, Json] = self._published.classes()
         name_of_pod, uid = text(pod, "metadata", "name"), text(pod, "metadata", "uid")
         devices = self._published.devices(drawn)
-        return Wanted(run.run_id, placement.rank, name_of_pod, uid, placement.node, drawn, devices, classes)
+        return ClaimReservation(run.run_id, placement.rank, name_of_pod, uid, placement.node, drawn, devices, classes)
 
-    async def _find_holder(self, claim: Json, wanted: Wanted) -> Reason | None:
+    async def _find_holder(self, claim: Json, wanted: ClaimReservation) -> Reason | None:
         """
         Why a device that is drawn whole is another claim's.
 
@@ -148,7 +148,7 @@ class Claims:
         raise Transient(f"claim {namespace}/{name} changes all the time")
 
     async def _write(self, claim: Json, write: Write) -> None:
-        """What lost a race, or its claim, is seen by the next look."""
+        """Patch a claim; a lost race, or a claim that is gone, is seen by the next look."""
         namespace, name = text(claim, "metadata", "namespace"), text(claim, "metadata", "name")
         patch = self._cluster.patch_object if write.what == "metadata" else self._cluster.patch_status
         try:

@@ -18,12 +18,10 @@ from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import CLAIMS_API
 from tessera_schemas.work.placement import DrawnDevice
 
-Take = Callable[[list[Delta]], None]
-KeysOf = Callable[[Json], list[str]]
 KINDS = ("ResourceSlice", "DeviceClass", "ResourceClaim")
 
 
-class Published:
+class PublishedDevices:
     """Devices by `driver/pool/device`, and the claims that have them."""
 
     def __init__(self, cluster: Cluster, clock: Clock, who: str = "") -> None:
@@ -40,7 +38,7 @@ class Published:
         followed = ((self._slices, self._take_slices), (self._classes, None), (self._claims, self._take_claims))
         await gather_all(*(self._follow(informer, take) for informer, take in followed))
 
-    async def _follow(self, informer: Informer, take: Take | None) -> None:
+    async def _follow(self, informer: Informer, take: Callable[[list[Delta]], None] | None) -> None:
         while True:
             deltas = await informer.next()
             if take is not None:
@@ -57,7 +55,7 @@ class Published:
             raise Transient("devices, their classes and claims have not been listed yet")
 
     def devices(self, drawn: Iterable[DrawnDevice]) -> dict[str, PublishedDevice]:
-        """Those of the drawn devices that are published, by id; of each the newest generation of its pool."""
+        """Drawn devices that are published, by id; each from the newest generation of its pool."""
         found = {one.id: self._device(one) for one in drawn}
         return {device_id: device for device_id, device in found.items() if device is not None}
 
@@ -86,7 +84,7 @@ class Published:
             _index(self._holders, delta, _held_devices)
 
 
-def _index(index: defaultdict[str, dict[str, None]], delta: Delta, keys_of: KeysOf) -> None:
+def _index(index: defaultdict[str, dict[str, None]], delta: Delta, keys_of: Callable[[Json], list[str]]) -> None:
     uid = delta.object["metadata"]["uid"]
     for key in keys_of(delta.old) if delta.old is not None else ():
         index[key].pop(uid, None)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping
 from typing import Any, Protocol, TypeVar
 
-from tessera.binder.claims.calls import Claims
+from tessera.binder.claims.calls import PodClaims
 from tessera.binder.decide.devices import NoDevice, at_bind
 from tessera.binder.decide.pods import in_shard, placement_of, pod_of, spec_label
 from tessera.binder.decide.steps import Pod
@@ -29,6 +29,7 @@ from tessera_schemas.cluster.labels import (
     RUN_LABEL,
     SPEC_LABEL,
     bound_for,
+    is_given_back,
     is_of_another,
     ledger_of,
     pod_name,
@@ -79,7 +80,7 @@ class Calls:
         hami: HamiLock,
         adopted: Targets,
         events: PodEvents,
-        claims: Claims,
+        claims: PodClaims,
     ) -> None:
         self._cluster, self._settings, self._pods = cluster, settings, pods
         self._ownership, self._worklist, self._state, self._hami = ownership, worklist, state, hami
@@ -134,7 +135,8 @@ class Calls:
             if error.status != 404:
                 raise
             pod = {"metadata": {"uid": ""}}
-        if pod["metadata"]["uid"] != uid or "deletionTimestamp" in pod["metadata"]:
+        gone = pod["metadata"]["uid"] != uid or "deletionTimestamp" in pod["metadata"]
+        if gone or is_given_back(pod, run.allocated_ts):
             raise refuse(placement.rank, Code.POD_DELETED, f"pod {name} went away before it was bound")
         return None if pod["spec"].get("nodeName") else pod
 

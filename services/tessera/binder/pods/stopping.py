@@ -10,7 +10,7 @@ from collections.abc import Awaitable
 import structlog
 
 from tessera.binder.adoption.runs import AdoptedRuns
-from tessera.binder.claims.calls import Claims
+from tessera.binder.claims.calls import PodClaims
 from tessera.binder.decide.steps import Pod, is_due_notice
 from tessera.binder.nodes.other_ledgers import LedgerReach, knows_job
 from tessera.binder.settings import BinderSettings
@@ -45,7 +45,7 @@ class Stopping:
         adopted: AdoptedRuns,
         reach: LedgerReach,
         fresh: Freshness,
-        claims: Claims,
+        claims: PodClaims,
     ) -> None:
         self._adopted, self._reach, self._fresh, self._claims = adopted, reach, fresh, claims
         self._clock, self._cluster, self._settings = ports.clock, ports.cluster, settings

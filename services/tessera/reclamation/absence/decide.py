@@ -95,6 +95,17 @@ def ended_ranks(
     return ended if len(ended) < len(run.places) else ()
 
 
+def claims_devices(run: Run) -> bool:
+    """Tells whether a pod of the run has devices by claims, which outlive its object for a moment."""
+    return any(placement.drawn for placement in run.places)
+
+
+def uids_in_use(claims: Iterable[Json]) -> set[str]:
+    """UIDs of the pods for which devices of these claims are allocated, and may still be prepared on a node."""
+    allocated = (claim.get("status") or {} for claim in claims if (claim.get("status") or {}).get("allocation"))
+    return {user.get("uid", "") for status in allocated for user in status.get("reservedFor") or ()}
+
+
 def judge_surplus_pod(extra: SurplusPod, cached: Iterable[Json]) -> PresenceVerdict:
     """The same of one pod by which a run had grown, and which is to leave; `cached` are all of the run."""
     pods = select_pods_of_rank(extra, cached)

@@ -20,6 +20,7 @@ from tessera.kernel.tasks.task_group import gather_all
 from tessera.kernel.tasks.waiting import wait_for
 from tessera.reclamation.absence.decide import (
     PresenceVerdict,
+    claims_devices,
     ended_ranks,
     has_unsaid_end,
     is_over,
@@ -27,10 +28,12 @@ from tessera.reclamation.absence.decide import (
     judge_surplus_pod,
     select_pods_of_rank,
     steps_of,
+    uids_in_use,
 )
 from tessera.reclamation.settings import ReclamationSettings
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import (
+    CLAIMS_API,
     GIVEN_BACK_ANNOTATION,
     NAMES_US,
     PERMIT_ANNOTATION,
@@ -224,7 +227,7 @@ class Absences:
         await (self._look_at_all(run) if run.stopping else self._look_at_leaving(run))
 
     async def _look_at_all(self, run: Run) -> None:
-        if await self._absent(run) and not self._awaits_its_end(run):
+        if await self._absent(run) and not self._awaits_its_end(run) and not await self._uids_in_use(run):
             self._reported[run.run_id] = None
             told = steps_of(run, self._cached(run)) if self._state.format >= SCRIPT_WORDS_FROM else None
             await self._facts.publish(RunAbsent(kind="run_absent", run_id=run.run_id, steps=told))
@@ -239,6 +242,8 @@ class Absences:
     async def _look_at_leaving(self, run: Run) -> None:
         reported = self._reported_ranks.get(run.run_id, set())
         absent = await self._absent_of([e for e in _leaving(run) if e.placement.rank not in reported], run)
+        in_use = await self._uids_in_use(run) if absent else ()
+        absent = [extra for extra in absent if extra.uid not in in_use]
         await self._report_ranks(run, [extra.placement.rank for extra in absent])
         if run.run_id in self._left:
             await self._look_for_ended(run)
@@ -253,7 +258,12 @@ class Absences:
         left = {run.uids[rank] for rank in self._left.get(run.run_id, ())}
         ended = ended_ranks(run, self._cached(run), gone, left)
         reported = self._reported_ranks.get(run.run_id, set())
-        await self._report_ranks(run, [rank for rank in ended if rank not in reported])
+        fresh = [rank for rank in ended if rank not in reported]
+        in_use = await self._uids_in_use(run) if fresh else ()
+        uids = dict(enumerate(run.uids)) | {extra.placement.rank: extra.uid for extra in run.extra}
+        await self._report_ranks(run, [rank for rank in fresh if uids[rank] not in in_use])
+        if in_use:
+            self._changed_at.setdefault(run.run_id, self._ports.clock.monotonic())
 
     async def _left_for_good(self, run: Run) -> set[str]:
         """The UIDs of pods that left a run which goes on, and of which no object is there any more."""
@@ -287,6 +297,19 @@ class Absences:
             return verdict is PresenceVerdict.ABSENT
         return all(is_over(run, pod) for pod in [*await self._list(run), *await self._list_users(run)])
 
+    async def _uids_in_use(self, run: Run) -> set[str]:
+        """
+        Pods of the run whose claims still have devices: a kubelet, or Kubernetes' controller of claims, is not done.
+
+        Users' pods share claims, and others may use a claim of ours, so that each claim of the namespace is looked at.
+        """
+        if not run.permitted or not claims_devices(run):
+            return set()
+        async with self._lists:
+            of_tenant = f"metadata.namespace={run.tenant}"
+            claims, _ = await self._ports.cluster.list(f"{CLAIMS_API}/ResourceClaim", "", of_tenant, _only_users)
+        return uids_in_use(claims).intersection(run.permitted)
+
     async def _list_users(self, run: Run) -> list[Json]:
         """Pods of users that are permitted to the run, and that no other run has bound, whatever they wear by now."""
         job = self._state.jobs.get(run.job_id)
@@ -313,6 +336,11 @@ class Absences:
         there = [pod for pod in pods if pod["metadata"]["namespace"] == run.tenant]
         ours = [pod for pod in there if not is_of_another(ledger_of(pod), self._state.ledger_id)]
         return [pod for pod in ours if pod["metadata"]["uid"] in run.permitted or not _is_bound(pod)]
+
+
+def _only_users(claim: Json) -> Json:
+    status = claim.get("status") or {}
+    return {"status": {name: status[name] for name in ("allocation", "reservedFor") if name in status}}
 
 
 def _is_bound(pod: Json) -> bool:

@@ -16,7 +16,7 @@ from tessera_local.cluster.machines import pod_statuses, taints
 from tessera_local.cluster.machines.behaviour import deadline_ms_of, grace_ms_of
 from tessera_local.cluster.machines.kubelet import Kubelets
 from tessera_local.cluster.machines.timers import Timers
-from tessera_local.cluster.objects.claims import is_owned_by, without_user
+from tessera_local.cluster.objects.claims import release_claims
 from tessera_local.cluster.objects.saved_pods import SavedPods
 from tessera_local.cluster.objects.shelf import Counter, Shelf, Version
 from tessera_schemas.base import Json
@@ -234,13 +234,7 @@ class Store:
         return found
 
     def _release_claims(self, pod_uid: str) -> None:
-        """Take a pod that is over off the claims that it uses, and its own claims away."""
-        claims = self.shelves["resourceclaims"]
-        for one in claims.select(EVERYTHING) if len(claims) else ():
-            if (freed := without_user(one.object, pod_uid)) is not None:
-                one = self.replace(claims, one, freed)
-            if is_owned_by(one.object, pod_uid) and claims.with_uid(one.uid) is not None:
-                self.begin_deletion(claims, one, None)
+        release_claims(self.shelves["resourceclaims"], pod_uid, self.replace, self.begin_deletion)
 
     def _collect(self, owner: str) -> None:
         """The garbage collector, as far as anything relies on it here: Secrets go with a Service that owns them."""

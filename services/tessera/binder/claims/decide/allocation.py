@@ -32,9 +32,9 @@ class PublishedDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ClaimReservation:
     """
-    What one claim of a pod is to have: the pod, its run and node, and the devices drawn.
+    One claim of a pod and the devices drawn for it, with the pod, its run and node.
 
     `published` and `classes` are as the cluster has them, by device id and by name; what is gone is not in them.
     """
@@ -49,7 +49,7 @@ class Wanted:
     classes: Mapping[str, Json]
 
 
-def allocation_of(claim: Json, wanted: Wanted, now: str) -> Json | Reason:
+def allocation_of(claim: Json, wanted: ClaimReservation, now: str) -> Json | Reason:
     """`status.allocation` of the claim, or why it cannot be written."""
     requests = {text(request, "name"): request for request in requests_of(claim)}
     for one in wanted.drawn:
@@ -113,7 +113,7 @@ def _class(chosen: Json) -> str:
     return text(chosen, "deviceClassName")
 
 
-def _result(wanted: Wanted, index: int, chosen: Json) -> Json:
+def _result(wanted: ClaimReservation, index: int, chosen: Json) -> Json:
     drawn = wanted.drawn[index]
     published = wanted.published[drawn.id]
     exactly = "name" not in chosen
@@ -143,7 +143,7 @@ def share_id(run_id: str, rank: int, claim: str, index: int) -> str:
     return f"{digest[:8]}-{digest[8:12]}-4{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
 
 
-def _class_config(claim: Json, wanted: Wanted, chosen: Mapping[str, Json]) -> list[Json]:
+def _class_config(claim: Json, wanted: ClaimReservation, chosen: Mapping[str, Json]) -> list[Json]:
     of_class: dict[str, list[str]] = {}
     for name in (text(request, "name") for request in requests_of(claim)):
         if (of := chosen.get(name)) is not None:
@@ -156,8 +156,8 @@ def _class_config(claim: Json, wanted: Wanted, chosen: Mapping[str, Json]) -> li
     ]
 
 
-def _claim_config(claim: Json, wanted: Wanted) -> list[Json]:
-    """What is for another alternative than the chosen one is left out."""
+def _claim_config(claim: Json, wanted: ClaimReservation) -> list[Json]:
+    """Parameters of the claim, without those for another alternative than the chosen one."""
     chosen = {one.request for one in wanted.drawn} | {one.request.partition("/")[0] for one in wanted.drawn}
     return [
         {"source": "FromClaim"} | config
@@ -166,7 +166,7 @@ def _claim_config(claim: Json, wanted: Wanted) -> list[Json]:
     ]
 
 
-def _node_selector(wanted: Wanted) -> Json | None:
+def _node_selector(wanted: ClaimReservation) -> Json | None:
     """The pod's node where any device is bound to it, else what the slices say together; None: good everywhere."""
     devices = [wanted.published[one.id] for one in wanted.drawn]
     if any(one.node_bound for one in devices):

@@ -8,7 +8,7 @@ write, so that no claim has devices for nobody. On the way back the order is tur
 from dataclasses import dataclass
 from typing import Literal
 
-from tessera.binder.claims.decide.allocation import Wanted, allocation_of, conflict, has_these, id_of, results_of
+from tessera.binder.claims.decide.allocation import ClaimReservation, allocation_of, conflict, has_these, id_of, results_of
 from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION, RUN_LABEL
@@ -27,12 +27,14 @@ class Write:
     patch: Json
 
 
-def next_write(claim: Json, wanted: Wanted, now: str) -> Write | Reason | None:
-    """What brings the claim nearer to its pod, or why it cannot be the pod's; None once the pod may be bound."""
+def next_write(claim: Json, wanted: ClaimReservation, now: str) -> Write | Reason | None:
+    """Write that brings the claim nearer to its pod, or why it cannot be the pod's; None once the pod may be bound."""
     if "deletionTimestamp" in mapping(claim, "metadata"):
         return conflict(claim, "it is being deleted")
     if at(claim, "status", "allocation"):
         if not has_these(claim, wanted.drawn):
+            if _is_left_over(claim, wanted):
+                return Write("status", _held(claim, status={"reservedFor": None, "allocation": None}))
             there = ", ".join(sorted(map(id_of, results_of(claim)))[:TOLD_MAX])
             return conflict(claim, f"it was allocated meanwhile and has {there}")
         return _join(claim, wanted)
@@ -45,7 +47,7 @@ def next_write(claim: Json, wanted: Wanted, now: str) -> Write | Reason | None:
     return Write("status", _held(claim, status={"allocation": allocation, "reservedFor": [user]}))
 
 
-def _join(claim: Json, wanted: Wanted) -> Write | Reason | None:
+def _join(claim: Json, wanted: ClaimReservation) -> Write | Reason | None:
     users = items(claim, "status", "reservedFor")
     if any(text(user, "uid") == wanted.uid for user in users):
         return None
@@ -53,6 +55,16 @@ def _join(claim: Json, wanted: Wanted) -> Write | Reason | None:
         return conflict(claim, f"{len(users)} pods use it already")
     users = [*users, {"resource": "pods", "name": wanted.pod, "uid": wanted.uid}]
     return Write("status", _held(claim, status={"reservedFor": users}))
+
+
+def _is_left_over(claim: Json, wanted: ClaimReservation) -> bool:
+    """
+    Whether an earlier attempt left its devices there for the same pod, which was never bound by it.
+
+    A binder that was behind may write them after that attempt was let go of.
+    """
+    users = {text(user, "uid") for user in items(claim, "status", "reservedFor")}
+    return is_other_attempt(run_of(claim), wanted.run_id) and users <= {wanted.uid}
 
 
 def _protect(claim: Json, run_id: str) -> Write:
@@ -64,12 +76,12 @@ def _protect(claim: Json, run_id: str) -> Write:
 
 def next_undo(claim: Json, uid: str, run_id: str) -> Write | None:
     """
-    What takes a pod that can no longer be bound off its claim; None when nothing of it is left there.
+    Write that takes a pod that can no longer be bound off its claim; None when nothing of it is left there.
 
     The claim keeps its devices while others use it. One that another attempt of the job has by now is not touched.
     """
     run = run_of(claim)
-    if run != run_id and run.rpartition("-")[0] == run_id.rpartition("-")[0]:
+    if is_other_attempt(run, run_id):
         return None
     users = items(claim, "status", "reservedFor")
     others = [user for user in users if text(user, "uid") != uid]
@@ -111,6 +123,11 @@ def find_unready(claim: Json) -> Reason | str:
 def uses_conditions(claim: Json) -> bool:
     """Tells whether a device of the claim has to be made ready before its pod is bound."""
     return any(at(result, "bindingConditions") for result in results_of(claim))
+
+
+def is_other_attempt(run_id: str, another: str) -> bool:
+    """Tells whether both are runs of one job, and not the same."""
+    return run_id != another and run_id.rpartition("-")[0] == another.rpartition("-")[0]
 
 
 def run_of(claim: Json) -> str:

@@ -1,0 +1,50 @@
+"""
+Jobs with claims on a simulated API server.
+
+Which devices a pod is given is written into its run here, as the scheduler would decide it.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from tessera.domain.storing.fast import replace
+from tessera_schemas.base import Json
+from tessera_schemas.job import JobSpec, Resources
+from tests.unit.binder.claim_builders import device_claim, device_class, drawn, resource_slice
+from tests.unit.binder.cluster_world import RESERVED, World, train
+
+
+def with_claims(replicas: int = 1, rank_seconds: int = 0, **more: Any) -> JobSpec:
+    """A gang of which each pod claims a device, and works so much longer than the one before it."""
+    spec = train(replicas, gpus=0, **more)
+    (role,) = spec.roles
+    asked = Resources(cpu_milli=1000, memory_bytes=2**30, claims=(device_claim(),))
+    notes = role.template.annotations | {f"{RESERVED}rank-seconds": str(rank_seconds)}
+    template = role.template.model_copy(update={"annotations": notes})
+    return spec.model_copy(update={"roles": (role.model_copy(update={"resources": asked, "template": template}),)})
+
+
+@asynccontextmanager
+async def world_of_devices(**device: Any) -> AsyncIterator[World]:
+    """Node a publishes two devices; each pod is given the one of its rank."""
+    async with World(nodes=("node-a",), start_ms=200) as world:
+        devices = [{"name": f"gpu-{rank}"} | device for rank in range(2)]
+        world.core.create("resourceslices", "", resource_slice("node-a", *devices))
+        world.core.create("deviceclasses", "", device_class())
+        commit = world.books.commit
+
+        def drawing(*facts: Any, **more: Any) -> Any:
+            message = commit(*facts, **more)
+            for run in list(world.state.runs.values()):
+                if not any(place.drawn for place in run.placements):
+                    places = tuple(replace(p, drawn=(drawn(f"gpu-{p.rank}"),)) for p in run.placements)
+                    world.state.runs.put(run.run_id, replace(run, placements=places))
+            return message
+
+        world.books.commit = drawing  # type: ignore[method-assign]
+        yield world
+
+
+def claims(world: World) -> list[Json]:
+    return [one.object for one in world.core.list("resourceclaims")[0]]
