@@ -179,7 +179,7 @@ def _needs_shared_memory(role: Role) -> bool:
     The container runtime's 64 MB are too few for NCCL and data loaders, so a pod with a GPU has more unless it says
     itself what is there.
     """
-    uses_gpus = role.resources.kind is not None or any(claim.gpu_milli for claim in role.resources.claims)
+    uses_gpus = role.resources.kind is not None or bool(role.resources.claims)
     return uses_gpus and not role.template.has_shared_memory
 
 
