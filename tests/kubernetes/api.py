@@ -24,12 +24,12 @@ _CALL_SECONDS = 30.0
 _CLUSTER_WIDE = frozenset(
     {
         *("Namespace", "Node", "PriorityClass", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"),
-        *("RuntimeClass", "StorageClass", "PersistentVolume"),
+        *("RuntimeClass", "StorageClass", "PersistentVolume", "DeviceClass", "ResourceSlice"),
         *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     }
 )
 _PLURALS = {
-    **{kind: f"{kind.lower()}es" for kind in ("PriorityClass", "RuntimeClass", "StorageClass")},
+    **{kind: f"{kind.lower()}es" for kind in ("PriorityClass", "RuntimeClass", "StorageClass", "DeviceClass")},
     **{kind: f"{kind.lower()[:-1]}ies" for kind in ("NetworkPolicy", "ValidatingAdmissionPolicy")},
 }  # what adding an s does not give
 
