@@ -9,7 +9,25 @@ from random import Random
 from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed, ConstraintNeed, RequestNeed
 from tessera.domain.devices.offers import DeviceClass, Offer, Selection
 from tessera.engine.claims.drawing import FreeOffer
-from tessera_schemas.cluster.device_layouts import Capacity, DeviceLayout, DevicePool, OfferedDevice, selectors_digest
+from tessera_schemas.cluster.device_layouts import (
+    Capacity,
+    DeviceLayout,
+    DevicePool,
+    DeviceTaint,
+    NodeOffer,
+    OfferedDevice,
+    TakenDevice,
+    selectors_digest,
+)
+from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen, NodeSeen
+from tessera_schemas.work.device_claims import (
+    DeviceChoice,
+    DeviceClaim,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceToleration,
+)
+from tessera_schemas.work.placement import DrawnDevice
 
 SELECTORS = ("s0", "s1", "s2")
 TAINT = ("sick", "", "NoSchedule")
@@ -220,3 +238,83 @@ def _holds(world: DeviceWorld, number: int, given: Assigned) -> bool:
         if None in values or len(set(values)) not in ((0, len(values)) if constraint.distinct else (0, 1)):
             return False
     return True
+
+
+# -- in the words of the contract -----------------------------------------------------------------------------------
+
+
+def spec_of(claim: ClaimNeed) -> DeviceClaim:
+    """The claim of a job's spec that the engine reads as this one."""
+    requests = [
+        DeviceRequest(
+            name=request.name,
+            choices=tuple(
+                DeviceChoice(
+                    name=choice.name,
+                    device_class=choice.device_class,
+                    selectors=choice.selectors,
+                    count=choice.count or 1,
+                    every=not choice.count,
+                    admin=choice.admin,
+                    tolerations=tuple(DeviceToleration(key=key, operator="Exists") for key, *_ in choice.tolerations),
+                    capacity=dict(choice.capacity),
+                )
+                for choice in request.choices
+            ),
+        )
+        for request in claim.requests
+    ]
+    constraints = [
+        DeviceConstraint(requests=c.requests, **{"distinct" if c.distinct else "match": c.attribute})
+        for c in claim.constraints
+    ]
+    return DeviceClaim(name=claim.name, requests=tuple(requests), constraints=tuple(constraints))
+
+
+def facts_of(world: DeviceWorld, node: str) -> tuple[list[LayoutSeen | ClassSeen | DevicesSelected], NodeSeen]:
+    """The world as the binder would tell it, on a node of that name."""
+    layout = world.layout.digest()
+    sets = [names for size in (1, 2, 3) for names in combinations(SELECTORS, size)]
+    selected = [
+        DevicesSelected(
+            kind="devices_selected", layout=layout, selectors=names, devices=f"{world.selected({*names}):x}"
+        )
+        for names in sets
+    ]
+    classes = [
+        ClassSeen(kind="class_seen", name="any"),
+        ClassSeen(kind="class_seen", name="some", selectors=("s0",)),
+    ]
+    ids = [f"gpu.example.com/{node}/{device.name}" for device in world.layout.devices]
+    key, value, effect = TAINT
+    offer = NodeOffer(
+        layout=layout,
+        tainted=tuple(DeviceTaint(device=ids[at], key=key, value=value, effect=effect) for at in world.tainted),
+        taken=tuple(TakenDevice(device=ids[at], capacity=dict(part)) for at, part in world.taken),
+    )
+    seen = NodeSeen(kind="node_seen", name=node, gpus=0, cpu_milli=1, memory_bytes=1, pods=1, offer=offer)
+    return [LayoutSeen(kind="layout_seen", layout=world.layout), *classes, *selected], seen
+
+
+def drawn_of(world: DeviceWorld, given: Assigned, node: str) -> tuple[DrawnDevice, ...]:
+    """Assigned devices as a placement names them."""
+    found = []
+    for _, choice, request, claim, had in given:
+        name = f"{request.name}/{choice.name}" if choice.name else request.name
+        for at in had:
+            device = world.layout.devices[at]
+            share = device.is_shared and device.capacity and not choice.admin
+            part = (("a/memory", _asks(world, choice, at) or 0),) if share else ()
+            found.append(DrawnDevice(claim.name, name, "gpu.example.com", node, device.name, part, choice.admin))
+    return tuple(found)
+
+
+def random_assignment(random: Random, world: DeviceWorld, claims: Sequence[ClaimNeed]) -> Assigned:
+    """Devices that each request might have, whether they are to be had or not."""
+    given = []
+    for number, claim in enumerate(claims):
+        for request in claim.requests:
+            choice = random.choice(request.choices)
+            sets = [*_sets(world, choice)]
+            given.append((number, choice, request, claim, random.choice(sets) if sets else ()))
+    return given

@@ -5,10 +5,23 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tessera.domain.devices.claims import ClaimNeed
-from tessera.engine.claims.drawing import Drawn, FreeOffer, count_sets, draw
+from tessera.domain.devices.claims import ClaimNeed, claim_needs
+from tessera.engine.claims.drawing import Drawn, FreeOffer, count_sets, draw, is_answer
 from tessera.engine.claims.solving import Shortage
-from tests.property.device_worlds import Assigned, DeviceWorld, best_choices, legal, random_claims, random_world
+from tessera.testkit.checker.checked_nodes import CheckedNodes, HeldAmounts
+from tessera.testkit.devices_checker import drawn_amounts
+from tests.property.device_worlds import (
+    Assigned,
+    DeviceWorld,
+    best_choices,
+    drawn_of,
+    facts_of,
+    legal,
+    random_assignment,
+    random_claims,
+    random_world,
+    spec_of,
+)
 
 SEEDS = st.integers(0, 2**32 - 1)
 
@@ -63,3 +76,43 @@ def test_more_devices_taken_give_no_draw_where_there_was_none(seed: int) -> None
     less = DeviceWorld(world.layout, world.takes, world.tainted, ())
     if claims and isinstance(draw(less.free, claims), Shortage):
         assert isinstance(draw(world.free, claims), Shortage)
+
+
+def _judged(world: DeviceWorld, claims: tuple[ClaimNeed, ...], given: Assigned) -> list[str]:
+    """What the ledger's checker, which knows no engine, finds wrong with the devices of a pod."""
+    facts, node = facts_of(world, "n1")
+    checked = CheckedNodes()
+    checked.nodes["n1"] = node
+    for fact in facts:
+        checked.devices.take(fact)
+    drawn, specs = drawn_of(world, given, "n1"), tuple(map(spec_of, claims))
+    assert claim_needs(specs) == claims
+    added = HeldAmounts({("n1", what): amount for what, amount in drawn_amounts(drawn).items()})
+    over = [what for _, what in checked.take(checked.held, added)]
+    wrong = checked.devices.unanswered(specs, drawn, node)
+    return [*over, *([wrong] if wrong else [])]
+
+
+@settings(max_examples=300, deadline=None)
+@given(SEEDS)
+def test_the_checker_of_ledgers_finds_no_draw_wrong(seed: int) -> None:
+    random = Random(seed)
+    world, claims = random_world(random), random_claims(random)
+    drawn = draw(world.free, claims)
+    if not isinstance(drawn, Shortage):
+        assert _judged(world, claims, _assigned(claims, drawn)) == []
+
+
+@settings(max_examples=300, deadline=None)
+@given(SEEDS)
+def test_the_checker_of_ledgers_and_the_engine_find_wrong_what_is_not_legal(seed: int) -> None:
+    random = Random(seed)
+    world, claims = random_world(random), random_claims(random)
+    given_ = random_assignment(random, world, claims)
+    is_legal, names = legal(world, given_), [device.name for device in world.layout.devices]
+    assert (_judged(world, claims, given_) == []) is is_legal
+    drawn = tuple(
+        Drawn(each.claim, each.request, names.index(each.device), each.capacity, each.admin)
+        for each in drawn_of(world, given_, "n1")
+    )
+    assert is_answer(world.free, claims, drawn) is is_legal

@@ -8,7 +8,15 @@ from typing import Any
 
 import pytest
 
-from tessera.testkit import account_checker, checker, events_checker, pays_checker, relations_checker, rules_checker
+from tessera.testkit import (
+    account_checker,
+    checker,
+    devices_checker,
+    events_checker,
+    pays_checker,
+    relations_checker,
+    rules_checker,
+)
 from tessera.testkit.checker import PodChange, Report
 from tessera.testkit.checker import check as check_ledger
 from tessera.testkit.events_checker import check_events
@@ -941,12 +949,12 @@ def test_i13_a_job_is_cancelled_by_its_tenant_or_an_operator_alone() -> None:
     assert broken(check(shard.stored)) == {"I13"}
 
 
-PACKAGES = (account_checker, checker, events_checker, pays_checker, relations_checker, rules_checker)
+PACKAGES = (account_checker, checker, devices_checker, events_checker, pays_checker, relations_checker, rules_checker)
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.__name__)
 def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decides(package: Any) -> None:
-    own = {package.__name__, "tessera.testkit.checker.report"}
+    own = {package.__name__, "tessera.testkit.checker.report", "tessera.testkit.devices_checker"}
     for source in sources(package):
         for node in ast.walk(ast.parse(source.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
@@ -959,7 +967,8 @@ def test_the_checkers_import_the_contract_and_nothing_else_of_tessera_that_decid
     ("package", "most"),
     [
         (account_checker, 310),
-        (checker, 530),
+        (checker, 545),
+        (devices_checker, 150),
         (events_checker, 160),
         (pays_checker, 130),
         (relations_checker, 145),

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from tessera.testkit.devices_checker import CheckedDevices, drawn_amounts
 from tessera_schemas.cluster.devices import NAMES_NO_CARDS, serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.cluster.mig import milli_at
@@ -13,7 +14,8 @@ from tessera_schemas.work.placement import Placement
 
 NO_NODE = NodeSeen(kind="node_seen", name="none", gone=True)
 HeldAmounts = Counter[tuple[str, str]]
-"""(node, what) to amount: cpu_milli, memory_bytes, pods, gpus (whole), gpu/<slot> in thousandths, device/<name>."""
+"""(node, what) to amount: cpu_milli, memory_bytes, pods, gpus (whole), gpu/<slot> in thousandths, device/<name>,
+and of devices that drivers publish as `drawn_amounts` has them."""
 
 
 def amounts(gang: Iterable[Role], placements: Iterable[Placement]) -> HeldAmounts:
@@ -23,6 +25,7 @@ def amounts(gang: Iterable[Role], placements: Iterable[Placement]) -> HeldAmount
         held = {"cpu_milli": role.cpu_milli, "memory_bytes": role.memory_bytes, "pods": 1}
         held |= {"gpus": role.resources.gpus} | {f"gpu/{device}": place.gpu_milli for device in place.devices}
         held |= {f"device/{name}": n for name, n in (role.resources.extended | role.named_amounts).items()}
+        held |= drawn_amounts(place.drawn)
         total.update({(place.node, what): amount for what, amount in held.items()})
     return total
 
@@ -37,6 +40,7 @@ class CheckedNodes:
 
     def __init__(self) -> None:
         self.nodes, self.held, self.kept = dict[str, NodeSeen](), HeldAmounts(), HeldAmounts()
+        self.devices = CheckedDevices()
         self.bearing: tuple[Pool | Tenant, ...] = ()
         """Pools and tenants, some with standing tolerations."""
         self.kept_percent = 0
@@ -45,7 +49,11 @@ class CheckedNodes:
     def take(self, book: HeldAmounts, added: HeldAmounts) -> list[tuple[str, str]]:
         """Add, and return what of the places added to is used above its size."""
         book.update(added)
-        return [place for place, more in added.items() if more and book[place] > self._size(book, *place)]
+        over = [place for place, more in added.items() if more and book[place] > self._size(book, *place)]
+        for node in {node for node, what in added if what.startswith("drawn/")}:
+            drawn = {w[6:]: more for (at, w), more in added.items() if at == node and more and w.startswith("drawn/")}
+            over += [(node, what) for what in self.devices.overdrawn(book, self.nodes.get(node, NO_NODE), drawn)]
+        return over
 
     def crowded(self, used: HeldAmounts, added: HeldAmounts) -> list[str]:
         """Nodes that, with `added` of a job without GPUs among `used`, leave too little of it beside free GPUs."""
@@ -58,6 +66,8 @@ class CheckedNodes:
         ):
             return True  # where slots are held that the node has lost nobody knows which cards are free
         free = [1000 - used[node, f"gpu/{slot}"] for slot in range(seen.gpus)]
+        for slot, milli in self.devices.gpu_parts(used, seen):
+            free[slot] -= milli
         idle = sum(milli for milli in free if milli > 0) - 1000 * min(free.count(1000), seen.others.gpus)
         left = getattr(seen, what) - getattr(seen.others, what) - used[node, what]
         return bool(getattr(seen, what) * self.kept_percent * idle // (100_000 * max(1, seen.gpus)) <= left)
@@ -85,6 +95,8 @@ class CheckedNodes:
         seen = self.nodes.get(node, NO_NODE)
         if what.startswith("gpu/"):
             return 1000 if 0 <= int(what[4:]) < seen.gpus else 0
+        if what.startswith(("drawn/", "part/")):
+            return self.devices.size(seen, what)
         have, theirs = (seen.extended, seen.others.devices) if "/" in what else (vars(seen), vars(seen.others))
         certain = what == "gpus" and seen.device_profile not in NAMES_NO_CARDS
         lost = sum(book[node, f"gpu/{slot}"] // 1000 for slot in range(seen.gpus, 64)) if certain else 0
@@ -110,6 +122,7 @@ class CheckedNodes:
             "its affinity does not hold": not all(_holds(term, node.labels) for term in role.affinity),
             f"the node serves {node.device_profile}": asked.kind and not serves(node.device_profile, asked.kind),
             f"it does not tolerate {suffers}": bool(suffers),
+            (claims := self.devices.unanswered(asked.claims, place.drawn, node)): bool(claims),
         }
         return "; ".join(text for text, holds in wrong.items() if holds)
 

@@ -193,6 +193,9 @@ class Story:
     def _node_changed(self, r: m.NodeChanged, fact: f.NodeSeen) -> None:
         self.checked_nodes.nodes[fact.name] = fact
 
+    def _devices_noted(self, r: m.DevicesNoted, fact: f.LayoutSeen | f.ClassSeen | f.DevicesSelected) -> None:
+        self.checked_nodes.devices.take(fact)
+
     def _pods_taken_over(self, r: m.PodsTakenOver, fact: f.PodsFound) -> None:
         job = self.jobs.get(r.job_id)
         waits = job is not None and job.stands == "queued" and fact.job_id == r.job_id

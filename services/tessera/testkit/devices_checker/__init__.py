@@ -1,0 +1,194 @@
+"""Devices that drivers publish (DRA), for the checker of ledgers: who may have them, and how much there is."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from tessera_schemas.cluster.device_layouts import Capacity, DeviceLayout, OfferedDevice, selectors_digest
+from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen, NodeSeen
+from tessera_schemas.work.device_claims import DeviceChoice, DeviceClaim, DeviceConstraint, DeviceToleration
+from tessera_schemas.work.placement import DrawnDevice
+
+DEVICES_OF_A_CLAIM = 32
+ANY = 2**62
+"""As many claims as like may have shares of a device."""
+NodeAmounts = Counter[tuple[str, str]]
+"""(node, what) to amount: drawn/<device> in claims, part/<device>|<capacity> in thousandths."""
+
+
+def drawn_amounts(drawn: Iterable[DrawnDevice]) -> Counter[str]:
+    """What one pod's devices are in a book of amounts; administrators take nothing."""
+    held = Counter[str]()
+    for each in drawn:
+        if not each.admin:
+            held[f"drawn/{each.id}"] += 1
+            held.update({f"part/{each.id}|{name}": amount for name, amount in each.capacity})
+    return held
+
+
+class CheckedDevices:
+    """Layouts, classes and selections as the ledger has taken them in."""
+
+    def __init__(self) -> None:
+        self.layouts, self.classes = dict[str, DeviceLayout](), dict[str, ClassSeen]()
+        self.selected = dict[tuple[str, str], int]()
+        self._named = dict[tuple[str, str], dict[str, tuple[int, OfferedDevice]]]()
+
+    def take(self, fact: LayoutSeen | ClassSeen | DevicesSelected) -> None:
+        if isinstance(fact, LayoutSeen):
+            self.layouts[fact.layout.digest()] = fact.layout
+        elif isinstance(fact, DevicesSelected):
+            devices = 0 if fact.error else int(fact.devices, 16)
+            self.selected[fact.layout, selectors_digest(fact.selectors)] = devices
+        elif fact.gone:
+            self.classes.pop(fact.name, None)
+        else:
+            self.classes[fact.name] = fact
+
+    def _devices(self, node: NodeSeen) -> Mapping[str, tuple[int, OfferedDevice]]:
+        layout, key = self.layouts.get(node.offer.layout), (node.offer.layout, node.name)
+        if layout is None:
+            return {}
+        if key not in self._named:
+            pools = [f"{pool.driver}/{pool.name or node.name}" for pool in layout.pools]
+            self._named[key] = {f"{pools[d.pool]}/{d.name}": (at, d) for at, d in enumerate(layout.devices)}
+        return self._named[key]
+
+    # -- amounts -----------------------------------------------------------------------------------------------------
+
+    def size(self, node: NodeSeen, what: str) -> int:
+        """As much of `what` (as in `NodeAmounts`) as claims of Tessera may have on the node, beside those of others."""
+        kind, _, rest = what.partition("/")
+        device, _, capacity = rest.partition("|")
+        _, offered = self._devices(node).get(device, (0, None))
+        theirs = [taken for taken in node.offer.taken if taken.device == device]
+        if offered is None:
+            return 0
+        if kind == "part":
+            had = sum(taken.capacity.get(capacity, 0) for taken in theirs)
+            return offered.capacity[capacity].value - had if capacity in offered.capacity else 0
+        if not offered.is_shared:
+            return 0 if theirs else 1
+        return 0 if any(offered.capacity and not taken.capacity for taken in theirs) else ANY
+
+    def overdrawn(self, book: NodeAmounts, node: NodeSeen, added: Mapping[str, int]) -> list[str]:
+        """
+        Counters below nothing after these devices of the node were added to the book, each in so many claims.
+
+        A device takes of its counters with the first claim that has it, and nothing with further ones.
+        """
+        devices, theirs = self._devices(node), {taken.device for taken in node.offer.taken}
+        held = {name: book[node.name, f"drawn/{name}"] for name in devices}
+        spent = Counter[int]()
+        for name, (_, device) in devices.items():
+            if name in theirs or held[name] > 0:
+                for counter, amount in device.uses:
+                    spent[counter] += amount
+        fresh = [name for name in added if name in devices and name not in theirs and held[name] <= added[name]]
+        counters = {counter for name in fresh for counter, _ in devices[name][1].uses}
+        most = self.layouts[node.offer.layout].counters if counters else ()
+        return [f"counter/{counter}" for counter in sorted(counters) if spent[counter] > most[counter]]
+
+    def gpu_parts(self, book: NodeAmounts, node: NodeSeen) -> Iterator[tuple[int, int]]:
+        """Slot and thousandths of each GPU of which claims have devices, ours and those of others."""
+        theirs = Counter(taken.device for taken in node.offer.taken)
+        for name, (_, device) in self._devices(node).items() if node.device_profile == "dra" else ():
+            claims = book[node.name, f"drawn/{name}"] + theirs[name]
+            if device.gpu is not None and device.gpu < node.gpus and claims:
+                yield device.gpu, device.gpu_milli * claims
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def unanswered(self, claims: Sequence[DeviceClaim], drawn: Sequence[DrawnDevice], node: NodeSeen) -> str:
+        """Why these devices do not answer the claims of a pod, whoever else has them; "" where they do."""
+        wrong = [] if {each.claim for each in drawn} == {claim.name for claim in claims} else ["other claims"]
+        for claim in claims:
+            mine = [each for each in drawn if each.claim == claim.name]
+            wrong += self._claim_faults(claim, mine, node)
+        return "; ".join(wrong)
+
+    def _claim_faults(self, claim: DeviceClaim, drawn: Sequence[DrawnDevice], node: NodeSeen) -> Iterator[str]:
+        devices = self._devices(node)
+        if unknown := [each.id for each in drawn if each.id not in devices]:
+            yield f"the node has no {unknown[0]}"
+            return
+        whole = Counter(each.id for each in drawn if not devices[each.id][1].is_shared)
+        if len(drawn) > DEVICES_OF_A_CLAIM or max(whole.values(), default=1) > 1:
+            yield f"{claim.name} has a device twice, or too many"
+        answered = 0
+        for request in claim.requests:
+            names = {f"{request.name}/{c.name}" if c.name else request.name: c for c in request.choices}
+            had = [each for each in drawn if each.request in names]
+            answered += len(had)
+            if len({each.request for each in had}) != 1:
+                yield f"{claim.name} {request.name} has not one choice"
+                continue
+            yield from (f"{claim.name} {request.name}: {why}" for why in self._faults(names[had[0].request], had, node))
+        if answered != len(drawn):
+            yield f"{claim.name} has devices for no request"
+        for constraint in claim.constraints:
+            values = [
+                devices[each.id][1].same.get(constraint.match or constraint.distinct)
+                for each in drawn
+                if _concerns(constraint, each.request)
+            ]
+            allowed = {0, len(values)} if constraint.distinct else {0, 1}
+            if None in values or len(set(values)) not in allowed:
+                yield f"{claim.name} breaks {constraint.match or constraint.distinct}"
+
+    def _faults(self, choice: DeviceChoice, had: Sequence[DrawnDevice], node: NodeSeen) -> Iterator[str]:
+        devices, ids = self._devices(node), {each.id for each in had}
+        selected = self._selected(choice, node)
+        if not choice.every and len(had) != choice.count:
+            yield f"{len(had)} devices instead of {choice.count}"
+        if len(ids) != len(had) or any(each.admin is not choice.admin for each in had):
+            yield "a device twice, or another access to it"
+        if choice.every:
+            # A device whose capacity does not do is left out, and so is a shared one of which too little is left.
+            plain = {name for name, (_, device) in devices.items() if not (device.is_shared or device.capacity)}
+            left_out = {name for name in plain - ids if selected >> devices[name][0] & 1}
+            if node.offer.missing or (left_out and not choice.capacity):
+                yield f"not every device: {sorted(left_out)}"
+        for each in had:
+            index, device = devices[each.id]
+            if not selected >> index & 1:
+                yield f"{each.id} is none that it selects"
+            taints = [(t.key, t.value, t.effect) for t in node.offer.tainted if t.device == each.id]
+            if any(not any(_bears(toleration, *taint) for toleration in choice.tolerations) for taint in taints):
+                yield f"{each.id} has a taint that is not borne"
+            shares = device.is_shared and not each.admin
+            if {name for name, _ in each.capacity} != (device.capacity.keys() if shares else set()):
+                yield f"{each.id} has parts of other capacities"
+            elif not all(
+                _is_share(policy, choice.capacity.get(name), dict(each.capacity).get(name))
+                for name, policy in device.capacity.items()
+            ) or not (choice.capacity.keys() <= device.capacity.keys()):
+                yield f"{each.id} has not the capacity"
+
+    def _selected(self, choice: DeviceChoice, node: NodeSeen) -> int:
+        known = self.classes.get(choice.device_class)
+        if known is None:
+            return 0
+        selectors = (*known.selectors, *choice.selectors)
+        every = (1 << len(self._devices(node))) - 1
+        return self.selected.get((node.offer.layout, selectors_digest(selectors)), 0) if selectors else every
+
+
+def _concerns(constraint: DeviceConstraint, request: str) -> bool:
+    return not constraint.requests or bool({request, request.partition("/")[0]} & {*constraint.requests})
+
+
+def _bears(toleration: DeviceToleration, key: str, value: str, effect: str) -> bool:
+    if toleration.key not in ("", key) or toleration.effect not in ("", effect):
+        return False
+    return toleration.operator == "Exists" or toleration.value == value
+
+
+def _is_share(policy: Capacity, asked: int | None, given: int | None) -> bool:
+    """Whether a share of `given` answers what was asked for; None of a device that is had whole."""
+    if given is None:
+        return asked is None or asked <= policy.value
+    default = policy.value if policy.default is None else policy.default
+    steps = policy.least is None or not policy.step or (given - policy.least) % policy.step == 0
+    ranged = steps and (policy.least or 0) <= given <= (policy.value if policy.most is None else policy.most)
+    allowed = given == default or (given in policy.valid if policy.valid and policy.least is None else ranged)
+    return given <= policy.value and allowed and (given == default if asked is None else given >= asked)

@@ -1,0 +1,117 @@
+"""The checker of ledgers finds published devices that claims may not have, without the engine that draws them."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tessera.testkit.checker import check
+from tessera_schemas import ledger as m
+from tessera_schemas.cluster.device_layouts import DeviceTaint, TakenDevice
+from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen
+from tessera_schemas.work.device_claims import DeviceClaim
+from tessera_schemas.work.placement import DrawnDevice, Placement
+from tests.builders import first_run, job_spec, placement
+from tests.published_devices import DRIVER, claim, claiming, class_seen, cut_gpus, layout_seen, offering, selected
+from tests.unit.testkit.stored_ledgers import Shard
+
+CUT = cut_gpus(2)
+QUARTERS = sum(1 << at for at, device in enumerate(CUT.devices) if "quarter" in device.name)
+PART = claim(selectors=("small",))
+
+
+def shard(**offer: Any) -> Shard:
+    """A node of two GPUs that may be cut, a class, and what the selector `small` takes: the quarters."""
+    made = Shard(offering("node-a", CUT, 2, **offer))
+    note(made, layout_seen(CUT))
+    note(made, class_seen())
+    note(made, selected(CUT, QUARTERS, "small"))
+    return made
+
+
+def note(made: Shard, fact: LayoutSeen | ClassSeen | DevicesSelected) -> None:
+    made.add(m.DevicesNoted(kind="devices_noted", fact=0), facts=[fact])
+
+
+def drawn(name: str = "gpu-0-quarter-0", **more: Any) -> DrawnDevice:
+    return DrawnDevice(
+        **{"claim": "gpu", "request": "devices", "driver": DRIVER, "pool": "node-a", "device": name, **more}
+    )
+
+
+def placed(*devices: DrawnDevice) -> Placement:
+    return replace(placement(devices=()), gpu_milli=0, drawn=devices)
+
+
+def allocate(made: Shard, place: Placement, key: str = "k1", wanted: DeviceClaim = PART) -> None:
+    made.queued(key, spec=job_spec(claiming(wanted)))
+    made.allocated(place, key=key)
+
+
+def broken(made: Shard) -> set[str]:
+    return {violation.invariant for violation in check(made.stored).violations}
+
+
+def test_devices_that_answer_the_claims_are_right() -> None:
+    made = shard()
+    allocate(made, placed(drawn()))
+    allocate(made, placed(drawn("gpu-0-quarter-1")), "k2")
+    allocate(made, placed(drawn("gpu-0-half-1")), "k3", claim())
+    assert check(made.stored).violations == []
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(placed(), id="no device"),
+        pytest.param(placed(drawn(), drawn("gpu-0-quarter-1")), id="one device too many"),
+        pytest.param(placed(drawn("gpu-9-quarter-0")), id="none that the node has"),
+        pytest.param(placed(drawn(pool="node-b")), id="of another pool"),
+        pytest.param(placed(drawn("gpu-0-whole")), id="none that the selector takes"),
+        pytest.param(placed(drawn(claim="other")), id="of another claim"),
+        pytest.param(placed(drawn(request="other")), id="of another request"),
+        pytest.param(placed(drawn(admin=True)), id="with access that was not asked for"),
+        pytest.param(placed(drawn(capacity=(("memory", 1),))), id="a part of what is not shared"),
+    ],
+)
+def test_devices_that_do_not_answer_the_claims_are_found(place: Placement) -> None:
+    made = shard()
+    allocate(made, place)
+    assert broken(made) == {"I1"}
+
+
+def test_a_device_is_given_once_and_again_after_its_run_is_released() -> None:
+    made = shard()
+    allocate(made, placed(drawn()))
+    made.permitted()
+    assert broken(made) == set()
+    made.revoked(then="failed")
+    made.released(run=first_run("k1"))
+    allocate(made, placed(drawn()), "k2")
+    assert broken(made) == set()
+    allocate(made, placed(drawn()), "k3")
+    assert broken(made) == {"I1"}
+
+
+def test_counters_are_spent_by_devices_that_overlap() -> None:
+    made = shard()
+    allocate(made, placed(drawn("gpu-0-whole")), wanted=claim())
+    assert broken(made) == set()
+    allocate(made, placed(drawn("gpu-1-quarter-0")), "k2")
+    assert broken(made) == set()
+    allocate(made, placed(drawn("gpu-0-quarter-0")), "k3")
+    assert broken(made) == {"I1"}
+
+
+def test_a_device_that_somebody_else_has_or_that_is_tainted_is_found() -> None:
+    name = f"{DRIVER}/node-a/gpu-0-quarter-0"
+    for offer in (
+        {"taken": (TakenDevice(device=name),)},
+        {"taken": (TakenDevice(device=f"{DRIVER}/node-a/gpu-0-whole"),)},
+        {"tainted": (DeviceTaint(device=name, key="sick", effect="NoSchedule"),)},
+    ):
+        made = shard(**offer)
+        allocate(made, placed(drawn("gpu-1-quarter-0")))
+        assert broken(made) == set()
+        allocate(made, placed(drawn()), "k2")
+        assert broken(made) == {"I1"}
