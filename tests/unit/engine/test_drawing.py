@@ -18,6 +18,7 @@ from tessera.engine.claims.drawing import (
     named,
 )
 from tessera.engine.claims.shares import amounts_of
+from tessera.engine.claims.solving import Solver
 from tessera_schemas.cluster.device_layouts import Capacity
 from tests.builders import node_seen
 from tests.unit.engine.device_builders import (
@@ -207,12 +208,14 @@ def test_a_share_is_rounded_up_as_the_policy_says(policy: Capacity, asked: int |
 
 
 def test_a_search_that_is_too_long_says_so() -> None:
-    """Five requests, each on a GPU of its own, on four GPUs: no two requests alone are in each other's way."""
-    devices, counters = cut_gpus(4)
-    free = FreeOffer(offer(devices, counters, by_part(devices)))
-    told = shortage(free, claim(*[choice("1g")] * 5, constraints=match("gpu", distinct=True)))
-    assert (told.matching, told.gave_up) == (28, True)
-    assert could_ever(free, (claim(*[choice("1g")] * 5, constraints=match("gpu", distinct=True)),))
+    """Any eight devices take 800 of two counters that have 799 together: only all sets of eight would show it."""
+    devices = [device(f"d{at}", ((0, 38 + at), (1, 62 - at))) for at in range(24)]
+    free = FreeOffer(offer(devices, (400, 399)))
+    wanted = claim(choice(count=8))
+    told = shortage(free, wanted)
+    assert (told.matching, told.taken, told.gave_up) == (24, 0, True)
+    assert could_ever(free, (wanted,))
+    assert len(drawn(free, claim(choice(count=7)))) == 7
 
 
 def test_as_many_of_one_request_as_there_are_values_are_not_searched_for() -> None:
@@ -239,6 +242,25 @@ def test_devices_that_somebody_drew_are_answers_where_each_request_may_have_its_
     assert not answers(("c", "r0/other", parts["3g"][2]))
     assert not answers(("c", "r0/other", parts["3g"][2]), ("d", "r0", parts["1g"][6]), ("d", "r0", parts["1g"][7]))
     assert not answers(("c", "r0/other", parts["3g"][2]), ("d", "r0", parts["1g"][6]), admin=True)
+
+
+def test_requests_apart_on_too_few_gpus_are_not_searched_for() -> None:
+    devices, counters = cut_gpus(4)
+    free = FreeOffer(offer(devices, counters, by_part(devices)))
+    apart = match("gpu", distinct=True)
+    assert not shortage(free, claim(*[choice("1g")] * 5, constraints=apart)).gave_up
+    assert len(drawn(free, claim(*[choice("1g")] * 4, constraints=apart))) == 4
+
+
+@pytest.mark.parametrize("part", ["1g", "7g"])
+def test_a_draw_takes_no_more_steps_on_more_gpus(part: str) -> None:
+    steps = []
+    for gpus in (2, 64):
+        devices, counters = cut_gpus(gpus)
+        solver = Solver(offer(devices, counters, by_part(devices)), (), False, (claim(choice(part, 2)),))
+        solver.solve(solver.start(()))
+        steps.append(solver.steps)
+    assert steps[0] == steps[1] <= 4
 
 
 def test_equal_gpus_are_tried_once() -> None:

@@ -69,6 +69,7 @@ def islands_of(offer: Offer, attributes: tuple[str, ...]) -> tuple[tuple[Island,
     interchangeable, and not each with each. An attribute that two alike islands have a value of in common, such as the
     NUMA node of four GPUs, joins none: those four are more alike than two nodes of four.
     """
+    # Counters alone say first which devices belong together; then each attribute is asked whether it joins these.
     keys: list[list[Hashable]] = [[counter for counter, _ in device.uses] for device in offer.devices]
     alone, joining = _joined(keys), []
     for attribute in attributes:
@@ -77,6 +78,7 @@ def islands_of(offer: Offer, attributes: tuple[str, ...]) -> tuple[tuple[Island,
             content = _content(offer, places, ())
             for value in {offer.devices[at].same[attribute] for at in places if attribute in offer.devices[at].same}:
                 makes.setdefault(value, []).append(content)
+        # Values of a joining attribute are on one island each, so that to swap two islands is to swap their values.
         if all(len(set(alike)) == len(alike) for alike in makes.values()):
             joining.append(attribute)
     for each, device in zip(keys, offer.devices, strict=True):
@@ -206,9 +208,11 @@ def cost(make: IslandMake, state: IslandState, local: int) -> tuple[bool, int, i
     shared device is left, in thousandths of its scarcest capacity; and how many other devices it rules out.
     """
     device, now = make.devices[local], possible(make, state)
+    # Amounts of several units are made comparable as parts of each; no float decides.
     room = 0
     if device.is_shared:
         both = zip(amounts_left(make, state, local), device.capacity, strict=True)
         room = min((1000 * left // of for left, of in both if of), default=1000)
+    # A further share of a device that has holders takes no counters, and rules out nothing.
     after_it = possible(make, after(make, state, local, None))
     return state == make.untouched, now.bit_count(), room, (now & ~after_it & ~(1 << local)).bit_count()

@@ -133,7 +133,7 @@ class Solver:
             for local, index in enumerate(island.devices)
         }
         self._begins = {at for at, (claim, _) in enumerate(self.asked) if not at or self.asked[at - 1][0] is not claim}
-        self._steps = 0
+        self.steps = 0
         self._furthest = 0
 
     def _hardest_first(self, claims: tuple[ClaimNeed, ...]) -> tuple[list[tuple[ClaimNeed, RequestNeed]], list[int]]:
@@ -168,8 +168,8 @@ class Solver:
         return tuple(states)
 
     def solve(self, states: tuple[IslandState, ...]) -> Solution | Shortage:
-        """The solution whose choices are the earliest, request by request; or why there is none."""
-        self._steps, self._furthest = 0, 0
+        """The solution whose choices are the earliest, request by request; or why there is none, after `steps`."""
+        self.steps, self._furthest = 0, 0
         try:
             found = self._search(states, {})
         except _Stop as stop:
@@ -217,8 +217,8 @@ class Solver:
                 if ended.choice < 0:
                     failed.add(self._rest(ended, alike))
                 continue
-            self._steps += 1
-            if self._steps > STEPS_MAX:
+            self.steps += 1
+            if self.steps > STEPS_MAX:
                 return None
             if step.at == len(self.asked):
                 choices = {pick.at: pick.choice for pick in step.picks}
@@ -230,10 +230,13 @@ class Solver:
 
     def _rest(self, step: _Step, alike: tuple[Hashable, ...]) -> Hashable:
         """Equal for steps from which the same can be reached, whatever the names of islands."""
-        if any(step.values) or step.of_claim:
-            return step.at, step.states, step.values, step.of_claim, len(step.picks) - step.claim_start
-        islands = Counter(zip(alike, step.states, strict=True))
-        return step.at, frozenset(islands.items()), len(step.picks) - step.claim_start
+        # How many devices the claim has counts, because an allocation has a limit; which ones it has does not.
+        count = len(step.picks) - step.claim_start
+        if not (any(step.values) or step.of_claim):
+            return step.at, count, frozenset(Counter(zip(alike, step.states, strict=True)).items())
+        numbers = range(len(self._islands))
+        marks = [(self._islands[n].bits(step.of_claim), self._marks(step, n)) for n in numbers]
+        return step.at, count, frozenset(Counter(zip(alike, step.states, marks, strict=True)).items())
 
     def _next(
         self, step: _Step, fixed: Mapping[int, int], every: Mapping[tuple[int, int], int], alike: tuple[Hashable, ...]
@@ -241,7 +244,9 @@ class Solver:
         if step.choice >= 0:
             yield from self._devices(step, alike)
             return
-        _, request = self.asked[step.at]
+        claim, request = self.asked[step.at]
+        if claim.constraints and step.at in self._begins and self._lacks_values(step, claim):
+            return
         only = fixed.get(step.at)
         for number in range(len(request.choices)) if only is None else (only,):
             choice, fit = request.choices[number], self._fits[step.at][number]
@@ -285,6 +290,7 @@ class Solver:
                 used = island.bits(step.barred), island.bits(step.of_claim)
                 key = alike[number], step.states[number], used, self._marks(step, number)
                 groups.setdefault(key, []).append(number)
+        # Of islands that are alike the first stands for all: a draw there leads where the same draw on another does.
         found: list[NextDevice] = []
         count = 0
         for members in groups.values():
@@ -298,10 +304,13 @@ class Solver:
                 if values is not None:
                     found.append((cost(island.make, state, local), index, local, members, values))
                     count += len(members)
+        # Where too few are left for the request, no order of them helps: without this a request of 9 devices on 8 would
+        # try all sets of 8.
         if count < step.left or not self._has_values(step, found):
             return
         found.sort(key=lambda each: each[:2])
         barred = step.barred
+        # The place in the offer breaks ties, so that every process draws the same devices.
         for _, index, local, members, values in found:
             yield self._taken(step._replace(barred=barred), members[0], local, index, values)
             for number in members:
@@ -376,6 +385,37 @@ class Solver:
                     return False
         return True
 
+    def _lacks_values(self, step: _Step, claim: ClaimNeed) -> bool:
+        """
+        Whether a constraint of the claim cannot hold: too few values for as many devices, or too few devices of one.
+
+        The search would find out as well, and only after it had tried each device for each request.
+        """
+        mine = range(step.at, step.at + len(claim.requests))
+        for constraint in claim.constraints:
+            needed, usable, beside = 0, 0, False
+            for at in mine:
+                request = self.asked[at][1]
+                counts = []
+                for number, choice in enumerate(request.choices):
+                    counts.append((choice.count or 1) if _concerns(constraint, request, choice) else 0)
+                    fit = self._fits[at][number]
+                    if not fit.is_known:
+                        return False  # the search says so when it comes there
+                    usable |= fit.usable
+                    beside |= choice.admin
+                needed += min(counts)
+            values = Counter[int]()
+            for index in bits_of(usable):
+                number_of, local = self._place[index]
+                make, value = self._islands[number_of].make, self.offer.devices[index].same.get(constraint.attribute)
+                if value is not None and (beside or possible(make, step.states[number_of]) >> local & 1):
+                    # Several requests of a claim may have shares of one device, and it counts for each.
+                    values[value] += needed if make.devices[local].is_shared else 1
+            if (len(values) if constraint.distinct else max(values.values(), default=0)) < needed:
+                return True
+        return False
+
     def _marks(self, step: _Step, number: int) -> Hashable:
         """Places of the values that constraints have seen: the island is no more like one without them."""
         if not any(step.values):
@@ -423,12 +463,14 @@ class Solver:
     def _has_room(self, fit: _Fit, choice: ChoiceNeed, states: tuple[IslandState, ...], index: int) -> bool:
         amounts, (number, local) = fit.amounts.get(index), self._place[index]
         make = self._islands[number].make
+        # Whoever looks after devices needs nothing of what is left, but the device must have what was asked for.
         if amounts is None or choice.admin or not make.devices[local].is_shared:
             return amounts is not None
         return all(has >= takes for has, takes in zip(amounts_left(make, states[number], local), amounts, strict=True))
 
     def _alike(self, every: Mapping[tuple[int, int], int]) -> tuple[Hashable, ...]:
         """For each island what tells it from others, besides its state: make, use for these claims, and values."""
+        # The order of a set of numbers is the same in each process; of the islands only equality counts.
         masks = {fit.usable for fits in self._fits for fit in fits} | {*every.values()}
         told: list[Hashable] = []
         numbers: dict[Hashable, int] = {}
@@ -450,7 +492,7 @@ class Solver:
             told = [self._told(states, at, number) for number in range(len(request.choices))]
             if all(_lack(each) > 0 for each in told):
                 return min(told, key=_lack)
-        return self._told(states, furthest, 0, self._steps > STEPS_MAX)
+        return self._told(states, furthest, 0, self.steps > STEPS_MAX)
 
     def _told(self, states: tuple[IslandState, ...], at: int, number: int, gave_up: bool = False) -> Shortage:
         claim, request = self.asked[at]

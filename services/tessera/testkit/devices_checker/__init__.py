@@ -16,7 +16,7 @@ NodeAmounts = Counter[tuple[str, str]]
 
 
 def drawn_amounts(drawn: Iterable[DrawnDevice]) -> Counter[str]:
-    """What one pod's devices are in a book of amounts; administrators take nothing."""
+    """One pod's devices as a book of amounts has them; administrators take nothing."""
     held = Counter[str]()
     for each in drawn:
         if not each.admin:
