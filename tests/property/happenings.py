@@ -8,6 +8,7 @@ lets orders be stale. What the committer makes of it must hold whatever was said
 from random import Random
 from typing import Any
 
+from tessera.domain.entities import Run
 from tessera.domain.state import State
 from tessera_schemas.base import run_id
 from tessera_schemas.config import ConfigBody, Limits, Policy, Tenant
@@ -173,3 +174,15 @@ class Happenings:
         if run is not None and run.stopping:
             return run_absent(name)
         return chance.choice(likely if chance.random() < 0.55 else [*unlikely, run_absent(name)])
+
+
+def next_fact(name: str, run: Run) -> AnyFact:
+    """What a service tells of the run next, until it has ended and its pods are gone."""
+    if run.stopping:
+        return run_absent(name)
+    if not run.uids:
+        pods = len(run.placements)
+        return PodsMade(kind="pods_made", run_id=name, uids=tuple(f"{name}-{i}" for i in range(pods)))
+    if not run.started:
+        return RunStarted(kind="run_started", run_id=name)
+    return RunEnded(kind="run_ended", run_id=name)

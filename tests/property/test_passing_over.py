@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from tessera.domain.entities import Job, Run
+from tessera.domain.entities import Job
 from tessera.domain.work.phases import Phase
 from tessera.engine.placement.gangs import FreeCapacity
 from tessera.engine.queueing.readiness import quota_reason
@@ -15,13 +15,14 @@ from tessera.scheduler import decide as module
 from tessera.scheduler.decide.draft import Draft
 from tessera.scheduler.decide.reservations import ReservingPass
 from tessera.scheduler.decide.starts import ALLOCATION_BYTES_MAX, PODS_PER_MESSAGE, allocation_bytes
-from tessera_schemas.facts import AnyFact, PodsMade, RunEnded, RunStarted
+from tessera_schemas.facts import AnyFact
 from tessera_schemas.job import Role
 from tessera_schemas.ledger import Allocated, AnyRecord, Waiting
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.placement import PASSED_MAX, Passed
-from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role, run_absent
+from tests.builders import admitted, config_body, config_proposed, job_spec, node_seen, queue, role
 from tests.ledgers import Committed
+from tests.property.happenings import next_fact
 
 SHAPES = (role(gpus=1), role(gpus=4), role(replicas=3, gpus=2), role(gpus=8), role(gpus=0, cpu_milli=60_000))
 
@@ -85,20 +86,9 @@ def life(
         ]
         for name, run in list(ledger.state.runs.items()):
             if chance.random() < 0.4:
-                facts.append(_next(name, run))
+                facts.append(next_fact(name, run))
         messages.append(ledger.commit(*facts, orders=(ledger.line(),) if chance.random() < 0.7 else ()).records)
     return messages
-
-
-def _next(name: str, run: Run) -> AnyFact:
-    if run.stopping:
-        return run_absent(name)
-    if not run.uids:
-        pods = len(run.placements)
-        return PodsMade(kind="pods_made", run_id=name, uids=tuple(f"{name}-{i}" for i in range(pods)))
-    if not run.started:
-        return RunStarted(kind="run_started", run_id=name)
-    return RunEnded(kind="run_ended", run_id=name)
 
 
 @pytest.mark.parametrize("seed", range(12))

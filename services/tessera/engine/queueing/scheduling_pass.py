@@ -146,8 +146,12 @@ class SchedulingPass:
     def refusal(self, job: Job) -> Code | None:
         """The code of the reason that `find` would give, as far as that is known without a search; else None."""
         return refusal(
-            self._state.tree, self._quota_book(), job, lambda roles, flavor: self.capacity(flavor, ()).refusal(roles)
+            self._state.tree, self._quota_book(), job, lambda roles, flavor: self._lacks_place(job, roles, flavor)
         )
+
+    def _lacks_place(self, job: Job, roles: tuple[RoleNeed, ...], flavor: str) -> Code | None:
+        """The code of the reason that `_choose_place` would give, as far as that is known without a search."""
+        return self.capacity(flavor, ()).refusal(roles)
 
     def still_blocked(self, job: Job) -> bool:
         """Whether the same job was refused before, told so, and the same follows now from quota and counts alone."""

@@ -76,6 +76,13 @@ class OwnerPass(SchedulingPass):
         """Place on nodes of the flavor, unless the job would borrow what a waiting owner lacks."""
         return self._closed_by_owner(job, flavor) or super()._choose_place(job, roles, flavor, avoid)
 
+    def _lacks_place(self, job: Job, roles: tuple[RoleNeed, ...], flavor: str) -> Code | None:
+        """As counts say; or as a search said before, unless the job would borrow what a waiting owner lacks."""
+        # A committer that has just begun remembers no search, and is told of the owner (`_choose_place`).
+        if (short := self.capacity(flavor, ()).shortage(job.gang)) is not None or self._closed_by_owner(job, flavor):
+            return short
+        return super()._lacks_place(job, roles, flavor)
+
     def _closed_by_owner(self, job: Job, flavor: str) -> Reason | None:
         if not self._quota_book().borrows(job.queue, flavor, job.amount):
             return None
