@@ -533,11 +533,15 @@ def test_what_is_due_is_looked_at_once_and_not_in_every_message(rounds: Rounds) 
     assert rounds.state.relations.due == {}
 
 
-def test_an_id_that_begins_as_those_of_an_array_is_not_taken_in_beside_it() -> None:
+@pytest.mark.parametrize("at_once", [False, True], ids=["later", "in the same message"])
+@pytest.mark.parametrize("tasks", ["", "0-4"], ids=["job", "array"])
+def test_an_id_that_begins_as_those_of_an_array_is_not_taken_in_beside_it(tasks: str, at_once: bool) -> None:
     rounds = shard()
-    array = submit(rounds, "sweep", "0-9")
-    fact = admitted("collides", job_spec(role())).model_copy(update={"job_id": array[:16] + "aaaa"})
-    rounds.commit(fact)
+    array = admitted("sweep", job_spec(role(gpus=1), array=JobArray(tasks="0-9")))
+    spec = job_spec(role(), array=JobArray(tasks=tasks) if tasks else None)
+    fact = admitted("collides", spec).model_copy(update={"job_id": array.job_id[:16] + "aaaa"})
+    for facts in [(array, fact)] if at_once else [(array,), (fact,)]:
+        rounds.commit(*facts)
     assert records(rounds, "job_turned_away")[0].reasons[0].code is Code.IDEMPOTENCY_CONFLICT
 
 

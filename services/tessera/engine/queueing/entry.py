@@ -5,7 +5,7 @@ In: the state and the job as admission took it in. Out: all reasons against it. 
 the gateway tells them of a dry run. Admission cannot, nor count what a tenant has: its replicas race. Pure.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 from tessera.domain.devices.levels import unknown_levels
 from tessera.domain.devices.resources import NOTHING, Amount
@@ -17,12 +17,14 @@ from tessera_schemas.facts import JobAdmitted
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.arrays import FAMILY, Dependency, has_task, index_of
 
+NO_ARRAYS: Mapping[str, str] = {}
 COUNTABLE = 2**62  # sums of a tenant's jobs; the canonical form of the state holds no integer above 64 bits
 
 
-def entry_faults(state: State, fact: JobAdmitted, new_jobs: Collection[str] = ()) -> list[Reason]:
+def entry_faults(state: State, fact: JobAdmitted, new_arrays: Mapping[str, str] = NO_ARRAYS) -> list[Reason]:
     """
-    Reasons against a job that the ledger does not have; `new_jobs` are ids of those that the same message takes in.
+    Reasons against a job that the ledger does not have; `new_arrays` are those that the same message takes in, by the
+    beginning of their tasks' ids: they are not in the index yet, whose base is the state before the message.
 
     Levels were admission's to judge, which saw an older configuration, perhaps.
     """
@@ -34,17 +36,17 @@ def entry_faults(state: State, fact: JobAdmitted, new_jobs: Collection[str] = ()
     found = [each for each in (over, spent) if each is not None]
     against = [*found, *unknown_levels(fact.spec.roles, state.tree.levels)]
     tasks = None if fact.spec.array is None else fact.spec.array.tasks
-    against += dependency_faults(state, fact.tenant, tasks, fact.spec.after, new_jobs)
-    return against + _collisions(state, fact)
+    against += dependency_faults(state, fact.tenant, tasks, fact.spec.after, new_arrays)
+    return against + _collisions(state, fact, new_arrays)
 
 
 def dependency_faults(
-    state: State, tenant: str, tasks: str | None, after: Sequence[Dependency], new_jobs: Collection[str] = ()
+    state: State, tenant: str, tasks: str | None, after: Sequence[Dependency], new_arrays: Mapping[str, str] = NO_ARRAYS
 ) -> list[Reason]:
     """Reasons against what a job of the tenant, or an array of these tasks, is to wait for."""
     # A dependency may name only jobs that are in the ledger already. So edges point back in time, and no submit can
     # close a circle.
-    found = (_dependency_fault(state, tenant, tasks, index, each, new_jobs) for index, each in enumerate(after))
+    found = (_dependency_fault(state, tenant, tasks, index, each, new_arrays) for index, each in enumerate(after))
     return [fault for fault in found if fault is not None]
 
 
@@ -53,9 +55,10 @@ def key_conflict(key: str) -> Reason:
     return Reason(code=Code.IDEMPOTENCY_CONFLICT, field="key", detail=key)
 
 
-def _collisions(state: State, fact: JobAdmitted) -> list[Reason]:
+def _collisions(state: State, fact: JobAdmitted, new_arrays: Mapping[str, str]) -> list[Reason]:
     """Keys can be sought until ids begin as those of an array's tasks do: such a job is not taken in beside it."""
-    return [key_conflict(fact.key)] if fact.job_id[:FAMILY] in state.relations.families else []
+    family = fact.job_id[:FAMILY]
+    return [key_conflict(fact.key)] if family in state.relations.families or family in new_arrays else []
 
 
 def _over_limit(state: State, fact: JobAdmitted) -> Reason | None:
@@ -69,14 +72,14 @@ def _over_limit(state: State, fact: JobAdmitted) -> Reason | None:
 
 
 def _dependency_fault(
-    state: State, tenant: str, own: str | None, index: int, dependency: Dependency, new_jobs: Collection[str]
+    state: State, tenant: str, own: str | None, index: int, dependency: Dependency, new_arrays: Mapping[str, str]
 ) -> Reason | None:
     """A refusal for a dependency on a job that is not the tenant's or is unknown: so a submit makes no cycles."""
     field = f"after[{index}].job"
     if dependency.job is None:
         return None
     other = state.jobs.get(dependency.job) or state.ended.get(dependency.job)
-    array = None if other is not None else _array_of_task(state, dependency.job, new_jobs)
+    array = None if other is not None else _array_of_task(state, dependency.job, new_arrays)
     # Another tenant's job is `NoSuchJob` in the same words as one that never was: a different answer would tell who has
     # what.
     if array is not None and array.tenant == tenant:
@@ -90,11 +93,9 @@ def _dependency_fault(
     return Reason(code=Code.INVALID_FIELD, field=f"after[{index}]", detail=detail[:1024])
 
 
-def _array_of_task(state: State, job_id: str, new_jobs: Collection[str]) -> Job | EndedJob | None:
+def _array_of_task(state: State, job_id: str, new_arrays: Mapping[str, str]) -> Job | EndedJob | None:
     """The array of which this could be a task's id, one that the same message takes in included."""
-    # Jobs of the same message are not in the index yet, whose base is the state before the message.
-    same = (state.jobs.get(job) for job in new_jobs if job[:FAMILY] == job_id[:FAMILY])
-    return array_of_task(state, job_id) or next((job for job in same if job and job.array is not None), None)
+    return array_of_task(state, job_id) or state.jobs.get(new_arrays.get(job_id[:FAMILY], ""))
 
 
 def _against_task(array: Job | EndedJob, job_id: str) -> str:

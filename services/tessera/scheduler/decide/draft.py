@@ -45,6 +45,8 @@ class Draft:
     records: list[AnyRecord] = field(default_factory=list)
     stored: dict[str, list[bytes]] = field(default_factory=lambda: {"records": []})
     """The bytes of each part, by the lists of a message in their order."""
+    new_arrays: dict[str, str] = field(default_factory=dict)
+    """Arrays that the message takes in, by the beginning of their tasks' ids."""
 
     def add(self, record: AnyRecord, stored: bytes = b"") -> None:
         """Adds a record: applies it to the state and takes its bytes, made here if need be, from the room left."""

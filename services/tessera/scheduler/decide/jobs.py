@@ -38,6 +38,7 @@ from tessera_schemas.ledger import (
 )
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import OPERATOR_HOLDS_FROM, OWNER_ENDS_FROM, REQUEUES_FROM
+from tessera_schemas.work.arrays import FAMILY
 
 OF_A_QUEUE = (Code.NO_SUCH_QUEUE, Code.QUEUE_STOPPED, Code.BUDGET_SPENT, Code.BEHIND_QUEUE_HEAD, Code.WAITING_FOR_QUOTA)
 """Reasons that are about the queue that a job is in."""
@@ -54,13 +55,13 @@ def on_job_admitted(draft: Draft, index: int, fact: JobAdmitted) -> None:
         if seen_job is not None and seen_job.spec_hash != fact.digest():
             _turn_away(draft, index, key_conflict(fact.key))
         return
-    # Only who waits for another job asks which ones are new: a message takes in hundreds, most of which wait for none.
-    new_jobs = [record.job_id for record in draft.records if isinstance(record, JobQueued)] if fact.spec.after else ()
-    against = entry_faults(state, fact, new_jobs)
+    against = entry_faults(state, fact, draft.new_arrays)
     if against:
         _turn_away(draft, index, *against)
         return
     draft.add(JobQueued(kind="job_queued", fact=index, job_id=fact.job_id, number=draft.next_number))
+    if fact.spec.array is not None:
+        draft.new_arrays[fact.job_id[:FAMILY]] = fact.job_id
     if fact.held:
         draft.add(Held(kind="held", job_id=fact.job_id, by=fact.tenant))
         record_waiting(draft, fact.job_id, Reason(code=Code.ON_HOLD))
