@@ -17,10 +17,10 @@ from pydantic import AfterValidator, Field, StringConstraints, field_validator, 
 from tessera_schemas.base import GPU_MILLI as GPU_MILLI
 from tessera_schemas.base import INT_MAX, Count, JobName, Millis, Name, Positive, Strict, later, printable
 from tessera_schemas.cluster import mig
+from tessera_schemas.cluster.device_claims import CLAIMS_MAX, DeviceClaim
 from tessera_schemas.cluster.devices import Kind
 from tessera_schemas.cluster.resource_kinds import FURTHER, KINDS, CountedResources, is_device
 from tessera_schemas.work.arrays import DEPENDENCIES_MAX, Dependency, JobArray
-from tessera_schemas.work.device_claims import CLAIMS_MAX, DeviceClaim
 from tessera_schemas.work.pod_template import LabelKey as LabelKey
 from tessera_schemas.work.pod_template import Template as Template
 from tessera_schemas.work.pod_template import Volume as Volume

@@ -2,7 +2,7 @@
 
 from tessera_schemas import commands, config, events, facts, job, ledger, views
 from tessera_schemas.base import Lenient, Strict
-from tessera_schemas.cluster.device_layouts import Capacity, DeviceLayout, DevicePool, OfferedDevice
+from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout, DevicePool, OfferedDevice
 from tessera_schemas.documents.registry import dataschema, kind_of
 from tessera_schemas.facts import owner
 from tessera_schemas.reasons import Code, PublicReason, Reason
@@ -37,12 +37,12 @@ LAYOUT = DeviceLayout(
             name="gpu-0",
             same={"resource.kubernetes.io/pcieRoot": 1},
             uses=((0, 10_000),),
-            capacity={"memory": Capacity(value=80_000, default=1000, least=1000, most=40_000, step=1000)},
+            capacity={"memory": DeviceCapacity(value=80_000, default=1000, least=1000, most=40_000, step=1000)},
             is_shared=True,
             gpu=0,
             gpu_milli=125,
         ),
-        OfferedDevice(pool=1, name="nic-0", capacity={"bandwidth": Capacity(value=9000, valid=(1000, 9000))}),
+        OfferedDevice(pool=1, name="nic-0", capacity={"bandwidth": DeviceCapacity(value=9000, valid=(1000, 9000))}),
     ),
     kinds="ab" * 32,
 )

@@ -9,8 +9,15 @@ from random import Random
 from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed, ConstraintNeed, RequestNeed
 from tessera.domain.devices.offers import DeviceClass, Offer, Selection
 from tessera.engine.claims.drawing import FreeOffer
+from tessera_schemas.cluster.device_claims import (
+    DeviceChoice,
+    DeviceClaim,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceToleration,
+)
 from tessera_schemas.cluster.device_layouts import (
-    Capacity,
+    DeviceCapacity,
     DeviceLayout,
     DevicePool,
     DeviceTaint,
@@ -20,13 +27,6 @@ from tessera_schemas.cluster.device_layouts import (
     selectors_digest,
 )
 from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen, NodeSeen
-from tessera_schemas.work.device_claims import (
-    DeviceChoice,
-    DeviceClaim,
-    DeviceConstraint,
-    DeviceRequest,
-    DeviceToleration,
-)
 from tessera_schemas.work.placement import DrawnDevice
 
 SELECTORS = ("s0", "s1", "s2")
@@ -81,9 +81,9 @@ def _mixed(random: Random, most: int) -> tuple[tuple[OfferedDevice, ...], tuple[
     for number in range(random.randint(1, most)):
         shared = random.random() < 0.3
         uses = ((random.randrange(len(counters)), random.choice((0, 1, 1, 2))),) if random.random() < 0.6 else ()
-        capacity = random.choice(({}, {"a/memory": Capacity(value=random.choice((2, 4)))}))
+        capacity = random.choice(({}, {"a/memory": DeviceCapacity(value=random.choice((2, 4)))}))
         if shared and random.random() < 0.7:
-            capacity = {"a/memory": Capacity(value=4, default=1, least=1, step=random.choice((1, 2)), most=4)}
+            capacity = {"a/memory": DeviceCapacity(value=4, default=1, least=1, step=random.choice((1, 2)), most=4)}
         same = {name: random.randrange(2) for name in ("a/x", "a/y") if random.random() < 0.8}
         devices.append(
             OfferedDevice(pool=0, name=f"d{number}", same=same, uses=uses, capacity=capacity, is_shared=shared)

@@ -40,7 +40,7 @@ class DevicePool(Strict):
     name: Annotated[str, StringConstraints(max_length=253)] = ""
 
 
-class Capacity(Strict):
+class DeviceCapacity(Strict):
     """
     An amount that a device has, and what of it a share may ask for.
 
@@ -69,7 +69,7 @@ class OfferedDevice(Strict):
     name: Annotated[str, StringConstraints(min_length=1, max_length=63)]
     same: Annotated[dict[QualifiedName, Count], Field(max_length=64)] = Field(default_factory=dict)
     uses: Annotated[tuple[tuple[Count, Milli], ...], Field(max_length=64)] = ()
-    capacity: Annotated[dict[QualifiedName, Capacity], Field(max_length=32)] = Field(default_factory=dict)
+    capacity: Annotated[dict[QualifiedName, DeviceCapacity], Field(max_length=32)] = Field(default_factory=dict)
     is_shared: Annotated[bool, Field(description="Whether several claims may have shares of it at a time")] = False
     gpu: Count | None = None
     gpu_milli: Annotated[Count, Field(le=1000)] = 0

@@ -3,8 +3,8 @@
 from typing import Any
 
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceClaim, DeviceRequest
 from tessera_schemas.cluster.labels import CLAIMS_API, DELETE_PROTECTION
-from tessera_schemas.work.device_claims import DeviceChoice, DeviceClaim, DeviceRequest
 from tessera_schemas.work.placement import DrawnDevice
 
 DRIVER, CLASS = "gpu.example.com", "gpu.example.com"

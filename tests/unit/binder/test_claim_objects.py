@@ -7,8 +7,7 @@ from tessera.binder.decide.pods import pod_of
 from tessera.binder.decide.steps import read_pod
 from tessera.binder.nodes.uses import only_what_is_read
 from tessera_schemas.base import Json
-from tessera_schemas.job import JobSpec, Resources, Role
-from tessera_schemas.work.device_claims import (
+from tessera_schemas.cluster.device_claims import (
     DeviceChoice,
     DeviceClaim,
     DeviceConstraint,
@@ -16,6 +15,7 @@ from tessera_schemas.work.device_claims import (
     DeviceToleration,
     DriverConfig,
 )
+from tessera_schemas.job import JobSpec, Resources, Role
 from tests.builders import job_spec, placement, role
 from tests.unit.binder.binder_builders import RUN, api_pod, job, node, run
 from tests.unit.binder.claim_builders import CLASS, DRIVER, device_claim

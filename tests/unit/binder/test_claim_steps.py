@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tessera.binder.claims.decide.allocation import PublishedDevice, ClaimReservation, allocation_of, share_id
+from tessera.binder.claims.decide.allocation import AllocatedDevice, ClaimReservation, allocation_of, share_id
 from tessera.binder.claims.decide.steps import Write, find_unready, next_undo, next_write
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION, RUN_LABEL
@@ -24,10 +24,10 @@ EITHER = {
 }
 
 
-def wanted(*devices: DrawnDevice, classes: tuple[Json, ...] = (), **published: PublishedDevice) -> ClaimReservation:
+def wanted(*devices: DrawnDevice, classes: tuple[Json, ...] = (), **published: AllocatedDevice) -> ClaimReservation:
     """Every drawn device is published, as a plain one of its node unless said otherwise by name."""
     of = devices or (drawn(),)
-    there = {one.id: published.get(one.device.replace("-", "_"), PublishedDevice({"name": one.device})) for one in of}
+    there = {one.id: published.get(one.device.replace("-", "_"), AllocatedDevice({"name": one.device})) for one in of}
     known = {each["metadata"]["name"]: each for each in classes or (device_class(),)}
     return ClaimReservation(RUN, 0, "pod-0", "u0", "node-a", of, there, known)
 
@@ -127,7 +127,7 @@ def test_a_claim_that_cannot_be_the_pods_is_refused_by_name(found: Json, words: 
 
 
 def test_a_share_has_an_identity_of_its_own_that_every_try_writes_again():
-    shared = PublishedDevice({"name": "gpu-0", "allowMultipleAllocations": True})
+    shared = AllocatedDevice({"name": "gpu-0", "allowMultipleAllocations": True})
     part = drawn(capacity=(("memory", 1500),))
     (one, two) = results(wanted(part, part, gpu_0=shared), ONE)
     assert one["consumedCapacity"] == {"memory": "1500m"}
@@ -136,13 +136,13 @@ def test_a_share_has_an_identity_of_its_own_that_every_try_writes_again():
 
 
 def test_admin_access_takes_no_share():
-    shared = PublishedDevice({"name": "gpu-0", "allowMultipleAllocations": True})
+    shared = AllocatedDevice({"name": "gpu-0", "allowMultipleAllocations": True})
     (one,) = results(wanted(drawn(admin=True), gpu_0=shared), ONE)
     assert one == {"request": "one", "driver": DRIVER, "pool": "node-a", "device": "gpu-0", "adminAccess": True}
 
 
 def test_conditions_are_the_devices_and_tolerations_the_requests():
-    device = PublishedDevice({"name": "gpu-0", "bindingConditions": ["up"], "bindingFailureConditions": ["broken"]})
+    device = AllocatedDevice({"name": "gpu-0", "bindingConditions": ["up"], "bindingFailureConditions": ["broken"]})
     tolerations = [{"key": "sick", "operator": "Exists"}]
     request = {"name": "one", "exactly": {"deviceClassName": CLASS, "tolerations": tolerations}}
     (one,) = results(wanted(gpu_0=device), request)
@@ -179,8 +179,8 @@ def test_a_chosen_alternative_is_named_and_exactly_one_is_not():
 
 def test_devices_of_the_network_are_good_where_their_slices_say():
     term = {"matchExpressions": [{"key": "rack", "operator": "In", "values": ["r1"]}]}
-    far = PublishedDevice({"name": "gpu-0"}, False, {"nodeSelectorTerms": [term]})
-    everywhere = PublishedDevice({"name": "gpu-1"}, False)
+    far = AllocatedDevice({"name": "gpu-0"}, False, {"nodeSelectorTerms": [term]})
+    everywhere = AllocatedDevice({"name": "gpu-1"}, False)
     both = wanted(drawn("gpu-0"), drawn("gpu-1"), gpu_0=far, gpu_1=everywhere)
     assert allocation(both, claim())["nodeSelector"] == {"nodeSelectorTerms": [term]}
     assert "nodeSelector" not in allocation(wanted(drawn("gpu-1"), gpu_1=everywhere), claim())
@@ -215,7 +215,7 @@ def test_what_is_gone_since_the_decision_refuses_the_claim(of: ClaimReservation,
     ids=["nothing said", "not yet", "ready", "failed"],
 )
 def test_a_device_is_ready_once_its_driver_says_so(conditions: dict[str, str], found: str | Code):
-    device = PublishedDevice(
+    device = AllocatedDevice(
         {"name": "gpu-0", "bindingConditions": ["up", "linked"], "bindingFailureConditions": ["broken"]}
     )
     there = allocated(wanted(gpu_0=device))

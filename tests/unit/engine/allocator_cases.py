@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed
-from tessera_schemas.cluster.device_layouts import Capacity, OfferedDevice
+from tessera_schemas.cluster.device_layouts import DeviceCapacity, OfferedDevice
 from tests.unit.engine.device_builders import choice, claim, device, match
 
 Part = tuple[tuple[str, int], ...]
@@ -47,21 +47,21 @@ def told(name: str, *values: int) -> list[OfferedDevice]:
     return [device(f"d{at}", **{name: value}) for at, value in enumerate(values)]
 
 
-def shares(*capacities: Capacity | None, **same: int) -> list[OfferedDevice]:
+def shares(*capacities: DeviceCapacity | None, **same: int) -> list[OfferedDevice]:
     found = [{} if capacity is None else {"c0": capacity} for capacity in capacities]
     return [device(f"d{at}", capacity=capacity, shared=True, **same) for at, capacity in enumerate(found)]
 
 
-def amount(value: int) -> Capacity:
-    return Capacity(value=value)
+def amount(value: int) -> DeviceCapacity:
+    return DeviceCapacity(value=value)
 
 
-def ranged(value: int) -> Capacity:
-    return Capacity(value=value, default=2, least=2, step=2, most=4)
+def ranged(value: int) -> DeviceCapacity:
+    return DeviceCapacity(value=value, default=2, least=2, step=2, most=4)
 
 
-def valid(value: int, *values: int) -> Capacity:
-    return Capacity(value=value, default=values[0], valid=values)
+def valid(value: int, *values: int) -> DeviceCapacity:
+    return DeviceCapacity(value=value, default=values[0], valid=values)
 
 
 def part(count: int, device_class: str = "any", name: str = "", devices: int = 1) -> ChoiceNeed:

@@ -6,7 +6,13 @@ from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed, ConstraintNeed,
 from tessera.domain.devices.offers import DeviceClass, Offer, Selection
 from tessera.engine.claims.drawing import Drawn, FreeOffer, draw
 from tessera.engine.claims.solving import Shortage
-from tessera_schemas.cluster.device_layouts import Capacity, DeviceLayout, DevicePool, OfferedDevice, selectors_digest
+from tessera_schemas.cluster.device_layouts import (
+    DeviceCapacity,
+    DeviceLayout,
+    DevicePool,
+    OfferedDevice,
+    selectors_digest,
+)
 
 MEMORY = "gpu.example.com/memory"
 PARTS = {"7g": (8, (0,)), "3g": (4, (0, 4)), "2g": (2, (0, 2, 4)), "1g": (1, (0, 1, 2, 3, 4, 5, 6))}
@@ -16,7 +22,7 @@ PARTS = {"7g": (8, (0,)), "3g": (4, (0, 4)), "2g": (2, (0, 2, 4)), "1g": (1, (0,
 def device(
     name: str,
     uses: tuple[tuple[int, int], ...] = (),
-    capacity: Mapping[str, Capacity] | None = None,
+    capacity: Mapping[str, DeviceCapacity] | None = None,
     shared: bool = False,
     **same: int,
 ) -> OfferedDevice:

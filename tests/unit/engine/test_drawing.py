@@ -19,7 +19,7 @@ from tessera.engine.claims.drawing import (
 )
 from tessera.engine.claims.shares import amounts_of
 from tessera.engine.claims.solving import Solver
-from tessera_schemas.cluster.device_layouts import Capacity
+from tessera_schemas.cluster.device_layouts import DeviceCapacity
 from tests.builders import node_seen
 from tests.unit.engine.device_builders import (
     MEMORY,
@@ -105,7 +105,7 @@ def test_a_device_that_the_offer_does_not_have_is_left_out() -> None:
 
 
 def test_drawn_devices_are_named_as_their_driver_names_them_on_the_node() -> None:
-    free = FreeOffer(offer([device("a", capacity={MEMORY: Capacity(value=8)}, shared=True)]))
+    free = FreeOffer(offer([device("a", capacity={MEMORY: DeviceCapacity(value=8)}, shared=True)]))
     wanted = claim([choice(name="best", capacity=((MEMORY, 3),))])
     (each,) = named(tuple(drawn(free, wanted)), free.offer, "n7")
     assert (each.id, each.claim, each.request, each.capacity) == (
@@ -178,16 +178,16 @@ def test_an_earlier_choice_is_had_by_other_devices_for_those_before_it() -> None
 @pytest.mark.parametrize(
     ("policy", "asked", "amount"),
     [
-        (Capacity(value=8), None, 8),
-        (Capacity(value=8), 3, 3),
-        (Capacity(value=8), 9, None),
-        (Capacity(value=8, default=2, least=1, most=6, step=2), None, 2),
-        (Capacity(value=8, default=1, least=1, most=6, step=2), 0, 1),
-        (Capacity(value=8, default=1, least=1, most=6, step=2), 4, 5),
-        (Capacity(value=8, default=1, least=1, most=6, step=2), 6, None),
-        (Capacity(value=8, default=1, valid=(1, 4)), 2, 4),
-        (Capacity(value=8, default=1, valid=(1, 4)), 5, None),
-        (Capacity(value=8, default=0), None, 0),
+        (DeviceCapacity(value=8), None, 8),
+        (DeviceCapacity(value=8), 3, 3),
+        (DeviceCapacity(value=8), 9, None),
+        (DeviceCapacity(value=8, default=2, least=1, most=6, step=2), None, 2),
+        (DeviceCapacity(value=8, default=1, least=1, most=6, step=2), 0, 1),
+        (DeviceCapacity(value=8, default=1, least=1, most=6, step=2), 4, 5),
+        (DeviceCapacity(value=8, default=1, least=1, most=6, step=2), 6, None),
+        (DeviceCapacity(value=8, default=1, valid=(1, 4)), 2, 4),
+        (DeviceCapacity(value=8, default=1, valid=(1, 4)), 5, None),
+        (DeviceCapacity(value=8, default=0), None, 0),
     ],
     ids=[
         "all of it by default",
@@ -202,7 +202,9 @@ def test_an_earlier_choice_is_had_by_other_devices_for_those_before_it() -> None
         "a default of nothing",
     ],
 )
-def test_a_share_is_rounded_up_as_the_policy_says(policy: Capacity, asked: int | None, amount: int | None) -> None:
+def test_a_share_is_rounded_up_as_the_policy_says(
+    policy: DeviceCapacity, asked: int | None, amount: int | None
+) -> None:
     taken = amounts_of({MEMORY: policy}, {} if asked is None else {MEMORY: asked})
     assert taken == (None if amount is None else (amount,))
 

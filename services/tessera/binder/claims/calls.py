@@ -18,10 +18,10 @@ from tessera.domain.entities import Run
 from tessera.kernel.errors import Transient
 from tessera.kernel.ports import ApiError, Clock, Cluster
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.device_claims import DeviceClaim
 from tessera_schemas.cluster.labels import CLAIMS_API
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.work.device_claims import DeviceClaim
 from tessera_schemas.work.placement import Placement
 
 KIND = "ResourceClaim"

@@ -8,7 +8,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
-from tessera.binder.claims.decide.allocation import PublishedDevice, id_of, results_of
+from tessera.binder.claims.decide.allocation import AllocatedDevice, id_of, results_of
 from tessera.binder.workloads.reading import at, items, mapping, text, whole
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Delta, Informer
@@ -54,7 +54,7 @@ class PublishedDevices:
         if not all(one.synced for one in (self._slices, self._classes, self._claims)):
             raise Transient("devices, their classes and claims have not been listed yet")
 
-    def devices(self, drawn: Iterable[DrawnDevice]) -> dict[str, PublishedDevice]:
+    def devices(self, drawn: Iterable[DrawnDevice]) -> dict[str, AllocatedDevice]:
         """Drawn devices that are published, by id; each from the newest generation of its pool."""
         found = {one.id: self._device(one) for one in drawn}
         return {device_id: device for device_id, device in found.items() if device is not None}
@@ -67,7 +67,7 @@ class PublishedDevices:
         """The claims that have the device, and do more than look after it."""
         return [self._claims.objects[uid] for uid in self._holders.get(device_id, ())]
 
-    def _device(self, drawn: DrawnDevice) -> PublishedDevice | None:
+    def _device(self, drawn: DrawnDevice) -> AllocatedDevice | None:
         slices = [self._slices.objects[uid] for uid in self._slices_of.get(f"{drawn.driver}/{drawn.pool}", ())]
         for one in sorted(slices, key=_generation, reverse=True):
             for device in items(one, "spec", "devices"):
@@ -108,7 +108,7 @@ def _generation(one: Json) -> int:
     return whole(one, "spec", "pool", "generation") or 0
 
 
-def _published(spec: Json, device: Json) -> PublishedDevice:
+def _published(spec: Json, device: Json) -> AllocatedDevice:
     where = device if at(spec, "perDeviceNodeSelection") is True else spec
     node_bound = bool(text(where, "nodeName")) or at(device, "bindsToNode") is True
-    return PublishedDevice(device, node_bound, mapping(where, "nodeSelector") or None)
+    return AllocatedDevice(device, node_bound, mapping(where, "nodeSelector") or None)

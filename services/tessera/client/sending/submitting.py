@@ -14,10 +14,10 @@ from tessera.client.outcomes import EXPECTED, Exit, Failure, Mistaken, Refused, 
 from tessera.client.sending.ordering import PUBLISH_SECONDS, poll
 from tessera.client.views.rendering import notify
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.device_claims import COUNT_MAX
 from tessera_schemas.events import CloudEvent, JobCancelledV1, JobFailedV1
 from tessera_schemas.reasons import Code, PublicReason
 from tessera_schemas.subjects import OPERATOR
-from tessera_schemas.work.device_claims import COUNT_MAX
 from tessera_schemas.work.pod_template import literally
 
 if TYPE_CHECKING:

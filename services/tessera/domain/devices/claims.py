@@ -9,9 +9,15 @@ from dataclasses import dataclass
 
 from tessera.domain.devices.offers import Offer
 from tessera.domain.storing.fast import fast_init, replace
-from tessera_schemas.work.device_claims import COUNT_MAX, DeviceChoice, DeviceClaim, DeviceConstraint, DeviceToleration
+from tessera_schemas.cluster.device_claims import (
+    COUNT_MAX,
+    DeviceChoice,
+    DeviceClaim,
+    DeviceConstraint,
+    DeviceToleration,
+)
 
-Toleration = tuple[str, str, str, bool]
+BorneTaint = tuple[str, str, str, bool]
 """Key, value and effect of a device taint that is borne, and whether any value is; "" is every key, every effect."""
 
 
@@ -30,7 +36,7 @@ class ChoiceNeed:
     selectors: tuple[str, ...] = ()
     count: int = 1
     admin: bool = False
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: tuple[BorneTaint, ...] = ()
     capacity: tuple[tuple[str, int], ...] = ()
     gpu_milli: int = 0
 
@@ -135,5 +141,5 @@ def _choice(choice: DeviceChoice) -> ChoiceNeed:
     )
 
 
-def _toleration(toleration: DeviceToleration) -> Toleration:
+def _toleration(toleration: DeviceToleration) -> BorneTaint:
     return toleration.key, toleration.value, toleration.effect, toleration.operator == "Exists"

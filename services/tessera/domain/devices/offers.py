@@ -13,7 +13,7 @@ from typing import Any
 from pydantic_core import core_schema
 
 from tessera.domain.storing.fast import fast_init
-from tessera_schemas.cluster.device_layouts import Capacity, DeviceLayout, selectors_digest
+from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout, selectors_digest
 
 Taken = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 """Devices that claims have, in order: `driver/pool/device`, and the part of it that is had where it is shared."""
@@ -28,7 +28,7 @@ class Device:
     name: str
     same: Mapping[str, int]
     uses: tuple[tuple[int, int], ...]
-    capacity: Mapping[str, Capacity]
+    capacity: Mapping[str, DeviceCapacity]
     is_shared: bool
     gpu: int | None
     gpu_milli: int

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from tessera.domain.devices.offers import Offer
-from tessera_schemas.cluster.device_layouts import Capacity
+from tessera_schemas.cluster.device_layouts import DeviceCapacity
 
 ShareAmounts = tuple[int, ...]
 """One for each capacity of a device, in the order of their names."""
@@ -21,7 +21,7 @@ def amounts_asked(offer: Offer, asked: tuple[tuple[str, int], ...]) -> Mapping[i
     return found
 
 
-def amounts_of(capacity: Mapping[str, Capacity], asked: Mapping[str, int]) -> ShareAmounts | None:
+def amounts_of(capacity: Mapping[str, DeviceCapacity], asked: Mapping[str, int]) -> ShareAmounts | None:
     """
     The amounts taken where `asked` is asked for; None where the device lacks one of them or its policy refuses.
 
@@ -39,7 +39,7 @@ def amounts_of(capacity: Mapping[str, Capacity], asked: Mapping[str, int]) -> Sh
     return tuple(amounts)
 
 
-def _rounded(policy: Capacity, asked: int | None) -> int:
+def _rounded(policy: DeviceCapacity, asked: int | None) -> int:
     if asked is None:
         return policy.value if policy.default is None else policy.default
     if policy.least is not None:
@@ -49,7 +49,7 @@ def _rounded(policy: Capacity, asked: int | None) -> int:
     return next((valid for valid in sorted(policy.valid) if valid >= asked), asked)
 
 
-def _is_allowed(policy: Capacity, amount: int) -> bool:
+def _is_allowed(policy: DeviceCapacity, amount: int) -> bool:
     if amount == policy.default:
         return True  # even where it is none of the valid ones
     if policy.least is not None or policy.most is not None:

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tessera.domain.devices.claims import ChoiceNeed, ClaimNeed, ConstraintNeed, RequestNeed, Toleration
+from tessera.domain.devices.claims import BorneTaint, ChoiceNeed, ClaimNeed, ConstraintNeed, RequestNeed
 from tessera.domain.devices.offers import Offer
 from tessera.domain.storing.fast import fast_init
 from tessera.engine.claims.islands import IslandState, after, amounts_left, bits_of, cost, islands_of, possible
@@ -545,6 +545,6 @@ def _concerns(constraint: ConstraintNeed, request: RequestNeed, choice: ChoiceNe
     return not named or request.name in named or f"{request.name}/{choice.name}" in named
 
 
-def _bears(toleration: Toleration, key: str, value: str, effect: str) -> bool:
+def _bears(toleration: BorneTaint, key: str, value: str, effect: str) -> bool:
     of, wanted, when, any_value = toleration
     return of in ("", key) and when in ("", effect) and (any_value or wanted == value)

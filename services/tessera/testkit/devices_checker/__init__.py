@@ -3,9 +3,9 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tessera_schemas.cluster.device_layouts import Capacity, DeviceLayout, OfferedDevice, selectors_digest
+from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceClaim, DeviceConstraint, DeviceToleration
+from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout, OfferedDevice, selectors_digest
 from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen, NodeSeen
-from tessera_schemas.work.device_claims import DeviceChoice, DeviceClaim, DeviceConstraint, DeviceToleration
 from tessera_schemas.work.placement import DrawnDevice
 
 DEVICES_OF_A_CLAIM = 32
@@ -183,7 +183,7 @@ def _bears(toleration: DeviceToleration, key: str, value: str, effect: str) -> b
     return toleration.operator == "Exists" or toleration.value == value
 
 
-def _is_share(policy: Capacity, asked: int | None, given: int | None) -> bool:
+def _is_share(policy: DeviceCapacity, asked: int | None, given: int | None) -> bool:
     """Whether a share of `given` answers what was asked for; None of a device that is had whole."""
     if given is None:
         return asked is None or asked <= policy.value

@@ -18,7 +18,7 @@ ON_THIS_NODE = "metadata.name"
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedDevice:
+class AllocatedDevice:
     """A device as its slice has it; `node_bound`: its claim is good on the pod's node alone."""
 
     device: Json
@@ -45,7 +45,7 @@ class ClaimReservation:
     uid: str
     node: str
     drawn: tuple[DrawnDevice, ...]
-    published: Mapping[str, PublishedDevice]
+    published: Mapping[str, AllocatedDevice]
     classes: Mapping[str, Json]
 
 

@@ -4,9 +4,15 @@ from collections.abc import Iterable
 
 from tessera.binder.workloads.reading import items, mapping, text
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.device_claims import (
+    DeviceChoice,
+    DeviceClaim,
+    DeviceConstraint,
+    DeviceRequest,
+    DriverConfig,
+)
 from tessera_schemas.cluster.labels import CLAIMS_API
 from tessera_schemas.job import Role
-from tessera_schemas.work.device_claims import DeviceChoice, DeviceClaim, DeviceConstraint, DeviceRequest, DriverConfig
 
 MILLI = 1000
 

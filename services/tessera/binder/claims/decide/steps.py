@@ -8,7 +8,14 @@ write, so that no claim has devices for nobody. On the way back the order is tur
 from dataclasses import dataclass
 from typing import Literal
 
-from tessera.binder.claims.decide.allocation import ClaimReservation, allocation_of, conflict, has_these, id_of, results_of
+from tessera.binder.claims.decide.allocation import (
+    ClaimReservation,
+    allocation_of,
+    conflict,
+    has_these,
+    id_of,
+    results_of,
+)
 from tessera.binder.workloads.reading import at, items, mapping, no, text
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION, RUN_LABEL

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from tessera_schemas.base import Json
-from tessera_schemas.cluster.device_layouts import Capacity
+from tessera_schemas.cluster.device_layouts import DeviceCapacity
 from tessera_schemas.cluster.device_vendors import is_identity
 from tessera_schemas.text.quantities import quantity
 
@@ -38,7 +38,7 @@ class DeviceShape:
     name: str
     node: str = ""
     attributes: tuple[tuple[str, Attribute], ...] = ()
-    capacity: tuple[tuple[str, Capacity], ...] = ()
+    capacity: tuple[tuple[str, DeviceCapacity], ...] = ()
     uses: tuple[tuple[str, Counters], ...] = ()
     is_shared: bool = False
 
@@ -159,14 +159,14 @@ def milli(amount: Any, up: bool = False) -> int:
     return int(whole)
 
 
-def _capacity(one: Json) -> Capacity:
+def _capacity(one: Json) -> DeviceCapacity:
     policy = one.get("requestPolicy") or {}
     bounds = policy.get("validRange") or {}
 
     def asked(source: Json, name: str) -> int | None:
         return None if source.get(name) is None else milli(source[name], up=True)
 
-    return Capacity(
+    return DeviceCapacity(
         value=milli(one["value"]),
         default=asked(policy, "default"),
         valid=tuple(milli(value, up=True) for value in _list(policy, "validValues")),
