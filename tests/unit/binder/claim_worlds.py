@@ -28,10 +28,11 @@ def with_claims(replicas: int = 1, rank_seconds: int = 0, **more: Any) -> JobSpe
 @asynccontextmanager
 async def world_of_devices(**device: Any) -> AsyncIterator[World]:
     """Node a publishes two devices; each pod is given the one of its rank."""
-    async with World(nodes=("node-a",), start_ms=200) as world:
+    async with World(nodes=("node-a",), start_ms=200, gpus=0) as world:
         devices = [{"name": f"gpu-{rank}"} | device for rank in range(2)]
         world.core.create("resourceslices", "", resource_slice("node-a", *devices))
         world.core.create("deviceclasses", "", device_class())
+        await world.run(3)  # until the ledger has the devices
         commit = world.books.commit
 
         def drawing(*facts: Any, **more: Any) -> Any:

@@ -120,7 +120,8 @@ class OwnClock:
 
 class World:
     """
-    `nodes` have eight GPUs each, and start pods `start_ms` after their bind. Use it as a context; `run` lets time pass.
+    `nodes` have `gpus` of a device plugin each, and start pods `start_ms` after their bind. Use it as a context; `run`
+    lets time pass.
     """
 
     def __init__(
@@ -130,6 +131,7 @@ class World:
         utilisation: Utilisation | None = None,
         beside: "World | None" = None,
         start_ms: int = 5,
+        gpus: int = 8,
         **settings: Any,
     ) -> None:
         """`beside` is an installation that has the same cluster, with NATS and a ledger of its own."""
@@ -151,7 +153,7 @@ class World:
         self._has_listener: dict[str, Any] = {}
         self.books.begin(body=config_body(policy=policy or Policy(node_lost_seconds=30)))
         for name in nodes:
-            self.core.create("nodes", "", node_object(NodeRow(name=name, cpu="64", memory="512Gi", gpus=8), name))
+            self.core.create("nodes", "", node_object(NodeRow(name=name, cpu="64", memory="512Gi", gpus=gpus), name))
 
     async def __aenter__(self) -> "World":
         if self._beside is None:

@@ -30,15 +30,15 @@ class Gpus:
     trouble: tuple[Code, str] | None = None
 
 
-def chosen_profile(sources: Iterable[tuple[str, str]], otherwise: str = "whole") -> tuple[str, str]:
+def chosen_profile(sources: Iterable[tuple[str, str]]) -> tuple[str, str]:
     """
     (profile, contradiction or "") from (who says it, profile) in order of rank; "" says nothing.
 
-    Where nobody says anything it is `otherwise`, the stock device plugin's if need be.
+    Where nobody says anything it is the stock device plugin's.
     """
     named = [(who, profile) for who, profile in sources if profile]
     if not named:
-        return otherwise, ""
+        return "whole", ""
     differ = len({profile for _, profile in named}) > 1
     return named[0][1], ", ".join(f"{who} says {profile}" for who, profile in named) if differ else ""
 

@@ -12,7 +12,7 @@ from tessera.binder.decide.node_devices import Gpus, chosen_profile, exclude_cut
 from tessera.binder.devices.decide.gpus import PublishedGpus
 from tessera.binder.devices.decide.known import NO_GPUS, NO_OFFER
 from tessera_schemas.cluster.device_layouts import NodeOffer
-from tessera_schemas.cluster.devices import NAMES_ITS_CARDS
+from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, NAMES_NO_CARDS
 from tessera_schemas.cluster.labels import (
     DEVICE_PROFILE_ANNOTATION,
     GPU_MEMORY_LABEL,
@@ -39,8 +39,8 @@ def node_seen(
     """
     The fact; a node that cannot be read counts as not ready, so that nothing is placed on a guess.
 
-    `pools` are the configured ones, which may say who hands out the GPUs of their nodes. Where nobody says it, and a
-    driver publishes GPUs (`published`), the driver does.
+    `pools` are the configured ones, which may say who hands out the GPUs of their nodes. Where a
+    driver publishes GPUs (`published`) and no device plugin offers any, the driver does.
     """
     meta, status = node["metadata"], node.get("status", {})
     capacity = status.get("allocatable") or status.get("capacity") or {}
@@ -48,12 +48,13 @@ def node_seen(
     ready = any((c.get("type"), c.get("status")) == ("Ready", "True") for c in status.get("conditions") or ())
     cordoned = ready and node.get("spec", {}).get("unschedulable", False)
     pool = labels.get(POOL_LABEL, "default")
-    profile, contradiction = chosen_profile(
-        _list_profiles(pool, labels, annotations, pools), otherwise="dra" if published.count else "whole"
-    )
+    profile, contradiction = chosen_profile(_list_profiles(pool, labels, annotations, pools))
     try:
+        plugin = _list_plugin(capacity)
+        if published.count and profile in NAMES_NO_CARDS and not plugin:
+            profile = "dra"
         gpus = gpus_of(profile, capacity, labels, annotations, _gpu_memory_bytes(labels))
-        gpus = _gpus_with_driver(profile, gpus, published, capacity)
+        gpus = _gpus_with_driver(profile, gpus, published, plugin)
         # A device that is not there any more is news to who holds it; of a built-in kind most nodes have none.
         named = [(name, int(quantity(amount))) for name, amount in capacity.items() if is_counted_by_name(name)]
         seen = NodeSeen(
@@ -93,14 +94,18 @@ def node_seen(
     return seen
 
 
-def _gpus_with_driver(profile: str, gpus: Gpus, published: PublishedGpus, capacity: Mapping[str, Any]) -> Gpus:
+def _list_plugin(capacity: Mapping[str, Any]) -> list[str]:
+    """What a device plugin offers of GPUs and of their instances."""
+    named = [name for name in sorted(capacity) if name == GPU_RESOURCE or name.startswith(MIG_RESOURCE_PREFIX)]
+    return [f"{capacity[name]} of {name}" for name in named if quantity(capacity[name])]
+
+
+def _gpus_with_driver(profile: str, gpus: Gpus, published: PublishedGpus, plugin: Sequence[str]) -> Gpus:
     """The GPUs of the node, where a driver may publish some; two who hand out the same ones are a trouble."""
-    plugin = [name for name in capacity if name == GPU_RESOURCE or name.startswith(MIG_RESOURCE_PREFIX)]
-    offered = [f"{capacity[name]} of {name}" for name in sorted(plugin) if quantity(capacity[name])]
     if profile != "dra" and not published.count:
         return gpus
-    if published.count and (offered or profile != "dra"):
-        who = f"a device plugin offers {', '.join(offered)}" if offered else f"profile {profile} hands out GPUs"
+    if published.count and (plugin or profile != "dra"):
+        who = f"a device plugin offers {', '.join(plugin)}" if plugin else f"profile {profile} hands out GPUs"
         return replace(gpus, trouble=(Code.DEVICE_CONFLICT, f"a driver publishes {published.count} GPUs and {who}"))
     return Gpus(published.count, memory_bytes=published.memory_bytes)
 

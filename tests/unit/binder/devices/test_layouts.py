@@ -158,7 +158,6 @@ USES = [{"counterSet": "gpu-0-counters", "counters": {"memory-slice-0": {"value"
         pytest.param({"name": None}, id="a device without a name"),
         pytest.param({"name": 7}, id="a device whose name is a number"),
         pytest.param({"consumesCounters": {"a": 1}}, id="counters that are no list"),
-        pytest.param({"bindingConditions": ["dra.example.com/attached"]}, id="binding conditions"),
     ],
 )
 def test_a_device_that_cannot_be_read_makes_its_pool_missing_and_nothing_fails(more: Json):
@@ -269,6 +268,8 @@ def test_devices_of_claims_that_are_not_ours_are_taken_and_of_admins_are_not():
         ("gpu.nvidia.com/node-a/gpu-1", {"memory": 1500}),
     ]
     assert taken_by(claim(RESULT, **{"tessera.io/run": "r"})) == {}
+    adopted = claim(RESULT) | {"metadata": {"annotations": {"tessera.io/run": "r"}}}
+    assert taken_by(adopted) == {}
 
 
 @pytest.mark.parametrize(

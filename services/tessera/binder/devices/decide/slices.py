@@ -124,8 +124,6 @@ class SliceReader:
             raise UnreadableSlice(f"{name!r:.50} is no name of a device")
         if per_device and type(device.get("nodeName")) is not str:
             raise UnreadableSlice(f"device {name} is of no single node")
-        if device.get("bindingConditions"):
-            raise UnreadableSlice(f"device {name} has binding conditions")
         named = {_full(driver, key): _attribute(value) for key, value in (device.get("attributes") or {}).items()}
         shape = DeviceShape(
             name,

@@ -8,7 +8,7 @@ from tessera.binder.devices.decide.pools import PoolKey
 from tessera.binder.devices.decide.slices import UnreadableSlice, milli
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.device_layouts import DEVICES_MAX, TakenDevice
-from tessera_schemas.cluster.labels import RUN_LABEL
+from tessera_schemas.cluster.labels import RUN_ANNOTATION, RUN_LABEL
 
 _ID = re.compile(r"[a-z0-9.-]+/[a-z0-9./-]+")
 TAKEN_MAX = 4 * DEVICES_MAX
@@ -20,7 +20,8 @@ def taken_by(claim: Json) -> dict[PoolKey, tuple[TakenDevice, ...]]:
 
     Admin access takes nothing. A share of unknown size takes the whole device.
     """
-    if RUN_LABEL in (claim["metadata"].get("labels") or {}):
+    meta = claim["metadata"]
+    if RUN_LABEL in (meta.get("labels") or {}) or RUN_ANNOTATION in (meta.get("annotations") or {}):
         return {}
     found: dict[PoolKey, list[TakenDevice]] = {}
     for result in _results(claim):
