@@ -81,17 +81,14 @@ OWNER_READER = ClusterRole(
 CLAIM_READER = ClusterRole(
     "tessera-claim-reader",
     "Claims on devices that drivers publish (DRA): a pod is gone only once its claims are free.",
-    (Rule(("resource.k8s.io",), ("resourceclaims",), READ_VERBS),),
+    (Rule(("resource.k8s.io",), ("resourceclaims",), ("list",)),),
 )
 DEVICE_READER = ClusterRole(
     "tessera-device-reader",
     "Devices that drivers publish (DRA), their classes, and templates of claims on them.",
     (
-        Rule(
-            ("resource.k8s.io",),
-            ("deviceclasses", "devicetaintrules", "resourceclaimtemplates", "resourceslices"),
-            READ_VERBS,
-        ),
+        Rule(("resource.k8s.io",), ("deviceclasses", "devicetaintrules", "resourceslices"), ("list", "watch")),
+        Rule(("resource.k8s.io",), ("resourceclaimtemplates",), ("get",)),
     ),
 )
 CLAIM_BINDER = ClusterRole(

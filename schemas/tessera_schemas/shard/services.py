@@ -190,7 +190,7 @@ SPECS = (
         # Adopted work is sent for the tenant of its namespace. That it came from Kubernetes is told by the subject
         # alone, as the tenant is: nobody else may say so.
         writes={"FACTS": "", "SUBMIT": f"submit.{{shard}}.*.{KUBERNETES}"},
-        cluster_roles=(NODE_READER, POD_READER, OWNER_READER, CLAIM_READER, DEVICE_READER, CLAIM_BINDER),
+        cluster_roles=(NODE_READER, POD_READER, OWNER_READER, DEVICE_READER, CLAIM_BINDER),
         tenant_role=BINDER,
         tenant_options={"steps": STEPS_KEYS},
     ),
