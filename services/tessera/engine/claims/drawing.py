@@ -101,6 +101,7 @@ def count_sets(devices: FreeOffer, claims: tuple[ClaimNeed, ...], most: int) -> 
 
     Claims that stand in the cluster are drawn for the first of them: the others share its devices.
     """
+    # The solver is kept from pod to pod: what was found out of devices and claims holds, and only states change.
     own = tuple(claim for claim in claims if not claim.object_name)
     first = _solver(devices, claims)
     found = first.solve(first.start(devices.taken))
@@ -124,6 +125,7 @@ def count_sets(devices: FreeOffer, claims: tuple[ClaimNeed, ...], most: int) -> 
 
 def is_answer(devices: FreeOffer, claims: tuple[ClaimNeed, ...], drawn: tuple[Drawn, ...]) -> bool:
     """Whether each request may have the devices that are drawn for it here, whoever drew them."""
+    # Those that were not drawn are kept from the requests, but not taken: what is taken draws on counters.
     solver = _solver(devices, claims)
     for at, (claim, request) in enumerate(solver.asked):
         names = {_name(request, choice): number for number, choice in enumerate(request.choices)}

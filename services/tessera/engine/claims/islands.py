@@ -105,6 +105,7 @@ def _joined(keys: Sequence[Sequence[Hashable]]) -> list[list[int]]:
     for place, each in enumerate(keys):
         for key in each:
             one, other = root(place), root(first.setdefault(key, place))
+            # The lower place stays on top, so that groups come in the order of their first.
             above[max(one, other)] = min(one, other)
     together: dict[int, list[int]] = {}
     for place in range(len(keys)):
@@ -165,6 +166,7 @@ def bits_of(mask: int) -> Iterator[int]:
 @lru_cache(maxsize=65_536)
 def possible(make: IslandMake, state: IslandState) -> int:
     """Devices that counters and holders leave to be had, wholly or in part, as bits."""
+    # Asked for each step of each search; its answers are few, because makes are few and states come back.
     left, had, shared = state
     holders = {local for local, _ in shared}
     return sum(

@@ -42,6 +42,7 @@ def amounts_of(capacity: Mapping[str, DeviceCapacity], asked: Mapping[str, int])
 def _rounded(policy: DeviceCapacity, asked: int | None) -> int:
     if asked is None:
         return policy.value if policy.default is None else policy.default
+    # Kubernetes rounds to whole units where there is a step; thousandths are exact here.
     if policy.least is not None:
         if asked <= policy.least or not policy.step:
             return max(asked, policy.least)

@@ -169,6 +169,7 @@ class Solver:
 
     def solve(self, states: tuple[IslandState, ...]) -> Solution | Shortage:
         """The solution whose choices are the earliest, request by request; or why there is none, after `steps`."""
+        # One bound for all searches of a draw, so that many choices cost no more than many devices.
         self.steps, self._furthest = 0, 0
         try:
             found = self._search(states, {})
@@ -207,6 +208,8 @@ class Solver:
             return Solution((), (), states)
         every = self._every(states)
         alike = self._alike(every)
+        # Steps are values, and a path of them stands for the stack of a recursion: to go back is to forget the last,
+        # nothing has to be undone, and no pod of many requests meets a limit of depth.
         failed = set[Hashable]()
         root = _Step(0, -1, 0, 0, states, self._no_values(0), 0, (), 0)
         path: list[tuple[_Step, Iterator[_Step]]] = [(root, self._next(root, fixed, every, alike))]
@@ -214,6 +217,7 @@ class Solver:
             step = next(path[-1][1], None)
             if step is None:
                 ended, _ = path.pop()
+                # What is left of a request half drawn is seldom met twice; between requests it pays to remember.
                 if ended.choice < 0:
                     failed.add(self._rest(ended, alike))
                 continue
@@ -252,6 +256,7 @@ class Solver:
             choice, fit = request.choices[number], self._fits[step.at][number]
             if not fit.is_known:
                 raise _Stop(step.at, number)
+            # As in Kubernetes a choice that is too large for the claim's allocation is passed over, and no error.
             count = choice.count or every[step.at, number].bit_count()
             if not count or len(step.picks) - step.claim_start + count > DEVICES_OF_A_CLAIM:
                 continue
@@ -287,6 +292,7 @@ class Solver:
         usable = fit.usable & ~(step.barred | step.of_claim)
         for number, island in enumerate(self._islands):
             if usable & island.mask:
+                # Barred devices are so for this request alone, and those of the claim for its further ones, too.
                 used = island.bits(step.barred), island.bits(step.of_claim)
                 key = alike[number], step.states[number], used, self._marks(step, number)
                 groups.setdefault(key, []).append(number)
@@ -333,10 +339,12 @@ class Solver:
         make, states = self._islands[number].make, step.states
         is_shared, admin = make.devices[local].is_shared, self._choice(step).admin
         amounts = self._fits[step.at][step.choice].amounts[index] if is_shared and not admin else None
+        # An administrator's access changes nothing for others, and yet a claim has a device once.
         if not admin:
             states = (*states[:number], after(make, states[number], local, amounts), *states[number + 1 :])
         of_claim = step.of_claim if is_shared else step.of_claim | 1 << index
         picks = (*step.picks, Pick(step.at, step.choice, index, amounts))
+        # A shared device is had once by a request; further requests of the claim may have shares of their own.
         if step.left > 1:
             barred = step.barred | 1 << index
             return _Step(step.at, step.choice, step.left - 1, barred, states, values, of_claim, picks, step.claim_start)
@@ -363,6 +371,7 @@ class Solver:
             if not _concerns(constraint, request, request.choices[step.choice]):
                 values.append(before)
                 continue
+            # A device without the attribute satisfies no constraint on it, and of values only equality is known.
             value = same.get(constraint.attribute)
             if value is None or (value in before if constraint.distinct else bool(before) and value not in before):
                 return None
@@ -436,6 +445,7 @@ class Solver:
         selection = self.offer.selected(choice.device_class, choice.selectors)
         if selection is None or selection.error or (self.offer.digest and not self.offer.devices):
             return _Fit(0, 0, {}, False)
+        # Most devices have no policy and most requests ask for no amount: then nothing is left out.
         amounts = amounts_asked(self.offer, choice.capacity)
         usable = selection.devices
         if len(amounts) < len(self.offer.devices):
@@ -490,6 +500,7 @@ class Solver:
         """Of the first request that cannot be answered by itself, else of the one that the search did not pass."""
         for at, (_, request) in enumerate(self.asked):
             told = [self._told(states, at, number) for number in range(len(request.choices))]
+            # A request that nothing would answer even alone is the plainest reason, whatever the search tried last.
             if all(_lack(each) > 0 for each in told):
                 return min(told, key=_lack)
         return self._told(states, furthest, 0, self.steps > STEPS_MAX)
