@@ -18,10 +18,10 @@ from tessera.kernel.ports import ApiError
 from tessera.kernel.tasks.task_group import run_beside
 from tessera.reclamation.absence.decide import uids_in_use
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceToleration, DriverConfig
 from tessera_schemas.cluster.labels import CLAIMS_API, DELETE_PROTECTION, RUN_ANNOTATION, RUN_LABEL
 from tessera_schemas.job import Resources
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.work.device_claims import DeviceChoice, DeviceToleration, DriverConfig
 from tests.builders import job_spec, placement, role
 from tests.kubernetes.control_plane import ControlPlane, wait_until
 from tests.kubernetes.deployed import deploy, let_in, token_of
