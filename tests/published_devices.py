@@ -3,8 +3,9 @@
 from typing import Any
 
 from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceClaim, DeviceRequest
+from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.cluster.device_layouts import DeviceLayout, DevicePool, NodeOffer, OfferedDevice
-from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen, NodeSeen
+from tessera_schemas.facts import NodeSeen
 from tessera_schemas.job import Role
 from tests.builders import node_seen, role
 

@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 from pydantic import Field, StringConstraints, TypeAdapter, field_validator, model_validator
 
 from tessera_schemas.base import Count, JobId, Key, Millis, Name, NodeName, Notes, Positive, RunId, Strict, Text, Uid
-from tessera_schemas.cluster.device_facts import ClassSeen as ClassSeen
-from tessera_schemas.cluster.device_facts import DevicesSelected as DevicesSelected
-from tessera_schemas.cluster.device_facts import LayoutSeen as LayoutSeen
+from tessera_schemas.cluster import device_facts as device_facts
 from tessera_schemas.cluster.device_layouts import NodeOffer
 from tessera_schemas.cluster.devices import DeviceProfile, GpuUuid
 from tessera_schemas.cluster.mig import GEOMETRIES, resource_of
@@ -352,10 +350,7 @@ class Taint(Strict):
 
 
 class Others(Strict):
-    """
-    Use of a node by pods that Tessera does not manage, by what they ask for; `devices` are its other extended
-    resources, instances of a MIG profile among them.
-    """
+    """Use of a node by pods that Tessera does not manage; `devices` are further ones, MIG instances among them."""
 
     cpu_milli: Count = 0
     memory_bytes: Count = 0

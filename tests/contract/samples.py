@@ -2,6 +2,7 @@
 
 from tessera_schemas import commands, config, events, facts, job, ledger, views
 from tessera_schemas.base import Lenient, Strict
+from tessera_schemas.cluster import device_facts
 from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout, DevicePool, OfferedDevice
 from tessera_schemas.documents.registry import dataschema, kind_of
 from tessera_schemas.facts import owner
@@ -326,15 +327,15 @@ FACTS: tuple[facts.AnyFact, ...] = (
         others=facts.Others(cpu_milli=1500, memory_bytes=2**30, pods=4, gpus=1, devices={"rdma/hca": 1}),
         capacity={"nvidia.com/gpu": 9},
     ),
-    facts.LayoutSeen(kind="layout_seen", layout=LAYOUT),
-    facts.ClassSeen(
+    device_facts.LayoutSeen(kind="layout_seen", layout=LAYOUT),
+    device_facts.ClassSeen(
         kind="class_seen",
         name="gpu.example.com",
         gone=True,
         selectors=('device.driver == "gpu.example.com"',),
         extended_resource="example.com/gpu",
     ),
-    facts.DevicesSelected(
+    device_facts.DevicesSelected(
         kind="devices_selected",
         layout=LAYOUT.digest(),
         selectors=('device.driver == "gpu.example.com"',),

@@ -16,6 +16,7 @@ from tessera_schemas.cluster.device_claims import (
     DeviceRequest,
     DeviceToleration,
 )
+from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.cluster.device_layouts import (
     DeviceCapacity,
     DeviceLayout,
@@ -26,7 +27,7 @@ from tessera_schemas.cluster.device_layouts import (
     TakenDevice,
     selectors_digest,
 )
-from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen, NodeSeen
+from tessera_schemas.facts import NodeSeen
 from tessera_schemas.work.placement import DrawnDevice
 
 SELECTORS = ("s0", "s1", "s2")

@@ -111,7 +111,7 @@ class TakenDevice(Strict):
 
 class NodeOffer(Strict):
     """
-    What a node offers by DRA: the digest of its layout, taints of its devices, and what others' claims have of them.
+    Offer of a node by DRA: the digest of its layout, taints of its devices, and what others' claims have of them.
 
     `missing` are pools, as `driver/pool`, whose newest generation is not complete or that cannot be read: their devices
     are in no layout.

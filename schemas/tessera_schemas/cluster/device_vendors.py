@@ -1,5 +1,5 @@
 """
-What is known of drivers that publish devices (DRA): which of these are GPUs, and which attributes name one thing alone.
+Knowledge of drivers that publish devices (DRA): which of these are GPUs, and which attributes name one thing alone.
 
 A driver that is not in the table publishes devices like any other; none of them counts as a GPU.
 """

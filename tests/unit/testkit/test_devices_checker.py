@@ -8,8 +8,8 @@ import pytest
 from tessera.testkit.checker import check
 from tessera_schemas import ledger as m
 from tessera_schemas.cluster.device_claims import DeviceClaim
+from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.cluster.device_layouts import DeviceTaint, TakenDevice
-from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.work.placement import DrawnDevice, Placement
 from tests.builders import first_run, job_spec, placement
 from tests.published_devices import DRIVER, claim, claiming, class_seen, cut_gpus, layout_seen, offering, selected

@@ -95,7 +95,7 @@ def node_seen(
 
 
 def _list_plugin(capacity: Mapping[str, Any]) -> list[str]:
-    """What a device plugin offers of GPUs and of their instances."""
+    """Offer of a device plugin: GPUs and of their instances."""
     named = [name for name in sorted(capacity) if name == GPU_RESOURCE or name.startswith(MIG_RESOURCE_PREFIX)]
     return [f"{capacity[name]} of {name}" for name in named if quantity(capacity[name])]
 

@@ -26,7 +26,7 @@ log = structlog.get_logger()
 
 
 class DeviceIndex:
-    """What watches have shown; `take_…` gives the names of nodes of which something changed."""
+    """Objects that watches have shown; `take_…` gives the names of nodes of which something changed."""
 
     def __init__(self) -> None:
         self.reader = SliceReader()
@@ -55,7 +55,7 @@ class DeviceIndex:
         return found
 
     def offer(self, node: str) -> NodeOffer:
-        """What the node's fact says of them; the same object until something of it changes."""
+        """Devices as the node's fact says them; the same object until something of it changes."""
         found = self._offers.get(node)
         if found is None:
             devices = self.devices(node)

@@ -28,8 +28,8 @@ from tessera.kernel.ports import Clock, Cluster
 from tessera.kernel.process.leases import Members, partition_of, rounds
 from tessera.kernel.tasks.worklist import Worklist
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.cluster.device_layouts import NodeOffer
-from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.ledger import DevicesNoted, JobQueued, JobUpdated
 from tessera_schemas.shard.ledger_form import PUBLISHED_DEVICES_FROM
 
@@ -42,7 +42,7 @@ SELECTING_SECONDS_MAX = 5.0
 LOOKED_AT_ONCE = 16
 """Kinds of devices, or jobs by hundreds, that are looked at before others get their turn."""
 _CLASS, _LAYOUT = "class ", "layout "
-Wanted = tuple[str, tuple[str, ...]]
+LayoutQuestion = tuple[str, tuple[str, ...]]
 """Name of a class, and the selectors of a request."""
 
 log = structlog.get_logger()
@@ -65,7 +65,7 @@ class DeviceReports:
         self._rules = absent(f"{RULES_API}/DeviceTaintRule", reduce=reduced_rule)
         self.on_nodes: list[Any] = []
         self._told: dict[str, float] = {}
-        self._wanted: dict[Wanted, None] = {}
+        self._wanted: dict[LayoutQuestion, None] = {}
         self.worklist = Worklist(self._work, clock, at_once=1)
 
     @property
@@ -79,7 +79,7 @@ class DeviceReports:
         return NO_GPUS if offered is None else offered.gpus
 
     def offer(self, node: str) -> NodeOffer | None:
-        """What the node offers; None before it is known."""
+        """Offer of the node; None before it is known."""
         return self._index.offer(node) if self.synced else None
 
     def loops(self, resync_seconds: float) -> list[Coroutine[Any, Any, None]]:
@@ -196,7 +196,7 @@ class DeviceReports:
         await self._tell_layout(offered)
         if self._state.layouts.get(offered.digest) is None:
             return  # named again once the ledger has it
-        alone: list[Wanted] = [(name, ()) for name, _ in self._state.device_classes.items()]
+        alone: list[LayoutQuestion] = [(name, ()) for name, _ in self._state.device_classes.items()]
         for name, selectors in dict.fromkeys([*alone, *self._wanted]):
             known = self._state.device_classes.get(name)
             both = () if known is None else tuple(sorted({*known.selectors, *selectors}))

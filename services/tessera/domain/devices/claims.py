@@ -1,5 +1,5 @@
 """
-What pods claim of devices that drivers publish (DRA), as decisions look at it: hashable, and in integers.
+Claims of pods on devices that drivers publish (DRA), as decisions look at it: hashable, and in integers.
 
 Parameters for drivers stay in the ledger's spec: no decision depends on them.
 """
@@ -44,7 +44,7 @@ class ChoiceNeed:
 @fast_init
 @dataclass(frozen=True, slots=True)
 class RequestNeed:
-    """What would do, best first."""
+    """Choices that would do, best first."""
 
     name: str
     choices: tuple[ChoiceNeed, ...]

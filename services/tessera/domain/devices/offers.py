@@ -1,5 +1,5 @@
 """
-What a node offers by DRA: the devices of its layout, and which of them each class and selector takes.
+Offers of nodes by DRA: the devices of its layout, and which of them each class and selector takes.
 
 Nodes of one make share one offer. An offer is a value: it compares by what it holds, so that what was found out for one
 node holds for each of the same offer.
@@ -32,10 +32,6 @@ class Device:
     is_shared: bool
     gpu: int | None
     gpu_milli: int
-
-    def id_on(self, node: str) -> str:
-        """`driver/pool/device` of the device on a node of that name."""
-        return f"{self.driver}/{self.pool or node}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)

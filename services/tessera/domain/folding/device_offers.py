@@ -11,7 +11,7 @@ from tessera.domain.state import State
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang, gang_of
 from tessera.domain.work.phases import Phase
-from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen
+from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.ledger import DevicesNoted, TakenFact
 
 UNUSED_MAX = 64

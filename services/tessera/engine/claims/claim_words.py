@@ -13,7 +13,7 @@ TAINTS_MAX = 3
 
 def describe_shortage(claims: tuple[ClaimNeed, ...], nodes: Iterable[Node], own: int) -> tuple[str, dict[str, int]]:
     """
-    What is short for these claims, of the request that is short on most nodes, with counts over these nodes.
+    Words for what is short for these claims, of the request that is short on most nodes, with counts over these nodes.
 
     `own` of the devices that are taken are those of the gang itself, whose other pods found a place. "" and no counts
     where no node lacks devices for them.

@@ -17,7 +17,8 @@ from tessera.domain.state import State
 from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.restarts import keep_rest
-from tessera_schemas.facts import ClassSeen, DevicesSelected, DrainRequested, LayoutSeen, NodeSeen
+from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
+from tessera_schemas.facts import DrainRequested, NodeSeen
 from tessera_schemas.ledger import DevicesNoted, EarmarkEnded, NodeBackedOff, NodeChanged, NodeDrained, Revoked
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.run_ends import end_of

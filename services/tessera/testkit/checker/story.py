@@ -12,6 +12,7 @@ from tessera.testkit.checker.checked_nodes import CheckedNodes, HeldAmounts, amo
 from tessera.testkit.checker.report import Report
 from tessera_schemas import facts as f
 from tessera_schemas import ledger as m
+from tessera_schemas.cluster import device_facts as d
 from tessera_schemas.config import Queue
 from tessera_schemas.job import JobSpec, Role
 from tessera_schemas.shard.ledger_form import chain_hash
@@ -20,7 +21,7 @@ from tessera_schemas.work.placement import Placement
 LATE_MS = 60_000  # how far past a run's deadline its start or revoke may be before it counts as missed
 ENDS = ("succeeded", "failed", "cancelled")
 CITES: dict[str, Any] = {"config_set": f.ConfigProposed, "config_refused": f.ConfigProposed, "node_changed": f.NodeSeen}
-CITES |= {"pods_taken_over": f.PodsFound, "devices_noted": f.LayoutSeen | f.ClassSeen | f.DevicesSelected}
+CITES |= {"pods_taken_over": f.PodsFound, "devices_noted": d.LayoutSeen | d.ClassSeen | d.DevicesSelected}
 CITES |= {"job_queued": f.JobAdmitted, "job_turned_away": f.JobAdmitted | f.JobRefused | f.UpdateRequested}
 MOVES = {  # record, or how it ended: what is broken if the job is in none of these phases; the phase after
     "array_closed": ("I4", ("array",), ""),
@@ -193,7 +194,7 @@ class Story:
     def _node_changed(self, r: m.NodeChanged, fact: f.NodeSeen) -> None:
         self.checked_nodes.nodes[fact.name] = fact
 
-    def _devices_noted(self, r: m.DevicesNoted, fact: f.LayoutSeen | f.ClassSeen | f.DevicesSelected) -> None:
+    def _devices_noted(self, r: m.DevicesNoted, fact: d.LayoutSeen | d.ClassSeen | d.DevicesSelected) -> None:
         self.checked_nodes.devices.take(fact)
 
     def _pods_taken_over(self, r: m.PodsTakenOver, fact: f.PodsFound) -> None:

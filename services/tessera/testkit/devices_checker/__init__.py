@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceClaim, DeviceConstraint, DeviceToleration
+from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout, OfferedDevice, selectors_digest
-from tessera_schemas.facts import ClassSeen, DevicesSelected, LayoutSeen, NodeSeen
+from tessera_schemas.facts import NodeSeen
 from tessera_schemas.work.placement import DrawnDevice
 
 DEVICES_OF_A_CLAIM = 32

@@ -9,8 +9,8 @@ from tessera.binder.decide.nodes import node_seen
 from tessera.binder.devices.decide.gpus import PublishedGpus
 from tessera.domain.devices.resources import Node
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.device_facts import DevicesSelected, LayoutSeen
 from tessera_schemas.cluster.labels import DEVICE_PROFILE_ANNOTATION as PROFILE
-from tessera_schemas.facts import DevicesSelected, LayoutSeen
 from tessera_schemas.reasons import Code
 from tests.builders import GIB
 from tests.unit.binder.api_nodes import api_node

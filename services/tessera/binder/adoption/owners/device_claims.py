@@ -1,4 +1,4 @@
-"""What the claims of users' pods on devices ask for (DRA), looked up in their templates, or in the claims they name."""
+"""Claims of users' pods on devices (DRA), looked up in their templates, or in the claims they name."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
 """
-Which published devices are GPUs, and how much of one each is, by the table of vendors. Pure.
+GPUs among published devices, and the part of one that each is, by the table of vendors. Pure.
 
 A part counts by its share of its GPU's memory, rounded up, so that the parts of one GPU never seem less than it is.
 """

@@ -8,7 +8,7 @@ NO_OFFER, NO_GPUS = NodeOffer(), PublishedGpus()
 
 
 def known_offer(node: Node | None) -> NodeOffer:
-    """What the node offers by the ledger; the same object for all that offer nothing."""
+    """Offer of the node by the ledger; the same object for all that offer nothing."""
     if node is None or not (node.offer or node.tainted or node.drawn_by_others or node.missing):
         return NO_OFFER
     return NodeOffer(

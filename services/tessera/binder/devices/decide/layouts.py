@@ -43,7 +43,7 @@ class OfferedLayout:
 @dataclass(frozen=True, slots=True)
 class NodeDevices:
     """
-    What one node's pools come to: `offered` is None without a device.
+    Devices of one node's pools: `offered` is None without a device.
 
     `missing` are pools that are not offered (`driver/name`), each with its reason.
     """

@@ -51,7 +51,7 @@ def view_of(driver: str, shape: DeviceShape) -> Json:
 
 
 def views_of(seen: Iterable[tuple[str, DeviceShape]]) -> list[tuple[Json, int]]:
-    """What expressions can tell apart, each once, and the devices that are alike: bit i stands for device i."""
+    """Devices as expressions tell them apart, each once, and the devices that are alike: bit i stands for device i."""
     alike: dict[object, tuple[Json, int]] = {}
     for at, (driver, shape) in enumerate(seen):
         key = driver, shape.attributes, shape.capacity, shape.is_shared
@@ -217,7 +217,7 @@ def _whole(amount: Json) -> int:
 
 
 def _rank(value: Json) -> tuple[Any, ...]:
-    """What versions are ordered by: a release comes after what came before it, numbers before words."""
+    """Sort key of versions: a release comes after what came before it, numbers before words."""
     if _VERSION not in value:
         raise ValueError("it is no version")
     numbers, _, before = str(value[_VERSION]).partition("-")

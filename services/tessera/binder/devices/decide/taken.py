@@ -16,7 +16,7 @@ TAKEN_MAX = 4 * DEVICES_MAX
 
 def taken_by(claim: Json) -> dict[PoolKey, tuple[TakenDevice, ...]]:
     """
-    What a claim has, by pool; nothing for one of our runs, which the ledger knows.
+    Devices that a claim has, by pool; nothing for one of our runs, which the ledger knows.
 
     Admin access takes nothing. A share of unknown size takes the whole device.
     """
