@@ -174,7 +174,7 @@ class Solver:
         try:
             found = self._search(states, {})
         except _Stop as stop:
-            return self._told(states, stop.at, stop.choice)
+            return self._describe(states, stop.at, stop.choice)
         if found is None:
             return self._shortage(states, self._furthest)
         # A depth-first search keeps the devices of a request while a later one falls back on a later choice. So each
@@ -499,13 +499,13 @@ class Solver:
     def _shortage(self, states: tuple[IslandState, ...], furthest: int) -> Shortage:
         """Of the first request that cannot be answered by itself, else of the one that the search did not pass."""
         for at, (_, request) in enumerate(self.asked):
-            told = [self._told(states, at, number) for number in range(len(request.choices))]
+            told = [self._describe(states, at, number) for number in range(len(request.choices))]
             # A request that nothing would answer even alone is the plainest reason, whatever the search tried last.
             if all(_lack(each) > 0 for each in told):
                 return min(told, key=_lack)
-        return self._told(states, furthest, 0, self.steps > STEPS_MAX)
+        return self._describe(states, furthest, 0, self.steps > STEPS_MAX)
 
-    def _told(self, states: tuple[IslandState, ...], at: int, number: int, gave_up: bool = False) -> Shortage:
+    def _describe(self, states: tuple[IslandState, ...], at: int, number: int, gave_up: bool = False) -> Shortage:
         claim, request = self.asked[at]
         choice, fit = request.choices[number], self._fits[at][number]
         selection = self.offer.selected(choice.device_class, choice.selectors)
@@ -540,7 +540,7 @@ class Solver:
         return [
             each
             for each in self._tainted
-            if not any(_bears(toleration, *each[1:]) for toleration in choice.tolerations)
+            if not any(_is_borne(toleration, *each[1:]) for toleration in choice.tolerations)
         ]
 
 
@@ -556,6 +556,6 @@ def _concerns(constraint: ConstraintNeed, request: RequestNeed, choice: ChoiceNe
     return not named or request.name in named or f"{request.name}/{choice.name}" in named
 
 
-def _bears(toleration: BorneTaint, key: str, value: str, effect: str) -> bool:
+def _is_borne(toleration: BorneTaint, key: str, value: str, effect: str) -> bool:
     of, wanted, when, any_value = toleration
     return of in ("", key) and when in ("", effect) and (any_value or wanted == value)
