@@ -42,7 +42,7 @@ SELECTING_SECONDS_MAX = 5.0
 LOOKED_AT_ONCE = 16
 """Kinds of devices, or jobs by hundreds, that are looked at before others get their turn."""
 _CLASS, _LAYOUT = "class ", "layout "
-LayoutQuestion = tuple[str, tuple[str, ...]]
+ClassSelectors = tuple[str, tuple[str, ...]]
 """Name of a class, and the selectors of a request."""
 
 log = structlog.get_logger()
@@ -65,7 +65,7 @@ class DeviceReports:
         self._rules = absent(f"{RULES_API}/DeviceTaintRule", reduce=reduced_rule)
         self.on_nodes: list[Any] = []
         self._told: dict[str, float] = {}
-        self._wanted: dict[LayoutQuestion, None] = {}
+        self._wanted: dict[ClassSelectors, None] = {}
         self.worklist = Worklist(self._work, clock, at_once=1)
 
     @property
@@ -196,7 +196,7 @@ class DeviceReports:
         await self._tell_layout(offered)
         if self._state.layouts.get(offered.digest) is None:
             return  # named again once the ledger has it
-        alone: list[LayoutQuestion] = [(name, ()) for name, _ in self._state.device_classes.items()]
+        alone: list[ClassSelectors] = [(name, ()) for name, _ in self._state.device_classes.items()]
         for name, selectors in dict.fromkeys([*alone, *self._wanted]):
             known = self._state.device_classes.get(name)
             both = () if known is None else tuple(sorted({*known.selectors, *selectors}))

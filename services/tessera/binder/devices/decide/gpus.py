@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.binder.devices.decide.pools import PublishedPool
-from tessera.binder.devices.decide.slices import PublishedDevice
+from tessera.binder.devices.decide.slices import SliceDevice
 from tessera_schemas.base import GPU_MILLI
 from tessera_schemas.cluster.device_vendors import GPU_DRIVERS, GpuDriver
 from tessera_schemas.cluster.mig import PROFILES
@@ -38,7 +38,7 @@ class _Device:
     memory: int
 
 
-def read_gpus(devices: Sequence[tuple[str, str, PublishedDevice]], pools: Sequence[PublishedPool]) -> PublishedGpus:
+def read_gpus(devices: Sequence[tuple[str, str, SliceDevice]], pools: Sequence[PublishedPool]) -> PublishedGpus:
     """GPUs among devices, each with its driver and the name of its pool."""
     read = [_read(*each) for each in devices]
     groups = _number([one.keys if one else () for one in read])
@@ -59,7 +59,7 @@ def read_gpus(devices: Sequence[tuple[str, str, PublishedDevice]], pools: Sequen
     return PublishedGpus(len(memories), models[0][:63] if models else "", min(known, default=0), parts)
 
 
-def _read(driver: str, pool: str, device: PublishedDevice) -> _Device | None:
+def _read(driver: str, pool: str, device: SliceDevice) -> _Device | None:
     vendor = GPU_DRIVERS.get(driver)
     if vendor is None:
         return None

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 
 from tessera.binder.devices.decide.gpus import PublishedGpus, read_gpus
 from tessera.binder.devices.decide.pools import PublishedPool
-from tessera.binder.devices.decide.slices import Attribute, DeviceShape, PublishedDevice, UnreadableSlice
+from tessera.binder.devices.decide.slices import Attribute, DeviceShape, SliceDevice, UnreadableSlice
 from tessera_schemas.cluster.device_layouts import (
     DEVICES_MAX,
     LAYOUT_BYTES_MAX,
@@ -140,7 +140,7 @@ def _kind(driver: str, shape: DeviceShape) -> list[object]:
     return [driver, shape.attributes, [(name, one.value) for name, one in shape.capacity], shape.is_shared]
 
 
-def _in_order(device: PublishedDevice) -> list[tuple[bool, int, str]]:
+def _in_order(device: SliceDevice) -> list[tuple[bool, int, str]]:
     """By name, numbers in it as numbers: gpu-2 comes before gpu-10."""
     parts = re.split(r"([0-9]+)", device.shape.name)
     return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in parts]

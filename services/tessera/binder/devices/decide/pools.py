@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from tessera.binder.devices.decide.slices import Counters, PublishedDevice, Slice, UnreadableSlice
+from tessera.binder.devices.decide.slices import Counters, Slice, SliceDevice, UnreadableSlice
 
 PoolKey = tuple[str, str]
 """Driver and name."""
@@ -25,7 +25,7 @@ class PublishedPool:
     driver: str
     name: str
     nodes: frozenset[str]
-    devices: Mapping[str, tuple[PublishedDevice, ...]]
+    devices: Mapping[str, tuple[SliceDevice, ...]]
     counters: tuple[tuple[str, Counters], ...] = ()
     why: str = ""
 
@@ -46,7 +46,7 @@ def judge_pool(slices: Collection[Slice]) -> PublishedPool:
     return PublishedPool(some.driver, some.pool, nodes, devices, counters)
 
 
-def _read(slices: Collection[Slice]) -> tuple[dict[str, tuple[PublishedDevice, ...]], tuple[tuple[str, Counters], ...]]:
+def _read(slices: Collection[Slice]) -> tuple[dict[str, tuple[SliceDevice, ...]], tuple[tuple[str, Counters], ...]]:
     newest = max(each.generation for each in slices)
     current = [each for each in slices if each.generation == newest]
     if unusable := sorted(each.unusable for each in current if each.unusable):
@@ -58,7 +58,7 @@ def _read(slices: Collection[Slice]) -> tuple[dict[str, tuple[PublishedDevice, .
     _check_no_repeat("counter set", [name for name, _ in counters])
     _check_no_repeat("device", [each.shape.name for one in current for each in one.devices])
     _check_uses(current, {name: dict(amounts) for name, amounts in counters})
-    devices: dict[str, list[PublishedDevice]] = {}
+    devices: dict[str, list[SliceDevice]] = {}
     for one in current:
         for each in one.devices:
             devices.setdefault(each.shape.node or one.node, []).append(each)

@@ -44,7 +44,7 @@ class DeviceShape:
 
 
 @dataclass(frozen=True, slots=True)
-class PublishedDevice:
+class SliceDevice:
     """A device; `identity` are the attributes that no other device has, and `taints` key, value and effect."""
 
     shape: DeviceShape
@@ -66,7 +66,7 @@ class Slice:
     count: int = 1
     node: str = ""
     is_per_device: bool = False
-    devices: tuple[PublishedDevice, ...] = ()
+    devices: tuple[SliceDevice, ...] = ()
     counters: tuple[tuple[str, Counters], ...] = ()
     unusable: str = ""
 
@@ -119,7 +119,7 @@ class SliceReader:
             tuple((str(each["name"]), _counters(each)) for each in _list(spec, "sharedCounters")),
         )
 
-    def _device(self, driver: str, device: Json, per_device: bool) -> PublishedDevice:
+    def _device(self, driver: str, device: Json, per_device: bool) -> SliceDevice:
         if type(name := device["name"]) is not str:
             raise UnreadableSlice(f"{name!r:.50} is no name of a device")
         if per_device and type(device.get("nodeName")) is not str:
@@ -133,7 +133,7 @@ class SliceReader:
             tuple((str(each["counterSet"]), _counters(each)) for each in _list(device, "consumesCounters")),
             bool(device.get("allowMultipleAllocations")),
         )
-        return PublishedDevice(
+        return SliceDevice(
             self._shapes.setdefault(shape, shape),
             tuple(sorted((key, value) for key, value in named.items() if is_identity(key))),
             tuple(map(read_taint, [each for each in _list(device, "taints") if each.get("effect") in _EFFECTS])),
