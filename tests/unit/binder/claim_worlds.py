@@ -1,17 +1,12 @@
-"""
-Jobs with claims on a simulated API server.
-
-Which devices a pod is given is written into its run here, as the scheduler would decide it.
-"""
+"""Jobs with claims on a simulated API server; the committer draws the devices."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tessera.domain.storing.fast import replace
 from tessera_schemas.base import Json
 from tessera_schemas.job import JobSpec, Resources
-from tests.unit.binder.claim_builders import device_claim, device_class, drawn, resource_slice
+from tests.unit.binder.claim_builders import device_claim, device_class, resource_slice
 from tests.unit.binder.cluster_world import RESERVED, World, train
 
 
@@ -29,22 +24,16 @@ def with_claims(replicas: int = 1, rank_seconds: int = 0, **more: Any) -> JobSpe
 async def world_of_devices(**device: Any) -> AsyncIterator[World]:
     """Node a publishes two devices; each pod is given the one of its rank."""
     async with World(nodes=("node-a",), start_ms=200, gpus=0) as world:
-        devices = [{"name": f"gpu-{rank}"} | device for rank in range(2)]
-        world.core.create("resourceslices", "", resource_slice("node-a", *devices))
-        world.core.create("deviceclasses", "", device_class())
+        publish_devices(world, **device)
         await world.run(3)  # until the ledger has the devices
-        commit = world.books.commit
-
-        def drawing(*facts: Any, **more: Any) -> Any:
-            message = commit(*facts, **more)
-            for run in list(world.state.runs.values()):
-                if not any(place.drawn for place in run.placements):
-                    places = tuple(replace(p, drawn=(drawn(f"gpu-{p.rank}"),)) for p in run.placements)
-                    world.state.runs.put(run.run_id, replace(run, placements=places))
-            return message
-
-        world.books.commit = drawing  # type: ignore[method-assign]
         yield world
+
+
+def publish_devices(world: World, **device: Any) -> None:
+    """Node a publishes two devices; of a gang of two each pod gets the one of its rank."""
+    devices = [{"name": f"gpu-{rank}"} | device for rank in range(2)]
+    world.core.create("resourceslices", "", resource_slice("node-a", *devices))
+    world.core.create("deviceclasses", "", device_class())
 
 
 def claims(world: World) -> list[Json]:
