@@ -197,12 +197,12 @@ async def test_shares_and_conditions_are_as_the_api_server_wants_them(shared: Co
 async def test_the_right_of_the_whole_cluster_writes_no_claim_where_no_namespace_binds_the_role(
     shared: ControlPlane,
 ) -> None:
-    shared.add_namespace("elsewhere")
-    shared.api().create(stripped(claim("strange"), "elsewhere"))
+    shared.add_namespace("no-tenant")
+    shared.api().create(stripped(claim("strange"), "no-tenant"))
     async with hands_on(shared) as (_, cluster):
         for write in (cluster.patch_object, cluster.patch_status):
             with pytest.raises(ApiError) as refused:
-                await write(CLAIMS_API, "ResourceClaim", "elsewhere", "strange", {"status": {"reservedFor": []}})
+                await write(CLAIMS_API, "ResourceClaim", "no-tenant", "strange", {"status": {"reservedFor": []}})
             assert refused.value.status == 403
 
 
