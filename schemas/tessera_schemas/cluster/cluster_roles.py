@@ -85,8 +85,9 @@ CLAIM_READER = ClusterRole(
 )
 DEVICE_READER = ClusterRole(
     "tessera-device-reader",
-    "Devices that drivers publish (DRA), their classes, and templates of claims on them.",
+    "Devices that drivers publish (DRA), their classes, and claims on them with their templates.",
     (
+        Rule(("resource.k8s.io",), ("resourceclaims",), READ_VERBS),
         Rule(("resource.k8s.io",), ("deviceclasses", "devicetaintrules", "resourceslices"), ("list", "watch")),
         Rule(("resource.k8s.io",), ("resourceclaimtemplates",), ("get",)),
     ),
