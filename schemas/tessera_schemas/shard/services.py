@@ -73,7 +73,7 @@ class ServiceSpec(RoleSpec):
     namespace of each tenant, and there `tenant_options`, too, where the chart's value of that name is enabled.
     `answers`: to the private inbox of whoever sent a command. `speaks_for_tenants`: it sends commands for tenants, and
     hears the answers. `serves_http`: it is reached by others than through streams. `calls_out`: it connects to servers
-    that are not of the installation. `yields`: no start of a pod waits
+    that are not of the installation. `yields`: no start of a pod and no release of a device waits
     on it, so that it takes less of a CPU that is short. `decides`, `without_it` and `outside` (what it reads besides)
     are for the docs.
     """
@@ -179,7 +179,6 @@ SPECS = (
         writes={"FACTS": ""},
         cluster_roles=(NODE_READER, POD_READER, CLAIM_READER),
         outside=("Prometheus",),
-        yields=True,
     ),
     ServiceSpec(
         name="binder",

@@ -14,7 +14,6 @@ BY_GPU = "namespace, pod, exported_namespace, exported_pod, UUID, gpu, GPU_I_ID"
 class ReclamationSettings(ServiceSettings):
     service: ClassVar[str] = "reclamation"
 
-    nice: int = Field(5, ge=0, le=19, description="CPU niceness; services that start work go first")
     recheck_seconds: float = Field(1.0, gt=0, le=60, description="Interval of looks at runs that are not absent yet")
     unsaid_end_seconds: float = Field(
         30.0,

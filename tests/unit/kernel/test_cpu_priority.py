@@ -58,7 +58,8 @@ def test_nothing_changes_without_a_wish(own_session: bool) -> None:
     assert said(0, own_session)[0] == raised_by(0)
 
 
-def test_nobody_gives_way_on_whom_the_start_of_a_pod_waits() -> None:
+def test_nobody_gives_way_on_whom_a_start_or_the_release_of_devices_waits() -> None:
     nice = {service: _settings_of(service).model_fields["nice"].default for service in SERVICES}
-    assert {"admission", "queueing", "scheduler", "binder"} <= {name for name in SERVICES if nice[name] == 0}
+    first = {name for name in SERVICES if nice[name] == 0}
+    assert {"admission", "queueing", "scheduler", "reclamation", "binder"} <= first
     assert {spec.name for spec in SPECS if spec.yields} == {name for name in SERVICES if nice[name] > 0}
