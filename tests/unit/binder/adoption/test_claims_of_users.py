@@ -1,8 +1,5 @@
 """Users' pods with claims on devices: reserved before their bind, and left when a run lets go of a pod."""
 
-import pytest
-
-from tessera.binder.adoption.decide import roles
 from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import DELETE_PROTECTION, RUN_ANNOTATION
 from tessera_schemas.facts import CancelRequested
@@ -11,16 +8,11 @@ from tests.unit.binder.claim_builders import claim
 from tests.unit.binder.claim_worlds import claims, publish_devices
 
 
-@pytest.fixture(autouse=True)
-def adopts_claims(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(roles, "_by_claims", lambda spec: ())
-
-
 def make_pod_with_claim(world: AdoptionWorld) -> None:
     wanted = claim("mine")
     wanted["metadata"]["namespace"] = NS
     world.core.create("resourceclaims", NS, wanted)
-    world.make_pod("alone", resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
+    world.make_pod("alone", gpus=0, resourceClaims=[{"name": "gpu", "resourceClaimName": "mine"}])
 
 
 def only_claim(world: AdoptionWorld) -> Json:
@@ -29,8 +21,9 @@ def only_claim(world: AdoptionWorld) -> Json:
 
 
 async def test_a_users_claim_is_marked_and_reserved_before_its_pod_is_bound() -> None:
-    async with AdoptionWorld() as world:
+    async with AdoptionWorld(gpus=0) as world:
         publish_devices(world)
+        await world.run(3)  # until the ledger has the devices
         make_pod_with_claim(world)
         await world.run(15)
         job = world.only("alone")
@@ -42,8 +35,9 @@ async def test_a_users_claim_is_marked_and_reserved_before_its_pod_is_bound() ->
 
 
 async def test_a_run_that_lets_go_of_a_users_pod_leaves_its_claim_as_it_was() -> None:
-    async with AdoptionWorld() as world:
+    async with AdoptionWorld(gpus=0) as world:
         publish_devices(world, bindingConditions=["up"])
+        await world.run(3)  # until the ledger has the devices
         make_pod_with_claim(world)
         await world.run(15)
         job = world.only("alone")
