@@ -222,6 +222,9 @@ class Calls:
             name, version = await self._adopted.target(job, run, uid, fresh)
             more |= {RUN_ANNOTATION: run.run_id, RANK_ANNOTATION: str(placement.rank)}
         boot = self._ownership.boot_of(placement.node)
+        if not boot and not self._ownership.nodes.synced:
+            # Without it nobody could tell a restart of the machine from a program that failed, for as long as it runs.
+            boot = await self._ownership.ask_boot(placement.node)
         annotations = await self._at_bind(job, name, placement) | more | ({BOOT_ANNOTATION: boot} if boot else {})
         try:
             await self._cluster.bind_pod(job.tenant, name, uid, placement.node, annotations, version)

@@ -31,7 +31,7 @@ from tessera.engine.accounts.owners import (
     pods_of_run,
     what_it_holds,
 )
-from tessera_schemas.facts import NodeSeen, PodsFound
+from tessera_schemas.facts import NodeSeen, PodsFound, RunUsed
 from tessera_schemas.ledger import (
     JOB_OF,
     AnyRecord,
@@ -154,15 +154,25 @@ class Account:
         for record in message.records:
             if type(record) is Released and not record.ranks:
                 self._told.pop(record.run_id, None)
-            elif type(record) is UseNoted and (run := state.runs.get(record.run_id)) is not None:
-                told, now = self._told.get(run.run_id, (0, 0)), _use_of(run)
-                self._told[run.run_id] = now
-                # A run is on nodes of one pool and, but for nodes that changed since, of one flavor.
-                node = state.nodes.get(run.placements[0].node)
-                at = ("", "") if node is None else (node.pool, state.tree.flavor_of(node))
-                for cause, before, after in zip(USE, told, now, strict=True):
-                    owner = GpuOwner(*at, cause, run.tenant, run.queue, run.user, run.job_id, run.project)
-                    self._note_use(owner, after - before, message.ts)
+            elif type(record) is UseNoted and isinstance(fact := message.facts[record.fact].fact, RunUsed):
+                self._tell_use(fact, message.ts, state, self._note_use)
+
+    def _tell_use(self, fact: RunUsed, ts: int, state: State, note_use: NoteUse) -> None:
+        """Tells of one run; where the message releases it, the state knows it no more, and the account does."""
+        job_id, told = fact.run_id.rpartition("-")[0], self._told.get(fact.run_id, (0, 0))
+        run, held = state.runs.get(fact.run_id), self._holders.get((0, job_id), {})
+        pods = pods_of_run(run) if run is not None else [pod for here in held.values() for pod in here]
+        if not pods:
+            return
+        now = fact.use.measured_gpu_milli_ms, fact.use.worked_gpu_milli_ms
+        if run is not None:
+            self._told[fact.run_id] = now = _use_of(run)
+        # A run is on nodes of one pool and, but for nodes that changed since, of one flavor.
+        pod, node = pods[0], state.nodes.get(pods[0].placement.node)
+        at = ("", "") if node is None else (node.pool, state.tree.flavor_of(node))
+        for cause, before, after in zip(USE, told, now, strict=True):
+            owner = GpuOwner(*at, cause, pod.tenant, pod.queue, pod.user, pod.job, pod.project)
+            note_use(owner, after - before, ts)
 
     def settle(self) -> None:
         """Writes all that is owed until `upto` into the books."""

@@ -21,7 +21,9 @@ def describe_shortage(claims: tuple[ClaimNeed, ...], nodes: Iterable[Node], own:
     found = [short for node in nodes if (short := _short(claims, node)) is not None]
     if not found:
         return "", {}
+    # One request is named and not all: whoever mends it is told of the next one then.
     counted = Counter((short.claim, short.request, short.device_class) for short in found)
+    # Sorted first, so that of equal counts every process names the same.
     most = max(sorted(counted), key=lambda request: counted[request])
     of_it = [short for short in found if (short.claim, short.request, short.device_class) == most]
     numbers = {
@@ -40,6 +42,7 @@ def _short(claims: tuple[ClaimNeed, ...], node: Node) -> Shortage | None:
 
 
 def _words(device_class: str, shortages: list[Shortage], own: int) -> str:
+    # An expression that fails selects nothing anywhere: counts beside it would send people to look for devices.
     error = next((short.error for short in shortages if short.error), "")
     if error:
         return f"{device_class}: {error}"

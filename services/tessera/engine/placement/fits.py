@@ -58,6 +58,8 @@ def _never_drawn(need: Need, node: Node) -> FitFailure | None:
     """Why the node's devices could never answer the pod's claims, whatever others give back."""
     if node.offer is None:
         return FitFailure.CLAIMS
+    # On the devices with nothing taken: taints stay, since who tainted a device takes the taint off, and no departure
+    # does. A search that was given up proves nothing, so that the node counts as one that might.
     found = draw(replace(free_devices(node), taken=()), need.claims)
     if not isinstance(found, Shortage) or found.gave_up:
         return None
@@ -223,6 +225,7 @@ def _kind_of(needs: tuple[Need, ...], spares: bool) -> BundleKind:
 def short_of(kind: BundleKind, node: Node) -> FitFailure | None:
     """First resource that a bundle lacks on a node that suits all of its pods."""
     short = _find_shortage(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
+    # Devices that are claimed come after what is told by one comparison: a search for them costs a thousand of these.
     if short is None and kind.whole.claims and not count_sets(free_devices(node), kind.whole.claims, 1):
         return FitFailure.CLAIMED
     # Asked last: a node that lacks the amount itself says so, and never that something is kept.

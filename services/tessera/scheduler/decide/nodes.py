@@ -68,6 +68,7 @@ def on_layout_seen(draft: Draft, index: int, fact: LayoutSeen) -> None:
 def on_class_seen(draft: Draft, index: int, fact: ClassSeen) -> None:
     """Records a class that is new, another one than before, or gone."""
     known = draft.state.device_classes.get(fact.name)
+    # Two binders may tell of one class while partitions move: the second says nothing new, and no offer is made anew.
     now = None if fact.gone else DeviceClass(fact.name, fact.selectors, fact.extended_resource)
     if known != now and (known is not None or len(draft.state.device_classes) < CLASSES_MAX):
         draft.add(DevicesNoted(kind="devices_noted", fact=index))
@@ -77,6 +78,7 @@ def on_class_seen(draft: Draft, index: int, fact: ClassSeen) -> None:
 def on_devices_selected(draft: Draft, index: int, fact: DevicesSelected) -> None:
     """Records what expressions take of a layout that is known."""
     state, key = draft.state, selection_key(fact.layout, fact.selectors)
+    # Of a layout that nobody names any more the answer comes too late, and would be kept for ever.
     known = state.selections.get(key)
     if state.layouts.get(fact.layout) is None or known == KnownSelection(key, fact.devices, fact.error):
         return

@@ -30,6 +30,7 @@ class CheckedHolder:
     places: dict[int, Placement]
     roles: Mapping[str, Role]
     causes: dict[int, str] = field(default_factory=dict)
+    nodes: set[str] = field(default_factory=set)  # of the pods that it began with, those that are gone too
 
 
 class DividedNodes:
@@ -150,10 +151,11 @@ class DividedNodes:
 
     def open(self, holder: CheckedHolder, lasted: bool) -> None:
         """A run started on its nodes, or lasted, which alone ends the back-offs after failed programs."""
-        for place in holder.places.values():
-            backoff = self._backoffs.get(place.node)
+        for name in sorted(holder.nodes):
+            backoff = self._backoffs.get(name)
             if backoff is not None and (lasted or not backoff.failed):
-                del self._backoffs[place.node]
+                del self._backoffs[name]
+                self._divided.pop(name, None)
 
     def hold(
         self, key: CheckedKey, tenant: str, places: Iterable[Placement], roles: Mapping[str, Role]
@@ -161,6 +163,7 @@ class DividedNodes:
         """Add a holder of these pods."""
         holder = self._holders[key] = CheckedHolder(key, tenant, {}, roles)
         self.grow(holder, places)
+        holder.nodes = {place.node for place in holder.places.values()}
         return holder
 
     def grow(self, holder: CheckedHolder, places: Iterable[Placement]) -> None:

@@ -31,6 +31,8 @@ def claim_sources(pod: Json) -> list[tuple[str, str, OwnerRef]]:
     """For each claim of a pod: its field, its name within the pod, and the template or claim that says what it asks."""
     found, namespace = [], text(pod, "metadata", "namespace")
     for index, entry in enumerate(items(pod, "spec", "resourceClaims")):
+        # The template, where there is one, and not the claim made of it: that is made some time after the pod, and a
+        # gang whose pods come one by one would be another job each time.
         template, claim = text(entry, "resourceClaimTemplateName"), text(entry, "resourceClaimName")
         ref = OwnerRef(
             API_VERSION, "ResourceClaimTemplate" if template else "ResourceClaim", namespace, template or claim
@@ -50,6 +52,7 @@ def claims_of(spec: Json) -> Iterator[Json]:
     """The claims of a pod's spec, as `DeviceClaim` has them. Raises Unsupported."""
     for index, entry in enumerate(items(spec, "resourceClaims")):
         field = f"spec.resourceClaims[{index}]"
+        # Without pods nobody looks claims up, and a job of unknown devices would start anywhere.
         if READ not in entry:
             detail = "claims of a workload without pods are not looked at; start it unsuspended"
             raise Unsupported(no(Code.NOT_SUPPORTED_YET, field, detail))
@@ -72,6 +75,7 @@ def _request(request: Json, field: str) -> Json:
 
 
 def _choice(choice: Json, field: str) -> Json:
+    # Servers fill both in; what a suspended owner's template says was filled in by nobody.
     mode = text(choice, "allocationMode") or "ExactCount"
     if mode not in ("ExactCount", "All"):
         raise Unsupported(no(Code.NOT_SUPPORTED_YET, f"{field}.allocationMode", f"{mode} is not known here"))
@@ -106,6 +110,7 @@ def _expression(selector: Json, field: str) -> str:
 
 def _constraint(constraint: Json, field: str) -> Json:
     match, distinct = text(constraint, "matchAttribute"), text(constraint, "distinctAttribute")
+    # A newer server may know further kinds of constraints: one that is not understood must not be passed over.
     if bool(match) is bool(distinct):
         detail = "a constraint is a matchAttribute or a distinctAttribute"
         raise Unsupported(no(Code.NOT_SUPPORTED_YET, f"{field}.constraints", detail))
@@ -114,6 +119,7 @@ def _constraint(constraint: Json, field: str) -> Json:
 
 def _milli(amount: Any, field: str) -> int:
     try:
+        # Up, never down: a share must not be smaller than asked for by a part that cannot be counted.
         return ceil(quantity(amount) * 1000)
     except QuantityError as error:
         raise Unsupported(no(Code.INVALID_FIELD, field, str(error))) from error

@@ -20,6 +20,7 @@ async def read_device_claims(owners: Owners, pods: Sequence[Json]) -> list[Json]
     for pod in pods:
         specs: list[Json] = []
         for field, _, ref in claim_sources(pod):
+            # A claim changes with each pod that has it; a template is fixed once it is there.
             known = await owners.look(ref, fresh=ref.kind == "ResourceClaim")
             if known is None:
                 return no(Code.CLAIM_NOT_READY, field, f"{ref.kind} {ref.name} is not there")
@@ -41,6 +42,7 @@ def _against(field: str, claim: Json, uid: str) -> Reason | None:
     if mapping(claim, "metadata").get("deletionTimestamp"):
         return no(Code.CLAIM_NOT_READY, field, f"claim {name} is being deleted")
     reserved = [text(each, "uid") for each in items(claim, "status", "reservedFor")]
+    # Our own allocation names the pod, so that a pod that waits for its bind is still the job that it was.
     if mapping(claim, "status", "allocation") and uid not in reserved:
         return no(
             Code.CLAIM_NOT_READY, field, f"claim {name} has devices already; delete them with it, or use a template"
