@@ -19,10 +19,12 @@ CLAIMS_MAX, REQUESTS_MAX, CHOICES_MAX, COUNT_MAX = 16, 32, 8, 32
 class DeviceToleration(Strict):
     """Taints of devices that a request bears; an empty key is every key, an empty effect every effect."""
 
-    key: Annotated[str, StringConstraints(max_length=317)] = ""
-    operator: Literal["Exists", "Equal"] = "Equal"
-    value: Annotated[str, StringConstraints(max_length=63)] = ""
-    effect: Literal["NoSchedule", "NoExecute", ""] = ""
+    key: Annotated[str, StringConstraints(max_length=317), Field(description="Key of the taint; empty: any")] = ""
+    operator: Annotated[
+        Literal["Exists", "Equal"], Field(description="Equal: the value has to match. Exists: any value")
+    ] = "Equal"
+    value: Annotated[str, StringConstraints(max_length=63), Field(description="Value of the taint")] = ""
+    effect: Annotated[Literal["NoSchedule", "NoExecute", ""], Field(description="Effect; empty: any")] = ""
 
 
 class DeviceChoice(Strict):
@@ -38,7 +40,9 @@ class DeviceChoice(Strict):
     count: Annotated[int, Field(ge=1, le=COUNT_MAX, strict=True, description="Number of devices")] = 1
     every: Annotated[bool, Field(description="Every device of the node that matches, instead of a number")] = False
     admin: Annotated[bool, Field(description="Access beside others, for those who look after devices")] = False
-    tolerations: Annotated[tuple[DeviceToleration, ...], Field(max_length=16)] = ()
+    tolerations: Annotated[
+        tuple[DeviceToleration, ...], Field(max_length=16, description="Taints of devices that are borne")
+    ] = ()
     capacity: Annotated[
         dict[QualifiedName, Milli],
         Field(max_length=32, description="Part of each device that is asked for, in thousandths of its unit"),
@@ -84,9 +88,9 @@ class DeviceConstraint(Strict):
 class DriverConfig(Strict):
     """Parameters that a driver reads itself, for these requests, or for all."""
 
-    requests: Annotated[tuple[str, ...], Field(max_length=REQUESTS_MAX)] = ()
-    driver: Annotated[str, StringConstraints(min_length=1, max_length=63)]
-    parameters: Json
+    requests: Annotated[tuple[str, ...], Field(max_length=REQUESTS_MAX, description="Requests; empty: all")] = ()
+    driver: Annotated[str, StringConstraints(min_length=1, max_length=63), Field(description="Name of the driver")]
+    parameters: Annotated[Json, Field(description="Parameters that the driver reads")]
 
 
 class DeviceClaim(Strict):
@@ -96,10 +100,17 @@ class DeviceClaim(Strict):
     """
 
     name: Annotated[Name, Field(description="Name of the claim within the pod")]
-    requests: Annotated[tuple[DeviceRequest, ...], Field(min_length=1, max_length=REQUESTS_MAX)]
-    constraints: Annotated[tuple[DeviceConstraint, ...], Field(max_length=32)] = ()
-    config: Annotated[tuple[DriverConfig, ...], Field(max_length=32)] = ()
-    object_name: Annotated[str, StringConstraints(max_length=253)] = ""
+    requests: Annotated[
+        tuple[DeviceRequest, ...],
+        Field(min_length=1, max_length=REQUESTS_MAX, description="Requests, answered together by one node"),
+    ]
+    constraints: Annotated[
+        tuple[DeviceConstraint, ...], Field(max_length=32, description="Conditions between its devices")
+    ] = ()
+    config: Annotated[tuple[DriverConfig, ...], Field(max_length=32, description="Parameters for drivers")] = ()
+    object_name: Annotated[
+        str, StringConstraints(max_length=253), Field(description="Claim that stands in the cluster; users' pods alone")
+    ] = ""
 
     @model_validator(mode="after")
     def _names(self) -> Self:

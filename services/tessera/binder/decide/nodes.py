@@ -9,8 +9,7 @@ from pydantic import ValidationError
 
 from tessera.binder.decide.discovery import Metadata, model_of
 from tessera.binder.decide.node_devices import Gpus, chosen_profile, exclude_cut_cards, gpus_of, with_trouble
-from tessera.binder.devices.decide.gpus import PublishedGpus
-from tessera.binder.devices.decide.known import NO_GPUS, NO_OFFER
+from tessera.binder.devices.decide.gpus import NO_GPUS, NO_OFFER, PublishedGpus
 from tessera_schemas.cluster.device_layouts import NodeOffer
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, NAMES_NO_CARDS
 from tessera_schemas.cluster.labels import (

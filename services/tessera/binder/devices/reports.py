@@ -13,8 +13,7 @@ from typing import Any
 import structlog
 from pydantic import ValidationError
 
-from tessera.binder.devices.decide.gpus import PublishedGpus
-from tessera.binder.devices.decide.known import NO_GPUS
+from tessera.binder.devices.decide.gpus import NO_GPUS, PublishedGpus
 from tessera.binder.devices.decide.layouts import OfferedLayout
 from tessera.binder.devices.decide.selectors import BadSelector, check_selectors, takes, views_of
 from tessera.binder.devices.index import DeviceIndex, reduced_claim, reduced_rule, reduced_slice

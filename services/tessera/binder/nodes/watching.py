@@ -6,8 +6,7 @@ from dataclasses import dataclass
 import structlog
 
 from tessera.binder.decide.nodes import node_gone, node_seen
-from tessera.binder.devices.decide.gpus import PublishedGpus
-from tessera.binder.devices.decide.known import known_gpus, known_offer
+from tessera.binder.devices.decide.gpus import PublishedGpus, known_gpus, known_offer
 from tessera.binder.devices.reports import DeviceReports
 from tessera.binder.nodes.excess_use import DOUBT_SECONDS, SurplusByNode
 from tessera.binder.nodes.others import OthersByNode, with_more

@@ -333,8 +333,9 @@ class Node:
                 beyond += sign  # the node shrank meanwhile: its holder has another one of those that are left
         if self.others.gpus or beyond is not None:
             theirs = _give_others(gpu, self.others.gpus + max(0, beyond or 0))
-        for slot, milli in self.gpu_parts(each.id for each in placement.drawn if not each.admin):
-            gpu[slot] -= sign * milli
+        if placement.drawn:
+            for slot, milli in self.gpu_parts(each.id for each in placement.drawn if not each.admin):
+                gpu[slot] -= sign * milli
         return replace(
             self,
             cpu_free=self.cpu_free - sign * need.cpu_milli,

@@ -2,6 +2,8 @@
 GPUs among published devices, and the part of one that each is, by the table of vendors. Pure.
 
 A part counts by its share of its GPU's memory, rounded up, so that the parts of one GPU never seem less than it is.
+
+As long as no watch has shown what the cluster has, the devices of a node stand as the ledger has them.
 """
 
 from collections.abc import Sequence
@@ -9,7 +11,9 @@ from dataclasses import dataclass
 
 from tessera.binder.devices.decide.pools import PublishedPool
 from tessera.binder.devices.decide.slices import SliceDevice
+from tessera.domain.devices.resources import Node
 from tessera_schemas.base import GPU_MILLI
+from tessera_schemas.cluster.device_layouts import DeviceTaint, NodeOffer, TakenDevice
 from tessera_schemas.cluster.device_vendors import GPU_DRIVERS, GpuDriver
 from tessera_schemas.cluster.mig import PROFILES
 
@@ -103,3 +107,28 @@ def _share(one: _Device, memory: int) -> int:
     if memory and one.memory:
         return min(GPU_MILLI, -(-one.memory * GPU_MILLI // memory))
     return PROFILES.get(str(one.attributes.get(one.vendor.profile, "")), GPU_MILLI)
+
+
+NO_OFFER, NO_GPUS = NodeOffer(), PublishedGpus()
+
+
+def known_offer(node: Node | None) -> NodeOffer:
+    """Offer of the node by the ledger; the same object for all that offer nothing."""
+    if node is None or not (node.offer or node.tainted or node.drawn_by_others or node.missing):
+        return NO_OFFER
+    return NodeOffer(
+        layout="" if node.offer is None else node.offer.digest,
+        tainted=tuple(
+            DeviceTaint.model_validate({"device": device, "key": key, "value": value, "effect": effect})
+            for device, key, value, effect in node.tainted
+        ),
+        taken=tuple(TakenDevice(device=device, capacity=dict(capacity)) for device, capacity in node.drawn_by_others),
+        missing=node.missing,
+    )
+
+
+def known_gpus(node: Node | None) -> PublishedGpus:
+    """GPUs that a driver published, by the ledger."""
+    if node is None or node.device_profile != "dra":
+        return NO_GPUS
+    return PublishedGpus(node.gpus, node.gpu_model, node.gpu_memory_bytes)
