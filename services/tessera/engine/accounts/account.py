@@ -164,6 +164,8 @@ class Account:
         pods = pods_of_run(run) if run is not None else [pod for here in held.values() for pod in here]
         if not pods:
             return
+        # What a run is known to have done by its end counts as the fact says; before, as the fold took it in, which
+        # leaves out what came too late.
         now = fact.use.measured_gpu_milli_ms, fact.use.worked_gpu_milli_ms
         if run is not None:
             self._told[fact.run_id] = now = _use_of(run)

@@ -37,6 +37,7 @@ def describe_shortage(claims: tuple[ClaimNeed, ...], nodes: Iterable[Node], own:
 def _short(claims: tuple[ClaimNeed, ...], node: Node) -> Shortage | None:
     if node.offer is None or node.gone:
         return None
+    # The same question as the search asked, so that the answer is known by now for nearly every node.
     found = draw(free_devices(node), claims)
     return found if isinstance(found, Shortage) else None
 

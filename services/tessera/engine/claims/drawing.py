@@ -59,6 +59,7 @@ def free_devices(node: Node) -> FreeOffer:
 def _free(
     offer: Offer, node: str, tainted: tuple[tuple[str, str, str, str], ...], taken: Taken, incomplete: bool
 ) -> FreeOffer:
+    # By places and not by names: names have the node in them, and nodes in equal states would each be searched anew.
     taints = ((offer.find(device, node), key, value, effect) for device, key, value, effect in tainted)
     had = ((offer.find(device, node), part) for device, part in taken)
     return FreeOffer(
@@ -91,6 +92,7 @@ def draw(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> tuple[Drawn, ...]
     """Devices for each request of each claim, in their order, or why there are none."""
     solver = _solver(devices, claims)
     found = solver.solve(solver.start(devices.taken))
+    # Kept by value for equal nodes and claims, refusals too: a line of equal jobs asks the same of each node.
     return found if isinstance(found, Shortage) else _drawn(solver, found)
 
 
@@ -107,9 +109,11 @@ def count_sets(devices: FreeOffer, claims: tuple[ClaimNeed, ...], most: int) -> 
     found = first.solve(first.start(devices.taken))
     if isinstance(found, Shortage) or not most:
         return 0
+    # Whoever looks after devices takes nothing of them, so that there is no end to how many may.
     if all(choice.admin for claim in own for request in claim.requests for choice in request.choices):
         return most
     solver = first
+    # Claims that stand in the cluster are drawn once, and what they have is gone for the pods after the first.
     if len(own) < len(claims):
         solver, taken = _solver(devices, own), (*devices.taken, *_taking(_drawn(first, found)))
         states = solver.start(taken)

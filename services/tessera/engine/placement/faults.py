@@ -68,6 +68,7 @@ def _answer_claims(need: Need, node: Node, placement: Placement) -> bool:
     free, drawn = free_devices(node), list[Drawn]()
     for device in placement.drawn:
         index = free.offer.find(device.id, node.name)
+        # A plan may be older than the layout: a device that is there no more is a fault of it, and no error here.
         if index is None:
             return False
         drawn.append(Drawn(device.claim, device.request, index, device.capacity, device.admin))

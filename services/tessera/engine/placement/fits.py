@@ -176,6 +176,8 @@ def placed_on(node: Node, need: Need, rank: int, role: str, device: int | None =
 
 def _named(need: Need, node: Node) -> tuple[DrawnDevice, ...]:
     """Devices for the claims of a pod that fits the node."""
+    # Asked a second time, of the very state in which the count was above nothing: the answer is remembered, and whoever
+    # places on a node without asking before hears of it here.
     found = draw(free_devices(node), need.claims)
     if isinstance(found, Shortage) or node.offer is None:
         raise ValueError(f"node {node.name} has no devices for {need.claims}")

@@ -58,6 +58,7 @@ def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node] | EmptyNodes
     known = nodes if isinstance(nodes, EmptyNodes) else EmptyNodes(nodes)
     if not known.nodes:
         return None
+    # Layouts, classes and what expressions take may all come later, with a driver or an answer of the binder.
     roles = tuple(_without_claims(role) for role in roles)
     for role in roles:
         # Counts first, for nearly all jobs; a placement is made only to put numbers and words to a refusal that is

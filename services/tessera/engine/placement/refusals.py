@@ -35,6 +35,7 @@ Numbers = dict[str, int]
 def no_fit(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
     """No node has room for one pod more."""
     numbers, taints = _numbers(bundles, attempt, pods, ""), _describe_taints(attempt.places.taints(bundles.kind))
+    # Of nodes as the gang's own pods leave them, since a gang may lack devices that its first pods have.
     claims, counts = bundles.kind.whole.claims, dict[str, int]()
     if claims:
         words, counts = describe_shortage(claims, attempt.nodes(), sum(len(place.drawn) for place in attempt.placed))

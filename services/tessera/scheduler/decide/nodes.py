@@ -60,6 +60,7 @@ def end_earmarks_on(draft: Draft, node: str, devices_from: int | None = None) ->
 def on_layout_seen(draft: Draft, index: int, fact: LayoutSeen) -> None:
     """Records a layout that is not known."""
     state = draft.state
+    # Each binder tells of a layout that it does not find in the ledger yet, so that several may at once.
     if state.layouts.get(fact.layout.digest()) is None and len(state.layouts) < LAYOUTS_MAX:
         draft.add(DevicesNoted(kind="devices_noted", fact=index))
 

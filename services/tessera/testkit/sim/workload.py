@@ -9,6 +9,7 @@ from typing import Any
 
 from tessera.testkit.sim.loop import EPOCH_MS
 from tessera_schemas.base import job_id
+from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceClaim, DeviceRequest
 from tessera_schemas.commands import (
     ApplyConfig,
     CancelJob,
@@ -36,6 +37,8 @@ GIB = 2**30
 TENANTS = ("red", "blue")
 PROJECT = "vlm"
 QUEUES = ("research", "prod", "batch")
+NICS = "nic.example.com"
+"""Driver, and class, of the network interfaces that nodes of the simulation have."""
 TIGHT = Quota(resource="gpu_milli", nominal=4000)
 NODES = ("gpu-a", "gpu-b", "gpu-c", "gpu-d", "cpu-a")
 H100_GPUS, UNTAINTED_GPUS = 8, 20
@@ -394,6 +397,13 @@ def submit_job(shard: str, at: float, tenant: str, key: str, spec: JobSpec, held
     return Command(at, submit(shard, tenant), data, tenant, key, spec)
 
 
+def nic_claim(fast: bool) -> DeviceClaim:
+    """A claim of one device that a driver publishes, of the fast ones or of all."""
+    selectors = (f'device.attributes["{NICS}"].fast',) if fast else ()
+    choice = DeviceChoice(device_class=NICS, selectors=selectors)
+    return DeviceClaim(name="nic", requests=(DeviceRequest(name="one", choices=(choice,)),))
+
+
 def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> JobSpec:
     """Spec drawn at random: whole GPUs, a share or CPU only, elastic by chance, with pods that end by themselves."""
     kind = random.choice(("whole", "whole", "share", "cpu"))
@@ -419,6 +429,9 @@ def job_spec(random: Random, gang: bool = False, gpus: int | None = None) -> Job
         },
     )
     replicas, elastic = random.randrange(2, 7) if gang else 1, random.random() < 0.35 and gpus is None
+    # By an amount that was drawn already: another draw would make another life of every seed.
+    if asked.get("gpus") and not (gang or elastic or gpus) and asked["cpu_milli"] % 4 == 0:
+        asked["claims"] = (nic_claim(fast=asked["cpu_milli"] % 8 == 0),)
     needed = replicas * asked.get("gpus", 0)
     role = Role(
         name="worker",

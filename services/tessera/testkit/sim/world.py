@@ -34,6 +34,7 @@ from tessera.testkit.sim.verify import CountedState, digests, fold_stored, store
 from tessera.testkit.sim.workload import (
     HUGE_KEY,
     HUGE_TENANT,
+    NICS,
     SETTLED,
     Command,
     cancel,
@@ -46,7 +47,7 @@ from tessera.testkit.sim.workload import (
 from tessera_local.cluster.in_memory import drive
 from tessera_local.cluster.machines.nodes import NodeRow, TaintRow, node_object
 from tessera_local.cluster.objects.jobs import JobController
-from tessera_schemas.base import job_id
+from tessera_schemas.base import Json, job_id
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.commands import REPLY_HEADER
 from tessera_schemas.job import JobSpec
@@ -183,7 +184,18 @@ class World:
         ]
         for row in rows:
             self.services.cluster.create("nodes", "", node_object(row, row.name))
+        self._publish_nics("gpu-a", "gpu-c")
         return rows
+
+    def _publish_nics(self, *nodes: str) -> None:
+        """A class of devices by a driver, and on each of these nodes four of them, of which two are fast."""
+        wanted: Json = {"selectors": [{"cel": {"expression": f'device.driver == "{NICS}"'}}]}
+        self.services.cluster.create("deviceclasses", "", {"metadata": {"name": NICS}, "spec": wanted})
+        for node in nodes:
+            devices = [{"name": f"nic-{at}", "attributes": {"fast": {"bool": at < 2}}} for at in range(4)]
+            pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+            spec = {"driver": NICS, "nodeName": node, "pool": pool, "devices": devices}
+            self.services.cluster.create("resourceslices", "", {"metadata": {"name": f"{node}-nics"}, "spec": spec})
 
     def _record_pods(self) -> None:
         """

@@ -68,6 +68,7 @@ def claims_of(spec: Json) -> Iterator[Json]:
 
 
 def _request(request: Json, field: str) -> Json:
+    # One of both by the API's own rules; a request with neither has no choices, which the contract refuses.
     exactly, several = mapping(request, "exactly"), items(request, "firstAvailable")
     choices = [_choice({**exactly, "name": ""}, f"{field}.exactly")] if exactly else []
     choices += [_choice(each, f"{field}.firstAvailable[{at}]") for at, each in enumerate(several)]
@@ -79,6 +80,7 @@ def _choice(choice: Json, field: str) -> Json:
     mode = text(choice, "allocationMode") or "ExactCount"
     if mode not in ("ExactCount", "All"):
         raise Unsupported(no(Code.NOT_SUPPORTED_YET, f"{field}.allocationMode", f"{mode} is not known here"))
+    # A count that is no number is left to the contract, which refuses it by its field.
     count = whole(choice, "count")
     return {
         "name": text(choice, "name"),

@@ -197,7 +197,9 @@ class NodeTable:
             np.putmask(found, self.most < need.gpu_milli, 1)
         if need.mig_profile:
             found[[row for row in self.suited_rows(kind).tolist() if not free_positions(need, self.at[row])]] = 1
-        if need.claims:  # asked last, of rows that lack nothing else of their own
+        # Asked last, of rows that lack nothing else of their own: a search costs more than a comparison of columns, and
+        # rows whose nodes are in equal states cost one search together.
+        if need.claims:
             open_rows = [row for row in self.suited_rows(kind).tolist() if found[row] in (0, 7)]
             found[[r for r in open_rows if not count_sets(free_devices(self.at[r]), need.claims, 1)]] = 6
         return found
