@@ -16,6 +16,7 @@ from typing import Protocol
 
 from tessera.domain.entities import Job, Run
 from tessera.domain.state import State
+from tessera.domain.storing.fast import replace
 from tessera.domain.work.phases import Phase
 from tessera.engine.accounts.dividing import NodeDivider, by_flavor
 from tessera.engine.accounts.in_line import GpuRequest, PoolInLine, request_of
@@ -161,8 +162,10 @@ class Account:
         """Tells of one run; where the message releases it, the state knows it no more, and the account does."""
         job_id, told = fact.run_id.rpartition("-")[0], self._told.get(fact.run_id, (0, 0))
         run, held = state.runs.get(fact.run_id), self._holders.get((0, job_id), {})
-        pods = pods_of_run(run) if run is not None else [pod for here in held.values() for pod in here]
-        if not pods:
+        pods = [pod for here in held.values() for pod in here]
+        # Of a run that is still there the first of all pods counts, those that are gone too: none may be left.
+        first = pods_of_run(replace(run, released_ranks=()))[0] if run is not None else next(iter(pods), None)
+        if first is None:
             return
         # What a run is known to have done by its end counts as the fact says; before, as the fold took it in, which
         # leaves out what came too late.
@@ -170,10 +173,10 @@ class Account:
         if run is not None:
             self._told[fact.run_id] = now = _use_of(run)
         # A run is on nodes of one pool and, but for nodes that changed since, of one flavor.
-        pod, node = pods[0], state.nodes.get(pods[0].placement.node)
+        node = state.nodes.get(first.placement.node)
         at = ("", "") if node is None else (node.pool, state.tree.flavor_of(node))
         for cause, before, after in zip(USE, told, now, strict=True):
-            owner = GpuOwner(*at, cause, pod.tenant, pod.queue, pod.user, pod.job, pod.project)
+            owner = GpuOwner(*at, cause, first.tenant, first.queue, first.user, first.job, first.project)
             note_use(owner, after - before, ts)
 
     def settle(self) -> None:

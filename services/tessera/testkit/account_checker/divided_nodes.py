@@ -31,6 +31,7 @@ class CheckedHolder:
     roles: Mapping[str, Role]
     causes: dict[int, str] = field(default_factory=dict)
     nodes: set[str] = field(default_factory=set)  # of the pods that it began with, those that are gone too
+    first: str = ""  # the first of these nodes
 
 
 class DividedNodes:
@@ -164,6 +165,7 @@ class DividedNodes:
         holder = self._holders[key] = CheckedHolder(key, tenant, {}, roles)
         self.grow(holder, places)
         holder.nodes = {place.node for place in holder.places.values()}
+        holder.first = holder.places[min(holder.places)].node
         return holder
 
     def grow(self, holder: CheckedHolder, places: Iterable[Placement]) -> None:
@@ -190,7 +192,7 @@ class DividedNodes:
 
     def pool_of(self, holder: CheckedHolder) -> str:
         """Pool of the holder's first node."""
-        return self._seen[holder.places[min(holder.places)].node].pool
+        return self._seen[holder.first].pool
 
     def touch(self, holder: CheckedHolder) -> None:
         """Nodes of the holder are divided anew."""
