@@ -13,9 +13,10 @@ from tessera.engine.accounts.naming import name_decision
 from tessera.engine.accounts.owners import GpuCause
 from tessera.engine.accounts.periods import STEP_MS
 from tessera_schemas.config import Flavor, Policy, Queue
-from tessera_schemas.facts import AnyFact, DrainRequested, Others, RunAbsent, RunEnded, RunIdle
+from tessera_schemas.facts import AnyFact, DrainRequested, Others, RunAbsent, RunEnded, RunIdle, RunUsed
 from tessera_schemas.ledger import ConfigSet, EarmarkEnded, EarmarkSet, JobQueued, LedgerMessage, NodeChanged
 from tessera_schemas.work.budgets import Budget
+from tessera_schemas.work.measured_use import MeasuredUse
 from tests.account_oracle import messages
 from tests.account_periods import AllPeriods
 from tests.builders import (
@@ -278,3 +279,19 @@ def test_a_jobs_life_is_as_much_to_look_at_however_many_nodes_there_are(
     for name, module in CALLS.items():
         monkeypatch.setattr(module, name, counted(name))
     assert life(4) == life(40)
+
+
+def test_use_that_is_told_with_the_release_of_its_run_counts_for_it():
+    shard = one_node()
+    shard.account = Account(shard.periods, shard.state, STEP_MS, note_use=shard.periods.note_use)
+    run = shard.start(shard.queue("k1"), "k1")
+    use = MeasuredUse(measured_gpu_milli_ms=900_000, worked_gpu_milli_ms=300_000, gpus=1)
+    shard.commit(RunEnded(kind="run_ended", run_id=run))
+    records = shard.commit(
+        RunUsed(kind="run_used", run_id=run, use=use), RunAbsent(kind="run_absent", run_id=run)
+    ).records
+    assert {"use_noted", "released"} <= {record.kind for record in records}
+    amounts = Counter[GpuCause]()
+    for rows in shard.periods.hours.values():
+        amounts.update({owner.cause: amount for owner, amount in rows.items()})
+    assert (amounts[GpuCause.MEASURED], amounts[GpuCause.WORKED]) == (900_000, 300_000)
