@@ -45,7 +45,7 @@ def apply_devices_noted(state: State, record: DevicesNoted, facts: Sequence[Take
 
 def weigh_claims(state: State, gang: Gang) -> Gang:
     """The gang, whose claims count against quotas of GPUs as the devices that are known by now."""
-    if not any(role.need.claims for role in gang):
+    if not gang.claims:
         return gang
     offers = [offer for _, offer in sorted(state.offers.items())]
     needs = (replace(role.need, claims=weighed(role.need.claims, offers)) for role in gang)
@@ -54,7 +54,7 @@ def weigh_claims(state: State, gang: Gang) -> Gang:
 
 def _weigh_jobs(state: State) -> None:
     """Counts what jobs in line claim by what is known now; a run keeps what it counted for when it began."""
-    for job in list(state.jobs.values()):
+    for job in state.jobs.found(state.index.claiming | dict.fromkeys(state.jobs.tried)):
         gang = weigh_claims(state, job.gang) if job.phase is Phase.QUEUED else job.gang
         if gang is not job.gang:
             amount = gang.amount if job.array is None else job.amount

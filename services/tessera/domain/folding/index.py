@@ -33,7 +33,8 @@ class Index:
     `held` is what runs hold by (queue, tenant) and by (queue, tenant, user), "" for no user. `runs_on` says
     which runs hold something on a node; `strays` are live jobs that name a queue, tenant or class that the
     configuration does not have; `capacity` is what all nodes of a pool have together; `elastic` runs may change
-    their size. `lost` has the remembered nodes, those first that lost something first.
+    their size, `claiming` jobs have claims on published devices. `lost` has the remembered nodes, those first that lost
+    something first.
     """
 
     def __init__(self) -> None:
@@ -48,6 +49,7 @@ class Index:
         self.runs_on: dict[str, dict[str, None]] = {}
         self.capacity: dict[str, Amount] = {}
         self.elastic: dict[str, None] = {}
+        self.claiming: dict[str, None] = {}
         self.lost: SortedList[tuple[int, str]] = SortedList()
 
     def memory_changes(self, old: RememberedNode | None, new: RememberedNode | None) -> None:
@@ -61,6 +63,9 @@ class Index:
         """Follows a job from `old` to `new` (None: not there) in the waiting lines and the times of retries."""
         if old is not None:
             self.strays.pop(old.job_id, None)
+            self.claiming.pop(old.job_id, None)
+        if new is not None and new.gang.claims:
+            self.claiming[new.job_id] = None
         if new is not None and state.tree.is_stray(new):
             self.strays[new.job_id] = None
         was = old if old is not None and old.phase is Phase.QUEUED else None
@@ -128,6 +133,7 @@ class Index:
     def rebuild_waiting(self, state: "LineState") -> None:
         """A new configuration moves queues between pools and priorities up and down."""
         self.waiting, self.lines, self.buckets, self.strays, self._kinds = {}, {}, {}, {}, None
+        self.claiming = {job.job_id: None for job in state.jobs.values() if job.gang.claims}
         tree, waiting = state.tree, dict[str, list[QueuedJob]]()
         by_user, by_bucket = dict[UserLine, list[QueuedJob]](), dict[UserLine, dict[Bucket, list[QueuedJob]]]()
         for job in state.jobs.values():

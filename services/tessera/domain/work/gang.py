@@ -63,6 +63,11 @@ class Gang(tuple[RoleNeed, ...]):
         return found
 
     @cached_property
+    def claims(self) -> bool:
+        """Whether pods of it have claims on published devices."""
+        return any(role.need.claims for role in self)
+
+    @cached_property
     def apart(self) -> bool:
         """Whether shares of it are on distinct devices."""
         return any(role.need.apart for role in self)
