@@ -118,6 +118,18 @@ def test_the_error_of_an_expression_is_told_to_its_owner() -> None:
     assert "no such attribute: size" in world.job("one").reason.detail
 
 
+def test_the_error_is_told_to_a_job_that_waits_already_and_once() -> None:
+    world = cluster()
+    submit(world, "one", claiming(claim(selectors=(SMALL,))))
+    submit(world, "other", claiming(claim(count=5)))
+    said = world.commit(selected(FOUR, 0, SMALL, error="no such attribute: size")).records
+    assert [record.kind for record in said] == ["devices_noted", "waiting"]
+    assert "no such attribute: size" in world.job("one").reason.detail
+    assert "no such attribute" not in world.job("other").reason.detail
+    world.settle()
+    assert world.commit(selected(FOUR, 0, SMALL, error="no such attribute: size")).records == ()
+
+
 def test_a_class_that_the_cluster_lacks_is_named_and_waited_for() -> None:
     world = cluster()
     submit(world, "one", claiming(claim(device_class="tpu.example.com")))

@@ -9,17 +9,20 @@ run that starts, so that one pod at a time finds out. Programs that fail within 
 node only if they are of several jobs, and keep no more than a part of a pool from use: a broken program fails anywhere.
 """
 
+from operator import attrgetter
+
 from tessera.domain.devices.offers import DeviceClass, KnownSelection, selection_key
-from tessera.domain.devices.resources import is_as_seen
+from tessera.domain.devices.resources import Need, is_as_seen
 from tessera.domain.devices.slots import while_held
 from tessera.domain.entities import Run
 from tessera.domain.state import State
+from tessera.domain.work.phases import Phase
 from tessera.scheduler.decide.draft import Draft, judges
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.restarts import keep_rest
 from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.facts import DrainRequested, NodeSeen
-from tessera_schemas.ledger import DevicesNoted, EarmarkEnded, NodeBackedOff, NodeChanged, NodeDrained, Revoked
+from tessera_schemas.ledger import DevicesNoted, EarmarkEnded, NodeBackedOff, NodeChanged, NodeDrained, Revoked, Waiting
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.work.run_ends import end_of
 
@@ -85,6 +88,28 @@ def on_devices_selected(draft: Draft, index: int, fact: DevicesSelected) -> None
         return
     if known is not None or len(state.selections) < SELECTIONS_MAX:
         draft.add(DevicesNoted(kind="devices_noted", fact=index))
+        if fact.error:
+            _tell_owners(draft, fact)
+
+
+def _tell_owners(draft: Draft, fact: DevicesSelected) -> None:
+    """Tells jobs in line whose expression ends in an error: of one that found no room before nothing else is news."""
+    state, failed = draft.state, {*fact.selectors}
+    for job in sorted(
+        state.jobs.found(state.index.claiming | dict.fromkeys(state.jobs.tried)), key=attrgetter("job_id")
+    ):
+        role = next((role for role in job.roles if failed in _selectors(state, role.need)), None)
+        told = "" if job.reason is None else job.reason.detail
+        if role is not None and job.phase is Phase.QUEUED and fact.error not in told:
+            reason = Reason(code=Code.NO_FIT, field=f"roles.{role.name}", detail=fact.error)
+            draft.add(Waiting(kind="waiting", job_id=job.job_id, reason=reason))
+
+
+def _selectors(state: State, need: Need) -> list[set[str]]:
+    """Expressions that each choice of the pod's claims has together with its class."""
+    choices = [choice for claim in need.claims for request in claim.requests for choice in request.choices]
+    known = [(state.device_classes.get(choice.device_class), choice) for choice in choices]
+    return [{*found.selectors, *choice.selectors} for found, choice in known if found is not None]
 
 
 @judges(DrainRequested)
