@@ -16,7 +16,7 @@ FORBIDDEN = ("pytest", "mypy", "hypothesis", "ruff", "matplotlib", "testcontaine
 MISSING_PART = 5
 IMAGES = (*SERVICES, "gateway-logs", "client")
 STEPS_MEGABYTES = 10
-MEGABYTES = dict.fromkeys(SERVICES, 64.0) | {"binder": 114, "gateway-logs": 144, "reclamation": 374, "client": 184}
+MEGABYTES = dict.fromkeys(SERVICES, 64.0) | {"binder": 168, "gateway-logs": 144, "reclamation": 374, "client": 184}
 MEGABYTES |= dict.fromkeys(("admission", "queueing", "scheduler", "preemption", "gateway"), 120.0)
 """Over the base, at most; docs/install.md says why the last four hold more."""
 
