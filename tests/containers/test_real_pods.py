@@ -431,6 +431,7 @@ async def test_salloc_gives_a_shell_in_a_pod_whose_srun_reaches_all_and_takes_th
     await terminal.until(f"42 /dev/pts/0 {job_id}-1-0")
     terminal.type("srun -w $(hostname | sed 's/0$/1/') sh -c 'echo $((8 * 8)) on $(hostname) of $SLURM_NODEID'\n")
     await terminal.until(f"64 on {job_id}-1-1 of 1")
+    await terminal.until("# ")  # until then the step has what is typed
     terminal.type("srun sh -c 'echo $((5 * 5)) begun; sleep 1000'\n")
     for _ in range(2):
         await terminal.until("25 begun")
