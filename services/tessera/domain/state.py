@@ -288,6 +288,10 @@ class State:
         begun = {run.run_id: None for run in new if any(place.node == node for place in run.places)}
         return self.runs.found(self.index.runs_on.get(node, {}) | begun)
 
+    def claiming_jobs(self) -> list[Job]:
+        """Live jobs with claims on published devices, in no order; in an overlay also all that were written in it."""
+        return self.jobs.found(self.index.claiming | dict.fromkeys(self.jobs.tried))
+
     def put_ended(self, ended: EndedJob) -> None:
         """Remembers an ended job; the base's `remembered` also knows when to forget it."""
         self.ended.put(ended.job_id, ended)

@@ -54,7 +54,7 @@ def weigh_claims(state: State, gang: Gang) -> Gang:
 
 def _weigh_jobs(state: State) -> None:
     """Counts what jobs in line claim by what is known now; a run keeps what it counted for when it began."""
-    for job in state.jobs.found(state.index.claiming | dict.fromkeys(state.jobs.tried)):
+    for job in state.claiming_jobs():
         gang = weigh_claims(state, job.gang) if job.phase is Phase.QUEUED else job.gang
         if gang is not job.gang:
             amount = gang.amount if job.array is None else job.amount

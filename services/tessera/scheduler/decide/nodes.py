@@ -95,9 +95,7 @@ def on_devices_selected(draft: Draft, index: int, fact: DevicesSelected) -> None
 def _tell_owners(draft: Draft, fact: DevicesSelected) -> None:
     """Tells jobs in line whose expression ends in an error: of one that found no room before nothing else is news."""
     state, failed = draft.state, {*fact.selectors}
-    for job in sorted(
-        state.jobs.found(state.index.claiming | dict.fromkeys(state.jobs.tried)), key=attrgetter("job_id")
-    ):
+    for job in sorted(state.claiming_jobs(), key=attrgetter("job_id")):
         role = next((role for role in job.roles if failed in _selectors(state, role.need)), None)
         told = "" if job.reason is None else job.reason.detail
         if role is not None and job.phase is Phase.QUEUED and fact.error not in told:
