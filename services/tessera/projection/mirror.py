@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 import structlog
 
 from tessera.domain.state import State
-from tessera.kernel.errors import Conflict, InvariantViolation, Transient
+from tessera.kernel.errors import Conflict, Transient
 from tessera.kernel.messaging.follow import BACKOFF_SECONDS
 from tessera.kernel.ports import Change
 from tessera.kernel.service.context import Ports
@@ -139,12 +139,13 @@ class Mirror:
 
     def _head(self) -> Head:
         """
-        Raises InvariantViolation while a message is folded in part.
+        Raises Transient while a message is folded in part.
 
         Its number beside the hash of the one before it would say of the ledger, for good, that it was written again.
+        Whoever folded it has the reason, and halts us with it; it may be a few ticks behind us.
         """
         if not self._state.is_whole:
-            raise InvariantViolation(f"record {self._state.n} is folded in part")
+            raise Transient(f"record {self._state.n} is folded in part")
         return Head(self._state.n, self._state.chain)
 
     async def _send(self, first: int, head: Head, changes: list[Change]) -> None:
