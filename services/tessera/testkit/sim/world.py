@@ -16,6 +16,7 @@ from tessera.kernel.errors import Full, KernelError
 from tessera.kernel.ledger.shard import Shard
 from tessera.kernel.memory.bus import MemoryBus
 from tessera.kernel.ports import Outgoing
+from tessera.kernel.tasks.task_group import cancel_all
 from tessera.testkit.account_checker import AccountSaid, check_account
 from tessera.testkit.checker import PodChange, check
 from tessera.testkit.events_checker import check_events
@@ -24,6 +25,7 @@ from tessera.testkit.relations_checker import check_relations
 from tessera.testkit.rules_checker import check_rules
 from tessera.testkit.sim.chaos import Chaos
 from tessera.testkit.sim.coverage import NAMED_POINTS, SIMULATED, Coverage, seen_on
+from tessera.testkit.sim.drivers import Drivers
 from tessera.testkit.sim.faults import Rates, ServiceFaults
 from tessera.testkit.sim.guard import SEED_SECONDS, SeedFailed, guarded
 from tessera.testkit.sim.loop import VirtualLoop
@@ -34,7 +36,6 @@ from tessera.testkit.sim.verify import CountedState, digests, fold_stored, store
 from tessera.testkit.sim.workload import (
     HUGE_KEY,
     HUGE_TENANT,
-    NICS,
     SETTLED,
     Command,
     cancel,
@@ -47,7 +48,7 @@ from tessera.testkit.sim.workload import (
 from tessera_local.cluster.in_memory import drive
 from tessera_local.cluster.machines.nodes import NodeRow, TaintRow, node_object
 from tessera_local.cluster.objects.jobs import JobController
-from tessera_schemas.base import Json, job_id
+from tessera_schemas.base import job_id
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.commands import REPLY_HEADER
 from tessera_schemas.job import JobSpec
@@ -92,6 +93,8 @@ class World:
         clock = self.services.clock
         by_operator = ServiceFaults("operator", clock, self.rates, self.coverage, lambda _: None)
         self._rolling = RollingOperator(self.services.broker, SHARD, clock, Random(seed + 5), by_operator)
+        drawn = Random(seed + 6)
+        self._drivers = Drivers(self.services.cluster, clock, drawn, ("gpu-a", "gpu-c"), self.coverage, self.state)
         self._clients = MemoryBus(
             self.services.broker,
             "client",
@@ -114,7 +117,12 @@ class World:
         script += commands(SHARD, self.random, jobs, CHAOS_SECONDS * 0.7, evicts)
         clients = [self.loop.create_task(self.send(command)) for command in script]
         chaos = Chaos(self.services, Random(self.seed + 3), nodes, CHAOS_SECONDS, points, self.state)
+        drivers = self.loop.create_task(self._drivers.run(CHAOS_SECONDS))
         await chaos.run()
+        await cancel_all(drivers)
+        if not drivers.cancelled():
+            drivers.result()
+        self._drivers.end()
         await asyncio.gather(*clients)
         await self.send(cancel(SHARD, HUGE_TENANT, HUGE_KEY))
         await self._settle()
@@ -184,18 +192,8 @@ class World:
         ]
         for row in rows:
             self.services.cluster.create("nodes", "", node_object(row, row.name))
-        self._publish_nics("gpu-a", "gpu-c")
+        self._drivers.begin()
         return rows
-
-    def _publish_nics(self, *nodes: str) -> None:
-        """A class of devices by a driver, and on each of these nodes four of them, of which two are fast."""
-        wanted: Json = {"selectors": [{"cel": {"expression": f'device.driver == "{NICS}"'}}]}
-        self.services.cluster.create("deviceclasses", "", {"metadata": {"name": NICS}, "spec": wanted})
-        for node in nodes:
-            devices = [{"name": f"nic-{at}", "attributes": {"fast": {"bool": at < 2}}} for at in range(4)]
-            pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
-            spec = {"driver": NICS, "nodeName": node, "pool": pool, "devices": devices}
-            self.services.cluster.create("resourceslices", "", {"metadata": {"name": f"{node}-nics"}, "spec": spec})
 
     def _record_pods(self) -> None:
         """
