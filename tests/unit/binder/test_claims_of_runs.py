@@ -188,6 +188,31 @@ async def test_a_device_that_another_claim_has_is_a_fact_and_a_retry() -> None:
         assert world.job(fact.job_id).phase == "running"
 
 
+async def test_a_counter_that_another_claim_has_is_a_fact_and_a_retry() -> None:
+    """Somebody else's claim has the whole card, of which the drawn device is a part."""
+    uses = [{"counterSet": "card", "counters": {"ports": {"value": "1"}}}]
+    async with world_of_devices(consumesCounters=uses) as world:
+        spec = world.core.list("resourceslices")[0][0].object["spec"]
+        whole = {"name": "card", "consumesCounters": [{"counterSet": "card", "counters": {"ports": {"value": "2"}}}]}
+        counters = [{"name": "card", "counters": {"ports": {"value": "2"}}}]
+        newer = {"devices": [*spec["devices"], whole], "sharedCounters": counters}
+        world.core.patch("resourceslices", "", world.core.list("resourceslices")[0][0].meta["name"], {"spec": newer})
+        await world.run(3)
+        others = protected(claim("others"))
+        result = {"request": "one", "driver": "gpu.example.com", "pool": "node-a", "device": "card"}
+        others["status"] = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [{"uid": "x"}]}
+        world.core.create("resourceclaims", "lab", others)
+        fact = admitted("k1", with_claims())
+        await world.commit(fact)
+        await world.run(5)
+        failed = world.said("bind_failed")[0]
+        assert failed.reason.code is Code.CLAIM_CONFLICT
+        assert failed.reason.detail.endswith("ports of card is claim lab/others's")
+        world.core.patch("resourceclaims", "lab", "others", {"status": {"allocation": None}}, "status")
+        await world.run(30)
+        assert world.job(fact.job_id).phase == "running"
+
+
 async def test_a_claim_that_changed_under_the_write_is_read_again() -> None:
     async with world_of_devices() as world:
         patch, raced = world.core.patch, []

@@ -115,7 +115,7 @@ class PodClaims:
 
     async def _find_holder(self, claim: Json, wanted: ClaimReservation) -> Reason | None:
         """
-        Why a device that is drawn whole is another claim's.
+        Why a device that is drawn is another claim's, whole or by the counters that it shares with others.
 
         What our copy shows is looked at anew: the claim may have let go of the device, whose end the ledger knows.
         """
@@ -124,8 +124,10 @@ class PodClaims:
         for drawn in whole:
             for seen in self._published.holders(drawn.id):
                 if text(seen, "metadata", "uid") != uid and await self._still_holds(seen):
-                    its = f"{text(seen, 'metadata', 'namespace')}/{text(seen, 'metadata', 'name')}"
-                    return conflict(claim, f"device {drawn.id} is claim {its}'s")
+                    return conflict(claim, f"device {drawn.id} is claim {_path(seen)}'s")
+        for what, seen in self._published.holders_beside(wanted.drawn, uid):
+            if await self._still_holds(seen):
+                return conflict(claim, f"{what} is claim {_path(seen)}'s")
         return None
 
     async def _still_holds(self, seen: Json) -> bool:
@@ -166,3 +168,7 @@ class PodClaims:
             if error.status != 404:
                 raise
             return None
+
+
+def _path(claim: Json) -> str:
+    return f"{text(claim, 'metadata', 'namespace')}/{text(claim, 'metadata', 'name')}"

@@ -6,9 +6,11 @@ They are followed from the first run with a claim on: a cluster without such dev
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from tessera.binder.claims.decide.allocation import AllocatedDevice, id_of, results_of
+from tessera.binder.devices.decide.pools import PublishedPool, judge_pool, short_counters
+from tessera.binder.devices.decide.slices import SliceReader
 from tessera.binder.workloads.reading import at, items, mapping, text, whole
 from tessera.kernel.errors import Transient
 from tessera.kernel.kubernetes.informer import Delta, Informer
@@ -18,6 +20,7 @@ from tessera_schemas.base import Json
 from tessera_schemas.cluster.labels import CLAIMS_API
 from tessera_schemas.work.placement import DrawnDevice
 
+NO_POOL = PublishedPool("", "", frozenset(), {})
 KINDS = ("ResourceSlice", "DeviceClass", "ResourceClaim")
 
 
@@ -30,6 +33,9 @@ class PublishedDevices:
         )
         self._slices_of: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._holders: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._holders_in: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self._pools: dict[str, PublishedPool] = {}
+        """Read when a counter is asked for, and forgotten when a slice of it changes."""
         self._needed = asyncio.Event()
 
     async def follow(self) -> None:
@@ -67,6 +73,28 @@ class PublishedDevices:
         """The claims that have the device, and do more than look after it."""
         return [self._claims.objects[uid] for uid in self._holders.get(device_id, ())]
 
+    def holders_beside(self, drawn: Sequence[DrawnDevice], uid: str) -> Iterator[tuple[str, Json]]:
+        """
+        Counters of which these devices leave less than nothing, and for each a claim that has some of it.
+
+        `uid` is the claim that they are drawn for. A pool of which slices are missing has no counters to go by.
+        """
+        for driver, name in sorted({(one.driver, one.pool) for one in drawn}):
+            key = f"{driver}/{name}"
+            pool = self._pools.get(key) or self._pools.setdefault(key, self._read(key))
+            if not pool.counters:
+                continue
+            others = [self._claims.objects[each] for each in self._holders_in.get(key, ()) if each != uid]
+            held = {text(one, "device"): claim for claim in others for one in _held(claim) if _pool_of(one) == key}
+            ours = [one.device for one in drawn if (one.driver, one.pool) == (driver, name) and not one.admin]
+            for what, device in short_counters(pool, ours, held.keys()):
+                yield what, held[device]
+
+    def _read(self, key: str) -> PublishedPool:
+        read = map(SliceReader().read, (self._slices.objects[uid] for uid in self._slices_of.get(key, ())))
+        there = [one for one in read if one is not None]
+        return judge_pool(there) if there else NO_POOL
+
     def _device(self, drawn: DrawnDevice) -> AllocatedDevice | None:
         slices = [self._slices.objects[uid] for uid in self._slices_of.get(f"{drawn.driver}/{drawn.pool}", ())]
         for one in sorted(slices, key=_generation, reverse=True):
@@ -78,10 +106,13 @@ class PublishedDevices:
     def _take_slices(self, deltas: list[Delta]) -> None:
         for delta in deltas:
             _index(self._slices_of, delta, _pool)
+            for key in (*_pool(delta.object), *(_pool(delta.old) if delta.old is not None else ())):
+                self._pools.pop(key, None)
 
     def _take_claims(self, deltas: list[Delta]) -> None:
         for delta in deltas:
             _index(self._holders, delta, _held_devices)
+            _index(self._holders_in, delta, _pools_of_held)
 
 
 def _index(index: defaultdict[str, dict[str, None]], delta: Delta, keys_of: Callable[[Json], list[str]]) -> None:
@@ -100,8 +131,19 @@ def _pool(one: Json) -> list[str]:
 
 
 def _held_devices(claim: Json) -> list[str]:
-    held = (result for result in results_of(claim) if at(result, "adminAccess") is not True)
-    return list(dict.fromkeys(map(id_of, held)))
+    return list(dict.fromkeys(map(id_of, _held(claim))))
+
+
+def _pools_of_held(claim: Json) -> list[str]:
+    return list(dict.fromkeys(map(_pool_of, _held(claim))))
+
+
+def _pool_of(result: Json) -> str:
+    return f"{text(result, 'driver')}/{text(result, 'pool')}"
+
+
+def _held(claim: Json) -> list[Json]:
+    return [result for result in results_of(claim) if at(result, "adminAccess") is not True]
 
 
 def _generation(one: Json) -> int:

@@ -5,7 +5,7 @@ Pools are told apart by driver and name together: two drivers may call theirs th
 """
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from dataclasses import dataclass
 
 from tessera.binder.devices.decide.slices import Counters, Slice, SliceDevice, UnreadableSlice
@@ -44,6 +44,27 @@ def judge_pool(slices: Collection[Slice]) -> PublishedPool:
     except UnreadableSlice as error:
         return PublishedPool(some.driver, some.pool, nodes, {}, why=str(error))
     return PublishedPool(some.driver, some.pool, nodes, devices, counters)
+
+
+def short_counters(pool: PublishedPool, drawn: Collection[str], held: Set[str]) -> Iterator[tuple[str, str]]:
+    """
+    Each counter of which the drawn devices leave less than nothing beside the held ones, and a held one that uses it.
+
+    `drawn` and `held` are names of devices; a device of both counts once.
+    """
+    uses = {each.shape.name: each.shape.uses for devices in pool.devices.values() for each in devices}
+    left = Counter({(name, counter): have for name, amounts in pool.counters for counter, have in amounts})
+    holders: dict[tuple[str, str], str] = {}
+    for device in sorted({*drawn, *held}):
+        for name, amounts in uses.get(device, ()):
+            for counter, amount in amounts:
+                left[name, counter] -= amount
+                if device in held and amount:
+                    holders.setdefault((name, counter), device)
+    wanted = {(name, counter) for device in drawn for name, amounts in uses.get(device, ()) for counter, _ in amounts}
+    for key in sorted(wanted):
+        if left[key] < 0 and key in holders:
+            yield f"{key[1]} of {key[0]}", holders[key]
 
 
 def _read(slices: Collection[Slice]) -> tuple[dict[str, tuple[SliceDevice, ...]], tuple[tuple[str, Counters], ...]]:
