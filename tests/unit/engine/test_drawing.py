@@ -10,12 +10,12 @@ from tessera.domain.storing.fast import replace
 from tessera.engine.claims.drawing import (
     Drawn,
     FreeOffer,
-    could_ever,
     count_sets,
     draw,
     free_devices,
     is_answer,
     named,
+    why_never,
 )
 from tessera.engine.claims.shares import amounts_of
 from tessera.engine.claims.solving import Solver
@@ -151,7 +151,7 @@ def test_a_choice_of_which_nobody_knows_what_it_takes_is_not_passed_over(count: 
 def test_nothing_is_known_of_a_layout_whose_devices_the_ledger_has_not_seen() -> None:
     free = FreeOffer(Offer("f" * 64, classes={"any": DeviceClass("any")}))
     assert shortage(free, claim(choice())).unknown
-    assert could_ever(free, (claim(choice()),))
+    assert why_never(free, (claim(choice()),)).unknown
 
 
 def test_every_device_is_not_known_while_a_pool_cannot_be_read() -> None:
@@ -162,10 +162,19 @@ def test_every_device_is_not_known_while_a_pool_cannot_be_read() -> None:
 
 def test_a_pod_could_run_ever_where_devices_are_taken_and_not_where_they_are_tainted() -> None:
     offered = offer([device("a"), device("b")])
-    assert could_ever(FreeOffer(offered, taken=had(0, 1)), (claim(choice(count=2)),))
-    assert not could_ever(FreeOffer(offered, ((0, *SICK),)), (claim(choice(count=2)),))
-    assert not could_ever(FreeOffer(offered), (claim(choice(count=3)),))
-    assert could_ever(FreeOffer(offered, incomplete=True), (claim(choice(count=3)),))
+    assert why_never(FreeOffer(offered, taken=had(0, 1)), (claim(choice(count=2)),)) is None
+    assert why_never(FreeOffer(offered, ((0, *SICK),)), (claim(choice(count=2)),))
+    assert why_never(FreeOffer(offered), (claim(choice(count=3)),))
+
+
+def test_every_device_may_be_had_once_others_have_shares_though_not_of_an_empty_node() -> None:
+    """On the empty node every device is both, and the second request finds nothing; later b is left out of them."""
+    whole = {MEMORY: DeviceCapacity(value=8)}
+    offered = offer([device("a"), device("b", capacity=whole, shared=True)], selected={"b": [1]})
+    wanted = claim(choice(count=0), choice("b", capacity=((MEMORY, 4),)))
+    assert shortage(FreeOffer(offered), wanted)
+    assert len(drawn(FreeOffer(offered, taken=((1, ((MEMORY, 4),)),)), wanted)) == 2
+    assert why_never(FreeOffer(offered), (wanted,)) is None
 
 
 def test_an_earlier_choice_is_had_by_other_devices_for_those_before_it() -> None:
@@ -216,7 +225,7 @@ def test_a_search_that_is_too_long_says_so() -> None:
     wanted = claim(choice(count=8))
     told = shortage(free, wanted)
     assert (told.matching, told.taken, told.gave_up) == (24, 0, True)
-    assert could_ever(free, (wanted,))
+    assert why_never(free, (wanted,)) is None
     assert len(drawn(free, claim(choice(count=7)))) == 7
 
 

@@ -143,14 +143,24 @@ def is_answer(devices: FreeOffer, claims: tuple[ClaimNeed, ...], drawn: tuple[Dr
     return not isinstance(found, Shortage) and Counter(_drawn(solver, found)) == Counter(drawn)
 
 
-def could_ever(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> bool:
+def why_never(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> Shortage | None:
     """
-    Whether the devices would do with nothing taken, their taints standing; True as well while nobody can say.
+    Why the devices could not answer the claims whatever claims give back; None where they might.
 
-    Nobody can while a selection or a pool's newest generation is not known, or where the search gave up.
+    Taints stay, since whoever tainted a device takes the taint off, and no departure does. A search that was given up
+    proves nothing.
     """
     found = draw(replace(devices, taken=()), claims)
-    return devices.incomplete or not isinstance(found, Shortage) or found.unknown or found.gave_up
+    if not isinstance(found, Shortage) or found.gave_up:
+        return None
+    # Every device that matches is asked for, and shared ones of which too little is left do not count among them: then
+    # a node that others use may answer what an empty one does not.
+    choices = (choice for claim in claims for request in claim.requests for choice in request.choices)
+    if any(not choice.count for choice in choices) and any(
+        device.is_shared and device.capacity for device in devices.offer.devices
+    ):
+        return None
+    return found
 
 
 def _solver(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> Solver:

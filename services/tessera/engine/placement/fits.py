@@ -14,7 +14,7 @@ from functools import lru_cache
 from tessera.domain.devices.resources import NO_VALUE, WHOLE_GPU, Need, Node
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
-from tessera.engine.claims.drawing import count_sets, draw, free_devices, named
+from tessera.engine.claims.drawing import count_sets, draw, free_devices, named, why_never
 from tessera.engine.claims.solving import Shortage
 from tessera.engine.placement.mig import free_positions, has_profile, position
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, serves
@@ -58,10 +58,8 @@ def _never_drawn(need: Need, node: Node) -> FitFailure | None:
     """Why the node's devices could never answer the pod's claims, whatever others give back."""
     if node.offer is None:
         return FitFailure.CLAIMS
-    # On the devices with nothing taken: taints stay, since who tainted a device takes the taint off, and no departure
-    # does. A search that was given up proves nothing, so that the node counts as one that might.
-    found = draw(replace(free_devices(node), taken=()), need.claims)
-    if not isinstance(found, Shortage) or found.gave_up:
+    found = why_never(free_devices(node), need.claims)
+    if found is None:
         return None
     return FitFailure.UNKNOWN_CLAIMS if found.unknown else FitFailure.CLAIMS
 
