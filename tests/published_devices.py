@@ -10,6 +10,8 @@ from tessera_schemas.job import Role
 from tests.builders import node_seen, role
 
 DRIVER = "gpu.example.com"
+NIC_DRIVER = "nic.example.com"
+PCIE_ROOT, NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
 SMALL = ("1g", "1g", "2g")
 """Instances into which each GPU of `cut_gpus` may be cut, by their size in quarters of its memory."""
 
@@ -29,6 +31,24 @@ def cut_gpus(count: int) -> DeviceLayout:
             devices.append(OfferedDevice(pool=0, name=f"gpu-{gpu}-{name}", uses=uses, gpu=gpu, gpu_milli=milli))
     pools = (DevicePool(driver=DRIVER),)
     return DeviceLayout(pools=pools, counters=(4000,) * count, devices=tuple(devices), kinds="11" * 32)
+
+
+def gpus_with_nics(
+    roots: int = 8, numa_nodes: int = 2, drivers: tuple[str, str] = (DRIVER, NIC_DRIVER)
+) -> DeviceLayout:
+    """A GPU and a NIC of two drivers on each PCIe root; the roots are spread over the NUMA nodes, half by half."""
+    devices = tuple(
+        OfferedDevice(
+            pool=pool,
+            name=f"{('gpu', 'nic')[pool]}-{root}",
+            same={PCIE_ROOT: root, NUMA_NODE: roots + root * numa_nodes // roots},
+            **({} if pool else {"gpu": root, "gpu_milli": 1000}),
+        )
+        for pool in (0, 1)
+        for root in range(roots)
+    )
+    pools = tuple(DevicePool(driver=driver) for driver in drivers)
+    return DeviceLayout(pools=pools, devices=devices, kinds="22" * 32)
 
 
 def layout_seen(layout: DeviceLayout) -> LayoutSeen:

@@ -6,13 +6,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from tessera.client.sending.submitting import claims_of
+from tessera_schemas.cluster.device_claims import DeviceClaim
 from tests.e2e.live import configuration, eventually, job
 from tests.e2e.platform_checks import assert_all_is_well
 from tests.kubernetes.control_plane import ControlPlane
 from tests.kubernetes.live import KubernetesLive, live_on
 from tests.kubernetes.users import Users, scheduled
 from tests.kubernetes.users_objects import Json, batch_job
-from tests.published_devices import DRIVER, claim
+from tests.published_devices import DRIVER, NIC_DRIVER, PCIE_ROOT, claim
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
@@ -37,6 +39,7 @@ def published(node: str, gpus: int = 4, generation: int = 1) -> Json:
                     "attributes": {
                         "uuid": {"string": f"{node}-{at}"},
                         "size": {"string": "small" if at else "big"},
+                        PCIE_ROOT: {"string": f"pci0000:{at:02x}"},
                     },
                     "capacity": {"memory": {"value": "80Gi"}},
                 }
@@ -44,6 +47,15 @@ def published(node: str, gpus: int = 4, generation: int = 1) -> Json:
             ],
         },
     }
+
+
+def published_nics(node: str, nics: int = 4) -> Json:
+    """A slice of another driver of the node: a NIC on the PCIe root of each of its GPUs, numbered the other way."""
+    roots = {f"nic-{nics - 1 - at}": {"attributes": {PCIE_ROOT: {"string": f"pci0000:{at:02x}"}}} for at in range(nics)}
+    slice_ = published(node)
+    slice_["metadata"]["name"] = f"{node}-nics"
+    slice_["spec"] |= {"driver": NIC_DRIVER, "devices": [{"name": name, **rest} for name, rest in roots.items()]}
+    return slice_
 
 
 def device_class(name: str, expression: str) -> Json:
@@ -77,8 +89,10 @@ async def live(own_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
     own_plane.add_nodes(2, "dra", gpus=0, cpu="16")
     api = own_plane.api()
     api.create(device_class(DRIVER, f'device.driver == "{DRIVER}"'))
+    api.create(device_class(NIC_DRIVER, f'device.driver == "{NIC_DRIVER}"'))
     for node in NODES:
         api.create(published(node))
+        api.create(published_nics(node))
     async with live_on(own_plane, tmp_path_factory.mktemp("platform"), configuration()) as live:
         users = Users(live)
         users.create(template(TEMPLATE))
@@ -144,5 +158,20 @@ async def test_a_native_job_of_claims_leaves_none(users: Users, live: Kubernetes
     )
     await live.submit(spec.model_copy(update={"roles": (worker,)}))
     await users.until(lambda: len(results(claims(users))) == 4, "four devices are had")
+    await eventually(lambda: claims(users) == [], "no claim is left")
+    await assert_all_is_well(live)
+
+
+async def test_four_gpus_and_four_nics_of_two_drivers_are_four_pairs(users: Users, live: KubernetesLive) -> None:
+    spec = job("pairs", gpus=0, seconds=8)
+    pairs = claims_of((f"{DRIVER}+{NIC_DRIVER}:4",), PCIE_ROOT)
+    wanted = {"claims": tuple(map(DeviceClaim.model_validate, pairs))}
+    worker = spec.roles[0].model_copy(update={"resources": spec.roles[0].resources.model_copy(update=wanted)})
+    await live.submit(spec.model_copy(update={"roles": (worker,)}))
+    await users.until(lambda: len(results(claims(users))) == 8, "eight devices are had")
+    (one,) = claims(users)
+    had = {each["request"]: each["device"] for each in one["status"]["allocation"]["devices"]["results"]}
+    joined = {(had[f"devices-0-{at}-0"], had[f"devices-0-{at}-1"]) for at in range(4)}
+    assert joined == {(f"gpu-{at}", f"nic-{3 - at}") for at in range(4)}
     await eventually(lambda: claims(users) == [], "no claim is left")
     await assert_all_is_well(live)

@@ -1,6 +1,7 @@
 """Keys, quantities, files: what people write and what is sent."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from tessera.client.outcomes import Exit, Failure, Refused
 from tessera.client.sending.keys import CI_SYSTEMS, choose_key
 from tessera.client.sending.ordering import describe_cancelled_owner
 from tessera.client.sending.submitting import name_of, spec_of_options
+from tessera_schemas.cluster.device_claims import DeviceClaim
 from tessera_schemas.job import Toleration
 from tessera_schemas.text import quantities, units
 from tessera_schemas.work.short_form import full_job
@@ -224,6 +226,49 @@ def test_options_and_a_command_make_a_job_of_one_role() -> None:
     assert role["template"]["command"] == ["echo", "$$$$"]
     assert role["gpu_models"] == ["h100"]
     assert "tolerations" not in role
+
+
+def claims(*device: str, match: str | None = None) -> list[Any]:
+    """Claims of the role that these options make, as the contract reads them."""
+    spec = spec_of_options(
+        ["a"], name=None, queue="q", image="a", replicas=1, gpus=0, gpu_milli=0, cpu="1", memory="1Gi", gpu_model=[],
+        device=device, match=match,
+    )  # fmt: skip
+    return [DeviceClaim.model_validate(each) for each in spec["roles"][0]["resources"]["claims"]]
+
+
+def asked(claim: DeviceClaim) -> list[tuple[str, str, int]]:
+    return [(each.name, each.choices[0].device_class, each.choices[0].count) for each in claim.requests]
+
+
+def test_devices_of_several_classes_are_claims_of_their_own() -> None:
+    assert [asked(each) for each in claims("gpu:4", "nic")] == [[("devices", "gpu", 4)], [("devices", "nic", 1)]]
+
+
+def test_a_match_without_pairs_is_between_all_devices_of_one_claim() -> None:
+    (claim,) = claims("gpu:4", "nic:4", match="numa")
+    assert asked(claim) == [("devices-0", "gpu", 4), ("devices-1", "nic", 4)]
+    assert [(each.requests, each.match) for each in claim.constraints] == [((), "numa")]
+
+
+def test_a_match_with_pairs_is_between_the_devices_of_each_pair() -> None:
+    (claim, lone) = claims("gpu+nic:2", "disk", match="root")
+    wanted = [("devices-0-0-0", "gpu", 1), ("devices-0-0-1", "nic", 1)]
+    assert asked(claim) == [*wanted, ("devices-0-1-0", "gpu", 1), ("devices-0-1-1", "nic", 1)]
+    pairs = [("devices-0-0-0", "devices-0-0-1"), ("devices-0-1-0", "devices-0-1-1")]
+    assert [(each.requests, each.match) for each in claim.constraints] == [(pair, "root") for pair in pairs]
+    assert asked(lone) == [("devices", "disk", 1)]
+    assert not lone.constraints
+
+
+@pytest.mark.parametrize(
+    ("device", "match"), [(("gpu+:4",), None), (("gpu:0",), None), (("gpu",), "numa"), ((), "numa")]
+)
+def test_devices_that_cannot_be_read_and_a_match_of_one_device_are_mistakes(
+    device: tuple[str, ...], match: str | None
+) -> None:
+    with pytest.raises(Failure):
+        claims(*device, match=match)
 
 
 TOLERATIONS = {

@@ -48,13 +48,14 @@ def spec_of_options(
     gpu_model: Sequence[str],
     toleration: Sequence[str] = (),
     device: Sequence[str] = (),
+    match: str | None = None,
 ) -> Json:
     """A job of one role, as a file would say it."""
     resources: Json = {} if cpu is None else {"cpu": cpu}
     resources |= {} if memory is None else {"memory": memory}
     resources |= {"gpus": gpus} if gpus else {}
     resources |= {"gpu_milli": gpu_milli} if gpu_milli else {}
-    resources |= {"claims": [claim_of(text, number) for number, text in enumerate(device)]} if device else {}
+    resources |= {"claims": claims_of(device, match)} if device or match else {}
     role: Json = {"name": "worker", "replicas": replicas, "resources": resources}
     role |= {"gpu_models": list(gpu_model)} if gpu_model else {}
     role |= {"tolerations": list(toleration)} if toleration else {}
@@ -62,13 +63,49 @@ def spec_of_options(
     return {"name": name or name_of(command), "queue": queue, "roles": [role]}
 
 
-def claim_of(text: str, number: int) -> Json:
-    """`gpu.nvidia.com` or `gpu.nvidia.com:2` as a claim on devices of that class. Raises Failure."""
-    device_class, colon, count = text.partition(":")
-    if not device_class or (colon and not (count.isascii() and count.isdecimal() and 0 < int(count) <= COUNT_MAX)):
-        raise Failure(Exit.USAGE, f"--device {text}: write CLASS or CLASS:COUNT, such as gpu.nvidia.com:1")
-    choice = {"device_class": device_class} | ({"count": int(count)} if colon else {})
-    return {"name": f"devices-{number}", "requests": [{"name": "devices", "choices": [choice]}]}
+def claims_of(device: Sequence[str], match: str | None) -> list[Json]:
+    """
+    Claims of `gpu.nvidia.com:2` (two devices of a class) and `gpu.nvidia.com+dra.net:4` (four pairs) each.
+
+    With `match`, the devices of each pair have one value of this attribute, or all devices where there are no pairs;
+    these are requests of one claim then. Raises Failure.
+    """
+    named = [_classes_of(text) for text in device]
+    has_pairs = any(len(classes) > 1 for classes, _ in named)
+    if match and not has_pairs and sum(count for _, count in named) < 2:
+        raise Failure(Exit.USAGE, f"--match {match}: goes with several devices: --device gpu.nvidia.com+dra.net")
+    claims = []
+    for number, (classes, count) in enumerate(named):
+        if len(classes) > 1:
+            claims.append(_paired(f"devices-{number}", classes, count, match))
+        else:
+            choice = {"device_class": classes[0]} | ({"count": count} if count > 1 else {})
+            claims.append({"name": f"devices-{number}", "requests": [{"name": "devices", "choices": [choice]}]})
+    if not match or has_pairs:
+        return claims
+    requests = [request | {"name": claim["name"]} for claim in claims for request in claim["requests"]]
+    return [{"name": "devices", "requests": requests, "constraints": [{"match": match}]}]
+
+
+def _classes_of(text: str) -> tuple[list[str], int]:
+    named, colon, count = text.partition(":")
+    classes = named.split("+")
+    if not all(classes) or (colon and not (count.isascii() and count.isdecimal() and 0 < int(count) <= COUNT_MAX)):
+        example = "such as gpu.nvidia.com:1, or gpu.nvidia.com+dra.net:4 for pairs"
+        raise Failure(Exit.USAGE, f"--device {text}: write CLASS or CLASS:COUNT, {example}")
+    return classes, int(count) if colon else 1
+
+
+def _paired(name: str, classes: Sequence[str], count: int, match: str | None) -> Json:
+    """One claim on `count` sets of a device of each class, the devices of each alike in `match`."""
+    sets = [[f"{name}-{at}-{place}" for place in range(len(classes))] for at in range(count)]
+    requests = [
+        {"name": request, "choices": [{"device_class": device_class}]}
+        for of_set in sets
+        for request, device_class in zip(of_set, classes, strict=True)
+    ]
+    alike = {"constraints": [{"requests": of_set, "match": match} for of_set in sets]} if match else {}
+    return {"name": name, "requests": requests} | alike
 
 
 def parameters_of(said: Sequence[str]) -> dict[str, str]:

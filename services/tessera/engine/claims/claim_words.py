@@ -5,10 +5,11 @@ from collections.abc import Iterable
 
 from tessera.domain.devices.claims import ClaimNeed
 from tessera.domain.devices.resources import Node
+from tessera.domain.storing.fast import replace
 from tessera.engine.claims.drawing import draw, free_devices
 from tessera.engine.claims.solving import Shortage
 
-TAINTS_MAX = 3
+TAINTS_MAX = CONDITIONS_MAX = 3
 
 
 def describe_shortage(claims: tuple[ClaimNeed, ...], nodes: Iterable[Node], own: int) -> tuple[str, dict[str, int]]:
@@ -18,9 +19,10 @@ def describe_shortage(claims: tuple[ClaimNeed, ...], nodes: Iterable[Node], own:
     `own` of the devices that are taken are those of the gang itself, whose other pods found a place. "" and no counts
     where no node lacks devices for them.
     """
-    found = [short for node in nodes if (short := _short(claims, node)) is not None]
-    if not found:
+    lacking = [(short, node) for node in nodes if (short := _short(claims, node)) is not None]
+    if not lacking:
         return "", {}
+    found = [short for short, _ in lacking]
     # One request is named and not all: whoever mends it is told of the next one then.
     counted = Counter((short.claim, short.request, short.device_class) for short in found)
     # Sorted first, so that of equal counts every process names the same.
@@ -31,7 +33,10 @@ def describe_shortage(claims: tuple[ClaimNeed, ...], nodes: Iterable[Node], own:
         "claimed_devices_matching": sum(short.matching for short in of_it),
         "claimed_devices_taken": max(0, sum(short.taken for short in of_it) - own),
     }
-    return _words(most[2], of_it, own), {name: count for name, count in numbers.items() if count}
+    hindered = Counter[str]()
+    if any(claim.constraints for claim in claims):
+        hindered.update(words for _, node in lacking if (words := _hindrance(claims, node)))
+    return _words(most[2], of_it, own, hindered), {name: count for name, count in numbers.items() if count}
 
 
 def _short(claims: tuple[ClaimNeed, ...], node: Node) -> Shortage | None:
@@ -42,7 +47,27 @@ def _short(claims: tuple[ClaimNeed, ...], node: Node) -> Shortage | None:
     return found if isinstance(found, Shortage) else None
 
 
-def _words(device_class: str, shortages: list[Shortage], own: int) -> str:
+def _hindrance(claims: tuple[ClaimNeed, ...], node: Node) -> str:
+    """The condition between devices without which the node would answer the claims now; "" where there is none."""
+    conditions = sorted({(each.attribute, each.distinct) for claim in claims for each in claim.constraints})
+    # One condition is named where that is enough; else all are, which hinder together.
+    for left_out in (*([each] for each in conditions), conditions):
+        if not isinstance(draw(free_devices(node), _without(claims, left_out)), Shortage):
+            return " and ".join(f"{'distinct' if distinct else 'one'} {name}" for name, distinct in left_out)
+    return ""
+
+
+def _without(claims: tuple[ClaimNeed, ...], conditions: list[tuple[str, bool]]) -> tuple[ClaimNeed, ...]:
+    return tuple(
+        replace(
+            claim,
+            constraints=tuple(each for each in claim.constraints if (each.attribute, each.distinct) not in conditions),
+        )
+        for claim in claims
+    )
+
+
+def _words(device_class: str, shortages: list[Shortage], own: int, hindered: Counter[str]) -> str:
     # An expression that fails selects nothing anywhere: counts beside it would send people to look for devices.
     error = next((short.error for short in shortages if short.error), "")
     if error:
@@ -57,6 +82,10 @@ def _words(device_class: str, shortages: list[Shortage], own: int) -> str:
     parts += [f"{taken} taken{f' ({own} by its other pods)' if own else ''}"] if taken else []
     parts += [f"{count} tainted by {key}" for key, count in taints.most_common(TAINTS_MAX)]
     parts += [f"{unfit} without the capacity"] if (unfit := sum(short.unfit for short in shortages)) else []
+    parts += [
+        f"no set with {words} on {count} {'node' if count == 1 else 'nodes'}"
+        for words, count in sorted(hindered.items(), key=lambda each: (-each[1], each[0]))[:CONDITIONS_MAX]
+    ]
     parts += ["a pool is incomplete"] if any(short.incomplete for short in shortages) else []
     parts += ["the search was given up"] if any(short.gave_up for short in shortages) else []
     return ", ".join(parts)

@@ -53,7 +53,18 @@ async def submit(
     ] = None,
     device: Annotated[
         list[str] | None,
-        typer.Option(metavar="CLASS[:COUNT]", help="Devices of a DeviceClass (DRA) per replica: gpu.nvidia.com:1"),
+        typer.Option(
+            metavar="CLASS[+CLASS][:COUNT]",
+            help="Devices of a DeviceClass (DRA) per replica: gpu.nvidia.com:1; pairs: gpu.nvidia.com+dra.net:4",
+        ),
+    ] = None,
+    match: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ATTRIBUTE",
+            help="Attribute of which each pair of --device has one value, without pairs all devices: "
+            "resource.kubernetes.io/pcieRoot",
+        ),
     ] = None,
     image: Annotated[str, typer.Option(help="Container image")] = DEFAULT_IMAGE,
     priority: Annotated[str | None, typer.Option(help="Priority class (default: normal)", show_default=False)] = None,
@@ -90,7 +101,7 @@ async def submit(
 
 
 NAMED = {"name": "name", "queue": "queue", "priority_class": "priority", "project": "project"}
-ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "toleration", "device", "image")
+ROLE_OPTIONS = ("gpus", "gpu_milli", "cpu", "memory", "replicas", "gpu_model", "toleration", "device", "match", "image")
 
 
 def _command_of(parsed: typer.Context) -> tuple[Json, Mistaken | None]:
