@@ -97,6 +97,12 @@ def test_models_become_flavors_and_labels_become_levels_widest_first() -> None:
     assert {pool.name: pool.device_profile for pool in body.pools} == {"default": "whole", "small": "whole"}
 
 
+def test_rails_and_nvlink_domains_become_levels() -> None:
+    body = read(written(node("a", labels={"nvidia.com/gpu.clique": "c.1", "example.org/rail": "r1"})))
+    levels = [(level.name, level.label) for level in body.topology]
+    assert levels == [("rail", "example.org/rail"), ("gpu-clique", "nvidia.com/gpu.clique")]
+
+
 def test_nodes_that_are_gone_are_no_quota() -> None:
     assert read(written(node("a"), node("b", gone=True))).queues[0].quotas[0].part_percent == 100
     assert not read(written(node("a", gpus=0, model=""), node("b", gone=True))).queues[0].quotas

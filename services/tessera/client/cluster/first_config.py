@@ -34,7 +34,7 @@ LEVEL_LABELS = (
     "cloud.google.com/gce-topology-subblock",
     "nvidia.com/gpu.clique",
 )
-LEVEL_WORDS = ("region", "zone", "superpod", "spine", "block", "subblock", "row", "leaf", "rack")
+LEVEL_WORDS = ("region", "zone", "superpod", "spine", "block", "subblock", "row", "leaf", "rail", "rack")
 """Labels of topology, by key or by the last word of the key; each list widest first."""
 SAID_LIMITS = {
     "jobs": "that have not ended",
