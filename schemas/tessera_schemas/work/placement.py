@@ -5,6 +5,12 @@ from typing import ClassVar, Literal
 
 from pydantic import ConfigDict
 
+EXTENDED_CLAIM = "extended resources"
+"""
+The claim of a pod for what it counts on and a class answers (`nvidia.com/gpu`); its requests are called as these
+resources. No claim that a pod names itself can be called so.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class DrawnDevice:

@@ -15,6 +15,9 @@ from pydantic_core import core_schema
 from tessera.domain.storing.fast import fast_init
 from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout, selectors_digest
 
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
+"""Before the name of a class: the counted resource that each class answers, whatever it says."""
+
 Taken = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 """Devices that claims have, in order: `driver/pool/device`, and the part of it that is had where it is shared."""
 
@@ -137,6 +140,16 @@ class Offer:
             return Selection(0, f"the cluster has no DeviceClass {device_class}")
         both = known.selectors + selectors
         return self.selections.get(selectors_digest(both)) if both else Selection((1 << len(self.devices)) - 1)
+
+    def class_for(self, resource: str) -> str:
+        """The class that answers a counted resource, "" for none; of several the first by name."""
+        return self._class_of.get(resource, "")
+
+    @cached_property
+    def _class_of(self) -> Mapping[str, str]:
+        names = sorted(self.classes, reverse=True)
+        said = {self.classes[name].extended_resource: name for name in names}
+        return {IMPLICIT + name: name for name in names} | {what: name for what, name in said.items() if what}
 
     @cached_property
     def index_of(self) -> Mapping[tuple[str, str, str], int]:

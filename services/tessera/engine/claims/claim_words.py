@@ -4,22 +4,23 @@ from collections import Counter
 from collections.abc import Iterable
 
 from tessera.domain.devices.claims import ClaimNeed
-from tessera.domain.devices.resources import Node
+from tessera.domain.devices.resources import Need, Node
 from tessera.domain.storing.fast import replace
 from tessera.engine.claims.drawing import draw, free_devices
+from tessera.engine.claims.extended import claims_on
 from tessera.engine.claims.solving import Shortage
 
 TAINTS_MAX = CONDITIONS_MAX = 3
 
 
-def describe_shortage(claims: tuple[ClaimNeed, ...], nodes: Iterable[Node], own: int) -> tuple[str, dict[str, int]]:
+def describe_shortage(need: Need, nodes: Iterable[Node], own: int) -> tuple[str, dict[str, int]]:
     """
-    Words for what is short for these claims, of the request that is short on most nodes, with counts over these nodes.
+    Words for what is short for a pod's claims, of the request that is short on most nodes, with counts over the nodes.
 
     `own` of the devices that are taken are those of the gang itself, whose other pods found a place. "" and no counts
     where no node lacks devices for them.
     """
-    lacking = [(short, node) for node in nodes if (short := _short(claims, node)) is not None]
+    lacking = [(short, node) for node in nodes if (short := _short(need, node)) is not None]
     if not lacking:
         return "", {}
     found = [short for short, _ in lacking]
@@ -34,13 +35,13 @@ def describe_shortage(claims: tuple[ClaimNeed, ...], nodes: Iterable[Node], own:
         "claimed_devices_taken": max(0, sum(short.taken for short in of_it) - own),
     }
     hindered = Counter[str]()
-    if any(claim.constraints for claim in claims):
-        hindered.update(words for _, node in lacking if (words := _hindrance(claims, node)))
+    if any(claim.constraints for claim in need.claims):
+        hindered.update(words for _, node in lacking if (words := _hindrance(claims_on(need, node), node)))
     return _words(most[2], of_it, own, hindered), {name: count for name, count in numbers.items() if count}
 
 
-def _short(claims: tuple[ClaimNeed, ...], node: Node) -> Shortage | None:
-    if node.offer is None or node.gone:
+def _short(need: Need, node: Node) -> Shortage | None:
+    if node.offer is None or node.gone or not (claims := claims_on(need, node)):
         return None
     # The same question as the search asked, so that the answer is known by now for nearly every node.
     found = draw(free_devices(node), claims)

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+from tessera.domain.devices.claims import ClaimNeed
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node, RoleNeed
 from tessera.domain.work.gang import gang_of
 from tessera.engine.claims.drawing import Drawn, free_devices, is_answer
+from tessera.engine.claims.extended import claims_on
 from tessera.engine.placement.fits import fits
 from tessera.engine.placement.mig import is_position
 from tessera.engine.placement.relations import broken
@@ -46,15 +48,18 @@ def pod_faults(roles: tuple[RoleNeed, ...], placements: tuple[Placement, ...], t
 
 def _device_faults(need: Need, node: Node, placement: Placement) -> Iterator[str]:
     at = f"rank {placement.rank} on node {node.name}"
-    if (need.claims or placement.drawn) and not _answer_claims(need, node, placement):
+    claims = claims_on(need, node)
+    if (claims or placement.drawn) and not _answer_claims(claims, node, placement):
         yield f"{at}: its claims cannot have {[device.id for device in placement.drawn]}"
     if need.mig_profile:
         if not _is_free_instance(need, node, placement):
             yield f"{at}: devices {list(placement.devices)} have no free {need.mig_profile} at {placement.mig}"
         return
     devices = placement.devices
-    milli = WHOLE_GPU if need.gpus else need.gpu_milli
-    count = need.gpus or (1 if need.gpu_milli else 0)
+    # GPUs of a driver are drawn, and have been judged by then.
+    gpus = 0 if node.device_profile == "dra" else need.gpus
+    milli = WHOLE_GPU if gpus else need.gpu_milli
+    count = gpus or (1 if need.gpu_milli else 0)
     if placement.gpu_milli != milli or len(devices) != count or len(set(devices)) != count or placement.mig:
         yield f"{at}: asked for {count} devices of {milli}, got {list(devices)} of {placement.gpu_milli}"
     for device in devices:
@@ -63,7 +68,7 @@ def _device_faults(need: Need, node: Node, placement: Placement) -> Iterator[str
             yield f"{at}: device {device} has {left} left, {milli} are taken"
 
 
-def _answer_claims(need: Need, node: Node, placement: Placement) -> bool:
+def _answer_claims(claims: tuple[ClaimNeed, ...], node: Node, placement: Placement) -> bool:
     """Whether the pod's claims may have these devices of the node."""
     free, drawn = free_devices(node), list[Drawn]()
     for device in placement.drawn:
@@ -72,7 +77,7 @@ def _answer_claims(need: Need, node: Node, placement: Placement) -> bool:
         if index is None:
             return False
         drawn.append(Drawn(device.claim, device.request, index, device.capacity, device.admin))
-    return is_answer(free, need.claims, tuple(drawn))
+    return is_answer(free, claims, tuple(drawn))
 
 
 def _is_free_instance(need: Need, node: Node, placement: Placement) -> bool:

@@ -11,10 +11,12 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from tessera.domain.devices.claims import ClaimNeed
 from tessera.domain.devices.resources import NO_VALUE, WHOLE_GPU, Need, Node
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
-from tessera.engine.claims.drawing import count_sets, draw, free_devices, named, why_never
+from tessera.engine.claims.drawing import draw, free_devices, named, why_never
+from tessera.engine.claims.extended import claims_on, devices_free, never_gpus, sets_of
 from tessera.engine.claims.solving import Shortage
 from tessera.engine.placement.mig import free_positions, has_profile, position
 from tessera_schemas.cluster.devices import NAMES_ITS_CARDS, serves
@@ -51,6 +53,8 @@ def never_fits(need: Need, node: Node) -> FitFailure | None:
         return failure
     if need.mig_profile:
         return None if has_profile(need, node) else FitFailure.MIG_PROFILE
+    if need.gpus and node.device_profile == "dra":
+        return never_gpus(node)
     return None if _profile_serves(need, node) else FitFailure.DEVICE_PROFILE
 
 
@@ -147,8 +151,7 @@ def _find_shortage(need: Need, node: Node) -> FitFailure | None:
 
 
 def _sets_of_devices(need: Need, node: Node) -> int:
-    free = dict(node.devices_free)
-    return min(free.get(name, 0) // count for name, count in need.devices)
+    return min(devices_free(node, name) // count for name, count in need.devices)
 
 
 def placed_on(node: Node, need: Need, rank: int, role: str, device: int | None = None) -> Placement:
@@ -156,13 +159,15 @@ def placed_on(node: Node, need: Need, rank: int, role: str, device: int | None =
     Placement of the pod of `rank` on a node that it fits, and the thousandths that it takes of each device.
 
     Whole GPUs: the lowest free slots. A share: `device` if that is said, else the one with the least left that still
-    holds it, then the lowest. Devices of its claims are drawn so that what stays free is worth most.
+    holds it, then the lowest. Devices of its claims are drawn so that what stays free is worth most; whole GPUs that a
+    class answers are among these.
     """
-    drawn = _named(need, node) if need.claims else ()
+    claims = claims_on(need, node) if need.claims or node.offer is not None else ()
+    drawn = _named(claims, node) if claims else ()
     if need.mig_profile:
         slot, start, size, milli = position(need, node)
         return Placement(rank, role, node.name, (slot,), milli, (start, size), drawn)
-    if need.gpus:
+    if need.gpus and node.device_profile != "dra":
         free = [slot for slot, left in enumerate(node.gpu_free) if left == WHOLE_GPU]
         return Placement(rank, role, node.name, tuple(free[: need.gpus]), WHOLE_GPU, drawn=drawn)
     if need.gpu_milli:
@@ -172,13 +177,13 @@ def placed_on(node: Node, need: Need, rank: int, role: str, device: int | None =
     return Placement(rank, role, node.name, drawn=drawn)
 
 
-def _named(need: Need, node: Node) -> tuple[DrawnDevice, ...]:
-    """Devices for the claims of a pod that fits the node."""
+def _named(claims: tuple[ClaimNeed, ...], node: Node) -> tuple[DrawnDevice, ...]:
+    """Devices for the claims on the node of a pod that fits it."""
     # Asked a second time, of the very state in which the count was above nothing: the answer is remembered, and whoever
     # places on a node without asking before hears of it here.
-    found = draw(free_devices(node), need.claims)
+    found = draw(free_devices(node), claims)
     if isinstance(found, Shortage) or node.offer is None:
-        raise ValueError(f"node {node.name} has no devices for {need.claims}")
+        raise ValueError(f"node {node.name} has no devices for {claims}")
     return named(found, node.offer, node.name)
 
 
@@ -226,7 +231,8 @@ def short_of(kind: BundleKind, node: Node) -> FitFailure | None:
     """First resource that a bundle lacks on a node that suits all of its pods."""
     short = _find_shortage(kind.whole, node) or (FitFailure.PODS if node.pods_free < len(kind.needs) else None)
     # Devices that are claimed come after what is told by one comparison: a search for them costs a thousand of these.
-    if short is None and kind.whole.claims and not count_sets(free_devices(node), kind.whole.claims, 1):
+    is_drawn = bool(kind.whole.claims) or node.offer is not None
+    if short is None and is_drawn and not sets_of(kind.whole, node, 1):
         return FitFailure.CLAIMED
     # Asked last: a node that lacks the amount itself says so, and never that something is kept.
     if short is None and kind.spares:
@@ -260,7 +266,7 @@ def count_bundles(kind: BundleKind, node: Node) -> int:
     if need.devices:
         counts.append(_sets_of_devices(need, node))
     most = max(min(counts), 0)
-    return count_sets(free_devices(node), need.claims, most) if need.claims and most else most
+    return most if node.offer is None and not need.claims else sets_of(need, node, most)
 
 
 def count_spared(kind: BundleKind, node: Node) -> int:

@@ -19,10 +19,10 @@ from tessera.domain.idle import idle_policy
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.domain.work.stops import pool_of
+from tessera.engine.claims.extended import serves_whole_gpus
 from tessera.engine.placement.capacity import nodes_for
 from tessera.engine.placement.fits import BundleKind, count_bundles, fits, kind_of, never_fits, never_key
 from tessera.engine.placement.mig import free_positions, held_by_others
-from tessera_schemas.cluster.devices import serves
 from tessera_schemas.cluster.mig import GEOMETRIES
 from tessera_schemas.reasons import Code
 
@@ -144,7 +144,7 @@ class Tally:
         causes = self._causes(node, *suited)
         self._stranded.update(dict(causes))
         wanted = suited[0] if self._asked.whole else suited[1] or not self._asked.parts
-        if node.ready and _serves_whole(node) and wanted:
+        if node.ready and serves_whole_gpus(node) and wanted:
             self._count(node)
         return causes
 
@@ -173,7 +173,7 @@ class Tally:
                 found[Stranded.NONE if usable else Stranded.SHAPE] += left
         if fitting and not whole:
             found[Stranded.NONE] += entire * WHOLE_GPU
-        elif not _serves_whole(node):
+        elif not serves_whole_gpus(node):
             found[Stranded.SHAPE] += entire * WHOLE_GPU
         else:
             self._count_whole(node, entire, found)
@@ -255,7 +255,3 @@ def _alike(needs: Iterable[Need]) -> list[list[Need]]:
 
 def _suited(alike: Iterable[list[Need]], node: Node) -> list[Need]:
     return [need for needs in alike if never_fits(needs[0], node) is None for need in needs]
-
-
-def _serves_whole(node: Node) -> bool:
-    return serves(node.device_profile, "whole")

@@ -26,7 +26,10 @@ class EmptyNodes:
     """
 
     def __init__(self, nodes: Iterable[Node]) -> None:
-        self.nodes = {node.name: emptied(node) for node in nodes if not node.gone}
+        self.nodes = {node.name: _with_slots(emptied(node)) for node in nodes if not node.gone}
+        self.counted = {name for node in self.nodes.values() for name, _ in node.devices}
+        """Names of the devices that device plugins offer."""
+        self.any_offering = any(node.offer is not None for node in self.nodes.values())
         self.places = FeasibleNodes(self.nodes)
         self._table = RoomTable(self.nodes, self.places)
 
@@ -59,7 +62,7 @@ def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node] | EmptyNodes
     if not known.nodes:
         return None
     # Layouts, classes and what expressions take may all come later, with a driver or an answer of the binder.
-    roles = tuple(_without_claims(role) for role in roles)
+    roles = tuple(_without_claims(role, known) for role in roles)
     for role in roles:
         # Counts first, for nearly all jobs; a placement is made only to put numbers and words to a refusal that is
         # certain by then.
@@ -77,9 +80,19 @@ def inadmissible(roles: tuple[RoleNeed, ...], nodes: Iterable[Node] | EmptyNodes
     return _too_much_together(roles, known) if len(roles) > 1 else None
 
 
-def _without_claims(role: RoleNeed) -> RoleNeed:
+def _without_claims(role: RoleNeed, known: EmptyNodes) -> RoleNeed:
     """Devices that drivers publish may be others tomorrow, or not looked at yet: they refuse nothing for good."""
-    return replace(role, need=replace(role.need, claims=())) if role.need.claims else role
+    counted = role.need.devices
+    if known.any_offering:
+        counted = tuple((name, count) for name, count in counted if name in known.counted)
+    if not role.need.claims and counted == role.need.devices:
+        return role
+    return replace(role, need=replace(role.need, claims=(), devices=counted))
+
+
+def _with_slots(node: Node) -> Node:
+    """The node whose published GPUs count as slots, whatever class may answer for them one day."""
+    return replace(node, device_profile="whole") if node.device_profile == "dra" and node.gpus else node
 
 
 def _lie_together(group: PlacementGroup, known: EmptyNodes) -> bool:

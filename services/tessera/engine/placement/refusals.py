@@ -36,9 +36,9 @@ def no_fit(bundles: BundleSet, attempt: Attempt, pods: int) -> Reason:
     """No node has room for one pod more."""
     numbers, taints = _numbers(bundles, attempt, pods, ""), _describe_taints(attempt.places.taints(bundles.kind))
     # Of nodes as the gang's own pods leave them, since a gang may lack devices that its first pods have.
-    claims, counts = bundles.kind.whole.claims, dict[str, int]()
-    if claims:
-        words, counts = describe_shortage(claims, attempt.nodes(), sum(len(place.drawn) for place in attempt.placed))
+    need, counts = bundles.kind.whole, dict[str, int]()
+    if need.claims or (attempt.table().any_offering and (need.gpus or need.devices)):
+        words, counts = describe_shortage(need, attempt.nodes(), sum(len(place.drawn) for place in attempt.placed))
         taints = "; ".join(filter(None, (words, taints)))
     field = f"roles.{bundles.role.name}"
     return Reason(code=Code.NO_FIT, field=field, numbers=numbers | counts, detail=taints[:1024])

@@ -14,7 +14,7 @@ from tessera.engine.queueing.readiness import book_without
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, judges
 from tessera.scheduler.decide.elastic import go_on_without
 from tessera.scheduler.decide.runs import active_run, revoke
-from tessera.scheduler.decide.starts import allocation_bytes
+from tessera.scheduler.decide.starts import most_bytes
 from tessera_schemas.base import INT_MAX, NODE_NAME_LENGTH_MAX
 from tessera_schemas.facts import RunLost
 from tessera_schemas.ledger import EarmarkSet, StopHeldBack
@@ -91,7 +91,7 @@ def _move_off(draft: Draft, run: Run, fact: RunLost) -> None:
     # Revoke and earmark need room in one message. A revoke alone would stop the run for a place that the next message
     # may have given away.
     places = _elsewhere(state, job, run)
-    if places is None or allocation_bytes(job, NODE_NAME_LENGTH_MAX) + 2 * RECORD_BYTES > draft.bytes_left:
+    if places is None or most_bytes(state, job, NODE_NAME_LENGTH_MAX) + 2 * RECORD_BYTES > draft.bytes_left:
         return
     revoke(draft, run, fact.reason, "reclamation", observed=node)
     draft.add(

@@ -17,7 +17,12 @@ from tessera.engine.queueing.scheduling_pass import CapacityCache
 from tessera.engine.queueing.starting import Choice
 from tessera.engine.queueing.timeline import BLOCKED
 from tessera.scheduler.decide.draft import RECORD_BYTES, Draft, record_waiting
-from tessera.scheduler.decide.starts import allocate, allocation_bytes, choose_without, may_still_be_had
+from tessera.scheduler.decide.starts import (
+    allocate,
+    choose_without,
+    may_still_be_had,
+    most_bytes,
+)
 from tessera_schemas.ledger import EarmarkEnded, EarmarkSet
 from tessera_schemas.reasons import Reason
 from tessera_schemas.shard.ledger_form import RESTART_PLACES_FROM
@@ -110,7 +115,7 @@ def restart_gangs(draft: Draft, known: CapacityCache) -> None:
             # What it was told of room that is kept for it stands until the line is asked again.
             if not (is_reserved(job) and verdict.code in BLOCKED):
                 record_waiting(draft, job.job_id, verdict)
-        elif allocation_bytes(job, max(len(place.node) for place in verdict[1])) <= draft.bytes_left:
+        elif most_bytes(state, job, max(len(place.node) for place in verdict[1])) <= draft.bytes_left:
             draft.add(EarmarkEnded(kind="earmark_ended", owner=mark.owner, why="used"))
             allocate(draft, job, *verdict)
 

@@ -1,6 +1,8 @@
 """Start what fits: first the jobs for which room was made, then each pool's line."""
 
 from tessera.domain.devices.claims import drawn_max
+from tessera.domain.devices.offers import IMPLICIT
+from tessera.domain.devices.resources import Need
 from tessera.domain.entities import RESTART, Earmark, Job
 from tessera.domain.state import State
 from tessera.domain.work.gang import Gang
@@ -24,6 +26,7 @@ from tessera.engine.queueing.starting import Choice, choose
 from tessera.scheduler.decide.draft import Draft, record_waiting
 from tessera.scheduler.decide.reservations import OwnerPass, ReservingPass, is_restarting
 from tessera_schemas.base import NODE_NAME_LENGTH_MAX, run_id
+from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.ledger import Allocated, EarmarkEnded, Permitted
 from tessera_schemas.reasons import Code, Reason
 from tessera_schemas.shard.ledger_form import ARRAY_SLOTS_FROM, PASSED_FROM
@@ -66,7 +69,7 @@ def start_marked(draft: Draft, known: CapacityCache) -> None:
                 continue
             choice = elsewhere
         # The message is full. The earmark stays, and the next message, which comes at once, starts the job.
-        if allocation_bytes(job, max(len(p.node) for p in choice[1])) > draft.bytes_left:
+        if most_bytes(state, job, max(len(p.node) for p in choice[1])) > draft.bytes_left:
             return
         # The earmark goes first, or its own devices would count as taken when the allocation is folded.
         draft.add(EarmarkEnded(kind="earmark_ended", owner=owner, why="used"))
@@ -301,21 +304,37 @@ def _most_bytes(draft: Draft, job: Job, pool: str) -> int:
     """Upper bound of the size of the job's allocation record; node names are read only where their length matters."""
     # The bound by the longest name that Kubernetes allows is enough for nearly all jobs and saves a pass over the
     # nodes.
-    whatever_node = allocation_bytes(job, NODE_NAME_LENGTH_MAX)
+    whatever_node = most_bytes(draft.state, job, NODE_NAME_LENGTH_MAX)
     if whatever_node <= min(ALLOCATION_BYTES_MAX, draft.bytes_left):
         return whatever_node
     nodes = (node for node in draft.state.nodes.values() if node.pool == pool)
-    return allocation_bytes(job, max((len(node.name) for node in nodes), default=0))
+    return most_bytes(draft.state, job, max((len(node.name) for node in nodes), default=0))
 
 
-def allocation_bytes(job: Job, longest_name: int) -> int:
-    """Upper bound in bytes of the job's allocation record, when the pool's longest node name has that many letters."""
+def allocation_bytes(job: Job, longest_name: int, answered: frozenset[str] = frozenset()) -> int:
+    """
+    Upper bound in bytes of the job's allocation record, when the pool's longest node name has that many letters.
+
+    `answered` are the counted resources that classes of published devices say that they answer.
+    """
     return ALLOCATION_BYTES + sum(
         role.replicas
         * (64 + len(role.name) + longest_name + 3 * max(1, role.need.gpus) + 12 * bool(role.need.mig_profile))
-        + role.replicas * drawn_max(role.need.claims) * (DRAWN_BYTES + longest_name)
+        + role.replicas * (drawn_max(role.need.claims) + _counted(role.need, answered)) * (DRAWN_BYTES + longest_name)
         for role in job.roles
     )
+
+
+def most_bytes(state: State, job: Job, longest_name: int) -> int:
+    """As `allocation_bytes`, with what classes of the cluster say that they answer."""
+    answered = frozenset(known.extended_resource for _, known in state.device_classes.items())
+    return allocation_bytes(job, longest_name, answered)
+
+
+def _counted(need: Need, answered: frozenset[str]) -> int:
+    """Number of devices that one pod may have from classes for what it counts on."""
+    counted = (*need.devices, (GPU_RESOURCE, need.gpus))
+    return sum(count for name, count in counted if name in answered or name.startswith(IMPLICIT))
 
 
 def _too_large(size: int) -> Reason | None:

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tessera.testkit.devices_checker import CheckedDevices, drawn_amounts
+from tessera.testkit.devices_checker import ANY, CheckedDevices, drawn_amounts
 from tessera_schemas.cluster.devices import NAMES_NO_CARDS, serves
 from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.cluster.mig import milli_at
@@ -97,6 +97,8 @@ class CheckedNodes:
             return 1000 if 0 <= int(what[4:]) < seen.gpus else 0
         if what.startswith(("drawn/", "part/")):
             return self.devices.size(seen, what)
+        if what.startswith("device/") and self.devices.class_for(what.removeprefix("device/"), seen):
+            return ANY  # what is had of it are devices of a claim, each of which is judged by itself
         have, theirs = (seen.extended, seen.others.devices) if "/" in what else (vars(seen), vars(seen.others))
         certain = what == "gpus" and seen.device_profile not in NAMES_NO_CARDS
         lost = sum(book[node, f"gpu/{slot}"] // 1000 for slot in range(seen.gpus, 64)) if certain else 0
@@ -107,6 +109,9 @@ class CheckedNodes:
         node, asked = self.nodes.get(place.node, NO_NODE), role.resources
         part = asked.gpu_milli or milli_at(node.mig_geometry, asked.mig_profile, place.mig)
         count, milli = (asked.gpus, 1000) if asked.gpus else (1, part) if asked.kind else (0, 0)
+        claims = self.devices.claims_on(role, node)
+        driven = bool(asked.gpus) and node.device_profile == "dra" and len(claims) > len(asked.claims)
+        slots = (0, 0, 0) if driven else (count, count, milli)
         bears = [role, *(of for of in self.bearing if (type(of), of.name) in ((Pool, node.pool), (Tenant, tenant)))]
         lets = {(t.key, None if t.every_value else t.value, t.effect) for of in bears for t in of.tolerations}
         taints = [t for t in node.taints if t.effect != "PreferNoSchedule"]
@@ -115,14 +120,15 @@ class CheckedNodes:
         wrong = {
             "the node is not ready": node.gone or not node.ready or node.trouble is not None,
             f"the node is in pool {node.pool}": queue is None or node.pool != queue.pool,
-            "wrong devices": (len(place.devices), len(set(place.devices)), place.gpu_milli) != (count, count, milli),
+            "wrong devices": (len(place.devices), len(set(place.devices)), place.gpu_milli) != slots,
             f"the node has {node.gpu_model}": bool(role.gpu_models) and node.gpu_model not in role.gpu_models,
             "its GPUs have less memory": asked.gpu_memory_bytes * 1000 > node.gpu_memory_bytes * milli,
             "the node's labels do not match": not role.node_selector.items() <= node.labels.items(),
             "its affinity does not hold": not all(_holds(term, node.labels) for term in role.affinity),
-            f"the node serves {node.device_profile}": asked.kind and not serves(node.device_profile, asked.kind),
+            f"the node serves {node.device_profile}": asked.kind
+            and not (driven or serves(node.device_profile, asked.kind)),
             f"it does not tolerate {suffers}": bool(suffers),
-            (claims := self.devices.unanswered(asked.claims, place.drawn, node)): bool(claims),
+            (unanswered := self.devices.unanswered(claims, place.drawn, node)): bool(unanswered),
         }
         return "; ".join(text for text, holds in wrong.items() if holds)
 

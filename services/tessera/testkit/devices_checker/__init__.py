@@ -3,15 +3,24 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tessera_schemas.cluster.device_claims import DeviceChoice, DeviceClaim, DeviceConstraint, DeviceToleration
+from tessera_schemas.cluster.device_claims import (
+    DeviceChoice,
+    DeviceClaim,
+    DeviceConstraint,
+    DeviceRequest,
+    DeviceToleration,
+)
 from tessera_schemas.cluster.device_facts import ClassSeen, DevicesSelected, LayoutSeen
 from tessera_schemas.cluster.device_layouts import DeviceCapacity, DeviceLayout, OfferedDevice, selectors_digest
+from tessera_schemas.cluster.labels import GPU_RESOURCE
 from tessera_schemas.facts import NodeSeen
-from tessera_schemas.work.placement import DrawnDevice
+from tessera_schemas.job import Role
+from tessera_schemas.work.placement import EXTENDED_CLAIM, DrawnDevice
 
 DEVICES_OF_A_CLAIM = 32
 ANY = 2**62
 """As many claims as like may have shares of a device."""
+IMPLICIT = "deviceclass.resource.kubernetes.io/"
 NodeAmounts = Counter[tuple[str, str]]
 """(node, what) to amount: drawn/<device> in claims, part/<device>|<capacity> in thousandths."""
 
@@ -98,6 +107,25 @@ class CheckedDevices:
                 yield device.gpu, device.gpu_milli * claims
 
     # -- answers -----------------------------------------------------------------------------------------------------
+
+    def class_for(self, resource: str, node: NodeSeen) -> str:
+        """The class that answers a counted resource on a node whose device plugin has none of it; "" for none."""
+        driven = node.device_profile == "dra" if resource == GPU_RESOURCE else not node.extended.get(resource)
+        names = [name for name, known in sorted(self.classes.items()) if known.extended_resource == resource]
+        named = resource.removeprefix(IMPLICIT)
+        names += [named] if named != resource and named in self.classes else []
+        return names[0] if driven and node.offer.layout and names else ""
+
+    def claims_on(self, role: Role, node: NodeSeen) -> tuple[DeviceClaim, ...]:
+        """Claims of a pod of the role on the node, with the one for what it counts on and a class answers there."""
+        counted = {GPU_RESOURCE: role.resources.gpus, **role.named_amounts}
+        requests = tuple(
+            DeviceRequest.model_construct(name=name, choices=(DeviceChoice(device_class=of, count=count),))
+            for name, count in counted.items()
+            if count and (of := self.class_for(name, node))
+        )
+        more = (DeviceClaim.model_construct(name=EXTENDED_CLAIM, requests=requests),) if requests else ()
+        return (*role.resources.claims, *more)
 
     def unanswered(self, claims: Sequence[DeviceClaim], drawn: Sequence[DrawnDevice], node: NodeSeen) -> str:
         """Why these devices do not answer the claims of a pod, whoever else has them; "" where they do."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tessera.domain.devices.resources import WHOLE_GPU, Node
+from tessera.engine.claims.extended import devices_free
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import BundleKind, count_bundles
 from tessera.engine.placement.placement_groups import BundleCounts
@@ -122,7 +123,8 @@ class RoomTable(NodeTable):
         self._suiting += [self.suits(kind)] if never == len(self._suiting) else []
         self._kinds[kind] = at
         self._columns[at, :NEVER] = len(kind.needs), need.cpu_milli, need.memory_bytes, need.gpus
-        if need.gpu_milli or need.devices or need.mig_profile or need.claims or (kind.spares and self.keeps):
+        drawn = need.claims or (need.gpus and self.any_offering)
+        if need.gpu_milli or need.devices or need.mig_profile or drawn or (kind.spares and self.keeps):
             self._special[at] = kind
         self._columns[at, NEVER] = never
         total = int(self._count_all(at)[1].sum())
@@ -188,8 +190,9 @@ class RoomTable(NodeTable):
                 each = kind.whole.cpu_milli, kind.whole.memory_bytes, len(kind.needs)
                 for free, asked in zip(part.open(), each, strict=True):
                     np.minimum(room, np.maximum(free, 0) // asked if asked else UNLIMITED, out=room)
-            if kind.whole.mig_profile or kind.whole.claims:
-                for cell in np.flatnonzero(room).tolist():
+            if kind.whole.mig_profile or kind.whole.claims or self.any_offering:
+                searched = room if kind.whole.mig_profile else room * self.offering[part.rows]
+                for cell in np.flatnonzero(searched).tolist():
                     room[cell] = count_bundles(kind, part.node(cell))
         return found
 
@@ -239,7 +242,7 @@ class _Then(_Now):
 
     def devices(self, name: str) -> Ints:
         """Devices of that name that are free."""
-        return np.array([dict(node.devices_free).get(name, 0) for node in self._nodes], np.int64)
+        return np.array([devices_free(node, name) for node in self._nodes], np.int64)
 
     def node(self, at: int) -> Node:
         """The node of one of these rows."""

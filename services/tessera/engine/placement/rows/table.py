@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.storing.fast import replace
 from tessera.domain.work.evidence import FitFailure
-from tessera.engine.claims.drawing import count_sets, free_devices
+from tessera.engine.claims.extended import devices_free, sets_of
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import SPARED_BITS, BundleKind, count_spared, short_of
 from tessera.engine.placement.mig import free_positions
@@ -103,6 +103,9 @@ class NodeTable:
         self.open: Ints = np.array([node.open for node in there], np.int64).reshape(len(there), 3).T.copy()
         """CPU and memory free to jobs without GPUs, by row."""
         self.most = np.array([max(node.gpu_free, default=0) for node in there], np.int64)
+        self.offering = np.array([node.offer is not None for node in there], np.bool_)
+        """Rows of nodes with devices that drivers publish."""
+        self.any_offering = bool(self.offering.any())
         self.gpus_of_others = np.array([len(node.gpu_others) for node in there], np.int64)
         self.changes = 0
         """Number of changes of rows so far; the last ones are in the log."""
@@ -140,7 +143,7 @@ class NodeTable:
             self.gpu_free[row, : len(gpus)] = gpus
             self.most[row], self.gpus_of_others[row] = max(gpus, default=0), len(node.gpu_others)
             for device, column in self._devices.items():
-                column[row] = dict(node.devices_free).get(device, 0)
+                column[row] = devices_free(node, device)
             self._log.append(row)
             self.changes += 1
         self._stale.clear()
@@ -175,7 +178,7 @@ class NodeTable:
         """Devices of that name that are free, by row."""
         found = self._devices.get(name)
         if found is None:
-            there = (dict(node.devices_free).get(name, 0) for node in self.at)
+            there = (devices_free(node, name) for node in self.at)
             found = self._devices[name] = np.fromiter(there, np.int64, len(self.names))
         return found
 
@@ -199,9 +202,10 @@ class NodeTable:
             found[[row for row in self.suited_rows(kind).tolist() if not free_positions(need, self.at[row])]] = 1
         # Asked last, of rows that lack nothing else of their own: a search costs more than a comparison of columns, and
         # rows whose nodes are in equal states cost one search together.
-        if need.claims:
-            open_rows = [row for row in self.suited_rows(kind).tolist() if found[row] in (0, 7)]
-            found[[r for r in open_rows if not count_sets(free_devices(self.at[r]), need.claims, 1)]] = 6
+        if need.claims or (self.any_offering and (need.gpus or need.devices)):
+            rows = self.suited_rows(kind)
+            open_rows = [row for row in rows[self.offering[rows]].tolist() if found[row] in (0, 7)]
+            found[[row for row in open_rows if not sets_of(need, self.at[row], 1)]] = 6
         return found
 
     def ranking(self, kind: BundleKind) -> "Ranking":
