@@ -24,7 +24,7 @@ def claims_on(need: Need, node: Node) -> tuple[ClaimNeed, ...]:
     """The claims of a pod on that node: its own, then the one for the counted resources that a class answers there."""
     if node.offer is None or not (need.gpus or need.devices):
         return need.claims
-    # One claim for all of them, as Kubernetes makes it: so no device is given twice, whatever two classes have in common.
+    # One claim for all of them, as Kubernetes makes it: no device is given twice, whatever two classes have in common.
     counted = ((name, count) for name, count in need.devices if _is_published(node, node.offer, name))
     gpus = ((GPU_RESOURCE, need.gpus),) if need.gpus and node.device_profile == "dra" else ()
     return need.claims + _extended_claims(node.offer, (*gpus, *counted))
