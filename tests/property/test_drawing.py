@@ -6,7 +6,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tessera.domain.devices.claims import ClaimNeed, claim_needs
-from tessera.engine.claims.drawing import Drawn, FreeOffer, count_sets, draw, is_answer
+from tessera.engine.claims.drawing import (
+    PODS_TOGETHER_MAX,
+    Drawn,
+    FreeOffer,
+    count_sets,
+    draw,
+    draw_together,
+    is_answer,
+)
 from tessera.engine.claims.solving import Shortage
 from tessera.testkit.checker.checked_nodes import CheckedNodes, HeldAmounts
 from tessera.testkit.devices_checker import drawn_amounts
@@ -52,19 +60,40 @@ def test_a_draw_is_legal_and_there_whenever_there_is_one_with_the_earliest_choic
     assert best == tuple(request.choices.index(choice) for _, choice, request, _, _ in given)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(SEEDS)
-def test_sets_are_counted_as_they_are_drawn_one_after_the_other(seed: int) -> None:
+def test_as_many_pods_are_counted_as_fit_together_and_as_are_drawn_one_after_the_other(seed: int) -> None:
     random = Random(seed)
     world, claims = random_world(random), random_claims(random)
-    expected, taken = 0, world.taken
-    while expected < 8:
+    one_by_one, taken = 0, world.taken
+    while one_by_one < 8:
         drawn = draw(FreeOffer(world.free.offer, world.free.tainted, taken), claims)
         if isinstance(drawn, Shortage):
             break
-        expected += 1
+        one_by_one += 1
         taken = (*taken, *((each.index, each.capacity) for each in drawn if not each.admin))
-    assert count_sets(world.free, claims, 8) == expected
+    counted = count_sets(world.free, claims, 8)
+    assert counted >= one_by_one
+    # Every device that matches is others after each pod; and what is tried here are all sets of all pods at once.
+    requests = [request for claim in claims for request in claim.requests]
+    if all(choice.count for request in requests for choice in request.choices):
+        for pods in (counted, counted + 1):
+            if 0 < pods <= PODS_TOGETHER_MAX and pods * len(requests) <= 3:
+                assert (best_choices(world, claims * pods) is not None) is (pods == counted)
+
+
+@settings(max_examples=200, deadline=None)
+@given(SEEDS)
+def test_devices_drawn_for_several_pods_at_once_are_legal_for_all_of_them(seed: int) -> None:
+    random = Random(seed)
+    world, first, second = random_world(random), random_claims(random), random_claims(random)
+    drawn = draw_together(world.free, (first, second))
+    if isinstance(drawn, Shortage):
+        few = sum(len(claim.requests) for claim in first + second) <= 3
+        assert not few or best_choices(world, first + second) is None
+        return
+    others = [(number + len(first), *rest) for number, *rest in _assigned(second, drawn[1])]
+    assert legal(world, [*_assigned(first, drawn[0]), *others])
 
 
 @settings(max_examples=100, deadline=None)

@@ -8,6 +8,8 @@ import pytest
 from tessera.domain.storing.snapshot import dump, load
 from tessera.domain.storing.statehash import StateHash
 from tessera.engine.placement.faults import placement_faults
+from tessera.engine.placement.gangs import place_gang
+from tessera_schemas.cluster.device_claims import DeviceClaim, DeviceRequest
 from tessera_schemas.cluster.device_layouts import DeviceLayout, DeviceTaint, TakenDevice
 from tessera_schemas.job import Role
 from tessera_schemas.reasons import Code
@@ -73,6 +75,40 @@ def test_a_gang_that_lacks_one_device_gets_none_and_is_told_what_is_short() -> N
     world.finish("first")
     world.settle()
     assert len(drawn(world, "gang")) == 3
+
+
+def test_a_gang_whose_first_pod_would_take_all_that_the_second_needs_is_placed_whole() -> None:
+    world = cluster(whole_gpus(2), gpus=2)
+    best, other = ({"name": name, "device_class": DRIVER, "count": count} for name, count in (("two", 2), ("one", 1)))
+    wanted = DeviceClaim(name="gpu", requests=(DeviceRequest(name="devices", choices=(best, other)),))
+    submit(world, "gang", claiming(wanted, replicas=2))
+    assert drawn(world, "gang") == ["node-0:gpu-0", "node-0:gpu-1"]
+
+
+def test_a_role_does_not_keep_the_only_device_from_another_role() -> None:
+    world = cluster(whole_gpus(2), gpus=2)
+    world.commit(selected(whole_gpus(2), 0b01, SMALL))
+    small = claiming(claim(selectors=(SMALL,)), name="second")
+    submit(world, "gang", claiming(claim(), name="first"), small)
+    assert drawn(world, "gang") == ["node-0:gpu-1", "node-0:gpu-0"]
+
+
+def test_a_role_does_not_keep_the_only_node_from_another_role() -> None:
+    """The fuller node is the best for the first role, and the only one with a device for the second."""
+    one, two = whole_gpus(1), cut_gpus(1)
+    facts = [layout_seen(one), layout_seen(two), class_seen(), offering("a", one, 1), offering("b", two, 1)]
+    world = Rounds(share("research", 64, None), nodes=facts)
+    world.commit(selected(one, 1, SMALL), selected(two, 0, SMALL), selected(one, 1, "whole"), selected(two, 1, "whole"))
+    first, second = (
+        claiming(claim(selectors=("whole",)), name="first"),
+        claiming(claim(selectors=(SMALL,)), name="second"),
+    )
+    submit(world, "gang", first, second)
+    assert drawn(world, "gang") == ["b:gpu-0-whole", "a:gpu-0"]
+    roles, placements = world.job("gang").roles, world.run("gang").all_placements
+    world.finish("gang")
+    # The same by whoever has the nodes without a table of them.
+    assert place_gang(roles, dict(world.state.nodes.items())) == placements
 
 
 def test_what_a_run_had_is_free_once_it_is_absent() -> None:

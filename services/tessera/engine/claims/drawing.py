@@ -17,6 +17,8 @@ from tessera.engine.claims.solving import Shortage, Solution, Solver
 from tessera_schemas.work.placement import DrawnDevice
 
 NO_OFFER = Offer("")
+PODS_TOGETHER_MAX = 4
+"""Equal pods of one node that are counted by drawing for all of them at once."""
 
 
 @fast_init
@@ -99,9 +101,10 @@ def draw(devices: FreeOffer, claims: tuple[ClaimNeed, ...]) -> tuple[Drawn, ...]
 @lru_cache(maxsize=8_192)
 def count_sets(devices: FreeOffer, claims: tuple[ClaimNeed, ...], most: int) -> int:
     """
-    Number of pods with these claims that the node takes, one after the other; at most `most`.
+    Number of pods with these claims that the node takes; at most `most`.
 
-    Claims that stand in the cluster are drawn for the first of them: the others share its devices.
+    They are drawn one after the other, and where that leaves few all at once: what is best for the first may be all
+    that others could have. Claims that stand in the cluster are drawn for the first: the others share its devices.
     """
     # The solver is kept from pod to pod: what was found out of devices and claims holds, and only states change.
     own = tuple(claim for claim in claims if not claim.object_name)
@@ -122,9 +125,38 @@ def count_sets(devices: FreeOffer, claims: tuple[ClaimNeed, ...], most: int) -> 
     for count in range(1, most):
         found = solver.solve(states)
         if isinstance(found, Shortage):
-            return count
+            return count if solver is not first else _count_together(devices, claims, count, most)
         states = found.states
     return most
+
+
+def _count_together(devices: FreeOffer, claims: tuple[ClaimNeed, ...], count: int, most: int) -> int:
+    solver = _solver(devices, claims)
+    states = solver.start(devices.taken)
+    # Few pods, since a draw for all of them costs as many times one for a pod; and none where devices lack in number.
+    while count < min(most, PODS_TOGETHER_MAX) and solver.has_devices(states, count + 1):
+        if isinstance(draw_together(devices, (claims,) * (count + 1)), Shortage):
+            break
+        count += 1
+    return count
+
+
+def draw_together(
+    devices: FreeOffer, pods: tuple[tuple[ClaimNeed, ...], ...]
+) -> tuple[tuple[Drawn, ...], ...] | Shortage:
+    """Devices for each of several pods of the node, drawn at once; for claims of which each pod has its own."""
+    # One pod with all of their claims, which have names of their own for that.
+    numbered = [
+        tuple(replace(claim, name=f"{number}/{claim.name}") for claim in claims) for number, claims in enumerate(pods)
+    ]
+    found = draw(devices, tuple(claim for claims in numbered for claim in claims))
+    if isinstance(found, Shortage):
+        return found
+    of_pod: list[list[Drawn]] = [[] for _ in pods]
+    for each in found:
+        number, _, claim = each.claim.partition("/")
+        of_pod[int(number)].append(replace(each, claim=claim))
+    return tuple(map(tuple, of_pod))
 
 
 def is_answer(devices: FreeOffer, claims: tuple[ClaimNeed, ...], drawn: tuple[Drawn, ...]) -> bool:

@@ -167,6 +167,19 @@ class Solver:
             states[number] = after(self._islands[number].make, states[number], local, amounts)
         return tuple(states)
 
+    def has_devices(self, states: tuple[IslandState, ...], pods: int) -> bool:
+        """Whether there are at least as many devices as so many pods with these claims need; a look, no search."""
+        needed, usable = 0, 0
+        for at, (_, request) in enumerate(self.asked):
+            needed += min(0 if choice.admin else choice.count or 1 for choice in request.choices)
+            for fit in self._fits[at]:
+                usable |= fit.usable
+        places = [self._place[index] for index in bits_of(usable)]
+        if any(self._islands[number].make.devices[local].is_shared for number, local in places):
+            return True
+        free = sum(possible(self._islands[number].make, states[number]) >> local & 1 for number, local in places)
+        return free >= needed * pods
+
     def solve(self, states: tuple[IslandState, ...]) -> Solution | Shortage:
         """The solution whose choices are the earliest, request by request; or why there is none, after `steps`."""
         # One bound for all searches of a draw, so that many choices cost no more than many devices.

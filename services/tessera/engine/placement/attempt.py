@@ -1,13 +1,21 @@
-"""One try to place a gang: the nodes as they would be, and the pods placed so far. What it does not touch is shared."""
+"""
+Tries to place a gang: the nodes as they would be, and the pods placed so far. What they do not touch is shared.
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+`Attempt` places pods one after the other, each as is best for itself. `place_by_trying` tries places for a small gang
+with claims on devices until all of its pods have some together.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop
 from operator import attrgetter
 
 from tessera.domain.devices.resources import Node
+from tessera.domain.storing.fast import replace
 from tessera.domain.work.gang import Gang
+from tessera.engine.claims.drawing import Drawn, draw_together, free_devices, named
+from tessera.engine.claims.solving import Shortage
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
-from tessera.engine.placement.fits import closed, count_bundles, placed_on, short_of
+from tessera.engine.placement.fits import closed, count_bundles, kind_of, placed_on, short_of
 from tessera.engine.placement.placement_groups import BundleCounts, BundleSet
 from tessera.engine.placement.rows.room_counts import RoomTable
 from tessera.engine.placement.rows.table import Entry, NodeTable, entry, policy_for
@@ -16,6 +24,10 @@ from tessera_schemas.work.placement import Placement
 
 _rank = attrgetter("rank")
 Savepoint = tuple[dict[str, Node], int]
+TriedPod = tuple[BundleSet, int]
+"""A bundle set of one role, and the number of the pod within the role."""
+PODS_TRIED_MAX, NODES_TRIED_MAX, TRIES_MAX = 8, 16, 100
+"""Pods of a gang and nodes for each that `place_by_trying` looks at, and how often it tries a pod on a node."""
 
 
 class Attempt:
@@ -141,6 +153,29 @@ class Attempt:
         heapify(heap)
         return heap
 
+    def best(self, bundles: BundleSet, most: int) -> list[str]:
+        """Nodes with room for one, the best of them first."""
+        if self._table is None:
+            return [name for _, name in sorted(self._entries(bundles, None, self._scoring(bundles)))[:most]]
+        ranking, found = self._table.ranking(bundles.kind), list[str]()
+        while len(found) < most and (other := ranking.best()) is not None:
+            found.append(other[1])
+            ranking.leave_out(other[1])
+        ranking.restore()
+        return found
+
+    def put_drawn(self, pod: TriedPod, name: str, drawn: tuple[Drawn, ...]) -> None:
+        """A pod onto a node with devices that were drawn for it."""
+        (bundles, index), node = pod, self.node(name)
+        role, rank = bundles.role, self._first_rank[bundles.role.name] + index
+        devices = () if node.offer is None else named(drawn, node.offer, name)
+        placement = Placement(rank, role.name, name, drawn=devices)
+        self.placed.append(placement)
+        self.changed[name] = node.taking(role.need, placement, 1)
+
+    def _scoring(self, bundles: BundleSet) -> ScoringPolicy:
+        return policy_for(bundles.kind, self.places.scoring)
+
     def _put(self, bundles: BundleSet, name: str, index: int, scoring: ScoringPolicy) -> None:
         """One bundle onto a node that it fits."""
         node = self.node(name)
@@ -151,3 +186,87 @@ class Attempt:
             node = closed(node, placement.devices) if role.need.apart else node
             self.placed.append(placement)
         self.changed[name] = node
+
+
+def place_by_trying(attempt: Attempt, bundle_sets: Sequence[BundleSet]) -> bool:
+    """
+    Place pods whose claims have devices together, though not where each takes what is best for itself.
+
+    Nothing is placed where there is no such place among the best nodes, or none was found in time. Pods with GPUs
+    besides their claims, or with claims that they share, are not tried.
+    """
+    pods = [(each, each.first + number) for each in bundle_sets for number in range(each.count)]
+    if len(pods) > PODS_TRIED_MAX or not all(map(_has_only_claims, bundle_sets)):
+        return False
+    found = _Trials(attempt, pods).find(0)
+    if found is None:
+        return False
+    # Drawn once more, of the same states: the answers are remembered.
+    for name, there in found.items():
+        drawn = _drawn_for(attempt.before(name), there)
+        assert not isinstance(drawn, Shortage)
+        for pod, devices in zip(there, drawn, strict=True):
+            attempt.put_drawn(pod, name, devices)
+    return True
+
+
+class _Trials:
+    """Places tried for pods in their order, depth first."""
+
+    def __init__(self, attempt: Attempt, pods: Sequence[TriedPod]) -> None:
+        self._attempt, self._pods, self._tries = attempt, pods, 0
+        self._best = {bundles: attempt.best(bundles, NODES_TRIED_MAX) for bundles, _ in pods}
+        self._there: dict[str, tuple[TriedPod, ...]] = {}
+
+    def find(self, at: int, first: int = 0) -> dict[str, tuple[TriedPod, ...]] | None:
+        """
+        The pods of each node, those before `at` where they are; None where there is no place for all. `first` is the
+        place among the best nodes where the last pod of the same set is: equal pods are not exchanged.
+        """
+        if at == len(self._pods):
+            return dict(self._there)
+        pod, best = self._pods[at], self._best[self._pods[at][0]]
+        is_last = at + 1 == len(self._pods) or self._pods[at + 1][0] is not pod[0]
+        tried = set[object]()
+        for place in range(first, len(best)):
+            name, before = best[place], self._there.get(best[place], ())
+            node = self._attempt.before(name)
+            # Of nodes in equal states with the same pods one stands for all.
+            state = free_devices(node), node.open, node.cpu_free, node.memory_free, node.pods_free, node.devices_free
+            key = state, tuple(bundles.kind for bundles, _ in before)
+            if key in tried:
+                continue
+            tried.add(key)
+            self._tries += 1
+            # Counted and never timed, so that a replay gives up at the same place.
+            if self._tries > TRIES_MAX:
+                return None
+            self._there[name] = (*before, pod)
+            if _hold(node, self._there[name]):
+                found = self.find(at + 1, 0 if is_last else place)
+                if found is not None:
+                    return found
+            self._there[name] = before
+        return None
+
+
+def _has_only_claims(bundles: BundleSet) -> bool:
+    need = bundles.role.need
+    plain = not (len(bundles.roles) > 1 or need.gpus or need.gpu_milli or need.mig_profile)
+    return plain and not any(claim.object_name for claim in need.claims)
+
+
+def _hold(node: Node, pods: Sequence[TriedPod]) -> bool:
+    """Whether a node has room and devices for all of these pods."""
+    left = node
+    # Room is taken pod by pod, and devices for all at once: there the order of the pods would matter.
+    for bundles, index in pods:
+        need = replace(bundles.role.need, claims=())
+        if short_of(kind_of((need,), not bundles.kind.spares), left) is not None:
+            return False
+        left = left.taking(need, Placement(index, bundles.role.name, node.name), 1)
+    return not isinstance(_drawn_for(node, pods), Shortage)
+
+
+def _drawn_for(node: Node, pods: Sequence[TriedPod]) -> tuple[tuple[Drawn, ...], ...] | Shortage:
+    return draw_together(free_devices(node), tuple(bundles.role.need.claims for bundles, _ in pods))

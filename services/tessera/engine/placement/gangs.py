@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from tessera.domain.devices.resources import Node, RoleNeed, emptied
 from tessera.domain.work.gang import Gang, gang_of
-from tessera.engine.placement.attempt import Attempt
+from tessera.engine.placement.attempt import Attempt, place_by_trying
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.fits import BundleKind
 from tessera.engine.placement.gpu_models import alternatives
@@ -94,12 +94,22 @@ def _tried(
         if group.anywhere or (failed is not None and group.may_split):
             failed = next((b for b in group.bundle_sets if not attempt.fill(b, None, b.first, b.count)), None)
         if failed is not None:
+            # A new one: what the failed one placed is told in the reason.
+            trial = Attempt(gang, nodes, places, table)
+            if _is_placed_by_trying(gang, trial):
+                return trial, None
             return attempt, _why(failed, group, attempt, gang.pods)
     # Within the gang a device counts as full after one share; to all others what is left of it is free.
     if gang.apart:  # further pods of others may share its devices
         attempt.changed = {name: attempt.before(name) for name in attempt.changed}
         gang.take(attempt.changed, attempt.placed)
     return attempt, None
+
+
+def _is_placed_by_trying(gang: Gang, trial: Attempt) -> bool:
+    groups = placement_groups(gang) if gang.claims and gang.pods > 1 else ()
+    sets = [bundles for group in groups for bundles in group.bundle_sets]
+    return bool(sets) and all(group.anywhere for group in groups) and place_by_trying(trial, sets)
 
 
 def _why(bundles: BundleSet, group: PlacementGroup, attempt: Attempt, pods: int) -> Reason:
