@@ -29,7 +29,7 @@ SERVICES := admission queueing scheduler preemption reclamation binder projectio
 export COMPOSE_PROFILES ?= sim
 
 .DEFAULT_GOAL := help
-.PHONY: help help-all setup fmt lint lint-steps types layers schemas figures docs steps check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-steps test-changed test-platforms test-kubernetes test-clients slurm test-slurm sim nightly damage mutants chaos overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-steps bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
+.PHONY: help help-all setup fmt lint lint-steps types layers schemas figures docs steps check alerts prometheus chromium dashboards dashboard-pictures screenshots unit test test-steps test-changed test-platforms test-kubernetes test-clients slurm test-slurm sim nightly damage mutants chaos oracle overload bad-input demo bench bench-engine bench-growth bench-kubernetes bench-steps bench-page up down logs images image-report container-engine test-containers compose-up compose-down compose-identities scale lock clean
 
 #### Begin
 
@@ -177,6 +177,9 @@ mutants: $(READY) #: break one promise after the other in a copy; the tests that
 
 chaos: $(READY) #: real processes under load and faults for MINUTES (15), LAYOUT=single|compact, everything accounted for after each phase
 	@$(if $(LAYOUT),TEST_LAYOUT=$(LAYOUT) )$(BIN)/python -m tests.chaos --minutes $(or $(MINUTES),15) $(if $(SEED),--seed $(SEED))
+
+oracle: $(READY) #: 300 generated worlds of devices and claims for kube-scheduler and for Tessera (six minutes; WORLDS=, FIRST=)
+	@$(BIN)/python -m tests.kubernetes.oracle --worlds $(or $(WORLDS),300) --first $(FIRST)
 
 overload: $(READY) #: five times what a platform sustains, for MINUTES (5): goodput, back-pressure, memory, others' waits
 	@$(BIN)/python -m tests.overload --minutes $(or $(MINUTES),5)

@@ -35,7 +35,7 @@ def own_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane
 @contextmanager
 def running(directory: Path, gates: Sequence[str] = (), **more: Any) -> Iterator[ControlPlane]:
     try:
-        plane = ControlPlane(directory, lease_seconds=4, silence_seconds=6, gates=gates, **more)
+        plane = ControlPlane(directory, **{"lease_seconds": 4, "silence_seconds": 6, "gates": gates, **more})
     except Unavailable as error:
         if os.environ.get("CI"):
             raise

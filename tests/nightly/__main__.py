@@ -95,6 +95,11 @@ def parts(minutes: float, seed: int) -> list[Part]:
         ),
         Part("clients", "do libraries that call Slurm's commands work", ("-m", "tests.clients")),
         Part("slurm", "do scripts mean what a real Slurm makes of them", (*pytest, "-rs", "-n0", "tests/beside_slurm")),
+        Part(
+            "oracle",
+            "is what kube-scheduler places by claims placed here, and nothing illegal",
+            ("-m", "tests.kubernetes.oracle", "--worlds", "300", "--first", str(seed)),
+        ),
         Part("mutants", "does a test notice each broken promise", ("-m", "tests.mutants")),
     ]
 
