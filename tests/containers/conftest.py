@@ -78,7 +78,14 @@ def images(servers: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     return servers
 
 
-ORDER = ("test_bare_wheels", "test_nats_of_the_chart", "test_stack", "test_images", "test_real_pods")
+ORDER = (
+    "test_bare_wheels",
+    "test_nats_of_the_chart",
+    "test_stack",
+    "test_images",
+    "test_driven_devices",
+    "test_real_pods",
+)
 """Files that take long. Two need none of our images: they come first, and the others wait for images together."""
 
 

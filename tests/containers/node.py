@@ -7,7 +7,8 @@ A real node for a control plane of tests: containerd with runc, pods' networks b
 All of it runs in name spaces of processes and mounts of its own, so that nothing is left once the first of these
 processes has ended. The image of the pods is made here of Debian's static busybox, that of the step runner of its Go
 sources, that of programs of MPI of this machine's packages; no registry is asked. Its GPUs are what an operator may say
-of any node, extended resources in its status: no device is behind them.
+of any node, extended resources in its status: no device is behind them. `Driver` beside it publishes devices that pods
+claim, of which containers have variables in their environment.
 """
 
 import hashlib
@@ -22,6 +23,7 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +36,7 @@ from tessera_local.free_port import free_port
 from tests.containers.names import DOMAIN
 from tests.kubernetes import binaries, identities
 from tests.kubernetes.control_plane import ControlPlane, wait_until
+from tests.kubernetes.deployed import Kubectl
 from tests.kubernetes.nodes import GPU_RESOURCE
 from tests.servers import Server
 
@@ -53,15 +56,56 @@ MPI = {
 }
 """What of Debian's packages a program of each kind needs in its pod, beside libraries."""
 HAS_MPI = shutil.which("mpicc.openmpi") is not None and all(Path(parts[0]).exists() for parts in MPI.values())
-NAME, BRIDGE, ADDRESS, SUBNET = identities.NODE_NAME, "tessera-node", "10.231.7.1", "10.231.7.0/24"
+NAME, DRIVER = identities.NODE_NAME, "gpu.example.com"
 BUSYBOX, CNI_PROGRAMS, CGROUPS = Path("/bin/busybox"), Path("/usr/lib/cni"), Path("/sys/fs/cgroup")
 PROGRAMS = ("containerd", "ctr", "runc", "unshare", "ip", str(BUSYBOX), str(CNI_PROGRAMS / "bridge"))
 KERNEL = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")  # a kubelet changes them
-BOTH = 'containerd --config containerd.toml & until [ -S containerd.sock ]; do sleep 0.1; done; exec "$0" "$@"'
+BOTH = '"$0" --config containerd.toml & until [ -S containerd.sock ]; do sleep 0.1; done; exec "$@"'
+DRIVER_ACCOUNT = f"""
+apiVersion: v1
+kind: ServiceAccount
+metadata: {{name: driver, namespace: kube-system}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {{name: driver}}
+rules:
+- {{apiGroups: [resource.k8s.io], resources: [resourceclaims], verbs: [get]}}
+- {{apiGroups: [resource.k8s.io], resources: [resourceslices], verbs: ["*"]}}
+- {{apiGroups: [""], resources: [nodes], verbs: [get]}}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {{name: driver}}
+roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: driver}}
+subjects: [{{kind: ServiceAccount, name: driver, namespace: kube-system}}]
+---
+apiVersion: resource.k8s.io/v1
+kind: DeviceClass
+metadata: {{name: {DRIVER}}}
+spec: {{selectors: [{{cel: {{expression: "device.driver == '{DRIVER}'"}}}}]}}
+"""
 
 
 class NoNode(Exception):
     """None can run here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """A bridge of this machine and its first three numbers; nodes side by side have one each."""
+
+    bridge: str
+    numbers: str
+
+    @property
+    def address(self) -> str:
+        """Of the bridge, where the node and its control plane are met."""
+        return f"{self.numbers}.1"
+
+
+PLAIN, DRIVEN = Network("tessera-node", "10.231.7"), Network("tessera-driven", "10.231.8")
+ADDRESS = PLAIN.address
 
 
 def api_flags(directory: Path) -> list[str]:
@@ -76,16 +120,16 @@ def api_flags(directory: Path) -> list[str]:
 
 
 @contextmanager
-def bridge() -> Iterator[None]:
+def bridge(network: Network = PLAIN) -> Iterator[None]:
     """The network of the node and its pods. Raises NoNode where none can be made."""
     missing = [program for program in PROGRAMS if shutil.which(program) is None]
     if os.geteuid() or missing:
         raise NoNode(f"a node needs root and {', '.join(missing or PROGRAMS)}, see `make container-engine`")
-    _run("ip", "link", "add", BRIDGE, "type", "bridge", check=False)  # there if one before us was killed
-    _run("ip", "addr", "replace", f"{ADDRESS}/24", "dev", BRIDGE)
-    _run("ip", "link", "set", BRIDGE, "up")
+    _run("ip", "link", "add", network.bridge, "type", "bridge", check=False)  # there if one before us was killed
+    _run("ip", "addr", "replace", f"{network.address}/24", "dev", network.bridge)
+    _run("ip", "link", "set", network.bridge, "up")
     # A container engine on this machine lets nothing pass from one pod to another that it has not made.
-    through = ("FORWARD", "-i", BRIDGE, "-o", BRIDGE, "-j", "ACCEPT")
+    through = ("FORWARD", "-i", network.bridge, "-o", network.bridge, "-j", "ACCEPT")
     has_filter = shutil.which("iptables") is not None
     if has_filter:
         _run("iptables", "-I", *through, check=False)
@@ -94,26 +138,42 @@ def bridge() -> Iterator[None]:
     finally:
         if has_filter:
             _run("iptables", "-D", *through, check=False)
-        _run("ip", "link", "del", BRIDGE)
+        _run("ip", "link", "del", network.bridge)
 
 
 class Node:
-    """Runs for as long as the `with` lasts, ready for pods; everything it writes is under `folder`."""
+    """
+    Runs for as long as the `with` lasts, ready for pods; everything it writes is under `folder`.
 
-    def __init__(self, plane: ControlPlane, folder: Path, gpus: int) -> None:
-        self._plane, self._folder, self._gpus = plane, folder.resolve(), gpus
+    `gpus` are extended resources in its status. A node `for_drivers` has none but what drivers publish: its containerd
+    is one that edits containers as they say (CDI, which the distribution's 1.6 does not know).
+    """
+
+    def __init__(
+        self,
+        plane: ControlPlane,
+        folder: Path,
+        gpus: int = 0,
+        *,
+        network: Network = PLAIN,
+        for_drivers: bool = False,
+    ) -> None:
+        self._plane, self._folder, self._gpus, self._network = plane, folder.resolve(), gpus, network
+        self._for_drivers = for_drivers
         self._kubelet = binaries.find("kubelet")
+        self._containerd = str(binaries.find("containerd-1.7")) if for_drivers else "containerd"
         self._kernel = {name: Path("/proc/sys", name).read_text() for name in KERNEL}
 
     def __enter__(self) -> Self:
         port = free_port()
         self._write()
         words = ["unshare", "--pid", "--mount", "--fork", "--mount-proc", "--kill-child", "sh", "-c", BOTH]
-        words += self._kubelet_words(port)
+        words += [self._containerd, *self._kubelet_words(port)]
         self._server = Server(words, self._folder, port, lambda _: self._has_image(), 60.0, ends_with_us=True)
         try:
             self._server.start()
-            wait_until(self._take_gpus, "the node has its GPUs")
+            if self._gpus:
+                wait_until(self._take_gpus, "the node has its GPUs")
             self._plane.wait_for_nodes([NAME])
         except Exception as error:
             self.close()
@@ -143,6 +203,10 @@ class Node:
                 group.rmdir()
         return not left
 
+    @property
+    def folder(self) -> Path:
+        return self._folder
+
     def log_tail(self) -> str:
         return (self._folder / "server.log").read_text(errors="replace")[-6000:]
 
@@ -150,16 +214,17 @@ class Node:
         """The files that containerd and the kubelet read."""
         for name in ("cni", "logs", "plugins"):
             (self._folder / name).mkdir(exist_ok=True)
+        edits = EDITS.format(folder=self._folder) if self._for_drivers else ""
         (self._folder / "containerd.toml").write_text(
-            CONTAINERD.format(folder=self._folder, image=IMAGE, plugins=CNI_PROGRAMS)
+            CONTAINERD.format(folder=self._folder, image=IMAGE, plugins=CNI_PROGRAMS, edits=edits)
         )
-        (self._folder / "cni" / "10-pods.conflist").write_text(json.dumps(NETWORK))
+        (self._folder / "cni" / "10-pods.conflist").write_text(json.dumps(network_of_pods(self._network)))
         made = self._plane.directory / "certificates"
         (self._folder / "kubelet.yaml").write_text(yaml.safe_dump({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
             "containerRuntimeEndpoint": self._socket,
-            "address": ADDRESS,
+            "address": self._network.address,
             "tlsCertFile": str(made / "serving.crt"),
             "tlsPrivateKeyFile": str(made / "serving.key"),
             "authentication": {
@@ -176,13 +241,14 @@ class Node:
             "enforceNodeAllocatable": [],
             "makeIPTablesUtilChains": False,
             "resolvConf": "",
-            "clusterDNS": [ADDRESS],
+            "clusterDNS": [self._network.address],
             "clusterDomain": DOMAIN,
             "podLogsDir": str(self._folder / "logs"),
             "volumePluginDir": str(self._folder / "plugins"),
             "evictionHard": {"memory.available": "0%", "nodefs.available": "0%", "imagefs.available": "0%"},
             "imageGCHighThresholdPercent": 100,
             "nodeStatusUpdateFrequency": "1s",
+            "syncFrequency": "5s",  # how soon it asks again for devices that were not prepared; a minute by default
         }))  # fmt: skip
 
     def _kubelet_words(self, port: int) -> list[str]:
@@ -194,7 +260,7 @@ class Node:
             f"--root-dir={self._folder}/kubelet",
             f"--cert-dir={self._folder}/kubelet",
             f"--hostname-override={NAME}",
-            f"--node-ip={ADDRESS}",
+            f"--node-ip={self._network.address}",
             f"--port={port}",
         ]
 
@@ -214,6 +280,50 @@ class Node:
             api.patch(f"{path}/status", {"status": {"capacity": {GPU_RESOURCE: str(self._gpus)}}})
             return GPU_RESOURCE in api.get(path)["status"]["allocatable"]
         return False
+
+
+class Driver:
+    """
+    A driver's plugin beside the kubelet of a node: it publishes GPUs, and prepares them for the pods whose claims have
+    them. A prepared GPU is in the environment of the claim's containers, `GPU_DEVICE_0=gpu-0`.
+
+    `process` may be frozen, so that nothing is prepared or unprepared, and started again.
+    """
+
+    def __init__(self, plane: ControlPlane, node: Node, gpus: int) -> None:
+        program, folder = binaries.find("dra-example-kubeletplugin"), node.folder / "driver"
+        folder.mkdir()
+        Kubectl(plane)("apply", "-f", "-", stdin=DRIVER_ACCOUNT)
+        kubeconfig = plane.kubeconfig("driver", plane.service_account_token("kube-system", "driver"))
+        self._cdi, self._state = node.folder / "cdi", node.folder / "kubelet" / "plugins" / DRIVER
+        words = [
+            str(program),
+            f"--kubeconfig={kubeconfig}",
+            f"--node-name={NAME}",
+            f"--num-devices={gpus}",
+            f"--cdi-root={self._cdi}",
+            f"--kubelet-registrar-directory-path={node.folder}/kubelet/plugins_registry",
+            f"--kubelet-plugins-directory-path={self._state.parent}",
+        ]
+        self.process = Server(words, folder, 0, lambda _: (self._state / "dra.sock").exists(), 30.0, ends_with_us=True)
+
+    def __enter__(self) -> Self:
+        self.process.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.process.stop(signal.SIGKILL)
+
+    def prepared(self) -> dict[str, list[str]]:
+        """The devices of each claim, by its UID, that the driver remembers as prepared."""
+        kept = json.loads((self._state / "checkpoint.json").read_text())["v1"].get("preparedClaims", {})
+        return {uid: sorted(one["device_name"] for one in devices) for uid, devices in kept.items()}
+
+    def edits(self) -> list[str]:
+        """The files by which containers of claims are edited, beside the one for all."""
+        return sorted(path.name for path in self._cdi.iterdir() if "common" not in path.name)
 
 
 def image() -> bytes:
@@ -301,21 +411,24 @@ address = "{folder}/containerd.sock"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{image}"
 restrict_oom_score_adj = true
-[plugins."io.containerd.grpc.v1.cri".containerd]
+{edits}[plugins."io.containerd.grpc.v1.cri".containerd]
 snapshotter = "native"
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{plugins}"
 conf_dir = "{folder}/cni"
 """
-NETWORK: dict[str, Any] = {
-    "cniVersion": "1.0.0",
-    "name": BRIDGE,
-    "plugins": [
-        {
-            "type": "bridge",
-            "bridge": BRIDGE,
-            "isGateway": True,
-            "ipam": {"type": "host-local", "ranges": [[{"subnet": SUBNET}]]},
-        }
-    ],
-}
+EDITS = """enable_cdi = true
+cdi_spec_dirs = ["{folder}/cdi"]
+"""
+
+
+def network_of_pods(network: Network) -> dict[str, Any]:
+    """As a plugin of CNI reads it."""
+    ranges = [[{"subnet": f"{network.numbers}.0/24"}]]
+    plugin = {
+        "type": "bridge",
+        "bridge": network.bridge,
+        "isGateway": True,
+        "ipam": {"type": "host-local", "ranges": ranges},
+    }
+    return {"cniVersion": "1.0.0", "name": network.bridge, "plugins": [plugin]}

@@ -1,6 +1,6 @@
 """
-The programs of a real control plane: etcd, Kubernetes itself with its kubelet, KWOK, which plays others, Helm, KEDA,
-and an object store that speaks S3.
+The programs of a real control plane: etcd, Kubernetes itself with its kubelet, a driver of devices, KWOK, which plays
+others, Helm, KEDA, and an object store that speaks S3.
 
 Looked for where envtest keeps them (`KUBEBUILDER_ASSETS`), on PATH, then in a cache folder; what is in none of these is
 built into that folder from Go modules by name, at the versions pinned under `go/`. The folder is `TESSERA_TOOLS`, else
@@ -31,6 +31,8 @@ PACKAGES = {
     "kube-scheduler": ("controlplane", "k8s.io/kubernetes/cmd/kube-scheduler"),
     "kubectl": ("controlplane", "k8s.io/kubernetes/cmd/kubectl"),
     "kubelet": ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+    "containerd-1.7": ("containerd", "github.com/containerd/containerd/cmd/containerd"),
+    "dra-example-kubeletplugin": ("dradriver", "sigs.k8s.io/dra-example-driver/cmd/dra-example-kubeletplugin"),
     "kwok": ("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     "helm": ("helm", "helm.sh/helm/v3/cmd/helm"),
     "versitygw": ("versitygw", "github.com/versity/versitygw/cmd/versitygw"),
@@ -40,7 +42,8 @@ PACKAGES = {
 }
 KEDA = "github.com/kedacore/keda/v2"
 BUILT_BY_NAME = ("keda-operator", "keda-adapter")  # with every cloud's libraries: more than CI has minutes for
-OF_CONTAINERS = ("compose-2", "kubelet")  # only tests in containers ask for them, and compose takes minutes
+OF_CONTAINERS = ("compose-2", "containerd-1.7", "dra-example-kubeletplugin", "kubelet")
+"""Only tests in containers ask for them, and compose takes minutes."""
 NEEDED = ("etcd", "kube-apiserver", "kube-controller-manager", "kubectl", "kwok")
 _MINOR = KUBERNETES_VERSION.split(".")[1]
 _VERSION, _CAPABILITIES = "k8s.io/component-base/version", "helm.sh/helm/v3/pkg/chartutil"
