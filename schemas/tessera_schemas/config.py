@@ -12,6 +12,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from tessera_schemas.base import Count, Name, Positive, Strict, later, printable
+from tessera_schemas.cluster.device_claims import OF_CLASS
 from tessera_schemas.cluster.devices import DeviceProfile
 from tessera_schemas.job import LEVELS_MAX, GpuModel, LabelKey, LabelValue, Toleration
 from tessera_schemas.shard.receivers import Subscriber, Webhook
@@ -23,6 +24,10 @@ from tessera_schemas.work.tenant_shares import YEAR_SECONDS, FairShare
 from tessera_schemas.work.tenant_shares import Limits as Limits
 
 FLAVORS_MAX = 64
+DevicesOfClass = Annotated[
+    str, StringConstraints(max_length=259, pattern=rf"^{OF_CLASS}[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")
+]
+"""Devices of one DeviceClass as a resource that quotas count: `class:dra.net`."""
 
 
 class Tenant(Strict):
@@ -73,8 +78,11 @@ class Quota(Strict):
     """
 
     resource: Annotated[
-        Literal["cpu_milli", "memory_bytes", "gpu_milli"],
-        Field(description="Resource counted; configuration files may also say gpus, cpu and memory"),
+        Literal["cpu_milli", "memory_bytes", "gpu_milli"] | DevicesOfClass,
+        Field(
+            description="Resource counted; configuration files may also say gpus, cpu and memory. `class:NAME` counts "
+            "devices of that DeviceClass, as jobs claim them"
+        ),
     ]
     nominal: Annotated[Count, Field(description="Nominal quota: amount promised to the queue; 0 beside a part")]
     flavor: Annotated[
@@ -95,6 +103,8 @@ class Quota(Strict):
     def _amount_or_part(self) -> Self:
         if self.part_percent is not None and self.nominal:
             raise ValueError("nominal: an amount and a part are two quotas; say one of them")
+        if self.part_percent is not None and self.resource.startswith(OF_CLASS):
+            raise ValueError("nominal: devices of a class are counted as an amount, and not as a part of the pool")
         return self
 
 

@@ -13,6 +13,8 @@ from pydantic import Field, StringConstraints, model_validator
 from tessera_schemas.base import Json, Name, Strict
 from tessera_schemas.cluster.device_layouts import ClassName, Expression, Milli, QualifiedName
 
+OF_CLASS = "class:"
+"""Begins the resource of a quota of devices of one class: `class:dra.net`."""
 CLAIMS_MAX, REQUESTS_MAX, CHOICES_MAX, COUNT_MAX = 16, 32, 8, 32
 
 

@@ -71,6 +71,11 @@ OF_RESOURCE = frozenset({"wanted", "available", "used", "nominal", "nominal_quot
 """Numbers without a unit in their name, which count in that of the quota that their reason is about."""
 
 
+def counted_by(field: str) -> str:
+    """The resource of a quota by a reason's field: `gpu_milli` of `queues.research.gpu_milli of h100`."""
+    return field.partition(" of ")[0].split(".", 2)[-1]
+
+
 def format_number(name: str, value: int, about: str = "") -> str:
     """
     A number of a reason with its name: `give_up_seconds` becomes `give up time 14d`, `wanted_gpu_milli` `wanted gpu 8`.
@@ -80,7 +85,7 @@ def format_number(name: str, value: int, about: str = "") -> str:
     words = name.split("_")
     unit = next((word for word in UNITS if word in words), "")
     if not unit and name in OF_RESOURCE:
-        resource = about.partition(" of ")[0].rpartition(".")[2].split("_")
+        resource = counted_by(about).split("_")
         write = next((UNITS[word][0] for word in ("milli", "bytes") if word in resource), str)
         return f"{name.replace('_', ' ')} {write(value)}"
     write, instead = UNITS[unit] if unit else (str, "")

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import groupby
 
+from tessera.domain.devices.amounts import amount_by
 from tessera.domain.devices.levels import with_labels
-from tessera.domain.devices.resources import Amount, Node, role_need, tolerated_taints
+from tessera.domain.devices.resources import RESOURCES, Amount, Node, role_need, tolerated_taints
 from tessera.domain.entities import Job, Over, RemovedQueue
 from tessera.domain.work.gang import Gang, bearing
 from tessera.domain.work.one_model import on_one_model
@@ -27,7 +28,6 @@ from tessera_schemas.job import JobSpec
 from tessera_schemas.work.money import Money
 from tessera_schemas.work.pod_template import Mount
 
-RESOURCES = ("cpu_milli", "memory_bytes", "gpu_milli")
 UNLIMITED = 2**63 - 1
 BUT = "!"
 """Begins what stands in place of a flavor for all nodes but those of some: `!a100,l4`."""
@@ -274,12 +274,12 @@ class QueueTree:
         if not self.has_flavor_quotas:
             return ("",)
         covered = self.covered[self.roots[queue]]
-        if not (cells := {(f, r) for f, r in covered if f and getattr(amount, r)}):
+        if not (cells := {(f, r) for f, r in covered if f and amount.of(r)}):
             return ("",)
         named = {flavor for flavor, _ in cells}
         rest = BUT + ",".join(sorted(named)) if all(("", r) in covered for _, r in cells) else ""
         quotas = self.queues[queue].quotas
-        own = [q.flavor or rest for q in quotas if getattr(amount, q.resource) and (q.flavor in named or not q.flavor)]
+        own = [q.flavor or rest for q in quotas if amount.of(q.resource) and (q.flavor in named or not q.flavor)]
         lent = [flavor.name for flavor in self.flavors if flavor.name in named]
         return tuple(flavor for flavor in dict.fromkeys((*own, *lent, rest)) if flavor)
 
@@ -372,7 +372,7 @@ class QuotaBook:
         """The first quota that `amount` more on nodes of `flavor` would exceed; None when there is room."""
         tree = self._tree
         for cell in _cells(tree, queue, flavor, amount):
-            wanted, left = getattr(amount, cell[1]), self.available(queue, cell)
+            wanted, left = amount.of(cell[1]), self.available(queue, cell)
             if wanted > left:
                 quota = tree.quotas[queue].get(cell)
                 used, nominal = self.used(queue, cell), quota.nominal if quota else 0
@@ -385,7 +385,7 @@ class QuotaBook:
         if tree.queues[queue].parent is None:
             return None  # it has nobody to borrow from
         for cell in _cells(tree, queue, flavor, amount):
-            wanted, quota = getattr(amount, cell[1]), tree.quotas[queue].get(cell)
+            wanted, quota = amount.of(cell[1]), tree.quotas[queue].get(cell)
             used, nominal = self.used(queue, cell), quota.nominal if quota else 0
             if used + wanted <= nominal:
                 continue
@@ -423,7 +423,7 @@ class QuotaBook:
         """Whether the queue would hold more than its own nominal quota with `amount` more, of anything asked for."""
         for cell in _cells(self._tree, queue, flavor, amount):
             quota = self._tree.quotas[queue].get(cell)
-            if self.used(queue, cell) + getattr(amount, cell[1]) > (quota.nominal if quota else 0):
+            if self.used(queue, cell) + amount.of(cell[1]) > (quota.nominal if quota else 0):
                 return True
         return False
 
@@ -436,7 +436,7 @@ class QuotaBook:
         trees, too.
         """
         cells, above = _cells(self._tree, queue, flavor, amount), self._tree.path(queue)
-        over = {name for cell in cells for name in self._over_with(above, cell, getattr(amount, cell[1]))}
+        over = {name for cell in cells for name in self._over_with(above, cell, amount.of(cell[1]))}
         top = "" if any(self._tree.is_beside(name, queue) for name in self._tree.loose) else above[-1]
         return tuple(name for name in above if name not in over and (name == queue or name != top))
 
@@ -463,7 +463,7 @@ class QuotaBook:
         for cell in _cells(self._tree, queue, flavor, amount):
             more = self.used(queue, cell) - self.total(queue, cell)
             beyond[cell[1]] = max(beyond.get(cell[1], 0), more)
-        return Amount(**beyond)
+        return amount_by(beyond)
 
     def is_firm_lent(self, queue: str, flavor: str, amount: Amount) -> bool:
         """Whether firm work of the queue alone uses more than is its own of anything that `amount` counts."""
@@ -557,11 +557,11 @@ class QuotaBook:
 
     def _read_leaf(self, held: Mapping[str, Amount], queue: str, cell: Cell) -> int:
         found = held.get(f"{queue}/{cell[0]}" if cell[0] else queue)
-        return 0 if found is None else int(getattr(found, cell[1]))
+        return 0 if found is None else found.of(cell[1])
 
 
 def _cells(tree: QueueTree, queue: str, flavor: str, amount: Amount) -> list[Cell]:
     """The quotas that count a job of `queue` on nodes of `flavor`, in a fixed order."""
     covered = tree.covered[tree.roots[queue]]
     flavors = ("", flavor) if flavor else ("",)
-    return [(f, r) for f in flavors for r in RESOURCES if (f, r) in covered and getattr(amount, r)]
+    return [(f, r) for f in flavors for r in amount.resources if (f, r) in covered and amount.of(r)]

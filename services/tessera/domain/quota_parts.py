@@ -101,6 +101,6 @@ def _numbered(pool: str, quota: Quota, sizes: PoolSizes, unknown: Amount) -> Quo
     if quota.part_percent is None:
         return quota
     size = sizes.get((pool, quota.flavor), NOTHING) if (pool, "") in sizes else unknown
-    part = getattr(size, quota.resource) * quota.part_percent // 100
+    part = size.of(quota.resource) * quota.part_percent // 100
     whole = WHOLE_GPU if quota.resource == "gpu_milli" else 1
     return quota.model_copy(update={"nominal": part // whole * whole})

@@ -14,6 +14,7 @@ from tessera.admission.decide.templates import from_template
 from tessera.admission.decide.verdict import fill_time_limit
 from tessera.domain.devices.costs import most_of_run
 from tessera_schemas.base import Strict, job_id
+from tessera_schemas.cluster.device_claims import OF_CLASS
 from tessera_schemas.commands import (
     AdoptJob,
     Answer,
@@ -47,7 +48,13 @@ from tessera_schemas.facts import (
 )
 from tessera_schemas.job import JobSpec
 from tessera_schemas.reasons import Code, Reason, is_temporary
-from tessera_schemas.shard.ledger_form import POOL_PARTS_FROM, PRICES_FROM, QUEUE_NAMES_FROM, SPENDING_FROM
+from tessera_schemas.shard.ledger_form import (
+    POOL_PARTS_FROM,
+    PRICES_FROM,
+    PUBLISHED_DEVICES_FROM,
+    QUEUE_NAMES_FROM,
+    SPENDING_FROM,
+)
 from tessera_schemas.text.reading import Parsed, bounded, refusal
 from tessera_schemas.work.templates import FromTemplate
 
@@ -193,7 +200,12 @@ def format_needed(parsed: Parsed) -> int:
     if not isinstance(command, ApplyConfig):
         return 0
     parts = any(quota.part_percent is not None for queue in command.body.queues for quota in queue.quotas)
-    needs = (POOL_PARTS_FROM * parts, bool(command.body.queue_names) * QUEUE_NAMES_FROM)
+    classes = any(q.resource.startswith(OF_CLASS) for queue in command.body.queues for q in queue.quotas)
+    needs = (
+        POOL_PARTS_FROM * parts,
+        bool(command.body.queue_names) * QUEUE_NAMES_FROM,
+        PUBLISHED_DEVICES_FROM * classes,
+    )
     return max(*needs, bool(command.body.money) * PRICES_FROM, bool(command.body.budgets) * SPENDING_FROM)
 
 

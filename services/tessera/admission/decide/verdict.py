@@ -78,7 +78,7 @@ def _within_quota(
         numbers = {"wanted": over.wanted, "most": over.available, "nominal_quota": over.nominal}
         where = f"queues.{queue}.{over.cell[1]}" + (f" of {over.cell[0]}" if over.cell[0] else "")
         why = "it may not be evicted, and only what may be evicted borrows" if over.firm else ""
-        against.append(refusal(Code.EXCEEDS_MAX_QUOTA, where, why, numbers=numbers))
+        against.append(refusal(Code.EXCEEDS_MAX_QUOTA, where[:300], why, numbers=numbers))
     return (tuple(within), []) if within else (flavors, [r for at, r in enumerate(against) if r not in against[:at]])
 
 

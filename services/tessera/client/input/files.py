@@ -17,6 +17,7 @@ import yaml
 from tessera.client.outcomes import Exit, Failure, Mistaken, Refused
 from tessera.kernel.process import files
 from tessera_schemas.base import Json
+from tessera_schemas.cluster.device_claims import OF_CLASS
 from tessera_schemas.text import quantities
 from tessera_schemas.work.short_form import Convert, ShortFormError, converted, full_job
 
@@ -25,6 +26,7 @@ QUOTAS: dict[str, Convert] = {
     "memory": ("memory_bytes", quantities.memory_bytes),
     "gpus": ("gpu_milli", quantities.gpu_milli),
 }
+CLASSES = "device_classes"
 DEFAULTS: dict[str, Convert] = {"time_limit": ("time_limit_seconds", quantities.seconds)}
 LONGEST: dict[str, Convert] = {"time_limit_max": ("time_limit_max_seconds", quantities.seconds)}
 OFF_IS_A_WORD = ("preset", "backfill", "idle", "action")
@@ -86,7 +88,7 @@ def config_body(value: Json, where: str) -> Json:
     """
     A configuration as it is sent; `quotas: {gpus: 32, memory: 1Ti}` stands for the list of quotas, `2d` for time.
 
-    `all` and `50%` are parts of the pool.
+    `all` and `50%` are parts of the pool, and `device_classes: {dra.net: 16}` are quotas of devices by class.
     """
     body = dict(value)
     if isinstance(body.get("defaults"), dict):
@@ -125,8 +127,10 @@ def _queue(queue: Any, where: str) -> Any:
         return {**queue, "quotas": [_quota(quota) for quota in queue["quotas"]]}
     parts = {QUOTAS[name][0]: _percent(value) for name, value in queue["quotas"].items() if name in QUOTAS}
     amounts = {name: value for name, value in queue["quotas"].items() if _percent(value) is None or name not in QUOTAS}
+    classes = amounts.pop(CLASSES) if isinstance(amounts.get(CLASSES), dict) else {}
     named = _read(amounts, QUOTAS, where)
     quotas = [{"resource": resource, "nominal": nominal} for resource, nominal in named.items()]
+    quotas += [{"resource": f"{OF_CLASS}{name}", "nominal": count} for name, count in classes.items()]
     quotas += [
         {"resource": name, "nominal": 0, "part_percent": part} for name, part in parts.items() if part is not None
     ]

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tessera.client.views.rendering import Column
+from tessera_schemas.cluster.device_claims import OF_CLASS
 from tessera_schemas.text.units import format_memory, format_milli, format_part
 from tessera_schemas.views import NodeView, QueueView, QuotaUse
 
@@ -89,10 +90,17 @@ def state_of(queue: QueueView) -> str:
     return "removed" if queue.removed else STATES.get(queue.stop_policy, queue.stop_policy)
 
 
+def resource_of(quota: QuotaUse) -> str:
+    """Word for what a quota counts; devices by their class: `dra.net`."""
+    return RESOURCES.get(quota.resource, quota.resource.removeprefix(OF_CLASS))
+
+
 def format_quantity(resource: str, value: int | None) -> str:
     """A quantity of the resource; "-" where there is no limit."""
     if value is None:
         return "-"
+    if resource.startswith(OF_CLASS):
+        return str(value)
     return format_memory(value) if resource == "memory_bytes" else format_milli(value)
 
 
@@ -130,7 +138,7 @@ QUEUES: list[Column[QueueRow]] = [
 
 QUOTAS: list[Column[QuotaRow]] = [
     Column("QUEUE", lambda row: row.queue, shrinks=True),
-    Column("RESOURCE", lambda row: RESOURCES.get(row.quota.resource, row.quota.resource)),
+    Column("RESOURCE", lambda row: resource_of(row.quota), shrinks=True),
     Column("FLAVOR", lambda row: row.quota.flavor or "any", shrinks=True),
     Column("QUOTA", lambda row: format_nominal(row.quota), right=True),
     Column("USED", lambda row: format_quantity(row.quota.resource, row.quota.used), right=True),

@@ -4,9 +4,11 @@ Claims of pods on devices that drivers publish (DRA), as decisions look at it: h
 Parameters for drivers stay in the ledger's spec: no decision depends on them.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from tessera.domain.devices.amounts import DeviceCounts
 from tessera.domain.devices.offers import Offer
 from tessera.domain.storing.fast import fast_init, replace
 from tessera_schemas.cluster.device_claims import (
@@ -16,6 +18,7 @@ from tessera_schemas.cluster.device_claims import (
     DeviceConstraint,
     DeviceToleration,
 )
+from tessera_schemas.work.placement import DrawnDevice
 
 BorneTaint = tuple[str, str, str, bool]
 """Key, value and effect of a device taint that is borne, and whether any value is; "" is every key, every effect."""
@@ -28,7 +31,8 @@ class ChoiceNeed:
     Devices of one class: `count` of them, or every one that matches where `count` is 0.
 
     `gpu_milli` is the most of a GPU that any device which the ledger knows for it is, 0 while none is known: no node
-    that is not known takes the pod.
+    that is not known takes the pod. `most` is the most devices that any layout which the ledger knows has for it, where
+    every one is taken; 0 of a number.
     """
 
     name: str
@@ -39,6 +43,12 @@ class ChoiceNeed:
     tolerations: tuple[BorneTaint, ...] = ()
     capacity: tuple[tuple[str, int], ...] = ()
     gpu_milli: int = 0
+    most: int = 0
+
+    @property
+    def counted(self) -> int:
+        """Devices that it counts for against quotas of its class before they are drawn."""
+        return 0 if self.admin else self.count or max(1, self.most)
 
 
 @fast_init
@@ -82,6 +92,29 @@ def drawn_max(claims: tuple[ClaimNeed, ...]) -> int:
     return sum(counts)
 
 
+def counted_by_class(claims: tuple[ClaimNeed, ...]) -> DeviceCounts:
+    """Devices of each class that one pod may get at most, whichever of its choices is drawn."""
+    found = Counter[str]()
+    for request in (each for claim in claims for each in claim.requests):
+        most = dict[str, int]()
+        for choice in request.choices:
+            most[choice.device_class] = max(choice.counted, most.get(choice.device_class, 0))
+        found.update(most)
+    return tuple(sorted((name, count) for name, count in found.items() if count))
+
+
+def drawn_by_class(claims: tuple[ClaimNeed, ...], drawn: tuple[DrawnDevice, ...]) -> DeviceCounts:
+    """Devices of each class that one pod got; without those that it looks after only (admin access)."""
+    classes = {
+        (claim.name, f"{request.name}/{choice.name}" if choice.name else request.name): choice.device_class
+        for claim in claims
+        for request in claim.requests
+        for choice in request.choices
+    }
+    named = (classes.get((each.claim, each.request)) for each in drawn if not each.admin)
+    return tuple(sorted(Counter(name for name in named if name is not None).items()))
+
+
 def weighed(claims: tuple[ClaimNeed, ...], offers: Iterable[Offer]) -> tuple[ClaimNeed, ...]:
     """The claims with what their devices count for against quotas of GPUs, by what these offers have."""
     known = tuple(offers)
@@ -99,7 +132,14 @@ def weighed(claims: tuple[ClaimNeed, ...], offers: Iterable[Offer]) -> tuple[Cla
 
 def _weighed(choice: ChoiceNeed, offers: Sequence[Offer]) -> ChoiceNeed:
     most = max((_most_gpu_milli(choice, offer) for offer in offers), default=0)
-    return choice if most == choice.gpu_milli else replace(choice, gpu_milli=most)
+    count = 0 if choice.count else max((_most_devices(choice, offer) for offer in offers), default=0)
+    same = (most, count) == (choice.gpu_milli, choice.most)
+    return choice if same else replace(choice, gpu_milli=most, most=count)
+
+
+def _most_devices(choice: ChoiceNeed, offer: Offer) -> int:
+    found = offer.selected(choice.device_class, choice.selectors)
+    return 0 if found is None else found.devices.bit_count()
 
 
 def _most_gpu_milli(choice: ChoiceNeed, offer: Offer) -> int:

@@ -9,7 +9,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tessera.domain.devices.claims import ClaimNeed, claim_needs
+from tessera.domain.devices.amounts import NOTHING as NOTHING
+from tessera.domain.devices.amounts import RESOURCES as RESOURCES
+from tessera.domain.devices.amounts import Amount as Amount
+from tessera.domain.devices.claims import ClaimNeed, claim_needs, counted_by_class, drawn_by_class
 from tessera.domain.devices.offers import Offer, Taken
 from tessera.domain.storing.fast import fast_init, replace
 from tessera.domain.storing.later import later
@@ -67,9 +70,16 @@ class Need:
         return tuple(sorted([*names, GPU_RESOURCE] if self.total_gpu_milli else names))
 
     @property
-    def amount(self) -> "Amount":
+    def amount(self) -> Amount:
         """Amount of one pod that counts against quotas."""
-        return Amount(self.cpu_milli, self.memory_bytes, self.total_gpu_milli)
+        classes = counted_by_class(self.claims) if self.claims else ()
+        return Amount(self.cpu_milli, self.memory_bytes, self.total_gpu_milli, classes)
+
+    def amount_drawn(self, placement: Placement) -> Amount:
+        """Amount of the pod that was placed so: of devices of each class what it got, and not what it might have."""
+        if not self.claims:
+            return self.amount
+        return replace(self.amount, device_classes=drawn_by_class(self.claims, placement.drawn))
 
 
 @fast_init
@@ -153,35 +163,6 @@ def tolerated_taints(tolerations: Sequence[Toleration]) -> tuple[tuple[str, str,
 
 def _value_of(toleration: Toleration) -> str:
     return toleration.value if toleration.value or toleration.every_value else NO_VALUE
-
-
-@fast_init
-@dataclass(frozen=True, slots=True)
-class Amount:
-    """A quantity of everything that quotas count."""
-
-    cpu_milli: int = 0
-    memory_bytes: int = 0
-    gpu_milli: int = 0
-
-    def plus(self, other: "Amount", sign: int = 1) -> "Amount":
-        """Sum with another amount, or with `sign` -1 the difference, which may be negative."""
-        return Amount(
-            self.cpu_milli + sign * other.cpu_milli,
-            self.memory_bytes + sign * other.memory_bytes,
-            self.gpu_milli + sign * other.gpu_milli,
-        )
-
-    def most(self, other: "Amount") -> "Amount":
-        """The larger of both amounts of each resource."""
-        return Amount(
-            max(self.cpu_milli, other.cpu_milli),
-            max(self.memory_bytes, other.memory_bytes),
-            max(self.gpu_milli, other.gpu_milli),
-        )
-
-
-NOTHING = Amount()
 
 
 @fast_init

@@ -91,7 +91,10 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
         state.put_job(job := replace(job, last_end=None, last_started_ts=0, last_ended_ts=0, nodes=()))
     count_task(state, job, waiting=-1, aside=-was_aside)
     hold(state, job.gang, record.placements, 1)
-    tally(state, job.queue, record.flavor, job.amount, 1)
+    amount = job.amount
+    if job.gang.claims:  # which of its choices were drawn is known from here on
+        amount = replace(amount, device_classes=job.gang.amount_of(record.placements).device_classes)
+    tally(state, job.queue, record.flavor, amount, 1)
     run = Run(
         job.run_id,
         job.job_id,
@@ -99,7 +102,7 @@ def apply_allocated(state: State, record: Allocated, facts: Sequence[TakenFact])
         job.tenant,
         job.queue,
         job.roles,
-        job.amount,
+        amount,
         record.placements,
         state.ts,
         record.deadline,

@@ -76,7 +76,7 @@ class Gang(tuple[RoleNeed, ...]):
         """Amount that these pods of the gang's roles hold."""
         total = NOTHING
         for placement in placements:
-            total = total.plus(self.need_of[placement.role].amount)
+            total = total.plus(self.need_of[placement.role].amount_drawn(placement))
         return total
 
     def take(self, nodes: MutableMapping[str, Node], placements: Iterable[Placement], sign: int = 1) -> None:

@@ -15,8 +15,9 @@ from tessera.domain.state import State
 from tessera.domain.work.evidence import FitFailure
 from tessera.engine.placement.feasible_nodes import FeasibleNodes
 from tessera.engine.placement.placement_groups import placement_groups
+from tessera_schemas.cluster.device_claims import OF_CLASS
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.text.units import format_memory
+from tessera_schemas.text.units import counted_by, format_memory
 
 HOLDERS_MAX = 5
 
@@ -134,7 +135,7 @@ def _name_holders(
 ) -> Blockers:
     # Sorted by what is short and not by GPUs: with CPU short, a job without a GPU may be the one in the way.
     def size(amount: Amount) -> int:
-        return int(getattr(amount, resource))
+        return amount.of(resource)
 
     found = [run for run in runs if size(run.amount)]
     found.sort(key=lambda run: (-size(run.amount), run.allocated_ts, run.run_id))
@@ -185,7 +186,7 @@ def short_of(job: Job, reason: Reason) -> str:
     them, since nodes name one lack each.
     """
     if reason.code is Code.WAITING_FOR_QUOTA:
-        return reason.field.partition(" of ")[0].rpartition(".")[2]
+        return counted_by(reason.field)
     short = {
         "gpu_milli": max(reason.numbers.get(each, 0) for each in (FitFailure.GPU, FitFailure.DEVICES)),
         "cpu_milli": reason.numbers.get(FitFailure.CPU, 0),
@@ -210,6 +211,9 @@ def describe_amount(amount: Amount, resource: str = "gpu_milli") -> str:
     """An amount in words: of the resource, a field of it; where it has no GPUs, its CPUs."""
     if resource == "memory_bytes":
         return f"{format_memory(amount.memory_bytes)} of memory"
+    if resource.startswith(OF_CLASS):
+        count = amount.of(resource)
+        return f"{count} {'device' if count == 1 else 'devices'} of class {resource.removeprefix(OF_CLASS)}"
     is_gpu = resource == "gpu_milli" and amount.gpu_milli
     milli, unit = (amount.gpu_milli, "GPU") if is_gpu else (amount.cpu_milli, "CPU")
     whole, rest = divmod(milli, 1000)

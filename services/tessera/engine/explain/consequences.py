@@ -28,6 +28,7 @@ from tessera.engine.preemption.rules import EVICTED_AS
 from tessera.engine.queueing.ordering import order_jobs
 from tessera.engine.queueing.readiness import startable
 from tessera.engine.queueing.scheduling_pass import CapacityCache, SchedulingPass
+from tessera_schemas.cluster.device_claims import OF_CLASS
 from tessera_schemas.commands import ApplyConfig, CancelJob, DrainNode, RequeueJob, SetPriority
 from tessera_schemas.facts import ConfigProposed
 from tessera_schemas.ledger import (
@@ -51,7 +52,6 @@ TRIES_MAX = 24
 """So many kinds of waiting jobs of a pool are planned for; what more would evict is not known."""
 TOLD_MAX = 10
 HOUR_MS = 3_600_000
-RESOURCE_WORDS = {"gpu_milli": "GPUs", "cpu_milli": "CPUs", "memory_bytes": "of memory"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,25 @@ class Promise:
 
     def words(self) -> str:
         """The promise in one sentence."""
-        written = format_memory if self.resource == "memory_bytes" else format_milli
-        what = RESOURCE_WORDS[self.resource] + (f" of flavor {self.flavor}" if self.flavor else "")
+        what = _words_of(self.resource) + (f" of flavor {self.flavor}" if self.flavor else "")
         queues = ", ".join(self.queues[:4]) + (f" and {len(self.queues) - 4} more" if len(self.queues) > 4 else "")
         return (
-            f"promises {written(self.promised)} {what} in pool {self.pool}, which has {written(self.capacity)} "
+            f"promises {_written(self.promised, self.resource)} {what} in pool {self.pool}, which has "
+            f"{_written(self.capacity, self.resource)} "
             f"(queues {queues})"
         )
+
+
+def _words_of(resource: str) -> str:
+    if resource.startswith(OF_CLASS):
+        return f"devices of class {resource.removeprefix(OF_CLASS)}"
+    return {"gpu_milli": "GPUs", "cpu_milli": "CPUs", "memory_bytes": "of memory"}[resource]
+
+
+def _written(amount: int, resource: str) -> str:
+    if resource.startswith(OF_CLASS):
+        return str(amount)
+    return format_memory(amount) if resource == "memory_bytes" else format_milli(amount)
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,6 +366,9 @@ def _promised(tree: QueueTree) -> dict[tuple[str, str, str], dict[str, int]]:
 
 
 def _has(node: Node, resource: str) -> int:
+    if resource.startswith(OF_CLASS):
+        found = None if node.offer is None else node.offer.selected(resource.removeprefix(OF_CLASS), ())
+        return 0 if found is None else found.devices.bit_count()
     return {
         "gpu_milli": node.gpus * WHOLE_GPU,
         "cpu_milli": node.cpu_milli,

@@ -15,7 +15,7 @@ from tessera.domain.queues import QuotaBook
 from tessera.domain.state import State
 from tessera.domain.work.phases import Phase
 from tessera.engine.explain.blockers import Viewer, describe_amount, describe_queue
-from tessera.engine.preemption.rules import KEPT_SECONDS, common, gives_back, is_beside_gpus, may_evict
+from tessera.engine.preemption.rules import KEPT_SECONDS, gives_back, is_beside_gpus, may_evict
 from tessera_schemas.text.units import format_age
 
 NAMED_MAX = 2
@@ -36,7 +36,7 @@ class _Loan:
         beyond = NOTHING
         for amount in self.lent.values():
             beyond = beyond.plus(amount)
-        lent, held = (describe_amount(each, self.resource) for each in (common(beyond, self.amount), self.amount))
+        lent, held = (describe_amount(each, self.resource) for each in (beyond.least(self.amount), self.amount))
         return held if lent == held else f"{lent} of the {held}"
 
 
@@ -93,7 +93,7 @@ def _borrowers(state: State, book: QuotaBook, job: Job, flavor: str, keeper: str
     for run in state.runs.values():
         if tree.roots.get(run.queue) == root and keeper not in tree.path(run.queue):
             # On another flavor only what both jobs ask for can be in each other's way.
-            amount = run.amount if run.flavor == flavor else common(run.amount, job.amount)
+            amount = run.amount if run.flavor == flavor else run.amount.least(job.amount)
             on, victim = run.flavor if run.flavor == flavor else "", state.jobs.get(run.job_id)
             is_own = victim is not None and not victim.preemptible and not book.is_firm_lent(run.queue, on, amount)
             if book.holds_lent(run.queue, on, amount) and not is_own:

@@ -23,7 +23,7 @@ from tessera.engine.preemption.plans import Plan, Victim, plan
 from tessera.engine.queueing.starting import Choice
 from tessera_schemas.facts import PlanCause
 from tessera_schemas.reasons import Code, Reason
-from tessera_schemas.text.units import format_memory, format_milli
+from tessera_schemas.text.units import counted_by, format_memory, format_milli
 
 TRIES_MAX = 96
 VALUES_MAX = 8  # queues, classes, drained nodes and runs that are tried, of each kind
@@ -229,11 +229,9 @@ def _in_the_way(what_if: WhatIf, job: Job) -> Iterator[Run]:
     runs = sorted((run for run in state.runs.values() if not run.stopping), key=lambda run: _cheapest(state, run))
     if verdict.code is Code.WAITING_FOR_QUOTA:
         root, missing = state.tree.roots.get(job.queue), verdict.numbers["wanted"] - verdict.numbers["available"]
-        resource = verdict.field.split(" ")[0].rpartition(".")[2]
+        resource = counted_by(verdict.field)
         yield from (
-            run
-            for run in runs
-            if state.tree.roots.get(run.queue) == root and getattr(run.amount, resource, 0) >= missing
+            run for run in runs if state.tree.roots.get(run.queue) == root and run.amount.of(resource) >= missing
         )
         return
     need = max((role.need for role in job.roles), key=lambda need: need.total_gpu_milli)

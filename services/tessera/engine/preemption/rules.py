@@ -10,7 +10,7 @@ says and however often its holder was evicted (ADR 0020).
 
 from collections.abc import Iterable, Sequence
 
-from tessera.domain.devices.resources import WHOLE_GPU, Amount, Need, Node
+from tessera.domain.devices.resources import WHOLE_GPU, Need, Node
 from tessera.domain.entities import Earmark, Job, Run
 from tessera.domain.folding.spending import WHEN_SPENT, spent_budgets
 from tessera.domain.queues import QueueTree, QuotaBook
@@ -121,7 +121,7 @@ def _gives_way(state: State, owner: Job, victim: Job, run: Run, cause: PlanCause
         return True
     if not tree.is_beside(victim.queue, owner.queue):
         return False
-    alike, shared = common(owner.amount, run.amount), set(tree.path(owner.queue))
+    alike, shared = owner.amount.least(run.amount), set(tree.path(owner.queue))
     # Every queue between the victim and the common ancestor must be on loan. If one of them is within its own quota,
     # taking from below it would break that queue's promise to serve another's.
     # What is loose has nothing of its own, and stands in no tree whose use could be asked for.
@@ -201,15 +201,6 @@ def _others_hold_the_loan(state: State, owner: Job, run: Run, book: QuotaBook) -
         if priority(job) <= priority(own) and 0 < other.amount.gpu_milli <= lent:
             given += other.amount.gpu_milli
     return 0 < needed <= given
-
-
-def common(one: Amount, other: Amount) -> Amount:
-    """The smaller of both amounts, resource by resource."""
-    return Amount(
-        min(one.cpu_milli, other.cpu_milli),
-        min(one.memory_bytes, other.memory_bytes),
-        min(one.gpu_milli, other.gpu_milli),
-    )
 
 
 def may_shrink(

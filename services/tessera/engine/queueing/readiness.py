@@ -165,7 +165,7 @@ def quota_reason(over: Over) -> Reason:
         detail = "others borrow what is its own"
     return Reason(
         code=Code.WAITING_FOR_QUOTA,
-        field=f"queues.{over.queue}.{resource}" + (f" of {flavor}" if flavor else ""),
+        field=(f"queues.{over.queue}.{resource}" + (f" of {flavor}" if flavor else ""))[:300],
         numbers=numbers,
         detail=detail,
     )

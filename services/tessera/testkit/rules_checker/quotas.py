@@ -61,7 +61,7 @@ class Quotas:
 
     def cells(self, flavor: str, amount: Mapping[str, int]) -> list[FlavorResource]:
         """Cells (flavor, resource) that an amount counts in: on all nodes, and on those of its flavor."""
-        return [(f, r) for f in dict.fromkeys(("", flavor)) for r in RESOURCES if amount.get(r)]
+        return [(f, r) for f in dict.fromkeys(("", flavor)) for r in sorted(amount) if amount[r]]
 
     def over(self, name: str, flavor: str, amount: Mapping[str, int]) -> Iterator[str]:
         """Limits on the way up the tree that a queue's use, just raised by `amount`, exceeds."""

@@ -1,7 +1,8 @@
 """Jobs and runs as the rules checker knows them, from the ledger's records alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import sub
 from typing import Any
 
 from tessera.testkit.rules_checker.quotas import RESOURCES
@@ -30,6 +31,11 @@ class JobRow:
     then: str = ""  # what becomes of it after its run
     over: str = "requeue"  # the same, once the run is released; "" while it has one
 
+    @property
+    def revocable(self) -> bool:
+        """Whether its runs may be evicted, without which it borrows nothing."""
+        return self.preemptible and not (self.adopted and self.adopted.budget)
+
 
 @dataclass(slots=True, eq=False)
 class RunRow:
@@ -47,6 +53,11 @@ class RunRow:
     leaving: set[int] = field(default_factory=set)
     nodes: frozenset[str] = frozenset()
     places: dict[int, Placement] = field(default_factory=dict)
+
+    @property
+    def gang_amount(self) -> dict[str, int]:
+        """Amount of its gang, without the pods that it grew by."""
+        return both(self.amount, amount_of(self.job.spec, [(role, 1) for role in self.roles.values()]), sub)
 
 
 def names_of(job: JobRow) -> list[tuple[str, str]]:
@@ -82,7 +93,32 @@ def amount_of(spec: JobSpec, pods: list[tuple[str, int]]) -> dict[str, int]:
     """Amount that these numbers of pods count against quotas; an unknown role counts nothing."""
     asked = {role.name: role.resources for role in spec.roles}
     pods = [(role, count) for role, count in pods if role in asked]
-    return {name: sum(count * getattr(asked[role], field) for role, count in pods) for name, field in COUNTED.items()}
+    found = {name: sum(count * getattr(asked[role], field) for role, count in pods) for name, field in COUNTED.items()}
+    for role, count in pods:
+        for request in (each for claim in asked[role].claims for each in claim.requests):
+            counts = [(f"class:{c.device_class}", 0 if c.admin else 1 if c.every else c.count) for c in request.choices]
+            for name in {name for name, _ in counts}:
+                found[name] = found.get(name, 0) + count * max(n for named, n in counts if named == name)
+    return found
+
+
+def amount_drawn(spec: JobSpec, amount: Mapping[str, int], places: Iterable[Placement]) -> dict[str, int]:
+    """The amount of a run with the devices that its claims got, by class, not those that they might have got."""
+    found = {name: amount[name] for name in RESOURCES}
+    asked = {role.name: role.resources for role in spec.roles}
+    for place in places:
+        for drawn in (each for each in place.drawn if not each.admin):
+            request, _, choice = drawn.request.partition("/")
+            claims = [claim for claim in asked[place.role].claims if claim.name == drawn.claim]
+            choices = [c for claim in claims for r in claim.requests if r.name == request for c in r.choices]
+            name = next((f"class:{c.device_class}" for c in choices if choice in ("", c.name)), "")
+            found[name] = found.get(name, 0) + 1
+    return found
+
+
+def both(one: Mapping[str, int], other: Mapping[str, int], by: Callable[[int, int], int]) -> dict[str, int]:
+    """Of each resource that either has, what `by` makes of the two amounts."""
+    return {name: by(one.get(name, 0), other.get(name, 0)) for name in {*one, *other}}
 
 
 def names_in(body: ConfigBody) -> set[tuple[str, str]]:

@@ -3,13 +3,15 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from operator import add, sub
 from typing import Any
 
 from tessera.testkit.checker.report import Report
+from tessera.testkit.rules_checker import rows
 from tessera.testkit.rules_checker.budget_rules import BudgetRules
 from tessera.testkit.rules_checker.line_rules import OrderRules
 from tessera.testkit.rules_checker.owner_rules import OwnerRules
-from tessera.testkit.rules_checker.quotas import RESOURCES, FlavorResource, Quotas
+from tessera.testkit.rules_checker.quotas import FlavorResource, Quotas
 from tessera.testkit.rules_checker.rows import ASKED, JobRow, RunRow, amount_of, group_of, names_in, names_of
 from tessera.testkit.rules_checker.stop_rules import Brake, Stopped, counts, has_word
 from tessera_schemas import facts as f
@@ -222,8 +224,10 @@ class Rules:
             self.demand(same, "plan", f"{r.job_id} starts elsewhere than where room was made for it")
         self.demand(r.job_id not in self.marks, "plan", f"{r.job_id} starts, but room is still kept for it")
         nodes, places = frozenset(place.node for place in r.placements), {place.rank: place for place in r.placements}
-        self.runs[f"{r.job_id}-{r.attempt}"] = RunRow(job, r.flavor, job.amount, nodes=nodes, places=places)
+        amount = rows.amount_drawn(job.spec, job.amount, r.placements)
+        self.runs[f"{r.job_id}-{r.attempt}"] = RunRow(job, r.flavor, amount, nodes=nodes, places=places)
         self._starts(r.job_id, job, r.flavor, r.placements)
+        self.quotas.add(job.spec.queue, r.flavor, rows.both(amount, job.amount, sub))
 
     def _permitted(self, r: m.Permitted) -> None:
         run, facts = self.runs.get(r.run_id), [taken.fact for taken in self.message.facts]
@@ -242,7 +246,7 @@ class Rules:
             most = all(pods[role.name] <= role.most for role in run.job.spec.roles)
             self.demand(most, "elastic", f"{r.run_id} grows to {dict(pods)}")
             more = amount_of(run.job.spec, [(place.role, 1) for place in r.placements])
-            run.amount = {name: run.amount[name] + more[name] for name in RESOURCES}
+            run.amount = rows.both(run.amount, more, add)
             run.places |= {place.rank: place for place in r.placements}
             self._on_one_model(r.run_id, run.job, run.places.values())
             self._takes(r.run_id, run.job, run.flavor, r.placements, more, run.amount)
@@ -272,7 +276,7 @@ class Rules:
         ours = {queue.name for queue in self.quotas.path(owner.spec.queue)}
         path = () if self._is_beside(owner, victim) else self.quotas.path(victim.job.spec.queue)
         below = [queue for queue in path if queue.name not in ours]
-        common = {name: min(owner.amount[name], victim.amount[name]) for name in RESOURCES}
+        common = rows.both(owner.amount, victim.amount, min)
         below = [] if self.quotas.is_loose(victim.job.spec.queue) else below
         at = r.flavor if r.flavor == victim.flavor else ""
         return all(self.quotas.lent(q, at, common, least=True) for q in below)
@@ -287,7 +291,8 @@ class Rules:
 
     def _is_beside(self, owner: JobRow, run: RunRow) -> bool:
         """Whether the run is without GPUs in the owner's pool, and its tree without a quota of CPU or memory."""
-        promised = any(q.resource != "gpu_milli" for each in self.quotas.tree(run.job.spec.queue) for q in each.quotas)
+        quotas = (quota for each in self.quotas.tree(run.job.spec.queue) for quota in each.quotas)
+        promised = any(quota.resource in ("cpu_milli", "memory_bytes") for quota in quotas)
         beside = self.policy.kept_beside_gpus_percent > 0 and owner.amount["gpu_milli"] > 0 == run.amount["gpu_milli"]
         return beside and not promised and self._pool(owner) == self._pool(run.job)
 
@@ -301,7 +306,7 @@ class Rules:
         if what != self.at_work:
             self._on_one_model(what, job, places)
         self._takes(what, job, flavor, places, job.amount)
-        beyond = [] if self.message.engine == OLDER or self._revocable(job) else self._firm_beyond(job, flavor)
+        beyond = [] if self.message.engine == OLDER or job.revocable else self._firm_beyond(job, flavor)
         self.demand(not beyond, "I6", f"{what}: it may not be evicted, and borrows {beyond}")
 
     def _on_one_model(self, what: str, job: JobRow, places: Iterable[Placement]) -> None:
@@ -314,23 +319,16 @@ class Rules:
         shares = [(p.node, p.devices) for r, p in pods if launched and r.resources.gpu_milli]
         self.demand(len(set(shares)) == len(shares), "model", f"{what}: several shares on one device: {shares}")
 
-    def _revocable(self, job: JobRow) -> bool:
-        return job.preemptible and not (job.adopted and job.adopted.budget)
-
     def _firm_beyond(self, job: JobRow, flavor: str) -> list[FlavorResource]:
         """Resources of which work that may not be evicted holds more than the quotas of its queue and its ancestors."""
         use: Counter[tuple[str, FlavorResource]] = Counter()
-        held = [(run.job, run.flavor, self._gang(run)) for run in self.runs.values() if not run.stopping]
+        held = [(run.job, run.flavor, run.gang_amount) for run in self.runs.values() if not run.stopping]
         kept = [(self.jobs[o], mark.flavor, self.jobs[o].amount) for o, mark in self.marks.items() if o in self.jobs]
         for each, on, amount in (*held, *kept):
-            for cell in () if self._revocable(each) else self.quotas.cells(on, amount):
+            for cell in () if each.revocable else self.quotas.cells(on, amount):
                 use[each.spec.queue, cell] += amount[cell[1]]
         cells = self.quotas.cells(flavor, job.amount)
         return [cell for cell in cells if self.quotas.firm_beyond(job.spec.queue, cell, use)]
-
-    def _gang(self, run: RunRow) -> dict[str, int]:
-        more = amount_of(run.job.spec, [(role, 1) for role in run.roles.values()])
-        return {name: run.amount[name] - more[name] for name in RESOURCES}
 
     def _takes(
         self,
@@ -496,11 +494,12 @@ class Rules:
         early = [rank for rank in r.ranks if roles.get(rank) in together and rank not in run.leaving]
         self.demand(not early, "release", f"{r.run_id} gives ranks {early} back, which go with the whole run")
         part = amount_of(run.job.spec, [(roles[rank], 1) for rank in r.ranks if rank in roles])
+        part = rows.amount_drawn(run.job.spec, part, [run.places[rank] for rank in r.ranks if rank in run.places])
         run.roles = {rank: name for rank, name in run.roles.items() if rank not in (r.ranks or run.roles)}
         run.leaving -= {*(r.ranks or run.leaving)}
         run.places = {rank: place for rank, place in run.places.items() if r.ranks and rank not in r.ranks}
         self.quotas.add(run.job.spec.queue, run.flavor, part if r.ranks else run.amount, -1)
-        run.amount = {name: run.amount[name] - part[name] for name in RESOURCES}
+        run.amount = rows.both(run.amount, part, sub)
         if not r.ranks:
             run.job.over = run.job.then
             del self.runs[r.run_id]
